@@ -1,0 +1,41 @@
+# Every target sets up what it needs in a private .venv; nothing has to be installed by hand.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: demo test lint bench clean
+
+demo: $(VENV)/base
+	$(BIN)/ostinato demo
+
+test: lint
+	$(BIN)/python -m pytest -n auto
+
+lint: $(VENV)/test
+	$(BIN)/ruff check src tests bench
+	$(BIN)/ruff format --check src tests bench
+	$(BIN)/mypy
+
+bench: $(VENV)/bench
+	$(BIN)/python bench/dispatch.py
+	$(BIN)/python bench/throughput.py
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit("ostinato needs Python 3.11 or newer, this is " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
+	$(PYTHON) -m venv $(VENV) || { $(PYTHON) -m pip install --target $(VENV)-bootstrap virtualenv && \
+	  PYTHONPATH=$(VENV)-bootstrap $(PYTHON) -m virtualenv $(VENV); }
+
+$(VENV)/base: $(BIN)/python pyproject.toml
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	@touch $@
+
+$(VENV)/test: $(BIN)/python pyproject.toml
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test]'
+	@touch $@
+
+$(VENV)/bench: $(BIN)/python pyproject.toml
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'
+	@touch $@
+
+clean:
+	rm -rf $(VENV) $(VENV)-bootstrap .pytest_cache .mypy_cache .ruff_cache .hypothesis dist

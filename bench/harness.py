@@ -1,0 +1,80 @@
+"""What the benchmarks share: the machine's description, interleaved repetition, and printing as table or JSON.
+
+Figures are medians over rounds in which all contenders take turns, after one round that is thrown away; a ratio is the
+median of the ratios of neighbouring measurements, so that a slow moment of the machine hits both sides.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import statistics
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+
+def machine() -> dict[str, object]:
+    """The machine in words: processor, cores, system, versions."""
+    processor = platform.processor() or platform.machine()
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        models = [line.partition(":")[2].strip() for line in cpuinfo.read_text().splitlines() if "model name" in line]
+        processor = models[0] if models else processor
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
+    return {
+        "processor": processor,
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(),
+        "date": datetime.now(UTC).date().isoformat(),
+        "load_average": load,
+    }
+
+
+def interleaved(contenders: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, list[float]]:
+    """Runs every contender once a round, in alternating order, and gives each one's measurements."""
+    results: dict[str, list[float]] = {name: [] for name in contenders}
+    names = list(contenders)
+    for turn in range(rounds + 1):
+        for name in names if turn % 2 else reversed(names):
+            value = contenders[name]()
+            if turn:
+                results[name].append(value)
+    return results
+
+
+def median(values: Sequence[float]) -> float:
+    return statistics.median(values)
+
+
+def ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
+    """Ours over theirs, round by round."""
+    return statistics.median(a / b for a, b in zip(ours, theirs, strict=True))
+
+
+def seconds(work: Callable[[], object]) -> float:
+    """How long ``work`` takes."""
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def report(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]], as_json: bool) -> None:
+    """Prints a Markdown table, or one JSON object."""
+    if as_json:
+        records = [dict(zip(columns, row, strict=True)) for row in rows]
+        json.dump({"title": title, "machine": machine(), "rows": records}, sys.stdout, indent=2)
+        print()
+        return
+    here = machine()
+    place = f"{here['processor']}, {here['cores']} cores, {here['system']}, Python {here['python']}, {here['date']}"
+    print(f"## {title}\n\n{place}\n")
+    print("| " + " | ".join(columns) + " |")
+    print("|" + "|".join("---" if index == 0 else "---:" for index in range(len(columns))) + "|")
+    for row in rows:
+        print("| " + " | ".join(f"{cell:.3g}" if isinstance(cell, float) else str(cell) for cell in row) + " |")
+    print()

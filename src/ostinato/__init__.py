@@ -1,0 +1,123 @@
+"""Ostinato runs Metal compute kernels on any machine.
+
+    import numpy as np, ostinato as ost
+
+    dev = ost.open_device()
+    inc = dev.library(source)["inc_one"]
+    x, y = dev.array(np.arange(256, dtype=np.float32)), dev.empty(256, np.float32)
+    enc = dev.command_encoder()
+    enc.dispatch(inc, x, y, threads=256)
+    enc.commit_and_wait()
+    print(y.numpy())
+
+The public interface is what this module names.
+"""
+
+from . import counters, settings
+from .backends.protocol import Capabilities
+from .buffer import Buffer
+from .commands import CapturedOpKind, DispatchKind
+from .counters import (
+    Counts,
+    auto_barrier_count,
+    barrier_count,
+    barrier_total_ns,
+    cmd_buf_count,
+    dispatch_count,
+    reset_counters,
+    sync_count,
+)
+from .device import Device, DeviceInfo, devices, open_device
+from .encoder import CommandEncoder
+from .errors import (
+    ArgumentError,
+    BufferAccessError,
+    CacheError,
+    ConstantError,
+    DeviceClosed,
+    DeviceError,
+    DeviceLost,
+    DeviceUnavailable,
+    EncoderError,
+    ForkedDevice,
+    FreedBuffer,
+    GeometryError,
+    KernelCompileError,
+    KernelFault,
+    KernelNotFound,
+    LabelError,
+    OstinatoError,
+    OstinatoWarning,
+    OutOfMemory,
+    PoolError,
+    SettingError,
+    SettingWarning,
+    ToolchainError,
+    UncommittedWork,
+    UnobservedError,
+    UnsupportedFeature,
+    ViewError,
+    WrongDevice,
+)
+from .pipeline import Kernel, KernelRegistry, Library
+from .pool import BufferPool
+from .residency import ResidencySet
+from .submission import Submission
+from .version import __version__
+
+__all__ = [
+    "ArgumentError",
+    "Buffer",
+    "BufferAccessError",
+    "BufferPool",
+    "CacheError",
+    "Capabilities",
+    "CapturedOpKind",
+    "CommandEncoder",
+    "ConstantError",
+    "Counts",
+    "Device",
+    "DeviceClosed",
+    "DeviceError",
+    "DeviceInfo",
+    "DeviceLost",
+    "DeviceUnavailable",
+    "DispatchKind",
+    "EncoderError",
+    "ForkedDevice",
+    "FreedBuffer",
+    "GeometryError",
+    "Kernel",
+    "KernelCompileError",
+    "KernelFault",
+    "KernelNotFound",
+    "KernelRegistry",
+    "LabelError",
+    "Library",
+    "OstinatoError",
+    "OstinatoWarning",
+    "OutOfMemory",
+    "PoolError",
+    "ResidencySet",
+    "SettingError",
+    "SettingWarning",
+    "Submission",
+    "ToolchainError",
+    "UncommittedWork",
+    "UnobservedError",
+    "UnsupportedFeature",
+    "ViewError",
+    "WrongDevice",
+    "__version__",
+    "auto_barrier_count",
+    "barrier_count",
+    "barrier_total_ns",
+    "cmd_buf_count",
+    "counters",
+    "devices",
+    "dispatch_count",
+    "open_device",
+    "reset_counters",
+    "settings",
+    "sync_count",
+]

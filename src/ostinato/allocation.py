@@ -1,0 +1,120 @@
+"""Who owns memory, and until when.
+
+Three small objects stand between a `Buffer` and its bytes:
+
+* `Backing`: a block of device memory. It has a number that is never used twice, and remembers the last
+  submission that touched it.
+* `Allocation`: one tenancy of a backing. Everything that can reach the bytes (buffers, uncommitted encoders,
+  running submissions, NumPy windows) holds the allocation; when the last of them is gone the memory is given
+  back, to its pool if it has one. So a pool cannot give out memory that anything else can still reach.
+* `Lease`: the right to use an allocation, shared by a buffer and all its views. Freeing a buffer ends the
+  lease at once for all of them, while running work keeps the allocation itself.
+"""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .backends.protocol import Memory
+from .residency import ResidencySet
+
+if TYPE_CHECKING:
+    from .submission import Submission
+
+_numbers = itertools.count(1)
+_serials = itertools.count(1)
+
+# Enough for every slice of a KV cache in use; beyond it, serials are given out anew.
+_MAX_SERIALS = 4096
+
+
+class Backing:
+    """A block of device memory."""
+
+    __slots__ = ("_residency", "_views", "address", "last_use", "memory", "nbytes", "number")
+
+    def __init__(self, memory: Memory, residency: ResidencySet) -> None:
+        self.memory = memory
+        self.address = memory.address
+        self.nbytes = memory.nbytes
+        self.number = next(_numbers)
+        self.last_use: weakref.ref[Submission] | None = None
+        self._views: dict[tuple[int, int, np.dtype[np.generic]], int] = {}
+        self._residency = residency
+        residency.add(self.number)
+
+    def serial(self, offset: int, nbytes: int, dtype: np.dtype[np.generic]) -> int:
+        """A number for this range and dtype: the same for equal views, and never that of another view.
+
+        Encoders memoise by it. Equal views share it, so that slices made anew for each dispatch, and pool
+        buffers taken anew for each token, still find what was memoised for them.
+        """
+        key = (offset, nbytes, dtype)
+        found = self._views.get(key)
+        if found is None:
+            if len(self._views) >= _MAX_SERIALS:
+                self._views.clear()
+            found = self._views.setdefault(key, next(_serials))
+        return found
+
+    def __del__(self) -> None:
+        self._residency.remove(self.number)
+
+    def __repr__(self) -> str:
+        return f"Backing({self.number}, {self.nbytes} bytes at {self.address:#x})"
+
+
+class Allocation:
+    """One tenancy of a backing."""
+
+    __slots__ = ("__weakref__", "_recycle", "backing")
+
+    def __init__(self, backing: Backing, recycle: Callable[[Backing], None] | None = None) -> None:
+        self.backing = backing
+        self._recycle = recycle
+
+    def __del__(self) -> None:
+        if self._recycle is not None:
+            self._recycle(self.backing)
+
+    def __repr__(self) -> str:
+        return f"Allocation({self.backing!r})"
+
+
+class Lease:
+    """The right to use an allocation; None once it has ended."""
+
+    __slots__ = ("allocation",)
+
+    def __init__(self, allocation: Allocation) -> None:
+        self.allocation: Allocation | None = allocation
+
+    def __repr__(self) -> str:
+        return "Lease(ended)" if self.allocation is None else f"Lease({self.allocation!r})"
+
+
+class Window:
+    """Bytes of an allocation, offered to NumPy; arrays made from it keep the allocation."""
+
+    __slots__ = ("__array_interface__", "allocation")
+
+    def __init__(self, allocation: Allocation, offset: int, nbytes: int) -> None:
+        self.allocation = allocation
+        self.__array_interface__ = {
+            "version": 3,
+            "shape": (nbytes,),
+            "typestr": "|u1",
+            "data": (allocation.backing.address + offset, False),
+        }
+
+    def array(self, shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> np.ndarray:
+        """The bytes as an array of that shape and dtype, without a copy."""
+        return np.asarray(self).view(dtype).reshape(shape)
+
+    def __repr__(self) -> str:
+        return f"Window({self.allocation!r})"

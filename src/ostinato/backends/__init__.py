@@ -1,0 +1,1 @@
+"""The backends: one folder each, all behind the small protocol in `protocol.py`."""

@@ -1,0 +1,323 @@
+"""The CPU backend: compiles translated kernels, loads them, and drives the C++ runtime through ctypes."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...commands import Command, CompiledKernel
+from ...errors import DeviceError, DeviceUnavailable, KernelCompileError, OstinatoError, OutOfMemory, ToolchainError
+from ...locks import ForkLock
+from ...msl import Module, Translation
+from ...version import __version__
+from ..protocol import Capabilities, Lowered, Memory, Native, Status
+from . import cache, toolchain
+from .binary import load_time_code
+from .records import pack
+
+MAX_THREADS_PER_GROUP = 1024
+SIMD_WIDTH = 32
+THREADGROUP_MEMORY_BYTES = 32 << 10
+LARGEST_THREADGROUP_MEMORY_BYTES = 64 << 20
+MAX_INLINE_BYTES = 4096
+
+_ABI_VERSION = 1
+_RUNTIME = Path(__file__).with_name("runtime")
+_INCLUDE = Path(__file__).parents[2] / "msl" / "include"
+_GATES = frozenset({"unretained_refs", "no_residency", "profile_barriers"})
+_MEMORY_ALIGNMENT = 128
+_SERIAL, _BARRIERS = 0, 1
+
+_BASE_FLAGS = ("-std=c++17", "-fPIC", "-fno-exceptions", "-fno-rtti", "-fvisibility=hidden", "-w")
+_KERNEL_FLAGS = (
+    *_BASE_FLAGS,
+    "-O3",
+    # Real shaders read one type's bytes through pointers to another.
+    "-fno-strict-aliasing",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-ffp-contract=fast",
+)
+_RUNTIME_FLAGS = (*_BASE_FLAGS, "-O2", "-pthread")
+
+_lock = ForkLock()
+_loaded: dict[str, ctypes.CDLL] = {}
+
+
+class _KernelInfo(ctypes.Structure):
+    """`KernelInfo` of runtime/abi.h."""
+
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("entry", ctypes.c_uint64),
+        ("threadgroup_bytes", ctypes.c_uint32),
+        ("max_threads", ctypes.c_uint32),
+        ("fibers", ctypes.c_uint32),
+        ("n_args", ctypes.c_uint32),
+        ("arg_sizes", ctypes.POINTER(ctypes.c_uint32)),
+        ("arg_aligns", ctypes.POINTER(ctypes.c_uint32)),
+    )
+
+
+class _Status(ctypes.Structure):
+    """`ost_status_t` of runtime/runtime.cpp."""
+
+    _fields_ = (
+        ("done", ctypes.c_uint32),
+        ("error", ctypes.c_uint32),
+        ("signal", ctypes.c_int32),
+        ("node", ctypes.c_uint32),
+        ("address", ctypes.c_uint64),
+        ("start_ns", ctypes.c_uint64),
+        ("end_ns", ctypes.c_uint64),
+    )
+
+
+class CpuBackend:
+    """The machine's own cores as a device."""
+
+    def __init__(self, workers: int | None = None, threadgroup_memory: int = THREADGROUP_MEMORY_BYTES) -> None:
+        count = usable_cores() if workers is None else workers
+        if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+            raise DeviceUnavailable(f"workers={workers!r}: expected a positive integer")
+        if (
+            isinstance(threadgroup_memory, bool)
+            or not isinstance(threadgroup_memory, int)
+            or not 0 < threadgroup_memory <= LARGEST_THREADGROUP_MEMORY_BYTES
+        ):
+            raise DeviceUnavailable(
+                f"threadgroup_memory={threadgroup_memory!r}: expected 1 to {LARGEST_THREADGROUP_MEMORY_BYTES} bytes"
+            )
+        self._toolchain = toolchain.find()
+        self._runtime = _runtime(self._toolchain)
+        self.capabilities = _capabilities(self._toolchain, count, threadgroup_memory)
+        reason = ctypes.create_string_buffer(256)
+        with _lock:
+            self._device: int | None = self._runtime.ost_open(count, threadgroup_memory, reason, len(reason))
+        if not self._device:
+            raise DeviceUnavailable(f"cpu: {reason.value.decode(errors='replace')}")
+        self._submit = self._runtime.ost_submit
+        self._wait = self._runtime.ost_wait
+
+    def compile(
+        self, module: Module, constants: Mapping[int | str, object], only: Collection[str] | None = None
+    ) -> Mapping[str, CompiledKernel]:
+        """Translate, compile (or find in the cache), load, and read the kernel table."""
+        translation = module.translate("cpu", constants, only)
+        library = _kernel_library(self._toolchain, translation)
+        count = ctypes.c_uint32.in_dll(library, "__ost_kernel_count").value
+        table = (_KernelInfo * count).in_dll(library, "__ost_kernels") if count else ()
+        return {kernel.name: kernel for kernel in (_compiled(info, translation) for info in table)}
+
+    def allocate(self, nbytes: int) -> Memory:
+        """Memory aligned to a cache line pair; an empty block still has an address."""
+        try:
+            owner = np.empty(max(nbytes, 1) + _MEMORY_ALIGNMENT, np.uint8)
+        except (MemoryError, ValueError):
+            raise OutOfMemory(f"cpu: no memory for {nbytes} bytes") from None
+        start = owner.ctypes.data
+        return Memory(start + -start % _MEMORY_ALIGNMENT, nbytes, owner)
+
+    def lower(self, command: Command) -> Lowered:
+        """The command's record."""
+        return pack(command)
+
+    def submit(self, lowered: Sequence[Lowered], concurrent: bool) -> Native:
+        """One call for the whole list."""
+        records = b"".join(lowered)
+        mode = _BARRIERS if concurrent else _SERIAL
+        native = self._submit(self._device, records, len(records), len(lowered), mode, None, 0, None)
+        if not native:
+            raise OutOfMemory(f"cpu: no memory for a list of {len(lowered)} commands")
+        return native
+
+    def wait(self, submission: Native, timeout_ns: int) -> bool:
+        """Wait without holding the interpreter up."""
+        return bool(self._wait(submission, timeout_ns))
+
+    def status(self, submission: Native) -> Status:
+        """What the runtime says about a finished submission."""
+        found = _Status()
+        self._runtime.ost_status(submission, ctypes.byref(found))
+        return Status(found.error, found.node, found.signal, found.address, found.start_ns, found.end_ns)
+
+    def release(self, submission: Native) -> None:
+        """Drop the driver's hold on a submission."""
+        self._runtime.ost_release(submission)
+
+    def update_residency(self, added: Sequence[int], removed: Sequence[int]) -> None:
+        """Nothing to do: the memory of a CPU is always resident."""
+
+    def close(self) -> None:
+        """End the worker threads."""
+        device, self._device = self._device, None
+        if device:
+            self._runtime.ost_close(device)
+
+    def __repr__(self) -> str:
+        return f"CpuBackend({self.capabilities.workers} workers)"
+
+
+def availability() -> tuple[Capabilities | None, str]:
+    """The capabilities of a CPU device opened without options, or the reason why there can be none."""
+    try:
+        return _capabilities(toolchain.find(), usable_cores(), THREADGROUP_MEMORY_BYTES), ""
+    except OstinatoError as error:
+        return None, str(error)
+
+
+def usable_cores() -> int:
+    """Cores this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return max(1, len(os.sched_getaffinity(0)))
+    return os.cpu_count() or 1
+
+
+def _capabilities(compiler: toolchain.Toolchain, workers: int, threadgroup_memory: int) -> Capabilities:
+    return Capabilities(
+        name="cpu",
+        backend="cpu",
+        description=_processor(),
+        workers=workers,
+        max_threads_per_group=MAX_THREADS_PER_GROUP,
+        simd_width=SIMD_WIDTH,
+        threadgroup_memory_bytes=threadgroup_memory,
+        max_inline_bytes=MAX_INLINE_BYTES,
+        shared_memory=True,
+        gates=_GATES,
+        details={"compiler": f"{compiler.command[0]} ({compiler.version})", "machine": platform.machine()},
+    )
+
+
+@lru_cache(maxsize=1)
+def _processor() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text(errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def _compile_flags(compiler: toolchain.Toolchain, flags: tuple[str, ...]) -> tuple[str, ...]:
+    # zig checks for undefined behaviour unless told not to, and links no C++ library that could guard static variables.
+    return (*flags, *compiler.tuning, *(("-fno-sanitize=all", "-fno-threadsafe-statics") if compiler.is_zig else ()))
+
+
+def _link_flags(*flags: str) -> tuple[str, ...]:
+    # Undefined names are found by the linker, with a message, and not when the library is loaded.
+    strict = () if sys.platform == "darwin" else ("-Wl,-z,defs",)
+    # The level matters to zig only, which builds what it links against: 4 s at -O2, 17 s without.
+    return ("-shared", "-O2", *strict, *flags, "-lm")
+
+
+@lru_cache(maxsize=1)
+def _interface_digest() -> str:
+    """Everything a kernel is compiled against: the shim and the runtime's headers."""
+    files = sorted((*_INCLUDE.rglob("*.h"), *_RUNTIME.glob("*.h")))
+    return cache.digest(*(part for file in files for part in (file.name, file.read_bytes())))
+
+
+def _kernel_library(compiler: toolchain.Toolchain, translation: Translation) -> ctypes.CDLL:
+    flags = _compile_flags(compiler, (*_KERNEL_FLAGS, *compiler.semantics))
+    linking = _link_flags("-nostartfiles")
+    key = cache.digest(
+        "kernels", __version__, compiler.identity, *flags, *linking, _interface_digest(), translation.text
+    )
+
+    def build(work: Path) -> Path:
+        source = work / "kernels.cpp"
+        source.write_text(translation.text, encoding="utf-8")
+        folders = ("-I", str(_INCLUDE), "-I", str(_RUNTIME))
+        product = toolchain.compile_library(compiler, [source], [*flags, *folders], linking, work, (_INCLUDE, _RUNTIME))
+        try:
+            found = load_time_code(product.read_bytes())
+        except ValueError as error:
+            raise ToolchainError(f"{compiler.command[0]} made something that cannot be loaded: {error}") from None
+        if found is not None:
+            raise KernelCompileError(f"the compiled kernels contain code that would run when they are loaded: {found}")
+        return product
+
+    try:
+        return _load(key, build)
+    except KernelCompileError as error:
+        if error.file is not None or not translation.kernels:
+            raise
+        first = next(iter(translation.kernels.values()))
+        raise KernelCompileError(error.message, first.file, first.line, error.details) from None
+
+
+def _runtime(compiler: toolchain.Toolchain) -> Any:
+    flags = _compile_flags(compiler, _RUNTIME_FLAGS)
+    linking = _link_flags("-pthread")
+    sources = sorted(_RUNTIME.glob("*.cpp"))
+    contents = [part for file in sources for part in (file.name, file.read_bytes())]
+    key = cache.digest("runtime", __version__, compiler.identity, *flags, *linking, _interface_digest(), *contents)
+
+    def build(work: Path) -> Path:
+        try:
+            return toolchain.compile_library(compiler, sources, [*flags, "-I", str(_RUNTIME)], linking, work)
+        except KernelCompileError as error:
+            raise DeviceError(f"the CPU runtime could not be built: {error}\n{error.details}") from None
+
+    library = _load(key, build)
+    _declare(library)
+    return library
+
+
+def _load(key: str, build: Any) -> ctypes.CDLL:
+    """Load a library once per process; code is never unloaded, since kernels may outlive their library object."""
+    with _lock:
+        loaded = _loaded.get(key)
+    if loaded is not None:
+        return loaded
+    path = cache.library(key, build)
+    with _lock:
+        if key not in _loaded:
+            try:
+                _loaded[key] = ctypes.CDLL(str(path))
+            except OSError as error:
+                raise DeviceError(f"compiled code could not be loaded: {error}") from None
+        return _loaded[key]
+
+
+def _declare(library: ctypes.CDLL) -> None:
+    pointer, u32, u64, i64 = ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_int64
+    for name, result, arguments in (
+        ("ost_abi_version", u32, ()),
+        ("ost_open", pointer, (u32, u64, ctypes.c_char_p, u64)),
+        ("ost_close", None, (pointer,)),
+        ("ost_submit", pointer, (pointer, ctypes.c_char_p, u64, u64, u32, pointer, u64, pointer)),
+        ("ost_wait", ctypes.c_int, (pointer, i64)),
+        ("ost_status", None, (pointer, pointer)),
+        ("ost_release", None, (pointer,)),
+        ("ost_now_ns", u64, ()),
+    ):
+        function = getattr(library, name)
+        function.restype = result
+        function.argtypes = arguments
+    found = library.ost_abi_version()
+    if found != _ABI_VERSION:
+        raise DeviceError(f"the CPU runtime speaks version {found}, the driver {_ABI_VERSION}")
+
+
+def _compiled(info: _KernelInfo, translation: Translation) -> CompiledKernel:
+    name = info.name.decode()
+    return CompiledKernel(
+        name=name,
+        signature=translation.kernels[name],
+        max_threads_per_group=min(info.max_threads, MAX_THREADS_PER_GROUP),
+        threadgroup_bytes=info.threadgroup_bytes,
+        argument_bytes=tuple(info.arg_sizes[: info.n_args]),
+        argument_alignments=tuple(info.arg_aligns[: info.n_args]),
+        code=info.entry,
+    )

@@ -1,0 +1,406 @@
+// Worker threads and what they do: see executor.h for the contract.
+//
+// A node that can start is either taken up at once by the worker that completed its last blocker, without a lock or a
+// wake-up, or put on offer to the others.
+//
+// A worker that takes a node runs it alone at first, in growing steps, and knows after each how long the rest
+// would take. Only if that is worth the company does it share the node: the rest is put on offer and everyone claims
+// parts of it. So a chain of small dispatches stays on one worker while a large one soon has all of them.
+//
+// One mutex guards the queue and the offers. Idle workers watch the number of offers for a while, then sleep. One of
+// them watches for longer, so that small lists that follow each other need no wake-up, which costs the caller more than
+// all the rest of a submission. The others watch only when there was work to share lately: if not, they would just be in
+// the way of the caller.
+#include "executor.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "clock.h"
+#include "fault.h"
+#include "worker.h"
+
+namespace __ost {
+namespace {
+
+constexpr size_t thread_stack_bytes = 8 << 20;       // plain kernels run on it
+constexpr uint64_t first_spin_ns = 150000;
+constexpr uint64_t spin_ns = 50000;
+constexpr double share_above_ns = 4000;              // less is done sooner alone
+constexpr double wake_above_ns = 20000;              // a sleeper needs about as long to arrive
+constexpr double least_claim_ns = 1000;              // keeps workers from meeting at the counter all the time
+
+struct Runner {                    // a worker thread
+  Device *device;
+  Worker *worker;
+  pthread_t thread;
+  FaultTrap trap;
+
+  // What it is doing, in memory because a fault jumps out of it.
+  Submission *submission;
+  Node *node;
+  uint64_t claim;                  // units of a shared node that are being run
+  uint32_t finished;               // nodes completed but not yet counted
+  double unhelped_ns;              // work shared since sleepers were last woken for it
+};
+
+}  // namespace
+
+struct Device {
+  pthread_mutex_t mutex;
+  pthread_cond_t work;
+  Submission *current, *last;      // the queue, linked by `next`; the first is running
+  Node *offers, *last_offer;       // of the current submission
+  std::atomic<uint32_t> n_offers;
+  uint32_t sleepers, spinners;
+  bool sharing, shared_last;       // whether the current submission shared work, and the one before
+  bool closing;
+  std::atomic<bool> lost;
+  uint32_t n_runners;
+  Runner *runners;
+};
+
+namespace {
+
+void lock(Device *device) {
+  for (uint32_t round = 0; round < 64; ++round) {
+    if (pthread_mutex_trylock(&device->mutex) == 0) return;
+    pause_briefly(round);
+  }
+  pthread_mutex_lock(&device->mutex);
+}
+
+void unlock(Device *device) { pthread_mutex_unlock(&device->mutex); }
+
+// With the lock held: nodes first..last, linked by next_offer, go on offer.
+void offer(Device *device, Node *first, Node *last, uint32_t count) {
+  last->next_offer = nullptr;
+  if (device->offers) device->last_offer->next_offer = first;
+  else device->offers = first;
+  device->last_offer = last;
+  device->n_offers.fetch_add(count, std::memory_order_relaxed);
+}
+
+// With the lock held: how many sleepers to wake for what is on offer, when `coming` workers are about to look.
+uint32_t sleepers_needed(const Device *device, uint32_t coming) {
+  const uint32_t awake = device->spinners + coming, offers = device->n_offers.load(std::memory_order_relaxed);
+  if (offers <= awake) return 0;
+  return offers - awake < device->sleepers ? offers - awake : device->sleepers;
+}
+
+void withdraw_first(Device *device) {
+  device->offers = device->offers->next_offer;
+  device->n_offers.fetch_sub(1, std::memory_order_relaxed);
+}
+
+void wake(Device *device, uint32_t count) {
+  if (count > 2) pthread_cond_broadcast(&device->work);
+  else while (count--) pthread_cond_signal(&device->work);
+}
+
+// With the lock held: puts the roots of the first submission that can run on offer, and completes those that need
+// no running.
+void start_current(Device *device) {
+  while (Submission *s = device->current) {
+    const bool lost = device->lost.load(std::memory_order_relaxed);
+    if (!lost && s->count) {
+      offer(device, s->roots, s->last_root, s->n_roots);
+      return;
+    }
+    if (lost) s->error = error_device_lost;
+    s->start_ns = s->end_ns = now_ns();
+    device->current = s->next;
+    complete(s);
+    release(s);
+  }
+}
+
+void finish(Device *device, Submission *s) {
+  s->end_ns = now_ns();
+  complete(s);                     // before the next one can start, so that completion is seen in order
+  lock(device);
+  // What is still on offer are shared nodes with nothing left to claim.
+  device->offers = nullptr;
+  device->n_offers.store(0, std::memory_order_relaxed);
+  device->current = s->next;
+  device->shared_last = device->sharing;
+  device->sharing = false;
+  start_current(device);
+  // A closing device that has run dry has to let everyone go.
+  const uint32_t count = device->closing && !device->current ? device->sleepers : sleepers_needed(device, 1);
+  unlock(device);
+  wake(device, count);
+  release(s);
+}
+
+void run(Runner *r, Node *node, uint64_t first, uint64_t end) {
+  if (r->device->lost.load(std::memory_order_relaxed)) return;
+  r->trap.armed.store(true, std::memory_order_relaxed);
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+  run_units(node, r->worker, first, end);
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+  r->trap.armed.store(false, std::memory_order_relaxed);
+}
+
+// Returns a node that can start now and that this worker goes on with; others that can start go on offer.
+Node *complete_node(Runner *r, Node *node) {
+  Submission *s = r->submission;
+  if (s->samples && !r->device->lost.load(std::memory_order_relaxed))
+    s->samples[2 * (node - s->nodes) + 1] = now_ns();
+  ++r->finished;
+  Node *next = nullptr, *first = nullptr, *last = nullptr;
+  uint32_t count = 0;
+  for (uint32_t i = node->first_successor; i < node->end_successor; ++i) {
+    Node *successor = &s->nodes[s->successors[i]];
+    if (successor->n_blockers > 1 && successor->blockers.fetch_sub(1, std::memory_order_acq_rel) != 1) continue;
+    if (!next) {
+      next = successor;
+      continue;
+    }
+    if (last) last->next_offer = successor;
+    else first = successor;
+    last = successor;
+    ++count;
+  }
+  if (count) {
+    lock(r->device);
+    offer(r->device, first, last, count);
+    count = sleepers_needed(r->device, 0);
+    unlock(r->device);
+    wake(r->device, count);
+  }
+  return next;
+}
+
+bool claim_part(Runner *r, Node *node, uint64_t *first) {
+  uint64_t claimed = node->claimed.load(std::memory_order_relaxed), part;
+  do {
+    if (claimed >= node->groups) return false;
+    const uint64_t left = node->groups - claimed;
+    part = left / (4 * r->device->n_runners);
+    if (part < node->least_claim) part = node->least_claim;
+    if (part > left) part = left;
+  } while (!node->claimed.compare_exchange_weak(claimed, claimed + part, std::memory_order_relaxed));
+  *first = claimed;
+  r->claim = part;
+  return true;
+}
+
+bool finish_claim(Runner *r, Node *node) {
+  return node->unfinished.fetch_sub(r->claim, std::memory_order_acq_rel) == r->claim;
+}
+
+Node *run_shared(Runner *r, Node *node) {
+  uint64_t first;
+  while (claim_part(r, node, &first)) {
+    run(r, node, first, first + r->claim);
+    if (finish_claim(r, node)) return complete_node(r, node);
+  }
+  return nullptr;
+}
+
+void share(Runner *r, Node *node, uint64_t done, double unit_ns, double rest_ns) {
+  Device *device = r->device;
+  node->claimed.store(done, std::memory_order_relaxed);
+  node->unfinished.store(node->groups - done, std::memory_order_relaxed);
+  node->least_claim = 1 + uint64_t(least_claim_ns / (unit_ns + 1));
+  node->shared = true;
+  r->unhelped_ns += rest_ns;
+  lock(device);
+  offer(device, node, node, 1);
+  device->sharing = true;
+  // One offer serves any number of workers.
+  const uint32_t count = r->unhelped_ns > wake_above_ns ? device->sleepers : 0;
+  unlock(device);
+  if (r->unhelped_ns > wake_above_ns) r->unhelped_ns = 0;
+  wake(device, count);
+}
+
+Node *run_node(Runner *r, Node *node) {
+  const uint64_t groups = node->groups;
+  uint64_t start = 0;
+  if (r->submission->samples || groups > 1) start = now_ns();
+  if (r->submission->samples && !r->device->lost.load(std::memory_order_relaxed))
+    r->submission->samples[2 * (node - r->submission->nodes)] = start;
+  for (uint64_t done = 0, step = 1; done < groups; step *= 4) {
+    if (r->device->n_runners == 1) step = groups;
+    const uint64_t end = groups - done < step ? groups : done + step;
+    run(r, node, done, end);
+    done = end;
+    if (done == groups) break;
+    const double unit_ns = double(now_ns() - start) / double(done), rest_ns = unit_ns * double(groups - done);
+    if (rest_ns < share_above_ns) continue;
+    share(r, node, done, unit_ns, rest_ns);
+    return run_shared(r, node);
+  }
+  return complete_node(r, node);
+}
+
+void run_chain(Runner *r, Node *node) {
+  while (node) {
+    r->node = node;
+    node = node->shared ? run_shared(r, node) : run_node(r, node);
+  }
+  Submission *s = r->submission;
+  const uint32_t finished = r->finished;
+  r->finished = 0;
+  if (finished && s->remaining.fetch_sub(finished, std::memory_order_acq_rel) == finished) finish(r->device, s);
+  release(s);
+}
+
+// The next node to run, with a reference to its submission; NULL when the device closes.
+Node *take(Runner *r) {
+  Device *device = r->device;
+  uint64_t idle_since = 0;
+  lock(device);
+  for (;;) {
+    while (Node *node = device->offers) {
+      if (node->shared && node->claimed.load(std::memory_order_relaxed) >= node->groups) {
+        withdraw_first(device);
+        continue;
+      }
+      if (!node->shared) withdraw_first(device);
+      r->submission = device->current;
+      r->submission->references.fetch_add(1, std::memory_order_relaxed);
+      if (!r->submission->start_ns) r->submission->start_ns = now_ns();
+      unlock(device);
+      return node;
+    }
+    if (device->closing && !device->current) {
+      unlock(device);
+      return nullptr;
+    }
+    const uint64_t now = now_ns();
+    if (!idle_since) idle_since = now;
+    const bool useful = device->sharing || device->shared_last;
+    const uint64_t patience_ns = !device->spinners ? first_spin_ns : useful ? spin_ns : 0;
+    if (now - idle_since < patience_ns) {
+      ++device->spinners;
+      unlock(device);
+      for (uint32_t round = 0; !device->n_offers.load(std::memory_order_relaxed); ++round) {
+        pause_briefly(round);
+        if (round % 32 == 31 && now_ns() - idle_since >= patience_ns) break;
+      }
+      lock(device);
+      --device->spinners;
+      continue;
+    }
+    ++device->sleepers;
+    pthread_cond_wait(&device->work, &device->mutex);
+    --device->sleepers;
+    idle_since = 0;
+  }
+}
+
+void record_fault(Runner *r) {
+  Submission *s = r->submission;
+  rearm_signals();
+  reset_worker(r->worker);
+  lock(r->device);
+  if (s->error == error_none) {
+    s->error = error_fault;
+    s->signal = r->trap.signal;
+    s->fault_address = r->trap.address;
+    s->fault_node = uint32_t(r->node - s->nodes);
+  }
+  r->device->lost.store(true, std::memory_order_relaxed);
+  unlock(r->device);
+}
+
+void *runner_main(void *argument) {
+  Runner *r = static_cast<Runner *>(argument);
+#if defined(__linux__)
+  char name[16];
+  snprintf(name, sizeof name, "ostinato-%u", uint32_t(r - r->device->runners));
+  pthread_setname_np(pthread_self(), name);
+#endif
+  const bool trapped = enter_trap(&r->trap);
+  if (sigsetjmp(r->trap.resume, 0)) {
+    // The device is lost, so the rest of the submission only passes through; this worker has to count what it held.
+    record_fault(r);
+    Node *node = r->node;
+    run_chain(r, !node->shared || finish_claim(r, node) ? complete_node(r, node) : node);
+  }
+  while (Node *node = take(r)) run_chain(r, node);
+  if (trapped) leave_trap(&r->trap);
+  return nullptr;
+}
+
+// Signals sent to the process are for its own threads.
+bool start_thread(Runner *r) {
+  sigset_t all, before;
+  sigfillset(&all);
+  for (int signal : fault_signals) sigdelset(&all, signal);
+  pthread_attr_t attributes;
+  pthread_attr_init(&attributes);
+  pthread_attr_setstacksize(&attributes, thread_stack_bytes);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  const bool started = pthread_create(&r->thread, &attributes, &runner_main, r) == 0;
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  pthread_attr_destroy(&attributes);
+  return started;
+}
+
+}  // namespace
+
+Device *open_device(uint32_t workers, uint64_t arena_bytes, char *error, uint64_t error_bytes) {
+  Device *device = static_cast<Device *>(calloc(1, sizeof(Device)));
+  Runner *runners = static_cast<Runner *>(calloc(workers, sizeof(Runner)));
+  if (!device || !runners) {
+    snprintf(error, error_bytes, "out of memory");
+    free(device);
+    free(runners);
+    return nullptr;
+  }
+  device->runners = runners;
+  pthread_mutex_init(&device->mutex, nullptr);
+  pthread_cond_init(&device->work, nullptr);
+  for (uint32_t i = 0; i < workers; ++i) {
+    Runner *r = &runners[i];
+    r->device = device;
+    r->worker = open_worker(arena_bytes);
+    if (r->worker && start_thread(r)) {
+      ++device->n_runners;
+      continue;
+    }
+    snprintf(error, error_bytes, "worker %u of %u could not be started: %s", i + 1, workers,
+             r->worker ? "the system allows no more threads" : "no memory for its stacks and threadgroup memory");
+    if (r->worker) close_worker(r->worker);
+    close_device(device);
+    return nullptr;
+  }
+  return device;
+}
+
+void close_device(Device *device) {
+  lock(device);
+  device->closing = true;
+  unlock(device);
+  pthread_cond_broadcast(&device->work);
+  for (uint32_t i = 0; i < device->n_runners; ++i) pthread_join(device->runners[i].thread, nullptr);
+  for (uint32_t i = 0; i < device->n_runners; ++i) close_worker(device->runners[i].worker);
+  pthread_mutex_destroy(&device->mutex);
+  pthread_cond_destroy(&device->work);
+  free(device->runners);
+  free(device);
+}
+
+void submit(Device *device, Submission *s) {
+  s->references.fetch_add(1, std::memory_order_relaxed);  // the queue's
+  uint32_t count = 0;
+  lock(device);
+  if (device->current) {
+    device->last->next = s;
+    device->last = s;
+  } else {
+    device->current = device->last = s;
+    start_current(device);
+    count = sleepers_needed(device, 0);
+  }
+  unlock(device);
+  wake(device, count);
+}
+
+}  // namespace __ost

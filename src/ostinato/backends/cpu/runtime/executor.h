@@ -1,0 +1,27 @@
+// A device's queue: submissions run one after another, the nodes of one by its graph, over a fixed set of workers.
+//
+// Groups of one dispatch are spread over the workers and independent nodes run at the same time. A fault in kernel
+// code marks its submission and loses the device: whatever has not run by then completes without running.
+#ifndef OSTINATO_EXECUTOR_H
+#define OSTINATO_EXECUTOR_H
+
+#include "submission.h"
+
+namespace __ost __attribute__((visibility("hidden"))) {
+
+struct Device;
+
+constexpr uint32_t max_workers = 1024;
+
+// NULL, with the reason in `error`, when workers cannot be had.
+Device *open_device(uint32_t workers, uint64_t arena_bytes, char *error, uint64_t error_bytes);
+
+// Runs what is queued, then ends the workers.
+void close_device(Device *);
+
+// The queue takes a reference of its own.
+void submit(Device *, Submission *);
+
+}  // namespace __ost
+
+#endif

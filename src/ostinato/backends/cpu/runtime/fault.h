@@ -1,0 +1,40 @@
+// Faults of kernel code (wild accesses, division by zero, illegal instructions, stack overflow) end the kernel, not
+// the process. A worker thread enters a FaultTrap, arms it around kernel code, and is taken back to its sigsetjmp
+// point when the code faults. Any other signal goes to whoever handled it before.
+#ifndef OSTINATO_FAULT_H
+#define OSTINATO_FAULT_H
+
+#include <setjmp.h>
+#include <signal.h>
+#include <stdint.h>
+
+#include <atomic>
+
+namespace __ost __attribute__((visibility("hidden"))) {
+
+constexpr int fault_signals[] = {
+    SIGSEGV, SIGBUS, SIGFPE, SIGILL,
+#if defined(__aarch64__)
+    SIGTRAP,                       // what a compiler's trap instruction raises there
+#endif
+};
+
+struct FaultTrap {
+  std::atomic<bool> armed;
+  sigjmp_buf resume;               // made by sigsetjmp(resume, 0) in the thread that entered
+  int signal;                      // what happened, once resumed
+  uint64_t address;
+  void *alternate_stack;
+  uint32_t slot;
+};
+
+// For the calling thread; false when too many threads have one.
+bool enter_trap(FaultTrap *);
+void leave_trap(FaultTrap *);
+
+// After the jump: lets the same signal arrive again.
+void rearm_signals();
+
+}  // namespace __ost
+
+#endif

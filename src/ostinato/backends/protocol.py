@@ -1,0 +1,114 @@
+"""What a backend is: the few operations that a device, an encoder and a queue need from it.
+
+A backend compiles modules, hands out memory, turns single commands into opaque lowered bytes (which the
+encoder memoises), and runs a list of lowered commands in one call. It knows nothing of encoders, buffers or
+devices. `Native` objects are its own; callers only hand them back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from ..commands import Command, CompiledKernel
+from ..msl import Module
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What a device can do; every limit that the checks use stands here."""
+
+    name: str
+    """The name that opens it."""
+    backend: str
+    description: str
+    workers: int
+    """Threads or multiprocessors that run groups at the same time."""
+    max_threads_per_group: int
+    simd_width: int
+    threadgroup_memory_bytes: int
+    max_inline_bytes: int
+    shared_memory: bool
+    """Whether the host sees the same memory, so that `as_numpy()` is a window and not a copy."""
+    gates: frozenset[str] = frozenset()
+    """The settings (names of the table in `settings.py`) that the device can act on."""
+    details: Mapping[str, str] = field(default_factory=dict)
+    """Facts for people: compiler, processor, versions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """A block of device memory. Dropping the last reference to `owner` gives it back."""
+
+    address: int
+    nbytes: int
+    owner: object = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """How a submission ended."""
+
+    error: int
+    """0 none, 1 a fault in a kernel, 2 not run because the device was lost."""
+    node: int
+    """Index of the command at fault."""
+    signal: int
+    address: int
+    start_ns: int
+    end_ns: int
+
+
+Native = Any
+Lowered = bytes
+
+
+class Backend(Protocol):
+    """One open device of one kind."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What this device can do."""
+        ...
+
+    def compile(
+        self, module: Module, constants: Mapping[int | str, object], only: Collection[str] | None = None
+    ) -> Mapping[str, CompiledKernel]:
+        """Compile a module's kernels, or some of them, for these values (by index or name) of its constants."""
+        ...
+
+    def allocate(self, nbytes: int) -> Memory:
+        """Get memory, aligned for any type, of undefined content."""
+        ...
+
+    def lower(self, command: Command) -> Lowered:
+        """The form of a command that `submit` takes. Depends on nothing but the command."""
+        ...
+
+    def submit(self, lowered: Sequence[Lowered], concurrent: bool) -> Native:
+        """Start a list of commands after all earlier ones and return at once.
+
+        Without `concurrent` each command waits for the one before it; with it, only barriers order them.
+        """
+        ...
+
+    def wait(self, submission: Native, timeout_ns: int) -> bool:
+        """Wait for a submission; False when the time (never negative) ran out first."""
+        ...
+
+    def status(self, submission: Native) -> Status:
+        """How a finished submission ended."""
+        ...
+
+    def release(self, submission: Native) -> None:
+        """Forget a finished submission."""
+        ...
+
+    def update_residency(self, added: Sequence[int], removed: Sequence[int]) -> None:
+        """Make allocations (by number) resident, and no longer so."""
+        ...
+
+    def close(self) -> None:
+        """Finish what was submitted and give everything back. Called once, with no submission left."""
+        ...

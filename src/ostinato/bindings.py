@@ -1,0 +1,290 @@
+"""From what a caller passes to a kernel, to checked bindings.
+
+An argument is a `Buffer`, a `(Buffer, byte_offset)` pair counted from that view, a NumPy scalar or array or
+`bytes` (copied now), or a Python number (converted to the kernel's type and range-checked). `memo_key` gives the
+identity of an argument for memoisation; `bind` does the real checking, once per new combination.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import struct
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from .buffer import Buffer
+from .commands import Binding, BufferBinding, ByteRange, CompiledKernel, InlineBinding
+from .errors import ArgumentError, FreedBuffer, WrongDevice
+from .msl import Argument
+from .submission import Queue
+
+_FLOATS = ("float16", "bfloat16", "float32", "float64")
+_INTEGERS = {
+    f"{sign}int{8 * size}": (
+        struct.Struct("=" + code),
+        0 if sign else -(1 << (8 * size - 1)),
+        (1 << (8 * size - (0 if sign else 1))) - 1,
+    )
+    for sign, codes in (("", "bhiq"), ("u", "BHIQ"))
+    for size, code in zip((1, 2, 4, 8), codes, strict=True)
+}
+
+
+class _Where:
+    """Names an argument in messages; the text is made only if there is something to say."""
+
+    __slots__ = ("_argument", "_kernel")
+
+    def __init__(self, kernel: CompiledKernel, argument: Argument) -> None:
+        self._kernel = kernel
+        self._argument = argument
+
+    def __str__(self) -> str:
+        return f"kernel {self._kernel.name!r}, argument {_name(self._argument)}"
+
+
+def memo_key(kernel: CompiledKernel, argument: Any) -> tuple[Hashable, Any]:
+    """A key that is equal only for arguments that bind alike, and the argument in plain form.
+
+    Keys of anything but a whole buffer are tuples, so that they never equal a buffer's serial number.
+    """
+    kind = type(argument)
+    if kind is Buffer:
+        return argument._serial, argument
+    if kind is int or kind is bool:
+        return (int(argument),), argument
+    if kind is float:
+        return (_float_bits(argument),), argument  # by bits: 0.0 == -0.0, and a NaN equals nothing
+    if kind is bytes:
+        return (b"", argument), argument
+    if kind is tuple:
+        if len(argument) == 2 and type(argument[0]) is Buffer:
+            try:
+                offset = operator.index(argument[1])
+            except TypeError:
+                raise ArgumentError(f"kernel {kernel.name!r}: {argument[1]!r} is not a byte offset") from None
+            return (argument[0]._serial, offset), (argument[0], offset)
+    elif isinstance(argument, np.ndarray | np.generic):
+        if not argument.dtype.hasobject:
+            return _array_key(kernel, argument), argument
+    elif isinstance(argument, bytearray | memoryview):
+        data = bytes(argument)
+        return (b"", data), data
+    else:
+        number = _plain_number(argument)
+        if number is not None:
+            return memo_key(kernel, number)
+    raise ArgumentError(
+        f"kernel {kernel.name!r}: an argument is a Buffer, (Buffer, byte offset), a NumPy scalar or array, bytes,"
+        f" or a number, not {argument!r}"
+    )
+
+
+def bind(kernel: CompiledKernel, given: Sequence[Any] | Mapping[int, Any], queue: Queue) -> tuple[Binding, ...]:
+    """One checked binding for each buffer argument of the kernel."""
+    arguments = kernel.signature.arguments
+    if isinstance(given, Mapping):
+        expected = {argument.index for argument in arguments}
+        wrong = [index for index in given if index not in expected]
+        missing = [argument for argument in arguments if argument.index not in given]
+        if wrong or missing:
+            raise ArgumentError(
+                f"kernel {kernel.name!r}: "
+                + (f"no argument with index {', '.join(map(repr, wrong))}; " if wrong else "")
+                + (f"nothing for {', '.join(map(_name, missing))}; " if missing else "")
+                + f"it takes {kernel.signature}"
+            )
+        values = [given[argument.index] for argument in arguments]
+    else:
+        if len(given) != len(arguments):
+            raise ArgumentError(
+                f"kernel {kernel.name!r} takes {len(arguments)} arguments, {len(given)} were given;"
+                f" it is {kernel.signature}"
+            )
+        values = list(given)
+    return tuple(
+        _bind_one(kernel, position, argument, value, queue)
+        for position, (argument, value) in enumerate(zip(arguments, values, strict=True))
+    )
+
+
+def whole(buffer: Any, queue: Queue, what: str, writes: bool) -> BufferBinding:
+    """A binding of a whole buffer for a copy or fill."""
+    if type(buffer) is not Buffer:
+        raise ArgumentError(f"{what}: expected a Buffer, got {buffer!r}")
+    return _buffer_binding(what, 0, buffer, 0, writes, queue)
+
+
+def ranges(buffers: Any, queue: Queue, what: str) -> tuple[ByteRange, ...]:
+    """The byte ranges of buffers that a caller declares to be read or written."""
+    if isinstance(buffers, Buffer) or not isinstance(buffers, Sequence):
+        raise ArgumentError(f"{what}: expected a list of Buffers, got {buffers!r}")
+    bound = [whole(buffer, queue, what, False) for buffer in buffers]
+    return tuple(ByteRange(one.allocation, one.offset, one.offset + one.nbytes) for one in bound)
+
+
+def matching_dtypes(first: np.dtype[Any], second: np.dtype[Any]) -> bool:
+    """Whether memory of one dtype may be used as the other; bytes go with anything."""
+    return first == second or first == np.uint8 or second == np.uint8
+
+
+def number_bytes(value: bool | int | float, scalar: str) -> bytes:
+    """A Python number as the bytes of a scalar type; ValueError says why it does not fit."""
+    integer = _INTEGERS.get(scalar)
+    if integer is not None:
+        layout, lowest, highest = integer
+        if isinstance(value, float):
+            if not value.is_integer():
+                raise ValueError(f"not an integer, and the type is {scalar}")
+            value = int(value)
+        if not lowest <= value <= highest:
+            raise ValueError(f"out of the range of {scalar}, {lowest} to {highest}")
+        return layout.pack(value)
+    if scalar == "bool":
+        if value not in (0, 1):
+            raise ValueError("neither False nor True")
+        return bytes([bool(value)])
+    if scalar in _FLOATS:
+        try:
+            wide = float(value)
+        except OverflowError:
+            raise ValueError(f"out of the range of {scalar}") from None
+        with np.errstate(over="ignore"):
+            narrow = np.asarray(wide).astype(scalar)
+        if math.isfinite(wide) and not math.isfinite(float(narrow)):
+            raise ValueError(f"out of the range of {scalar}")
+        return narrow.tobytes()
+    raise ValueError(f"a number, and {scalar} is no type of numbers")
+
+
+def _bind_one(kernel: CompiledKernel, position: int, argument: Argument, value: Any, queue: Queue) -> Binding:
+    where = _Where(kernel, argument)
+    element_bytes = kernel.argument_bytes[position]
+    writes = argument.access != "read"
+    if type(value) is tuple or type(value) is Buffer:
+        buffer, offset = value if type(value) is tuple else (value, 0)
+        bound = _buffer_binding(where, argument.index, buffer, offset, writes, queue)
+        _check_dtype(where, argument, buffer.dtype)
+        # A pointer may have nothing behind it; a reference is one whole object.
+        if argument.kind == "value":
+            _check_size(where, argument, element_bytes, bound.nbytes)
+        alignment = kernel.argument_alignments[position]
+        if alignment and bound.address % alignment:
+            raise ArgumentError(
+                f"{where}: byte {bound.offset} of its allocation is not aligned to {alignment} bytes,"
+                f" as {argument.type} needs"
+            )
+        return bound
+    if writes:
+        raise ArgumentError(f"{where}: the kernel writes to it, so it must be a Buffer, not {_describe(value)}")
+    data = _inline_bytes(where, argument, value)
+    if len(data) > queue.backend.capabilities.max_inline_bytes:
+        raise ArgumentError(
+            f"{where}: {len(data)} bytes are too many to copy into a command"
+            f" (at most {queue.backend.capabilities.max_inline_bytes}); put them into a Buffer"
+        )
+    _check_size(where, argument, element_bytes, len(data))
+    return InlineBinding(argument.index, data)
+
+
+def _buffer_binding(
+    where: _Where | str, index: int, buffer: Buffer, offset: int, writes: bool, queue: Queue
+) -> BufferBinding:
+    if buffer._queue is not queue:
+        raise WrongDevice(f"{where}: {buffer!r} belongs to another device than this {queue.name!r}")
+    allocation = buffer._lease.allocation
+    if allocation is None:
+        raise FreedBuffer(f"{where}: {buffer!r} cannot be used any more")
+    if offset and not 0 <= offset < buffer.nbytes:
+        raise ArgumentError(f"{where}: byte offset {offset} is outside {buffer!r}")
+    backing = allocation.backing
+    start = buffer._offset + offset
+    return BufferBinding(index, backing.number, backing.address + start, start, buffer.nbytes - offset, writes)
+
+
+def _inline_bytes(where: _Where, argument: Argument, value: Any) -> bytes:
+    if isinstance(value, bytes):
+        return value
+    if isinstance(value, np.ndarray | np.generic):
+        _check_dtype(where, argument, value.dtype)
+        return value.tobytes()
+    if argument.scalar is None or argument.lanes != 1:
+        raise ArgumentError(f"{where}: one number is not a {argument.type}; pass a NumPy array or bytes, not {value!r}")
+    try:
+        return number_bytes(value, argument.scalar)
+    except ValueError as reason:
+        raise ArgumentError(f"{where}: {value!r} is {reason}") from None
+
+
+def _check_dtype(where: _Where, argument: Argument, dtype: np.dtype[Any]) -> None:
+    """Bytes bind to anything, and a struct or void takes anything."""
+    if argument.scalar is not None and dtype != np.uint8 and dtype != np.dtype(argument.scalar):
+        raise ArgumentError(f"{where}: expected {argument.scalar}, got {dtype.name}")
+
+
+def _check_size(where: _Where, argument: Argument, element_bytes: int, given_bytes: int) -> None:
+    if given_bytes < element_bytes:
+        raise ArgumentError(f"{where}: a {argument.type} takes {element_bytes} bytes, got {given_bytes}")
+
+
+def _array_key(kernel: CompiledKernel, array: Any) -> Hashable:
+    # Beyond any inline limit the bytes need not be looked at: binding will refuse them.
+    if array.nbytes > 1 << 16:
+        raise ArgumentError(
+            f"kernel {kernel.name!r}: an array of {array.nbytes} bytes is too large to copy into a command;"
+            " put it into a Buffer"
+        )
+    return (array.dtype, array.tobytes())
+
+
+def _plain_number(value: Any) -> int | float | None:
+    try:
+        return operator.index(value)
+    except TypeError:
+        pass
+    if hasattr(value, "__float__") and not isinstance(value, str):
+        return float(value)
+    return None
+
+
+def _float_bits(value: float) -> bytes:
+    return struct.pack("=d", value)
+
+
+def _describe(value: Any) -> str:
+    return f"{type(value).__name__} {value!r}" if not isinstance(value, bytes | np.ndarray) else type(value).__name__
+
+
+def _name(argument: Argument) -> str:
+    pointer = " *" if argument.kind == "buffer" else " &"
+    return f"{argument.index} {argument.name!r} ({argument.type}{pointer})"
+
+
+def shared_sizes(kernel: CompiledKernel, given: Mapping[int, int], limit_bytes: int) -> tuple[int, ...]:
+    """Bytes for each threadgroup argument, rounded up to 16 as Metal does."""
+    wanted = kernel.signature.shared
+    unknown = [index for index in given if index not in {argument.index for argument in wanted}]
+    if unknown:
+        raise ArgumentError(
+            f"kernel {kernel.name!r}: no threadgroup argument with index {', '.join(map(repr, unknown))};"
+            f" it is {kernel.signature}"
+        )
+    sizes = []
+    for argument in wanted:
+        size = given.get(argument.index)
+        where = f"kernel {kernel.name!r}, threadgroup argument {argument.index} {argument.name!r}"
+        if size is None:
+            raise ArgumentError(f"{where}: its size is missing; pass shared={{{argument.index}: bytes}}")
+        if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 1:
+            raise ArgumentError(f"{where}: {size!r} is not a number of bytes")
+        sizes.append(-(-int(size) // 16) * 16)
+    total = -(-kernel.threadgroup_bytes // 16) * 16 + sum(sizes)
+    if total > limit_bytes:
+        raise ArgumentError(
+            f"kernel {kernel.name!r}: {total} bytes of threadgroup memory ({kernel.threadgroup_bytes} in its body);"
+            f" the device has {limit_bytes}"
+        )
+    return tuple(sizes)

@@ -1,0 +1,166 @@
+"""The command line: `ostinato devices | compile | demo | --version`.
+
+Exit status: 0 when all went well, 1 when something was wrong with what was asked for (a kernel that does not compile,
+no device), 2 when the command line itself was wrong. With `--json`, standard output holds only the JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from . import demo as demonstration
+from .device import DeviceInfo, devices, open_device
+from .errors import KernelCompileError, OstinatoError
+from .version import __version__
+
+
+class _Commands(click.Group):
+    """Turns errors of the library into one line and exit status 1."""
+
+    def invoke(self, context: click.Context) -> Any:
+        try:
+            return super().invoke(context)
+        except OstinatoError as error:
+            click.echo(f"error: {error}", err=True)
+            context.exit(1)
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="ostinato")
+def main() -> None:
+    """Runs Metal compute kernels on any machine."""
+
+
+@main.command("devices")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+def devices_command(as_json: bool) -> None:
+    """List the devices, what they can do, and why any cannot be used.
+
+    \b
+    Example:
+      ostinato devices --json
+    """
+    found = devices()
+    if as_json:
+        click.echo(json.dumps([_plain(device) for device in found], indent=2))
+        return
+    table = Table(box=None, pad_edge=False)
+    for heading in ("device", "state", "what"):
+        table.add_column(heading)
+    for device in found:
+        able = device.capabilities
+        if able is None:
+            table.add_row(device.name, "skipped", escape(device.reason))
+            continue
+        facts = [
+            able.description,
+            f"{able.workers} workers",
+            f"{able.max_threads_per_group} threads a group",
+            f"simdgroups of {able.simd_width}",
+            f"{able.threadgroup_memory_bytes >> 10} KiB threadgroup memory",
+            *able.details.values(),
+        ]
+        table.add_row(device.name, "ready", escape(", ".join(facts)))
+    Console().print(table)
+
+
+@main.command("compile")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--device", "device_name", default="auto", show_default=True, help="Compile for this device.")
+@click.option("-I", "include_dirs", multiple=True, type=click.Path(path_type=Path), help="Look for includes here too.")
+@click.option("-D", "defines", multiple=True, metavar="NAME[=VALUE]", help="Define a macro.")
+@click.option(
+    "-c", "constants", multiple=True, metavar="NAME=VALUE", help="Give a function constant, by name or index."
+)
+def compile_command(
+    file: Path,
+    device_name: str,
+    include_dirs: tuple[Path, ...],
+    defines: tuple[str, ...],
+    constants: tuple[str, ...],
+) -> None:
+    """Compile a .metal file and print the signatures of its kernels, or its errors.
+
+    \b
+    Examples:
+      ostinato compile kernels.metal
+      ostinato compile kernels.metal --device cpu -D TILE=32 -c use_bias=true
+    """
+    macros = {name: value or "1" for name, _, value in (define.partition("=") for define in defines)}
+    try:
+        with open_device(device_name) as device:
+            library = device.library(file, _constants(constants), include_dirs, macros)
+            for name in library:
+                click.echo(str(library[name].signature))
+        if not library:
+            click.echo("no kernels in this file", err=True)
+    except KernelCompileError as error:
+        place = str(error) if error.file else f"{file}: {error}"
+        click.echo(f"error: {place}", err=True)
+        sys.exit(1)
+
+
+@main.command("demo")
+@click.option("--device", "device_name", default="auto", show_default=True, help="Run on this device.")
+def demo_command(device_name: str) -> None:
+    """Run a few Metal kernels and check them against NumPy."""
+    console = Console()
+    with open_device(device_name) as device:
+        console.print(f"{escape(repr(device))}\n")
+        rows = demonstration.run(device)
+    table = Table(box=None, pad_edge=False)
+    table.add_column("kernel")
+    table.add_column("does")
+    table.add_column("threads", justify="right")
+    table.add_column("time", justify="right")
+    table.add_column("bandwidth", justify="right")
+    table.add_column("same as NumPy")
+    for row in rows:
+        table.add_row(
+            row.kernel,
+            row.purpose,
+            f"{row.threads:,}",
+            f"{row.nanoseconds / 1000:,.1f} µs",
+            f"{row.nbytes / row.nanoseconds:.1f} GB/s",
+            "[green]yes[/green]" if row.correct else "[red]NO[/red]",
+        )
+    console.print(table)
+    if not all(row.correct for row in rows):
+        sys.exit(1)
+
+
+def _plain(device: DeviceInfo) -> dict[str, Any]:
+    able = device.capabilities
+    facts: dict[str, Any] = {"name": device.name, "available": device.available, "reason": device.reason}
+    facts["capabilities"] = None if able is None else asdict(able) | {"gates": sorted(able.gates)}
+    return facts
+
+
+def _constants(given: tuple[str, ...]) -> dict[int | str, bool | int | float]:
+    values: dict[int | str, bool | int | float] = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise click.BadParameter(f"{text!r} is not NAME=VALUE", param_hint="-c")
+        values[int(name) if name.isdigit() else name] = _number(value)
+    return values
+
+
+def _number(text: str) -> bool | int | float:
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    with suppress(ValueError):
+        return int(text, 0)
+    with suppress(ValueError):
+        return float(text)
+    raise click.BadParameter(f"{text!r} is not a number, true or false", param_hint="-c")

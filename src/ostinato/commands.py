@@ -1,0 +1,147 @@
+"""The command types: what an encoder records, a backend lowers and runs.
+
+Commands are plain frozen records. They name memory by allocation number, address and exact byte range, and
+never own it: whoever keeps a command (an encoder, a submission) keeps the allocations beside it. That lets
+commands be memoised without keeping any buffer alive.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .msl import Signature
+
+
+class DispatchKind(Enum):
+    """How the size of a dispatch was given."""
+
+    Threads = "threads"
+    """A grid in threads; the last groups are clipped to it."""
+    ThreadGroups = "thread_groups"
+    """A grid in whole groups."""
+
+
+class CapturedOpKind(Enum):
+    """What a dispatch computes, for passes that may move or fuse it."""
+
+    RmsNorm = "RmsNorm"
+    ElemMul = "ElemMul"
+    ElemAdd = "ElemAdd"
+    Sdpa = "Sdpa"
+    Softmax = "Softmax"
+    Other = "Other"
+
+    # Members are unique, and the encoder looks them up with every dispatch; the inherited hash is slow.
+    __hash__ = object.__hash__
+
+    def is_reorderable(self) -> bool:
+        """Whether a reorder pass may look past such a dispatch; attention and softmax stop it."""
+        return self not in (CapturedOpKind.Sdpa, CapturedOpKind.Softmax)
+
+
+Size3 = tuple[int, int, int]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CompiledKernel:
+    """One kernel as a backend compiled it, with the limits and layouts that binding checks need."""
+
+    name: str
+    signature: Signature
+    max_threads_per_group: int
+    threadgroup_bytes: int
+    """Threadgroup memory declared in the body."""
+    argument_bytes: tuple[int, ...]
+    """Size of the element type of each buffer argument; 0 when the type has no size (void)."""
+    argument_alignments: tuple[int, ...]
+    code: Any = field(repr=False)
+    """What the backend needs to run it; nothing else looks inside."""
+
+
+@dataclass(frozen=True, slots=True)
+class BufferBinding:
+    """A byte range of an allocation bound to a buffer index."""
+
+    index: int
+    allocation: int
+    """Number of the memory, never used twice."""
+    address: int
+    """Where the range starts, as the device sees it."""
+    offset: int
+    """Where the range starts, counted from the start of the allocation."""
+    nbytes: int
+    writes: bool
+
+
+@dataclass(frozen=True, slots=True)
+class InlineBinding:
+    """Bytes copied into the command when it was encoded."""
+
+    index: int
+    data: bytes
+
+
+Binding = BufferBinding | InlineBinding
+
+
+@dataclass(frozen=True, slots=True)
+class ByteRange:
+    """A half-open range `[start, stop)` of an allocation."""
+
+    allocation: int
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Dispatch:
+    """One run of a kernel over a grid."""
+
+    kernel: CompiledKernel
+    bindings: tuple[Binding, ...]
+    """One for each buffer argument, by ascending index."""
+    kind: DispatchKind
+    threads: Size3
+    """Threads in the grid."""
+    groups: Size3
+    group_size: Size3
+    shared: tuple[int, ...]
+    """Bytes for each threadgroup argument, by ascending index."""
+    op_kind: CapturedOpKind = CapturedOpKind.Other
+    label: str | None = None
+    """The scopes it was encoded in, joined by '/'."""
+    reads: tuple[ByteRange, ...] | None = None
+    """Declared by the caller; None: what the signature says."""
+    writes: tuple[ByteRange, ...] | None = None
+    bytes_read: int | None = None
+    bytes_written: int | None = None
+    flops: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Barrier:
+    """Everything before it is finished, and visible, before anything after it starts."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Copy:
+    """Copies bytes from one range to another that does not overlap it."""
+
+    source: BufferBinding
+    target: BufferBinding
+    label: str | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Fill:
+    """Repeats a pattern of 1, 2, 4 or 8 bytes over a range."""
+
+    target: BufferBinding
+    pattern: bytes
+    label: str | None = None
+
+
+Command = Dispatch | Barrier | Copy | Fill

@@ -1,0 +1,241 @@
+"""The front door: opening devices and asking what there is.
+
+A `Device` owns one queue on one backend and makes everything that works on it: buffers, libraries, encoders.
+`open_device("auto")` takes the first kind of device that passes a probe dispatch, which compiles a kernel, runs it
+and checks the result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from . import counters, dlpack, settings
+from .allocation import Window
+from .backends import cpu
+from .backends.protocol import Backend, Capabilities
+from .buffer import Buffer, Shape, adopt, allocate
+from .encoder import CommandEncoder
+from .errors import ArgumentError, DeviceError, DeviceUnavailable, OstinatoError
+from .pipeline import Constants, Defines, Library, compile_library
+from .residency import ResidencySet
+from .submission import Queue
+
+_PROBE = """
+#include <metal_stdlib>
+using namespace metal;
+kernel void probe(device const uint *in [[buffer(0)]], device uint *out [[buffer(1)]],
+                  uint id [[thread_position_in_grid]]) { out[id] = in[id] * 3u + id; }
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceInfo:
+    """One kind of device: what it can do, or why it cannot be used."""
+
+    name: str
+    capabilities: Capabilities | None
+    reason: str = ""
+    """Why it was skipped; empty when it can be used."""
+
+    @property
+    def available(self) -> bool:
+        """Whether it can be opened."""
+        return self.capabilities is not None
+
+
+class Device:
+    """An open device. Close it, or use it in a `with` block, to be rid of it early."""
+
+    __slots__ = ("__weakref__", "_queue")
+
+    def __init__(self, backend: Backend) -> None:
+        self._queue = Queue(backend)
+
+    @property
+    def name(self) -> str:
+        """The name it was opened by."""
+        return self._queue.name
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What it can do."""
+        return self._queue.backend.capabilities
+
+    @property
+    def residency(self) -> ResidencySet:
+        """Its residency set, which every allocation joins and every commit flushes."""
+        return self._queue.residency
+
+    # --- buffers -------------------------------------------------------------------------------------------
+
+    def array(self, values: Any) -> Buffer:
+        """A buffer with a copy of an array's values, in its dtype and shape."""
+        array = np.asarray(values)
+        if not array.dtype.isnative:
+            array = array.astype(array.dtype.newbyteorder("="))
+        buffer = self.empty(array.shape, array.dtype)
+        _contents(buffer)[...] = array
+        return buffer
+
+    def empty(self, shape: Shape, dtype: Any) -> Buffer:
+        """A buffer of undefined content."""
+        return allocate(self._queue, shape, dtype)
+
+    def zeros(self, shape: Shape, dtype: Any) -> Buffer:
+        """A buffer whose bytes are all zero."""
+        buffer = self.empty(shape, dtype)
+        _contents(buffer.view(np.uint8)).fill(0)
+        return buffer
+
+    def from_dlpack(self, producer: Any) -> Buffer:
+        """A buffer over the memory of another library's array: shared where possible, else a copy.
+
+        It is shared when the memory is the host's, contiguous, aligned and writable.
+        """
+        self._queue.check()
+        if not hasattr(producer, "__dlpack__"):
+            raise ArgumentError(f"from_dlpack: {type(producer).__name__} has no __dlpack__")
+        try:
+            array = dlpack.adopt(producer)
+        except (RuntimeError, BufferError, TypeError, ValueError) as error:
+            raise ArgumentError(f"from_dlpack: {error}") from None
+        flags = array.flags
+        if flags.c_contiguous and flags.writeable and flags.aligned and array.nbytes:
+            return adopt(self._queue, array)
+        return self.array(array)
+
+    # --- kernels -------------------------------------------------------------------------------------------
+
+    def library(
+        self,
+        source: str | Path,
+        constants: Constants | None = None,
+        include_dirs: Sequence[str | Path] = (),
+        defines: Defines | None = None,
+    ) -> Library:
+        """Compile Metal source: a text (`str`) or a file (`Path`).
+
+        `constants` gives function constants by index or name, `include_dirs` where `#include` looks besides the
+        file's own folder, `defines` macros.
+        """
+        return compile_library(self._queue, source, constants, include_dirs, defines)
+
+    # --- work ----------------------------------------------------------------------------------------------
+
+    def command_encoder(self, label: str | None = None, barriers: str = "auto", retain: bool = True) -> CommandEncoder:
+        """An encoder to record work with.
+
+        `barriers`: "auto" orders dispatches as their data needs it, "manual" only where `memory_barrier()` says so,
+        "serial" runs one at a time. With `retain=False` the caller promises to keep the buffers alive until the
+        work is done.
+        """
+        return CommandEncoder(self._queue, label, barriers, retain)
+
+    def close(self) -> None:
+        """Finish committed work and refuse everything from now on. Contents of buffers can still be read."""
+        self._queue.close()
+
+    def __enter__(self) -> Device:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        able = self.capabilities
+        return f"<Device {self.name!r}: {able.description}, {able.workers} workers>"
+
+
+def _open_cpu(options: Mapping[str, Any]) -> Backend:
+    unknown = options.keys() - {"workers", "threadgroup_memory"}
+    if unknown:
+        raise DeviceUnavailable(
+            f"device 'cpu' has no option {', '.join(sorted(unknown))}; it has workers and threadgroup_memory"
+        )
+    return cpu.CpuBackend(**options)
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """A kind of device: how to find out about it and how to open it."""
+
+    availability: Callable[[], tuple[Capabilities | None, str]]
+    open: Callable[[Mapping[str, Any]], Backend] | None
+
+
+def _not_there() -> tuple[None, str]:
+    return None, "this version of ostinato has no backend for it"
+
+
+# In the order that "auto" tries them.
+_KINDS: Mapping[str, _Kind] = {
+    "metal": _Kind(_not_there, None),
+    "cuda": _Kind(_not_there, None),
+    "cpu": _Kind(cpu.availability, _open_cpu),
+}
+
+
+def open_device(name: str = "auto", **options: Any) -> Device:
+    """Open a device: "auto" for the first that passes a probe dispatch, or one by name.
+
+    OSTINATO_DEVICE overrides the name. The CPU takes the options `workers` (threads, one per core if left out) and
+    `threadgroup_memory` (bytes, 32 KiB if left out).
+    """
+    settings.report_unknown()
+    chosen = settings.text("device") or name
+    if chosen != "auto":
+        return _open(chosen, options)
+    reasons = []
+    for kind in _KINDS:
+        try:
+            device = _open(kind, options)
+            with counters.uncounted():
+                probe(device)
+            return device
+        except OstinatoError as error:
+            reasons.append(f"{kind}: {error}")
+    raise DeviceUnavailable("no device can be used. " + " | ".join(reasons))
+
+
+def devices() -> list[DeviceInfo]:
+    """Every kind of device, with its capabilities or the reason why it cannot be used. Opens nothing."""
+    settings.report_unknown()
+    found = []
+    for name, kind in _KINDS.items():
+        capabilities, reason = kind.availability()
+        found.append(DeviceInfo(name, capabilities, reason))
+    return found
+
+
+def probe(device: Device) -> None:
+    """Compile a kernel, run it and check what it wrote."""
+    kernel = device.library(_PROBE)["probe"]
+    given = np.arange(37, dtype=np.uint32)
+    source, target = device.array(given), device.zeros(given.shape, given.dtype)
+    encoder = device.command_encoder(label="probe")
+    encoder.dispatch(kernel, source, target, threads=given.size)
+    encoder.commit_and_wait()
+    if not np.array_equal(target.numpy(), given * 3 + given):
+        raise DeviceError(f"device {device.name!r} gave a wrong answer to the probe dispatch")
+
+
+def _open(name: str, options: Mapping[str, Any]) -> Device:
+    kind = _KINDS.get(name)
+    if kind is None:
+        raise DeviceUnavailable(f"no device named {name!r}; there are {', '.join(_KINDS)} and auto")
+    if kind.open is None:
+        raise DeviceUnavailable(f"device {name!r}: {kind.availability()[1]}")
+    return Device(kind.open(options))
+
+
+def _contents(buffer: Buffer) -> np.ndarray:
+    """A window on memory that no committed work uses, without counting a sync."""
+    return Window(buffer._allocation(), buffer.byte_offset, buffer.nbytes).array(buffer.shape, buffer.dtype)

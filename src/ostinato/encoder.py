@@ -1,0 +1,476 @@
+"""The encoder: records commands, and hands the list over when it is committed.
+
+There is one path: every call is checked, memoised per (kernel, arguments, geometry, annotations), and appended to
+one list together with its lowered form. Commit joins the lowered forms and makes one call into the backend. A call
+that is wrong raises and leaves the list as it was.
+
+One encoder may be used by one thread at a time; several encoders may be used in several threads.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, NoReturn
+
+import numpy as np
+
+from . import bindings, counters, geometry, settings
+from .allocation import Allocation
+from .buffer import Buffer
+from .commands import Barrier, CapturedOpKind, Command, Copy, Dispatch, Fill
+from .errors import (
+    ArgumentError,
+    EncoderError,
+    LabelError,
+    SettingError,
+    UncommittedWork,
+    WrongDevice,
+)
+from .geometry import Extent
+from .pipeline import Kernel
+from .submission import Queue, Submission
+
+# Combinations remembered per kernel. Inline values that change with every token use them up, so there is an
+# end to it; a whole model's worth of layers fits.
+_MEMO_ENTRIES = 4096
+
+_BARRIER = Barrier()
+
+
+class CommandEncoder:
+    """Records work for a device. Made by `Device.command_encoder`; ends with one of the commits."""
+
+    __slots__ = (
+        "__weakref__",
+        "_allocations",
+        "_barrier_ns",
+        "_barriers",
+        "_commands",
+        "_fenced_gaps",
+        "_lowered",
+        "_mode",
+        "_open",
+        "_path",
+        "_pending_op_kind",
+        "_queue",
+        "_ready",
+        "_retain",
+        "_submission",
+        "_time_barriers",
+        "_transfers",
+        "label",
+    )
+
+    def __init__(self, queue: Queue, label: str | None, barriers: str, retain: bool) -> None:
+        self._open = False
+        if label is not None:
+            _check_label(label)
+        if barriers not in settings.BARRIER_MODES:
+            raise SettingError(f"barriers={barriers!r}: expected one of {', '.join(settings.BARRIER_MODES)}")
+        queue.check()
+        gate = settings.text("barriers")
+        unretained = settings.get("unretained_refs")
+        settings.report_unhonoured(queue.name, queue.backend.capabilities.gates)
+        self._queue = queue
+        self._mode = barriers if gate is None else gate
+        self._retain = retain if unretained is None else not unretained
+        self._time_barriers = settings.is_on("profile_barriers")
+        self.label = label
+        """The label that a plain commit gives to the submission."""
+        self._commands: list[Command] = []
+        self._lowered: list[bytes] = []
+        # With repetitions, which commit takes out: cheaper there, once, than here for every dispatch.
+        self._allocations: list[Allocation] = []
+        self._pending_op_kind: CapturedOpKind | None = None
+        self._path: str | None = None
+        self._transfers = 0
+        self._barriers = 0
+        self._fenced_gaps = 0
+        self._barrier_ns = 0
+        self._submission: Submission | None = None
+        self._open = True
+        # Open, and no call under way. Nothing can come between looking at it and setting it: the interpreter
+        # switches threads at calls and loops only.
+        self._ready = True
+
+    # --- recording -----------------------------------------------------------------------------------------
+
+    def dispatch(
+        self,
+        kernel: Kernel,
+        *args: Any,
+        threads: Extent | None = None,
+        groups: Extent | None = None,
+        group_size: Extent | None = None,
+        shared: Mapping[int, int] | None = None,
+        reads: Sequence[Buffer] | None = None,
+        writes: Sequence[Buffer] | None = None,
+        op_kind: CapturedOpKind | None = None,
+        bytes_read: int | None = None,
+        bytes_written: int | None = None,
+        flops: int | None = None,
+    ) -> None:
+        """Record one run of a kernel.
+
+        Arguments fill the buffer indices in ascending order, or are given as one `{index: argument}`. Give the
+        grid as `threads` or as `groups`. `shared` gives the bytes of each threadgroup argument by its index.
+        The rest describes the dispatch to passes and profiles and does not change what runs.
+        """
+        queue = self._queue
+        if not (self._ready and queue.usable):
+            self._refuse()
+        self._ready = False
+        try:
+            if type(kernel) is not Kernel:
+                raise ArgumentError(f"dispatch: expected a Kernel, got {kernel!r}")
+            if kernel._queue is not queue:
+                raise WrongDevice(f"{kernel!r} was compiled for another device, not {queue.name!r}")
+            if op_kind is None:
+                op_kind = self._pending_op_kind
+            if type(threads) is not int or groups is not None or group_size is not None:
+                threads, groups, group_size = _strict(threads), _strict(groups), _strict(group_size)
+            # Becomes the key to the memo, so all in it is hashable and strict: 1, 1.0 and True are equal but not alike.
+            parts: list[Any] = [threads, groups, group_size, op_kind, self._path]
+            used: list[Allocation] = []
+            freed = False
+            given: Any = args
+            if len(args) == 1 and type(args[0]) is dict:
+                given = dict(args[0])
+                for index, argument in given.items():
+                    key, given[index] = bindings.memo_key(kernel._compiled, argument)
+                    parts.append(("at", index, key))  # three parts, unlike any key: (index, key) may equal one
+                    freed |= _use(argument, used)
+            else:
+                for argument in args:
+                    if type(argument) is Buffer:
+                        allocation = argument._lease.allocation
+                        if allocation is None:
+                            freed = True
+                        else:
+                            used.append(allocation)
+                            parts.append(argument._serial)
+                    else:
+                        key, plain = bindings.memo_key(kernel._compiled, argument)
+                        if plain is not argument:
+                            given = [plain if one is argument else one for one in given]
+                        parts.append(key)
+                        freed |= _use(argument, used)
+            if freed:
+                bindings.bind(kernel._compiled, given, queue)  # says which
+            if not (
+                shared is None
+                and reads is None
+                and writes is None
+                and bytes_read is None
+                and bytes_written is None
+                and flops is None
+            ):
+                declared = (_shared_key(kernel, shared), _serials(reads, used), _serials(writes, used))
+                parts.append((*declared, bytes_read, bytes_written, flops))
+            memo_key = tuple(parts)
+            found = kernel._memo.get(memo_key)
+            if found is None:
+                dispatch = self._checked_dispatch(
+                    kernel,
+                    given,
+                    (threads, groups, group_size),
+                    shared,
+                    reads,
+                    writes,
+                    op_kind,
+                    bytes_read,
+                    bytes_written,
+                    flops,
+                )
+                found = (dispatch, queue.backend.lower(dispatch))
+                if len(kernel._memo) >= _MEMO_ENTRIES:
+                    kernel._memo.clear()
+                kernel._memo[memo_key] = found
+            self._commands.append(found[0])
+            self._lowered.append(found[1])
+            self._allocations += used
+            self._pending_op_kind = None
+        finally:
+            self._ready = True
+
+    def memory_barrier(self) -> None:
+        """Order everything recorded so far before everything that follows, in every barrier mode.
+
+        Before the first command there is nothing to order: nothing is recorded or counted.
+        """
+        with self._recording():
+            if not self._commands:
+                return
+            started_ns = time.perf_counter_ns() if self._time_barriers else 0
+            if self._commands[-1] is not _BARRIER:
+                self._fenced_gaps += 1
+            self._commands.append(_BARRIER)
+            self._lowered.append(self._queue.backend.lower(_BARRIER))
+            self._barriers += 1
+            if self._time_barriers:
+                self._barrier_ns += time.perf_counter_ns() - started_ns
+
+    def copy(self, src: Buffer, dst: Buffer) -> None:
+        """Record a copy of all bytes of one buffer to another of the same size."""
+        with self._recording():
+            source = bindings.whole(src, self._queue, "copy source", writes=False)
+            target = bindings.whole(dst, self._queue, "copy target", writes=True)
+            if src.nbytes != dst.nbytes or not bindings.matching_dtypes(src.dtype, dst.dtype):
+                raise ArgumentError(f"copy: {src!r} does not fit {dst!r}; equal bytes and dtypes are expected")
+            if source.address < target.address + target.nbytes and target.address < source.address + source.nbytes:
+                raise ArgumentError(f"copy: {src!r} and {dst!r} overlap")
+            self._append(Copy(source, target, self._path), src._allocation(), dst._allocation())
+
+    def fill(self, buf: Buffer, value: Any) -> None:
+        """Record setting every element of a buffer to one value."""
+        with self._recording():
+            target = bindings.whole(buf, self._queue, "fill", writes=True)
+            self._append(Fill(target, _pattern(buf, value), self._path), buf._allocation())
+
+    @contextmanager
+    def scope(self, label: str) -> Iterator[None]:
+        """Put a label on everything recorded in the block; nested labels are joined with '/'."""
+        _check_label(label)
+        with self._recording():
+            outer = self._path
+            self._path = label if outer is None else f"{outer}/{label}"
+        try:
+            yield
+        finally:
+            self._path = outer
+
+    def set_op_kind(self, kind: CapturedOpKind) -> None:
+        """Say what the next dispatch, and only it, computes."""
+        if not isinstance(kind, CapturedOpKind):
+            raise ArgumentError(f"set_op_kind: expected a CapturedOpKind, got {kind!r}")
+        with self._recording():
+            self._pending_op_kind = kind
+
+    # --- the end -------------------------------------------------------------------------------------------
+
+    def commit(self) -> Submission:
+        """Start the recorded work and return at once. The encoder is used up."""
+        return self._commit(self.label)
+
+    def commit_labeled(self, label: str) -> Submission:
+        """`commit` under a label."""
+        _check_label(label)
+        return self._commit(label)
+
+    def commit_and_wait(self) -> Submission:
+        """`commit`, then wait until the work is done. Raises if it failed."""
+        submission = self.commit()
+        submission.wait()
+        return submission
+
+    def commit_and_wait_labeled(self, label: str) -> Submission:
+        """`commit_and_wait` under a label."""
+        submission = self.commit_labeled(label)
+        submission.wait()
+        return submission
+
+    def commit_wait_with_gpu_time(self) -> tuple[float, float]:
+        """`commit_and_wait`, and when the device started and ended the work, in seconds of its clock."""
+        times = self.commit_and_wait().gpu_time
+        assert times is not None
+        return times[0] / 1e9, times[1] / 1e9
+
+    def wait_until_completed(self) -> None:
+        """Wait for the work that this encoder committed. Raises if it failed."""
+        if self._submission is None:
+            raise EncoderError("wait_until_completed: nothing was committed yet")
+        self._submission.wait()
+
+    # --- inside --------------------------------------------------------------------------------------------
+
+    def _commit(self, label: str | None) -> Submission:
+        if not (self._ready and self._queue.usable):
+            self._refuse()
+        self._ready = False
+        try:
+            self._submission = submission = self._queue.submit(
+                self._commands,
+                self._lowered,
+                concurrent=self._mode == "manual",
+                allocations=self._allocations,
+                retain=self._retain,
+                label=label,
+            )
+            auto_barriers = self._inferred_barriers()
+            counters.add_command_buffer(
+                dispatches=len(self._commands) - self._transfers - self._barriers,
+                barriers=self._barriers + auto_barriers,
+                auto_barriers=auto_barriers,
+                barrier_ns=self._barrier_ns,
+            )
+            self._open = False
+            self._commands, self._lowered, self._allocations = [], [], []
+            return submission
+        finally:
+            self._ready = self._open
+
+    def _inferred_barriers(self) -> int:
+        """In "auto" mode, every two neighbouring commands without a barrier between them are fenced."""
+        if self._mode != "auto" or not self._commands:
+            return 0
+        work = len(self._commands) - self._barriers
+        inner_gaps_fenced = self._fenced_gaps - (self._commands[-1] is _BARRIER)
+        return work - 1 - inner_gaps_fenced
+
+    def _checked_dispatch(
+        self,
+        kernel: Kernel,
+        given: Any,
+        shape: tuple[Extent | None, Extent | None, Extent | None],
+        shared: Mapping[int, int] | None,
+        reads: Sequence[Buffer] | None,
+        writes: Sequence[Buffer] | None,
+        op_kind: CapturedOpKind | None,
+        bytes_read: int | None,
+        bytes_written: int | None,
+        flops: int | None,
+    ) -> Dispatch:
+        compiled = kernel._compiled
+        where = f"kernel {compiled.name!r}"
+        capabilities = self._queue.backend.capabilities
+        if op_kind is not None and not isinstance(op_kind, CapturedOpKind):
+            raise ArgumentError(f"{where}: op_kind is a CapturedOpKind, not {op_kind!r}")
+        for name, amount in (("bytes_read", bytes_read), ("bytes_written", bytes_written), ("flops", flops)):
+            if amount is not None and not (isinstance(amount, int | np.integer) and amount >= 0):
+                raise ArgumentError(f"{where}: {name} is a non-negative integer, not {amount!r}")
+        kind, grid, groups, group_size = geometry.resolve(compiled, *shape, capabilities.simd_width)
+        return Dispatch(
+            kernel=compiled,
+            bindings=bindings.bind(compiled, given, self._queue),
+            kind=kind,
+            threads=grid,
+            groups=groups,
+            group_size=group_size,
+            shared=bindings.shared_sizes(compiled, shared or {}, capabilities.threadgroup_memory_bytes),
+            op_kind=op_kind or CapturedOpKind.Other,
+            label=self._path,
+            reads=None if reads is None else bindings.ranges(reads, self._queue, f"{where}, reads"),
+            writes=None if writes is None else bindings.ranges(writes, self._queue, f"{where}, writes"),
+            bytes_read=bytes_read,
+            bytes_written=bytes_written,
+            flops=flops,
+        )
+
+    def _append(self, command: Copy | Fill, *allocations: Allocation) -> None:
+        self._lowered.append(self._queue.backend.lower(command))
+        self._commands.append(command)
+        self._allocations += allocations
+        self._transfers += 1
+
+    @contextmanager
+    def _recording(self) -> Iterator[None]:
+        if not (self._ready and self._queue.usable):
+            self._refuse()
+        self._ready = False
+        try:
+            yield
+        finally:
+            self._ready = True
+
+    def _refuse(self) -> NoReturn:
+        if self._open and not self._ready:
+            raise EncoderError("two threads use one encoder at the same time; give each thread its own")
+        self._queue.check()
+        raise EncoderError(f"{self!r} was committed; work after that needs a new encoder")
+
+    def __del__(self) -> None:
+        if getattr(self, "_open", False) and self._commands and not self._queue._forked:
+            warnings.warn(
+                f"{self!r} was dropped without a commit: {len(self._commands)} commands did not run",
+                UncommittedWork,
+                stacklevel=2,
+            )
+
+    def __repr__(self) -> str:
+        state = f"{len(self._commands)} commands" if self._open else "committed"
+        name = f" {self.label!r}" if self.label else ""
+        return f"<CommandEncoder{name} on {self._queue.name!r}, {self._mode}, {state}>"
+
+
+def _use(argument: Any, used: list[Allocation]) -> bool:
+    """Note the memory of an argument; True when it has been freed."""
+    buffer = argument[0] if type(argument) is tuple else argument
+    if type(buffer) is not Buffer:
+        return False
+    if buffer._lease.allocation is None:
+        return True
+    used.append(buffer._lease.allocation)
+    return False
+
+
+def _serials(buffers: Sequence[Buffer] | None, used: list[Allocation]) -> tuple[int, ...] | None:
+    if buffers is None:
+        return None
+    if isinstance(buffers, Buffer) or not all(type(buffer) is Buffer for buffer in buffers):
+        raise ArgumentError(f"reads and writes are lists of Buffers, not {buffers!r}")
+    used.extend(buffer._allocation() for buffer in buffers)
+    return tuple(buffer._serial for buffer in buffers)
+
+
+def _shared_key(kernel: Kernel, shared: Mapping[int, int] | None) -> tuple[Any, ...] | None:
+    if shared is None:
+        return None
+    if not isinstance(shared, Mapping):
+        raise ArgumentError(f"kernel {kernel.name!r}: shared is {{index: bytes}}, not {shared!r}")
+    return tuple((index, size, type(size)) for index, size in shared.items())
+
+
+def _strict(extent: Extent | None) -> Extent | None:
+    """The extent in a form that is equal only to extents that mean the same."""
+    if extent is None or type(extent) is int:
+        return extent
+    if type(extent) is tuple:
+        for axis in extent:
+            if type(axis) is not int:
+                break
+        else:
+            return extent
+    if isinstance(extent, np.integer):
+        return int(extent)
+    if isinstance(extent, Sequence | np.ndarray) and all(isinstance(axis, int | np.integer) for axis in extent):
+        return tuple(axis if isinstance(axis, bool) else int(axis) for axis in extent)
+    return _Unfit(extent)
+
+
+class _Unfit(tuple[Any, ...]):
+    """Something that is no extent: equal to nothing, so that it is never found and always refused."""
+
+    __slots__ = ()
+    __hash__ = object.__hash__
+
+    def __new__(cls, extent: Any) -> _Unfit:
+        return super().__new__(cls, (extent,))
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+
+def _pattern(buffer: Buffer, value: Any) -> bytes:
+    where = f"fill of {buffer!r}"
+    if buffer.dtype.itemsize not in (1, 2, 4, 8):
+        raise ArgumentError(f"{where}: elements of {buffer.dtype.itemsize} bytes cannot be filled; use view()")
+    if isinstance(value, np.generic | np.ndarray):
+        if value.shape or value.dtype != buffer.dtype:
+            raise ArgumentError(
+                f"{where}: expected one {buffer.dtype.name}, got {value.dtype.name} of shape {value.shape}"
+            )
+        return value.tobytes()
+    if not isinstance(value, bool | int | float):
+        raise ArgumentError(f"{where}: {value!r} is not a number")
+    try:
+        return bindings.number_bytes(value, buffer.dtype.name)
+    except (ValueError, TypeError) as reason:
+        raise ArgumentError(f"{where}: {value!r} is {reason}") from None
+
+
+def _check_label(label: Any) -> None:
+    if not isinstance(label, str) or not label:
+        raise LabelError(f"a label is a string that is not empty, not {label!r}")

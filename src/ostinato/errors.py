@@ -1,0 +1,178 @@
+"""The one error tree: everything ostinato raises on purpose is an `OstinatoError`.
+
+Each class says *what kind* of thing went wrong; the message names the kernel, the argument, the label and
+what was expected. Errors that describe the same mistake as a built-in exception also inherit from it, so
+`except ValueError` and `except KeyError` keep working in code that does not know this library.
+Warnings live here too, for the two cases where nobody is left to catch an exception.
+"""
+
+from __future__ import annotations
+
+
+class OstinatoError(Exception):
+    """Root of every error raised by ostinato."""
+
+
+# --- kernels -----------------------------------------------------------------------------------------------
+
+
+class KernelCompileError(OstinatoError):
+    """A kernel source was refused, by the front end or by the compiler.
+
+    `file` and `line` point into the user's source, `message` says what is wrong there, and `details` holds
+    the compiler's whole text when a compiler was involved.
+    """
+
+    def __init__(self, message: str, file: str | None = None, line: int | None = None, details: str = "") -> None:
+        self.message = message
+        self.file = file
+        self.line = line
+        self.details = details
+        super().__init__(message, file, line, details)
+
+    def __str__(self) -> str:
+        if self.file is None:
+            return self.message
+        place = self.file if self.line is None else f"{self.file}:{self.line}"
+        return f"{place}: {self.message}"
+
+
+class UnsupportedFeature(KernelCompileError):
+    """The source is valid Metal, but uses something that this library does not provide."""
+
+
+class KernelNotFound(OstinatoError, KeyError):
+    """No kernel of that name in the library or registry."""
+
+    def __str__(self) -> str:  # KeyError would show the repr of the message
+        return str(self.args[0]) if self.args else ""
+
+
+class ConstantError(OstinatoError, ValueError):
+    """A function constant is missing, unknown, or has a value that its type cannot hold."""
+
+
+# --- encoding ----------------------------------------------------------------------------------------------
+
+
+class ArgumentError(OstinatoError, ValueError):
+    """An argument of a dispatch, copy or fill has the wrong count, kind, dtype, size, offset or alignment."""
+
+
+class GeometryError(OstinatoError, ValueError):
+    """The threads, groups or group size of a dispatch cannot be run."""
+
+
+class LabelError(OstinatoError, ValueError):
+    """A label is empty or not a string."""
+
+
+class EncoderError(OstinatoError, RuntimeError):
+    """An encoder was used after commit, committed twice, or used by two threads at once."""
+
+
+# --- buffers -----------------------------------------------------------------------------------------------
+
+
+class BufferAccessError(OstinatoError, ValueError):
+    """Root of the errors about a buffer itself."""
+
+
+class ViewError(BufferAccessError, IndexError):
+    """A view would lie outside its parent, be misaligned, or cut its elements."""
+
+
+class FreedBuffer(BufferAccessError):
+    """The buffer, or the buffer it is a view of, was freed or given back to its pool."""
+
+
+class WrongDevice(BufferAccessError):
+    """The buffer or kernel belongs to another device."""
+
+
+class PoolError(BufferAccessError):
+    """A buffer was given back to a pool that does not own it."""
+
+
+# --- devices -----------------------------------------------------------------------------------------------
+
+
+class DeviceError(OstinatoError, RuntimeError):
+    """Root of the errors about a device as a whole."""
+
+
+class DeviceUnavailable(DeviceError):
+    """No device of that name, or none that passed its probe."""
+
+
+class OutOfMemory(DeviceError, MemoryError):
+    """The device has not that much memory."""
+
+
+class DeviceClosed(DeviceError):
+    """The device was closed."""
+
+
+class ForkedDevice(DeviceError):
+    """A forked child used a device, or something made by a device, of its parent."""
+
+
+class DeviceLost(DeviceError):
+    """The device cannot run anything more; `cause` is the error that took it down."""
+
+    def __init__(self, message: str, cause: OstinatoError | None = None) -> None:
+        self.cause = cause
+        super().__init__(message)
+        self.__cause__ = cause
+
+
+class KernelFault(DeviceError):
+    """A kernel crashed on the device (a wild access, an integer division by zero, ...)."""
+
+    def __init__(
+        self,
+        message: str,
+        kernel: str | None = None,
+        label: str | None = None,
+        signal: int | None = None,
+        address: int | None = None,
+    ) -> None:
+        self.kernel = kernel
+        self.label = label
+        self.signal = signal
+        self.address = address
+        super().__init__(message)
+
+
+# --- the machine -------------------------------------------------------------------------------------------
+
+
+class ToolchainError(OstinatoError, RuntimeError):
+    """The C++ compiler is missing, unfit, or failed for a reason that is not in the kernel."""
+
+
+class CacheError(OstinatoError, OSError):
+    """The cache folder cannot be used: not private, not a folder, not writable."""
+
+
+class SettingError(OstinatoError, ValueError):
+    """An environment gate holds a value that it does not understand."""
+
+
+# --- warnings ----------------------------------------------------------------------------------------------
+
+
+class OstinatoWarning(UserWarning):
+    """Root of every warning issued by ostinato."""
+
+
+class SettingWarning(OstinatoWarning):
+    """An `OSTINATO_*` name is unknown, or a gate is set that the device cannot honour."""
+
+
+class UncommittedWork(OstinatoWarning):
+    """An encoder was dropped with work that was never committed; nothing of it ran."""
+
+
+class UnobservedError(OstinatoWarning):
+    """A submission failed and nobody looked at its error."""

@@ -1,0 +1,188 @@
+"""The hazard engine: which commands must wait for which, and why.
+
+An access is a half-open range of addresses, read or written; a device has one address space, so two buffers over the
+same memory are one, and views are exactly as long as they are. Memory is cut into disjoint segments; each knows its
+last writer and who has read it since. A read depends on the writers of the segments it touches (RAW), a write on the
+readers since (WAR), or on the writer where nobody has read (WAW). Segments split where an access begins or ends
+inside one, so ranges that only touch never meet. A fence, and a command whose accesses are unknown, depends on
+everything before it, and everything after depends on it.
+
+The edges are the nearest ones: a predecessor implied through one other predecessor is left out; `reduced` leaves out
+all that are implied. This file is the meaning; `runtime/hazards.cpp` is the same thing compiled, for lists that are
+analysed while a program waits. The tests hold both to a byte-by-byte oracle.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Access:
+    """Addresses ``begin`` to ``end`` (exclusive), read or written."""
+
+    begin: int
+    end: int
+    write: bool
+
+    def overlaps(self, other: Access) -> bool:
+        """Whether they share at least one byte."""
+        return self.begin < other.end and other.begin < self.end
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """Why ``after`` must wait for ``before``: ``kind`` is "RAW", "WAR" or "WAW", on these addresses."""
+
+    before: int
+    after: int
+    kind: str
+    begin: int
+    end: int
+
+
+class _Segment:
+    __slots__ = ("end", "readers", "writer")
+
+    def __init__(self, end: int, writer: int | None, readers: list[int]) -> None:
+        self.end = end
+        self.writer = writer
+        self.readers = readers
+
+
+class HazardTracker:
+    """Takes commands in order and says what each must wait for."""
+
+    def __init__(self) -> None:
+        self._begins: list[int] = []
+        self._segments: dict[int, _Segment] = {}
+        self._fence: int | None = None
+        self._sinks: dict[int, None] = {}
+        self._predecessors: dict[int, tuple[int, ...]] = {}
+
+    def __len__(self) -> int:
+        """How many ranges are tracked."""
+        return len(self._begins)
+
+    def reset(self) -> None:
+        """Forgets everything."""
+        self.__init__()  # type: ignore[misc]
+
+    def add(self, node: int, accesses: Iterable[Access] | None) -> tuple[int, ...]:
+        """Records a command, later than all before it; gives the commands it must wait for, ascending.
+
+        ``None`` means that its accesses are unknown.
+        """
+        if accesses is None:
+            return self.fence(node)
+        listed = list(accesses)
+        for access in listed:
+            # All cuts first: a cut made later would split a segment that was looked at already.
+            for _ in self._touched(access.begin, access.end):
+                pass
+        found: set[int] = set()
+        reads: list[_Segment] = []
+        writes: list[_Segment] = []
+        for access in listed:
+            for segment in self._touched(access.begin, access.end):
+                (writes if access.write else reads).append(segment)
+                if segment.writer is not None and not (access.write and segment.readers):
+                    found.add(segment.writer)
+                if access.write:
+                    found.update(segment.readers)
+        # A command does not wait for itself, so its own marks are made after all were looked at.
+        for segment in writes:
+            segment.writer, segment.readers = node, []
+        for segment in reads:
+            if segment.writer != node and (not segment.readers or segment.readers[-1] != node):
+                segment.readers.append(node)
+        if self._fence is not None and not any(other > self._fence for other in found):
+            found = {self._fence}
+        return self._keep(node, found)
+
+    def fence(self, node: int) -> tuple[int, ...]:
+        """Records a barrier, or a command that may touch anything."""
+        predecessors = self._keep(node, set(self._sinks))
+        self._begins.clear()
+        self._segments.clear()
+        self._fence = node
+        return predecessors
+
+    def _keep(self, node: int, found: set[int]) -> tuple[int, ...]:
+        implied = {other for one in found for other in self._predecessors[one]}
+        predecessors = tuple(sorted(found - implied))
+        self._predecessors[node] = predecessors
+        for other in predecessors:
+            self._sinks.pop(other, None)
+        self._sinks[node] = None
+        return predecessors
+
+    def _touched(self, begin: int, end: int) -> Iterator[_Segment]:
+        """The segments that make up a range, cut and created so that they cover it exactly."""
+        if begin >= end:
+            return
+        if (exact := self._segments.get(begin)) is not None and exact.end == end:
+            yield exact
+            return
+        self._cut(begin)
+        self._cut(end)
+        at = bisect_right(self._begins, begin - 1)
+        position = begin
+        while position < end:
+            following = self._begins[at] if at < len(self._begins) else end
+            if following > position:
+                stop = min(following, end)
+                self._begins.insert(at, position)
+                self._segments[position] = _Segment(stop, None, [])
+            segment = self._segments[position]
+            yield segment
+            position = segment.end
+            at += 1
+
+    def _cut(self, address: int) -> None:
+        """Splits the segment that holds ``address`` inside, if there is one."""
+        at = bisect_right(self._begins, address) - 1
+        if at < 0:
+            return
+        segment = self._segments[self._begins[at]]
+        if self._begins[at] < address < segment.end:
+            self._begins.insert(at + 1, address)
+            self._segments[address] = _Segment(segment.end, segment.writer, list(segment.readers))
+            segment.end = address
+
+
+def edges(commands: Sequence[Iterable[Access] | None]) -> list[tuple[int, int]]:
+    """The dependency edges (before, after) of a list of commands; ``None`` is a fence or an unknown access."""
+    tracker = HazardTracker()
+    return [(before, after) for after, accesses in enumerate(commands) for before in tracker.add(after, accesses)]
+
+
+def conflicts(before: int, first: Iterable[Access], after: int, second: Iterable[Access]) -> list[Conflict]:
+    """All reasons why one command must wait for another, with the bytes in question."""
+    found = []
+    theirs = list(second)
+    for one in first:
+        for other in theirs:
+            if (one.write or other.write) and one.overlaps(other):
+                kind = ("WAW" if other.write else "RAW") if one.write else "WAR"
+                found.append(Conflict(before, after, kind, max(one.begin, other.begin), min(one.end, other.end)))
+    return found
+
+
+def reduced(count: int, pairs: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The transitive reduction: the fewest edges that order the same commands."""
+    predecessors: list[list[int]] = [[] for _ in range(count)]
+    for before, after in pairs:
+        predecessors[after].append(before)
+    reach: list[int] = [0] * count  # a bit per command that must come before
+    kept: list[tuple[int, int]] = []
+    for after in range(count):
+        mask = 0
+        for before in sorted(set(predecessors[after]), reverse=True):
+            if not mask >> before & 1:
+                kept.append((before, after))
+                mask |= reach[before] | 1 << before
+        reach[after] = mask
+    return sorted(kept, key=lambda edge: (edge[1], edge[0]))

@@ -1,0 +1,208 @@
+"""Evaluates integral constant expressions: the conditions of ``#if``, attribute indices, derived function constants.
+
+Values are Python ints, floats and bools. Names are looked up by a function the caller gives; what it does not know
+raises `NotConstant`, so that each caller can decide whether an unknown name is zero (``#if``) or an error.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+
+from .tokens import CHARACTER, IDENTIFIER, NUMBER, PUNCTUATION, Token
+
+Value = int | float | bool
+
+_MAX_DEPTH = 200
+_ESCAPES = {"n": 10, "t": 9, "r": 13, "0": 0, "\\": 92, "'": 39, '"': 34, "a": 7, "b": 8, "f": 12, "v": 11}
+_PRECEDENCE = {
+    "||": 1, "&&": 2, "|": 3, "^": 4, "&": 5, "==": 6, "!=": 6, "<": 7, ">": 7, "<=": 7, ">=": 7,
+    "<<": 8, ">>": 8, "+": 9, "-": 9, "*": 10, "/": 10, "%": 10,
+}  # fmt: skip
+_CASTS = {"int", "uint", "short", "ushort", "char", "uchar", "long", "ulong", "size_t", "unsigned"}
+
+
+class NotConstant(ValueError):
+    """The expression cannot be evaluated before compilation."""
+
+
+def number_value(text: str) -> Value:
+    """The value of a numeric literal with any of MSL's suffixes."""
+    digits = text.replace("'", "").lower()
+    if re.fullmatch(r"0x[0-9a-f]+[ul]*", digits):
+        return int(digits.rstrip("ul"), 16)
+    if re.fullmatch(r"0b[01]+[ul]*", digits):
+        return int(digits.rstrip("ul"), 2)
+    if re.fullmatch(r"[0-9]+[ul]*", digits):
+        whole = digits.rstrip("ul")
+        return int(whole, 8) if whole.startswith("0") and len(whole) > 1 and whole.isdigit() else int(whole)
+    try:
+        if digits.startswith("0x"):
+            return float.fromhex(digits.rstrip("h"))
+        return float(digits.removesuffix("bf").rstrip("fh"))
+    except ValueError:
+        raise NotConstant(f"{text!r} is not a number") from None
+
+
+def _joined_shifts(tokens: Sequence[Token]) -> list[Token]:
+    joined: list[Token] = []
+    for token in tokens:
+        if token.text == ">" and not token.spaced and joined and joined[-1].text == ">":
+            joined[-1] = Token(PUNCTUATION, ">>", token.file, token.line)
+        else:
+            joined.append(token)
+    return joined
+
+
+def evaluate(
+    tokens: Sequence[Token],
+    lookup: Callable[[str], Value],
+    call: Callable[[str, Sequence[Token]], Value] | None = None,
+) -> Value:
+    """Evaluates ``tokens``; ``lookup`` gives the value of a name, ``call`` that of ``name(tokens)``."""
+    tokens = _joined_shifts(tokens)
+    position = 0
+    depth = 0
+    skipping = 0  # inside an operand whose value does not matter; it is read, not evaluated
+
+    def peek() -> str:
+        return tokens[position].text if position < len(tokens) else ""
+
+    def take(expected: str | None = None) -> Token:
+        nonlocal position
+        if position >= len(tokens):
+            raise NotConstant("the expression ends too early")
+        token = tokens[position]
+        if expected is not None and token.text != expected:
+            raise NotConstant(f"expected {expected!r} before {token.text!r}")
+        position += 1
+        return token
+
+    def conditional() -> Value:
+        nonlocal depth, skipping
+        depth += 1
+        if depth > _MAX_DEPTH:
+            raise NotConstant("the expression is nested too deeply")
+        condition = binary(1)
+        if peek() == "?":
+            take()
+            chosen = bool(condition)
+            skipping += not chosen
+            yes = conditional()
+            skipping += chosen - (not chosen)
+            take(":")
+            no = conditional()
+            skipping -= chosen
+            condition = yes if chosen else no
+        depth -= 1
+        return condition
+
+    def binary(lowest: int) -> Value:
+        nonlocal skipping
+        left = unary()
+        while _PRECEDENCE.get(peek(), 0) >= lowest:
+            operator = take().text
+            decided = (operator == "&&" and not left) or (operator == "||" and bool(left))
+            skipping += decided
+            right = binary(_PRECEDENCE[operator] + 1)
+            skipping -= decided
+            left = 0 if skipping else apply(operator, left, right)
+        return left
+
+    def unary() -> Value:
+        nonlocal depth
+        depth += 1
+        if depth > _MAX_DEPTH:
+            raise NotConstant("the expression is nested too deeply")
+        value = operand()
+        depth -= 1
+        return value
+
+    def operand() -> Value:
+        token = take()
+        text = token.text
+        if text == "!":
+            return not unary()
+        if text == "~":
+            return ~int(unary())
+        if text == "-":
+            return -unary()
+        if text == "+":
+            return +unary()
+        if text == "(":
+            if peek() in _CASTS and position + 1 < len(tokens) and tokens[position + 1].text == ")":
+                take()
+                take()
+                return int(unary())
+            value = conditional()
+            take(")")
+            return value
+        if token.kind == NUMBER:
+            return number_value(text)
+        if token.kind == CHARACTER:
+            body = text[1:-1]
+            return _ESCAPES.get(body[1], ord(body[1])) if body[0] == "\\" else ord(body[0])
+        if token.kind == IDENTIFIER:
+            if text in ("true", "false"):
+                return text == "true"
+            if peek() == "(" and call is not None:
+                inside = arguments()
+                return 0 if skipping else call(text, inside)
+            return 0 if skipping else lookup(text)
+        raise NotConstant(f"{text!r} does not belong in a constant expression")
+
+    def arguments() -> list[Token]:
+        take("(")
+        inside: list[Token] = []
+        level = 1
+        while True:
+            token = take()
+            level += {"(": 1, ")": -1}.get(token.text, 0)
+            if level == 0:
+                return inside
+            inside.append(token)
+
+    value = conditional()
+    if position != len(tokens):
+        raise NotConstant(f"unexpected {peek()!r}")
+    return value
+
+
+def apply(operator: str, left: Value, right: Value) -> Value:
+    """One binary operator on two constants; division truncates as in C."""
+    match operator:
+        case "||":
+            return bool(left) or bool(right)
+        case "&&":
+            return bool(left) and bool(right)
+        case "==":
+            return left == right
+        case "!=":
+            return left != right
+        case "<":
+            return left < right
+        case ">":
+            return left > right
+        case "<=":
+            return left <= right
+        case ">=":
+            return left >= right
+        case "+":
+            return left + right
+        case "-":
+            return left - right
+        case "*":
+            return left * right
+    if operator in "/%" and right == 0:
+        raise NotConstant("division by zero")
+    if operator == "/" and (isinstance(left, float) or isinstance(right, float)):
+        return left / right
+    whole, other = int(left), int(right)
+    if operator in "/%":
+        quotient = abs(whole) // abs(other) * (1 if (whole < 0) == (other < 0) else -1)
+        return quotient if operator == "/" else whole - quotient * other
+    if operator in ("<<", ">>"):
+        if not 0 <= other < 128:
+            raise NotConstant(f"shift by {other}")
+        return whole << other if operator == "<<" else whole >> other
+    return {"|": whole | other, "^": whole ^ other, "&": whole & other}[operator]

@@ -1,0 +1,163 @@
+"""The CPU's entry points: one C function per kernel, and the table by which the driver finds them.
+
+A plain kernel's entry runs the threads of a range of groups as nested loops whose innermost runs along x, which the
+compiler vectorises; the threads of a grid are independent by definition, and the loop says so. A kernel whose threads
+meet runs each of them as a fiber.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
+
+from .kernels import KernelInstance, Parameter
+from .syntax import ADDRESS_SPACES
+from .tokens import Token
+from .translate import literal
+
+_KNOWN_WITHOUT_GROUPS = frozenset({"thread_position_in_grid", "threads_per_grid", "grid_size", "grid_origin"})
+
+
+def type_text(tokens: Sequence[Token]) -> str:
+    """A parameter's type in C++: spaces erased, constant memory const."""
+    words: list[str] = []
+    has_const = any(token.text == "const" for token in tokens)
+    for token in tokens:
+        if token.text == "constant":
+            if not has_const:
+                words.append("const")
+        elif token.text not in ADDRESS_SPACES:
+            words.append(literal(token.text) if token.kind == "number" else token.text)
+    return " ".join(words)
+
+
+def _arguments(instance: KernelInstance, absent: Callable[[str], bool], by_value: bool) -> tuple[list[str], list[str]]:
+    """Declarations of the buffer arguments, and the expressions passed to the kernel in parameter order.
+
+    ``by_value`` copies constant values into locals, which no store of the kernel can change, so that loops keep them
+    in registers.
+    """
+    present = [p for p in instance.parameters if p.guard is None or not absent(p.guard)]
+    buffers = sorted((p for p in present if p.role in ("buffer", "value")), key=lambda p: p.index)
+    shared = sorted((p for p in present if p.role == "shared"), key=lambda p: p.index)
+    declared: list[str] = []
+    passed: list[str] = []
+    for position, parameter in enumerate(instance.parameters):
+        pointee = type_text(parameter.pointee)
+        if parameter.role == "thread":
+            passed.append(f"t.{parameter.thread_attribute}<{type_text(parameter.type)}>()")
+            continue
+        if parameter not in present:
+            source = "nullptr" if parameter.role == "buffer" else "__ost::absent"
+        elif parameter.role == "shared":
+            source = f"w->arena + d->shared_offsets[{shared.index(parameter)}]"
+        else:
+            source = f"d->args[{buffers.index(parameter)}]"
+        if by_value and parameter.role == "value" and parameter.space == "constant":
+            declared.append(f"{pointee} a{position} = *({pointee} *)({source});")
+            passed.append(f"a{position}")
+            continue
+        declared.append(f"{pointee} *const a{position} = ({pointee} *)({source});")
+        passed.append(f"*a{position}" if parameter.type[-1].text == "&" else f"a{position}")
+    return declared, passed
+
+
+def _sized(parameters: Sequence[Parameter], absent: Callable[[str], bool]) -> list[str]:
+    present = [p for p in parameters if p.role in ("buffer", "value") and (p.guard is None or not absent(p.guard))]
+    return [type_text(parameter.pointee) for parameter in sorted(present, key=lambda p: p.index)]
+
+
+class Way(Enum):
+    """How the threads of a kernel run."""
+
+    LOOP = "one loop over all threads"
+    REGIONS = "a loop over the threads between each two barriers"
+    FIBERS = "a fiber for each thread"
+
+
+def entry(instance: KernelInstance, number: int, way: Way, absent: Callable[[str], bool], stored: bool = False) -> str:
+    """The entry point of one kernel."""
+    declared, passed = _arguments(instance, absent, by_value=way is not Way.FIBERS)
+    namespaces = "".join(
+        f" using namespace {'::'.join(instance.function.scope[: depth + 1])};"
+        for depth in range(len(instance.function.scope))
+        if all(instance.function.scope[: depth + 1])
+    )
+    call = f"{instance.call}({', '.join(['w', *passed])});"
+    setup = " ".join(declared)
+    signature = "const __ost::Dispatch *d, __ost::Worker *w, uint64_t first, uint64_t end"
+    heading = f"__OST_EXPORT void __ost_entry_{number}({signature})"
+    if way is Way.REGIONS:
+        return (
+            f"{heading} {{{namespaces}\n  {setup}\n  for (uint64_t g = first; g != end; ++g) {{\n"
+            f"    __ost::enter_group(w, d, g);\n    const __ost::Thread t = __ost::running_thread(w); (void)t;\n"
+            f"    {call}\n  }}\n}}\n"
+        )
+    if way is Way.FIBERS:
+        return (
+            f"static void __ost_lane_{number}(__ost::Worker *w) {{{namespaces}\n"
+            f"  const __ost::Dispatch *d = w->dispatch; (void)d;\n"
+            f"  const __ost::Thread t = __ost::running_thread(w); (void)t;\n  {setup}\n  {call}\n}}\n"
+            f"{heading} {{\n  for (uint64_t g = first; g != end; ++g) w->run_group(w, __ost_lane_{number}, d, g);\n}}\n"
+        )
+    # A kernel that knows nothing of groups runs through neighbouring ones in one go.
+    flat = all(
+        p.thread_attribute in _KNOWN_WITHOUT_GROUPS if p.role == "thread" else p.role != "shared"
+        for p in instance.parameters
+    )
+    run = "__ost::groups_in_row(d, group, end - g)" if flat and not stored else "1"
+    return f"""{heading} {{{namespaces}
+  {setup}
+  for (uint64_t g = first; g != end;) {{
+    const __ost::Group group(d, g);
+    const uint64_t run = {run};
+    const uint32_t x_first = group.origin[0], x_end = __ost::row_end(d, group, run);
+    for (uint32_t z = 0; z < group.size[2]; ++z)
+      for (uint32_t y = 0; y < group.size[1]; ++y) {{
+        const uint32_t row = (z * group.size[1] + y) * group.size[0];
+        __OST_INDEPENDENT
+        for (uint32_t x = x_first; x < x_end; ++x) {{
+          const __ost::Thread t = {{d, group.position, group.size, {{x, group.origin[1] + y, group.origin[2] + z}},
+                                   {{x - x_first, y, z}}, row + (x - x_first)}};
+          (void)t;
+          {call}
+        }}
+      }}
+    g += run;
+  }}
+}}
+"""
+
+
+def table(
+    instances: Sequence[KernelInstance],
+    ways: Mapping[str, Way],
+    layouts: Mapping[int, str],
+    absent: Callable[[str], bool],
+) -> str:
+    """All entry points and the table that describes them."""
+    parts: list[str] = ['\n#line 1 "<entry points>"\n']
+    rows: list[str] = []
+    for number, instance in enumerate(instances):
+        layout = layouts.get(instance.function.name_at)
+        parts.append(entry(instance, number, ways[instance.name], absent, stored=layout is not None))
+        types = _sized(instance.parameters, absent)
+        scope = instance.function.scope
+        namespaces = " ".join(f"using namespace {'::'.join(scope[: depth + 1])};" for depth in range(len(scope)))
+        parts.append(f"namespace __ost_sizes_{number} {{ {namespaces}")
+        for what in ("size", "alignment"):
+            values = ", ".join(f"__ost::SizeOf<{type_}>::{what}" for type_ in types) or "0"
+            parts.append(f" static constexpr uint32_t {what}[] = {{{values}}};")
+        parts.append(" }\n")
+        arguments = instance.call[instance.call.index("<") :] if "<" in instance.call else ""
+        size = f"{layout}{arguments}(~0u)" if layout else "0"
+        name = instance.name.replace("\\", "\\\\").replace('"', '\\"')
+        rows.append(
+            f'  {{"{name}", __ost_entry_{number}, {size}, {instance.max_threads}, '
+            f"{int(ways[instance.name] is Way.FIBERS)}, {len(types)}, "
+            f"__ost_sizes_{number}::size, __ost_sizes_{number}::alignment}}"
+        )
+    body = ",\n".join(rows) or "  {}"
+    parts.append(f"__OST_EXPORT const __ost::KernelInfo __ost_kernels[] = {{\n{body}\n}};\n")
+    parts.append(f"__OST_EXPORT const uint32_t __ost_kernel_count = {len(rows)};\n")
+    return "".join(parts)

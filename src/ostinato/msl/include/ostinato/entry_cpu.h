@@ -1,0 +1,181 @@
+// What the translator's generated entry points are made of: the group and thread positions of a dispatch, and the
+// small constexpr helpers of generated code. Included after the shim; not for users' sources.
+#ifndef OSTINATO_ENTRY_CPU_H
+#define OSTINATO_ENTRY_CPU_H
+
+#include "abi.h"
+#include "fiber.h"
+
+#if defined(__clang__)
+#define __OST_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define __OST_INDEPENDENT _Pragma("GCC ivdep")
+#endif
+
+#define __OST_EXPORT extern "C" __attribute__((visibility("default")))
+
+namespace __ost {
+
+template <uint32_t N> constexpr uint32_t constant = N;
+
+constexpr uint32_t aligned(uint32_t at, uint32_t first, uint32_t second) {
+  const uint32_t to = first > second ? first : second;
+  return (at + to - 1) / to * to;
+}
+
+template <class T> struct SizeOf { static constexpr uint32_t size = sizeof(T), alignment = alignof(T); };
+template <> struct SizeOf<void> { static constexpr uint32_t size = 0, alignment = 1; };
+template <> struct SizeOf<const void> { static constexpr uint32_t size = 0, alignment = 1; };
+template <> struct SizeOf<volatile void> { static constexpr uint32_t size = 0, alignment = 1; };
+
+// What an argument refers to when its function constant leaves it out and the kernel takes it by reference.
+alignas(64) static const unsigned char absent[4096] = {};
+
+// Where a group lies in the grid, clipped at the grid's edge.
+struct Group {
+  uint32_t position[3], origin[3], size[3];
+  inline __attribute__((always_inline)) Group(const Dispatch *d, uint64_t group) {
+    position[0] = uint32_t(group % d->groups[0]);
+    const uint64_t rest = group / d->groups[0];
+    position[1] = uint32_t(rest % d->groups[1]);
+    position[2] = uint32_t(rest / d->groups[1]);
+    for (int axis = 0; axis < 3; ++axis) {
+      origin[axis] = position[axis] * d->group_size[axis];
+      const uint32_t left = d->grid[axis] - origin[axis];
+      size[axis] = left < d->group_size[axis] ? left : d->group_size[axis];
+    }
+  }
+  // The group that a worker has entered.
+  inline __attribute__((always_inline)) explicit Group(const Worker *w) {
+    for (int axis = 0; axis < 3; ++axis) {
+      position[axis] = w->group[axis];
+      size[axis] = w->size[axis];
+      origin[axis] = position[axis] * w->dispatch->group_size[axis];
+    }
+  }
+};
+
+// How many groups of the same row follow from this one on, at most `left`; and where the row's threads end then.
+inline uint64_t groups_in_row(const Dispatch *d, const Group &group, uint64_t left) {
+  const uint64_t in_row = d->groups[0] - group.position[0];
+  return left < in_row ? left : in_row;
+}
+inline uint32_t row_end(const Dispatch *d, const Group &group, uint64_t run) {
+  const uint64_t end = group.origin[0] + run * d->group_size[0];
+  return end < d->grid[0] ? uint32_t(end) : d->grid[0];
+}
+
+// Makes a group the worker's own without starting fibers.
+inline void enter_group(Worker *w, const Dispatch *d, uint64_t index) {
+  const Group group(d, index);
+  for (int axis = 0; axis < 3; ++axis) {
+    w->group[axis] = group.position[axis];
+    w->size[axis] = group.size[axis];
+  }
+  w->dispatch = d;
+  w->threads = group.size[0] * group.size[1] * group.size[2];
+  w->lane = 0;
+}
+
+// One thread's positions; everything is inlined, so what a kernel does not ask for costs nothing.
+struct Thread {
+  const Dispatch *d;
+  const uint32_t *group_position, *group_size;
+  uint32_t grid[3], local[3], index;
+
+  template <class T> struct As {
+    static inline __attribute__((always_inline)) T of(uint32_t x, uint32_t, uint32_t) { return T(x); }
+  };
+  template <class S> struct As<metal::vec<S, 2>> {
+    static inline __attribute__((always_inline)) metal::vec<S, 2> of(uint32_t x, uint32_t y, uint32_t) {
+      return metal::vec<S, 2>(S(x), S(y));
+    }
+  };
+  template <class S> struct As<metal::vec<S, 3>> {
+    static inline __attribute__((always_inline)) metal::vec<S, 3> of(uint32_t x, uint32_t y, uint32_t z) {
+      return metal::vec<S, 3>(S(x), S(y), S(z));
+    }
+  };
+  template <class T> static inline __attribute__((always_inline)) T as(const uint32_t *v) { return As<T>::of(v[0], v[1], v[2]); }
+
+  uint32_t count() const { return group_size[0] * group_size[1] * group_size[2]; }
+  uint32_t nominal() const { return d->group_size[0] * d->group_size[1] * d->group_size[2]; }
+
+#define __OST_POSITION(name, expression) \
+  template <class T> inline __attribute__((always_inline)) T name() const { return as<T>(expression); }
+#define __OST_LINEAR(name, expression) \
+  template <class T> inline __attribute__((always_inline)) T name() const { return As<T>::of(expression, 0, 0); }
+
+  __OST_POSITION(thread_position_in_grid, grid)
+  __OST_POSITION(thread_position_in_threadgroup, local)
+  __OST_POSITION(threadgroup_position_in_grid, group_position)
+  __OST_POSITION(threads_per_threadgroup, group_size)
+  __OST_POSITION(dispatch_threads_per_threadgroup, d->group_size)
+  __OST_POSITION(threads_per_grid, d->grid)
+  __OST_POSITION(grid_size, d->grid)
+  __OST_POSITION(threadgroups_per_grid, d->groups)
+  template <class T> inline __attribute__((always_inline)) T grid_origin() const { return As<T>::of(0, 0, 0); }
+
+  __OST_LINEAR(thread_index_in_threadgroup, index)
+  __OST_LINEAR(thread_index_in_simdgroup, index & 31)
+  __OST_LINEAR(simdgroup_index_in_threadgroup, index >> 5)
+  __OST_LINEAR(simdgroups_per_threadgroup, (count() + 31) / 32)
+  __OST_LINEAR(dispatch_simdgroups_per_threadgroup, (nominal() + 31) / 32)
+  __OST_LINEAR(threads_per_simdgroup, 32)
+  __OST_LINEAR(thread_execution_width, 32)
+  __OST_LINEAR(thread_index_in_quadgroup, index & 3)
+  __OST_LINEAR(quadgroup_index_in_threadgroup, index >> 2)
+  __OST_LINEAR(quadgroups_per_threadgroup, (count() + 3) / 4)
+  __OST_LINEAR(dispatch_quadgroups_per_threadgroup, (nominal() + 3) / 4)
+#undef __OST_POSITION
+#undef __OST_LINEAR
+};
+
+inline __attribute__((always_inline)) Thread thread_at(const Group &group, uint32_t x, uint32_t y, uint32_t z, uint32_t index) {
+  return {nullptr, group.position, group.size, {group.origin[0] + x, group.origin[1] + y, group.origin[2] + z}, {x, y, z}, index};
+}
+
+// A stretch of a kernel between two barriers, for all threads of a group.
+#define __OST_THREADS_BEGIN(group)                                                                          \
+  for (uint32_t __ost_z = 0; __ost_z < group.size[2]; ++__ost_z)                                            \
+    for (uint32_t __ost_y = 0; __ost_y < group.size[1]; ++__ost_y) {                                        \
+      const uint32_t __ost_row = (__ost_z * group.size[1] + __ost_y) * group.size[0];                       \
+      __OST_INDEPENDENT                                                                                     \
+      for (uint32_t __ost_x = 0; __ost_x < group.size[0]; ++__ost_x) {                                      \
+        const __ost::Thread __ost_t = __ost::thread_at(group, __ost_x, __ost_y, __ost_z, __ost_row + __ost_x); \
+        (void)__ost_t;
+#define __OST_THREADS_END \
+      }                   \
+    }
+
+// The thread that a fiber runs.
+inline __attribute__((always_inline)) Thread running_thread(const Worker *w) {
+  Thread t;
+  t.d = w->dispatch;
+  t.group_position = w->group;
+  t.group_size = w->size;
+  t.index = w->lane;
+  if (w->size[1] * w->size[2] == 1) {
+    t.local[0] = w->lane;
+    t.local[1] = t.local[2] = 0;
+  } else {
+    t.local[0] = w->lane % w->size[0];
+    t.local[1] = w->lane / w->size[0] % w->size[1];
+    t.local[2] = w->lane / w->size[0] / w->size[1];
+  }
+  for (int axis = 0; axis < 3; ++axis) t.grid[axis] = w->group[axis] * t.d->group_size[axis] + t.local[axis];
+  return t;
+}
+
+// Which kind of memory an address lies in, for overloads that differ only in address space:
+// 1 threadgroup memory, 2 the stack of a thread, 0 anything else. Only inside a fiber.
+inline int place_of(const void *address) {
+  const Worker *w = worker();
+  const unsigned char *at = (const unsigned char *)address;
+  if (at >= w->arena && at < w->arena + w->arena_bytes) return 1;
+  return (uintptr_t(at) & ~(region_bytes - 1)) == uintptr_t(w) ? 2 : 0;
+}
+
+}  // namespace __ost
+
+#endif

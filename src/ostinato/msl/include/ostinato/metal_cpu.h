@@ -1,0 +1,45 @@
+// What a translated Metal kernel sees on the CPU. Contract: after this one include every name of the Metal
+// standard library that Ostinato supports means in C++17 what the Metal Shading Language specification says,
+// with IEEE arithmetic (denormals, NaN) and 32-wide simdgroups. Textures and tensors are not here.
+//
+// All but the *_cpu.h parts is shared between targets: a target defines OST_FN (how a library function is
+// declared) and brings its own execution and atomics. No C or C++ library headers but <stdint.h> and <stddef.h>.
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define OST_FN inline __attribute__((always_inline))
+
+// Real shaders convert freely inside braces and leave helpers unused; in Metal neither is worth a message. These stay
+// off for the rest of the file on purpose: user code follows.
+#if defined(__clang__)
+#pragma clang diagnostic ignored "-Wc++11-narrowing"
+#pragma clang diagnostic ignored "-Wunknown-pragmas"
+#else
+#pragma GCC diagnostic ignored "-Wnarrowing"
+#pragma GCC diagnostic ignored "-Wunknown-pragmas"
+#pragma GCC diagnostic ignored "-Wpsabi"
+#endif
+
+#include "fiber.h"
+
+#include "types.h"
+#include "traits.h"
+#include "limits.h"
+#include "vector.h"
+#include "shift.h"
+#include "arguments.h"
+#include "scalar_math.h"
+#include "math.h"
+#include "relational.h"
+#include "integer.h"
+#include "geometric.h"
+#include "matrix.h"
+#include "pack.h"
+#include "utility.h"
+#include "atomic_cpu.h"
+#include "exec_cpu.h"
+#include "simd_cpu.h"
+#include "simdgroup_matrix_cpu.h"
+#include "internals.h"

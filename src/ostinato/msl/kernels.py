@@ -1,0 +1,397 @@
+"""Kernels of a source: which functions the host can ask for, and what each of their parameters is.
+
+A kernel is a function marked ``kernel`` or ``[[kernel]]``; a template becomes one kernel for each explicit
+instantiation. Parameters are buffers, values (references), threadgroup memory or thread positions; buffers without
+an explicit index get the lowest free one, as in Metal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from ..errors import UnsupportedFeature
+from .constant_expression import NotConstant, Value, evaluate
+from .reflect import Argument, SharedArgument, Signature, element_type
+from .syntax import ADDRESS_SPACES, Attribute, Declarations, Function, Instantiation, Syntax, fail, text_of
+from .tokens import IDENTIFIER, PUNCTUATION, Token
+
+THREAD_ATTRIBUTES = frozenset(
+    """thread_position_in_grid thread_position_in_threadgroup thread_index_in_threadgroup
+    threadgroup_position_in_grid threads_per_threadgroup threads_per_grid threadgroups_per_grid
+    dispatch_threads_per_threadgroup grid_size grid_origin thread_index_in_simdgroup
+    simdgroup_index_in_threadgroup simdgroups_per_threadgroup threads_per_simdgroup
+    thread_execution_width dispatch_simdgroups_per_threadgroup thread_index_in_quadgroup
+    quadgroup_index_in_threadgroup quadgroups_per_threadgroup dispatch_quadgroups_per_threadgroup""".split()
+)
+
+
+@dataclass(slots=True)
+class Parameter:
+    """One parameter of a kernel. ``role`` is "buffer", "value", "shared" or "thread"."""
+
+    name: str
+    role: str
+    type: list[Token]
+    index: int
+    guard: str | None
+    thread_attribute: str
+    token: Token
+
+    @property
+    def pointee(self) -> list[Token]:
+        """The type behind the pointer or reference."""
+        for position in range(len(self.type) - 1, -1, -1):
+            if self.type[position].text in ("*", "&"):
+                return self.type[:position]
+        return self.type
+
+    @property
+    def space(self) -> str:
+        return next((token.text for token in self.type if token.text in ADDRESS_SPACES), "")
+
+
+@dataclass(slots=True)
+class KernelInstance:
+    """A kernel the host can ask for by ``name``; ``call`` is how C++ names it.
+
+    ``parameters`` have the types of this instance, ``formal`` those the source wrote.
+    """
+
+    name: str
+    function: Function
+    call: str
+    parameters: list[Parameter]
+    formal: list[Parameter]
+    substitution: dict[str, list[Token]]
+    template_arguments: list[Token]
+    max_threads: int
+    token: Token
+
+
+def is_kernel(syntax: Syntax, function: Function) -> bool:
+    """Whether a function is a compute kernel."""
+    if function.in_struct:
+        return False
+    if any(attribute.name == "kernel" for attribute in function.attributes):
+        return True
+    return "kernel" in syntax.texts[function.start : function.name_at]
+
+
+class KernelFinder:
+    """Builds the kernel instances of a source; see `find_kernels`."""
+
+    def __init__(self, syntax: Syntax, declarations: Declarations, constant: Callable[[str], Value]) -> None:
+        self.syntax = syntax
+        self.declarations = declarations
+        self.constant = constant
+
+    def find(self) -> dict[str, KernelInstance]:
+        found: dict[str, KernelInstance] = {}
+        templates: dict[str, list[Function]] = {}
+        for function in self.declarations.functions:
+            if not is_kernel(self.syntax, function):
+                continue
+            if function.templates and any(header.parameters for header in function.templates):
+                if function.body is not None:
+                    templates.setdefault(function.name, []).append(function)
+            elif function.body is not None:
+                name = self._host_name(function.attributes) or "::".join(
+                    (*self._namespaces(function.scope), function.name)
+                )
+                self._add(found, self._plain(name, function))
+        for instantiation in self.declarations.instantiations:
+            for template in templates.get(instantiation.name, ()):
+                if self._takes(template, instantiation):
+                    self._add(found, self._instantiate(instantiation, template))
+                    break
+        return found
+
+    def _takes(self, template: Function, instantiation: Instantiation) -> bool:
+        """Whether a template of the right name also has the right number of parameters."""
+        if instantiation.arguments is None:
+            if instantiation.opening is None:
+                return False
+            given = len(self.syntax.split(instantiation.opening + 1, self.syntax.match[instantiation.opening]))
+            return given == len(self.syntax.split(template.opening + 1, template.closing))
+        formal = template.templates[-1].parameters
+        count = len(instantiation.arguments)
+        return count <= len(formal) and all(parameter.default is not None for parameter in formal[count:])
+
+    def _add(self, found: dict[str, KernelInstance], instance: KernelInstance) -> None:
+        if instance.name in found:
+            raise fail(f"two kernels are named {instance.name!r}", instance.token)
+        found[instance.name] = instance
+
+    def _namespaces(self, scope: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(name for name in scope if name)
+
+    def _plain(self, name: str, function: Function) -> KernelInstance:
+        parameters = self._parameters(function.opening, function.closing, function)
+        call = "::".join((*self._namespaces(function.scope), function.name))
+        token = self.syntax.tokens[function.name_at]
+        limit = self._max_threads(function.attributes)
+        return KernelInstance(name, function, call, parameters, parameters, {}, [], limit, token)
+
+    def _instantiate(self, instantiation: Instantiation, template: Function) -> KernelInstance:
+        token = self.syntax.tokens[instantiation.start]
+        call = "::".join((*self._namespaces(template.scope), template.name))
+        given = instantiation.arguments or []
+        substitution: dict[str, list[Token]] = {}
+        formal = template.templates[-1].parameters
+        for position, template_parameter in enumerate(formal):
+            if position < len(given):
+                chosen: list[Token] | None = given[position]
+            else:
+                chosen = template_parameter.default
+            if chosen is not None and template_parameter.name:
+                substitution[template_parameter.name] = self._substitute(chosen, substitution)
+        if instantiation.arguments is not None:
+            spelled = ", ".join(text_of(part) for part in given)
+            call += f"<{spelled}>"
+            name = f"{template.name}<{spelled}>"
+        else:
+            name = template.name
+        parameters = self._parameters(template.opening, template.closing, template)
+        if instantiation.opening is not None:
+            closing = self.syntax.match[instantiation.opening]
+            own = self._parameters(instantiation.opening, closing, template, roles=parameters)
+            if len(own) != len(parameters):
+                raise fail(
+                    f"this instantiation of {template.name} has {len(own)} parameters, not {len(parameters)}", token
+                )
+            if instantiation.arguments is None:
+                for mine, theirs in zip(parameters, own, strict=True):
+                    mine.type = theirs.type
+        written = self._parameters(template.opening, template.closing, template)
+        for parameter in parameters:
+            parameter.type = self._substitute(parameter.type, substitution)
+        attributes = [*template.attributes, *instantiation.attributes]
+        return KernelInstance(
+            self._host_name(instantiation.attributes) or name,
+            template,
+            call,
+            parameters,
+            written,
+            substitution,
+            [token for part in given for token in part],
+            self._max_threads(attributes, substitution),
+            token,
+        )
+
+    def _substitute(self, tokens: Sequence[Token], substitution: Mapping[str, Sequence[Token]]) -> list[Token]:
+        result: list[Token] = []
+        for position, token in enumerate(tokens):
+            after_scope = position > 0 and tokens[position - 1].text in ("::", ".", "->")
+            if token.kind == IDENTIFIER and token.text in substitution and not after_scope:
+                result.extend(substitution[token.text])
+            else:
+                result.append(token)
+        return result
+
+    def _host_name(self, attributes: Sequence[Attribute]) -> str | None:
+        for attribute in attributes:
+            if attribute.name == "host_name" and attribute.arguments:
+                # Adjacent string literals are one, as in C.
+                return "".join(token.text[1:-1] for token in attribute.arguments)
+        return None
+
+    def _max_threads(
+        self, attributes: Sequence[Attribute], substitution: Mapping[str, Sequence[Token]] | None = None
+    ) -> int:
+        for attribute in attributes:
+            if attribute.name == "max_total_threads_per_threadgroup":
+                try:
+                    return int(evaluate(self._substitute(attribute.arguments, substitution or {}), self.constant))
+                except NotConstant:
+                    return 1024
+        return 1024
+
+    def _parameters(
+        self, opening: int, closing: int, function: Function, roles: Sequence[Parameter] | None = None
+    ) -> list[Parameter]:
+        parameters = []
+        for position, (begin, end) in enumerate(self.syntax.split(opening + 1, closing)):
+            if self.syntax.texts[begin:end] == ["void"]:
+                continue
+            parameters.append(
+                self._parameter(begin, end, function, roles[position] if roles and position < len(roles) else None)
+            )
+        if roles is None:
+            self._number(parameters, function)
+        return parameters
+
+    def _parameter(self, begin: int, end: int, function: Function, role: Parameter | None) -> Parameter:
+        syntax = self.syntax
+        attributes: list[Attribute] = []
+        plain: list[int] = []
+        index = begin
+        while index < end:
+            if syntax.is_attribute(index):
+                attributes.extend(syntax.attributes_at(index))
+                index = syntax.match[index] + 1
+                continue
+            plain.append(index)
+            index += 1
+        token = syntax.tokens[begin]
+        # The name is the last identifier, unless (in an instantiation) the parameter is unnamed.
+        name_at = plain[-1] if plain else begin
+        array = 0
+        while plain and syntax.texts[plain[-1 - array]] == "]":
+            array += plain[-1 - array] - syntax.match[plain[-1 - array]] + 1
+            name_at = plain[-1 - array]
+        named = syntax.tokens[name_at].kind == IDENTIFIER and len(plain) > 1 and not self._ends_type(plain, name_at)
+        name = syntax.texts[name_at] if named else ""
+        type_tokens = [syntax.tokens[i] for i in plain if not (named and i >= name_at)]
+        if array and named:
+            type_tokens.append(Token(PUNCTUATION, "*", token.file, token.line))
+        if role is not None:
+            return Parameter(
+                name or role.name, role.role, type_tokens, role.index, role.guard, role.thread_attribute, token
+            )
+        return self._classify(name, type_tokens, attributes, token, function)
+
+    def _ends_type(self, plain: list[int], name_at: int) -> bool:
+        """Whether the last identifier still belongs to the type (`device float`), not a name."""
+        before = self.syntax.texts[name_at - 1] if name_at > plain[0] else ""
+        if before in ("const", "volatile") and self.syntax.texts[name_at - 2] in ("*", "&"):
+            return False
+        return before in ADDRESS_SPACES or before in (
+            "const",
+            "volatile",
+            "unsigned",
+            "signed",
+            "::",
+            "typename",
+            "struct",
+        )
+
+    def _classify(
+        self, name: str, type_tokens: list[Token], attributes: list[Attribute], token: Token, function: Function
+    ) -> Parameter:
+        by_name = {attribute.name: attribute for attribute in attributes}
+        words = [t.text for t in type_tokens]
+        guard = None
+        if "function_constant" in by_name:
+            guard = text_of(by_name["function_constant"].arguments)
+        for attribute in attributes:
+            if attribute.name in THREAD_ATTRIBUTES:
+                return Parameter(name, "thread", type_tokens, -1, guard, attribute.name, token)
+        for unsupported in ("texture", "sampler", "stage_in", "payload", "visible_function_table"):
+            if unsupported in by_name:
+                raise UnsupportedFeature(
+                    f"argument {name!r} of {function.name} is [[{unsupported}]]", file=token.file, line=token.line
+                )
+        outside = _outside_angles(words)
+        indirect = next((word for word in reversed(outside) if word in ("*", "&")), None)
+        if "*" in words and not indirect:
+            raise UnsupportedFeature(f"argument {name!r} of {function.name}: arrays of buffers", token.file, token.line)
+        if "threadgroup" in by_name or (indirect and "threadgroup" in words):
+            return Parameter(name, "shared", type_tokens, self._index(by_name.get("threadgroup")), guard, "", token)
+        if indirect and ("buffer" in by_name or "device" in words or "constant" in words):
+            role = "value" if indirect == "&" else "buffer"
+            return Parameter(name, role, type_tokens, self._index(by_name.get("buffer")), guard, "", token)
+        known = ", ".join(f"[[{attribute.name}]]" for attribute in attributes) or "no attribute"
+        raise fail(
+            f"argument {name!r} of kernel {function.name} ({known}) is neither a buffer (device or constant pointer or "
+            "reference), nor threadgroup memory, nor a thread position",
+            token,
+        )
+
+    def _index(self, attribute: Attribute | None) -> int:
+        if attribute is None or not attribute.arguments:
+            return -1
+        try:
+            return int(evaluate(attribute.arguments, self.constant))
+        except NotConstant as error:
+            raise fail(f"the index of [[{attribute.name}(…)]]: {error}", attribute.arguments[0]) from None
+
+    def _number(self, parameters: list[Parameter], function: Function) -> None:
+        for roles, limit, what in ((("buffer", "value"), 31, "buffer"), (("shared",), 31, "threadgroup")):
+            mine = [parameter for parameter in parameters if parameter.role in roles]
+            taken: dict[int, Parameter] = {}
+            for parameter in mine:
+                if parameter.index < 0:
+                    continue
+                other = taken.get(parameter.index)
+                if other is not None and not (other.guard or parameter.guard):
+                    raise fail(
+                        f"{other.name!r} and {parameter.name!r} of {function.name} share {what} index "
+                        f"{parameter.index}",
+                        parameter.token,
+                    )
+                if parameter.index >= limit:
+                    raise fail(
+                        f"{what} index {parameter.index} of {function.name} is over {limit - 1}", parameter.token
+                    )
+                taken[parameter.index] = parameter
+            free = 0
+            for parameter in mine:
+                if parameter.index < 0:
+                    while free in taken:
+                        free += 1
+                    parameter.index = free
+                    taken[free] = parameter
+
+
+def _outside_angles(words: Sequence[str]) -> list[str]:
+    """The words of a type that are not template arguments."""
+    level = 0
+    outside = []
+    for word in words:
+        level += (word == "<") - (word == ">")
+        if level == 0:
+            outside.append(word)
+    return outside
+
+
+def find_kernels(
+    syntax: Syntax, declarations: Declarations, constant: Callable[[str], Value]
+) -> dict[str, KernelInstance]:
+    """All kernels of a source by the name the host uses; ``constant`` evaluates names in indices."""
+    return KernelFinder(syntax, declarations, constant).find()
+
+
+def signature(
+    instance: KernelInstance,
+    declarations: Declarations,
+    constants: Sequence[str],
+    fibers: bool,
+    absent: Callable[[str], bool],
+) -> Signature:
+    """The host's view of a kernel, without the arguments whose guard is ``absent``."""
+    arguments: list[Argument] = []
+    shared: list[SharedArgument] = []
+    for parameter in instance.parameters:
+        if parameter.guard is not None and absent(parameter.guard):
+            continue
+        if parameter.role in ("buffer", "value"):
+            element = element_type(parameter.pointee, declarations.aliases, {})
+            pointee = [token.text for token in parameter.pointee]
+            read_only = "const" in pointee or parameter.space == "constant"
+            arguments.append(
+                Argument(
+                    parameter.name,
+                    parameter.index,
+                    parameter.role,
+                    element.name,
+                    element.scalar,
+                    element.lanes,
+                    "read" if read_only else "read_write",
+                    parameter.space or "device",
+                    element.atomic,
+                )
+            )
+        elif parameter.role == "shared":
+            element = element_type(parameter.pointee, declarations.aliases, {})
+            shared.append(SharedArgument(parameter.name, parameter.index, element.name))
+    return Signature(
+        instance.name,
+        tuple(sorted(arguments, key=lambda argument: argument.index)),
+        tuple(sorted(shared, key=lambda argument: argument.index)),
+        tuple(parameter.thread_attribute for parameter in instance.parameters if parameter.role == "thread"),
+        tuple(constants),
+        fibers,
+        instance.token.file,
+        instance.token.line,
+    )

@@ -1,0 +1,255 @@
+"""A parsed source: its kernels and constants, and its translation for a target.
+
+`parse` reads, checks and reflects without any compiler. `Module.translate` puts in the values of the function
+constants and gives the text a backend compiles.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import ConstantError, KernelCompileError, KernelNotFound
+from . import cpu_entry
+from .constant_expression import NotConstant, Value, evaluate
+from .convergence import Convergence
+from .kernels import KernelInstance, find_kernels, signature
+from .preprocess import preprocess
+from .reflect import FunctionConstant, Signature, element_type
+from .safety import check_declarations, check_tokens
+from .syntax import Declarations, Syntax, parse_declarations, text_of
+from .tokens import Token
+from .translate import Translator, constant_text, swizzle_macros
+
+_INTEGER_RANGES = {
+    "int8": (-(2**7), 2**7 - 1), "uint8": (0, 2**8 - 1), "int16": (-(2**15), 2**15 - 1), "uint16": (0, 2**16 - 1),
+    "int32": (-(2**31), 2**31 - 1), "uint32": (0, 2**32 - 1), "int64": (-(2**63), 2**63 - 1), "uint64": (0, 2**64 - 1),
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Translation:
+    """Source text for one target, and the kernels in it in the order of its table."""
+
+    target: str
+    text: str
+    kernels: Mapping[str, Signature]
+
+
+class Module:
+    """One source after parsing. Made by `parse`."""
+
+    def __init__(self, tokens: list[Token], files: Sequence[str]) -> None:
+        self.files = tuple(files)
+        self._syntax = Syntax(tokens)
+        self._tokens = self._syntax.tokens
+        check_tokens(self._syntax)
+        self._declarations = parse_declarations(self._syntax)
+        check_declarations(self._syntax, self._declarations)
+        self._convergence = Convergence(self._syntax, self._declarations)
+        self.constants = self._find_constants()
+        self._instances = find_kernels(self._syntax, self._declarations, self._constant_value({}))
+        self.kernels = self._signatures(self._instances.values(), None)
+        self.text_key = hashlib.sha256("\0".join(self._syntax.texts).encode()).digest()
+
+    def __repr__(self) -> str:
+        return f"<Module {len(self.kernels)} kernels, {len(self.constants)} function constants>"
+
+    # -- function constants -----------------------------------------------------------------------------------------
+
+    def _find_constants(self) -> tuple[FunctionConstant, ...]:
+        texts = self._syntax.texts
+        tested = {
+            "".join(texts[index + 2 : self._syntax.match[index + 1]])
+            for index, text in enumerate(texts)
+            if text == "is_function_constant_defined" and texts[index + 1 : index + 2] == ["("]
+        }
+        found = []
+        for variable in self._declarations.variables:
+            for attribute in variable.attributes:
+                if attribute.name != "function_constant":
+                    continue
+                token = self._syntax.tokens[variable.name_at]
+                try:
+                    index = int(evaluate(attribute.arguments, self._constant_value({})))
+                except NotConstant as error:
+                    raise KernelCompileError(
+                        f"the index of function constant {variable.name}: {error}", token.file, token.line
+                    ) from None
+                element = element_type(
+                    self._syntax.tokens[variable.start : variable.name_at], self._declarations.aliases, {}
+                )
+                if element.scalar is None or element.lanes != 1:
+                    raise KernelCompileError(
+                        f"function constant {variable.name} has type {element.name}; only scalars",
+                        token.file,
+                        token.line,
+                    )
+                found.append(FunctionConstant(variable.name, index, element.scalar, variable.name in tested))
+        return tuple(found)
+
+    def _given(self, constants: Mapping[int | str, object]) -> dict[str, Value]:
+        """Constant values by name, checked against their types."""
+        by_key: dict[int | str, FunctionConstant] = {}
+        for constant in self.constants:
+            by_key[constant.name] = by_key[constant.index] = constant
+        given: dict[str, Value] = {}
+        for key, value in constants.items():
+            known = by_key.get(key)
+            if known is None:
+                listed = ", ".join(f"{c.index} ({c.name})" for c in self.constants) or "none"
+                raise ConstantError(f"no function constant {key!r} in this library; it has {listed}")
+            given[known.name] = _checked(known, value)
+        return given
+
+    def check_constants(self, constants: Mapping[int | str, object]) -> dict[str, Value]:
+        """The values by name; raises `ConstantError` when one is missing, unknown or out of range."""
+        given = self._given(constants)
+        missing = [constant for constant in self.constants if constant.name not in given and not constant.optional]
+        if missing:
+            listed = ", ".join(f"{constant.name} (index {constant.index}, {constant.scalar})" for constant in missing)
+            raise ConstantError(
+                f"function constants without a value: {listed}; pass constants={{index or name: value}}"
+            )
+        return given
+
+    def _constant_value(
+        self, given: Mapping[str, Value], defined: Collection[str] | None = None
+    ) -> Callable[[str], Value]:
+        """A lookup of names in constant expressions: function constants first, then initialised globals."""
+        defined = given.keys() if defined is None else defined
+        globals_ = {variable.name: variable for variable in self._declarations.variables if variable.initialiser}
+        visiting: set[str] = set()
+
+        def call(name: str, inside: Sequence[Token]) -> Value:
+            if name == "is_function_constant_defined":
+                return text_of(inside).replace(" ", "") in defined
+            raise NotConstant(f"{name}(…) cannot be evaluated here")
+
+        def lookup(name: str) -> Value:
+            if name in given:
+                return given[name]
+            variable = globals_.get(name)
+            if variable is None or variable.initialiser is None or name in visiting:
+                raise NotConstant(f"{name!r} has no constant value")
+            begin, end = variable.initialiser
+            inside = self._tokens[begin + 1 : end]
+            if self._tokens[begin].text == "{":
+                inside = inside[:-1]
+            visiting.add(name)
+            try:
+                return evaluate(inside, lookup, call)
+            finally:
+                visiting.discard(name)
+
+        return lookup
+
+    def _absent(self, given: Mapping[str, Value] | None) -> Callable[[str], bool]:
+        """Whether an argument's guard leaves it out; before the constants are given, none does."""
+        if given is None:
+            return lambda guard: False
+        undefined = {constant.name: 0 for constant in self.constants if constant.name not in given}
+        lookup = self._constant_value({**undefined, **given}, defined=given)
+
+        def absent(guard: str) -> bool:
+            try:
+                return not lookup(guard)
+            except NotConstant:
+                return False
+
+        return absent
+
+    # -- kernels ----------------------------------------------------------------------------------------------------
+
+    def _fibers(self, instance: KernelInstance) -> bool:
+        function = instance.function
+        assert function.body is not None
+        body = self._tokens[function.closing : function.body[1]]
+        return self._convergence.reached_from(body) or self._convergence.reached_from(instance.template_arguments)
+
+    def _signatures(
+        self, instances: Collection[KernelInstance], given: Mapping[str, Value] | None
+    ) -> dict[str, Signature]:
+        names = [constant.name for constant in self.constants]
+        absent = self._absent(given)
+        return {
+            instance.name: signature(instance, self._declarations, names, self._fibers(instance), absent)
+            for instance in instances
+        }
+
+    def translate(
+        self,
+        target: str = "cpu",
+        constants: Mapping[int | str, object] | None = None,
+        only: Collection[str] | None = None,
+    ) -> Translation:
+        """The text to compile for ``target``; ``only`` limits it to some kernels."""
+        if target != "cpu":
+            raise ValueError(f"no translation for target {target!r}")
+        given = self.check_constants(constants or {})
+        unknown = sorted(set(only or ()) - set(self._instances))
+        if unknown:
+            raise KernelNotFound(
+                f"no kernel {unknown[0]!r} in this library; it has {', '.join(self._instances) or 'none'}"
+            )
+        instances = [instance for name, instance in self._instances.items() if only is None or name in only]
+        # Translation edits what it reads, so it works on its own copy of the declarations.
+        declarations: Declarations = parse_declarations(self._syntax)
+        meeting = [instance for instance in instances if self._fibers(instance)]
+        parameters = {instance.function.name_at: instance.formal for instance in meeting}
+        translator = Translator(self._syntax, declarations, self._convergence, parameters)
+        texts = {c.name: constant_text(c.scalar, given[c.name]) if c.name in given else None for c in self.constants}
+        body = translator.run(texts)
+        ways = {instance.name: self._way(instance, translator) for instance in instances}
+        table = cpu_entry.table(instances, ways, translator.layouts, self._absent(given))
+        includes = '#include "ostinato/metal_cpu.h"\n#include "ostinato/entry_cpu.h"\n'
+        text = swizzle_macros(self._syntax) + includes + body + table
+        return Translation(target, text, self._signatures(instances, given))
+
+    def _way(self, instance: KernelInstance, translator: Translator) -> cpu_entry.Way:
+        if instance.function.name_at in translator.split:
+            return cpu_entry.Way.REGIONS
+        tells_places = any(token.text in translator.places for token in self._body(instance))
+        return cpu_entry.Way.FIBERS if self._fibers(instance) or tells_places else cpu_entry.Way.LOOP
+
+    def _body(self, instance: KernelInstance) -> list[Token]:
+        assert instance.function.body is not None
+        return self._tokens[instance.function.closing : instance.function.body[1]]
+
+
+def _checked(constant: FunctionConstant, value: object) -> Value:
+    """A constant's value as its type holds it."""
+    what = f"function constant {constant.name} (index {constant.index}, {constant.scalar})"
+    scalar = getattr(value, "item", None)
+    if callable(scalar):
+        value = scalar()
+    if not isinstance(value, (bool, int, float)):
+        raise ConstantError(f"{what} cannot take {value!r}")
+    if constant.scalar == "bool":
+        if value not in (0, 1):
+            raise ConstantError(f"{what} cannot take {value!r}; give True or False")
+        return bool(value)
+    if constant.scalar in _INTEGER_RANGES:
+        low, high = _INTEGER_RANGES[constant.scalar]
+        if isinstance(value, float) and (not math.isfinite(value) or value != int(value)):
+            raise ConstantError(f"{what} cannot take {value!r}: not a whole number")
+        if not low <= int(value) <= high:
+            raise ConstantError(f"{what} cannot take {value!r}: outside {low} … {high}")
+        return int(value)
+    return float(value)
+
+
+def parse(
+    source: str | Path, *, include_dirs: Sequence[Path] = (), defines: Mapping[str, str | int] | None = None
+) -> Module:
+    """Parses a Metal source text or file; raises `KernelCompileError` with file and line when it cannot."""
+    try:
+        read = preprocess(source, include_dirs, defines)
+        return Module(read.tokens, read.files)
+    except RecursionError:
+        raise KernelCompileError(
+            "the source is nested too deeply", file=str(source) if isinstance(source, Path) else "<source>"
+        ) from None

@@ -1,0 +1,190 @@
+"""Overloads that differ only in address space.
+
+C++ has one address space, so ``f(device T *)`` and ``f(threadgroup T *)`` become the same function. Equal bodies are
+merged into one. Different bodies are told apart when the call runs, by where the pointer points (threadgroup
+memory and thread stacks have known places); device against constant cannot be told apart and is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ..errors import UnsupportedFeature
+from .rewriter import Rewriter
+from .syntax import ADDRESS_SPACES, Declarations, Function, Syntax
+
+_PLACE = {"threadgroup": 1, "thread": 2, "device": 0, "constant": 0}
+_TYPE_WORDS = frozenset({"const", "volatile", "unsigned", "signed", "::", "typename", "struct"})
+
+
+@dataclass(frozen=True, slots=True)
+class FormalParameter:
+    """A parameter of any function: its type without spaces and name, its address space, its name."""
+
+    type: str
+    space: str
+    name: str
+    reference: bool
+
+
+def formal_parameters(syntax: Syntax, function: Function) -> list[FormalParameter]:
+    """The parameters of a function, as far as overloads are concerned."""
+    found = []
+    for begin, end in syntax.split(function.opening + 1, function.closing):
+        words: list[str] = []
+        space = ""
+        index = begin
+        while index < end and syntax.texts[index] != "=":
+            if syntax.is_attribute(index):
+                index = syntax.match[index] + 1
+                continue
+            text = syntax.texts[index]
+            if text in ADDRESS_SPACES:
+                space = space or text
+                if text == "constant" and "const" not in words:
+                    words.append("const")
+            elif not (text == "const" and "const" in words):
+                words.append(text)
+            index += 1
+        name = ""
+        brackets = len(words) - words.index("[") if "[" in words else 0
+        at = len(words) - brackets - 1
+        if at > 0 and (words[at][0].isalpha() or words[at][0] == "_") and words[at - 1] not in _TYPE_WORDS:
+            name = words.pop(at)
+        found.append(FormalParameter(" ".join(sorted(words[:2]) + words[2:]), space, name, "&" in words))
+    return found
+
+
+def _erased_key(syntax: Syntax, function: Function, parameters: list[FormalParameter]) -> tuple[object, ...]:
+    renamed: dict[str, str] = {}
+    for header in function.templates:
+        for parameter in header.parameters:
+            renamed[parameter.name] = f"#{len(renamed)}"
+    types = tuple(" ".join(renamed.get(word, word) for word in parameter.type.split(" ")) for parameter in parameters)
+    trailing_end = function.body[0] if function.body else function.end - 1
+    constructor = function.in_struct and function.name == function.scope[-1]
+    trailing = syntax.texts[function.closing : trailing_end]
+    constness = not constructor and ("const" in trailing or "constant" in trailing)
+    generics = tuple(parameter.kind for header in function.templates for parameter in header.parameters)
+    explicit = tuple(syntax.texts[function.name_at + 1 : function.opening])
+    return (function.scope, function.name, explicit, generics, types, constness)
+
+
+def _spaces(syntax: Syntax, function: Function, parameters: list[FormalParameter]) -> tuple[str, ...]:
+    end = function.body[0] if function.body else function.end
+    trailing = tuple(text for text in syntax.texts[function.closing : end] if text in ADDRESS_SPACES)
+    return (*(parameter.space for parameter in parameters), *trailing)
+
+
+def _erased_body(syntax: Syntax, function: Function) -> list[str]:
+    assert function.body is not None
+    return [text for text in syntax.texts[function.closing + 1 : function.body[1]] if text not in ADDRESS_SPACES]
+
+
+def _groups(syntax: Syntax, declarations: Declarations) -> Iterator[list[tuple[Function, list[FormalParameter]]]]:
+    by_key: dict[tuple[object, ...], list[tuple[Function, list[FormalParameter]]]] = {}
+    for function in declarations.functions:
+        if function.body is not None:
+            parameters = formal_parameters(syntax, function)
+            by_key.setdefault(_erased_key(syntax, function, parameters), []).append((function, parameters))
+    for group in by_key.values():
+        distinct = {_spaces(syntax, function, parameters) for function, parameters in group}
+        if len(group) > 1 and len(distinct) == len(group):
+            yield group
+
+
+def merge_specialisations(syntax: Syntax, declarations: Declarations, rewriter: Rewriter) -> None:
+    """Keeps one of several class specialisations that differ only in the address space of an argument."""
+    seen: dict[tuple[object, ...], list[str]] = {}
+    for found in declarations.specialisations:
+        erased = [text for text in syntax.texts[slice(*found.arguments)] if text not in ADDRESS_SPACES - {"constant"}]
+        body = [text for text in syntax.texts[slice(*found.body)] if text not in ADDRESS_SPACES]
+        key = (found.scope, found.name, tuple("const" if text == "constant" else text for text in erased))
+        if seen.setdefault(key, body) is body:
+            continue
+        if seen[key] != body:
+            token = syntax.tokens[found.start]
+            raise UnsupportedFeature(
+                f"specialisations of {found.name!r} differ only in address space but not in meaning; rename one",
+                file=token.file,
+                line=token.line,
+            )
+        rewriter.delete(found.start, found.end)
+        for function in declarations.functions:
+            if found.start <= function.start < found.end:
+                function.body = None
+
+
+def merge_overloads(syntax: Syntax, declarations: Declarations, rewriter: Rewriter) -> set[str]:
+    """Merges or tags; returns the names that need a worker to tell addresses apart (they must run in fibers)."""
+    tagged: set[str] = set()
+    merge_specialisations(syntax, declarations, rewriter)
+    for group in _groups(syntax, declarations):
+        kept = [group[0]]
+        for function, parameters in group[1:]:
+            body = _erased_body(syntax, function)
+            if any(_erased_body(syntax, other) == body for other, _ in kept):
+                rewriter.delete(function.start, function.end)
+                function.body = None
+            else:
+                kept.append((function, parameters))
+        if len(kept) > 1:
+            _tag(syntax, rewriter, kept)
+            tagged.add(kept[0][0].name)
+    return tagged
+
+
+def _tag(syntax: Syntax, rewriter: Rewriter, group: list[tuple[Function, list[FormalParameter]]]) -> None:
+    first, parameters = group[0]
+    token = syntax.tokens[first.name_at]
+    position = next(
+        (
+            position
+            for position in range(len(parameters))
+            if len({_PLACE.get(other[position].space, 0) for _, other in group}) == len(group)
+        ),
+        None,
+    )
+    if position is None or first.special or any(not parameter.name for parameter in parameters):
+        lines = ", ".join(str(syntax.tokens[function.name_at].line) for function, _ in group)
+        raise UnsupportedFeature(
+            f"overloads of {first.name!r} (lines {lines}) differ only in address space, and the addresses cannot "
+            "tell them apart; rename one",
+            file=token.file,
+            line=token.line,
+        )
+    probed = parameters[position]
+    address = f"&{probed.name}" if probed.reference else probed.name
+    arguments = ", ".join(parameter.name for parameter in parameters)
+    choices = []
+    for function, others in group:
+        place = _PLACE.get(others[position].space, 0)
+        rewriter.replace(function.name_at, f"__ost_place{place}_{function.name}")
+        choices.append((place, f"__ost_place{place}_{function.name}"))
+    choices.sort(reverse=True)
+    calls = [f"if (__ost_place == {place}) return {name}({arguments});" for place, name in choices[:-1]]
+    calls.append(f"return {choices[-1][1]}({arguments});")
+    heading = " ".join(
+        syntax.texts[i] for i in range(first.start, first.name_at) if syntax.texts[i] not in ADDRESS_SPACES
+    )
+    listed = ", ".join(
+        _parameter_text(syntax, begin, end) for begin, end in syntax.split(first.opening + 1, first.closing)
+    )
+    last = max(function.end for function, _ in group)
+    rewriter.after(
+        last - 1,
+        f"{heading} {first.name}({listed}) {{ const int __ost_place = __ost::place_of((const void *)({address})); "
+        f"{' '.join(calls)} }}",
+    )
+
+
+def _parameter_text(syntax: Syntax, begin: int, end: int) -> str:
+    words = []
+    for index in range(begin, end):
+        text = syntax.texts[index]
+        if text == "constant":
+            words.append("" if "const" in syntax.texts[begin:end] else "const")
+        elif text not in ADDRESS_SPACES:
+            words.append(text)
+    return " ".join(word for word in words if word)

@@ -1,0 +1,488 @@
+"""The preprocessor: includes, conditionals and macros, so that the parser sees what the Metal compiler would see.
+
+It exists because reflection must work where no C++ compiler is (a Mac without tools, a CUDA machine) and because
+includes are a trust boundary: a source may read files below its own folder and the include folders it was given, and
+nothing else. Work is bounded: nesting, macro growth and file sizes have limits, so no source can make it hang.
+
+Tokens that come out of a macro carry the line where the macro was used; that is where a person can act.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import resources
+from pathlib import Path
+
+from ..errors import KernelCompileError, UnsupportedFeature
+from .constant_expression import NotConstant, Value, evaluate
+from .tokens import IDENTIFIER, NUMBER, PRAGMA, STRING, Token, lex, lex_line
+
+MAX_TOKENS = 2_000_000
+MAX_INCLUDE_DEPTH = 64
+MAX_FILE_BYTES = 16 << 20
+
+PREDEFINED = {
+    "__METAL__": "1",
+    "__METAL_VERSION__": "310",
+    "__METAL_MACOS__": "1",
+    "__HAVE_BFLOAT__": "1",
+    "__HAVE_SIMDGROUP_MATRIX__": "1",
+    "__HAVE_ATOMIC_FLOAT__": "1",
+    "__cplusplus": "201402L",
+    "__STDC_HOSTED__": "0",
+    "NDEBUG": "1",
+}
+
+_HEADER_OF_METAL = re.compile(
+    r"metal_\w+|metal/\w+|simd/simd\.h|simd/\w+\.h|stdint\.h|cstdint|stddef\.h|TargetConditionals\.h"
+)
+_HAS_QUERIES = {"__has_feature", "__has_attribute", "__has_builtin", "__has_extension", "__has_cpp_attribute"}
+
+
+@dataclass(slots=True)
+class Macro:
+    """One ``#define``: ``parameters`` is None for an object-like macro."""
+
+    name: str
+    parameters: list[str] | None
+    variadic: bool
+    body: list[Token]
+
+
+@dataclass(slots=True)
+class _Condition:
+    active: bool
+    taken: bool
+    enclosing: bool
+    line: int
+    seen_else: bool = False
+
+
+@dataclass(slots=True)
+class Preprocessed:
+    """What the preprocessor leaves: the tokens, and the files they came from."""
+
+    tokens: list[Token]
+    files: list[str] = field(default_factory=list)
+
+
+@cache
+def _metal_macros() -> dict[str, Macro]:
+    """The macros that ``<metal_stdlib>`` defines, read from the shim."""
+    text = (resources.files(__package__) / "include" / "ostinato" / "macros.h").read_text()
+    reader = Preprocessor((), {})
+    reader.read_text(text, "<metal_stdlib>", None, 1)
+    return {name: macro for name, macro in reader.macros.items() if name not in PREDEFINED}
+
+
+class Preprocessor:
+    """Reads one source with its includes. Use `preprocess`."""
+
+    def __init__(self, include_dirs: Sequence[Path], defines: Mapping[str, str | int]) -> None:
+        self.include_dirs = [Path(folder).resolve() for folder in include_dirs]
+        self.allowed = list(self.include_dirs)
+        self.macros: dict[str, Macro] = {}
+        self.output: list[Token] = []
+        self.files: list[str] = []
+        self._once: set[Path] = set()
+        self._budget = MAX_TOKENS
+        self._counter = 0
+        for name, value in {**PREDEFINED, **defines}.items():
+            if not re.fullmatch(r"[A-Za-z_]\w*", name):
+                raise KernelCompileError(f"defines: {name!r} is not a macro name")
+            value = int(value) if isinstance(value, bool) else value
+            self.macros[name] = Macro(name, None, False, lex_line(str(value), "<defines>", 1))
+
+    # -- files ------------------------------------------------------------------------------------------------------
+
+    def read_file(self, path: Path, depth: int) -> None:
+        """Reads ``path``, which the caller has found to be inside an allowed folder."""
+        if path in self._once:
+            return
+        try:
+            size = path.stat().st_size
+            if not path.is_file():
+                raise KernelCompileError(f"{path} is not a regular file")
+            if size > MAX_FILE_BYTES:
+                raise KernelCompileError(f"{path} has {size} bytes; at most {MAX_FILE_BYTES} are read")
+            text = path.read_text(encoding="utf-8", errors="replace")
+        except OSError as error:
+            raise KernelCompileError(f"cannot read {path}: {error.strerror}") from error
+        self.files.append(str(path))
+        self.read_text(text, str(path), path, depth)
+
+    def read_text(self, text: str, file: str, path: Path | None, depth: int) -> None:
+        """Runs the directives of ``text`` and appends its tokens to the output."""
+        conditions: list[_Condition] = []
+        pending: list[Token] = []
+        for tokens in lex(text, file):
+            if tokens[0].text != "#":
+                if not conditions or conditions[-1].active:
+                    self._spend(len(tokens), tokens[0])
+                    pending.extend(tokens)
+                continue
+            active = not conditions or conditions[-1].active
+            directive = tokens[1].text if len(tokens) > 1 else ""
+            if directive in ("if", "ifdef", "ifndef", "elif", "else", "endif"):
+                self._condition(directive, tokens, conditions, active)
+                continue
+            if not active:
+                continue
+            if directive in ("include", "import", "pragma", "undef", "define"):
+                self.output.extend(self.expand(pending))
+                pending.clear()
+            self._directive(directive, tokens, path, depth)
+        if conditions:
+            raise KernelCompileError("this #if is never closed by #endif", file=file, line=conditions[-1].line)
+        self.output.extend(self.expand(pending))
+
+    def _condition(self, directive: str, tokens: list[Token], conditions: list[_Condition], active: bool) -> None:
+        here = tokens[1]
+        if directive in ("if", "ifdef", "ifndef"):
+            holds = False
+            if active:
+                if directive == "if":
+                    holds = self._test(tokens[2:], here)
+                else:
+                    if len(tokens) < 3:
+                        raise KernelCompileError(f"#{directive} needs a name", file=here.file, line=here.line)
+                    holds = (tokens[2].text in self.macros) == (directive == "ifdef")
+            if len(conditions) >= 1000:
+                raise KernelCompileError("conditionals are nested too deeply", file=here.file, line=here.line)
+            conditions.append(_Condition(active and holds, holds, active, here.line))
+            return
+        if not conditions:
+            raise KernelCompileError(f"#{directive} without #if", file=here.file, line=here.line)
+        current = conditions[-1]
+        if directive == "endif":
+            conditions.pop()
+            return
+        if current.seen_else:
+            raise KernelCompileError(f"#{directive} after #else", file=here.file, line=here.line)
+        if directive == "else":
+            current.seen_else = True
+            current.active = current.enclosing and not current.taken
+            return
+        current.active = current.enclosing and not current.taken and self._test(tokens[2:], here)
+        current.taken = current.taken or current.active
+
+    def _directive(self, directive: str, tokens: list[Token], path: Path | None, depth: int) -> None:
+        here = tokens[0]
+        if directive == "define":
+            self._define(tokens[2:], here)
+        elif directive == "undef":
+            for token in tokens[2:3]:
+                self.macros.pop(token.text, None)
+        elif directive in ("include", "import"):
+            self._include(tokens[2:], here, path, depth)
+        elif directive == "pragma":
+            if [token.text for token in tokens[2:3]] == ["once"] and path is not None:
+                self._once.add(path)
+            else:
+                words = "".join((" " if token.spaced else "") + token.text for token in tokens[2:]).strip()
+                self.output.append(Token(PRAGMA, words, here.file, here.line))
+        elif directive == "error":
+            message = " ".join(token.text for token in tokens[2:])
+            raise KernelCompileError(f"#error {message}", file=here.file, line=here.line)
+        elif directive not in ("", "warning", "line", "ident"):
+            raise KernelCompileError(f"unknown directive #{directive}", file=here.file, line=here.line)
+
+    def _include(self, tokens: list[Token], here: Token, path: Path | None, depth: int) -> None:
+        if tokens and tokens[0].kind == IDENTIFIER:
+            tokens = self.expand(tokens)
+        if tokens and tokens[0].kind == STRING:
+            name, quoted = tokens[0].text[1:-1], True
+        elif tokens and tokens[0].text == "<" and tokens[-1].text == ">":
+            name, quoted = "".join(token.text for token in tokens[1:-1]), False
+        else:
+            raise KernelCompileError('#include needs "file" or <file>', file=here.file, line=here.line)
+        if depth >= MAX_INCLUDE_DEPTH:
+            raise KernelCompileError(
+                f"#include is nested more than {MAX_INCLUDE_DEPTH} deep", file=here.file, line=here.line
+            )
+        found = self._find(name, path if quoted else None, here)
+        if found is not None:
+            self.read_file(found, depth + 1)
+        elif not quoted and _HEADER_OF_METAL.fullmatch(name):
+            for key, macro in _metal_macros().items():
+                self.macros.setdefault(key, macro)
+        elif name.startswith(("MetalPerformancePrimitives", "MetalPerformanceShaders")):
+            raise UnsupportedFeature(f"<{name}> (Metal 4 tensor operations)", file=here.file, line=here.line)
+        else:
+            folders = ", ".join(map(str, self._search(path if quoted else None))) or "no folder"
+            raise KernelCompileError(
+                f"{name!r} was not found (looked in {folders}); pass include_dirs=[…]", file=here.file, line=here.line
+            )
+
+    def _search(self, path: Path | None) -> list[Path]:
+        return ([path.parent] if path is not None else []) + self.include_dirs
+
+    def _find(self, name: str, path: Path | None, here: Token) -> Path | None:
+        for folder in self._search(path):
+            candidate = (folder / name).resolve()
+            if not candidate.exists():
+                continue
+            if not any(candidate.is_relative_to(root) for root in self.allowed):
+                raise KernelCompileError(
+                    f"#include {name!r} leaves the allowed folders ({', '.join(map(str, self.allowed))}); "
+                    "add its folder to include_dirs if you trust it",
+                    file=here.file,
+                    line=here.line,
+                )
+            return candidate
+        return None
+
+    # -- macros -----------------------------------------------------------------------------------------------------
+
+    def _define(self, tokens: list[Token], here: Token) -> None:
+        if not tokens or tokens[0].kind != IDENTIFIER or tokens[0].text == "defined":
+            raise KernelCompileError("#define needs a name", file=here.file, line=here.line)
+        name, rest = tokens[0].text, tokens[1:]
+        if not rest or rest[0].text != "(" or rest[0].spaced:
+            self.macros[name] = Macro(name, None, False, rest)
+            return
+        parameters: list[str] = []
+        variadic = False
+        position = 1
+        while position < len(rest) and rest[position].text != ")":
+            token = rest[position]
+            if token.text == "...":
+                variadic = True
+                if not parameters or rest[position - 1].text in ("(", ","):
+                    parameters.append("__VA_ARGS__")
+            elif token.kind == IDENTIFIER:
+                parameters.append(token.text)
+            elif token.text != ",":
+                raise KernelCompileError(f"bad parameter list of macro {name}", file=here.file, line=here.line)
+            position += 1
+        if position == len(rest):
+            raise KernelCompileError(
+                f"the parameter list of macro {name} is never closed", file=here.file, line=here.line
+            )
+        self.macros[name] = Macro(name, parameters, variadic, rest[position + 1 :])
+
+    def _spend(self, count: int, here: Token) -> None:
+        self._budget -= count
+        if self._budget < 0:
+            raise KernelCompileError(
+                f"the source expands to more than {MAX_TOKENS:,} tokens; is a macro growing without end?",
+                file=here.file,
+                line=here.line,
+            )
+
+    def expand(self, tokens: Sequence[Token]) -> list[Token]:
+        """Expands every macro in ``tokens``."""
+        output: list[Token] = []
+        stack = list(reversed(tokens))
+        macros = self.macros
+        while stack:
+            token = stack.pop()
+            if token.kind != IDENTIFIER:
+                output.append(token)
+                continue
+            macro = macros.get(token.text)
+            if macro is None:
+                special = self._special(token)
+                output.append(token if special is None else special)
+                continue
+            if token.text in token.hidden:
+                output.append(token)
+                continue
+            hidden = token.hidden | {token.text}
+            if macro.parameters is None:
+                replacement = self._substitute(macro, [], token, hidden)
+            else:
+                if not stack or stack[-1].text != "(":
+                    output.append(token)
+                    continue
+                arguments = self._arguments(macro, stack, token)
+                replacement = self._substitute(macro, arguments, token, hidden)
+            self._spend(len(replacement) + 1, token)
+            if replacement:
+                replacement[0].spaced = token.spaced
+            stack.extend(reversed(replacement))
+        return output
+
+    def _special(self, token: Token) -> Token | None:
+        if token.text == "__LINE__":
+            return Token(NUMBER, str(token.line), token.file, token.line, token.spaced)
+        if token.text == "__FILE__":
+            return Token(
+                STRING, '"' + Path(token.file).name.replace('"', "") + '"', token.file, token.line, token.spaced
+            )
+        if token.text == "__COUNTER__":
+            self._counter += 1
+            return Token(NUMBER, str(self._counter - 1), token.file, token.line, token.spaced)
+        return None
+
+    def _arguments(self, macro: Macro, stack: list[Token], name: Token) -> list[list[Token]]:
+        stack.pop()
+        arguments: list[list[Token]] = [[]]
+        assert macro.parameters is not None
+        last = len(macro.parameters) - 1
+        level = 1
+        while stack:
+            token = stack.pop()
+            if token.text == "(":
+                level += 1
+            elif token.text == ")":
+                level -= 1
+                if level == 0:
+                    break
+            if token.text == "," and level == 1 and not (macro.variadic and len(arguments) - 1 == last):
+                arguments.append([])
+            else:
+                arguments[-1].append(token)
+        else:
+            raise KernelCompileError(f"the call of macro {macro.name} is never closed", file=name.file, line=name.line)
+        if len(arguments) == 1 and not arguments[0] and not macro.parameters:
+            return []
+        if macro.variadic and len(arguments) == last:
+            arguments.append([])
+        if len(arguments) != len(macro.parameters):
+            raise KernelCompileError(
+                f"macro {macro.name} takes {len(macro.parameters)} arguments, not {len(arguments)}",
+                file=name.file,
+                line=name.line,
+            )
+        return arguments
+
+    def _substitute(
+        self, macro: Macro, arguments: list[list[Token]], use: Token, hidden: frozenset[str]
+    ) -> list[Token]:
+        """The macro's body with arguments put in, ``#`` and ``##`` done, placed at ``use``."""
+        indices = {name: index for index, name in enumerate(macro.parameters or ())}
+        expanded: dict[int, list[Token]] = {}
+        result: list[Token] = []
+        body = macro.body
+        file, line = use.file, use.line
+
+        def argument(token: Token) -> int | None:
+            return indices.get(token.text) if token.kind == IDENTIFIER else None
+
+        position = 0
+        while position < len(body):
+            token = body[position]
+            after = body[position + 1] if position + 1 < len(body) else None
+            index = argument(token)
+            if token.text == "#" and macro.parameters is not None and after is not None and argument(after) is not None:
+                quoted = arguments[argument(after) or 0]
+                text = "".join((" " if i and part.spaced else "") + part.text for i, part in enumerate(quoted))
+                text = text.replace("\\", "\\\\").replace('"', '\\"')
+                self._spend(len(text) // 16, use)
+                result.append(Token(STRING, f'"{text}"', file, line, token.spaced))
+                position += 2
+                continue
+            if token.text == "##" and result and after is not None:
+                index = argument(after)
+                right = arguments[index] if index is not None else [after]
+                position += 2
+                if not right:
+                    continue
+                if result[-1].text == "," and after.text == "__VA_ARGS__":
+                    # The comma swallowing extension `, ## __VA_ARGS__`: with arguments the comma stays.
+                    result.extend(part.at(file, line, part.hidden | hidden) for part in right)
+                    continue
+                if result[-1].kind == "placemarker":
+                    result.pop()
+                    result.extend(part.at(file, line, part.hidden | hidden) for part in right)
+                    continue
+                left = result.pop()
+                self._spend((len(left.text) + len(right[0].text)) // 16, use)
+                glued = lex_line(left.text + right[0].text, file, line)
+                result.extend(part.at(file, line, hidden) for part in glued)
+                result.extend(part.at(file, line, part.hidden | hidden) for part in right[1:])
+                continue
+            if index is None:
+                if token.text == "," and after is not None and after.text == "##" and position + 2 < len(body):
+                    last = argument(body[position + 2])
+                    if last is not None and macro.variadic and not arguments[last]:
+                        position += 3
+                        continue
+                result.append(token.at(file, line, token.hidden | hidden))
+                position += 1
+                continue
+            if after is not None and after.text == "##":
+                parts = arguments[index]
+                if not parts:
+                    result.append(Token("placemarker", "", file, line, token.spaced))
+            else:
+                if index not in expanded:
+                    expanded[index] = self.expand(arguments[index])
+                parts = expanded[index]
+            self._spend(len(parts), use)
+            for order, part in enumerate(parts):
+                copy = part.at(file, line, part.hidden | hidden)
+                copy.spaced = token.spaced if order == 0 else part.spaced
+                result.append(copy)
+            position += 1
+        return [token for token in result if token.kind != "placemarker"]
+
+    # -- conditions -------------------------------------------------------------------------------------------------
+
+    def _test(self, tokens: list[Token], here: Token) -> bool:
+        resolved: list[Token] = []
+        position = 0
+        while position < len(tokens):
+            token = tokens[position]
+            if token.text == "defined":
+                bracketed = position + 1 < len(tokens) and tokens[position + 1].text == "("
+                name_at = position + (2 if bracketed else 1)
+                if name_at >= len(tokens):
+                    raise KernelCompileError("'defined' needs a name", file=here.file, line=here.line)
+                known = tokens[name_at].text in self.macros or tokens[name_at].text in _HAS_QUERIES
+                resolved.append(Token(NUMBER, str(int(known)), here.file, here.line))
+                position = name_at + (2 if bracketed else 1)
+            elif token.text in _HAS_QUERIES or token.text == "__has_include":
+                while position < len(tokens) and tokens[position].text != ")":
+                    position += 1
+                position += 1
+                resolved.append(Token(NUMBER, "0", here.file, here.line))
+            else:
+                resolved.append(token)
+                position += 1
+
+        def unknown_names_are_zero(_: str) -> Value:
+            return 0
+
+        try:
+            return bool(evaluate(self.expand(resolved), unknown_names_are_zero))
+        except NotConstant as error:
+            raise KernelCompileError(f"in this condition: {error}", file=here.file, line=here.line) from None
+
+
+def preprocess(
+    source: str | Path, include_dirs: Iterable[Path] = (), defines: Mapping[str, str | int] | None = None
+) -> Preprocessed:
+    """Preprocesses a source text, or a file with its own folder as first include folder."""
+    reader = Preprocessor(list(include_dirs), defines or {})
+    if isinstance(source, Path):
+        path = source.resolve()
+        reader.allowed.insert(0, path.parent)
+        reader.read_file(path, 0)
+    else:
+        if len(source) > MAX_FILE_BYTES:
+            raise KernelCompileError(f"the source has {len(source)} characters; at most {MAX_FILE_BYTES} are read")
+        reader.read_text(source, "<source>", None, 0)
+    return Preprocessed(_without_hints(reader.output), reader.files)
+
+
+def _without_hints(tokens: list[Token]) -> list[Token]:
+    """Pragmas and cache hints (``coherent(system)``) speak to another compiler; none reaches ours."""
+    kept: list[Token] = []
+    position = 0
+    while position < len(tokens):
+        token = tokens[position]
+        if token.text in ("_Pragma", "coherent") and [t.text for t in tokens[position + 1 : position + 4 : 2]] == [
+            "(",
+            ")",
+        ]:
+            position += 4
+            continue
+        if token.kind != PRAGMA:
+            kept.append(token)
+        position += 1
+    return kept

@@ -1,0 +1,143 @@
+"""What a library offers: the kernels' signatures and the function constants, as data.
+
+Reflection is read off the source, so it is the same on every backend and needs no compiler. What only a compiler
+knows (the size of a struct, the memory a kernel declares in its body) comes with the compiled kernel.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from .tokens import Token
+
+SCALARS = {
+    "bool": "bool", "char": "int8", "int8_t": "int8", "uchar": "uint8", "uint8_t": "uint8",
+    "short": "int16", "int16_t": "int16", "ushort": "uint16", "uint16_t": "uint16",
+    "int": "int32", "int32_t": "int32", "uint": "uint32", "uint32_t": "uint32", "unsigned": "uint32",
+    "long": "int64", "int64_t": "int64", "ulong": "uint64", "uint64_t": "uint64",
+    "size_t": "uint64", "ptrdiff_t": "int64",
+    "half": "float16", "bfloat": "bfloat16", "float": "float32",
+    "unsigned int": "uint32", "unsigned char": "uint8", "unsigned short": "uint16", "unsigned long": "uint64",
+    "signed char": "int8", "long long": "int64", "unsigned long long": "uint64",
+}  # fmt: skip
+"""MSL's scalar types and the NumPy dtype (ml_dtypes for bfloat16) of each."""
+
+_VECTOR = re.compile(r"(?:packed_)?(bool|u?char|u?short|u?int|u?long|half|bfloat|float)([234])")
+_VECTOR_TEMPLATE = re.compile(r"(?:packed_)?vec<(.+),([234])>")
+_MATRIX = re.compile(r"(?:packed_)?(half|float)[234]x[234]|matrix<(.+),[234],[234]>")
+_ATOMIC = re.compile(r"_?atomic_(bool|int|uint|float|ulong)|_?atomic<(.+)>")
+_QUALIFIERS = frozenset(
+    """const volatile device constant threadgroup thread typename struct metal :: __restrict__ restrict coherent
+    static constexpr inline""".split()
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ElementType:
+    """The element type of an argument: its spelling, and what NumPy calls its scalars when it has them."""
+
+    name: str
+    scalar: str | None
+    lanes: int = 1
+    atomic: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """A buffer argument: ``kind`` is "buffer" for a pointer, "value" for a reference."""
+
+    name: str
+    index: int
+    kind: str
+    type: str
+    scalar: str | None
+    lanes: int
+    access: str
+    space: str
+    atomic: bool = False
+
+    def __str__(self) -> str:
+        pointer = "*" if self.kind == "buffer" else ""
+        return f"{self.index}: {self.name} {pointer}{self.type} ({self.access.replace('_', '-')})"
+
+
+@dataclass(frozen=True, slots=True)
+class SharedArgument:
+    """A ``[[threadgroup(index)]]`` argument; its size is given at each dispatch."""
+
+    name: str
+    index: int
+    type: str
+
+    def __str__(self) -> str:
+        return f"shared {self.index}: {self.name} *{self.type}"
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionConstant:
+    """A ``[[function_constant(index)]]``; ``optional`` when the source asks whether it is defined."""
+
+    name: str
+    index: int
+    scalar: str
+    optional: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """One kernel as the host sees it."""
+
+    name: str
+    arguments: tuple[Argument, ...]
+    shared: tuple[SharedArgument, ...]
+    attributes: tuple[str, ...]
+    constants: tuple[str, ...]
+    fibers: bool
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        inside = ", ".join(map(str, (*self.arguments, *self.shared)))
+        return f"{self.name}({inside})"
+
+
+def element_type(
+    tokens: Sequence[Token], aliases: Mapping[str, Sequence[Token]], substitution: Mapping[str, Sequence[Token]]
+) -> ElementType:
+    """Resolves the pointee of an argument through template arguments and aliases."""
+    words = [token.text for token in tokens]
+    for _ in range(32):
+        words = [word for word in words if word not in _QUALIFIERS]
+        if any(word in substitution for word in words):
+            replaced = [[t.text for t in substitution[word]] if word in substitution else [word] for word in words]
+            words, substitution = [text for part in replaced for text in part], {}
+        elif len(words) == 1 and words[0] in aliases and words[0] not in SCALARS:
+            words = [token.text for token in aliases[words[0]]]
+        else:
+            break
+    name = " ".join(words) if len(words) > 1 and all(word.isalpha() for word in words) else "".join(words)
+    if name in SCALARS:
+        return ElementType(name, SCALARS[name])
+    if found := _VECTOR.fullmatch(name):
+        return ElementType(name, SCALARS[found[1]], int(found[2]))
+    if found := _VECTOR_TEMPLATE.fullmatch(name):
+        inner = _alias_scalar(found[1], aliases)
+        return ElementType(name, inner, int(found[2]))
+    if found := _ATOMIC.fullmatch(name):
+        inner = SCALARS[found[1]] if found[1] else _alias_scalar(found[2], aliases)
+        return ElementType(name, inner, 1, True)
+    if found := _MATRIX.fullmatch(name):
+        return ElementType(name, SCALARS.get(found[1] or found[2]))
+    return ElementType(name or "void", None)
+
+
+def _alias_scalar(name: str, aliases: Mapping[str, Sequence[Token]]) -> str | None:
+    for _ in range(32):
+        if name in SCALARS:
+            return SCALARS[name]
+        if name not in aliases:
+            return None
+        name = "".join(token.text for token in aliases[name] if token.text not in _QUALIFIERS)
+    return None

@@ -1,0 +1,421 @@
+"""Kernels whose only meeting points are barriers in uniform flow run as loops over the threads, split at the barriers.
+
+Between two barriers the threads of a group are independent, so a stretch of statements (a region) becomes a loop over
+the threads that the compiler can vectorise; the barrier itself disappears. Statements around the regions (loops and
+conditions that contain barriers) must do the same for all threads: they may only depend on the group's position and
+size, on constant arguments and on variables made of these. A variable of a thread that is used in more than one region
+becomes an array with an element per thread.
+
+Where anything is unclear the kernel runs as fibers instead; `split_at_barriers` then changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+
+from ..errors import KernelCompileError
+from .convergence import Convergence
+from .kernels import Parameter
+from .reflect import SCALARS
+from .rewriter import Rewriter
+from .storage import type_end
+from .syntax import Function, Syntax
+from .tokens import IDENTIFIER, NUMBER
+
+MAX_CARRIED = 12
+"""Variables that may live across barriers; each takes an element per thread on the worker's stack."""
+
+LANE_ATTRIBUTES = frozenset(
+    """thread_position_in_grid thread_position_in_threadgroup thread_index_in_threadgroup thread_index_in_simdgroup
+    simdgroup_index_in_threadgroup thread_index_in_quadgroup quadgroup_index_in_threadgroup""".split()
+)
+_QUALIFIERS = frozenset({"const", "volatile", "device", "constant", "thread", "threadgroup", "constexpr", "static"})
+_CONTROL = frozenset("if for while do return switch else case default break continue".split())
+_DECLARING = frozenset({"using", "typedef", "constexpr", "static", "static_assert"})
+_PURE = frozenset("metal min max abs clamp sizeof as_type static_cast select true false const and or not".split())
+_ASSIGNING = frozenset("= += -= *= /= %= &= |= ^= <<= ++ --".split())
+
+
+class _Unclear(Exception):
+    """The kernel does not have the simple shape; it runs as fibers."""
+
+
+@dataclass(slots=True)
+class _Local:
+    """A variable declared between the regions' statements (not inside an inner block)."""
+
+    name: str
+    type: tuple[int, int]
+    declaration: tuple[int, int]
+    uniform: bool
+    region: int
+    simple: bool
+    used_in: set[int] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class _Region:
+    begin: int
+    end: int
+    number: int
+
+
+class _Splitter:
+    def __init__(
+        self,
+        syntax: Syntax,
+        function: Function,
+        parameters: Sequence[Parameter],
+        convergence: Convergence,
+        constants: Collection[str],
+    ) -> None:
+        assert function.body is not None
+        self.syntax, self.texts, self.match = syntax, syntax.texts, syntax.match
+        self.function, self.body = function, function.body
+        self.parameters = parameters
+        self.convergence = convergence
+        self.regions: list[_Region] = []
+        self.barriers: list[tuple[int, int]] = []
+        self.locals: dict[str, _Local] = {}
+        self.uniform_names: set[str] = {
+            p.name for p in parameters if p.role != "thread" or p.thread_attribute not in LANE_ATTRIBUTES
+        }
+        self.lane_names = {p.name for p in parameters} - self.uniform_names
+        self.uniform_names |= set(constants)
+        self.uniform_names |= {parameter.name for header in function.templates for parameter in header.parameters}
+        self.constants = {p.name for p in parameters if p.space == "constant"}
+        self.pointers = {p.name for p in parameters if p.role in ("buffer", "shared")} - self.constants
+        self.assigned = self._assigned_names()
+
+    # -- what the code says -----------------------------------------------------------------------------------------
+
+    def _assigned_names(self) -> dict[str, int]:
+        """How often each name is changed after its declaration."""
+        found: dict[str, int] = {}
+        for index in range(*self.body):
+            if self.syntax.tokens[index].kind != IDENTIFIER:
+                continue
+            before = self.syntax.tokens[index - 1]
+            declared = before.kind == IDENTIFIER or before.text in ("*", "&", ">", ",")
+            changed = before.text in ("++", "--") or (
+                self._assigns(index + 1) and not (self.texts[index + 1] == "=" and declared)
+            )
+            taken = before.text == "&" and self.texts[index - 2] in ("(", ",", "=")
+            if changed or taken:
+                found[self.texts[index]] = found.get(self.texts[index], 0) + 1
+        return found
+
+    def _assigns(self, index: int) -> bool:
+        """Whether an assigning operator begins at ``index``; ``>>=`` was lexed as two tokens."""
+        shift = self.texts[index] == ">" and self.texts[index + 1] == ">=" and not self.syntax.tokens[index + 1].spaced
+        return shift or self.texts[index] in _ASSIGNING
+
+    def statement_end(self, index: int) -> int:
+        """The index after the statement at ``index``."""
+        text = self.texts[index]
+        if text == "{":
+            return self.match[index] + 1
+        if text in ("for", "while", "switch"):
+            return self.statement_end(self.match[index + 1] + 1)
+        if text == "if":
+            opening = index + 2 if self.texts[index + 1] == "constexpr" else index + 1
+            end = self.statement_end(self.match[opening] + 1)
+            return self.statement_end(end + 1) if self.texts[end] == "else" else end
+        if text == "do":
+            end = self.statement_end(index + 1)
+            return self.syntax.statement_end(end, self.body[1]) + 1
+        return self.syntax.statement_end(index, self.body[1]) + 1
+
+    def meets(self, begin: int, end: int) -> bool:
+        return any(self.texts[index] == "threadgroup_barrier" for index in range(begin, end))
+
+    def is_uniform(self, begin: int, end: int) -> bool:
+        """Whether an expression has the same value for all threads of a group, as far as names tell."""
+        for index in range(begin, end):
+            token = self.syntax.tokens[index]
+            text = token.text
+            if token.kind == IDENTIFIER:
+                if self.texts[index - 1] in (".", "::") or text in _PURE or text in SCALARS or text in self.constants:
+                    continue
+                if text in self.pointers:
+                    if self.texts[index + 1] in ("[", "->", ".") or self._dereferenced(index):
+                        return False
+                elif text not in self.uniform_names:
+                    return False
+            elif token.kind != NUMBER and (
+                text in _ASSIGNING or (text in ("{", "[") and not self._constant_index(index))
+            ):
+                return False
+        return True
+
+    def _dereferenced(self, index: int) -> bool:
+        if self.texts[index - 1] != "*":
+            return False
+        before = self.syntax.tokens[index - 2]
+        return not (before.kind in (IDENTIFIER, NUMBER) or before.text in (")", "]"))
+
+    def _constant_index(self, index: int) -> bool:
+        return self.texts[index] == "[" and self.texts[index - 1] in self.constants
+
+    # -- the shape --------------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        mentioned = {
+            token.text for token in self.syntax.tokens[self.body[0] : self.body[1]] if token.kind == IDENTIFIER
+        }
+        if self.convergence.hidden_calls or (mentioned & self.convergence.names) - {"threadgroup_barrier"}:
+            raise _Unclear
+        if mentioned & {"goto", "asm"} or any(self.assigned.get(name) for name in self.lane_names):
+            raise _Unclear
+        if any(parameter.guard for parameter in self.parameters):
+            raise _Unclear
+        self.level(self.body[0] + 1, self.body[1], in_loop=False)
+        self._find_uses()
+
+    def level(self, index: int, end: int, in_loop: bool) -> None:
+        """Statements that run once for the group: regions, and control flow around barriers."""
+        begin = index
+        while index < end:
+            finish = self.statement_end(index)
+            text = self.texts[index]
+            if text == "metal" and self.texts[index + 1] == "::":
+                text = self.texts[index + 2]
+            if text == "threadgroup_barrier":
+                self._close(begin, index)
+                self.barriers.append((index, finish))
+            elif self.meets(index, finish):
+                self._close(begin, index)
+                self._control(index, finish, in_loop)
+            elif self._stands_alone(index, finish):
+                self._close(begin, index)
+            else:
+                self._check_jumps(index, finish, in_loop)
+                self._declare(index, finish, len(self.regions))
+                index = finish
+                continue
+            index = begin = finish
+        self._close(begin, end)
+
+    def _close(self, begin: int, end: int) -> None:
+        if begin < end:
+            self.regions.append(_Region(begin, end, len(self.regions)))
+
+    def _control(self, index: int, finish: int, in_loop: bool) -> None:
+        """A loop, condition or block with a barrier inside."""
+        text = self.texts[index]
+        if text == "{":
+            self.level(index + 1, finish - 1, in_loop)
+            return
+        opening = index + 1
+        if text == "for":
+            self._uniform_loop(opening)
+            self._inside(self.match[opening] + 1, finish, in_loop=True)
+        elif text == "if" and self.is_uniform(opening + 1, self.match[opening]):
+            then = self.match[opening] + 1
+            end = self.statement_end(then)
+            self._inside(then, end, in_loop)
+            if self.texts[end] == "else":
+                self._inside(end + 1, finish, in_loop)
+        else:
+            raise _Unclear
+
+    def _inside(self, index: int, finish: int, in_loop: bool) -> None:
+        if self.texts[index] != "{":
+            raise _Unclear
+        self.level(index + 1, self.match[index], in_loop)
+
+    def _uniform_loop(self, opening: int) -> None:
+        """``for (T i = uniform; uniform; i changes)``: the loop variable joins the uniform names."""
+        closing = self.match[opening]
+        first = self.syntax.statement_end(opening + 1, closing)
+        name_at = type_end(self.syntax, self._skip_qualifiers(opening + 1), first)
+        name = self.texts[name_at]
+        if self.syntax.tokens[name_at].kind != IDENTIFIER or self.texts[name_at + 1] != "=" or name in self.locals:
+            raise _Unclear
+        if len(self.syntax.split(opening + 1, first)) != 1 or not self.is_uniform(name_at + 2, first):
+            raise _Unclear
+        second = self.syntax.statement_end(first + 1, closing)
+        self.uniform_names.add(name)
+        if not self.is_uniform(first + 1, second):
+            raise _Unclear
+        steps = [index for index in range(second + 1, closing) if self._assigns(index)]
+        prefixed = self.texts[second + 1] in ("++", "--")
+        rest = [index for index in range(second + 1, closing) if self.texts[index] not in _ASSIGNING]
+        if len(steps) != 1 or self.texts[second + 1 + prefixed] != name:
+            raise _Unclear
+        if not all(self.is_uniform(index, index + 1) for index in rest):
+            raise _Unclear
+        if self.assigned.get(name, 0) != 1:
+            raise _Unclear
+
+    def _stands_alone(self, index: int, finish: int) -> bool:
+        """Statements that are the same for the whole group and stay outside the loops over threads."""
+        if self.texts[index] in _DECLARING:
+            if self.texts[index] in ("constexpr", "static"):
+                parts = self.syntax.split(index, finish - 1)
+                equals = (next((at for at in range(*part) if self.texts[at] in ("=", "{", "[")), 0) for part in parts)
+                self.uniform_names.update(self.texts[at - 1] for at in equals if at)
+            return True
+        if self._is_storage(index, finish):
+            if any(self.texts[at] in self.locals for at in range(index, finish)):
+                raise _Unclear
+            return True
+        if self.texts[index] == "if" and self.texts[index + 1] == "(":
+            closing = self.match[index + 1]
+            if self.texts[closing + 1 : finish] in (["return", ";"], ["{", "return", ";", "}"]):
+                return self.is_uniform(index + 2, closing)
+        found = self._declaration(index, finish)
+        if found is None:
+            return False
+        name, _, value, simple = found
+        uniform = simple and value is not None and self.is_uniform(*value) and not self.assigned.get(name)
+        if uniform and name not in self.locals and name not in self.lane_names:
+            self.uniform_names.add(name)
+            if "*" in self.texts[index : value[0] if value else finish]:
+                self.pointers.add(name)
+            return True
+        return False
+
+    def _is_storage(self, index: int, finish: int) -> bool:
+        """Whether threadgroup memory is declared here, rather than a pointer to it."""
+        if self.texts[index] == "alignas":
+            return True
+        if self.texts[index] != "threadgroup":
+            return False
+        return self.texts[type_end(self.syntax, self._skip_qualifiers(index), finish)] not in ("*", "&", "(")
+
+    def _skip_qualifiers(self, index: int) -> int:
+        while self.texts[index] in _QUALIFIERS:
+            index += 1
+        return index
+
+    def _declaration(self, index: int, finish: int) -> tuple[str, tuple[int, int], tuple[int, int] | None, bool] | None:
+        """Name, type tokens, initialiser and whether it is the only declarator and no array; None if no declaration."""
+        start = self._skip_qualifiers(index)
+        if self.syntax.tokens[start].kind != IDENTIFIER or self.texts[start] in _CONTROL:
+            return None
+        name_at = type_end(self.syntax, start, finish)
+        while self.texts[name_at] in ("*", "&") or self.texts[name_at] in _QUALIFIERS:
+            name_at += 1
+        if self.syntax.tokens[name_at].kind != IDENTIFIER or name_at == start or name_at >= finish:
+            return None
+        after = self.texts[name_at + 1]
+        if after not in ("=", ";", ",", "[", "(", "{"):
+            return None
+        single = len(self.syntax.split(name_at, finish - 1)) == 1
+        value = (name_at + 2, finish - 1) if after == "=" else None
+        simple = single and after in ("=", ";") and "auto" not in self.texts[index:name_at]
+        if value is not None and self.texts[value[0]] == "{":
+            simple = False
+        return self.texts[name_at], (index, name_at), value, simple
+
+    def _declare(self, index: int, finish: int, region: int) -> None:
+        found = self._declaration(index, finish)
+        if found is None:
+            second = self.syntax.tokens[index + 1]
+            control = self.texts[index] in _CONTROL
+            if self.texts[index] in _QUALIFIERS or (
+                not control and (second.kind == IDENTIFIER or second.text in ("*", "&"))
+            ):
+                raise _Unclear  # a declaration of a kind not understood here
+            return
+        name, type_tokens, _, simple = found
+        if name in self.locals or name in self.uniform_names:
+            raise _Unclear
+        simple = simple and "&" not in self.texts[slice(*type_tokens)]
+        self.locals[name] = _Local(name, type_tokens, (index, finish), False, region, simple)
+
+    def _check_jumps(self, index: int, finish: int, in_loop: bool) -> None:
+        """No thread may leave its region by a jump."""
+        for at in range(index, finish):
+            text = self.texts[at]
+            if text == "return":
+                raise _Unclear
+            if text in ("break", "continue") and in_loop and not self._in_inner_loop(at, index):
+                raise _Unclear
+
+    def _in_inner_loop(self, at: int, start: int) -> bool:
+        for index in range(start, at):
+            if self.texts[index] in ("for", "while", "do", "switch") and self.statement_end(index) > at:
+                return True
+        return False
+
+    def _find_uses(self) -> None:
+        for region in self.regions:
+            for index in range(region.begin, region.end):
+                local = self.locals.get(self.texts[index])
+                if local is not None and self.texts[index - 1] not in (".", "->", "::"):
+                    local.used_in.add(region.number)
+        for local in self.carried():
+            if not local.simple:
+                raise _Unclear
+        if len(self.carried()) > MAX_CARRIED:
+            raise _Unclear
+
+    def carried(self) -> list[_Local]:
+        """Variables that live across a barrier."""
+        return [local for local in self.locals.values() if local.used_in - {local.region}]
+
+    # -- writing it down --------------------------------------------------------------------------------------------
+
+    def write(self, rewriter: Rewriter) -> None:
+        carried = self.carried()
+        types = {local.name: rewriter.inline(*local.type) for local in carried}
+        for local in carried:
+            plain = " ".join(word for word in types[local.name].split() if word != "const" or "*" in types[local.name])
+            types[local.name] = plain
+        for begin, end in self.barriers:
+            rewriter.delete(begin, end)
+            rewriter.replace(begin, ";")
+        rewriter.after(self.body[0], "const __ost::Group __ost_group(__ost_w);")
+        for local in carried:
+            for index in range(*local.type):
+                rewriter.replace(index, "")
+        for region in self.regions:
+            arrays = "".join(
+                f"{types[local.name]} __ost_of_{local.name}[1024];"
+                for local in carried
+                if local.region == region.number
+            )
+            words = {self.texts[index] for index in range(region.begin, region.end)}
+            lanes = "".join(
+                f"{_type_of(parameter)} {parameter.name} = "
+                f"__ost_t.{parameter.thread_attribute}<{_type_of(parameter)}>();"
+                for parameter in self.parameters
+                if parameter.name in self.lane_names and parameter.name in words
+            )
+            views = "".join(
+                f"{types[local.name]} &{local.name} = __ost_of_{local.name}[__ost_t.index];"
+                for local in carried
+                if local.name in words
+            )
+            rewriter.before(region.begin, f"{arrays} __OST_THREADS_BEGIN(__ost_group) {lanes}{views}", outermost=True)
+            rewriter.after(region.end - 1, "__OST_THREADS_END")
+
+
+def _type_of(parameter: Parameter) -> str:
+    """A thread attribute's type as written."""
+    return " ".join(token.text for token in parameter.type if token.text != "const")
+
+
+def split_at_barriers(
+    syntax: Syntax,
+    rewriter: Rewriter,
+    function: Function,
+    parameters: Sequence[Parameter],
+    convergence: Convergence,
+    constants: Collection[str],
+) -> bool:
+    """Rewrites the kernel as loops over its threads if it has the shape for it; says whether it has.
+
+    ``constants`` are the names of the source's global constants.
+    """
+    splitter = _Splitter(syntax, function, parameters, convergence, constants)
+    try:
+        splitter.run()
+    except (_Unclear, KernelCompileError):
+        # What is wrong with the source, if anything is, the compiler says better.
+        return False
+    splitter.write(rewriter)
+    return True

@@ -1,0 +1,124 @@
+"""Refuses what a kernel has no business doing, before any compiler sees the source.
+
+Compiled for the CPU, a kernel is native code in the user's process. This check is no sandbox (a kernel can write
+through any pointer it makes up; run only kernels you trust), but it keeps the source inside the language: no inline
+assembly, no foreign functions, nothing that runs when the library is loaded. It also names the parts of Metal that
+have no meaning in a compute library here.
+"""
+
+from __future__ import annotations
+
+import re
+
+from ..errors import UnsupportedFeature
+from .syntax import Declarations, Syntax, fail
+from .tokens import IDENTIFIER, Token
+
+_FORBIDDEN = {
+    "asm": "inline assembly", "__asm__": "inline assembly", "__asm": "inline assembly",
+    "extern": "an extern declaration", "thread_local": "thread_local storage", "__thread": "thread_local storage",
+    "new": "dynamic memory", "throw": "an exception", "try": "an exception", "catch": "an exception",
+    "typeid": "run-time type information", "dynamic_cast": "run-time type information", "virtual": "a virtual function",
+    "__declspec": "__declspec", "co_await": "a coroutine", "co_yield": "a coroutine", "co_return": "a coroutine",
+    "__label__": "a local label", "double": "double (MSL has no such type; write float)",
+}  # fmt: skip
+
+_HARMLESS_ATTRIBUTES = frozenset(
+    """always_inline noinline unused used_by_compiler aligned packed flatten hot cold pure const nothrow
+    warn_unused_result optnone optimize_none gnu_inline artificial may_alias deprecated unavailable
+    fallthrough vector_size ext_vector_type leaf noclone convergent overloadable no_sanitize
+    no_sanitize_undefined nodebug noduplicate""".split()
+)
+
+_HARMLESS_BUILTINS = re.compile(
+    r"__builtin_(expect|unreachable|assume|assume_aligned|constant_p|choose_expr|offsetof|trap|prefetch|bswap(16|32|64)|"
+    r"popcount(l|ll)?|clz(l|ll)?|ctz(l|ll)?|ffs(l|ll)?|bitreverse(8|16|32|64)|nan[fs]?|nansf|inff?|huge_valf?|isnan|isinf(_sign)?|isfinite|isnormal|signbit[fl]?|"
+    r"fabsf?|fmaf?|sqrtf?|floorf?|ceilf?|truncf?|rintf?|roundf?|copysignf?|fminf?|fmaxf?|expf?|exp2f?|logf?|log2f?|powf?|sinf?|cosf?|"
+    r"types_compatible_p|bit_cast|convertvector|shufflevector|rotateleft(32|64)|rotateright(32|64))"
+)
+
+_UNSUPPORTED = {
+    **dict.fromkeys(
+        """texture1d texture1d_array texture2d texture2d_array texture2d_ms texture2d_ms_array texture3d
+    texturecube texturecube_array texture_buffer depth2d depth2d_array depth2d_ms depth2d_ms_array
+    depthcube depthcube_array sampler imageblock""".split(),
+        "textures and samplers",
+    ),
+    **dict.fromkeys(
+        """raytracing intersector intersection_query acceleration_structure instance_acceleration_structure
+    primitive_acceleration_structure intersection_function_table visible_function_table""".split(),
+        "ray tracing and function tables",
+    ),
+    **dict.fromkeys(
+        "tensor_ops cooperative_tensor tensor_handle tensor_inline tensor_offset mpp".split(), "Metal 4 tensors"
+    ),
+    **dict.fromkeys(["vertex", "fragment"], "vertex and fragment functions"),
+}  # fmt: skip
+
+
+_CONSTANT_WORDS = frozenset({"constant", "constexpr", "const"})
+
+
+def check_tokens(syntax: Syntax) -> None:
+    """Raises at the first token that is not allowed in a kernel source."""
+    texts = syntax.texts
+    for index, token in enumerate(syntax.tokens):
+        if token.kind != IDENTIFIER:
+            continue
+        text = token.text
+        if text in _FORBIDDEN:
+            raise fail(f"{_FORBIDDEN[text]} is not allowed in a kernel source", token)
+        if text in _UNSUPPORTED and not (index and texts[index - 1] in (".", "->")):
+            raise UnsupportedFeature(
+                f"{_UNSUPPORTED[text]} ({text}) are not supported", file=token.file, line=token.line
+            )
+        if text == "tensor" and texts[index + 1 : index + 2] == ["<"]:
+            raise UnsupportedFeature("Metal 4 tensors (tensor) are not supported", file=token.file, line=token.line)
+        if text.startswith("__"):
+            _check_reserved(syntax, index)
+        elif text == "delete" and texts[index - 1] != "=":
+            raise fail("dynamic memory is not allowed in a kernel source", token)
+        elif text in ("gnu", "clang") and texts[index + 1] == "::" and texts[index - 1] in ("[", ","):
+            _check_attribute(texts[index + 2], token)
+
+
+def _check_reserved(syntax: Syntax, index: int) -> None:
+    token = syntax.tokens[index]
+    text = token.text
+    if text.startswith("__ost"):
+        raise fail(f"names beginning with __ost are reserved ({text})", token)
+    if text.startswith("__builtin") and not _HARMLESS_BUILTINS.fullmatch(text):
+        raise fail(f"{text} is not allowed in a kernel source", token)
+    if text in ("__attribute__", "__attribute"):
+        if syntax.texts[index + 1 : index + 3] != ["(", "("]:
+            raise fail("__attribute__ needs double parentheses", token)
+        for begin, end in syntax.split(index + 3, syntax.match[index + 2]):
+            _check_attribute(syntax.texts[begin] if begin < end else "unused", syntax.tokens[begin])
+
+
+def _check_attribute(name: str, token: Token) -> None:
+    if name.strip("_") not in _HARMLESS_ATTRIBUTES:
+        raise fail(f"attribute {name!r} is not allowed in a kernel source", token)
+
+
+def check_declarations(syntax: Syntax, declarations: Declarations) -> None:
+    """Raises at a global or static member that is not a constant: it would need code at load time."""
+    for variable in declarations.variables:
+        words = set(syntax.texts[variable.start : variable.name_at])
+        if variable.in_struct and "static" not in words and "inline" not in words:
+            continue
+        if not words & _CONSTANT_WORDS:
+            raise fail(
+                f"{variable.name!r} is a variable outside all functions; only constants (constant or "
+                "constexpr) may stand there",
+                syntax.tokens[variable.name_at],
+            )
+    for function in declarations.functions:
+        if function.body is None:
+            continue
+        for index in range(*function.body):
+            if syntax.texts[index] == "static" and not _CONSTANT_WORDS & set(syntax.texts[index + 1 : index + 3]):
+                raise fail(
+                    "a static variable that is not constant is not allowed in a kernel source: threads would share it",
+                    syntax.tokens[index],
+                )

@@ -1,0 +1,202 @@
+"""Threadgroup variables declared in a kernel's body.
+
+On the CPU and in CUDA C++ they live in one block of memory per group. Each kernel with such variables gets a constexpr
+function that lays them out (offset of the n-th, or the total), because only the compiler can evaluate sizes that depend
+on template parameters; the declarations in the body become references into the block. The word ``threadgroup`` in
+front of a pointer or reference is only a qualifier and is not meant here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .rewriter import Rewriter
+from .syntax import Function, Syntax, fail
+from .tokens import IDENTIFIER
+
+_SPECIFIERS = frozenset({"const", "volatile", "static", "constexpr"})
+_BUILTIN_WORDS = frozenset({"unsigned", "signed", "long", "short", "int", "char"})
+
+
+@dataclass(slots=True)
+class StoredVariable:
+    """``threadgroup type name suffix;`` at token ``start`` … ``end`` of a kernel body."""
+
+    name: str
+    type: tuple[int, int]
+    suffix: tuple[int, int]
+    alignment: str
+    start: int
+    end: int
+
+
+def type_end(syntax: Syntax, index: int, end: int) -> int:
+    """The first token after the type that begins at ``index``."""
+    texts, tokens = syntax.texts, syntax.tokens
+    if texts[index] == "::":
+        index += 1
+    if texts[index] == "typename":
+        index += 1
+    if texts[index] in _BUILTIN_WORDS:
+        while texts[index] in _BUILTIN_WORDS:
+            index += 1
+    else:
+        if index >= end or tokens[index].kind != IDENTIFIER:
+            raise fail("expected a type after 'threadgroup'", tokens[min(index, end - 1)])
+        while True:
+            index += 1
+            if texts[index] == "<":
+                closing = syntax.angle_end(index, end)
+                if closing is None:
+                    raise fail("this template argument list is never closed", tokens[index])
+                index = closing + 1
+            if texts[index] == "::":
+                index += 1
+                if texts[index] == "template":
+                    index += 1
+                continue
+            break
+    while texts[index] in _SPECIFIERS:
+        index += 1
+    return index
+
+
+def find_storage(syntax: Syntax, body: tuple[int, int]) -> list[StoredVariable]:
+    """The threadgroup variables (not pointers) declared between the braces ``body``."""
+    texts, match = syntax.texts, syntax.match
+    found: list[StoredVariable] = []
+    for index in range(body[0] + 1, body[1]):
+        if texts[index] != "threadgroup":
+            continue
+        start, alignment = index, "16"
+        while start > body[0]:
+            if texts[start - 1] in _SPECIFIERS:
+                start -= 1
+            elif texts[start - 1] == ")" and texts[match[start - 1] - 1] == "alignas":
+                alignment = " ".join(texts[match[start - 1] + 1 : start - 1])
+                start = match[start - 1] - 1
+            else:
+                break
+        if texts[start - 1] not in ("{", "}", ";", ":"):
+            continue
+        position = index + 1
+        while texts[position] in _SPECIFIERS or texts[position] == "alignas":
+            if texts[position] == "alignas":
+                alignment = " ".join(texts[position + 2 : match[position + 1]])
+                position = match[position + 1]
+            position += 1
+        type_start = position
+        declarator = type_end(syntax, position, body[1])
+        if texts[declarator] in ("*", "&", "("):
+            continue
+        closing = syntax.statement_end(declarator, body[1])
+        for begin, end in syntax.split(declarator, closing):
+            name_at = begin
+            suffix_end = end
+            for at in range(begin, end):
+                if syntax.is_attribute(at) or texts[at] == "=":
+                    suffix_end = at
+                    break
+            found.append(
+                StoredVariable(
+                    texts[name_at], (type_start, declarator), (name_at + 1, suffix_end), alignment, start, closing
+                )
+            )
+    return found
+
+
+def _local_definitions(syntax: Syntax, body: tuple[int, int]) -> dict[str, tuple[int, int]]:
+    """Names of constants and types defined inside the body, with the tokens of their declarations."""
+    texts = syntax.texts
+    found: dict[str, tuple[int, int]] = {}
+    for index in range(body[0] + 1, body[1]):
+        if texts[index - 1] not in ("{", "}", ";") or texts[index] not in (
+            "constexpr",
+            "const",
+            "static",
+            "using",
+            "typedef",
+            "constant",
+        ):
+            continue
+        closing = syntax.statement_end(index, body[1])
+        if texts[index] == "using":
+            found.setdefault(texts[index + 1], (index, closing))
+        elif texts[index] == "typedef":
+            found.setdefault(texts[closing - 1], (index, closing))
+        else:
+            for begin, end in syntax.split(index, closing):
+                equals = next((at for at in range(begin, end) if texts[at] in ("=", "{")), None)
+                if equals is not None and equals > begin:
+                    found.setdefault(texts[equals - 1], (index, closing))
+    return found
+
+
+def _needed_definitions(syntax: Syntax, function: Function, variables: list[StoredVariable]) -> list[tuple[int, int]]:
+    assert function.body is not None
+    local = _local_definitions(syntax, function.body)
+    needed: set[tuple[int, int]] = set()
+    queue = [part for variable in variables for part in (variable.type, variable.suffix)]
+    while queue:
+        begin, end = queue.pop()
+        for index in range(begin, end):
+            definition = local.get(syntax.texts[index])
+            if definition is not None and definition not in needed and not begin <= definition[0] < end:
+                needed.add(definition)
+                queue.append(definition)
+    return sorted(needed)
+
+
+def template_arguments(function: Function) -> str:
+    """``<T, N>`` naming the function's own template parameters, or nothing."""
+    names = [parameter.name for header in function.templates for parameter in header.parameters]
+    return f"<{', '.join(names)}>" if names else ""
+
+
+def rewrite_storage(syntax: Syntax, rewriter: Rewriter, function: Function, number: int) -> str | None:
+    """Turns the declarations into references; returns the name of the layout function, None without variables."""
+    assert function.body is not None
+    variables = find_storage(syntax, function.body)
+    if not variables:
+        return None
+    layout = f"__ost_layout_{number}"
+    arguments = template_arguments(function)
+    definitions = "".join(
+        f" {rewriter.inline(begin, end)};" for begin, end in _needed_definitions(syntax, function, variables)
+    )
+    steps: list[str] = []
+    replacements: dict[tuple[int, int], list[str]] = {}
+    for order, variable in enumerate(variables):
+        type_text = rewriter.inline(*variable.type)
+        suffix = rewriter.inline(*variable.suffix)
+        steps.append(
+            f"{{ typedef {type_text} t {suffix}; at = __ost::aligned(at, {variable.alignment}, alignof(t)); "
+            f"if (n == {order}) return at; at += sizeof(t); }}"
+        )
+        alias = f"__ost_stored_{number}_{order}"
+        replacements.setdefault((variable.start, variable.end), []).append(
+            f"typedef {type_text} {alias} {suffix}; "
+            f"{alias} &{variable.name} = *({alias} *)(__ost_w->arena + __ost::constant<{layout}{arguments}({order})>);"
+        )
+    header = " ".join(rewriter.inline(h.start, h.end + 1) for h in function.templates)
+    rewriter.before(
+        function.start,
+        f"{header} constexpr uint32_t {layout}(uint32_t n) "
+        f"{{ uint32_t at = 0;{definitions} {' '.join(steps)} return at; }}",
+        outermost=True,
+    )
+    for (start, end), texts in replacements.items():
+        rewriter.delete(start, end + 1)
+        rewriter.replace(start, " ".join(texts))
+    return layout
+
+
+def refuse_storage_outside_kernels(syntax: Syntax, function: Function) -> None:
+    """Metal allows threadgroup variables in kernels only."""
+    assert function.body is not None
+    for variable in find_storage(syntax, function.body):
+        raise fail(
+            f"threadgroup variable {variable.name!r} is declared in {function.name!r}, which is not a kernel; "
+            "declare it in the kernel and pass a threadgroup pointer",
+            syntax.tokens[variable.start],
+        )

@@ -1,0 +1,496 @@
+"""MSL tokens to C++ text.
+
+Metal's address-space words vanish or become ``const``, attributes vanish, literals get their Metal types, function
+constants get their values. Calls that make threads meet receive an identity: MSL's own convergent functions take the
+site of the call as a hidden first argument, calls of user functions that reach one are bracketed by a `Frame`, loops
+around them by a `Loop`, so that each thread knows by which path it came. What a backend appends (entry points) is its
+own affair: see `cpu_entry`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from .constant_expression import Value
+from .convergence import BUILTINS, Convergence
+from .kernels import Parameter, is_kernel
+from .overloads import merge_overloads
+from .regions import split_at_barriers
+from .rewriter import Rewriter
+from .storage import refuse_storage_outside_kernels, rewrite_storage
+from .syntax import ADDRESS_SPACES, Declarations, Function, Syntax
+from .tokens import IDENTIFIER, NUMBER
+
+_SWIZZLE = re.compile(r"[xyzw]{2,4}|[rgba]{2,4}")
+_FLOATING = re.compile(r"(?:[0-9']*\.[0-9']*|[0-9']+(?=[eE]))(?:[eE][+-]?[0-9]+)?|0[xX][0-9a-fA-F.']*[pP][+-]?[0-9]+")
+_ASSIGNMENTS = frozenset("= += -= *= /= %= &= |= ^= <<= ++ --".split())
+_BEFORE_EXPRESSIONS = frozenset({"return", "else", "do", "case"})
+_STORAGE_WORDS = frozenset({"constant", "const", "static", "constexpr", "inline"})
+
+
+def literal(text: str) -> str:
+    """A numeric literal with Metal's meaning: no suffix means float, never double."""
+    lower = text.lower()
+    hexadecimal = lower.startswith("0x")
+    if hexadecimal and "p" not in lower:
+        return text
+    if not hexadecimal and not any(mark in lower for mark in ".eh") and not lower.endswith("f"):
+        return text
+    for suffix, type_name in (("bf", "bfloat"), ("h", "half")):
+        if lower.endswith(suffix):
+            digits = text[: -len(suffix)]
+            return f"{type_name}({digits if any(m in digits for m in '.eEpP') else digits + '.0'}f)"
+    if lower.endswith("f") and not hexadecimal:
+        return text if any(mark in lower for mark in ".e") else f"{text[:-1]}.0f"
+    return text + "f" if _FLOATING.fullmatch(text) else text
+
+
+def _swizzle_places(name: str) -> list[int]:
+    return ["xyzw".find(letter) if letter in "xyzw" else "rgba".find(letter) for letter in name]
+
+
+def swizzle_macros(syntax: Syntax) -> str:
+    """Defines the swizzle members the source uses, per vector width, for the shim's vectors."""
+    used = {
+        text
+        for index, text in enumerate(syntax.texts)
+        if index and syntax.texts[index - 1] in (".", "->") and _SWIZZLE.fullmatch(text)
+    }
+    lines = []
+    for width in (2, 3, 4):
+        parts = []
+        for name in sorted(used):
+            places = _swizzle_places(name)
+            if max(places) < width:
+                parts.append(f"S({len(name)}, {name}, {', '.join(map(str, places))})")
+        lines.append(f"#define __OST_SWIZZLES_{width}(S) {' '.join(parts)}\n")
+    return "".join(lines)
+
+
+class Translator:
+    """Rewrites one source; ``layouts`` then names the layout function of each kernel with threadgroup variables."""
+
+    def __init__(
+        self,
+        syntax: Syntax,
+        declarations: Declarations,
+        convergence: Convergence,
+        parameters: Mapping[int, Sequence[Parameter]],
+    ) -> None:
+        self.syntax = syntax
+        self.declarations = declarations
+        self.convergence = convergence
+        self.rewriter = Rewriter(syntax.tokens)
+        self.parameters = parameters
+        """The parameters of the kernels that will run, by the position of their names."""
+        self.layouts: dict[int, str] = {}
+        self.split: set[int] = set()
+        """Kernels that run as loops between barriers."""
+        self._sites = 0
+
+    def run(self, constants: Mapping[str, str | None]) -> str:
+        """The C++ text; ``constants`` gives the C++ value of each function constant, None when it is not defined."""
+        self._words()
+        self._range_initialisers()
+        self._swizzles()
+        self._shifts()
+        self._globals(constants)
+        self.places = merge_overloads(self.syntax, self.declarations, self.rewriter)
+        self._functions()
+        self._convergent_calls()
+        self._layouts()
+        for instantiation in self.declarations.instantiations:
+            self.rewriter.delete(instantiation.start, instantiation.end)
+        return self.rewriter.render()
+
+    # -- words ------------------------------------------------------------------------------------------------------
+
+    def _words(self) -> None:
+        syntax, rewriter = self.syntax, self.rewriter
+        index = 0
+        while index < len(syntax.tokens):
+            token = syntax.tokens[index]
+            if token.text == "[" and syntax.is_attribute(index):
+                rewriter.delete(index, syntax.match[index] + 1)
+                index = syntax.match[index] + 1
+                continue
+            if token.kind == NUMBER:
+                rewriter.replace(index, literal(token.text))
+            elif token.kind == IDENTIFIER:
+                if token.text == "constant":
+                    rewriter.replace(index, "" if self._is_const_already(index) else "const")
+                elif token.text in ADDRESS_SPACES or token.text == "kernel":
+                    rewriter.replace(index, "")
+            index += 1
+
+    def _range_initialisers(self) -> None:
+        """``T x[n] = {[0 ... n - 1] = v};`` is an extension that not every C++ compiler has; a loop is plain C++."""
+        texts, match, rewriter = self.syntax.texts, self.syntax.match, self.rewriter
+        for index, text in enumerate(texts):
+            if text != "..." or texts[index - 2] != "[" or texts[index - 3] != "{" or texts[index - 4] != "=":
+                continue
+            brace, bracket, equals = index - 3, index - 2, index - 4
+            name_at = equals - 1
+            while texts[name_at] == "]":
+                name_at = match[name_at] - 1
+            if texts[match[bracket] + 1] != "=" or texts[match[brace] + 1] != ";":
+                continue
+            value = rewriter.inline(match[bracket] + 2, match[brace])
+            rewriter.delete(equals, match[brace] + 1)
+            rewriter.after(match[brace] + 1, f"for (auto &__ost_element : {texts[name_at]}) __ost_element = {value};")
+
+    def _swizzles(self) -> None:
+        """A swizzle that is read becomes a vector; one that is written stays a view of its vector."""
+        texts, match = self.syntax.texts, self.syntax.match
+        members = {variable.name for variable in self.declarations.variables if variable.in_struct}
+        constants = [variable.initialiser for variable in self.declarations.variables if variable.initialiser]
+        for index, text in enumerate(texts):
+            if texts[index - 1] not in (".", "->") or not _SWIZZLE.fullmatch(text):
+                continue
+            if texts[index - 1] == "." and text not in members and any(a < index < b for a, b in constants):
+                places = ", ".join(str(place) for place in _swizzle_places(text))
+                self.rewriter.before(self._postfix_start(index), f"__ost::pick<{places}>(", outermost=True)
+                self.rewriter.replace(index - 1, "")
+                self.rewriter.replace(index, ")")
+                continue
+            after = index + 1
+            while texts[after] == "[":
+                after = match[after] + 1
+            shifted = texts[after] == ">" and texts[after + 1] == ">=" and not self.syntax.tokens[after + 1].spaced
+            start = self._postfix_start(index)
+            if texts[after] in _ASSIGNMENTS or shifted or texts[start - 1] in ("++", "--") or texts[index + 1] == "(":
+                continue
+            self.rewriter.before(start, "__ost::value(", outermost=True)
+            self.rewriter.after(index, ")")
+
+    def _shifts(self) -> None:
+        """Inside functions, amounts that are not plain numbers are cut to the width of what is shifted."""
+        texts, tokens = self.syntax.texts, self.syntax.tokens
+        for function in self.declarations.functions:
+            if function.body is None:
+                continue
+            for index in range(*function.body):
+                last = index
+                if texts[index] == ">" and texts[index + 1] in (">", ">=") and not tokens[index + 1].spaced:
+                    if self._closes_templates(index):
+                        continue
+                    last = index + 1
+                elif texts[index] not in ("<<", "<<="):
+                    continue
+                if tokens[last + 1].kind == NUMBER and texts[last + 2] not in ("*", "/", "%", "+", "-"):
+                    continue
+                self.rewriter.after(last, "__ost::by *")
+
+    def _closes_templates(self, index: int) -> bool:
+        """Whether the ``>>`` at ``index`` has two ``<`` to close: going back, more were opened than closed."""
+        level = 0
+        while index > 0:
+            index -= 1
+            text = self.syntax.texts[index]
+            if text in (")", "]", "}"):
+                index = self.syntax.match[index]
+            elif text in (";", "{", "(", "["):
+                return False
+            elif text == ">":
+                level -= 1
+            elif text == "<":
+                level += 1
+                if level == 2:
+                    return True
+        return False
+
+    def _is_const_already(self, index: int) -> bool:
+        """Whether ``const`` (or an earlier ``constant``) stands in the same run of specifiers."""
+        texts = self.syntax.texts
+        for step, words in ((-1, ("const", "constant")), (1, ("const",))):
+            at = index + step
+            while 0 <= at < len(texts) and (self.syntax.tokens[at].kind == IDENTIFIER or texts[at] == "::"):
+                if texts[at] in words:
+                    return True
+                at += step
+        return False
+
+    # -- globals ----------------------------------------------------------------------------------------------------
+
+    def _after_templates(self, index: int) -> int:
+        while self.syntax.texts[index] == "template":
+            index = (self.syntax.angle_end(index + 1) or index) + 1
+        return index
+
+    def _globals(self, constants: Mapping[str, str | None]) -> None:
+        texts, rewriter = self.syntax.texts, self.rewriter
+        for variable in self.declarations.variables:
+            start = self._after_templates(variable.start)
+            words = texts[start : variable.name_at]
+            if words and words[-1] == "::":
+                # A static member's definition outside its class; C++17 needs none and allows no `static` here.
+                rewriter.delete(variable.start, variable.end)
+                continue
+            if variable.in_struct and "static" not in words and "constexpr" not in words:
+                continue
+            pointer = "*" in words
+            for index in range(start, variable.name_at):
+                if texts[index] in _STORAGE_WORDS and not (pointer and texts[index] in ("constant", "const")):
+                    rewriter.replace(index, "")
+            rewriter.before(start, "static constexpr")
+            if any(attribute.name == "function_constant" for attribute in variable.attributes):
+                value = constants.get(variable.name)
+                rewriter.after(variable.name_at, f"= {'{}' if value is None else value}")
+        for index, text in enumerate(texts):
+            if text == "is_function_constant_defined" and texts[index + 1 : index + 2] == ["("]:
+                closing = self.syntax.match[index + 1]
+                name = "".join(texts[index + 2 : closing])
+                defined = constants.get(name) is not None
+                rewriter.delete(index, closing + 1)
+                rewriter.replace(index, "true" if defined else "false")
+                start = index - 1
+                while start > 0 and texts[start] == "::":
+                    rewriter.delete(start - 1, start + 1)
+                    start -= 2
+
+    # -- functions --------------------------------------------------------------------------------------------------
+
+    def _member_function(self, function: Function) -> None:
+        """What MSL allows in a class and not every C++ compiler: spaces on constructors, full specialisations."""
+        texts, rewriter = self.syntax.texts, self.rewriter
+        end = function.body[0] if function.body is not None else function.end
+        if function.name == function.scope[-1]:
+            for index in range(function.closing, end):
+                if texts[index] == "constant":
+                    rewriter.replace(index, "")
+        if function.templates and not any(header.parameters for header in function.templates):
+            # As an ordinary overload it wins over the template wherever the arguments can be deduced.
+            for header in function.templates:
+                rewriter.delete(header.start, header.end + 1)
+            if not function.name.startswith("operator"):
+                rewriter.delete(function.name_at + 1, function.opening)
+
+    def _functions(self) -> None:
+        texts, rewriter = self.syntax.texts, self.rewriter
+        for function in self.declarations.functions:
+            if function.in_struct:
+                self._member_function(function)
+            empty = function.closing == function.opening + 1 or texts[function.opening + 1 : function.closing] == [
+                "void"
+            ]
+            comma = "" if empty else ","
+            if is_kernel(self.syntax, function):
+                if texts[function.opening + 1 : function.closing] == ["void"]:
+                    rewriter.replace(function.opening + 1, "")
+                rewriter.after(function.opening, f"__ost::Worker *__ost_w{comma}")
+                if function.body is not None and function.name_at in self.parameters:
+                    constants = {variable.name for variable in self.declarations.variables}
+                    formal = self.parameters[function.name_at]
+                    if split_at_barriers(self.syntax, rewriter, function, formal, self.convergence, constants):
+                        self.split.add(function.name_at)
+                start = self._after_templates(function.start)
+                if "static" not in texts[start : function.name_at]:
+                    rewriter.before(start, "static")
+            else:
+                inlines = [at for at in range(function.start, function.name_at) if texts[at] == "inline"]
+                for again in inlines[1:]:
+                    rewriter.replace(again, "")
+                if function.name in BUILTINS:
+                    rewriter.after(function.opening, f"__ost::Site __ost_site{comma}")
+                    if function.body is not None:
+                        rewriter.after(function.body[0], "__ost::Frame __ost_frame(__ost_site);")
+                if function.body is not None:
+                    refuse_storage_outside_kernels(self.syntax, function)
+
+    def _layouts(self) -> None:
+        for number, function in enumerate(self.declarations.functions):
+            if function.body is not None and is_kernel(self.syntax, function):
+                layout = rewrite_storage(self.syntax, self.rewriter, function, number)
+                if layout is not None:
+                    scope = "".join(f"{name}::" for name in function.scope if name)
+                    self.layouts[function.name_at] = scope + layout
+
+    # -- convergence ------------------------------------------------------------------------------------------------
+
+    def _site(self) -> int:
+        self._sites += 1
+        return self._sites
+
+    def _convergent_calls(self) -> None:
+        """Sites are numbered in source order, which is what makes the earlier meeting point win."""
+        syntax = self.syntax
+        names = self.convergence.names
+        declared = {function.name_at for function in self.declarations.functions}
+        in_body = bytearray(len(syntax.tokens))
+        for function in self.declarations.functions:
+            if function.body is not None and function.name_at not in self.split:
+                begin, end = function.closing, function.body[1]
+                in_body[begin:end] = b"\1" * (end - begin)
+        calls: dict[int, int] = {}
+        for index, token in enumerate(syntax.tokens):
+            called = token.kind == IDENTIFIER and token.text in names and in_body[index] and index not in declared
+            if called and not self._is_declared(index):
+                opening = self._call_opening(index)
+                if opening is not None:
+                    calls[index] = opening
+        meets = [0]
+        for index in range(len(syntax.tokens)):
+            meets.append(meets[-1] + (index in calls and syntax.texts[index] != "threadgroup_barrier"))
+        loop_conditions: set[int] = set()
+        for index in range(len(syntax.tokens)):
+            if index in calls:
+                self._rewrite_call(index, calls[index])
+            elif in_body[index] and syntax.texts[index] in ("for", "while", "do") and index not in loop_conditions:
+                end = self._statement_end(index)
+                if meets[end] > meets[index]:
+                    self._rewrite_loop(index, end, loop_conditions)
+
+    def _is_declared(self, index: int) -> bool:
+        """Whether ``name(`` declares a variable rather than calling something."""
+        before = self.syntax.tokens[index - 1]
+        return (before.kind == IDENTIFIER and before.text not in _BEFORE_EXPRESSIONS) or before.text == ">"
+
+    def _call_opening(self, index: int) -> int | None:
+        texts = self.syntax.texts
+        after = index + 1
+        if after < len(texts) and texts[after] == "<":
+            closing = self.syntax.angle_end(after, in_expression=True)
+            if closing is None:
+                return None
+            after = closing + 1
+        return after if after < len(texts) and texts[after] == "(" else None
+
+    def _rewrite_call(self, index: int, opening: int) -> None:
+        site = self._site()
+        if self.syntax.texts[index] in BUILTINS:
+            comma = "," if self.syntax.match[opening] > opening + 1 else ""
+            self.rewriter.after(opening, f"__ost::Site{{{site}}}{comma}")
+            return
+        if self.syntax.texts[index] in self.convergence.names - self.convergence.meeting:
+            return
+        start = self._postfix_start(index)
+        self.rewriter.before(start, f"(__ost::Frame(__ost::Site{{{site}}}),", outermost=True)
+        self.rewriter.after(self.syntax.match[opening], ")")
+
+    def _postfix_start(self, index: int) -> int:
+        """Where the expression `a.b<c>::name` that ends at ``index`` begins."""
+        texts, tokens, match = self.syntax.texts, self.syntax.tokens, self.syntax.match
+        while index > 0:
+            before = texts[index - 1]
+            if before == "template":
+                index -= 1
+            elif before in (".", "->", "::"):
+                index -= 1
+                if index == 0:
+                    break
+                if texts[index - 1] == ">":
+                    index = self._angle_start(index - 1)
+                while texts[index - 1] in (")", "]"):
+                    index = match[index - 1]
+                if index > 0 and (tokens[index - 1].kind == IDENTIFIER and texts[index - 1] not in _BEFORE_EXPRESSIONS):
+                    index -= 1
+                elif before == "::":
+                    break
+            else:
+                break
+        return index
+
+    def _angle_start(self, closing: int) -> int:
+        level = 0
+        for index in range(closing, -1, -1):
+            if self.syntax.texts[index] == ">":
+                level += 1
+            elif self.syntax.texts[index] == "<":
+                level -= 1
+                if level == 0:
+                    return index
+            elif self.syntax.texts[index] in (";", "{", "}"):
+                break
+        return closing
+
+    def _statement_end(self, index: int) -> int:
+        """The index after the statement that begins at ``index``."""
+        texts, match = self.syntax.texts, self.syntax.match
+        end = len(texts)
+        while index < end:
+            text = texts[index]
+            if text == "{":
+                return match[index] + 1
+            if text in ("for", "while", "switch", "if") and index + 1 < end:
+                index += 2 if texts[index + 1] == "constexpr" else 1
+                index = match[index] + 1 if index < end and texts[index] == "(" else index
+                if text == "if":
+                    index = self._statement_end(index)
+                    if index < end and texts[index] == "else":
+                        index += 1
+                        continue
+                    return index
+                continue
+            if text == "do":
+                index = self._statement_end(index + 1)
+                if index + 1 < end and texts[index] == "while":
+                    index = match[index + 1] + 1
+                return min(index + 1, end)
+            while index < end and texts[index] != ";":
+                if match[index] > index:
+                    index = match[index]
+                elif texts[index] in (")", "]", "}"):
+                    return index
+                index += 1
+            return min(index + 1, end)
+        return end
+
+    def _rewrite_loop(self, index: int, end: int, loop_conditions: set[int]) -> None:
+        texts, match, rewriter = self.syntax.texts, self.syntax.match, self.rewriter
+        keyword = texts[index]
+        if keyword == "do":
+            condition_at = self._statement_end(index + 1)
+            if condition_at + 1 >= len(texts) or texts[condition_at] != "while":
+                return
+            loop_conditions.add(condition_at)
+            opening = condition_at + 1
+        else:
+            opening = index + 1
+        closing = match[opening]
+        begin, finish = opening + 1, closing
+        site = self._site()
+        name = f"__ost_loop_{site}"
+        rewriter.before(index, f"for (__ost::Loop {name}(__ost::Site{{{site}}}); {name}.once();)", outermost=True)
+        if keyword == "for":
+            semicolons = [at for at in self._top_level(opening + 1, closing) if texts[at] == ";"]
+            if len(semicolons) != 2:
+                # Over a range there is no condition to count in; the body begins with it instead.
+                rewriter.before(closing + 1, f"{{ {name}.next();", outermost=True)
+                rewriter.after(end - 1, "}")
+                return
+            begin, finish = semicolons[0] + 1, semicolons[1]
+        if begin == finish:
+            rewriter.before(finish, f"{name}.next()")
+        else:
+            rewriter.before(begin, f"{name}.next() && (", outermost=True)
+            rewriter.after(finish - 1, ")")
+
+    def _top_level(self, begin: int, end: int) -> list[int]:
+        found = []
+        index = begin
+        while index < end:
+            found.append(index)
+            index = self.syntax.match[index] if self.syntax.match[index] > index else index
+            index += 1
+        return found
+
+
+def constant_text(scalar: str, value: Value) -> str:
+    """A C++ expression for a function constant's value."""
+    if scalar == "bool":
+        return "true" if value else "false"
+    if scalar in ("float32", "float16", "bfloat16"):
+        number = float(value)
+        if number != number:
+            text = '__builtin_nanf("")'
+        elif number in (float("inf"), float("-inf")):
+            text = f"({'-' if number < 0 else ''}__builtin_inff())"
+        else:
+            text = f"({number.hex()}f)"
+        return text if scalar == "float32" else f"{'half' if scalar == 'float16' else 'bfloat'}({text})"
+    suffix = {"uint64": "ull", "int64": "ll", "uint32": "u"}.get(scalar, "")
+    whole = int(value)
+    if whole < 0:
+        return f"({whole + 1}{suffix} - 1)"
+    return f"{whole}{suffix}"

@@ -1,0 +1,209 @@
+"""Compiled kernels: libraries, the kernels in them, and the registry that compiles them on demand.
+
+A `Library` is one source compiled for one choice of function constants. A `KernelRegistry` keeps sources by kernel
+name and compiles each specialisation when it is first asked for; registering a name again forgets all of its
+specialisations, while kernels already handed out go on running the old code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from . import msl
+from .commands import CompiledKernel, Dispatch
+from .errors import KernelNotFound
+from .locks import ForkLock
+from .submission import OnQueue, Queue
+
+Constants = Mapping[int | str, Any]
+Defines = Mapping[str, str | int]
+
+
+class Kernel:
+    """A compiled kernel function, ready to dispatch."""
+
+    __slots__ = ("_compiled", "_memo", "_queue")
+
+    def __init__(self, compiled: CompiledKernel, queue: Queue) -> None:
+        self._compiled = compiled
+        self._queue = queue
+        # What encoders found for (arguments, geometry, annotations); bounded by them.
+        self._memo: dict[tuple[Any, ...], tuple[Dispatch, bytes]] = {}
+
+    @property
+    def name(self) -> str:
+        """The name it is found by."""
+        return self._compiled.name
+
+    @property
+    def signature(self) -> msl.Signature:
+        """Its arguments, as reflected from the source."""
+        return self._compiled.signature
+
+    @property
+    def max_threads_per_group(self) -> int:
+        """The largest group it can be dispatched with."""
+        return self._compiled.max_threads_per_group
+
+    @property
+    def threadgroup_memory_bytes(self) -> int:
+        """Threadgroup memory declared in its body."""
+        return self._compiled.threadgroup_bytes
+
+    def __repr__(self) -> str:
+        return (
+            f"<Kernel {self.signature}, at most {self.max_threads_per_group} threads a group, on {self._queue.name!r}>"
+        )
+
+
+class Library:
+    """The kernels of one source. `library["name"]` gives a kernel, iterating gives the names.
+
+    A source is compiled whole when the library is made. One with more than `COMPILED_WHOLE` kernels (a file of
+    template instances, say) would take minutes, of which most are never asked for: there each kernel is compiled
+    when it is first asked for.
+    """
+
+    COMPILED_WHOLE = 64
+
+    __slots__ = ("_kernels", "_lock", "_module", "_queue", "constants")
+
+    def __init__(self, queue: Queue, module: msl.Module, constants: Constants) -> None:
+        self._queue = queue
+        self._module = module
+        self._lock = ForkLock()
+        self._kernels: dict[str, Kernel] = {}
+        self.constants = dict(constants)
+        """The function constants it was compiled with, as they were given."""
+        if len(module.kernels) > self.COMPILED_WHOLE:
+            module.check_constants(self.constants)
+        else:
+            self._compile(None)
+
+    def _compile(self, only: list[str] | None) -> None:
+        compiled = self._queue.backend.compile(self._module, self.constants, only)
+        self._kernels.update({name: Kernel(kernel, self._queue) for name, kernel in compiled.items()})
+
+    def __getitem__(self, name: str) -> Kernel:
+        found = self._kernels.get(name)
+        if found is not None:
+            return found
+        if name not in self._module.kernels:
+            raise KernelNotFound(f"no kernel named {name!r} in this library; it has {_listed(self)}")
+        with self._lock:
+            if name not in self._kernels:
+                self._queue.check()
+                self._compile([name])
+            return self._kernels[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._module.kernels)
+
+    def __len__(self) -> int:
+        return len(self._module.kernels)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._module.kernels
+
+    def __repr__(self) -> str:
+        return f"<Library of {len(self)}: {_listed(self)}>"
+
+
+def _listed(library: Library, at_most: int = 24) -> str:
+    names = list(library)
+    rest = f", … ({len(names) - at_most} more)" if len(names) > at_most else ""
+    return ", ".join(names[:at_most]) + rest or "none"
+
+
+def compile_library(
+    queue: Queue,
+    source: str | Path,
+    constants: Constants | None = None,
+    include_dirs: Sequence[str | Path] = (),
+    defines: Defines | None = None,
+) -> Library:
+    """Parse and compile a source text or file."""
+    queue.check()
+    module = msl.parse(source, include_dirs=[Path(folder) for folder in include_dirs], defines=defines or {})
+    return Library(queue, module, constants or {})
+
+
+class LibraryMaker(OnQueue, Protocol):
+    """What a registry needs of a device."""
+
+    def library(
+        self,
+        source: str | Path,
+        constants: Constants | None = None,
+        include_dirs: Sequence[str | Path] = (),
+        defines: Defines | None = None,
+    ) -> Library: ...
+
+
+class KernelRegistry:
+    """Kernel sources by name, compiled when first asked for and kept per set of function constants."""
+
+    def __init__(self, device: LibraryMaker) -> None:
+        self._device = device
+        self._lock = ForkLock()
+        self._sources: dict[str, tuple[str | Path, tuple[Path, ...], tuple[tuple[str, str | int], ...]]] = {}
+        self._libraries: dict[tuple[Any, ...], Library] = {}
+        self._pipelines: dict[tuple[Any, ...], Kernel] = {}
+
+    def register_source(
+        self,
+        name: str,
+        source: str | Path,
+        include_dirs: Sequence[str | Path] = (),
+        defines: Defines | None = None,
+    ) -> None:
+        """Say where the kernel `name` comes from. Nothing is compiled yet; an earlier source is replaced."""
+        folders = tuple(Path(folder) for folder in include_dirs)
+        with self._lock:
+            for key in [key for key in self._pipelines if key[0] == name]:
+                del self._pipelines[key]
+            self._sources[name] = (source, folders, tuple(sorted((defines or {}).items())))
+            # A file may have changed on disk, and libraries that no name uses any more are not worth keeping.
+            used = set(self._sources.values())
+            self._libraries = {
+                key: library
+                for key, library in self._libraries.items()
+                if key[0] in used and key[0] != self._sources[name]
+            }
+
+    def get_pipeline(self, name: str, constants: Constants | None = None) -> Kernel:
+        """The kernel `name` for these function constants, compiled if it was not yet."""
+        with self._lock:
+            entry = self._sources.get(name)
+            if entry is None:
+                known = ", ".join(self._sources) or "none"
+                raise KernelNotFound(f"no source registered for kernel {name!r}; registered: {known}")
+            chosen = tuple(sorted(((str(key), key, value) for key, value in (constants or {}).items()), key=_by_name))
+            key = (name, chosen)
+            kernel = self._pipelines.get(key)
+            if kernel is None:
+                library = self._libraries.get((entry, chosen))
+                if library is None:
+                    source, folders, defines = entry
+                    library = self._device.library(source, constants, folders, dict(defines))
+                    self._libraries[entry, chosen] = library
+                kernel = self._pipelines[key] = library[name]
+            return kernel
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._sources
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(tuple(self._sources))
+
+    def __len__(self) -> int:
+        return len(self._sources)
+
+    def __repr__(self) -> str:
+        return f"KernelRegistry({len(self._sources)} sources, {len(self._pipelines)} pipelines)"
+
+
+def _by_name(constant: tuple[str, Any, Any]) -> str:
+    return constant[0]

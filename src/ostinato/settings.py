@@ -1,0 +1,247 @@
+"""Every environment gate, in one table.
+
+A gate is an `OSTINATO_*` variable, some with older names as aliases. The environment is read each time a
+gate is asked for, so changing `os.environ` (or calling `change`) in a running process acts from the next
+encoder, submission or device on. For every gate `0` means off and an empty value means unset. A gate that
+is set beats the argument it corresponds to. Unknown `OSTINATO_*` names, and gates that a device cannot
+honour, are reported once each as a `SettingWarning`.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from .errors import SettingError, SettingWarning
+
+BARRIER_MODES = ("auto", "manual", "serial")
+
+Value = bool | str
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """One row of the table: a name, its aliases with their readers, and what it does."""
+
+    name: str
+    variable: str
+    read: Callable[[str], Value | None]
+    aliases: tuple[tuple[str, Callable[[str], Value | None]], ...]
+    values: str
+    meaning: str
+
+
+def _switch(text: str) -> bool:
+    lowered = text.lower()
+    if lowered in ("1", "true", "on", "yes"):
+        return True
+    if lowered in ("0", "false", "off", "no"):
+        return False
+    raise ValueError("0 or 1")
+
+
+def _text(text: str) -> str | None:
+    return None if text == "0" else text
+
+
+def _barriers(text: str) -> str:
+    lowered = text.lower()
+    if lowered in BARRIER_MODES:
+        return lowered
+    if lowered in ("0", "1"):
+        return _auto_barrier(lowered)
+    raise ValueError("auto, manual, serial, or 0 for manual")
+
+
+def _auto_barrier(text: str) -> str:
+    return "auto" if _switch(text) else "manual"
+
+
+def _force_serial(text: str) -> str | None:
+    return "serial" if _switch(text) else None
+
+
+GATES: Mapping[str, Gate] = {
+    gate.name: gate
+    for gate in (
+        Gate(
+            "device",
+            "OSTINATO_DEVICE",
+            _text,
+            (),
+            "a device name",
+            "the device that open_device() opens, whatever name it was given",
+        ),
+        Gate(
+            "cache_dir",
+            "OSTINATO_CACHE_DIR",
+            _text,
+            (),
+            "a folder",
+            "where compiled kernels are kept (private: owned by you, mode 0700)",
+        ),
+        Gate(
+            "barriers",
+            "OSTINATO_BARRIERS",
+            _barriers,
+            # Serial first: it is the falsification probe and must win over a permanent auto/manual choice.
+            (("HF2Q_FORCE_SERIAL_DISPATCH", _force_serial), ("HF2Q_AUTO_BARRIER", _auto_barrier)),
+            "auto, manual, serial; 0 is manual",
+            "how an encoder orders its dispatches",
+        ),
+        Gate(
+            "unretained_refs",
+            "OSTINATO_UNRETAINED_REFS",
+            _switch,
+            (("MLX_UNRETAINED_REFS", _switch),),
+            "0 or 1",
+            "1: submissions do not keep their buffers alive (the caller promises to)",
+        ),
+        Gate(
+            "no_residency",
+            "OSTINATO_NO_RESIDENCY",
+            _switch,
+            (("HF2Q_NO_RESIDENCY", _switch),),
+            "0 or 1",
+            "1: the residency set is not used",
+        ),
+        Gate(
+            "profile_barriers",
+            "OSTINATO_PROFILE_BARRIERS",
+            _switch,
+            (("MLX_PROFILE_BARRIERS", _switch),),
+            "0 or 1",
+            "1: time spent encoding barriers is added up in barrier_total_ns()",
+        ),
+        Gate(
+            "profile_cb",
+            "OSTINATO_PROFILE_CB",
+            _switch,
+            (("MLX_PROFILE_CB", _switch),),
+            "0 or 1",
+            "1: time every command buffer",
+        ),
+        Gate(
+            "profile_dispatch",
+            "OSTINATO_PROFILE_DISPATCH",
+            _switch,
+            (("MLX_PROFILE_DISPATCH", _switch),),
+            "0 or 1",
+            "1: time every dispatch",
+        ),
+    )
+}
+
+_VARIABLES = frozenset(gate.variable for gate in GATES.values())
+_SWITCHES = frozenset(gate.name for gate in GATES.values() if gate.read is _switch)
+_reported: set[str] = set()
+
+# Asking os.environ for a name it lacks costs an exception (1 µs), and gates are read for every encoder; the
+# dictionary behind it answers in 30 ns. Where it is not there, os.environ itself does the same job.
+_environment: Mapping[Any, Any] = getattr(os.environ, "_data", os.environ)
+_encode: Callable[[str], Any] = getattr(os.environ, "encodekey", str)
+_KEYS: Mapping[str, tuple[Any, ...]] = {
+    gate.name: (_encode(gate.variable), *(_encode(alias) for alias, _ in gate.aliases)) for gate in GATES.values()
+}
+
+
+def get(name: str) -> Value | None:
+    """The value of a gate, or None when neither its variable nor an alias is set."""
+    for key in _KEYS[name]:
+        if key in _environment:
+            break
+    else:
+        return None
+    gate = GATES[name]
+    for variable, read in ((gate.variable, gate.read), *gate.aliases):
+        value = _parse(variable, read)
+        if value is not None:
+            return value
+    return None
+
+
+def is_on(name: str) -> bool:
+    """Whether a switch is set and not `0`."""
+    return get(name) is True
+
+
+def text(name: str) -> str | None:
+    """The value of a gate that holds text, or None."""
+    value = get(name)
+    return value if isinstance(value, str) else None
+
+
+def change(name: str, value: Value | int | None) -> None:
+    """Change a gate in this process (and the processes it starts); None takes it out of the environment.
+
+    Aliases of the gate are removed, so that the value given here is the one that acts.
+    """
+    gate = GATES.get(name)
+    if gate is None:
+        raise SettingError(f"no setting named {name!r}; there are {', '.join(GATES)}")
+    if value is not None:
+        written = str(int(value)) if isinstance(value, bool) else str(value)
+        try:
+            gate.read(written)
+        except ValueError as expected:
+            raise SettingError(f"{name}={written!r}: expected {expected}") from None
+    for alias, _ in gate.aliases:
+        os.environ.pop(alias, None)
+    if value is None:
+        os.environ.pop(gate.variable, None)
+    else:
+        os.environ[gate.variable] = written
+
+
+@contextmanager
+def override(**values: Value | int | None) -> Iterator[None]:
+    """Set gates for the length of a `with` block, then put the environment back as it was."""
+    names = [gate.variable for gate in GATES.values()]
+    names += [alias for gate in GATES.values() for alias, _ in gate.aliases]
+    before = {name: os.environ.get(name) for name in names}
+    try:
+        for name, value in values.items():
+            change(name, value)
+        yield
+    finally:
+        for name, old in before.items():
+            if old is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = old
+
+
+def report_unknown() -> None:
+    """Warn, once per name, about `OSTINATO_*` variables that are not in the table."""
+    for name in os.environ:
+        if name.startswith("OSTINATO_") and name not in _VARIABLES:
+            report_once(name, f"{name} is not a setting of ostinato; known: {', '.join(sorted(_VARIABLES))}")
+
+
+def report_unhonoured(device: str, honoured: frozenset[str]) -> None:
+    """Warn, once per gate and device, about switches that are on and that the device cannot act on."""
+    for name in _SWITCHES - honoured:
+        if is_on(name):
+            gate = GATES[name]
+            report_once(f"{device}/{name}", f"{gate.variable} is set, but device {device!r} cannot honour it")
+
+
+def report_once(key: str, message: str) -> None:
+    """Issue a `SettingWarning` unless one with this key was issued before."""
+    if key not in _reported:
+        _reported.add(key)
+        warnings.warn(message, SettingWarning, stacklevel=3)
+
+
+def _parse(variable: str, read: Callable[[str], Value | None]) -> Value | None:
+    written = os.environ.get(variable, "").strip()
+    if not written:
+        return None
+    try:
+        return read(written)
+    except ValueError as expected:
+        raise SettingError(f"{variable}={written!r}: expected {expected}") from None

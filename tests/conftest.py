@@ -1,0 +1,145 @@
+"""What the tests share: a private cache, one open CPU device, and a library of small kernels."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import ostinato as ost
+
+KERNELS = """
+#include <metal_stdlib>
+using namespace metal;
+
+kernel void inc_one(device const float *in  [[buffer(0)]],
+                    device float       *out [[buffer(1)]],
+                    uint id [[thread_position_in_grid]]) { out[id] = in[id] + 1.0f; }
+
+kernel void bump(device float *x [[buffer(0)]], uint id [[thread_position_in_grid]]) { x[id] += 1.0f; }
+
+kernel void scale(device const float *in [[buffer(0)]], device float *out [[buffer(1)]],
+                  constant float &factor [[buffer(2)]], uint id [[thread_position_in_grid]]) {
+    out[id] = in[id] * factor;
+}
+
+// Sparse indices, so that positions and indices differ.
+kernel void subtract(device const float *a [[buffer(1)]], device const float *b [[buffer(4)]],
+                     device float *out [[buffer(7)]], uint id [[thread_position_in_grid]]) { out[id] = a[id] - b[id]; }
+
+kernel void store_uint(device uint *out [[buffer(0)]], constant uint &value [[buffer(1)]]) { out[0] = value; }
+kernel void store_char(device char *out [[buffer(0)]], constant char &value [[buffer(1)]]) { out[0] = value; }
+kernel void store_half(device half *out [[buffer(0)]], constant half &value [[buffer(1)]]) { out[0] = value; }
+kernel void store_float(device float *out [[buffer(0)]], constant float &value [[buffer(1)]]) { out[0] = value; }
+
+struct Params { uint count; float factor; };
+kernel void use_params(device float *out [[buffer(0)]], constant Params &p [[buffer(1)]],
+                       uint id [[thread_position_in_grid]]) { if (id < p.count) out[id] = p.factor; }
+
+kernel void sum_table(device float *out [[buffer(0)]], constant float4 *table [[buffer(1)]]) {
+    out[0] = table[0].x + table[0].y + table[0].z + table[0].w;
+}
+
+kernel void copy_bytes(device const uchar *in [[buffer(0)]], device uchar *out [[buffer(1)]],
+                       uint id [[thread_position_in_grid]]) { out[id] = in[id]; }
+
+kernel void bfloat_inc(device bfloat *x [[buffer(0)]], uint id [[thread_position_in_grid]]) {
+    x[id] = x[id] + bfloat(1.0f);
+}
+
+// About a nanosecond a step, and no way around taking them.
+kernel void spin(device uint *x [[buffer(0)]], constant uint &steps [[buffer(1)]]) {
+    uint value = x[0];
+    for (uint i = 0; i < steps; ++i) value = value * 1664525u + 1013904223u;
+    x[0] = value | 1u;
+}
+
+kernel void divide(device const int *a [[buffer(0)]], device const int *b [[buffer(1)]], device int *out [[buffer(2)]],
+                   uint id [[thread_position_in_grid]]) { out[id] = a[id] / b[id]; }
+
+kernel void wild(device float *x [[buffer(0)]], constant ulong &where [[buffer(1)]]) { x[where] = 1.0f; }
+
+kernel void where_am_i(device uint *grid [[buffer(0)]], device uint *group [[buffer(1)]],
+                       device uint *size [[buffer(2)]],
+                       uint3 at [[thread_position_in_grid]], uint3 in [[threadgroup_position_in_grid]],
+                       uint3 of [[threads_per_threadgroup]], uint3 all [[threads_per_grid]]) {
+    const uint flat = (at.z * all.y + at.y) * all.x + at.x;
+    grid[flat] += 1;
+    group[flat] = (in.z * 1000u + in.y) * 1000u + in.x;
+    size[flat] = of.x * of.y * of.z;
+}
+
+kernel void reverse_group(device float *x [[buffer(0)]], threadgroup float *tile [[threadgroup(0)]],
+                          threadgroup float *other [[threadgroup(1)]],
+                          uint i [[thread_index_in_threadgroup]], uint n [[threads_per_threadgroup]]) {
+    tile[i] = x[i];
+    other[i] = -1.0f;
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    x[i] = tile[n - 1 - i];
+}
+
+[[max_total_threads_per_threadgroup(64)]]
+kernel void small_groups(device float *x [[buffer(0)]], uint id [[thread_position_in_grid]]) { x[id] = 1.0f; }
+"""
+
+SLOW_STEPS = 150_000_000
+
+
+@pytest.fixture(scope="session", autouse=True)
+def private_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """One cache for the whole run (shared by parallel workers, never the user's), and no gates from outside."""
+    root = tmp_path_factory.getbasetemp()
+    if os.environ.get("PYTEST_XDIST_WORKER"):
+        root = root.parent
+    with pytest.MonkeyPatch.context() as patch:
+        for name in list(os.environ):
+            if name.startswith(("OSTINATO_", "MLX_", "HF2Q_")):
+                patch.delenv(name)
+        patch.setenv("OSTINATO_CACHE_DIR", str(root / "ostinato-cache"))
+        yield
+
+
+@pytest.fixture(scope="session")
+def dev(private_environment: None) -> Iterator[ost.Device]:
+    """The CPU, shared by the tests that do not lose or close it."""
+    with ost.open_device("cpu") as device:
+        yield device
+
+
+@pytest.fixture(scope="session")
+def kernels(dev: ost.Device) -> ost.Library:
+    """The kernels above, compiled once."""
+    return dev.library(KERNELS)
+
+
+@pytest.fixture
+def own_dev(private_environment: None) -> ost.Device:
+    """A device that a test may lose."""
+    return ost.open_device("cpu", workers=2)
+
+
+Script = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def script() -> Script:
+    """Runs Python text in a process of its own, with `ost`, `np` and `KERNELS` at hand."""
+
+    def run(text: str, *arguments: str, timeout: float = 120, **environment: str) -> subprocess.CompletedProcess[str]:
+        prelude = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
+        prelude += "import numpy as np, ostinato as ost\nfrom conftest import KERNELS, SLOW_STEPS\n"
+        return subprocess.run(
+            [sys.executable, "-c", prelude + textwrap.dedent(text), *arguments],
+            env=os.environ | environment,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+
+    return run

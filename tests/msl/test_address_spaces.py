@@ -1,0 +1,123 @@
+"""Functions that differ only in the address space of their arguments: merged when they say the same, told apart when not."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from launching import HEAD, launch
+
+import ostinato as ost
+
+SOURCE = f"""{HEAD}
+float load(device const float *p, uint i) {{ return p[i]; }}
+float load(threadgroup const float *p, uint i) {{ return p[i]; }}
+float load(thread const float *p, uint i) {{ return p[i]; }}
+float load(constant float *p, uint i) {{ return p[i]; }}
+
+int place(device const float *p) {{ return 1; }}
+int place(threadgroup const float *p) {{ return 2; }}
+int place(thread const float *p) {{ return 3; }}
+
+template <typename T> int where(const device T *p, int base) {{ return base + 1; }}
+template <typename T> int where(const threadgroup T *p, int base) {{ return base + 2; }}
+
+void bump(device float &x) {{ x += 1; }}
+void bump(threadgroup float &x) {{ x += 10; }}
+void bump(thread float &x) {{ x += 100; }}
+
+template <typename T> void swap_values(thread T &a, thread T &b) {{ T c = a; a = b; b = c; }}
+template <typename T> void swap_values(device T &a, device T &b) {{ T c = a; a = b; b = c; }}
+
+struct Reader {{
+  float scale;
+  float read(device const float *p) const {{ return *p * scale; }}
+  float read(threadgroup const float *p) const {{ return *p * scale; }}
+  float read(constant float *p) const {{ return *p * scale; }}
+  int place(const device float *p) const {{ return 1; }}
+  int place(const threadgroup float *p) const {{ return 2; }}
+}};
+struct Accumulator {{
+  float sum = 0;
+  void add(float x) {{ sum += x; }}
+  void add(float x) threadgroup {{ sum += x; }}
+  void add(float x) device {{ sum += x; }}
+  float total() const {{ return sum; }}
+  float total() const threadgroup {{ return sum; }}
+  float total() const device {{ return sum; }}
+  float total() const constant {{ return sum; }}
+}};
+
+template <typename P> float first(P p) {{ return p[0]; }}
+constant float table[3] = {{5, 6, 7}};
+
+kernel void merged(device const float *d, constant float *c, device float *out) {{
+  threadgroup float t[4]; float s[4]; for (int i = 0; i < 4; ++i) {{ t[i] = 10 * d[i]; s[i] = 100 * d[i]; }}
+  out[0] = load(d, 1); out[1] = load(t, 2); out[2] = load(s, 3); out[3] = load(c, 0); out[4] = load(table, 1);
+  Reader r = {{2}}; out[5] = r.read(d + 1); out[6] = r.read(&t[1]); out[7] = r.read(c);
+  float a = 1, b = 2; swap_values(a, b); out[8] = a; swap_values(out[0], out[1]);
+  out[9] = first(d) + first((threadgroup float *)t) + first((thread float *)s) + first(c);
+}}
+kernel void told_apart(device float *d, device int *out, uint i [[thread_index_in_threadgroup]]) {{
+  threadgroup float t[4]; float s[4] = {{0}}; t[0] = 0;
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  if (i == 40) {{
+    out[0] = place(d); out[1] = place(t); out[2] = place(s); out[3] = place(&t[3]); out[4] = place(&d[1]);
+    out[5] = where(d, 10); out[6] = where(t, 20);
+    Reader r = {{1}}; out[7] = r.place(d); out[8] = r.place(t);
+    bump(d[0]); bump(t[0]); bump(s[0]); out[9] = int(d[0]); out[10] = int(t[0]); out[11] = int(s[0]);
+  }}
+}}
+kernel void plain_told_apart(device float *d, device int *out) {{
+  threadgroup float t[4]; float s[4] = {{0}};
+  out[0] = place(d); out[1] = place(t); out[2] = place(s);
+}}
+kernel void passed_told_apart(device float *d, device int *out, threadgroup float *t [[threadgroup(0)]]) {{
+  out[0] = place(d); out[1] = place(t); out[2] = place(t + 100);
+}}
+kernel void members(device Accumulator *d, constant Accumulator &c, device float *out) {{
+  threadgroup Accumulator t; Accumulator s; t.sum = 0; t.add(2); s.add(3); d[0].add(4);
+  out[0] = t.total(); out[1] = s.total(); out[2] = d->total(); out[3] = c.total();
+}}
+"""
+
+
+@pytest.fixture(scope="module")
+def library(dev: ost.Device) -> ost.Library:
+    return dev.library(SOURCE)
+
+
+def test_equal_bodies_become_one_function(dev: ost.Device, library: ost.Library) -> None:
+    given, held = np.array([1, 2, 3, 4], np.float32), np.array([9], np.float32)
+    got = launch(dev, library["merged"], given, held, np.zeros(10, np.float32))
+    np.testing.assert_array_equal(got, [30, 2, 400, 9, 6, 4, 40, 18, 2, 1 + 10 + 100 + 9])
+
+
+def test_different_bodies_are_told_apart_by_where_the_pointer_points(dev: ost.Device, library: ost.Library) -> None:
+    _, got = launch(
+        dev, library["told_apart"], np.zeros(4, np.float32), np.zeros(12, np.int32), threads=64, group_size=64
+    )
+    np.testing.assert_array_equal(got, [1, 2, 3, 2, 1, 11, 22, 1, 2, 1, 10, 100])
+
+
+def test_kernels_without_barriers_tell_them_apart_too(dev: ost.Device, library: ost.Library) -> None:
+    _, got = launch(dev, library["plain_told_apart"], np.zeros(4, np.float32), np.zeros(3, np.int32))
+    np.testing.assert_array_equal(got, [1, 2, 3])
+
+
+def test_threadgroup_arguments_are_threadgroup_memory(dev: ost.Device, library: ost.Library) -> None:
+    kernel = library["passed_told_apart"]
+    _, got = launch(dev, kernel, np.zeros(4, np.float32), np.zeros(3, np.int32), shared={0: 1024})
+    np.testing.assert_array_equal(got, [1, 2, 2])
+
+
+def test_member_functions_may_be_qualified_by_space(dev: ost.Device, library: ost.Library) -> None:
+    stored, constant = np.array([10], np.float32).view(np.uint8), np.float32(7).tobytes()
+    _, got = launch(dev, library["members"], stored, constant, np.zeros(4, np.float32))
+    np.testing.assert_array_equal(got, [2, 3, 14, 7])
+
+
+def test_device_against_constant_is_refused_with_its_line(dev: ost.Device) -> None:
+    source = f"{HEAD}int f(const device float *p) {{ return 1; }}\nint f(constant float *p) {{ return 2; }}\nkernel void k(device int *o) {{ o[0] = 1; }}"
+    with pytest.raises(ost.UnsupportedFeature, match="address space") as caught:
+        dev.library(source)
+    assert caught.value.line == 3

@@ -1,0 +1,147 @@
+"""Where kernel text comes from: defines, include folders, Metal's headers, files; and what its errors say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from launching import HEAD, launch
+
+import ostinato as ost
+
+HEADERS = """metal_stdlib metal_atomic metal_common metal_compute metal_geometric metal_graphics metal_integer metal_math
+metal_matrix metal_pack metal_relational metal_simdgroup metal_simdgroup_matrix metal_quadgroup metal_types metal_type_traits
+metal_limits metal_array metal_numeric""".split()
+
+
+def test_metals_headers_and_macros_are_there(dev: ost.Device) -> None:
+    includes = "".join(f"#include <{name}>\n" for name in HEADERS)
+    library = dev.library(
+        includes
+        + """using namespace metal;
+        #if !defined(__METAL_VERSION__) || __METAL_VERSION__ < 310
+        #error the version of Metal is missing
+        #endif
+        #if defined(__HAVE_BFLOAT__) && defined(__METAL__) && defined(__METAL_MACOS__) + defined(__METAL_IOS__) < 2
+        kernel void k(device bfloat *x) { x[0] = bfloat(3.0f); }
+        #endif"""
+    )
+    assert "k" in library
+
+
+def test_a_source_without_using_namespace_names_metal(dev: ost.Device) -> None:
+    library = dev.library(
+        "#include <metal_stdlib>\nkernel void k(device float *x, metal::uint2 i [[thread_position_in_grid]]) "
+        "{ x[i.x] = metal::max(x[i.x], 2.0f) + metal::simd_sum(1.0f); threadgroup_barrier(metal::mem_flags::mem_none); }".replace(
+            "threadgroup_barrier", "metal::threadgroup_barrier"
+        )
+    )
+    got = launch(dev, library["k"], np.array([1, 5], np.float32), threads=2, group_size=2)
+    np.testing.assert_array_equal(got, [4, 7])
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        "static inline METAL_FUNC float f(float x) { return x + 1; }",
+        "METAL_FUNC static float f(float x) { return x + 1; }",
+        "inline METAL_FUNC constexpr float f(float x) { return x + 1; }",
+        "template <typename T> METAL_FUNC T f(T x) { return x + 1; }",
+        "[[gnu::always_inline]] static float f(float x) { return x + 1; }",
+        "float f(float x) __attribute__((noinline)); float f(float x) { return x + 1; }",
+        "static const constant float one = 1; float f(float x) { return x + one; }",
+        "float f(const float x) { float y(x); y += float{1}; return (float)y; }",
+    ],
+)
+def test_the_spellings_of_real_shaders_compile(dev: ost.Device, function: str) -> None:
+    library = dev.library(f"{HEAD}{function}\nkernel void k(device float *x) {{ x[0] = f(x[0]); }}")
+    assert launch(dev, library["k"], np.array([2], np.float32))[0] == 3
+
+
+def test_defines_are_seen_by_the_source(dev: ost.Device) -> None:
+    source = f"""{HEAD}
+    #ifndef SCALE
+    #error SCALE is missing
+    #endif
+    #define TWICE(x) ((x) * 2)
+    kernel void k(device T *x) {{ x[0] = T(TWICE(SCALE) + FLAG); }}"""
+    got = launch(dev, dev.library(source, defines={"SCALE": 21, "T": "half", "FLAG": 1})["k"], np.zeros(1, np.float16))
+    assert got[0] == 43
+    got = launch(
+        dev, dev.library(source, defines={"SCALE": "(1 + 2)", "T": "int", "FLAG": 0})["k"], np.zeros(1, np.int32)
+    )
+    assert got[0] == 6
+
+
+@pytest.mark.parametrize(
+    "condition",
+    ["defined(N) && 8 / N > 1 || true", "N != 0 && 8 / N ? 0 : 1", "1 || 1 / 0", "N ? 8 / N : 1", "!(0 && 1 % 0)"],
+)
+def test_conditions_do_not_evaluate_what_they_skip(dev: ost.Device, condition: str) -> None:
+    library = dev.library(f"{HEAD}#if {condition}\nkernel void k(device float *x) {{ x[0] = 1; }}\n#endif")
+    assert "k" in library
+
+
+def test_files_include_their_neighbours_and_the_given_folders(dev: ost.Device, tmp_path: Path) -> None:
+    shared = tmp_path / "shared"
+    (shared / "deep").mkdir(parents=True)
+    (tmp_path / "main").mkdir()
+    (shared / "deep" / "scale.h").write_text("#pragma once\nconstant float scale_by = 4;\n")
+    (shared / "common.h").write_text(
+        '#ifndef COMMON\n#define COMMON\n#include "deep/scale.h"\n#include "deep/scale.h"\n#endif\n'
+    )
+    (tmp_path / "main" / "near.h").write_text("inline float shift(float x) { return x + 1; }\n")
+    path = tmp_path / "main" / "k.metal"
+    path.write_text(
+        f'{HEAD}#include "near.h"\n#include <common.h>\n#include "common.h"\nkernel void k(device float *x) {{ x[0] = shift(x[0]) * scale_by; }}\n'
+    )
+    library = dev.library(path, include_dirs=[shared])
+    assert launch(dev, library["k"], np.array([2], np.float32))[0] == 12
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "message"),
+    [
+        ("kernel void k(device float *x) {\n  x[0] = undeclared;\n}", 4, "undeclared"),
+        ("kernel void k(device float *x) {\n\n  float y = 1 x[0] = y;\n}", 5, "expected"),
+        ("float f(float x) { return x; }\nkernel void k(device float *x) { x[0] = f(float2(1), 2); }", 4, "f"),
+        ("#define BAD(x) missing_##x\n\nkernel void k(device float *x) { x[0] = BAD(name); }", 5, "missing_name"),
+        ("static_assert(sizeof(float3) == 12, \"three floats\");", 3, "three floats"),
+        ("kernel void k(device const float *x) { x[0] = 1; }", 3, "read-only|const"),
+        ("kernel void k(constant float &x) { x = 1; }", 3, "read-only|const"),
+        ("#if 1\n#error stop here\n#endif", 4, "stop here"),
+        ("template <typename T> kernel void k(device T *x) { x[0] = T::nothing; }\n\n"
+         'template [[host_name("a")]] kernel void k<float>(device float *);', 3, "nothing"),
+        ("/* a comment\n   of lines */ kernel void k(device float *x) { x[0] = nowhere; } // end", 4, "nowhere"),
+        ("kernel void k(device float *x) { threadgroup float t[4]; simd_sum(t, 1, 2); x[0] = wrong_one; }", 3, "simd_sum|wrong_one"),
+        ("kernel void k(device float *x) { double y = 1; x[0] = y; }", 3, "double"),
+    ],
+)  # fmt: skip
+def test_an_error_names_the_line_and_what_is_wrong(dev: ost.Device, text: str, line: int, message: str) -> None:
+    with pytest.raises(ost.KernelCompileError, match=message) as caught:
+        dev.library(HEAD + text)
+    assert caught.value.line == line
+
+
+def test_an_error_in_an_included_file_names_that_file(dev: ost.Device, tmp_path: Path) -> None:
+    (tmp_path / "broken.h").write_text("\n\ninline float f() { return not_there; }\n")
+    (tmp_path / "k.metal").write_text(f'{HEAD}#include "broken.h"\nkernel void k(device float *x) {{ x[0] = f(); }}\n')
+    with pytest.raises(ost.KernelCompileError, match="not_there") as caught:
+        dev.library(tmp_path / "k.metal")
+    assert (Path(str(caught.value.file)).name, caught.value.line) == ("broken.h", 3)
+
+
+def test_an_error_after_an_include_still_has_the_users_line(dev: ost.Device, tmp_path: Path) -> None:
+    (tmp_path / "long.h").write_text("// nothing\n" * 40)
+    (tmp_path / "k.metal").write_text(f'{HEAD}#include "long.h"\nkernel void k(device float *x) {{ x[0] = oops; }}\n')
+    with pytest.raises(ost.KernelCompileError, match="oops") as caught:
+        dev.library(tmp_path / "k.metal")
+    assert (Path(str(caught.value.file)).name, caught.value.line) == ("k.metal", 4)
+
+
+def test_a_failed_compilation_leaves_the_device_usable(dev: ost.Device) -> None:
+    with pytest.raises(ost.KernelCompileError):
+        dev.library(f"{HEAD}kernel void k(device float *x) {{ x[0] = ; }}")
+    library = dev.library(f"{HEAD}kernel void k(device float *x) {{ x[0] = 1; }}")
+    assert launch(dev, library["k"], np.zeros(1, np.float32))[0] == 1

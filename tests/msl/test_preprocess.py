@@ -1,0 +1,162 @@
+"""The preprocessor against what the C standard says, its trust boundary, and its limits."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ostinato import KernelCompileError, UnsupportedFeature
+from ostinato.msl.preprocess import preprocess
+
+
+def words(source: str | Path, **options: object) -> str:
+    return " ".join(token.text for token in preprocess(source, **options).tokens)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("#define N 4\nint a[N];", "int a [ 4 ] ;"),
+        ("#define F(x, y) x + y\nF(1, (2, 3))", "1 + ( 2 , 3 )"),
+        ('#define F(x) #x\nF(a  "b" )', '"a \\"b\\""'),
+        ("#define CAT(a, b) a##b\nCAT(foo, bar) CAT(, x) CAT(1, u)", "foobar x 1u"),
+        ("#define F(x, ...) f(x, ##__VA_ARGS__)\nF(1) F(1, 2, 3)", "f ( 1 ) f ( 1 , 2 , 3 )"),
+        ("#define A B\n#define B A\nA B", "A B"),
+        ("#define F(x) x F\nF(1)(2)", "1 F ( 2 )"),
+        ("#define EMPTY\n#define F(x) [x]\nF(EMPTY) F (1) F", "[ ] [ 1 ] F"),
+        ("#if defined(X) || __METAL_VERSION__ >= 300\nyes\n#else\nno\n#endif", "yes"),
+        ("#ifdef X\n#error no\n#elif 1 ? 0 : 1\na\n#else\nb\n#endif", "b"),
+        ("a /* one\n two */ b // three\nc", "a b c"),
+        ("#define LONG a \\\n  b\nLONG", "a b"),
+        ("__LINE__\n__LINE__", "1 2"),
+        ("#define INNER(x) x*2\n#define OUTER(y) INNER(y+1)\nOUTER(INNER(3))", "3 * 2 + 1 * 2"),
+        ('_Pragma("unroll") for', "for"),
+        ("#pragma unroll(4)\nfor", "for"),
+    ],
+)
+def test_macros_expand_as_in_c(source: str, expected: str) -> None:
+    assert words(source) == expected
+
+
+@pytest.mark.skipif(shutil.which("cpp") is None, reason="no C preprocessor to compare with")
+@given(
+    st.lists(
+        st.sampled_from(
+            ["#define A 1", "#define B A A", "#define F(x) x", "#define F(x) G(x, x)", "#define G(x, y) y F(x)", "#undef A",
+             "#define B", "A", "B", "F(A)", "F((A, B))", "G(F(1), B)", "#ifdef A", "#ifndef B", "#else", "#endif", "#if A + 1 > 1", "x"]
+        ),
+        max_size=14,
+    )
+)  # fmt: skip
+@settings(max_examples=60, deadline=None)
+def test_agrees_with_the_c_preprocessor(lines: list[str]) -> None:
+    source = "\n".join(lines) + "\n"
+    run = subprocess.run(["cpp", "-P", "-undef", "-w"], input=source, capture_output=True, text=True, check=False)
+    try:
+        ours: str | None = words(source)
+    except KernelCompileError:
+        ours = None
+    if run.returncode:
+        return  # the C preprocessor rejects more (for instance a redefinition inside #if)
+    theirs = " ".join(token.text for token in preprocess(run.stdout).tokens)
+    assert ours == theirs
+
+
+def test_defines_are_macros() -> None:
+    assert words("N FLAG", defines={"N": 3, "FLAG": True}) == "3 1"
+
+
+def test_includes_are_found_beside_the_file_and_read_once(tmp_path: Path) -> None:
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "inner" / "b.h").write_text("#pragma once\nb\n")
+    (tmp_path / "a.metal").write_text('#include "inner/b.h"\n#include "inner/b.h"\na\n')
+    assert words(tmp_path / "a.metal") == "b a"
+
+
+def test_every_metal_header_may_be_included() -> None:
+    headers = [
+        "metal_stdlib",
+        "metal_atomic",
+        "metal_simdgroup",
+        "metal_simdgroup_matrix",
+        "metal_math",
+        "metal_integer",
+    ]
+    assert words("".join(f"#include <{name}>\n" for name in headers) + "x") == "x"
+
+
+def test_an_include_may_not_leave_its_folder(tmp_path: Path) -> None:
+    (tmp_path / "secret.h").write_text("secret")
+    folder = tmp_path / "shaders"
+    folder.mkdir()
+    (folder / "a.metal").write_text('#include "../secret.h"\n')
+    with pytest.raises(KernelCompileError, match=r"a\.metal:1: .*leaves the allowed folders"):
+        words(folder / "a.metal")
+    assert words(folder / "a.metal", include_dirs=[tmp_path]) == "secret"
+
+
+def test_a_link_may_not_lead_out_of_the_folder(tmp_path: Path) -> None:
+    (tmp_path / "secret.h").write_text("secret")
+    folder = tmp_path / "shaders"
+    folder.mkdir()
+    (folder / "link.h").symlink_to(tmp_path / "secret.h")
+    (folder / "a.metal").write_text('#include "link.h"\n')
+    with pytest.raises(KernelCompileError, match="leaves the allowed folders"):
+        words(folder / "a.metal")
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("#include <vector>\n", "'vector' was not found"),
+        ("#if 1\nx", "never closed"),
+        ("#endif\n", "without #if"),
+        ("x\n#error too old\n", ":2: #error too old"),
+        ("#define F(x) x\nF(1", "never closed"),
+        ("#define F(x) x\nF(1, 2)", "takes 1 arguments, not 2"),
+        ("/* open", "never closed"),
+        ("a ` b", "unexpected character"),
+        ("#if 1 +\n#endif", "ends too early"),
+        ("#if 1 / 0\n#endif", "division by zero"),
+        ("#nonsense\n", "unknown directive"),
+    ],
+)
+def test_bad_source_gets_a_clear_message(source: str, message: str) -> None:
+    with pytest.raises(KernelCompileError, match=message):
+        words(source)
+
+
+def test_tensor_headers_are_unsupported() -> None:
+    with pytest.raises(UnsupportedFeature, match=":1:"):
+        words("#include <MetalPerformancePrimitives/MetalPerformancePrimitives.h>\n")
+
+
+def test_an_include_cycle_ends(tmp_path: Path) -> None:
+    (tmp_path / "a.metal").write_text('#include "a.metal"\n')
+    with pytest.raises(KernelCompileError, match="nested more than"):
+        words(tmp_path / "a.metal")
+
+
+def test_exponential_macros_end() -> None:
+    doubling = "\n".join(f"#define X{n + 1} X{n} X{n}" for n in range(60))
+    with pytest.raises(KernelCompileError, match="expands to more than"):
+        words(f"#define X0 x x\n{doubling}\nX60")
+
+
+def test_exponential_pasting_ends() -> None:
+    doubling = "\n".join(f"#define X{n + 1}(a) X{n}(a##a)" for n in range(60))
+    with pytest.raises(KernelCompileError, match="expands to more than"):
+        words(f"#define X0(a) a\n{doubling}\nX60(abcdefgh)")
+
+
+@given(st.text(alphabet="#define()\\\n\"'ABx, .+-*/<>[]{}0123 \t", max_size=200))
+@settings(max_examples=300, deadline=None)
+def test_any_text_is_read_or_refused(text: str) -> None:
+    with contextlib.suppress(KernelCompileError):
+        preprocess(text)

@@ -1,0 +1,305 @@
+"""Signatures, constants and refusals: everything the front end says before a compiler is involved."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ostinato import ConstantError, KernelCompileError, KernelNotFound, UnsupportedFeature
+from ostinato.msl import Module, parse
+
+HEAD = "#include <metal_stdlib>\nusing namespace metal;\n"
+
+
+def arguments(module: Module, name: str) -> list[tuple[int, str, str, str | None, int, str]]:
+    return [(a.index, a.name, a.kind, a.scalar, a.lanes, a.access) for a in module.kernels[name].arguments]
+
+
+def test_the_seed_kernel_reads_one_buffer_and_writes_another() -> None:
+    module = parse(
+        HEAD
+        + """kernel void inc_one(
+            device const float *in   [[buffer(0)]],
+            device       float *out  [[buffer(1)]],
+            uint id [[thread_position_in_grid]]
+        ) { out[id] = in[id] + 1.0f; }"""
+    )
+    assert arguments(module, "inc_one") == [
+        (0, "in", "buffer", "float32", 1, "read"),
+        (1, "out", "buffer", "float32", 1, "read_write"),
+    ]
+    assert module.kernels["inc_one"].attributes == ("thread_position_in_grid",)
+    assert not module.kernels["inc_one"].fibers
+
+
+@pytest.mark.parametrize(
+    ("declaration", "expected"),
+    [
+        ("device half4 *p [[buffer(3)]]", (3, "p", "buffer", "float16", 4, "read_write")),
+        ("const device bfloat *p", (0, "p", "buffer", "bfloat16", 1, "read")),
+        ("constant uint &p [[buffer(2)]]", (2, "p", "value", "uint32", 1, "read")),
+        ("device packed_float3 *p", (0, "p", "buffer", "float32", 3, "read_write")),
+        ("device const vec<ushort, 2> *p", (0, "p", "buffer", "uint16", 2, "read")),
+        ("device atomic_uint *p", (0, "p", "buffer", "uint32", 1, "read_write")),
+        ("device metal::atomic<float> *p", (0, "p", "buffer", "float32", 1, "read_write")),
+        ("constant Params &p", (0, "p", "value", None, 1, "read")),
+        ("device void *p", (0, "p", "buffer", None, 1, "read_write")),
+        ("device alias_t *p", (0, "p", "buffer", "int64", 1, "read_write")),
+        ("device float *const p", (0, "p", "buffer", "float32", 1, "read_write")),
+        ("device float const *p", (0, "p", "buffer", "float32", 1, "read")),
+        ("volatile device int8_t *p", (0, "p", "buffer", "int8", 1, "read_write")),
+        ("constant ulong *p [[buffer(1 + 2 * 3)]]", (7, "p", "buffer", "uint64", 1, "read")),
+        ("device const float4x4 &p", (0, "p", "value", "float32", 1, "read")),
+    ],
+)
+def test_an_argument_is_read_off_its_declaration(declaration: str, expected: tuple[object, ...]) -> None:
+    module = parse(f"{HEAD}struct Params {{ int n; }};\ntypedef long alias_t;\nkernel void k({declaration}) {{}}")
+    assert arguments(module, "k") == [expected]
+
+
+def test_buffers_without_an_index_get_the_lowest_free_one() -> None:
+    module = parse(
+        f"{HEAD}kernel void k(device int *a, device int *b [[buffer(0)]], constant int &c, device int *d) {{}}"
+    )
+    assert [(a.index, a.name) for a in module.kernels["k"].arguments] == [(0, "b"), (1, "a"), (2, "c"), (3, "d")]
+
+
+def test_threadgroup_arguments_stand_apart() -> None:
+    module = parse(
+        f"{HEAD}kernel void k(threadgroup float *b [[threadgroup(1)]], threadgroup int4 *a [[threadgroup(0)]]) {{}}"
+    )
+    assert [(s.index, s.name, s.type) for s in module.kernels["k"].shared] == [(0, "a", "int4"), (1, "b", "float")]
+    assert module.kernels["k"].arguments == ()
+
+
+TEMPLATE = (
+    HEAD
+    + "template <typename T, int N = 4> kernel void scale(device T *x [[buffer(0)]], uint i [[thread_position_in_grid]]) {}\n"
+)
+
+
+def test_instantiations_have_host_names() -> None:
+    module = parse(
+        TEMPLATE
+        + 'template [[host_name("scale_f32")]] kernel void scale<float, 2>(device float *, uint);\n'
+        + 'template [[host_name("scale_f16")]] [[kernel]] decltype(scale<half>) scale<half>;\n'
+        + "typedef decltype(scale<float, 8>) scale_t;\n"
+        + 'template [[host_name("scale_" "i8")]] kernel scale_t scale<float, 8>;\n'
+        + "template kernel void scale<uint>(device uint *x [[buffer(0)]], uint i [[thread_position_in_grid]]);\n"
+    )
+    assert {name: signature.arguments[0].scalar for name, signature in module.kernels.items()} == {
+        "scale_f32": "float32",
+        "scale_f16": "float16",
+        "scale_i8": "float32",
+        "scale<uint>": "uint32",
+    }
+
+
+def test_an_instantiation_may_leave_its_arguments_to_deduction() -> None:
+    module = parse(
+        HEAD
+        + "template <typename T> kernel void f(device T *x, uint i [[thread_position_in_grid]]) {}\n"
+        + 'template [[host_name("f_half")]] kernel void f(device half *x, uint i);\n'
+    )
+    assert module.kernels["f_half"].arguments[0].scalar == "float16"
+
+
+def test_macros_may_write_the_instantiations() -> None:
+    module = parse(
+        TEMPLATE
+        + '#define instantiate(name, type) template [[host_name(#name "_" #type)]] [[kernel]] decltype(scale<type>) scale<type>;\n'
+        + "instantiate(s, float) instantiate(s, half)\n"
+    )
+    assert list(module.kernels) == ["s_float", "s_half"]
+
+
+def test_kernels_in_a_namespace_carry_it() -> None:
+    assert list(parse(f"{HEAD}namespace a {{ namespace b {{ kernel void k() {{}} }} }}").kernels) == ["a::b::k"]
+
+
+@pytest.mark.parametrize(
+    ("body", "fibers"),
+    [
+        ("x[0] = 1;", False),
+        ("threadgroup_barrier(mem_flags::mem_threadgroup);", True),
+        ("x[0] = simd_sum(x[1]);", True),
+        ("x[0] = through(x[1]);", True),
+        ("x[0] = harmless(x[1]);", False),
+    ],
+)
+def test_threads_become_fibers_when_they_may_meet(body: str, fibers: bool) -> None:
+    helpers = (
+        "float inner(float x) { return simd_max(x); } float through(float x) { return inner(x); } "
+        "float harmless(float x) { return x; }"
+    )
+    assert parse(f"{HEAD}{helpers} kernel void k(device float *x) {{ {body} }}").kernels["k"].fibers is fibers
+
+
+CONSTANTS = (
+    HEAD
+    + """constant bool use_scale [[function_constant(0)]];
+constant float scale [[function_constant(1)]];
+constant int extra [[function_constant(7)]];
+constant bool has_extra = is_function_constant_defined(extra);
+kernel void k(device float *x [[buffer(0)]],
+              device float *y [[buffer(1), function_constant(use_scale)]],
+              device int *z [[buffer(2)]] [[function_constant(has_extra)]]) {}
+"""
+)
+
+
+def test_function_constants_are_listed() -> None:
+    module = parse(CONSTANTS)
+    assert [(c.name, c.index, c.scalar, c.optional) for c in module.constants] == [
+        ("use_scale", 0, "bool", False),
+        ("scale", 1, "float32", False),
+        ("extra", 7, "int32", True),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("constants", "names"),
+    [
+        ({0: True, 1: 2.0}, ["x", "y"]),
+        ({"use_scale": False, "scale": 1}, ["x"]),
+        ({0: False, 1: 2.0, 7: 3}, ["x", "z"]),
+    ],
+)
+def test_guarded_arguments_come_and_go_with_their_constant(
+    constants: dict[int | str, object], names: list[str]
+) -> None:
+    translation = parse(CONSTANTS).translate(constants=constants)
+    assert [argument.name for argument in translation.kernels["k"].arguments] == names
+
+
+@pytest.mark.parametrize(
+    ("constants", "message"),
+    [
+        ({0: True}, r"without a value: scale \(index 1"),
+        ({0: True, 1: 1.0, "nothing": 1}, "no function constant 'nothing'"),
+        ({0: 2, 1: 1.0}, "give True or False"),
+        ({0: True, 1: 1.0, 7: 2**31}, "outside"),
+        ({0: True, 1: 1.0, 7: 1.5}, "not a whole number"),
+        ({0: True, 1: "1.0"}, "cannot take"),
+    ],
+)
+def test_a_wrong_constant_is_named(constants: dict[int | str, object], message: str) -> None:
+    with pytest.raises(ConstantError, match=message):
+        parse(CONSTANTS).translate(constants=constants)
+
+
+def test_translating_an_unknown_kernel_says_which_there_are() -> None:
+    with pytest.raises(KernelNotFound, match="it has k"):
+        parse(CONSTANTS).translate(constants={0: True, 1: 1.0}, only=["other"])
+
+
+@pytest.mark.parametrize(
+    ("source", "line", "what"),
+    [
+        ("kernel void k(texture2d<float> t [[texture(0)]]) {}", 3, "texture"),
+        ("using namespace raytracing;", 3, "ray tracing"),
+        ("\n\nkernel void k(device float *x) { tensor<device float, int> t; }", 5, "tensor"),
+        ("fragment float4 f() { return 0; }", 3, "fragment"),
+        ("kernel void k(device float *x, sampler s) {}", 3, "sampler"),
+    ],
+)
+def test_what_is_not_supported_is_named_with_its_line(source: str, line: int, what: str) -> None:
+    with pytest.raises(UnsupportedFeature, match=what) as caught:
+        parse(HEAD + source)
+    assert caught.value.line == line
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        'kernel void k() { asm("nop"); }',
+        'kernel void k() { __asm__ volatile ("nop"); }',
+        "extern int puts(const char *);",
+        'extern "C" { int puts(const char *); }',
+        "__attribute__((constructor)) void run() {}",
+        '__attribute__((section("x"))) constant int a = 1;',
+        '__attribute__((alias("system"))) void run();',
+        "float counter;",
+        "static int state = 0;",
+        "struct S { static int state; };",
+        "kernel void k() { __builtin_malloc(4); }",
+        'kernel void k() { __builtin_printf("x"); }',
+        "thread_local int x = 1;",
+        "kernel void k() { auto p = new int; }",
+        "kernel void k() { throw 1; }",
+        "namespace __ost { }",
+        "kernel void k() { __ost_w = 0; }",
+    ],
+)
+def test_what_reaches_outside_a_kernel_is_refused(source: str) -> None:
+    with pytest.raises(KernelCompileError, match=r"not allowed|reserved|outside all functions") as caught:
+        parse(HEAD + source)
+    assert caught.value.line == 3
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "METAL_FUNC float f(float x) { return x; }",
+        "__attribute__((always_inline)) inline float f(float x) { return x; }",
+        "[[clang::always_inline]] inline float f(float x) { return x; }",
+        '#pragma METAL fp math_mode(safe)\nkernel void k() { _Pragma("clang loop unroll(full)") for (int i = 0; i < 2; ++i) {} }',
+        "struct S { static constant constexpr int n = 3; };",
+        "constant float table[2] = {1.0, 2.0};",
+        "constexpr constant int n = 3;",
+        "kernel void k [[max_total_threads_per_threadgroup(128)]] () { if (__builtin_expect(1, 1)) {} }",
+    ],
+)
+def test_harmless_attributes_and_pragmas_pass(source: str) -> None:
+    parse(HEAD + source)
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("kernel void k(device float *x { }", "unmatched|never closed"),
+        ("kernel void k(float x) {}", "neither a buffer"),
+        ("kernel void k(device int *a [[buffer(0)]], device int *b [[buffer(0)]]) {}", "share buffer index 0"),
+        ("kernel void k(device int *a [[buffer(31)]]) {}", "over 30"),
+        ("kernel void k() {} kernel void k() {}", "two kernels are named 'k'"),
+        ("constant float4 c [[function_constant(0)]];", "only scalars"),
+        ("void helper() { threadgroup float t[4]; }", "not a kernel"),
+        ("struct S {", "never closed"),
+        ("template <typename T kernel void k() {}", "never closed"),
+    ],
+)
+def test_broken_declarations_get_a_clear_message(source: str, message: str) -> None:
+    with pytest.raises(KernelCompileError, match=message) as caught:
+        parse(HEAD + source).translate()
+    assert caught.value.line == 3
+
+
+def test_errors_name_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "bad.metal"
+    path.write_text("\nkernel void k(float x) {}")
+    with pytest.raises(KernelCompileError, match=r"bad\.metal:2: "):
+        parse(path)
+
+
+FRAGMENTS = st.sampled_from(
+    "template < > typename T , kernel void k f ( ) { } ; device constant threadgroup float int4 * & [[ ]] buffer(0) [ ] = 1.0 "
+    "struct S : operator + namespace using typedef enum static constexpr if else for while do return simd_sum x :: . -> <<".split()
+)
+
+
+@given(st.lists(FRAGMENTS, max_size=60))
+@settings(max_examples=400, deadline=None)
+def test_any_sequence_of_tokens_is_parsed_or_refused(parts: list[str]) -> None:
+    with contextlib.suppress(KernelCompileError, ConstantError):
+        parse(" ".join(parts)).translate()
+
+
+@given(depth=st.integers(1, 30_000), bracket=st.sampled_from(["()", "{}", "[]"]))
+@settings(max_examples=10, deadline=None)
+def test_deep_nesting_never_hangs(depth: int, bracket: str) -> None:
+    with contextlib.suppress(KernelCompileError):
+        parse("kernel void k() { int x = " + bracket[0] * depth + "1" + bracket[1] * depth + "; }").translate()

@@ -1,0 +1,169 @@
+"""Templates and every way to instantiate a kernel, namespaces, overloads, and the C++ that real shaders use."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from launching import HEAD, launch
+
+import ostinato as ost
+
+AT = "uint i [[thread_position_in_grid]]"
+
+SOURCE = f"""{HEAD}
+template <typename T, int N = 2> kernel void scale(device const T *x [[buffer(0)]], device T *y [[buffer(1)]], {AT}) {{ y[i] = x[i] * T(N); }}
+template [[host_name("scale_float_3")]] kernel void scale<float, 3>(device const float *x [[buffer(0)]], device float *y [[buffer(1)]], {AT});
+template [[host_name("scale_half_default")]] kernel void scale<half>(device const half *, device half *, uint);
+template [[host_name("scale_bfloat_5")]] [[kernel]] decltype(scale<bfloat, 5>) scale<bfloat, 5>;
+typedef decltype(scale<int, 7>) scale_int_t;
+template [[host_name("scale_int_7")]] kernel scale_int_t scale<int, 7>;
+template kernel void scale<uint, 4>(device const uint *, device uint *, uint);
+template kernel void scale<short>(device const short *, device short *, uint);
+#define instantiate_scale(tname, type, n) \\
+  template [[host_name("scale_" #tname "_" #n)]] [[kernel]] void scale<type, n>(device const type *x [[buffer(0)]], device type *y [[buffer(1)]], {AT});
+instantiate_scale(uchar, uchar, 2) instantiate_scale(long, long, -3)
+#define instantiate_all(n) instantiate_scale(ushort, ushort, n) instantiate_scale(char, char, n)
+instantiate_all(6)
+
+template <typename T> kernel void deduced(device T *x, {AT}) {{ x[i] += T(1); }}
+template [[host_name("deduced_float")]] kernel void deduced(device float *x, uint i);
+
+struct Add {{ template <typename T> T operator()(T a, T b) const {{ return a + b; }} static constant constexpr int id = 1; }};
+struct Larger {{ template <typename T> T operator()(T a, T b) const {{ return max(a, b); }} static constant constexpr int id = 2; }};
+template <typename T, typename U, typename Op> [[kernel]] void combine(device const T *a, device const T *b, device U *c, {AT}) {{
+  c[i] = U(Op()(a[i], b[i])) + U(Op::id);
+}}
+template [[host_name("add_float_int")]] kernel void combine<float, int, Add>(device const float *, device const float *, device int *, uint);
+template [[host_name("larger_int_float")]] [[kernel]] decltype(combine<int, float, Larger>) combine<int, float, Larger>;
+
+template <typename T, bool Clamp, short Steps, typename = enable_if_t<is_integral_v<T> || is_floating_point_v<T>>>
+kernel void options(device T *x, {AT}) {{
+  T v = x[i];
+  if constexpr (Clamp) v = clamp(v, T(0), T(4));
+  #pragma unroll
+  for (short s = 0; s < Steps; ++s) v += T(1);
+  x[i] = v;
+}}
+template [[host_name("clamped")]] kernel void options<float, true, 3>(device float *, uint);
+template [[host_name("unclamped")]] kernel void options<float, false, (1 > 0 ? 4 : 2)>(device float *, uint);
+
+template <typename T> struct Info {{ static constant constexpr int value = 0; typedef float wide; }};
+template <> struct Info<half> {{ static constant constexpr int value = 16; using wide = float; }};
+template <typename T> struct Info<vec<T, 4>> {{ static constant constexpr int value = 4 * Info<T>::value; typedef vec<float, 4> wide; }};
+template <typename T> T pick(T x) {{ return x; }}
+template <> float pick<float>(float x) {{ return x + 0.5f; }}
+template <typename T, enable_if_t<is_same_v<T, half>, bool> = true> int kind(T) {{ return 1; }}
+template <typename T, enable_if_t<!is_same_v<T, half>, bool> = true> int kind(T) {{ return 2; }}
+template <typename... Rest> constexpr int count(Rest... rest) {{ return sizeof...(rest); }}
+template <int First, int... More> struct Sum {{ static constant constexpr int value = First + Sum<More...>::value; }};
+template <int Only> struct Sum<Only> {{ static constant constexpr int value = Only; }};
+template <typename T> using Four = vec<T, 4>;
+template <typename T> constant constexpr T half_of = T(0.5);
+constexpr int factorial(int n) {{ return n < 2 ? 1 : n * factorial(n - 1); }}
+int overloaded(int) {{ return 1; }} int overloaded(float) {{ return 2; }} int overloaded(half) {{ return 3; }} int overloaded(uint) {{ return 4; }}
+int overloaded(float2) {{ return 5; }} int overloaded(bfloat) {{ return 6; }} int overloaded(bool) {{ return 7; }}
+float with_default(float x, float y = 2.5) {{ return x * y; }}
+static METAL_FUNC float declared_later(float x);
+[[clang::always_inline]] inline float attributed(float x) {{ return x * 2; }}
+
+kernel void facts(device float *out) {{
+  out[0] = Info<half4>::value; out[1] = Info<int>::value; Info<half4>::wide w = float4(1.5); out[2] = w.z;
+  out[3] = pick(1.0f); out[4] = pick(1); out[5] = kind(1.0h); out[6] = kind(1.0f); out[7] = count(1, 2.0f, 3h_literal); out[8] = Sum<1, 2, 3>::value;
+  out[9] = Four<int>(3).w; out[10] = half_of<float>; out[11] = factorial(5); out[12] = overloaded(1); out[13] = overloaded(1.0);
+  out[14] = overloaded(1.0h); out[15] = overloaded(1u); out[16] = overloaded(float2(1)); out[17] = overloaded(1.0bf); out[18] = overloaded(true);
+  out[19] = with_default(2); out[20] = declared_later(1); out[21] = attributed(4); out[22] = is_same_v<Four<half>, half4>;
+  out[23] = conditional_t<true, int, float>(1.9f); constexpr int local = factorial(3); float array_[local]; out[24] = sizeof(array_) / 4;
+}}
+float declared_later(float x) {{ return x + 41; }}
+
+namespace a {{ namespace b {{
+  float helper(float x) {{ return x + 1; }}
+  kernel void inner(device float *x, {AT}) {{ x[i] = helper(x[i]); }}
+}}
+  namespace {{ float hidden(float x) {{ return x * 10; }} }}
+  kernel void outer(device float *x, {AT}) {{ x[i] = hidden(b::helper(x[i])); }}
+}}
+namespace c::d {{ constant float step = 0.25; template <typename T> kernel void deep(device T *x, {AT}) {{ x[i] += T(step); }} }}
+template [[host_name("deep_float")]] kernel void c::d::deep<float>(device float *, uint);
+using a::b::helper; namespace short_name = a::b;
+kernel void uses(device float *x, {AT}) {{ using namespace a; x[i] = helper(x[i]) + short_name::helper(x[i]) + b::helper(0); }}
+""".replace("3h_literal", "3.0h")
+
+
+@pytest.fixture(scope="module")
+def library(dev: ost.Device) -> ost.Library:
+    return dev.library(SOURCE)
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "factor"),
+    [
+        ("scale_float_3", np.float32, 3),
+        ("scale_half_default", np.float16, 2),
+        ("scale_bfloat_5", ml_dtypes.bfloat16, 5),
+        ("scale_int_7", np.int32, 7),
+        ("scale<uint, 4>", np.uint32, 4),
+        ("scale<short>", np.int16, 2),
+        ("scale_uchar_2", np.uint8, 2),
+        ("scale_long_-3", np.int64, -3),
+        ("scale_ushort_6", np.uint16, 6),
+        ("scale_char_6", np.int8, 6),
+    ],
+)
+def test_every_form_of_instantiation_is_a_kernel(
+    dev: ost.Device, library: ost.Library, name: str, dtype: Any, factor: int
+) -> None:
+    x = np.arange(10).astype(dtype)
+    kernel = library[next(key for key in library if key.replace(" ", "") == name.replace(" ", ""))]
+    got = launch(dev, kernel, x, np.zeros_like(x), threads=10)
+    np.testing.assert_array_equal(got.astype(np.float64), np.arange(10.0) * factor)
+
+
+def test_a_template_without_instances_is_no_kernel(library: ost.Library) -> None:
+    assert not {"scale", "combine", "deduced", "options"} & set(library)
+
+
+def test_template_arguments_may_be_deduced_from_the_signature(dev: ost.Device, library: ost.Library) -> None:
+    np.testing.assert_array_equal(launch(dev, library["deduced_float"], np.zeros(3, np.float32), threads=3), 1)
+
+
+def test_operations_are_passed_as_types(dev: ost.Device, library: ost.Library) -> None:
+    a, b = np.array([1.5, 2], np.float32), np.array([2.5, -3], np.float32)
+    got = launch(dev, library["add_float_int"], a, b, np.zeros(2, np.int32), threads=2)
+    np.testing.assert_array_equal(got, [5, 0])
+    a, b = np.array([1, 5], np.int32), np.array([4, 2], np.int32)
+    got = launch(dev, library["larger_int_float"], a, b, np.zeros(2, np.float32), threads=2)
+    np.testing.assert_array_equal(got, [6, 7])
+
+
+def test_values_choose_code_while_compiling(dev: ost.Device, library: ost.Library) -> None:
+    x = np.array([-2, 9], np.float32)
+    np.testing.assert_array_equal(launch(dev, library["clamped"], x, threads=2), [3, 7])
+    np.testing.assert_array_equal(launch(dev, library["unclamped"], x, threads=2), [2, 13])
+
+
+FACTS = {
+    "a partial specialisation": 64, "the primary template": 0, "a member type": 1.5, "a full specialisation": 1.5,
+    "the general function": 1, "enable_if": 1, "enable_if, otherwise": 2, "a parameter pack": 3, "a pack of values": 6,
+    "an alias template": 3, "a variable template": 0.5, "a constexpr function": 120, "an int overload": 1, "a float overload": 2,
+    "a half overload": 3, "a uint overload": 4, "a vector overload": 5, "a bfloat overload": 6, "a bool overload": 7,
+    "a default argument": 5, "a declaration before the definition": 42, "an attribute": 8, "is_same": 1, "conditional": 1,
+    "an array with a computed size": 6,
+}  # fmt: skip
+
+
+def test_templates_and_overloads_resolve_as_in_cpp(dev: ost.Device, library: ost.Library) -> None:
+    got = launch(dev, library["facts"], np.zeros(len(FACTS), np.float32))
+    assert dict(zip(FACTS, got.tolist(), strict=True)) == FACTS
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"), [("a::b::inner", 3), ("a::outer", 30), ("deep_float", 2.25), ("uses", 3 + 3 + 1)]
+)
+def test_kernels_and_helpers_live_in_namespaces(
+    dev: ost.Device, library: ost.Library, name: str, expected: float
+) -> None:
+    np.testing.assert_array_equal(launch(dev, library[name], np.full(4, 2, np.float32), threads=4), expected)

@@ -1,0 +1,196 @@
+"""What each thread is told about its place: in one, two and three dimensions, with clipped groups at the edges."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from launching import HEAD, launch
+
+import ostinato as ost
+
+ATTRIBUTES = [
+    "thread_position_in_grid",
+    "thread_position_in_threadgroup",
+    "threadgroup_position_in_grid",
+    "threads_per_threadgroup",
+    "threads_per_grid",
+    "threadgroups_per_grid",
+    "dispatch_threads_per_threadgroup",
+]
+SCALARS = [
+    "thread_index_in_threadgroup",
+    "thread_index_in_simdgroup",
+    "simdgroup_index_in_threadgroup",
+    "simdgroups_per_threadgroup",
+    "threads_per_simdgroup",
+    "thread_execution_width",
+    "thread_index_in_quadgroup",
+    "quadgroup_index_in_threadgroup",
+    "quadgroups_per_threadgroup",
+    "dispatch_simdgroups_per_threadgroup",
+]
+COLUMNS = 3 * len(ATTRIBUTES) + len(SCALARS)
+
+BODY = f"""
+  const uint flat = (a0.z * a4.y + a0.y) * a4.x + a0.x;
+  atomic_fetch_add_explicit(&runs[flat], 1u, memory_order_relaxed);
+  device uint *row = out + flat * {COLUMNS};
+{chr(10).join(f"  row[{3 * k}] = a{k}.x; row[{3 * k + 1}] = a{k}.y; row[{3 * k + 2}] = a{k}.z;" for k in range(len(ATTRIBUTES)))}
+{chr(10).join(f"  row[{3 * len(ATTRIBUTES) + k}] = s{k};" for k in range(len(SCALARS)))}
+"""
+PARAMETERS = ", ".join(
+    ["device uint *out", "device atomic_uint *runs"]
+    + [f"uint3 a{k} [[{name}]]" for k, name in enumerate(ATTRIBUTES)]
+    + [f"uint s{k} [[{name}]]" for k, name in enumerate(SCALARS)]
+)
+
+SOURCE = f"""{HEAD}
+kernel void plain({PARAMETERS}) {{ {BODY} }}
+kernel void fibers({PARAMETERS}) {{ threadgroup_barrier(mem_flags::mem_none); {BODY} }}
+
+kernel void narrow_1d(device uint *out, ushort at [[thread_position_in_grid]], ushort in [[thread_position_in_threadgroup]],
+                      ushort group [[threadgroup_position_in_grid]], ushort size [[threads_per_threadgroup]],
+                      ushort all [[threads_per_grid]], ushort groups [[threadgroups_per_grid]],
+                      ushort lane [[thread_index_in_simdgroup]], ushort simdgroup [[simdgroup_index_in_threadgroup]]) {{
+  const uint values[8] = {{at, in, group, size, all, groups, lane, simdgroup}};
+  for (uint k = 0; k < 8; ++k) out[at * 8 + k] = values[k];
+}}
+kernel void wide_1d(device uint *out, uint at [[thread_position_in_grid]], uint in [[thread_position_in_threadgroup]],
+                    uint group [[threadgroup_position_in_grid]], uint size [[threads_per_threadgroup]],
+                    uint all [[threads_per_grid]], uint groups [[threadgroups_per_grid]],
+                    uint lane [[thread_index_in_simdgroup]], uint simdgroup [[simdgroup_index_in_threadgroup]]) {{
+  const uint values[8] = {{at, in, group, size, all, groups, lane, simdgroup}};
+  for (uint k = 0; k < 8; ++k) out[at * 8 + k] = values[k];
+}}
+template <typename V> kernel void flat_2d(device uint *out, V at [[thread_position_in_grid]],
+    V in [[thread_position_in_threadgroup]], V group [[threadgroup_position_in_grid]], V size [[threads_per_threadgroup]],
+    V all [[threads_per_grid]]) {{
+  const uint flat = uint(at.y) * all.x + at.x;
+  out[flat * 6] = in.x; out[flat * 6 + 1] = in.y; out[flat * 6 + 2] = group.x; out[flat * 6 + 3] = group.y;
+  out[flat * 6 + 4] = size.x; out[flat * 6 + 5] = size.y;
+}}
+template [[host_name("uint2")]] kernel void flat_2d<uint2>(device uint *, uint2, uint2, uint2, uint2, uint2);
+template [[host_name("ushort2")]] kernel void flat_2d<ushort2>(device uint *, ushort2, ushort2, ushort2, ushort2, ushort2);
+kernel void cube(device uint *out, ushort3 at [[thread_position_in_grid]], ushort3 all [[threads_per_grid]],
+                 ushort3 in [[thread_position_in_threadgroup]], ushort index [[thread_index_in_threadgroup]]) {{
+  const uint flat = (at.z * all.y + at.y) * all.x + at.x;
+  out[flat * 4] = in.x; out[flat * 4 + 1] = in.y; out[flat * 4 + 2] = in.z; out[flat * 4 + 3] = index;
+}}
+"""
+
+
+@pytest.fixture(scope="module")
+def library(dev: ost.Device) -> ost.Library:
+    return dev.library(SOURCE)
+
+
+def padded(extent: tuple[int, ...]) -> tuple[int, int, int]:
+    return (*extent, 1, 1, 1)[:3]  # type: ignore[return-value]
+
+
+def expected_rows(grid: tuple[int, int, int], size: tuple[int, int, int]) -> Any:
+    """Brute force: every group in turn, every thread of it in turn."""
+    groups = [-(-n // s) for n, s in zip(grid, size, strict=True)]
+    rows = np.zeros((grid[2], grid[1], grid[0], COLUMNS), np.uint32)
+    for group in itertools.product(*map(range, groups)):
+        start = [g * s for g, s in zip(group, size, strict=True)]
+        real = [min(s, n - b) for s, n, b in zip(size, grid, start, strict=True)]
+        threads = real[0] * real[1] * real[2]
+        for z, y, x in itertools.product(range(real[2]), range(real[1]), range(real[0])):
+            at = [start[0] + x, start[1] + y, start[2] + z]
+            index = (z * real[1] + y) * real[0] + x
+            scalars = [
+                index,
+                index % 32,
+                index // 32,
+                -(-threads // 32),
+                32,
+                32,
+                index % 4,
+                index // 4,
+                -(-threads // 4),
+            ]
+            nominal = -(-size[0] * size[1] * size[2] // 32)
+            row = [*at, x, y, z, *group, *real, *grid, *groups, *size, *scalars, nominal]
+            rows[at[2], at[1], at[0]] = row
+    return rows.reshape(-1, COLUMNS)
+
+
+def check(dev: ost.Device, kernel: ost.Kernel, grid: tuple[int, ...], size: tuple[int, ...], **geometry: Any) -> None:
+    expected = expected_rows(padded(grid), padded(size))
+    out, runs = np.zeros((len(expected), COLUMNS), np.uint32), np.zeros(len(expected), np.uint32)
+    got, ran = launch(dev, kernel, out, runs, group_size=size, **geometry)
+    np.testing.assert_array_equal(ran, 1, err_msg="every thread runs exactly once")
+    names = [f"{name}.{axis}" for name in ATTRIBUTES for axis in "xyz"] + SCALARS
+    for column, name in enumerate(names):
+        np.testing.assert_array_equal(got[:, column], expected[:, column], err_msg=name)
+
+
+GROUP_SIZES = st.one_of(
+    st.tuples(st.integers(1, 96)),
+    st.tuples(st.integers(1, 40), st.integers(1, 8)),
+    st.tuples(st.integers(1, 12), st.integers(1, 6), st.integers(1, 4)),
+)
+
+
+@pytest.mark.parametrize("name", ["plain", "fibers"])
+@given(size=GROUP_SIZES, data=st.data())
+@settings(max_examples=40, deadline=None)
+def test_any_grid_is_covered_once_with_the_right_attributes(
+    dev: ost.Device, library: ost.Library, name: str, size: tuple[int, ...], data: st.DataObject
+) -> None:
+    most = {1: 300, 2: 50, 3: 14}[len(size)]
+    grid = data.draw(st.tuples(*(st.integers(1, most) for _ in size)), label="grid")
+    check(dev, library[name], grid, size, threads=grid)
+
+
+@pytest.mark.parametrize("name", ["plain", "fibers"])
+@given(size=GROUP_SIZES, data=st.data())
+@settings(max_examples=15, deadline=None)
+def test_whole_groups_are_never_clipped(
+    dev: ost.Device, library: ost.Library, name: str, size: tuple[int, ...], data: st.DataObject
+) -> None:
+    groups = data.draw(st.tuples(*(st.integers(1, 3) for _ in size)), label="groups")
+    grid = tuple(n * s for n, s in zip(groups, size, strict=True))
+    check(dev, library[name], grid, size, groups=groups)
+
+
+@pytest.mark.parametrize("name", ["plain", "fibers"])
+@pytest.mark.parametrize("size", [(1024,), (32, 32), (1, 1024), (8, 8, 16), (1, 1, 1024)])
+def test_a_group_may_have_1024_threads_of_any_shape(
+    dev: ost.Device, library: ost.Library, name: str, size: tuple[int, ...]
+) -> None:
+    grid = tuple(s + (s > 1) for s in size)
+    check(dev, library[name], grid, size, threads=grid)
+
+
+@pytest.mark.parametrize("name", ["wide_1d", "narrow_1d"])
+@pytest.mark.parametrize(("n", "size"), [(1, 1), (100, 64), (96, 96), (1000, 7)])
+def test_attributes_may_be_scalars_of_16_or_32_bits(
+    dev: ost.Device, library: ost.Library, name: str, n: int, size: int
+) -> None:
+    got = launch(dev, library[name], np.zeros((n, 8), np.uint32), threads=n, group_size=size)
+    at = np.arange(n)
+    inside, group = at % size, at // size
+    real, ones = np.minimum(size, n - group * size), np.ones(n, int)
+    expected = [at, inside, group, real, ones * n, ones * (-(-n // size)), inside % 32, inside // 32]
+    np.testing.assert_array_equal(got, np.stack(expected, 1))
+
+
+@pytest.mark.parametrize("name", ["uint2", "ushort2"])
+def test_attributes_may_be_vectors_of_two(dev: ost.Device, library: ost.Library, name: str) -> None:
+    got = launch(dev, library[name], np.zeros((5, 13, 6), np.uint32), threads=(13, 5), group_size=(4, 2))
+    y, x = np.mgrid[0:5, 0:13]
+    expected = [x % 4, y % 2, x // 4, y // 2, np.minimum(4, 13 - x // 4 * 4), np.minimum(2, 5 - y // 2 * 2)]
+    np.testing.assert_array_equal(got, np.stack(expected, -1))
+
+
+def test_attributes_may_be_narrow_vectors_of_three(dev: ost.Device, library: ost.Library) -> None:
+    got = launch(dev, library["cube"], np.zeros((3, 4, 5, 4), np.uint32), threads=(5, 4, 3), group_size=(5, 2, 3))
+    z, y, x = np.mgrid[0:3, 0:4, 0:5]
+    np.testing.assert_array_equal(got, np.stack([x, y % 2, z, (z * 2 + y % 2) * 5 + x], -1))

@@ -1,0 +1,119 @@
+"""The command line."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import ostinato as ost
+
+GOOD = """#include <metal_stdlib>
+using namespace metal;
+constant bool flip [[function_constant(0)]];
+template <typename T> kernel void scaled(device const T *in [[buffer(0)]], device T *out [[buffer(1)]],
+                                         constant uint &n [[buffer(2)]], uint id [[thread_position_in_grid]]) {
+    if (id < n) out[id] = flip ? -in[id] : in[id];
+}
+template [[host_name("scaled_f32")]]
+kernel void scaled<float>(device const float *, device float *, constant uint &, uint);
+template [[host_name("scaled_f16")]]
+kernel void scaled<half>(device const half *, device half *, constant uint &, uint);
+"""
+
+
+def ostinato(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", "from ostinato.cli import main; main()", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+def test_version() -> None:
+    assert ost.__version__ in ostinato("--version").stdout
+
+
+def test_devices_as_a_table_and_as_json() -> None:
+    table = ostinato("devices")
+    assert table.returncode == 0
+    assert "cpu" in table.stdout
+    assert "skipped" in table.stdout
+    listed = {device["name"]: device for device in json.loads(ostinato("devices", "--json").stdout)}
+    assert listed["cpu"]["available"] is True
+    assert listed["cpu"]["capabilities"]["simd_width"] == 32
+    assert listed["cuda"]["available"] is False
+    assert listed["cuda"]["reason"]
+
+
+def test_compile_prints_signatures(tmp_path: Path) -> None:
+    file = tmp_path / "good.metal"
+    file.write_text(GOOD)
+    result = ostinato("compile", str(file), "--device", "cpu", "-c", "flip=true")
+    assert result.returncode == 0, result.stderr
+    assert "scaled_f32" in result.stdout
+    assert "scaled_f16" in result.stdout
+    assert "half" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "message"),
+    [
+        ("kernel void k(device float *x [[buffer(0)]]) {\n  x[0] = nosuch;\n}\n", 2, "nosuch"),
+        ("\n\nkernel void k(texture2d<float> t [[texture(0)]]) {}\n", 3, "texture"),
+    ],
+)
+def test_compile_prints_errors_with_file_and_line(tmp_path: Path, text: str, line: int, message: str) -> None:
+    file = tmp_path / "bad.metal"
+    file.write_text("#include <metal_stdlib>\nusing namespace metal;\n" + text)
+    result = ostinato("compile", str(file))
+    assert result.returncode == 1
+    assert f"bad.metal:{line + 2}:" in result.stderr
+    assert message in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_compile_names_a_missing_constant(tmp_path: Path) -> None:
+    file = tmp_path / "good.metal"
+    file.write_text(GOOD)
+    result = ostinato("compile", str(file))
+    assert result.returncode == 1
+    assert "flip" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["compile", "/no/such/file.metal"], ["nonsense"], ["compile", __file__, "-c", "flip"], ["devices", "-x"]],
+)
+def test_a_wrong_command_line_has_status_2(arguments: list[str]) -> None:
+    result = ostinato(*arguments)
+    assert result.returncode == 2
+    assert "Traceback" not in result.stderr
+
+
+def test_an_unavailable_device_has_status_1(tmp_path: Path) -> None:
+    file = tmp_path / "good.metal"
+    file.write_text(GOOD)
+    result = ostinato("compile", str(file), "--device", "cuda")
+    assert result.returncode == 1
+    assert "no backend" in result.stderr
+
+
+def test_demo_runs_real_kernels() -> None:
+    result = ostinato("demo")
+    assert result.returncode == 0, result.stderr
+    for kernel in ("add", "row_sums", "rms_norm"):
+        assert kernel in result.stdout
+    assert result.stdout.count("yes") == 3
+
+
+@pytest.mark.parametrize("command", [[], ["devices"], ["compile"], ["demo"]])
+def test_help(command: list[str]) -> None:
+    result = ostinato(*command, "--help")
+    assert result.returncode == 0
+    assert "Usage" in result.stdout

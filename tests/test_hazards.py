@@ -1,0 +1,133 @@
+"""The hazard engine against a byte-by-byte oracle."""
+
+from __future__ import annotations
+
+import time
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ostinato.hazards import Access, HazardTracker, conflicts, edges, reduced
+
+MEMORY = 24
+
+
+@st.composite
+def access_lists(draw: st.DrawFn) -> list[list[Access] | None]:
+    def access() -> Access:
+        begin = draw(st.integers(0, MEMORY))
+        return Access(begin, draw(st.integers(begin, MEMORY)), draw(st.booleans()))
+
+    return [
+        None if draw(st.integers(0, 9)) == 0 else [access() for _ in range(draw(st.integers(0, 3)))]
+        for _ in range(draw(st.integers(0, 12)))
+    ]
+
+
+def must_be_ordered(commands: list[list[Access] | None]) -> set[tuple[int, int]]:
+    """Every pair that must be ordered, found byte by byte and closed under transitivity."""
+
+    def meet(first: list[Access] | None, second: list[Access] | None) -> bool:
+        if first is None or second is None:
+            return True
+        for byte in range(MEMORY):
+            one = [access.write for access in first if access.begin <= byte < access.end]
+            other = [access.write for access in second if access.begin <= byte < access.end]
+            if one and other and (any(one) or any(other)):
+                return True
+        return False
+
+    pairs = {(a, b) for b in range(len(commands)) for a in range(b) if meet(commands[a], commands[b])}
+    return closure(len(commands), pairs)
+
+
+def closure(count: int, pairs: set[tuple[int, int]] | list[tuple[int, int]]) -> set[tuple[int, int]]:
+    before: list[set[int]] = [set() for _ in range(count)]
+    for a, b in sorted(pairs, key=lambda pair: pair[1]):
+        before[b] |= before[a] | {a}
+    return {(a, b) for b in range(count) for a in before[b]}
+
+
+@given(access_lists())
+@settings(max_examples=400, deadline=None)
+def test_edges_order_exactly_what_must_be_ordered(commands: list[list[Access] | None]) -> None:
+    assert closure(len(commands), edges(commands)) == must_be_ordered(commands)
+
+
+@given(access_lists())
+@settings(max_examples=200, deadline=None)
+def test_no_edge_is_implied_through_one_other_predecessor(commands: list[list[Access] | None]) -> None:
+    found = edges(commands)
+    before = {b: {a for a, other in found if other == b} for b in range(len(commands))}
+    assert not [(a, b) for a, b in found if any(a in before[c] for c in before[b] if c != a)]
+
+
+@given(access_lists())
+@settings(max_examples=200, deadline=None)
+def test_the_reduction_keeps_the_order_with_the_fewest_edges(commands: list[list[Access] | None]) -> None:
+    found = edges(commands)
+    small = reduced(len(commands), found)
+    full = closure(len(commands), found)
+    assert closure(len(commands), small) == full
+    for edge in small:
+        assert closure(len(commands), [other for other in small if other != edge]) != full
+
+
+def test_ranges_that_touch_do_not_conflict() -> None:
+    assert edges([[Access(0, 8, True)], [Access(8, 16, True)], [Access(0, 8, False)], [Access(8, 16, False)]]) == [
+        (0, 2),
+        (1, 3),
+    ]
+
+
+def test_two_readers_are_not_ordered() -> None:
+    assert edges([[Access(0, 8, True)], [Access(0, 8, False)], [Access(0, 8, False)]]) == [(0, 1), (0, 2)]
+
+
+def test_a_partial_overwrite_splits_the_range() -> None:
+    commands = [[Access(0, 12, True)], [Access(4, 8, True)], [Access(0, 4, False)], [Access(4, 12, False)]]
+    assert edges(commands) == [(0, 1), (0, 2), (1, 3)]
+
+
+def test_an_unknown_access_is_a_fence() -> None:
+    assert edges([[Access(0, 4, True)], [Access(8, 12, True)], None, [Access(90, 91, False)]]) == [
+        (0, 2),
+        (1, 2),
+        (2, 3),
+    ]
+
+
+def test_a_command_does_not_wait_for_itself() -> None:
+    assert edges([[Access(0, 8, False), Access(4, 12, True)]]) == []
+
+
+def test_conflicts_name_kind_and_bytes() -> None:
+    write, read = [Access(0, 8, True)], [Access(4, 16, False)]
+    assert [(c.kind, c.begin, c.end) for c in conflicts(0, write, 1, read)] == [("RAW", 4, 8)]
+    assert [(c.kind, c.begin, c.end) for c in conflicts(0, read, 1, write)] == [("WAR", 4, 8)]
+    assert [(c.kind, c.begin, c.end) for c in conflicts(0, write, 1, write)] == [("WAW", 0, 8)]
+
+
+def test_tracked_ranges_are_counted_and_forgotten() -> None:
+    tracker = HazardTracker()
+    tracker.add(0, [Access(0, 8, True), Access(16, 24, False)])
+    assert len(tracker) == 2
+    tracker.reset()
+    assert len(tracker) == 0
+
+
+def test_many_commands_over_many_buffers_take_flat_time() -> None:
+    """Not a timing assertion but a guard against quadratic work, which would take minutes."""
+    tracker = HazardTracker()
+    started = time.monotonic()
+    for node in range(100_000):
+        base = node * 7919 % 10_000 * 4096
+        tracker.add(
+            node,
+            [
+                Access(base, base + 4096, False),
+                Access((base + 40_960) % 40_960_000, (base + 40_960) % 40_960_000 + 4096, True),
+            ],
+        )
+    assert len(tracker) == 10_000
+    assert time.monotonic() - started < 60

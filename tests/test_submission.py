@@ -1,0 +1,336 @@
+"""Submissions: waiting, errors that are never lost, lost devices, lifetimes."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import signal
+import subprocess
+import sys
+import time
+import weakref
+
+import numpy as np
+import pytest
+
+import ostinato as ost
+from conftest import KERNELS, SLOW_STEPS, Script
+
+
+def slow(dev: ost.Device, kernels: ost.Library, steps: int = SLOW_STEPS) -> ost.Submission:
+    encoder = dev.command_encoder()
+    encoder.dispatch(kernels["spin"], dev.zeros(1, np.uint32), steps, threads=1)
+    return encoder.commit_labeled("slow")
+
+
+def faulty(dev: ost.Device, label: str = "bad work") -> ost.Submission:
+    library = dev.library(KERNELS)
+    ones, zeros = dev.array(np.ones(4, np.int32)), dev.zeros(4, np.int32)
+    encoder = dev.command_encoder()
+    encoder.dispatch(library["divide"], ones, ones, dev.zeros(4, np.int32), threads=4)
+    with encoder.scope("second half"):
+        encoder.dispatch(library["divide"], ones, zeros, dev.zeros(4, np.int32), threads=4)
+    return encoder.commit_labeled(label)
+
+
+def test_wait_with_a_timeout(dev: ost.Device, kernels: ost.Library) -> None:
+    submission = slow(dev, kernels)
+    started = time.monotonic()
+    assert submission.wait(0.02) is False
+    assert time.monotonic() - started < 0.1
+    assert not submission.done
+    assert submission.gpu_time is None
+    assert submission.wait() is True
+    assert submission.done
+    assert submission.error is None
+
+
+def test_commit_does_not_wait(dev: ost.Device, kernels: ost.Library) -> None:
+    started = time.monotonic()
+    submission = slow(dev, kernels)
+    committed_s = time.monotonic() - started
+    submission.wait()
+    assert submission.gpu_time is not None
+    start_ns, end_ns = submission.gpu_time
+    assert committed_s < (end_ns - start_ns) / 2e9
+
+
+def test_gpu_times_of_later_submissions_are_later(dev: ost.Device, kernels: ost.Library) -> None:
+    first, second = slow(dev, kernels, 1_000_000), slow(dev, kernels, 1_000_000)
+    second.wait()
+    assert first.gpu_time is not None
+    assert second.gpu_time is not None
+    assert first.gpu_time[0] < first.gpu_time[1] <= second.gpu_time[0] < second.gpu_time[1]
+
+
+def test_submissions_can_be_awaited(dev: ost.Device, kernels: ost.Library) -> None:
+    async def main() -> int:
+        ticks = 0
+
+        async def tick() -> None:
+            nonlocal ticks
+            while True:
+                ticks += 1
+                await asyncio.sleep(0.001)
+
+        ticker = asyncio.ensure_future(tick())
+        submission = slow(dev, kernels)
+        assert (await submission) is submission
+        assert submission.done
+        ticker.cancel()
+        return ticks
+
+    assert asyncio.run(main()) > 5, "the event loop stood still"
+
+
+# --- faults --------------------------------------------------------------------------------------------------
+
+
+def test_a_division_by_zero_is_an_error_that_names_the_kernel(own_dev: ost.Device) -> None:
+    submission = faulty(own_dev, "token 7")
+    with pytest.raises(ost.KernelFault, match="divide") as caught:
+        submission.wait()
+    fault = caught.value
+    assert (fault.kernel, fault.label, fault.signal) == ("divide", "token 7", int(signal.SIGFPE))
+    assert "token 7" in str(fault)
+    assert "second half" in str(fault)
+    assert submission.error is fault
+
+
+def test_a_wild_access_is_an_error_and_the_process_lives(own_dev: ost.Device) -> None:
+    library, kept = own_dev.library(KERNELS), own_dev.array(np.arange(4, dtype=np.float32))
+    encoder = own_dev.command_encoder()
+    encoder.dispatch(library["bump"], kept, threads=4)
+    encoder.dispatch(library["wild"], own_dev.zeros(4, np.float32), 1 << 45, threads=1)
+    with pytest.raises(ost.KernelFault, match="wild"):
+        encoder.commit_and_wait()
+    assert kept.numpy().tolist() == [1, 2, 3, 4], "data of a lost device stays readable"
+
+
+def test_a_lost_device_says_why_at_every_later_use(own_dev: ost.Device) -> None:
+    x, library = own_dev.zeros(4, np.float32), own_dev.library(KERNELS)
+    open_encoder = own_dev.command_encoder()
+    with pytest.raises(ost.KernelFault):
+        faulty(own_dev).wait()
+    uses = [
+        own_dev.command_encoder,
+        lambda: own_dev.zeros(4, np.float32),
+        lambda: own_dev.library(KERNELS),
+        lambda: x.write(np.ones(4, np.float32)),
+        lambda: open_encoder.dispatch(library["bump"], x, threads=4),
+        open_encoder.commit,
+    ]
+    for use in uses:
+        with pytest.raises(ost.DeviceLost, match="divide") as caught:
+            use()
+        assert isinstance(caught.value.cause, ost.KernelFault)
+    assert x.numpy().tolist() == [0, 0, 0, 0]
+
+
+def test_work_behind_a_fault_is_not_run_and_says_so(own_dev: ost.Device) -> None:
+    library = own_dev.library(KERNELS)
+    x = own_dev.zeros(4, np.float32)
+    slow(own_dev, library)
+    bad = faulty(own_dev)
+    encoder = own_dev.command_encoder()
+    encoder.dispatch(library["bump"], x, threads=4)
+    behind = encoder.commit()
+    with pytest.raises(ost.DeviceLost, match="divide"):
+        behind.wait()
+    assert behind.gpu_time is None
+    assert isinstance(bad.error, ost.KernelFault)
+    assert x.numpy().tolist() == [0, 0, 0, 0]
+
+
+def test_other_devices_are_not_lost(own_dev: ost.Device, dev: ost.Device, kernels: ost.Library) -> None:
+    with pytest.raises(ost.KernelFault):
+        faulty(own_dev).wait()
+    slow(dev, kernels, 1000).wait()
+
+
+def test_an_error_nobody_looked_at_is_reported_when_the_submission_goes(own_dev: ost.Device) -> None:
+    submission = faulty(own_dev, "forgotten")
+    while not submission.done:
+        time.sleep(0.001)
+    with pytest.warns(ost.UnobservedError, match=r"divide.*forgotten"):
+        del submission
+
+
+def test_an_error_is_raised_by_reading_what_the_work_wrote(own_dev: ost.Device) -> None:
+    library = own_dev.library(KERNELS)
+    out, zeros = own_dev.zeros(4, np.int32), own_dev.zeros(4, np.int32)
+    encoder = own_dev.command_encoder()
+    encoder.dispatch(library["divide"], zeros, zeros, out, threads=4)
+    submission = encoder.commit()
+    with pytest.raises(ost.KernelFault, match="divide"):
+        out.numpy()
+    assert out.numpy().tolist() == [0, 0, 0, 0]
+    assert submission.error is not None
+
+
+def test_an_error_of_work_nobody_waited_for_is_reported_at_exit(script: Script) -> None:
+    result = script(
+        """
+        dev = ost.open_device("cpu")
+        lib = dev.library(KERNELS)
+        zeros = dev.zeros(4, np.int32)
+        enc = dev.command_encoder()
+        enc.dispatch(lib["divide"], zeros, zeros, zeros.view(), threads=4)
+        enc.commit_labeled("last words")
+        """
+    )
+    assert result.returncode == 0
+    assert "divide" in result.stderr
+    assert "last words" in result.stderr
+
+
+def test_committed_work_is_finished_before_the_process_ends(script: Script, tmp_path: object) -> None:
+    path = f"{tmp_path}/out.bin"
+    result = script(
+        """
+        dev = ost.open_device("cpu")
+        lib = dev.library(KERNELS)
+        out = np.memmap(sys.argv[1], np.uint32, "w+", shape=1)
+        enc = dev.command_encoder()
+        enc.dispatch(lib["spin"], dev.from_dlpack(np.asarray(out)), SLOW_STEPS, threads=1)
+        enc.commit()
+        """,
+        path,
+    )
+    assert result.returncode == 0, result.stderr
+    assert np.fromfile(path, np.uint32)[0] & 1
+
+
+# --- Ctrl-C --------------------------------------------------------------------------------------------------
+
+
+def test_ctrl_c_abandons_a_wait_and_the_device_stays_usable(script: Script) -> None:
+    result = script(
+        """
+        import os, signal, threading, time
+        dev = ost.open_device("cpu")
+        lib = dev.library(KERNELS)
+        x = dev.zeros(1, np.uint32)
+        enc = dev.command_encoder()
+        enc.dispatch(lib["spin"], x, 10 * SLOW_STEPS, threads=1)
+        submission = enc.commit()
+        threading.Timer(0.1, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+        started = time.monotonic()
+        try:
+            submission.wait()
+        except KeyboardInterrupt:
+            print("interrupted", time.monotonic() - started < 0.6, submission.done)
+        submission.wait()
+        y = dev.zeros(4, np.float32)
+        enc = dev.command_encoder()
+        enc.dispatch(lib["bump"], y, threads=4)
+        enc.commit_and_wait()
+        print(x.numpy()[0] & 1, y.numpy().tolist())
+        """
+    )
+    assert result.stdout.splitlines() == ["interrupted True False", "1 [1.0, 1.0, 1.0, 1.0]"], result.stderr
+
+
+def test_a_process_interrupted_while_it_waits_for_endless_work_ends() -> None:
+    code = (
+        "import ostinato as ost, numpy as np\n"
+        "dev = ost.open_device('cpu')\n"
+        "lib = dev.library('''kernel void forever(device volatile uint *x [[buffer(0)]]) { while (x[0] == 0) {} }''')\n"
+        "enc = dev.command_encoder(); enc.dispatch(lib['forever'], dev.zeros(1, np.uint32), threads=1)\n"
+        "s = enc.commit(); print('waiting', flush=True); s.wait()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as child:
+        try:
+            assert child.stdout is not None
+            assert child.stdout.readline() == "waiting\n"
+            child.send_signal(signal.SIGINT)
+            _, errors = child.communicate(timeout=20)
+        finally:
+            child.kill()
+    assert "KeyboardInterrupt" in errors
+
+
+def test_a_process_that_ends_by_ctrl_c_does_not_wait_for_endless_work(script: Script) -> None:
+    result = script(
+        """
+        dev = ost.open_device("cpu")
+        lib = dev.library("kernel void forever(device volatile uint *x [[buffer(0)]]) { while (x[0] == 0) {} }")
+        enc = dev.command_encoder()
+        enc.dispatch(lib["forever"], dev.zeros(1, np.uint32), threads=1)
+        enc.commit()
+        raise KeyboardInterrupt
+        """,
+        timeout=30,
+    )
+    assert "KeyboardInterrupt" in result.stderr
+
+
+# --- lifetimes -----------------------------------------------------------------------------------------------
+
+
+def test_buffers_live_until_the_device_is_done_with_them(dev: ost.Device, kernels: ost.Library) -> None:
+    x = dev.zeros(1, np.uint32)
+    memory = weakref.ref(x._lease.allocation)
+    encoder = dev.command_encoder()
+    encoder.dispatch(kernels["spin"], x, SLOW_STEPS, threads=1)
+    del x
+    gc.collect()
+    assert memory() is not None, "an encoder keeps what it encoded"
+    submission = encoder.commit()
+    del encoder
+    gc.collect()
+    assert memory() is not None, "a running submission keeps what it uses"
+    submission.wait()
+    assert memory() is None, "a finished one lets go"
+
+
+def test_finished_work_lets_go_of_memory_though_nobody_waits(dev: ost.Device, kernels: ost.Library) -> None:
+    x = dev.zeros(4, np.float32)
+    memory = weakref.ref(x._lease.allocation)
+    encoder = dev.command_encoder()
+    encoder.dispatch(kernels["bump"], x, threads=4)
+    encoder.commit()
+    del x, encoder
+    deadline = time.monotonic() + 20
+    while memory() is not None and time.monotonic() < deadline:
+        dev.command_encoder().commit()
+        time.sleep(0.005)
+    assert memory() is None
+
+
+@pytest.mark.parametrize(("retain", "held"), [(True, 1), (False, 0)])
+def test_unretained_work_keeps_nothing(dev: ost.Device, kernels: ost.Library, retain: bool, held: int) -> None:
+    x = dev.zeros(1, np.uint32)
+    allocation = x._lease.allocation
+    before = sys.getrefcount(allocation)
+    encoder = dev.command_encoder(retain=retain)
+    encoder.dispatch(kernels["spin"], x, SLOW_STEPS, threads=1)
+    submission = encoder.commit()
+    assert sys.getrefcount(allocation) - before == held
+    assert not submission.done
+    assert x.numpy()[0] & 1, "reading still waits"
+
+
+def test_a_device_dropped_with_work_in_flight_finishes_it(private_environment: None) -> None:
+    device = ost.open_device("cpu", workers=1)
+    x = device.zeros(1, np.uint32)
+    window = x.as_numpy()
+    encoder = device.command_encoder()
+    encoder.dispatch(device.library(KERNELS)["spin"], x, 50_000_000, threads=1)
+    encoder.commit()
+    del device, x, encoder
+    gc.collect()
+    assert window[0] & 1
+
+
+def test_a_closed_device_refuses_work_but_not_reading(private_environment: None) -> None:
+    with ost.open_device("cpu", workers=1) as device:
+        x = device.array(np.arange(3, dtype=np.float32))
+        submission = slow(device, device.library(KERNELS), 1_000_000)
+    assert submission.done
+    for use in (device.command_encoder, lambda: device.empty(1, np.float32), lambda: x.write(x.numpy())):
+        with pytest.raises(ost.DeviceClosed):
+            use()
+    assert x.numpy().tolist() == [0, 1, 2]
