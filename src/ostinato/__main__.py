@@ -1,0 +1,5 @@
+"""`python -m ostinato` is the command line."""
+
+from .cli import main
+
+main()
