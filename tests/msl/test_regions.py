@@ -58,6 +58,18 @@ SPLIT: dict[str, tuple[str, Expected]] = {
         "t[i] = x; BARRIER r = 0; for (uint k = 0; k < n; ++k) { if (k > i) break; r += t[k]; }",
         np.cumsum,
     ),
+    "a strided loop": (
+        "float a = 0; for (uint k = i; k < 200; k += n) a += in[g * n + k % n] + k; t[i] = a; BARRIER r = t[i];",
+        lambda v: np.array([sum(v[k % 64] + k for k in range(i, 200, 64)) for i in range(64)]),
+    ),
+    "a strided loop with continue": (
+        "float a = 0; for (uint k = i + 1; k < n * 3; k += n) { if (k % 2) continue; a += k; } t[i] = a; BARRIER r = t[i] + x;",
+        lambda v: v + np.array([sum(k for k in range(i + 1, 192, 64) if k % 2 == 0) for i in range(64)]),
+    ),
+    "a loop of each thread's own between barriers": (
+        "float a = 0; for (uint k = 0; k < i; ++k) a += k; t[i] = a; BARRIER r = t[63 - i];",
+        lambda v: np.array([i * (i - 1) / 2 for i in range(64)])[::-1],
+    ),
     "a block": ("{ t[i] = x; BARRIER r = t[63 - i]; }", lambda v: v[::-1]),
     "pointers": (
         "threadgroup float *p = t + 0; p[i] = x; BARRIER threadgroup float *q = t + i; BARRIER r = *q + p[0];",

@@ -55,10 +55,23 @@ class _Local:
 
 
 @dataclass(slots=True)
+class _Stride:
+    """``for (type name = start; name < bound; name += step)`` with a start of each thread's own; token ranges."""
+
+    name: str
+    type: tuple[int, int]
+    start: tuple[int, int]
+    bound: tuple[int, int]
+    step: tuple[int, int]
+    closing: int
+
+
+@dataclass(slots=True)
 class _Region:
     begin: int
     end: int
     number: int
+    stride: _Stride | None = None
 
 
 class _Splitter:
@@ -187,6 +200,9 @@ class _Splitter:
             elif self.meets(index, finish):
                 self._close(begin, index)
                 self._control(index, finish, in_loop)
+            elif (stride := self._stride(index, finish)) is not None:
+                self._close(begin, index)
+                self.regions.append(_Region(index, finish, len(self.regions), stride))
             elif self._stands_alone(index, finish):
                 self._close(begin, index)
             else:
@@ -248,6 +264,45 @@ class _Splitter:
             raise _Unclear
         if self.assigned.get(name, 0) != 1:
             raise _Unclear
+
+    def _stride(self, index: int, finish: int) -> _Stride | None:
+        """A loop in which neighbouring threads take neighbouring elements and all step alike.
+
+        It runs with the threads innermost: then memory is read in order and the compiler can vectorise.
+        """
+        opening = index + 1
+        if self.texts[index] != "for" or self.texts[opening] != "(":
+            return None
+        closing = self.match[opening]
+        semicolons = [at for at in range(opening, closing) if self.texts[at] == ";"]
+        if len(semicolons) != 2:
+            return None
+        first, second = semicolons
+        start = self._skip_qualifiers(opening + 1)
+        if self.syntax.tokens[start].kind != IDENTIFIER or self.texts[start] not in SCALARS:
+            return None
+        name_at = type_end(self.syntax, start, first)
+        name = self.texts[name_at]
+        if self.texts[name_at + 1] != "=" or self.texts[first + 1 : first + 3] != [name, "<"]:
+            return None
+        if self.texts[second + 1 : second + 3] != [name, "+="]:
+            return None
+        found = _Stride(
+            name, (start, name_at), (name_at + 2, first), (first + 3, second), (second + 3, closing), closing
+        )
+        simple = all(
+            self.syntax.tokens[at].kind == NUMBER
+            or self.texts[at] in self.lane_names | self.uniform_names | {"+", "-", "*", "/", "(", ")"}
+            for at in range(*found.start)
+        )
+        changes = sum(
+            self.texts[at] == name and (self._assigns(at + 1) or self.texts[at - 1] in ("++", "--", "&"))
+            for at in range(closing, finish)
+        )
+        jumps = {"break", "return", "goto"} & set(self.texts[closing:finish])
+        if not simple or changes or jumps or not self.is_uniform(*found.bound) or not self.is_uniform(*found.step):
+            return None
+        return found
 
     def _stands_alone(self, index: int, finish: int) -> bool:
         """Statements that are the same for the whole group and stay outside the loops over threads."""
@@ -390,8 +445,25 @@ class _Splitter:
                 for local in carried
                 if local.name in words
             )
-            rewriter.before(region.begin, f"{arrays} __OST_THREADS_BEGIN(__ost_group) {lanes}{views}", outermost=True)
-            rewriter.after(region.end - 1, "__OST_THREADS_END")
+            opened, closed = f"__OST_THREADS_BEGIN(__ost_group) {lanes}{views}", "__OST_THREADS_END"
+            if region.stride is not None:
+                opened, closed = self._strided(rewriter, region, opened, closed)
+            rewriter.before(region.begin, f"{arrays} {opened}", outermost=True)
+            rewriter.after(region.end - 1, closed)
+
+    def _strided(self, rewriter: Rewriter, region: _Region, opened: str, closed: str) -> tuple[str, str]:
+        stride = region.stride
+        assert stride is not None
+        type_, start, bound, step = (
+            rewriter.inline(*part) for part in (stride.type, stride.start, stride.bound, stride.step)
+        )
+        rewriter.delete(region.begin, stride.closing + 1)
+        base = f"__ost_base_{region.number}"
+        return (
+            f"for ({type_} {base} = 0; {base} < ({bound}); {base} += ({step})) {{ {opened}"
+            f"const {type_} {stride.name} = ({start}) + {base}; if ({stride.name} < ({bound}))",
+            f"{closed} }}",
+        )
 
 
 def _type_of(parameter: Parameter) -> str:
