@@ -19,6 +19,7 @@ from .buffer import Buffer
 from .commands import CapturedOpKind, DispatchKind
 from .counters import (
     Counts,
+    auto_barrier_concurrent_count,
     auto_barrier_count,
     barrier_count,
     barrier_total_ns,
@@ -109,6 +110,7 @@ __all__ = [
     "ViewError",
     "WrongDevice",
     "__version__",
+    "auto_barrier_concurrent_count",
     "auto_barrier_count",
     "barrier_count",
     "barrier_total_ns",

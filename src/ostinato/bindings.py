@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from .buffer import Buffer
-from .commands import Binding, BufferBinding, ByteRange, CompiledKernel, InlineBinding
+from .commands import Access, Binding, BufferBinding, CompiledKernel, InlineBinding
 from .errors import ArgumentError, FreedBuffer, WrongDevice
 from .msl import Argument
 from .submission import Queue
@@ -118,12 +118,44 @@ def whole(buffer: Any, queue: Queue, what: str, writes: bool) -> BufferBinding:
     return _buffer_binding(what, 0, buffer, 0, writes, queue)
 
 
-def ranges(buffers: Any, queue: Queue, what: str) -> tuple[ByteRange, ...]:
-    """The byte ranges of buffers that a caller declares to be read or written."""
+def accesses(
+    bound: Sequence[Binding],
+    reads: Sequence[Buffer] | None,
+    writes: Sequence[Buffer] | None,
+    queue: Queue,
+    where: str,
+) -> tuple[Access, ...]:
+    """The memory a dispatch uses: what its signature says of the bindings, or what the caller declares instead.
+
+    A caller may name less than is bound, or more (memory that the kernel reaches through pointers of its own), but
+    cannot declare a write to memory that the kernel takes as const.
+    """
+    buffers = [one for one in bound if isinstance(one, BufferBinding)]
+    if writes is None:
+        written = [_span(one, True) for one in buffers if one.writes]
+    else:
+        written = _declared(writes, True, queue, f"{where}, writes")
+        for span in written:
+            meeting = [one for one in buffers if _span(one, True).overlaps(span)]
+            if meeting and not any(one.writes for one in meeting):
+                indices = ", ".join(str(one.index) for one in meeting)
+                raise ArgumentError(f"{where}, writes: the kernel only reads argument {indices}")
+    if reads is None:
+        # What is written counts as read too, unless the caller has named the writes.
+        read = [_span(one, False) for one in buffers if writes is not None or not one.writes]
+    else:
+        read = _declared(reads, False, queue, f"{where}, reads")
+    return tuple(dict.fromkeys((*written, *read)))
+
+
+def _declared(buffers: Any, write: bool, queue: Queue, what: str) -> list[Access]:
     if isinstance(buffers, Buffer) or not isinstance(buffers, Sequence):
         raise ArgumentError(f"{what}: expected a list of Buffers, got {buffers!r}")
-    bound = [whole(buffer, queue, what, False) for buffer in buffers]
-    return tuple(ByteRange(one.allocation, one.offset, one.offset + one.nbytes) for one in bound)
+    return [_span(whole(buffer, queue, what, write), write) for buffer in buffers]
+
+
+def _span(binding: BufferBinding, write: bool) -> Access:
+    return Access(binding.address, binding.address + binding.nbytes, write)
 
 
 def matching_dtypes(first: np.dtype[Any], second: np.dtype[Any]) -> bool:

@@ -87,13 +87,25 @@ class InlineBinding:
 Binding = BufferBinding | InlineBinding
 
 
-@dataclass(frozen=True, slots=True)
-class ByteRange:
-    """A half-open range `[start, stop)` of an allocation."""
+@dataclass(frozen=True, slots=True, order=True)
+class Access:
+    """Addresses `begin` to `end` (exclusive), as the device sees them, read or written."""
 
-    allocation: int
-    start: int
-    stop: int
+    begin: int
+    end: int
+    write: bool
+
+    def overlaps(self, other: Access) -> bool:
+        """Whether they share at least one byte."""
+        return self.begin < other.end and other.begin < self.end
+
+
+class Ordering(Enum):
+    """What makes one command of a list wait for another."""
+
+    SERIAL = "each waits for the one before"
+    BARRIERS = "only barriers order them"
+    INFERRED = "each waits for those whose memory it uses, and for barriers"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -113,9 +125,8 @@ class Dispatch:
     op_kind: CapturedOpKind = CapturedOpKind.Other
     label: str | None = None
     """The scopes it was encoded in, joined by '/'."""
-    reads: tuple[ByteRange, ...] | None = None
-    """Declared by the caller; None: what the signature says."""
-    writes: tuple[ByteRange, ...] | None = None
+    accesses: tuple[Access, ...] | None = ()
+    """The memory it uses: what the signature says of its bindings, or what the caller declared. None: not known."""
     bytes_read: int | None = None
     bytes_written: int | None = None
     flops: int | None = None

@@ -27,7 +27,14 @@ class Counts:
     syncs: int = 0
     barriers: int = 0
     auto_barriers: int = 0
+    concurrent: int = 0
     barrier_ns: int = 0
+
+    @property
+    def elision(self) -> float | None:
+        """The share of commands in front of which no barrier had to be inferred; None when none was looked at."""
+        looked_at = self.concurrent + self.auto_barriers
+        return self.concurrent / looked_at if looked_at else None
 
 
 _FIELDS = tuple(field.name for field in fields(Counts))
@@ -37,7 +44,7 @@ _counting: ContextVar[bool] = ContextVar("ostinato_counting", default=True)
 _scopes: ContextVar[tuple[Counts, ...]] = ContextVar("ostinato_counter_scopes", default=())
 
 
-def add_command_buffer(dispatches: int, barriers: int, auto_barriers: int, barrier_ns: int) -> None:
+def add_command_buffer(dispatches: int, barriers: int, auto_barriers: int, concurrent: int, barrier_ns: int) -> None:
     """Count one commit and what was in it."""
     with _lock:
         for counts in _open_counts():
@@ -45,6 +52,7 @@ def add_command_buffer(dispatches: int, barriers: int, auto_barriers: int, barri
             counts.command_buffers += 1
             counts.barriers += barriers
             counts.auto_barriers += auto_barriers
+            counts.concurrent += concurrent
             counts.barrier_ns += barrier_ns
 
 
@@ -117,6 +125,11 @@ def barrier_count() -> int:
 def auto_barrier_count() -> int:
     """The part of `barrier_count()` that encoders inferred themselves."""
     return _totals.auto_barriers
+
+
+def auto_barrier_concurrent_count() -> int:
+    """Commands of encoders that infer barriers in front of which none was needed."""
+    return _totals.concurrent
 
 
 def barrier_total_ns() -> int:

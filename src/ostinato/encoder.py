@@ -19,8 +19,9 @@ import numpy as np
 
 from . import bindings, counters, geometry, settings
 from .allocation import Allocation
+from .backends.protocol import Inferred
 from .buffer import Buffer
-from .commands import Barrier, CapturedOpKind, Command, Copy, Dispatch, Fill
+from .commands import Barrier, CapturedOpKind, Command, Copy, Dispatch, Fill, Ordering
 from .errors import (
     ArgumentError,
     EncoderError,
@@ -30,6 +31,7 @@ from .errors import (
     WrongDevice,
 )
 from .geometry import Extent
+from .hazards import HazardTracker, accesses_of
 from .pipeline import Kernel
 from .submission import Queue, Submission
 
@@ -38,6 +40,8 @@ from .submission import Queue, Submission
 _MEMO_ENTRIES = 4096
 
 _BARRIER = Barrier()
+_ORDERINGS = {"auto": Ordering.INFERRED, "manual": Ordering.BARRIERS, "serial": Ordering.SERIAL}
+_NOTHING = Inferred(0, 0, 0)
 
 
 class CommandEncoder:
@@ -49,7 +53,6 @@ class CommandEncoder:
         "_barrier_ns",
         "_barriers",
         "_commands",
-        "_fenced_gaps",
         "_lowered",
         "_mode",
         "_open",
@@ -88,7 +91,6 @@ class CommandEncoder:
         self._path: str | None = None
         self._transfers = 0
         self._barriers = 0
-        self._fenced_gaps = 0
         self._barrier_ns = 0
         self._submission: Submission | None = None
         self._open = True
@@ -205,13 +207,23 @@ class CommandEncoder:
             if not self._commands:
                 return
             started_ns = time.perf_counter_ns() if self._time_barriers else 0
-            if self._commands[-1] is not _BARRIER:
-                self._fenced_gaps += 1
             self._commands.append(_BARRIER)
             self._lowered.append(self._queue.backend.lower(_BARRIER))
             self._barriers += 1
             if self._time_barriers:
                 self._barrier_ns += time.perf_counter_ns() - started_ns
+
+    def force_barrier_and_reset_tracker(self) -> None:
+        """The seed's name for a barrier that also makes the hazard tracker start anew; here every barrier does."""
+        self.memory_barrier()
+
+    @property
+    def tracked_ranges(self) -> int:
+        """Ranges of memory that the commands recorded so far, since the last barrier, use."""
+        tracker = HazardTracker()
+        for node, command in enumerate(self._commands):
+            tracker.add(node, accesses_of(command))
+        return len(tracker)
 
     def copy(self, src: Buffer, dst: Buffer) -> None:
         """Record a copy of all bytes of one buffer to another of the same size."""
@@ -294,16 +306,17 @@ class CommandEncoder:
             self._submission = submission = self._queue.submit(
                 self._commands,
                 self._lowered,
-                concurrent=self._mode == "manual",
+                ordering=_ORDERINGS[self._mode],
                 allocations=self._allocations,
                 retain=self._retain,
                 label=label,
             )
-            auto_barriers = self._inferred_barriers()
+            inferred = _NOTHING if self._mode != "auto" else self._queue.backend.inferred(submission._native)
             counters.add_command_buffer(
                 dispatches=len(self._commands) - self._transfers - self._barriers,
-                barriers=self._barriers + auto_barriers,
-                auto_barriers=auto_barriers,
+                barriers=self._barriers + inferred.barriers,
+                auto_barriers=inferred.barriers,
+                concurrent=inferred.concurrent,
                 barrier_ns=self._barrier_ns,
             )
             self._open = False
@@ -311,14 +324,6 @@ class CommandEncoder:
             return submission
         finally:
             self._ready = self._open
-
-    def _inferred_barriers(self) -> int:
-        """In "auto" mode, every two neighbouring commands without a barrier between them are fenced."""
-        if self._mode != "auto" or not self._commands:
-            return 0
-        work = len(self._commands) - self._barriers
-        inner_gaps_fenced = self._fenced_gaps - (self._commands[-1] is _BARRIER)
-        return work - 1 - inner_gaps_fenced
 
     def _checked_dispatch(
         self,
@@ -341,10 +346,11 @@ class CommandEncoder:
         for name, amount in (("bytes_read", bytes_read), ("bytes_written", bytes_written), ("flops", flops)):
             if amount is not None and not (isinstance(amount, int | np.integer) and amount >= 0):
                 raise ArgumentError(f"{where}: {name} is a non-negative integer, not {amount!r}")
+        bound = bindings.bind(compiled, given, self._queue)
         kind, grid, groups, group_size = geometry.resolve(compiled, *shape, capabilities.simd_width)
         return Dispatch(
             kernel=compiled,
-            bindings=bindings.bind(compiled, given, self._queue),
+            bindings=bound,
             kind=kind,
             threads=grid,
             groups=groups,
@@ -352,8 +358,7 @@ class CommandEncoder:
             shared=bindings.shared_sizes(compiled, shared or {}, capabilities.threadgroup_memory_bytes),
             op_kind=op_kind or CapturedOpKind.Other,
             label=self._path,
-            reads=None if reads is None else bindings.ranges(reads, self._queue, f"{where}, reads"),
-            writes=None if writes is None else bindings.ranges(writes, self._queue, f"{where}, writes"),
+            accesses=bindings.accesses(bound, reads, writes, self._queue, where),
             bytes_read=bytes_read,
             bytes_written=bytes_written,
             flops=flops,

@@ -18,18 +18,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-
-@dataclass(frozen=True, slots=True, order=True)
-class Access:
-    """Addresses ``begin`` to ``end`` (exclusive), read or written."""
-
-    begin: int
-    end: int
-    write: bool
-
-    def overlaps(self, other: Access) -> bool:
-        """Whether they share at least one byte."""
-        return self.begin < other.end and other.begin < self.end
+from .commands import Access, Barrier, BufferBinding, Command, Copy, Fill
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +140,21 @@ class HazardTracker:
             self._begins.insert(at + 1, address)
             self._segments[address] = _Segment(segment.end, segment.writer, list(segment.readers))
             segment.end = address
+
+
+def accesses_of(command: Command) -> tuple[Access, ...] | None:
+    """The memory a command uses; None for a barrier, and when it is not known."""
+    if isinstance(command, Barrier):
+        return None
+    if isinstance(command, Fill):
+        return (_whole(command.target, True),)
+    if isinstance(command, Copy):
+        return (_whole(command.target, True), _whole(command.source, False))
+    return command.accesses
+
+
+def _whole(binding: BufferBinding, write: bool) -> Access:
+    return Access(binding.address, binding.address + binding.nbytes, write)
 
 
 def edges(commands: Sequence[Iterable[Access] | None]) -> list[tuple[int, int]]:

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from . import counters
 from .backends.protocol import Backend, Lowered, Native, Status
-from .commands import Command, Dispatch
+from .commands import Command, Dispatch, Ordering
 from .errors import (
     DeviceClosed,
     DeviceLost,
@@ -94,7 +94,7 @@ class Queue:
         commands: Sequence[Command],
         lowered: Sequence[Lowered],
         *,
-        concurrent: bool,
+        ordering: Ordering,
         allocations: Iterable[Allocation],
         retain: bool,
         label: str | None,
@@ -104,7 +104,7 @@ class Queue:
         with self._lock:
             self.check()
             self.residency.flush()
-            native = self.backend.submit(lowered, concurrent)
+            native = self.backend.submit(lowered, ordering)
             held = set(allocations)
             submission = Submission(self, native, next(self._ordinals), commands, held if retain else (), label)
             this_use = weakref.ref(submission)

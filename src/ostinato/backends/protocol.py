@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
-from ..commands import Command, CompiledKernel
+from ..commands import Command, CompiledKernel, Ordering
 from ..msl import Module
 
 
@@ -60,6 +60,17 @@ class Status:
     end_ns: int
 
 
+class Inferred(NamedTuple):
+    """The order inferred for a list, in the terms of a device that has barriers rather than edges."""
+
+    barriers: int
+    """Commands that such a device would put a barrier in front of."""
+    concurrent: int
+    """Commands that need none."""
+    ranges: int
+    """Ranges of memory tracked at the end of the list."""
+
+
 Native = Any
 Lowered = bytes
 
@@ -86,11 +97,12 @@ class Backend(Protocol):
         """The form of a command that `submit` takes. Depends on nothing but the command."""
         ...
 
-    def submit(self, lowered: Sequence[Lowered], concurrent: bool) -> Native:
-        """Start a list of commands after all earlier ones and return at once.
+    def submit(self, lowered: Sequence[Lowered], ordering: Ordering) -> Native:
+        """Start a list of commands after all earlier ones and return at once."""
+        ...
 
-        Without `concurrent` each command waits for the one before it; with it, only barriers order them.
-        """
+    def inferred(self, submission: Native) -> Inferred:
+        """What inferring the order of a submission's commands came to; zeros when nothing was inferred."""
         ...
 
     def wait(self, submission: Native, timeout_ns: int) -> bool:

@@ -7,10 +7,18 @@ that; this is the second lock on the same door, on the product instead of the so
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
 
 # Entries of the dynamic section that name functions to run on loading or unloading.
-_ELF_INITIALISERS = {12: "DT_INIT", 25: "DT_INIT_ARRAY", 32: "DT_PREINIT_ARRAY", 13: "DT_FINI", 26: "DT_FINI_ARRAY"}
-_ELF_SECTIONS = (b".init_array", b".preinit_array", b".fini_array", b".ctors", b".dtors", b".init", b".fini")
+# Each with the section they point into.
+_ELF_INITIALISERS = {
+    12: ("DT_INIT", ".init"),
+    25: ("DT_INIT_ARRAY", ".init_array"),
+    32: ("DT_PREINIT_ARRAY", ".preinit_array"),
+    13: ("DT_FINI", ".fini"),
+    26: ("DT_FINI_ARRAY", ".fini_array"),
+}
+_ELF_SECTIONS = (".init_array", ".preinit_array", ".fini_array", ".ctors", ".dtors", ".init", ".fini")
 _MACHO_SECTIONS = (b"__mod_init_func", b"__mod_term_func", b"__init_offsets", b"__StaticInit")
 # Relocations that call a resolver function while the library is loaded, by machine.
 _ELF_RESOLVERS = {62: 37, 183: 1032}
@@ -20,11 +28,24 @@ _INDIRECT_SYMBOL = 10
 _INDIRECT = "an indirect function (ifunc)"
 
 
-def load_time_code(image: bytes) -> str | None:
-    """What in a library would run at load time, or None. Raises ValueError for what is no library."""
+def startup_sections(image: bytes) -> dict[str, int]:
+    """The sections of an ELF library that hold load-time code, with their sizes.
+
+    Some linkers put a start-up of their own into every library; that of an empty one is no kernel's doing.
+    """
+    if image[:4] != b"\x7fELF":
+        return {}
+    return {name: size for name, _kind, _offset, size in _sections(image) if size and _runs_at_load(name)}
+
+
+def load_time_code(image: bytes, allowed: Mapping[str, int] | None = None) -> str | None:
+    """What in a library would run at load time, or None. Raises ValueError for what is no library.
+
+    ``allowed`` sections (see `startup_sections`) may be there if they are no larger than in an empty library.
+    """
     try:
         if image[:4] == b"\x7fELF":
-            return _elf(image)
+            return _elf(image, allowed or {})
         if image[:4] == b"\xcf\xfa\xed\xfe":
             return next((name.decode() for name in _MACHO_SECTIONS if name in image), None)
     except (struct.error, IndexError, ValueError):
@@ -32,25 +53,37 @@ def load_time_code(image: bytes) -> str | None:
     raise ValueError("not a 64-bit ELF or Mach-O library")
 
 
-def _elf(image: bytes) -> str | None:
-    machine = struct.unpack_from("<H", image, 18)[0]
+def _runs_at_load(name: str) -> bool:
+    return any(name == known or name.startswith(known + ".") for known in _ELF_SECTIONS)
+
+
+def _sections(image: bytes) -> list[tuple[str, int, int, int]]:
+    """Name, kind, offset and size of every section."""
     table, entry_bytes, count, names_index = (
         struct.unpack_from("<Q", image, 40)[0],
         *struct.unpack_from("<HHH", image, 58),
     )
-    sections = [struct.unpack_from("<IIQQQQIIQQ", image, table + index * entry_bytes) for index in range(count)]
-    if not any(section[1] == _DYNAMIC for section in sections):
-        raise ValueError("not a shared library")
-    names_at = sections[names_index][4]
-    for name_offset, kind, _flags, _address, offset, size, _link, _info, _align, _entry in sections:
+    rows = [struct.unpack_from("<IIQQQQIIQQ", image, table + index * entry_bytes) for index in range(count)]
+    names_at = rows[names_index][4]
+    found = []
+    for name_offset, kind, _flags, _address, offset, size, *_ in rows:
         start = names_at + name_offset
-        name = image[start : image.index(b"\0", start)]
-        if size and any(name == known or name.startswith(known + b".") for known in _ELF_SECTIONS):
-            return name.decode()
+        found.append((image[start : image.index(b"\0", start)].decode("latin-1"), kind, offset, size))
+    return found
+
+
+def _elf(image: bytes, allowed: Mapping[str, int]) -> str | None:
+    machine = struct.unpack_from("<H", image, 18)[0]
+    sections = _sections(image)
+    if not any(kind == _DYNAMIC for _, kind, _, _ in sections):
+        raise ValueError("not a shared library")
+    for name, kind, offset, size in sections:
+        if size and _runs_at_load(name) and allowed.get(name) != size:
+            return name
         if kind == _DYNAMIC:
             for tag, value in struct.iter_unpack("<qQ", image[offset : offset + size]):
-                if tag in _ELF_INITIALISERS and value:
-                    return _ELF_INITIALISERS[tag]
+                if tag in _ELF_INITIALISERS and value and _ELF_INITIALISERS[tag][1] not in allowed:
+                    return _ELF_INITIALISERS[tag][0]
         elif kind == _RELA:
             for _where, info, _addend in struct.iter_unpack("<QQq", image[offset : offset + size]):
                 if info & 0xFFFFFFFF == _ELF_RESOLVERS.get(machine):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import platform
 import sys
@@ -13,14 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from ...commands import Command, CompiledKernel
+from ...commands import Command, CompiledKernel, Ordering
 from ...errors import DeviceError, DeviceUnavailable, KernelCompileError, OstinatoError, OutOfMemory, ToolchainError
 from ...locks import ForkLock
 from ...msl import Module, Translation
 from ...version import __version__
-from ..protocol import Capabilities, Lowered, Memory, Native, Status
+from ..protocol import Capabilities, Inferred, Lowered, Memory, Native, Status
 from . import cache, toolchain
-from .binary import load_time_code
+from .binary import load_time_code, startup_sections
 from .records import pack
 
 MAX_THREADS_PER_GROUP = 1024
@@ -34,7 +35,7 @@ _RUNTIME = Path(__file__).with_name("runtime")
 _INCLUDE = Path(__file__).parents[2] / "msl" / "include"
 _GATES = frozenset({"unretained_refs", "no_residency", "profile_barriers"})
 _MEMORY_ALIGNMENT = 128
-_SERIAL, _BARRIERS = 0, 1
+_MODES = {Ordering.SERIAL: 0, Ordering.BARRIERS: 1, Ordering.INFERRED: 3}
 
 _BASE_FLAGS = ("-std=c++17", "-fPIC", "-fno-exceptions", "-fno-rtti", "-fvisibility=hidden", "-w")
 _KERNEL_FLAGS = (
@@ -130,14 +131,32 @@ class CpuBackend:
         """The command's record."""
         return pack(command)
 
-    def submit(self, lowered: Sequence[Lowered], concurrent: bool) -> Native:
+    def submit(self, lowered: Sequence[Lowered], ordering: Ordering) -> Native:
         """One call for the whole list."""
         records = b"".join(lowered)
-        mode = _BARRIERS if concurrent else _SERIAL
-        native = self._submit(self._device, records, len(records), len(lowered), mode, None, 0, None)
+        native = self._submit(self._device, records, len(records), len(lowered), _MODES[ordering], None, 0, None)
         if not native:
             raise OutOfMemory(f"cpu: no memory for a list of {len(lowered)} commands")
         return native
+
+    def inferred(self, submission: Native) -> Inferred:
+        """What the hazard engine found."""
+        numbers = (ctypes.c_uint32 * 3)()
+        self._runtime.ost_inferred(submission, numbers)
+        return Inferred(*numbers)
+
+    def edges(self, lowered: Sequence[Lowered]) -> list[tuple[int, int]]:
+        """The dependency edges inferred for a list, which is not run."""
+        records = b"".join(lowered)
+        count = capacity = len(lowered)
+        while True:
+            pairs = (ctypes.c_uint32 * (2 * max(capacity, 1)))()
+            found = self._runtime.ost_edges(records, len(records), count, pairs, capacity)
+            if found == 2**64 - 1:
+                raise OutOfMemory(f"cpu: no memory to analyse a list of {count} commands")
+            if found <= capacity:
+                return [(pairs[2 * n], pairs[2 * n + 1]) for n in range(found)]
+            capacity = found
 
     def wait(self, submission: Native, timeout_ns: int) -> bool:
         """Wait without holding the interpreter up."""
@@ -240,7 +259,7 @@ def _kernel_library(compiler: toolchain.Toolchain, translation: Translation) -> 
         folders = ("-I", str(_INCLUDE), "-I", str(_RUNTIME))
         product = toolchain.compile_library(compiler, [source], [*flags, *folders], linking, work, (_INCLUDE, _RUNTIME))
         try:
-            found = load_time_code(product.read_bytes())
+            found = load_time_code(product.read_bytes(), _startup_of(compiler, linking))
         except ValueError as error:
             raise ToolchainError(f"{compiler.command[0]} made something that cannot be loaded: {error}") from None
         if found is not None:
@@ -254,6 +273,22 @@ def _kernel_library(compiler: toolchain.Toolchain, translation: Translation) -> 
             raise
         first = next(iter(translation.kernels.values()))
         raise KernelCompileError(error.message, first.file, first.line, error.details) from None
+
+
+def _startup_of(compiler: toolchain.Toolchain, linking: tuple[str, ...]) -> dict[str, int]:
+    """What this linker puts into every library; nothing, except with zig, which has no way to leave it out."""
+    if not compiler.is_zig:
+        return {}
+
+    def find() -> str:
+        with cache.work_folder() as work:
+            empty = work / "empty.cpp"
+            empty.write_text("")
+            product = toolchain.compile_library(compiler, [empty], _compile_flags(compiler, _BASE_FLAGS), linking, work)
+            return json.dumps(startup_sections(product.read_bytes()))
+
+    known = json.loads(cache.note(f"startup-{cache.digest(compiler.identity, *linking)}", find))
+    return {str(name): int(size) for name, size in known.items()}
 
 
 def _runtime(compiler: toolchain.Toolchain) -> Any:
@@ -297,6 +332,8 @@ def _declare(library: ctypes.CDLL) -> None:
         ("ost_open", pointer, (u32, u64, ctypes.c_char_p, u64)),
         ("ost_close", None, (pointer,)),
         ("ost_submit", pointer, (pointer, ctypes.c_char_p, u64, u64, u32, pointer, u64, pointer)),
+        ("ost_inferred", None, (pointer, pointer)),
+        ("ost_edges", u64, (ctypes.c_char_p, u64, u64, pointer, u64)),
         ("ost_wait", ctypes.c_int, (pointer, i64)),
         ("ost_status", None, (pointer, pointer)),
         ("ost_release", None, (pointer,)),

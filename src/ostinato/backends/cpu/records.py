@@ -11,7 +11,8 @@ import struct
 from ...commands import Barrier, BufferBinding, Command, Copy, Dispatch
 
 _ALIGNMENT = 64
-_INLINE = 1 << 63
+_INLINE = _WRITTEN = 1 << 63
+_UNKNOWN = 2**32 - 1
 _DISPATCH, _BARRIER, _COPY, _FILL = range(4)
 
 
@@ -41,7 +42,9 @@ def shared_offsets(static_bytes: int, sizes: tuple[int, ...]) -> tuple[tuple[int
 
 def _pack_dispatch(dispatch: Dispatch) -> bytes:
     offsets, arena_bytes = shared_offsets(dispatch.kernel.threadgroup_bytes, dispatch.shared)
-    head_bytes = 64 + 8 * len(dispatch.bindings) + 4 * len(offsets)
+    accesses = [] if dispatch.accesses is None else dispatch.accesses
+    spans = [part for one in accesses for part in (one.begin | (_WRITTEN if one.write else 0), one.end)]
+    head_bytes = 72 + 8 * len(dispatch.bindings) + 8 * len(spans) + 4 * len(offsets)
     inline = bytearray()
     inline_at = _rounded(head_bytes, _ALIGNMENT)
     arguments = []
@@ -52,7 +55,7 @@ def _pack_dispatch(dispatch: Dispatch) -> bytes:
             arguments.append(_INLINE | inline_at + len(inline))
             inline += binding.data.ljust(_rounded(max(len(binding.data), 1), _ALIGNMENT), b"\0")
     head = struct.pack(
-        f"=Q12I{len(arguments)}Q{len(offsets)}I",
+        f"=Q14I{len(arguments) + len(spans)}Q{len(offsets)}I",
         dispatch.kernel.code,
         *dispatch.threads,
         *dispatch.group_size,
@@ -60,7 +63,10 @@ def _pack_dispatch(dispatch: Dispatch) -> bytes:
         len(arguments),
         len(offsets),
         arena_bytes,
+        _UNKNOWN if dispatch.accesses is None else len(accesses),
+        0,
         *arguments,
+        *spans,
         *offsets,
     )
     return _record(_DISPATCH, head.ljust(inline_at - 8, b"\0") + inline if inline else head)

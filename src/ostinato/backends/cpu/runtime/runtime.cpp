@@ -39,6 +39,19 @@ EXPORT ost_submission *ost_submit(ost_device *device, const void *records, uint6
   return s;
 }
 
+// What inferring the order of a submission came to: three numbers, see Inferred.
+EXPORT void ost_inferred(const ost_submission *s, uint32_t *out) {
+  out[0] = s->inferred.barriers;
+  out[1] = s->inferred.concurrent;
+  out[2] = s->inferred.ranges;
+}
+
+// The edges that mode 3 infers, as pairs; their number even when it is over capacity. UINT64_MAX on malformed records.
+EXPORT uint64_t ost_edges(const void *records, uint64_t bytes, uint64_t count, uint32_t *pairs, uint64_t capacity) {
+  uint64_t n_edges = 0;
+  return infer_edges(records, bytes, count, pairs, capacity, &n_edges) ? n_edges : UINT64_MAX;
+}
+
 EXPORT int ost_wait(ost_submission *s, int64_t timeout_ns) {
   s->references.fetch_add(1, std::memory_order_relaxed);  // another thread may release it meanwhile
   const bool done = wait(s, timeout_ns);

@@ -12,11 +12,13 @@ namespace {
 constexpr uint64_t block_bytes = 256 * 1024;
 constexpr uint64_t spin_before_sleep_ns = 20000;
 constexpr uint64_t inline_argument = uint64_t(1) << 63;
+constexpr uint64_t written = uint64_t(1) << 63;
+constexpr uint32_t unknown_accesses = UINT32_MAX;
 
 struct DispatchRecord {
   uint32_t bytes, kind;
   uint64_t entry;
-  uint32_t grid[3], group_size[3], groups[3], n_args, n_shared, arena_bytes;
+  uint32_t grid[3], group_size[3], groups[3], n_args, n_shared, arena_bytes, n_accesses, zero;
 };
 struct CopyRecord {
   uint32_t bytes, kind;
@@ -27,12 +29,14 @@ struct FillRecord {
   uint64_t target, length, pattern;
   uint32_t pattern_bytes, zero;
 };
-static_assert(sizeof(DispatchRecord) == 64 && sizeof(CopyRecord) == 32 && sizeof(FillRecord) == 40, "layout");
+static_assert(sizeof(DispatchRecord) == 72 && sizeof(CopyRecord) == 32 && sizeof(FillRecord) == 40, "layout");
 
 bool read_dispatch(unsigned char *at, uint32_t bytes, Node *node) {
   if (bytes < sizeof(DispatchRecord)) return false;
   const DispatchRecord *record = reinterpret_cast<const DispatchRecord *>(at);
-  const uint64_t shared_at = sizeof(DispatchRecord) + uint64_t(record->n_args) * 8;
+  const uint64_t accesses_at = sizeof(DispatchRecord) + uint64_t(record->n_args) * 8;
+  const uint64_t n_accesses = record->n_accesses == unknown_accesses ? 0 : record->n_accesses;
+  const uint64_t shared_at = accesses_at + n_accesses * sizeof(Access);
   if (!record->entry || shared_at + uint64_t(record->n_shared) * 4 > bytes) return false;
 
   uint64_t *args = reinterpret_cast<uint64_t *>(at + sizeof(DispatchRecord));
@@ -54,6 +58,8 @@ bool read_dispatch(unsigned char *at, uint32_t bytes, Node *node) {
   d.args = reinterpret_cast<void *const *>(args);
   d.shared_offsets = reinterpret_cast<const uint32_t *>(at + shared_at);
   node->groups = groups;
+  node->accesses = reinterpret_cast<const Access *>(at + accesses_at);
+  node->n_accesses = record->n_accesses;
   return true;
 }
 
@@ -110,6 +116,46 @@ bool read_records(Submission *s, uint64_t bytes) {
   return at == end;
 }
 
+bool add_to(Hazards *hazards, const Submission *s, uint32_t index) {
+  const Node &node = s->nodes[index];
+  if (node.kind == kind_barrier || (node.kind == kind_dispatch && node.n_accesses == unknown_accesses))
+    return add_fence(hazards, index);
+  if (node.kind == kind_dispatch) return add_node(hazards, index, node.accesses, node.n_accesses);
+  const Transfer &t = node.transfer;
+  const uint64_t source = uint64_t(uintptr_t(t.source)), target = uint64_t(uintptr_t(t.target));
+  const Access accesses[] = {{target | written, target + t.bytes}, {source, source + t.bytes}};
+  return add_node(hazards, index, accesses, node.kind == kind_copy ? 2 : 1);
+}
+
+// The dependency edges that the nodes' accesses ask for; NULL when memory is short.
+Hazards *infer(Submission *s) {
+  Hazards *hazards = make_hazards(s->count);
+  if (!hazards) return nullptr;
+  for (uint32_t i = 0; i < s->count; ++i)
+    if (!add_to(hazards, s, i)) {
+      free_hazards(hazards);
+      return nullptr;
+    }
+  const Edges edges = edges_of(hazards);
+  s->inferred.ranges = edges.ranges;
+  // A device with barriers runs a group of nodes at once until one depends on another of the same group.
+  uint32_t first = 0;
+  uint64_t edge = 0;
+  for (uint32_t i = 0; i < s->count; ++i) {
+    bool waits = false;
+    for (; edge < edges.count && edges.pairs[2 * edge + 1] == i; ++edge) waits |= edges.pairs[2 * edge] >= first;
+    if (s->nodes[i].kind == kind_barrier) {
+      first = i + 1;
+    } else if (waits) {
+      ++s->inferred.barriers;
+      first = i;
+    } else {
+      ++s->inferred.concurrent;
+    }
+  }
+  return hazards;
+}
+
 // Calls edge(before, after) for each edge of a mode, in an order that has `before` ascending within each `after`.
 template <class Edge>
 void each_edge(const Submission *s, uint32_t mode, const uint32_t *edges, uint64_t n_edges, Edge edge) {
@@ -133,6 +179,14 @@ void each_edge(const Submission *s, uint32_t mode, const uint32_t *edges, uint64
 }
 
 bool build_graph(Submission *s, uint32_t mode, const uint32_t *edges, uint64_t n_edges) {
+  if (mode == mode_inferred) {
+    Hazards *hazards = infer(s);
+    if (!hazards) return false;
+    const Edges found = edges_of(hazards);
+    const bool built = build_graph(s, mode_edges, found.pairs, found.count);
+    free_hazards(hazards);
+    return built;
+  }
   if (mode > mode_edges) return false;
   if (mode == mode_edges)
     for (uint64_t i = 0; i < n_edges; ++i)
@@ -206,6 +260,21 @@ Submission *make_submission(const void *records, uint64_t bytes, uint64_t count,
   }
   destroy(s);
   return nullptr;
+}
+
+bool infer_edges(const void *records, uint64_t bytes, uint64_t count, uint32_t *pairs, uint64_t capacity,
+                 uint64_t *n_edges) {
+  Submission *s = make_submission(records, bytes, count, mode_serial, nullptr, 0, nullptr);
+  Hazards *hazards = s ? infer(s) : nullptr;
+  if (hazards) {
+    const Edges found = edges_of(hazards);
+    *n_edges = found.count;
+    if (found.count && found.count <= capacity) memcpy(pairs, found.pairs, found.count * 2 * sizeof(uint32_t));
+  }
+  const bool good = hazards != nullptr;
+  free_hazards(hazards);
+  if (s) release(s);
+  return good;
 }
 
 void release(Submission *s) {

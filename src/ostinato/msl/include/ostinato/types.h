@@ -87,19 +87,28 @@ struct bfloat {
   OST_FN constexpr bfloat operator--(int) { bfloat old = *this; --*this; return old; }
 };
 
+namespace __ost {
+// The type itself, not what converts to it: an enumeration must not find these operators.
+template <class T> using if_bfloat = typename only_if<__is_same(T, bfloat)>::type;
+}
+
 // bfloat with bfloat or an integer stays bfloat; with float, half or double it becomes float.
 #define OST_BFLOAT_ARITHMETIC(op)                                                                                     \
   OST_FN constexpr bfloat operator op(bfloat a, bfloat b) { return bfloat(float(a) op float(b)); }                    \
-  template <class I, __ost::if_integer<I> = 0> OST_FN constexpr bfloat operator op(bfloat a, I b) {                   \
+  template <class B, class I, __ost::if_bfloat<B> = 0, __ost::if_integer<I> = 0>                                      \
+  OST_FN constexpr bfloat operator op(B a, I b) {                                                                     \
     return a op bfloat(b);                                                                                            \
   }                                                                                                                   \
-  template <class I, __ost::if_integer<I> = 0> OST_FN constexpr bfloat operator op(I a, bfloat b) {                   \
+  template <class I, class B, __ost::if_integer<I> = 0, __ost::if_bfloat<B> = 0>                                      \
+  OST_FN constexpr bfloat operator op(I a, B b) {                                                                     \
     return bfloat(a) op b;                                                                                            \
   }                                                                                                                   \
-  template <class F, __ost::if_floating<F> = 0> OST_FN constexpr float operator op(bfloat a, F b) {                   \
+  template <class B, class F, __ost::if_bfloat<B> = 0, __ost::if_floating<F> = 0>                                     \
+  OST_FN constexpr float operator op(B a, F b) {                                                                      \
     return float(a) op float(b);                                                                                      \
   }                                                                                                                   \
-  template <class F, __ost::if_floating<F> = 0> OST_FN constexpr float operator op(F a, bfloat b) {                   \
+  template <class F, class B, __ost::if_floating<F> = 0, __ost::if_bfloat<B> = 0>                                     \
+  OST_FN constexpr float operator op(F a, B b) {                                                                      \
     return float(a) op float(b);                                                                                      \
   }                                                                                                                   \
   template <class S, __ost::if_scalar<S> = 0> OST_FN constexpr bfloat &operator op##=(bfloat &a, S b) {               \

@@ -1,0 +1,44 @@
+// Which commands must wait for which: the hazard engine of hazards.py, compiled.
+//
+// Memory is cut into disjoint half-open segments, kept sorted; each knows its last writer and who has read it since.
+// A read depends on the writer of every segment it touches; a write on the readers since, or on the writer where
+// nobody has read. Segments are split where an access begins or ends inside one, so ranges that only touch never
+// meet. A fence (a barrier, or a command whose accesses are unknown) depends on everything before it and
+// everything after depends on it.
+//
+// The edges that come out are those between a command and its nearest predecessors: one that is implied through one
+// other predecessor is left out.
+#ifndef OSTINATO_HAZARDS_H
+#define OSTINATO_HAZARDS_H
+
+#include <stdint.h>
+
+namespace __ost __attribute__((visibility("hidden"))) {
+
+// Addresses [begin, end); a write has the top bit of `begin` set, as in a record.
+struct Access {
+  uint64_t begin_and_write, end;
+
+  bool write() const { return begin_and_write >> 63; }
+  uint64_t begin() const { return begin_and_write & ~(uint64_t(1) << 63); }
+};
+
+struct Hazards;
+
+Hazards *make_hazards(uint32_t nodes);
+void free_hazards(Hazards *);
+
+// Nodes come in ascending order. False when memory is short.
+bool add_node(Hazards *, uint32_t node, const Access *, uint32_t count);
+bool add_fence(Hazards *, uint32_t node);
+
+struct Edges {
+  const uint32_t *pairs;             // before, after
+  uint64_t count;
+  uint32_t ranges;                   // segments tracked at the end
+};
+Edges edges_of(const Hazards *);
+
+}  // namespace __ost
+
+#endif
