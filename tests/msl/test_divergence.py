@@ -95,6 +95,15 @@ CASES: dict[str, tuple[str, Callable[[int], float]]] = {
         "uint k = lane % 3; while (k < 3) { r = r * 100 + simd_sum(1.0f); ++k; }",
         lambda lane: [322211, 3222, 32][lane % 3],
     ),
+    "a comparison with a call on the right": (
+        "if (lane < 16) r = 17 > simd_sum(1.0f); else r = 10 + (17 > simd_sum(1.0f));",
+        lambda lane: 1 if lane < 16 else 11,
+    ),
+    "words for operators": ("r = not simd_any(false) and simd_all(true);", lambda lane: 1),
+    "a condition that declares": (
+        "uint k = 0; while (uint q = uint(simd_sum(1.0f))) { r = r * 100 + q; if (++k > lane % 2) break; }",
+        lambda lane: 3216 if lane % 2 else 32,
+    ),
     "a do loop": (
         "uint k = 0; do { r = r * 100 + simd_sum(1.0f); } while (++k <= lane % 2);",
         lambda lane: 3216 if lane % 2 else 32,

@@ -112,7 +112,7 @@ def test_files_include_their_neighbours_and_the_given_folders(dev: ost.Device, t
         ("kernel void k(constant float &x) { x = 1; }", 3, "read-only|const"),
         ("#if 1\n#error stop here\n#endif", 4, "stop here"),
         ("template <typename T> kernel void k(device T *x) { x[0] = T::nothing; }\n\n"
-         'template [[host_name("a")]] kernel void k<float>(device float *);', 3, "nothing"),
+         'template [[host_name("a")]] kernel void k<float>(device float *);', 3, "nothing|prior"),
         ("/* a comment\n   of lines */ kernel void k(device float *x) { x[0] = nowhere; } // end", 4, "nowhere"),
         ("kernel void k(device float *x) { threadgroup float t[4]; simd_sum(t, 1, 2); x[0] = wrong_one; }", 3, "simd_sum|wrong_one"),
         ("kernel void k(device float *x) { double y = 1; x[0] = y; }", 3, "double"),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -185,6 +187,8 @@ def test_guarded_arguments_come_and_go_with_their_constant(
         ({0: True, 1: 1.0, 7: 2**31}, "outside"),
         ({0: True, 1: 1.0, 7: 1.5}, "not a whole number"),
         ({0: True, 1: "1.0"}, "cannot take"),
+        ({0: True, 1: 1e300}, "too large"),
+        ({0: True, 1: 1.0, "scale": 2.0}, "given twice"),
     ],
 )
 def test_a_wrong_constant_is_named(constants: dict[int | str, object], message: str) -> None:
@@ -265,6 +269,19 @@ def test_harmless_attributes_and_pragmas_pass(source: str) -> None:
         ("kernel void k(float x) {}", "neither a buffer"),
         ("kernel void k(device int *a [[buffer(0)]], device int *b [[buffer(0)]]) {}", "share buffer index 0"),
         ("kernel void k(device int *a [[buffer(31)]]) {}", "over 30"),
+        ("kernel void k(device int *a [[buffer(-1)]]) {}", "not negative"),
+        ("kernel void k(device int *a [[bufer(3)]]) {}", r"unknown attribute \[\[bufer\]\]"),
+        ("kernel void k(device int *a [[buffer]]) {}", "needs an index"),
+        ("kernel void k(device int *a [[buffer(1.5)]]) {}", "not a whole number"),
+        ("kernel void k(device int *a [[buffer(1e999)]]) {}", "the index"),
+        ("kernel void k(device int *a [[thread_position_in_grid]]) {}", "must be a uint or ushort"),
+        ("kernel void k(float i [[thread_position_in_grid]]) {}", "must be a uint or ushort"),
+        ("kernel void k(uint4 i [[thread_position_in_grid]]) {}", "must be a uint or ushort"),
+        ("kernel int k() { return 1; }", "must return void"),
+        ("[[max_total_threads_per_threadgroup(0)]] kernel void k() {}", "between 1 and 1024"),
+        ("constant int c [[function_constant(-3)]];", "not between"),
+        ("struct S { int a; } shared_state;", "outside all functions"),
+        ("enum E { A } state;", "outside all functions"),
         ("kernel void k() {} kernel void k() {}", "two kernels are named 'k'"),
         ("constant float4 c [[function_constant(0)]];", "only scalars"),
         ("void helper() { threadgroup float t[4]; }", "not a kernel"),
@@ -303,3 +320,56 @@ def test_any_sequence_of_tokens_is_parsed_or_refused(parts: list[str]) -> None:
 def test_deep_nesting_never_hangs(depth: int, bracket: str) -> None:
     with contextlib.suppress(KernelCompileError):
         parse("kernel void k() { int x = " + bracket[0] * depth + "1" + bracket[1] * depth + "; }").translate()
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "constant int a0 = 1;"
+        + "".join(f"constant int a{n + 1} = a{n} + a{n};" for n in range(60))
+        + "kernel void k(device int *x [[buffer(a60)]]) {}",
+        "constant int a0 = 3;"
+        + "".join(f"constant int a{n + 1} = a{n} * a{n};" for n in range(40))
+        + "kernel void k(device int *x [[buffer(a40)]]) {}",
+        f"kernel void k(device int *x [[buffer({'9' * 5000})]]) {{}}",
+        "#if (int)1e999\n#endif",
+        "#if ~1e999\n#endif",
+    ],
+    ids=["sums", "products", "digits", "cast", "complement"],
+)
+def test_hostile_constants_are_refused_quickly(source: str) -> None:
+    with pytest.raises(KernelCompileError):
+        parse(source).translate()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda n: "/* c */ " * n,
+        lambda n: "".join(f"#define X{k + 1} X{k}\n" for k in range(n // 8)) + f"X{n // 8}",
+        lambda n: "kernel void k(device int *x) { x[0] = 1" + " + (x[0] >> 1)" * (n // 4) + "; }",
+        lambda n: "kernel void k(device int *x) { x[0] = x[0] >> x[1]" + " >> x[1]" * (n // 4) + "; }",
+        lambda n: "kernel void k() { " + "for (;;) " * (n // 10) + "simd_sum(1); }",
+        lambda n: "kernel void k() { " + "if (1) simd_sum(1); else " * (n // 10) + "; }",
+    ],
+    ids=["comments", "macro chain", "bracketed shifts", "shifts", "nested loops", "else if"],
+)
+def test_work_grows_with_the_source_not_with_its_square(make: Callable[[int], str]) -> None:
+    """A guard against quadratic work: 30,000 elements would take minutes."""
+    started = time.monotonic()
+    with contextlib.suppress(KernelCompileError):
+        parse(make(30_000)).translate()
+    assert time.monotonic() - started < 30
+
+
+def test_a_byte_order_mark_and_letters_of_all_languages_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "mark.metal"
+    path.write_text("\ufeffkernel void größe(device int *ß) { ß[0] = 1; }", encoding="utf-8")
+    assert list(parse(path).kernels) == ["größe"]
+
+
+def test_a_name_with_a_null_byte_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(KernelCompileError, match="no file name"):
+        parse('#include "a\0b"\n', include_dirs=[tmp_path])
+    with pytest.raises(KernelCompileError, match="no file name"):
+        parse(Path("a\0b"))

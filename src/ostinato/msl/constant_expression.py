@@ -6,6 +6,7 @@ raises `NotConstant`, so that each caller can decide whether an unknown name is 
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Sequence
 
@@ -14,6 +15,8 @@ from .tokens import CHARACTER, IDENTIFIER, NUMBER, PUNCTUATION, Token
 Value = int | float | bool
 
 _MAX_DEPTH = 200
+_LONGEST_NUMBER = 400
+_WIDEST = 1 << 64
 _ESCAPES = {"n": 10, "t": 9, "r": 13, "0": 0, "\\": 92, "'": 39, '"': 34, "a": 7, "b": 8, "f": 12, "v": 11}
 _PRECEDENCE = {
     "||": 1, "&&": 2, "|": 3, "^": 4, "&": 5, "==": 6, "!=": 6, "<": 7, ">": 7, "<=": 7, ">=": 7,
@@ -26,9 +29,25 @@ class NotConstant(ValueError):
     """The expression cannot be evaluated before compilation."""
 
 
+def truncated(value: Value) -> int:
+    """The value without its fraction, as a cast to an integer type gives it."""
+    if isinstance(value, float) and not math.isfinite(value):
+        raise NotConstant(f"{value} has no integer value")
+    return int(value)
+
+
+def whole(value: Value) -> int:
+    """The value as an integer, which it must be."""
+    if isinstance(value, float) and not value.is_integer():
+        raise NotConstant(f"{value} is not a whole number")
+    return int(value)
+
+
 def number_value(text: str) -> Value:
     """The value of a numeric literal with any of MSL's suffixes."""
     digits = text.replace("'", "").lower()
+    if len(digits) > _LONGEST_NUMBER:
+        raise NotConstant(f"a number of {len(digits)} digits")
     if re.fullmatch(r"0x[0-9a-f]+[ul]*", digits):
         return int(digits.rstrip("ul"), 16)
     if re.fullmatch(r"0b[01]+[ul]*", digits):
@@ -107,6 +126,8 @@ def evaluate(
             right = binary(_PRECEDENCE[operator] + 1)
             skipping -= decided
             left = 0 if skipping else apply(operator, left, right)
+            if not -_WIDEST < left < _WIDEST and not isinstance(left, float):
+                raise NotConstant("the value does not fit into 64 bits")
         return left
 
     def unary() -> Value:
@@ -124,7 +145,7 @@ def evaluate(
         if text == "!":
             return not unary()
         if text == "~":
-            return ~int(unary())
+            return ~whole(unary())
         if text == "-":
             return -unary()
         if text == "+":
@@ -133,7 +154,7 @@ def evaluate(
             if peek() in _CASTS and position + 1 < len(tokens) and tokens[position + 1].text == ")":
                 take()
                 take()
-                return int(unary())
+                return truncated(unary())
             value = conditional()
             take(")")
             return value
@@ -197,12 +218,12 @@ def apply(operator: str, left: Value, right: Value) -> Value:
         raise NotConstant("division by zero")
     if operator == "/" and (isinstance(left, float) or isinstance(right, float)):
         return left / right
-    whole, other = int(left), int(right)
+    one, other = whole(left), whole(right)
     if operator in "/%":
-        quotient = abs(whole) // abs(other) * (1 if (whole < 0) == (other < 0) else -1)
-        return quotient if operator == "/" else whole - quotient * other
+        quotient = abs(one) // abs(other) * (1 if (one < 0) == (other < 0) else -1)
+        return quotient if operator == "/" else one - quotient * other
     if operator in ("<<", ">>"):
         if not 0 <= other < 128:
             raise NotConstant(f"shift by {other}")
-        return whole << other if operator == "<<" else whole >> other
-    return {"|": whole | other, "^": whole ^ other, "&": whole & other}[operator]
+        return one << other if operator == "<<" else one >> other
+    return {"|": one | other, "^": one ^ other, "&": one & other}[operator]

@@ -51,7 +51,7 @@ class Convergence:
     lane matters; a threadgroup barrier is for everyone, whatever way they came.
     """
 
-    def __init__(self, syntax: Syntax, declarations: Declarations) -> None:
+    def __init__(self, syntax: Syntax, declarations: Declarations, lane_aware: frozenset[str] = frozenset()) -> None:
         callers: dict[str, set[str]] = {}
         specials: set[str] = set()
         called: set[str] = set()
@@ -68,13 +68,14 @@ class Convergence:
                         called.add(token.text)
             if function.special:
                 specials.add(function.name)
-        seeds = BUILTINS | _LANE_AWARE
+        aware = _LANE_AWARE | lane_aware
+        seeds = BUILTINS | aware
         if "operator()" in _closure(seeds, callers):
             # Whatever is called and is not a function of this source may be an object with that operator.
             known = {function.name for function in declarations.functions} | declarations.structs
             seeds |= called - known - declarations.aliases.keys() - NEVER_OBJECTS
         self.names = _closure(seeds, callers)
-        self.meeting = _closure(seeds - _LANE_AWARE - {"threadgroup_barrier"}, callers)
+        self.meeting = _closure(seeds - aware - {"threadgroup_barrier"}, callers)
         self.hidden_calls = bool(specials & self.names)
         """Whether an operator, constructor or destructor converges: it runs without its name in sight."""
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..errors import UnsupportedFeature
-from .constant_expression import NotConstant, Value, evaluate
+from .constant_expression import NotConstant, Value, evaluate, whole
 from .reflect import Argument, SharedArgument, Signature, element_type
 from .syntax import ADDRESS_SPACES, Attribute, Declarations, Function, Instantiation, Syntax, fail, text_of
 from .tokens import IDENTIFIER, PUNCTUATION, Token
@@ -23,6 +23,12 @@ THREAD_ATTRIBUTES = frozenset(
     simdgroup_index_in_threadgroup simdgroups_per_threadgroup threads_per_simdgroup
     thread_execution_width dispatch_simdgroups_per_threadgroup thread_index_in_quadgroup
     quadgroup_index_in_threadgroup quadgroups_per_threadgroup dispatch_quadgroups_per_threadgroup""".split()
+)
+
+
+_PARAMETER_ATTRIBUTES = frozenset(
+    """buffer threadgroup function_constant texture sampler stage_in payload visible_function_table id maybe_unused
+    user raster_order_group""".split()
 )
 
 
@@ -92,6 +98,8 @@ class KernelFinder:
         for function in self.declarations.functions:
             if not is_kernel(self.syntax, function):
                 continue
+            if "void" not in self.syntax.texts[function.start : function.name_at]:
+                raise fail(f"kernel {function.name} must return void", self.syntax.tokens[function.name_at])
             if function.templates and any(header.parameters for header in function.templates):
                 if function.body is not None:
                     templates.setdefault(function.name, []).append(function)
@@ -202,9 +210,14 @@ class KernelFinder:
         for attribute in attributes:
             if attribute.name == "max_total_threads_per_threadgroup":
                 try:
-                    return int(evaluate(self._substitute(attribute.arguments, substitution or {}), self.constant))
+                    limit = whole(evaluate(self._substitute(attribute.arguments, substitution or {}), self.constant))
                 except NotConstant:
                     return 1024
+                if not 1 <= limit <= 1024:
+                    raise fail(
+                        f"max_total_threads_per_threadgroup({limit}) is not between 1 and 1024", attribute.arguments[0]
+                    )
+                return limit
         return 1024
 
     def _parameters(
@@ -275,7 +288,19 @@ class KernelFinder:
         if "function_constant" in by_name:
             guard = text_of(by_name["function_constant"].arguments)
         for attribute in attributes:
+            if attribute.name not in THREAD_ATTRIBUTES | _PARAMETER_ATTRIBUTES:
+                raise fail(
+                    f"argument {name!r} of {function.name} has the unknown attribute [[{attribute.name}]]", token
+                )
             if attribute.name in THREAD_ATTRIBUTES:
+                element = element_type(type_tokens, self.declarations.aliases, {})
+                fits = element.scalar in (None, "uint16", "uint32") and element.lanes <= 3
+                if not fits or "*" in words or "&" in words:
+                    raise fail(
+                        f"argument {name!r} of {function.name} is [[{attribute.name}]] and must be a uint or ushort, "
+                        f"or a vector of 2 or 3 of them, not {text_of(type_tokens)}",
+                        token,
+                    )
                 return Parameter(name, "thread", type_tokens, -1, guard, attribute.name, token)
         for unsupported in ("texture", "sampler", "stage_in", "payload", "visible_function_table"):
             if unsupported in by_name:
@@ -287,10 +312,12 @@ class KernelFinder:
         if "*" in words and not indirect:
             raise UnsupportedFeature(f"argument {name!r} of {function.name}: arrays of buffers", token.file, token.line)
         if "threadgroup" in by_name or (indirect and "threadgroup" in words):
-            return Parameter(name, "shared", type_tokens, self._index(by_name.get("threadgroup")), guard, "", token)
+            return Parameter(
+                name, "shared", type_tokens, self._index(by_name.get("threadgroup"), name, token), guard, "", token
+            )
         if indirect and ("buffer" in by_name or "device" in words or "constant" in words):
             role = "value" if indirect == "&" else "buffer"
-            return Parameter(name, role, type_tokens, self._index(by_name.get("buffer")), guard, "", token)
+            return Parameter(name, role, type_tokens, self._index(by_name.get("buffer"), name, token), guard, "", token)
         known = ", ".join(f"[[{attribute.name}]]" for attribute in attributes) or "no attribute"
         raise fail(
             f"argument {name!r} of kernel {function.name} ({known}) is neither a buffer (device or constant pointer or "
@@ -298,13 +325,18 @@ class KernelFinder:
             token,
         )
 
-    def _index(self, attribute: Attribute | None) -> int:
-        if attribute is None or not attribute.arguments:
+    def _index(self, attribute: Attribute | None, name: str, token: Token) -> int:
+        if attribute is None:
             return -1
+        if not attribute.arguments:
+            raise fail(f"[[{attribute.name}]] of argument {name!r} needs an index", token)
         try:
-            return int(evaluate(attribute.arguments, self.constant))
+            index = whole(evaluate(attribute.arguments, self.constant))
         except NotConstant as error:
             raise fail(f"the index of [[{attribute.name}(…)]]: {error}", attribute.arguments[0]) from None
+        if index < 0:
+            raise fail(f"[[{attribute.name}({index})]] of argument {name!r}: an index is not negative", token)
+        return index
 
     def _number(self, parameters: list[Parameter], function: Function) -> None:
         for roles, limit, what in ((("buffer", "value"), 31, "buffer"), (("shared",), 31, "threadgroup")):

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import hashlib
 import math
+import struct
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import ConstantError, KernelCompileError, KernelNotFound
 from . import cpu_entry
-from .constant_expression import NotConstant, Value, evaluate
+from .constant_expression import NotConstant, Value, evaluate, whole
 from .convergence import Convergence
 from .kernels import KernelInstance, find_kernels, signature
+from .overloads import told_apart_by_place
 from .preprocess import preprocess
 from .reflect import FunctionConstant, Signature, element_type
 from .safety import check_declarations, check_tokens
@@ -49,7 +51,8 @@ class Module:
         check_tokens(self._syntax)
         self._declarations = parse_declarations(self._syntax)
         check_declarations(self._syntax, self._declarations)
-        self._convergence = Convergence(self._syntax, self._declarations)
+        places = told_apart_by_place(self._syntax, self._declarations)
+        self._convergence = Convergence(self._syntax, self._declarations, lane_aware=places)
         self.constants = self._find_constants()
         self._instances = find_kernels(self._syntax, self._declarations, self._constant_value({}))
         self.kernels = self._signatures(self._instances.values(), None)
@@ -74,7 +77,9 @@ class Module:
                     continue
                 token = self._syntax.tokens[variable.name_at]
                 try:
-                    index = int(evaluate(attribute.arguments, self._constant_value({})))
+                    index = whole(evaluate(attribute.arguments, self._constant_value({})))
+                    if not 0 <= index < 1 << 16:
+                        raise NotConstant(f"{index} is not between 0 and 65535")
                 except NotConstant as error:
                     raise KernelCompileError(
                         f"the index of function constant {variable.name}: {error}", token.file, token.line
@@ -102,6 +107,10 @@ class Module:
             if known is None:
                 listed = ", ".join(f"{c.index} ({c.name})" for c in self.constants) or "none"
                 raise ConstantError(f"no function constant {key!r} in this library; it has {listed}")
+            if known.name in given:
+                raise ConstantError(
+                    f"function constant {known.name} is given twice, by name and by index {known.index}"
+                )
             given[known.name] = _checked(known, value)
         return given
 
@@ -123,6 +132,7 @@ class Module:
         defined = given.keys() if defined is None else defined
         globals_ = {variable.name: variable for variable in self._declarations.variables if variable.initialiser}
         visiting: set[str] = set()
+        known: dict[str, Value] = {}
 
         def call(name: str, inside: Sequence[Token]) -> Value:
             if name == "is_function_constant_defined":
@@ -132,8 +142,10 @@ class Module:
         def lookup(name: str) -> Value:
             if name in given:
                 return given[name]
+            if name in known:
+                return known[name]
             variable = globals_.get(name)
-            if variable is None or variable.initialiser is None or name in visiting:
+            if variable is None or variable.initialiser is None or name in visiting or len(visiting) > 100:
                 raise NotConstant(f"{name!r} has no constant value")
             begin, end = variable.initialiser
             inside = self._tokens[begin + 1 : end]
@@ -141,7 +153,8 @@ class Module:
                 inside = inside[:-1]
             visiting.add(name)
             try:
-                return evaluate(inside, lookup, call)
+                known[name] = evaluate(inside, lookup, call)
+                return known[name]
             finally:
                 visiting.discard(name)
 
@@ -187,6 +200,14 @@ class Module:
         only: Collection[str] | None = None,
     ) -> Translation:
         """The text to compile for ``target``; ``only`` limits it to some kernels."""
+        try:
+            return self._translate(target, constants, only)
+        except RecursionError:
+            raise KernelCompileError("the source is nested too deeply", file=self._tokens[0].file) from None
+
+    def _translate(
+        self, target: str, constants: Mapping[int | str, object] | None, only: Collection[str] | None
+    ) -> Translation:
         if target != "cpu":
             raise ValueError(f"no translation for target {target!r}")
         given = self.check_constants(constants or {})
@@ -199,7 +220,7 @@ class Module:
         # Translation edits what it reads, so it works on its own copy of the declarations.
         declarations: Declarations = parse_declarations(self._syntax)
         meeting = [instance for instance in instances if self._fibers(instance)]
-        parameters = {instance.function.name_at: instance.formal for instance in meeting}
+        parameters = {one.function.name_at: (one.formal, _small_types(one, meeting)) for one in meeting}
         translator = Translator(self._syntax, declarations, self._convergence, parameters)
         texts = {c.name: constant_text(c.scalar, given[c.name]) if c.name in given else None for c in self.constants}
         body = translator.run(texts)
@@ -212,12 +233,17 @@ class Module:
     def _way(self, instance: KernelInstance, translator: Translator) -> cpu_entry.Way:
         if instance.function.name_at in translator.split:
             return cpu_entry.Way.REGIONS
-        tells_places = any(token.text in translator.places for token in self._body(instance))
-        return cpu_entry.Way.FIBERS if self._fibers(instance) or tells_places else cpu_entry.Way.LOOP
+        return cpu_entry.Way.FIBERS if self._fibers(instance) else cpu_entry.Way.LOOP
 
-    def _body(self, instance: KernelInstance) -> list[Token]:
-        assert instance.function.body is not None
-        return self._tokens[instance.function.closing : instance.function.body[1]]
+
+def _small_types(instance: KernelInstance, instances: Sequence[KernelInstance]) -> frozenset[str]:
+    """Template parameters of a kernel that stand for scalars or vectors in all of its instances."""
+    alike = [one for one in instances if one.function.name_at == instance.function.name_at]
+    return frozenset(
+        name
+        for name in instance.substitution
+        if all(element_type(one.substitution.get(name, ()), {}, {}).scalar is not None for one in alike)
+    )
 
 
 def _checked(constant: FunctionConstant, value: object) -> Value:
@@ -239,7 +265,12 @@ def _checked(constant: FunctionConstant, value: object) -> Value:
         if not low <= int(value) <= high:
             raise ConstantError(f"{what} cannot take {value!r}: outside {low} … {high}")
         return int(value)
-    return float(value)
+    try:
+        # Range-checked by packing it; a bfloat has the range of a float.
+        struct.pack("<e" if constant.scalar == "float16" else "<f", value)
+        return float(value)
+    except OverflowError:
+        raise ConstantError(f"{what} cannot take {value!r}: too large") from None
 
 
 def parse(

@@ -116,9 +116,27 @@ def merge_specialisations(syntax: Syntax, declarations: Declarations, rewriter: 
                 function.body = None
 
 
-def merge_overloads(syntax: Syntax, declarations: Declarations, rewriter: Rewriter) -> set[str]:
-    """Merges or tags; returns the names that need a worker to tell addresses apart (they must run in fibers)."""
-    tagged: set[str] = set()
+def mutators(syntax: Syntax, declarations: Declarations) -> frozenset[str]:
+    """Functions that may change an argument, MSL's own included."""
+    found = {
+        function.name
+        for function in declarations.functions
+        if any(one.reference and "const" not in one.type.split() for one in formal_parameters(syntax, function))
+    }
+    return frozenset(found | {"sincos", "modf", "frexp"})
+
+
+def told_apart_by_place(syntax: Syntax, declarations: Declarations) -> frozenset[str]:
+    """Functions whose overloads differ in address space and meaning: calls must know their worker."""
+    return frozenset(
+        group[0][0].name
+        for group in _groups(syntax, declarations)
+        if len({tuple(_erased_body(syntax, function)) for function, _ in group}) > 1
+    )
+
+
+def merge_overloads(syntax: Syntax, declarations: Declarations, rewriter: Rewriter) -> None:
+    """Merges overloads of one meaning, and tags the others."""
     merge_specialisations(syntax, declarations, rewriter)
     for group in _groups(syntax, declarations):
         kept = [group[0]]
@@ -131,8 +149,6 @@ def merge_overloads(syntax: Syntax, declarations: Declarations, rewriter: Rewrit
                 kept.append((function, parameters))
         if len(kept) > 1:
             _tag(syntax, rewriter, kept)
-            tagged.add(kept[0][0].name)
-    return tagged
 
 
 def _tag(syntax: Syntax, rewriter: Rewriter, group: list[tuple[Function, list[FormalParameter]]]) -> None:

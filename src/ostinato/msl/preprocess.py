@@ -20,7 +20,7 @@ from ..errors import KernelCompileError, UnsupportedFeature
 from .constant_expression import NotConstant, Value, evaluate
 from .tokens import IDENTIFIER, NUMBER, PRAGMA, STRING, Token, lex, lex_line
 
-MAX_TOKENS = 2_000_000
+MAX_TOKENS = 1_000_000
 MAX_INCLUDE_DEPTH = 64
 MAX_FILE_BYTES = 16 << 20
 
@@ -108,9 +108,10 @@ class Preprocessor:
                 raise KernelCompileError(f"{path} is not a regular file")
             if size > MAX_FILE_BYTES:
                 raise KernelCompileError(f"{path} has {size} bytes; at most {MAX_FILE_BYTES} are read")
-            text = path.read_text(encoding="utf-8", errors="replace")
-        except OSError as error:
-            raise KernelCompileError(f"cannot read {path}: {error.strerror}") from error
+            text = path.read_text(encoding="utf-8-sig", errors="replace")
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else error
+            raise KernelCompileError(f"cannot read {str(path)!r}: {reason}") from error
         self.files.append(str(path))
         self.read_text(text, str(path), path, depth)
 
@@ -221,6 +222,8 @@ class Preprocessor:
         return ([path.parent] if path is not None else []) + self.include_dirs
 
     def _find(self, name: str, path: Path | None, here: Token) -> Path | None:
+        if "\0" in name:
+            raise KernelCompileError(f"{name!r} is no file name", file=here.file, line=here.line)
         for folder in self._search(path):
             candidate = (folder / name).resolve()
             if not candidate.exists():
@@ -300,7 +303,8 @@ class Preprocessor:
                     continue
                 arguments = self._arguments(macro, stack, token)
                 replacement = self._substitute(macro, arguments, token, hidden)
-            self._spend(len(replacement) + 1, token)
+            # The names to hide are copied with every token, so long chains of macros cost as much as wide ones.
+            self._spend((len(replacement) + 1) * (1 + len(hidden) // 16), token)
             if replacement:
                 replacement[0].spaced = token.spaced
             stack.extend(reversed(replacement))
@@ -460,13 +464,15 @@ def preprocess(
     """Preprocesses a source text, or a file with its own folder as first include folder."""
     reader = Preprocessor(list(include_dirs), defines or {})
     if isinstance(source, Path):
+        if "\0" in str(source):
+            raise KernelCompileError(f"{str(source)!r} is no file name")
         path = source.resolve()
         reader.allowed.insert(0, path.parent)
         reader.read_file(path, 0)
     else:
         if len(source) > MAX_FILE_BYTES:
             raise KernelCompileError(f"the source has {len(source)} characters; at most {MAX_FILE_BYTES} are read")
-        reader.read_text(source, "<source>", None, 0)
+        reader.read_text(source.removeprefix("\ufeff"), "<source>", None, 0)
     return Preprocessed(_without_hints(reader.output), reader.files)
 
 

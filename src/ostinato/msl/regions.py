@@ -11,7 +11,8 @@ Where anything is unclear the kernel runs as fibers instead; `split_at_barriers`
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ..errors import KernelCompileError
@@ -32,9 +33,23 @@ LANE_ATTRIBUTES = frozenset(
 )
 _QUALIFIERS = frozenset({"const", "volatile", "device", "constant", "thread", "threadgroup", "constexpr", "static"})
 _CONTROL = frozenset("if for while do return switch else case default break continue".split())
-_DECLARING = frozenset({"using", "typedef", "constexpr", "static", "static_assert"})
+_DECLARING = frozenset({"using", "typedef", "constexpr", "static_assert"})
 _PURE = frozenset("metal min max abs clamp sizeof as_type static_cast select true false const and or not".split())
+_BEFORE_OPERANDS = frozenset("return case else do and or not".split())
+_VECTOR = re.compile(r"(?:packed_)?(?:bool|u?char|u?short|u?int|u?long|half|bfloat|float)[234]")
 _ASSIGNING = frozenset("= += -= *= /= %= &= |= ^= <<= ++ --".split())
+
+
+@dataclass(frozen=True, slots=True)
+class SourceNames:
+    """What the splitter needs to know of the source around a kernel."""
+
+    constants: frozenset[str]
+    """Global constants."""
+    mutators: frozenset[str]
+    """Functions that may change an argument: they take one by reference that is not const."""
+    small_types: frozenset[str]
+    """Template parameters of the kernel that stand for scalars or vectors in every instance."""
 
 
 class _Unclear(Exception):
@@ -47,8 +62,6 @@ class _Local:
 
     name: str
     type: tuple[int, int]
-    declaration: tuple[int, int]
-    uniform: bool
     region: int
     simple: bool
     used_in: set[int] = field(default_factory=set)
@@ -81,13 +94,14 @@ class _Splitter:
         function: Function,
         parameters: Sequence[Parameter],
         convergence: Convergence,
-        constants: Collection[str],
+        source: SourceNames,
     ) -> None:
         assert function.body is not None
         self.syntax, self.texts, self.match = syntax, syntax.texts, syntax.match
         self.function, self.body = function, function.body
         self.parameters = parameters
         self.convergence = convergence
+        self.source = source
         self.regions: list[_Region] = []
         self.barriers: list[tuple[int, int]] = []
         self.locals: dict[str, _Local] = {}
@@ -95,29 +109,78 @@ class _Splitter:
             p.name for p in parameters if p.role != "thread" or p.thread_attribute not in LANE_ATTRIBUTES
         }
         self.lane_names = {p.name for p in parameters} - self.uniform_names
-        self.uniform_names |= set(constants)
-        self.uniform_names |= {parameter.name for header in function.templates for parameter in header.parameters}
+        own = {p.name for p in parameters}
+        self.uniform_names |= source.constants - own
+        self.uniform_names |= {p.name for header in function.templates for p in header.parameters} - own
         self.constants = {p.name for p in parameters if p.space == "constant"}
         self.pointers = {p.name for p in parameters if p.role in ("buffer", "shared")} - self.constants
-        self.assigned = self._assigned_names()
 
     # -- what the code says -----------------------------------------------------------------------------------------
 
-    def _assigned_names(self) -> dict[str, int]:
-        """How often each name is changed after its declaration."""
-        found: dict[str, int] = {}
-        for index in range(*self.body):
-            if self.syntax.tokens[index].kind != IDENTIFIER:
-                continue
-            before = self.syntax.tokens[index - 1]
-            declared = before.kind == IDENTIFIER or before.text in ("*", "&", ">", ",")
-            changed = before.text in ("++", "--") or (
-                self._assigns(index + 1) and not (self.texts[index + 1] == "=" and declared)
-            )
-            taken = before.text == "&" and self.texts[index - 2] in ("(", ",", "=")
-            if changed or taken:
-                found[self.texts[index]] = found.get(self.texts[index], 0) + 1
-        return found
+    def only_read(self, name: str, begin: int, end: int) -> bool:
+        """Whether every mention of a variable between two tokens plainly reads it.
+
+        Everything else (assigned, stepped, its address or a reference taken, passed to a function that may change it,
+        declared anew) counts as a change.
+        """
+        return all(
+            self.texts[index] != name or self.texts[index - 1] in (".", "->", "::") or self._plainly_read(index)
+            for index in range(begin, end)
+        )
+
+    def _plainly_read(self, index: int) -> bool:
+        name, before = self.texts[index], self.syntax.tokens[index - 1]
+        if before.text in ("++", "--") or (before.text == "&" and not self._is_operand(index - 2)):
+            return False
+        if before.kind == IDENTIFIER and before.text not in _BEFORE_OPERANDS:
+            return False
+        after = index + 1
+        while self.texts[after] in (".", "->", "["):
+            if name in self.pointers and self.texts[after] != ".":
+                return True  # what it points to may change; it does not
+            after = self.match[after] + 1 if self.texts[after] == "[" else after + 2
+        if self._assigns(after) or self._may_be_changed_by_call(index):
+            return False
+        return not self._binds_reference(index)
+
+    def _is_operand(self, index: int) -> bool:
+        token = self.syntax.tokens[index]
+        return token.kind in (IDENTIFIER, NUMBER) or token.text in (")", "]")
+
+    def _may_be_changed_by_call(self, index: int) -> bool:
+        """Whether it stands among the arguments of a function that takes something by reference to change it."""
+        at = index
+        while at > self.body[0]:
+            at -= 1
+            text = self.texts[at]
+            if text in (")", "]", "}"):
+                at = self.match[at]
+            elif text in (";", "{"):
+                return False
+            elif text in ("(", "["):
+                callee = self.texts[at - 1] if text == "(" else ""
+                if callee == ">":
+                    callee = self._template_callee(at - 1)
+                if callee in self.source.mutators:
+                    return True
+        return False
+
+    def _template_callee(self, closing: int) -> str:
+        level = 0
+        for at in range(closing, self.body[0], -1):
+            level += (self.texts[at] == ">") - (self.texts[at] == "<")
+            if level == 0:
+                return self.texts[at - 1]
+        return ""
+
+    def _binds_reference(self, index: int) -> bool:
+        """Whether it initialises a reference: ``T &r = name``."""
+        at = index
+        while at > self.body[0] and self.texts[at] not in (";", "{", "}"):
+            if self.texts[at] == "=" and self.texts[at - 2] == "&" and self.syntax.tokens[at - 1].kind == IDENTIFIER:
+                return True
+            at -= 1
+        return False
 
     def _assigns(self, index: int) -> bool:
         """Whether an assigning operator begins at ``index``; ``>>=`` was lexed as two tokens."""
@@ -179,7 +242,7 @@ class _Splitter:
         }
         if self.convergence.hidden_calls or (mentioned & self.convergence.names) - {"threadgroup_barrier"}:
             raise _Unclear
-        if mentioned & {"goto", "asm"} or any(self.assigned.get(name) for name in self.lane_names):
+        if "goto" in mentioned or not all(self.only_read(p.name, *self.body) for p in self.parameters):
             raise _Unclear
         if any(parameter.guard for parameter in self.parameters):
             raise _Unclear
@@ -203,7 +266,7 @@ class _Splitter:
             elif (stride := self._stride(index, finish)) is not None:
                 self._close(begin, index)
                 self.regions.append(_Region(index, finish, len(self.regions), stride))
-            elif self._stands_alone(index, finish):
+            elif self._stands_alone(index, finish, end):
                 self._close(begin, index)
             else:
                 self._check_jumps(index, finish, in_loop)
@@ -225,8 +288,9 @@ class _Splitter:
             return
         opening = index + 1
         if text == "for":
-            self._uniform_loop(opening)
+            name = self._uniform_loop(opening, finish)
             self._inside(self.match[opening] + 1, finish, in_loop=True)
+            self.uniform_names.discard(name)
         elif text == "if" and self.is_uniform(opening + 1, self.match[opening]):
             then = self.match[opening] + 1
             end = self.statement_end(then)
@@ -241,13 +305,16 @@ class _Splitter:
             raise _Unclear
         self.level(index + 1, self.match[index], in_loop)
 
-    def _uniform_loop(self, opening: int) -> None:
-        """``for (T i = uniform; uniform; i changes)``: the loop variable joins the uniform names."""
+    def _uniform_loop(self, opening: int, finish: int) -> str:
+        """``for (T i = uniform; uniform; i changes)``: the loop variable, which joins the uniform names."""
         closing = self.match[opening]
         first = self.syntax.statement_end(opening + 1, closing)
         name_at = type_end(self.syntax, self._skip_qualifiers(opening + 1), first)
         name = self.texts[name_at]
-        if self.syntax.tokens[name_at].kind != IDENTIFIER or self.texts[name_at + 1] != "=" or name in self.locals:
+        known = self.locals.keys() | self.uniform_names | self.lane_names
+        if self.syntax.tokens[name_at].kind != IDENTIFIER or self.texts[name_at + 1] != "=" or name in known:
+            raise _Unclear
+        if not any(word in SCALARS for word in self.texts[opening + 1 : name_at]):
             raise _Unclear
         if len(self.syntax.split(opening + 1, first)) != 1 or not self.is_uniform(name_at + 2, first):
             raise _Unclear
@@ -262,8 +329,9 @@ class _Splitter:
             raise _Unclear
         if not all(self.is_uniform(index, index + 1) for index in rest):
             raise _Unclear
-        if self.assigned.get(name, 0) != 1:
+        if not self.only_read(name, closing, finish):
             raise _Unclear
+        return name
 
     def _stride(self, index: int, finish: int) -> _Stride | None:
         """A loop in which neighbouring threads take neighbouring elements and all step alike.
@@ -279,7 +347,7 @@ class _Splitter:
             return None
         first, second = semicolons
         start = self._skip_qualifiers(opening + 1)
-        if self.syntax.tokens[start].kind != IDENTIFIER or self.texts[start] not in SCALARS:
+        if not SCALARS.get(self.texts[start], "").startswith("uint"):
             return None
         name_at = type_end(self.syntax, start, first)
         name = self.texts[name_at]
@@ -292,22 +360,24 @@ class _Splitter:
         )
         simple = all(
             self.syntax.tokens[at].kind == NUMBER
-            or self.texts[at] in self.lane_names | self.uniform_names | {"+", "-", "*", "/", "(", ")"}
+            or self.texts[at] in self.lane_names | self.uniform_names | {"+", "*", "/", "(", ")"}
             for at in range(*found.start)
         )
-        changes = sum(
-            self.texts[at] == name and (self._assigns(at + 1) or self.texts[at - 1] in ("++", "--", "&"))
-            for at in range(closing, finish)
-        )
         jumps = {"break", "return", "goto"} & set(self.texts[closing:finish])
-        if not simple or changes or jumps or not self.is_uniform(*found.bound) or not self.is_uniform(*found.step):
+        if (
+            not simple
+            or jumps
+            or not self.only_read(name, closing, finish)
+            or not self.is_uniform(*found.bound)
+            or not self.is_uniform(*found.step)
+        ):
             return None
         return found
 
-    def _stands_alone(self, index: int, finish: int) -> bool:
+    def _stands_alone(self, index: int, finish: int, scope_end: int) -> bool:
         """Statements that are the same for the whole group and stay outside the loops over threads."""
         if self.texts[index] in _DECLARING:
-            if self.texts[index] in ("constexpr", "static"):
+            if self.texts[index] == "constexpr":
                 parts = self.syntax.split(index, finish - 1)
                 equals = (next((at for at in range(*part) if self.texts[at] in ("=", "{", "[")), 0) for part in parts)
                 self.uniform_names.update(self.texts[at - 1] for at in equals if at)
@@ -323,21 +393,29 @@ class _Splitter:
         found = self._declaration(index, finish)
         if found is None:
             return False
-        name, _, value, simple = found
-        uniform = simple and value is not None and self.is_uniform(*value) and not self.assigned.get(name)
-        if uniform and name not in self.locals and name not in self.lane_names:
-            self.uniform_names.add(name)
-            if "*" in self.texts[index : value[0] if value else finish]:
-                self.pointers.add(name)
-            return True
-        return False
+        names, type_tokens, value, simple = found
+        name, type_words = names[0], self.texts[slice(*type_tokens)]
+        pointer = "*" in type_words
+        scalar = pointer or any(word in SCALARS for word in type_words)
+        fresh = name not in self.locals and name not in self.lane_names and name not in self.uniform_names
+        if not (
+            simple and scalar and fresh and "&" not in type_words and value is not None and self.is_uniform(*value)
+        ):
+            return False
+        if pointer:
+            self.pointers.add(name)
+        if not self.only_read(name, finish, scope_end):
+            self.pointers.discard(name)
+            return False
+        self.uniform_names.add(name)
+        return True
 
     def _is_storage(self, index: int, finish: int) -> bool:
         """Whether threadgroup memory is declared here, rather than a pointer to it."""
-        if self.texts[index] == "alignas":
-            return True
-        if self.texts[index] != "threadgroup":
-            return False
+        while self.texts[index] == "alignas":
+            index = self.match[index + 1] + 1
+        if self.texts[index] != "threadgroup" or self.texts[index + 1] == "alignas":
+            return self.texts[index : index + 2] == ["threadgroup", "alignas"]
         return self.texts[type_end(self.syntax, self._skip_qualifiers(index), finish)] not in ("*", "&", "(")
 
     def _skip_qualifiers(self, index: int) -> int:
@@ -345,8 +423,13 @@ class _Splitter:
             index += 1
         return index
 
-    def _declaration(self, index: int, finish: int) -> tuple[str, tuple[int, int], tuple[int, int] | None, bool] | None:
-        """Name, type tokens, initialiser and whether it is the only declarator and no array; None if no declaration."""
+    def _declaration(
+        self, index: int, finish: int
+    ) -> tuple[list[str], tuple[int, int], tuple[int, int] | None, bool] | None:
+        """Names, type tokens, initialiser of the first, and whether it is the only one and no array.
+
+        None when the statement declares nothing.
+        """
         start = self._skip_qualifiers(index)
         if self.syntax.tokens[start].kind != IDENTIFIER or self.texts[start] in _CONTROL:
             return None
@@ -358,28 +441,45 @@ class _Splitter:
         after = self.texts[name_at + 1]
         if after not in ("=", ";", ",", "[", "(", "{"):
             return None
-        single = len(self.syntax.split(name_at, finish - 1)) == 1
+        parts = self.syntax.split(name_at, finish - 1)
+        names = [
+            next((self.texts[at] for at in range(*part) if self.syntax.tokens[at].kind == IDENTIFIER), "")
+            for part in parts
+        ]
+        single = len(parts) == 1
         value = (name_at + 2, finish - 1) if after == "=" else None
         simple = single and after in ("=", ";") and "auto" not in self.texts[index:name_at]
         if value is not None and self.texts[value[0]] == "{":
             simple = False
-        return self.texts[name_at], (index, name_at), value, simple
+        return names, (index, name_at), value, simple
 
     def _declare(self, index: int, finish: int, region: int) -> None:
         found = self._declaration(index, finish)
         if found is None:
-            second = self.syntax.tokens[index + 1]
-            control = self.texts[index] in _CONTROL
-            if self.texts[index] in _QUALIFIERS or (
-                not control and (second.kind == IDENTIFIER or second.text in ("*", "&"))
-            ):
-                raise _Unclear  # a declaration of a kind not understood here
+            if not (self.texts[index] in _CONTROL or self.texts[index] == "{" or self._is_expression(index)):
+                raise _Unclear  # it may declare something in a way not understood here
             return
-        name, type_tokens, _, simple = found
-        if name in self.locals or name in self.uniform_names:
-            raise _Unclear
-        simple = simple and "&" not in self.texts[slice(*type_tokens)]
-        self.locals[name] = _Local(name, type_tokens, (index, finish), False, region, simple)
+        names, type_tokens, _, simple = found
+        words = self.texts[slice(*type_tokens)]
+        small = "*" in words or any(word in SCALARS or _VECTOR.fullmatch(word) for word in words)
+        small = small or bool(set(words) & self.source.small_types)
+        for name in names:
+            if name in self.locals or name in self.uniform_names or name in self.lane_names:
+                raise _Unclear
+            self.locals[name] = _Local(name, type_tokens, region, simple and small and "&" not in words)
+
+    def _is_expression(self, index: int) -> bool:
+        """Whether a statement begins as an assignment, a call or a step does."""
+        if self.texts[index] in ("*", "(", "++", "--", ";"):
+            return True
+        if self.texts[index] in ("decltype", "alignas", "typeof", "__typeof__"):
+            return False
+        after = index + 1
+        while self.texts[after] == "::":
+            after += 2
+        return self.syntax.tokens[index].kind == IDENTIFIER and (
+            self.texts[after] in ("[", ".", "->", "(", "++", "--") or self._assigns(after)
+        )
 
     def _check_jumps(self, index: int, finish: int, in_loop: bool) -> None:
         """No thread may leave its region by a jump."""
@@ -387,14 +487,11 @@ class _Splitter:
             text = self.texts[at]
             if text == "return":
                 raise _Unclear
-            if text in ("break", "continue") and in_loop and not self._in_inner_loop(at, index):
-                raise _Unclear
-
-    def _in_inner_loop(self, at: int, start: int) -> bool:
-        for index in range(start, at):
-            if self.texts[index] in ("for", "while", "do", "switch") and self.statement_end(index) > at:
-                return True
-        return False
+            if text in ("break", "continue") and in_loop:
+                sheltering = ("for", "while", "do", "switch") if text == "break" else ("for", "while", "do")
+                around = (i for i in range(index, at) if self.texts[i] in sheltering)
+                if not any(self.statement_end(i) > at for i in around):
+                    raise _Unclear
 
     def _find_uses(self) -> None:
         for region in self.regions:
@@ -477,13 +574,10 @@ def split_at_barriers(
     function: Function,
     parameters: Sequence[Parameter],
     convergence: Convergence,
-    constants: Collection[str],
+    source: SourceNames,
 ) -> bool:
-    """Rewrites the kernel as loops over its threads if it has the shape for it; says whether it has.
-
-    ``constants`` are the names of the source's global constants.
-    """
-    splitter = _Splitter(syntax, function, parameters, convergence, constants)
+    """Rewrites the kernel as loops over its threads if it has the shape for it; says whether it has."""
+    splitter = _Splitter(syntax, function, parameters, convergence, source)
     try:
         splitter.run()
     except (_Unclear, KernelCompileError):

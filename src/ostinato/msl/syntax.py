@@ -290,12 +290,13 @@ class _Parser:
             return self.syntax.statement_end(index, end) + 1
         if texts[index] == "enum":
             closing = self.syntax.statement_end(index, end)
+            self._refuse_declarators(index, closing, in_struct)
             self.found.enums.update(
                 texts[i] for i in range(index + 1, min(index + 3, closing)) if self.tokens[i].kind == IDENTIFIER
             )
             return closing + 1
         if texts[index] in ("struct", "class", "union"):
-            after = self.struct(start, index, end, scope)
+            after = self.struct(start, index, end, scope, in_struct)
             if after is not None:
                 return after
         return self.general(start, index, end, scope, in_struct, templates)
@@ -331,7 +332,18 @@ class _Parser:
                 self.found.structs.add(self.texts[closing - 1])
         return closing + 1
 
-    def struct(self, start: int, index: int, end: int, scope: tuple[str, ...]) -> int | None:
+    def _refuse_declarators(self, index: int, closing: int, in_struct: bool) -> None:
+        """``struct S {…} name;`` outside all functions would be a variable that all threads share."""
+        body = next((at for at in range(index, closing) if self.texts[at] == "{"), None)
+        if body is None or in_struct:
+            return
+        after = self.syntax.match[body] + 1
+        if after < closing and not self.syntax.is_attribute(after) and self.texts[after] != "__attribute__":
+            raise fail(
+                f"{self.texts[after]!r} is a variable outside all functions; declare the type alone", self.tokens[after]
+            )
+
+    def struct(self, start: int, index: int, end: int, scope: tuple[str, ...], in_struct: bool) -> int | None:
         """Parses a class definition; None when the word only names a type in another declaration."""
         name = ""
         arguments: tuple[int, int] | None = None
@@ -374,6 +386,7 @@ class _Parser:
         closing = self.syntax.match[position]
         self.scope(position + 1, closing, (*scope, name), True)
         finish = self.syntax.statement_end(closing + 1, end) + 1
+        self._refuse_declarators(index, finish - 1, in_struct)
         if arguments is not None:
             self.found.specialisations.append(
                 Specialisation(name, start, finish, arguments, (position, closing), scope)

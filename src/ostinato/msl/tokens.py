@@ -53,7 +53,7 @@ _SPLICE_OR_COMMENT = re.compile(
 
 _TOKEN = re.compile(
     r"""(?P<space>[ \t\f\v\r]+)
-      | (?P<identifier>[A-Za-z_$][A-Za-z0-9_$]*)
+      | (?P<identifier>(?:[^\W\d]|\$)[\w$]*)
       | (?P<number>\.?[0-9](?:[eEpP][+-]|'[0-9A-Za-z]|[0-9A-Za-z_.])*)
       | (?P<string>"(?:\\.|[^"\\])*")
       | (?P<character>'(?:\\.|[^'\\])+')
@@ -67,17 +67,22 @@ _TOKEN = re.compile(
 def _logical_lines(text: str, file: str) -> Iterator[tuple[int, str]]:
     """Yields (first physical line, text) with continuations joined and comments turned into a space."""
     pieces: list[str] = []
+    blank = True
     line = first = 1
     position = 0
     for found in _SPLICE_OR_COMMENT.finditer(text):
-        pieces.append(text[position : found.start()])
+        between = text[position : found.start()]
+        pieces.append(between)
+        blank = blank and not between.strip()
         position = found.end()
         piece = found.group()
         if piece[0] in "\"'":
             pieces.append(piece)
+            blank = False
         elif piece[0] in "\r\n":
             yield first, "".join(pieces)
             pieces.clear()
+            blank = True
             line += 1
             first = line
         else:
@@ -86,7 +91,7 @@ def _logical_lines(text: str, file: str) -> Iterator[tuple[int, str]]:
             line += piece.count("\n")
             if piece[0] == "/":
                 pieces.append(" ")
-            if not "".join(pieces).strip():
+            if blank:
                 # Nothing but a comment so far: what follows it stands on its own physical line.
                 first = line
     pieces.append(text[position:])

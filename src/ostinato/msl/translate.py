@@ -15,8 +15,8 @@ from collections.abc import Mapping, Sequence
 from .constant_expression import Value
 from .convergence import BUILTINS, Convergence
 from .kernels import Parameter, is_kernel
-from .overloads import merge_overloads
-from .regions import split_at_barriers
+from .overloads import merge_overloads, mutators
+from .regions import SourceNames, split_at_barriers
 from .rewriter import Rewriter
 from .storage import refuse_storage_outside_kernels, rewrite_storage
 from .syntax import ADDRESS_SPACES, Declarations, Function, Syntax
@@ -25,7 +25,9 @@ from .tokens import IDENTIFIER, NUMBER
 _SWIZZLE = re.compile(r"[xyzw]{2,4}|[rgba]{2,4}")
 _FLOATING = re.compile(r"(?:[0-9']*\.[0-9']*|[0-9']+(?=[eE]))(?:[eE][+-]?[0-9]+)?|0[xX][0-9a-fA-F.']*[pP][+-]?[0-9]+")
 _ASSIGNMENTS = frozenset("= += -= *= /= %= &= |= ^= <<= ++ --".split())
-_BEFORE_EXPRESSIONS = frozenset({"return", "else", "do", "case"})
+_BEFORE_EXPRESSIONS = frozenset("return else do case and or not xor bitand bitor compl".split())
+_LONGEST_TYPE = 400
+"""Tokens of a type, template arguments included, beyond which nobody writes one."""
 _STORAGE_WORDS = frozenset({"constant", "const", "static", "constexpr", "inline"})
 
 
@@ -76,14 +78,16 @@ class Translator:
         syntax: Syntax,
         declarations: Declarations,
         convergence: Convergence,
-        parameters: Mapping[int, Sequence[Parameter]],
+        parameters: Mapping[int, tuple[Sequence[Parameter], frozenset[str]]],
     ) -> None:
         self.syntax = syntax
         self.declarations = declarations
         self.convergence = convergence
         self.rewriter = Rewriter(syntax.tokens)
         self.parameters = parameters
-        """The parameters of the kernels that will run, by the position of their names."""
+        """Kernels that may be split, by the position of their names: their parameters and small template types."""
+        self._constants = frozenset(variable.name for variable in declarations.variables if not variable.in_struct)
+        self._mutators = mutators(syntax, declarations)
         self.layouts: dict[int, str] = {}
         self.split: set[int] = set()
         """Kernels that run as loops between barriers."""
@@ -96,7 +100,7 @@ class Translator:
         self._swizzles()
         self._shifts()
         self._globals(constants)
-        self.places = merge_overloads(self.syntax, self.declarations, self.rewriter)
+        merge_overloads(self.syntax, self.declarations, self.rewriter)
         self._functions()
         self._convergent_calls()
         self._layouts()
@@ -122,6 +126,9 @@ class Translator:
                     rewriter.replace(index, "" if self._is_const_already(index) else "const")
                 elif token.text in ADDRESS_SPACES or token.text == "kernel":
                     rewriter.replace(index, "")
+                elif token.text == "const" and syntax.texts[index - 1] == "static":
+                    # Never computed by the first thread that comes by.
+                    rewriter.replace(index, "constexpr")
             index += 1
 
     def _range_initialisers(self) -> None:
@@ -185,12 +192,12 @@ class Translator:
     def _closes_templates(self, index: int) -> bool:
         """Whether the ``>>`` at ``index`` has two ``<`` to close: going back, more were opened than closed."""
         level = 0
-        while index > 0:
+        for _ in range(_LONGEST_TYPE):
             index -= 1
             text = self.syntax.texts[index]
             if text in (")", "]", "}"):
                 index = self.syntax.match[index]
-            elif text in (";", "{", "(", "["):
+            elif index <= 0 or text in (";", "{", "(", "["):
                 return False
             elif text == ">":
                 level -= 1
@@ -280,9 +287,9 @@ class Translator:
                     rewriter.replace(function.opening + 1, "")
                 rewriter.after(function.opening, f"__ost::Worker *__ost_w{comma}")
                 if function.body is not None and function.name_at in self.parameters:
-                    constants = {variable.name for variable in self.declarations.variables}
-                    formal = self.parameters[function.name_at]
-                    if split_at_barriers(self.syntax, rewriter, function, formal, self.convergence, constants):
+                    formal, small_types = self.parameters[function.name_at]
+                    names = SourceNames(self._constants, self._mutators, small_types)
+                    if split_at_barriers(self.syntax, rewriter, function, formal, self.convergence, names):
                         self.split.add(function.name_at)
                 start = self._after_templates(function.start)
                 if "static" not in texts[start : function.name_at]:
@@ -344,7 +351,7 @@ class Translator:
     def _is_declared(self, index: int) -> bool:
         """Whether ``name(`` declares a variable rather than calling something."""
         before = self.syntax.tokens[index - 1]
-        return (before.kind == IDENTIFIER and before.text not in _BEFORE_EXPRESSIONS) or before.text == ">"
+        return before.kind == IDENTIFIER and before.text not in _BEFORE_EXPRESSIONS
 
     def _call_opening(self, index: int) -> int | None:
         texts = self.syntax.texts
@@ -455,16 +462,22 @@ class Translator:
         if keyword == "for":
             semicolons = [at for at in self._top_level(opening + 1, closing) if texts[at] == ";"]
             if len(semicolons) != 2:
-                # Over a range there is no condition to count in; the body begins with it instead.
-                rewriter.before(closing + 1, f"{{ {name}.next();", outermost=True)
-                rewriter.after(end - 1, "}")
+                self._count_in_body(name, closing, end)  # over a range there is no condition
                 return
             begin, finish = semicolons[0] + 1, semicolons[1]
+        tokens = self.syntax.tokens
+        if keyword != "do" and tokens[begin].kind == tokens[begin + 1].kind == IDENTIFIER:
+            self._count_in_body(name, closing, end)  # the condition declares a variable
+            return
         if begin == finish:
             rewriter.before(finish, f"{name}.next()")
         else:
             rewriter.before(begin, f"{name}.next() && (", outermost=True)
             rewriter.after(finish - 1, ")")
+
+    def _count_in_body(self, name: str, closing: int, end: int) -> None:
+        self.rewriter.before(closing + 1, f"{{ {name}.next();", outermost=True)
+        self.rewriter.after(end - 1, "}")
 
     def _top_level(self, begin: int, end: int) -> list[int]:
         found = []
