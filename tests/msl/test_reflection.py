@@ -35,7 +35,7 @@ def test_the_seed_kernel_reads_one_buffer_and_writes_another() -> None:
         (1, "out", "buffer", "float32", 1, "read_write"),
     ]
     assert module.kernels["inc_one"].attributes == ("thread_position_in_grid",)
-    assert not module.kernels["inc_one"].fibers
+    assert not module.kernels["inc_one"].meets
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_threads_become_fibers_when_they_may_meet(body: str, fibers: bool) -> No
         "float inner(float x) { return simd_max(x); } float through(float x) { return inner(x); } "
         "float harmless(float x) { return x; }"
     )
-    assert parse(f"{HEAD}{helpers} kernel void k(device float *x) {{ {body} }}").kernels["k"].fibers is fibers
+    assert parse(f"{HEAD}{helpers} kernel void k(device float *x) {{ {body} }}").kernels["k"].meets is fibers
 
 
 CONSTANTS = (
@@ -176,6 +176,24 @@ def test_guarded_arguments_come_and_go_with_their_constant(
 ) -> None:
     translation = parse(CONSTANTS).translate(constants=constants)
     assert [argument.name for argument in translation.kernels["k"].arguments] == names
+
+
+EXCLUSIVE = (
+    HEAD
+    + """constant bool wide [[function_constant(0)]];
+constant bool narrow = !wide;
+constant bool always = wide || narrow;
+kernel void k(device float *x [[buffer(0), function_constant(wide)]], device half *y [[buffer(0), function_constant(GUARD)]]) {}
+"""
+)
+
+
+def test_arguments_that_exclude_each_other_may_share_an_index() -> None:
+    module = parse(EXCLUSIVE, defines={"GUARD": "narrow"})
+    assert [a.name for a in module.translate(constants={0: True}).kernels["k"].arguments] == ["x"]
+    assert [a.name for a in module.translate(constants={0: False}).kernels["k"].arguments] == ["y"]
+    with pytest.raises(KernelCompileError, match="share buffer index 0"):
+        parse(EXCLUSIVE, defines={"GUARD": "always"}).translate(constants={0: True})
 
 
 @pytest.mark.parametrize(

@@ -388,7 +388,7 @@ def signature(
     instance: KernelInstance,
     declarations: Declarations,
     constants: Sequence[str],
-    fibers: bool,
+    meets: bool,
     absent: Callable[[str], bool],
 ) -> Signature:
     """The host's view of a kernel, without the arguments whose guard is ``absent``."""
@@ -423,7 +423,20 @@ def signature(
         tuple(sorted(shared, key=lambda argument: argument.index)),
         tuple(parameter.thread_attribute for parameter in instance.parameters if parameter.role == "thread"),
         tuple(constants),
-        fibers,
+        meets,
         instance.token.file,
         instance.token.line,
     )
+
+
+def refuse_shared_indices(instance: KernelInstance, arguments: Sequence[Argument]) -> None:
+    """Arguments whose guards exclude each other may share an index, but not when both are there."""
+    taken: dict[int, Argument] = {}
+    for argument in arguments:
+        other = taken.setdefault(argument.index, argument)
+        if other is not argument:
+            raise fail(
+                f"{other.name!r} and {argument.name!r} of {instance.name} share buffer index {argument.index}, and the "
+                "function constants let both be there",
+                instance.token,
+            )

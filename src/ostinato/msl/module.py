@@ -17,7 +17,7 @@ from ..errors import ConstantError, KernelCompileError, KernelNotFound
 from . import cpu_entry
 from .constant_expression import NotConstant, Value, evaluate, whole
 from .convergence import Convergence
-from .kernels import KernelInstance, find_kernels, signature
+from .kernels import KernelInstance, find_kernels, refuse_shared_indices, signature
 from .overloads import told_apart_by_place
 from .preprocess import preprocess
 from .reflect import FunctionConstant, Signature, element_type
@@ -177,7 +177,7 @@ class Module:
 
     # -- kernels ----------------------------------------------------------------------------------------------------
 
-    def _fibers(self, instance: KernelInstance) -> bool:
+    def _meets(self, instance: KernelInstance) -> bool:
         function = instance.function
         assert function.body is not None
         body = self._tokens[function.closing : function.body[1]]
@@ -188,10 +188,13 @@ class Module:
     ) -> dict[str, Signature]:
         names = [constant.name for constant in self.constants]
         absent = self._absent(given)
-        return {
-            instance.name: signature(instance, self._declarations, names, self._fibers(instance), absent)
-            for instance in instances
-        }
+        found = {}
+        for instance in instances:
+            one = signature(instance, self._declarations, names, self._meets(instance), absent)
+            if given is not None:
+                refuse_shared_indices(instance, one.arguments)
+            found[instance.name] = one
+        return found
 
     def translate(
         self,
@@ -219,7 +222,7 @@ class Module:
         instances = [instance for name, instance in self._instances.items() if only is None or name in only]
         # Translation edits what it reads, so it works on its own copy of the declarations.
         declarations: Declarations = parse_declarations(self._syntax)
-        meeting = [instance for instance in instances if self._fibers(instance)]
+        meeting = [instance for instance in instances if self._meets(instance)]
         parameters = {one.function.name_at: (one.formal, _small_types(one, meeting)) for one in meeting}
         translator = Translator(self._syntax, declarations, self._convergence, parameters)
         texts = {c.name: constant_text(c.scalar, given[c.name]) if c.name in given else None for c in self.constants}
@@ -233,7 +236,7 @@ class Module:
     def _way(self, instance: KernelInstance, translator: Translator) -> cpu_entry.Way:
         if instance.function.name_at in translator.split:
             return cpu_entry.Way.REGIONS
-        return cpu_entry.Way.FIBERS if self._fibers(instance) else cpu_entry.Way.LOOP
+        return cpu_entry.Way.FIBERS if self._meets(instance) else cpu_entry.Way.LOOP
 
 
 def _small_types(instance: KernelInstance, instances: Sequence[KernelInstance]) -> frozenset[str]:

@@ -87,14 +87,14 @@ class FunctionConstant:
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """One kernel as the host sees it."""
+    """One kernel as the host sees it; ``meets`` says that its threads may, at barriers or in simdgroup functions."""
 
     name: str
     arguments: tuple[Argument, ...]
     shared: tuple[SharedArgument, ...]
     attributes: tuple[str, ...]
     constants: tuple[str, ...]
-    fibers: bool
+    meets: bool
     file: str
     line: int
 

@@ -187,22 +187,6 @@ class _Splitter:
         shift = self.texts[index] == ">" and self.texts[index + 1] == ">=" and not self.syntax.tokens[index + 1].spaced
         return shift or self.texts[index] in _ASSIGNING
 
-    def statement_end(self, index: int) -> int:
-        """The index after the statement at ``index``."""
-        text = self.texts[index]
-        if text == "{":
-            return self.match[index] + 1
-        if text in ("for", "while", "switch"):
-            return self.statement_end(self.match[index + 1] + 1)
-        if text == "if":
-            opening = index + 2 if self.texts[index + 1] == "constexpr" else index + 1
-            end = self.statement_end(self.match[opening] + 1)
-            return self.statement_end(end + 1) if self.texts[end] == "else" else end
-        if text == "do":
-            end = self.statement_end(index + 1)
-            return self.syntax.statement_end(end, self.body[1]) + 1
-        return self.syntax.statement_end(index, self.body[1]) + 1
-
     def meets(self, begin: int, end: int) -> bool:
         return any(self.texts[index] == "threadgroup_barrier" for index in range(begin, end))
 
@@ -253,7 +237,7 @@ class _Splitter:
         """Statements that run once for the group: regions, and control flow around barriers."""
         begin = index
         while index < end:
-            finish = self.statement_end(index)
+            finish = self.syntax.after_statement(index)
             text = self.texts[index]
             if text == "metal" and self.texts[index + 1] == "::":
                 text = self.texts[index + 2]
@@ -293,7 +277,7 @@ class _Splitter:
             self.uniform_names.discard(name)
         elif text == "if" and self.is_uniform(opening + 1, self.match[opening]):
             then = self.match[opening] + 1
-            end = self.statement_end(then)
+            end = self.syntax.after_statement(then)
             self._inside(then, end, in_loop)
             if self.texts[end] == "else":
                 self._inside(end + 1, finish, in_loop)
@@ -490,7 +474,7 @@ class _Splitter:
             if text in ("break", "continue") and in_loop:
                 sheltering = ("for", "while", "do", "switch") if text == "break" else ("for", "while", "do")
                 around = (i for i in range(index, at) if self.texts[i] in sheltering)
-                if not any(self.statement_end(i) > at for i in around):
+                if not any(self.syntax.after_statement(i) > at for i in around):
                     raise _Unclear
 
     def _find_uses(self) -> None:

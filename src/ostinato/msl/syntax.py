@@ -232,6 +232,38 @@ class Syntax:
             index += 1
         raise fail("this declaration is never ended by ';'", self.tokens[min(index, self.count) - 1])
 
+    def after_statement(self, index: int) -> int:
+        """The index after the statement that begins at ``index``."""
+        texts, match = self.texts, self.match
+        end = self.count
+        while index < end:
+            text = texts[index]
+            if text == "{":
+                return match[index] + 1
+            if text in ("for", "while", "switch", "if") and index + 1 < end:
+                index += 2 if texts[index + 1] == "constexpr" else 1
+                index = match[index] + 1 if index < end and texts[index] == "(" else index
+                if text == "if":
+                    index = self.after_statement(index)
+                    if index < end and texts[index] == "else":
+                        index += 1
+                        continue
+                    return index
+                continue
+            if text == "do":
+                index = self.after_statement(index + 1)
+                if index + 1 < end and texts[index] == "while":
+                    index = match[index + 1] + 1
+                return min(index + 1, end)
+            while index < end and texts[index] != ";":
+                if match[index] > index:
+                    index = match[index]
+                elif texts[index] in (")", "]", "}"):
+                    return index
+                index += 1
+            return min(index + 1, end)
+        return end
+
 
 class _Parser:
     def __init__(self, syntax: Syntax) -> None:
@@ -241,7 +273,7 @@ class _Parser:
         self.found = Declarations()
 
     def scope(self, index: int, end: int, scope: tuple[str, ...], in_struct: bool) -> None:
-        texts, match = self.texts, self.syntax.match
+        texts = self.texts
         while index < end:
             text = texts[index]
             if text == ";":
@@ -250,8 +282,6 @@ class _Parser:
                 index = self.namespace(index + (text == "inline"), end, scope)
             elif text in ("public", "private", "protected") and texts[index + 1 : index + 2] == [":"]:
                 index += 2
-            elif text == "extern" and index + 2 < end and texts[index + 2] == "{":
-                index = match[index + 2] + 1
             else:
                 index = self.declaration(index, end, scope, in_struct)
 

@@ -344,7 +344,7 @@ class Translator:
             if index in calls:
                 self._rewrite_call(index, calls[index])
             elif in_body[index] and syntax.texts[index] in ("for", "while", "do") and index not in loop_conditions:
-                end = self._statement_end(index)
+                end = self.syntax.after_statement(index)
                 if meets[end] > meets[index]:
                     self._rewrite_loop(index, end, loop_conditions)
 
@@ -411,43 +411,11 @@ class Translator:
                 break
         return closing
 
-    def _statement_end(self, index: int) -> int:
-        """The index after the statement that begins at ``index``."""
-        texts, match = self.syntax.texts, self.syntax.match
-        end = len(texts)
-        while index < end:
-            text = texts[index]
-            if text == "{":
-                return match[index] + 1
-            if text in ("for", "while", "switch", "if") and index + 1 < end:
-                index += 2 if texts[index + 1] == "constexpr" else 1
-                index = match[index] + 1 if index < end and texts[index] == "(" else index
-                if text == "if":
-                    index = self._statement_end(index)
-                    if index < end and texts[index] == "else":
-                        index += 1
-                        continue
-                    return index
-                continue
-            if text == "do":
-                index = self._statement_end(index + 1)
-                if index + 1 < end and texts[index] == "while":
-                    index = match[index + 1] + 1
-                return min(index + 1, end)
-            while index < end and texts[index] != ";":
-                if match[index] > index:
-                    index = match[index]
-                elif texts[index] in (")", "]", "}"):
-                    return index
-                index += 1
-            return min(index + 1, end)
-        return end
-
     def _rewrite_loop(self, index: int, end: int, loop_conditions: set[int]) -> None:
         texts, match, rewriter = self.syntax.texts, self.syntax.match, self.rewriter
         keyword = texts[index]
         if keyword == "do":
-            condition_at = self._statement_end(index + 1)
+            condition_at = self.syntax.after_statement(index + 1)
             if condition_at + 1 >= len(texts) or texts[condition_at] != "while":
                 return
             loop_conditions.add(condition_at)
