@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from collections.abc import Callable
 
 import numpy as np
@@ -38,8 +40,15 @@ WRONG: dict[str, tuple[Callable[[Case], object], type[Exception], str]] = {
         ost.ArgumentError,
         "factor.*float32.*float64",
     ),
-    "wrong kind": (lambda c: c.call("scale", c.x, c.y, "two", threads=4), ost.ArgumentError, "scale.*'two'"),
-    "None": (lambda c: c.call("scale", c.x, c.y, None, threads=4), ost.ArgumentError, "None"),
+    "wrong kind": (lambda c: c.call("scale", c.x, c.y, "two", threads=4), ost.ArgumentError, "2 'factor'.*'two'"),
+    "None": (lambda c: c.call("scale", c.x, c.y, None, threads=4), ost.ArgumentError, "2 'factor'.*None"),
+    "a list": (lambda c: c.call("scale", [1.0], c.y, 1.0, threads=4), ost.ArgumentError, r"0 'in'.*list \[1.0\]"),
+    "None by index": (
+        lambda c: c.call("subtract", {1: c.x, 4: None, 7: c.y}, threads=4),
+        ost.ArgumentError,
+        "4 'b'.*None",
+    ),
+    "wrong kind, and too many": (lambda c: c.call("bump", c.x, None, threads=4), ost.ArgumentError, "bump.*None"),
     "an object array": (lambda c: c.call("scale", c.x, c.y, np.array([None]), threads=4), ost.ArgumentError, "scale"),
     "a number for written memory": (lambda c: c.call("bump", 1.0, threads=4), ost.ArgumentError, "0 'x'.*writes"),
     "an array for written memory": (
@@ -63,7 +72,7 @@ WRONG: dict[str, tuple[Callable[[Case], object], type[Exception], str]] = {
     "far too much inline": (
         lambda c: c.call("sum_table", c.x, np.ones(1 << 20, np.float32), threads=1),
         ost.ArgumentError,
-        "Buffer",
+        "1 'table'.*Buffer",
     ),
     "out of range": (lambda c: c.call("store_uint", c.raw, -1, threads=1), ost.ArgumentError, "value.*-1.*uint32"),
     "too large": (lambda c: c.call("store_char", c.raw, 128, threads=1), ost.ArgumentError, "128.*int8"),
@@ -75,7 +84,7 @@ WRONG: dict[str, tuple[Callable[[Case], object], type[Exception], str]] = {
     "offset outside": (lambda c: c.call("bump", (c.x, 64), threads=1), ost.ArgumentError, "0 'x'.*offset 64"),
     "offset outside its view": (lambda c: c.call("bump", (c.x[:4], 16), threads=1), ost.ArgumentError, "offset 16"),
     "negative offset": (lambda c: c.call("bump", (c.x[4:], -4), threads=1), ost.ArgumentError, "offset -4"),
-    "offset of no number": (lambda c: c.call("bump", (c.x, "4"), threads=1), ost.ArgumentError, "'4'"),
+    "offset of no number": (lambda c: c.call("bump", (c.x, "4"), threads=1), ost.ArgumentError, "0 'x'.*'4'"),
     "misaligned offset": (lambda c: c.call("bump", (c.x, 2), threads=1), ost.ArgumentError, "aligned to 4"),
     "misaligned view": (lambda c: c.call("bump", c.raw[3:], threads=1), ost.ArgumentError, "aligned to 4"),
     "misaligned vector": (lambda c: c.call("sum_table", c.x, c.y[1:], threads=1), ost.ArgumentError, "aligned to 16"),
@@ -93,6 +102,11 @@ WRONG: dict[str, tuple[Callable[[Case], object], type[Exception], str]] = {
     "both": (lambda c: c.call("bump", c.x, threads=4, groups=1), ost.GeometryError, "bump.*both"),
     "zero threads": (lambda c: c.call("bump", c.x, threads=0), ost.GeometryError, "threads 0"),
     "zero groups": (lambda c: c.call("bump", c.x, groups=(1, 0)), ost.GeometryError, "groups"),
+    "groups of no size": (
+        lambda c: c.call("bump", c.x, groups=4),
+        ost.GeometryError,
+        "bump.*groups= needs group_size=",
+    ),
     "zero group size": (lambda c: c.call("bump", c.x, threads=4, group_size=0), ost.GeometryError, "group_size"),
     "negative": (lambda c: c.call("bump", c.x, threads=-4), ost.GeometryError, "-4"),
     "four axes": (lambda c: c.call("bump", c.x, threads=(1, 1, 1, 1)), ost.GeometryError, "axes"),
@@ -154,12 +168,74 @@ WRONG: dict[str, tuple[Callable[[Case], object], type[Exception], str]] = {
     "label of no text": (lambda c: c.encoder.commit_and_wait_labeled(None), ost.LabelError, "None"),  # type: ignore[arg-type]
     "encoder with an empty label": (lambda c: c.dev.command_encoder(""), ost.LabelError, "label"),
     "barrier mode": (lambda c: c.dev.command_encoder(barriers="never"), ost.SettingError, "never"),
+    "retain": (lambda c: c.dev.command_encoder(retain="x"), ost.ArgumentError, "retain='x'"),  # type: ignore[arg-type]
+    # libraries
+    "no source": (lambda c: c.dev.library(None), ost.ArgumentError, "source.*NoneType"),  # type: ignore[arg-type]
+    "source of bytes": (lambda c: c.dev.library(b"kernel"), ost.ArgumentError, "source.*bytes"),  # type: ignore[arg-type]
+    "a path as text": (lambda c: c.dev.library("k/x.metal"), ost.ArgumentError, r"path; pass Path\('k/x.metal'\)"),
+    "constants no mapping": (lambda c: c.dev.library("", [1]), ost.ConstantError, "constants"),  # type: ignore[arg-type]
+    "constants no mapping, falsy": (lambda c: c.dev.library("", []), ost.ConstantError, "constants"),  # type: ignore[arg-type]
+    "defines no mapping": (
+        lambda c: c.dev.library("", defines=["N"]),  # type: ignore[arg-type]
+        ost.ArgumentError,
+        "defines",
+    ),
+    "defines of a float": (
+        lambda c: c.dev.library("", defines={"N": 1.5}),  # type: ignore[dict-item]
+        ost.ArgumentError,
+        "'N'.*1.5",
+    ),
+    "defines of no name": (
+        lambda c: c.dev.library("", defines={1: 1}),  # type: ignore[dict-item]
+        ost.ArgumentError,
+        "1 is no name",
+    ),
+    "one include folder": (lambda c: c.dev.library("", include_dirs="/usr"), ost.ArgumentError, "list of folders"),
+    "include of no folder": (
+        lambda c: c.dev.library("", include_dirs=[3]),  # type: ignore[list-item]
+        ost.ArgumentError,
+        "3 is no folder",
+    ),
+    "include not there": (
+        lambda c: c.dev.library("", include_dirs=["/no/such"]),
+        ost.ArgumentError,
+        "no folder '/no/such'",
+    ),
+    "registry of no device": (lambda c: ost.KernelRegistry(3), ost.ArgumentError, "Device, got int"),  # type: ignore[arg-type]
+    "registry, name": (
+        lambda c: ost.KernelRegistry(c.dev).register_source(1, ""),  # type: ignore[arg-type]
+        ost.ArgumentError,
+        "name",
+    ),
+    "registry, source": (
+        lambda c: ost.KernelRegistry(c.dev).register_source("k", b""),  # type: ignore[arg-type]
+        ost.ArgumentError,
+        "source",
+    ),
+    "registry, includes": (
+        lambda c: ost.KernelRegistry(c.dev).register_source("k", "", "/usr"),
+        ost.ArgumentError,
+        "include_dirs",
+    ),
+    "registry, defines": (
+        lambda c: ost.KernelRegistry(c.dev).register_source("k", "", defines=[1]),  # type: ignore[arg-type]
+        ost.ArgumentError,
+        "defines",
+    ),
+    # buffers and pools
+    "ragged": (lambda c: c.dev.array([[1, 2], [3]]), ost.ArgumentError, "array"),
+    "pool of no device": (lambda c: ost.BufferPool(None), ost.ArgumentError, "Device"),  # type: ignore[arg-type]
+    "release nothing": (lambda c: ost.BufferPool(c.dev).release(None), ost.PoolError, "NoneType"),  # type: ignore[arg-type]
     # copy and fill
     "copy sizes": (lambda c: c.encoder.copy(c.x, c.y[:8]), ost.ArgumentError, "copy"),
     "copy dtypes": (lambda c: c.encoder.copy(c.x, c.ints), ost.ArgumentError, "copy"),
     "copy onto itself": (lambda c: c.encoder.copy(c.x[:8], c.x[4:12]), ost.ArgumentError, "overlap"),
     "copy of a freed buffer": (lambda c: c.encoder.copy(c.freed, c.x), ost.FreedBuffer, "copy"),
-    "copy of no buffer": (lambda c: c.encoder.copy(np.zeros(16), c.x), ost.ArgumentError, "Buffer"),  # type: ignore[arg-type]
+    "copy of no buffer": (
+        lambda c: c.encoder.copy(np.zeros(16), c.x),  # type: ignore[arg-type]
+        ost.ArgumentError,
+        r"expected a Buffer, got an array of float64 and shape \(16,\)$",
+    ),
     "fill out of range": (lambda c: c.encoder.fill(c.raw, 256), ost.ArgumentError, "256.*uint8"),
     "fill with text": (lambda c: c.encoder.fill(c.x, "0"), ost.ArgumentError, "'0'"),
     "fill with another dtype": (lambda c: c.encoder.fill(c.x, np.float64(0)), ost.ArgumentError, "float64"),
@@ -272,6 +348,33 @@ def test_auto_opens_a_device_that_passed_its_probe(private_environment: None) ->
     assert listed["cpu"].available
     assert not listed["cuda"].available
     assert "backend" in listed["metal"].reason
+
+
+def test_auto_gives_the_reason_of_the_cpu_first(private_environment: None) -> None:
+    with pytest.raises(ost.DeviceUnavailable, match=r"used\. cpu: workers=0.* \(also: metal: .*, cuda: .*\)$"):
+        ost.open_device("auto", workers=0)
+
+
+def test_auto_passes_on_what_is_wrong_with_a_setting(
+    private_environment: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OSTINATO_BARRIERS", "nonsense")
+    with pytest.raises(ost.SettingError, match="OSTINATO_BARRIERS"):
+        ost.open_device("auto")
+
+
+@pytest.mark.parametrize("act", [copy.copy, copy.deepcopy, pickle.dumps], ids=["copy", "deepcopy", "pickle"])
+def test_what_belongs_to_a_device_is_not_copied(
+    dev: ost.Device, kernels: ost.Library, act: Callable[[object], object]
+) -> None:
+    encoder = dev.command_encoder()
+    pool = ost.BufferPool(dev)
+    registry = ost.KernelRegistry(dev)
+    done = dev.command_encoder().commit_and_wait()
+    for thing in (dev, dev.zeros(1, np.float32), kernels, kernels["bump"], encoder, done, pool, registry):
+        with pytest.raises(ost.CopyError, match="copied or pickled") as caught:
+            act(thing)
+        assert isinstance(caught.value, TypeError)
 
 
 def test_auto_skips_a_device_that_fails_its_probe(private_environment: None, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -122,7 +123,7 @@ def test_flags_and_compilers_have_entries_of_their_own(own_cache: Path, script: 
 def test_a_folder_open_to_others_is_refused(own_cache: Path, mode: int) -> None:
     own_cache.mkdir()
     own_cache.chmod(mode)
-    with pytest.raises(ost.CacheError, match="chmod 700"):
+    with pytest.raises(ost.CacheError, match="remove it, or set OSTINATO_CACHE_DIR"):
         cache.folder()
 
 
@@ -145,6 +146,68 @@ def test_a_folder_of_another_user_is_refused(own_cache: Path) -> None:
     os.chown(own_cache, 12345, 12345)
     with pytest.raises(ost.CacheError, match="another user"):
         cache.folder()
+
+
+def entry_of(text: bytes, work: Path) -> Path:
+    product = work / "product.so"
+    product.write_bytes(text)
+    return product
+
+
+@pytest.mark.parametrize("part", ["", "library.so", "manifest.json"])
+@pytest.mark.parametrize("flaw", ["open to the group", "of another user", "a link"])
+def test_an_entry_that_others_could_have_written_is_built_again(
+    own_cache: Path, tmp_path: Path, part: str, flaw: str
+) -> None:
+    path = cache.library("key", lambda work: entry_of(b"planted", work)).parent / part
+    if flaw == "open to the group":
+        path.chmod(path.stat().st_mode | 0o020)
+    elif flaw == "a link":
+        path.rename(tmp_path / "elsewhere")
+        path.symlink_to(tmp_path / "elsewhere")
+    elif os.geteuid() == 0:
+        os.chown(path, 12345, 12345)
+    else:
+        pytest.skip("only root can give a file away")
+    assert cache.library("key", lambda work: entry_of(b"built", work)).read_bytes() == b"built"
+    assert cache.library("key", lambda work: entry_of(b"again", work)).read_bytes() == b"built"
+
+
+def test_what_is_written_under_a_lax_umask_is_trusted(own_cache: Path) -> None:
+    before = os.umask(0)
+    try:
+        cache.library("key", lambda work: entry_of(b"first", work))
+        cache.note("key", lambda: "first")
+    finally:
+        os.umask(before)
+    assert cache.library("key", lambda work: entry_of(b"second", work)).read_bytes() == b"first"
+    assert cache.note("key", lambda: "second") == "first"
+
+
+@pytest.mark.parametrize("flaw", ["an open note", "an open folder", "a linked folder", "a folder for a note"])
+def test_a_note_that_others_could_have_written_is_found_out_again(own_cache: Path, tmp_path: Path, flaw: str) -> None:
+    cache.note("key", lambda: "planted")
+    notes = own_cache / "notes"
+    if flaw == "an open note":
+        (notes / "key").chmod(0o666)
+    elif flaw == "an open folder":
+        notes.chmod(0o777)
+    elif flaw == "a linked folder":
+        notes.rename(tmp_path / "elsewhere")
+        notes.symlink_to(tmp_path / "elsewhere")
+    else:
+        (notes / "key").unlink()
+        (notes / "key").mkdir()
+    assert cache.note("key", lambda: "found") == "found"
+    assert cache.note("key", lambda: "again") == "found"
+
+
+def test_a_full_disk_is_a_typed_error(own_cache: Path) -> None:
+    def build(work: Path) -> Path:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with pytest.raises(ost.CacheError, match="No space left"):
+        cache.library("key", build)
 
 
 def test_a_folder_that_cannot_be_made_is_a_typed_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -96,6 +96,15 @@ def test_a_wrong_command_line_has_status_2(arguments: list[str]) -> None:
     assert "Traceback" not in result.stderr
 
 
+@pytest.mark.parametrize("variable", ["OSTINATO_DEVICE", "OSTINATO_BARRIERS"])
+def test_devices_reports_a_setting_that_makes_no_sense(monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
+    monkeypatch.setenv(variable, "nonsense")
+    result = ostinato("devices")
+    assert result.returncode == 2
+    assert f"{variable}='nonsense'" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
 def test_an_unavailable_device_has_status_1(tmp_path: Path) -> None:
     file = tmp_path / "good.metal"
     file.write_text(GOOD)

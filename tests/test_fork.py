@@ -84,6 +84,29 @@ print(running.wait())
     assert "dropped" not in result.stderr
 
 
+def test_a_fault_in_a_childs_own_device_is_an_error_and_the_child_lives(script: Script) -> None:
+    result = script(
+        _SETUP
+        + """
+def work():
+    mine = ost.open_device("cpu")
+    ones, zeros = mine.array(np.ones(256, np.int32)), mine.zeros(256, np.int32)
+    enc = mine.command_encoder()
+    enc.dispatch(mine.library(KERNELS)["divide"], ones, zeros, mine.zeros(256, np.int32), threads=256)
+    try:
+        enc.commit_and_wait()
+    except ost.KernelFault as fault:
+        os._exit(0 if "division by zero" in str(fault) else 1)
+    os._exit(2)
+
+running.wait()
+print([in_child(work) for _ in range(3)])
+half.commit()
+"""
+    )
+    assert result.stdout.splitlines() == ["[0, 0, 0]"], result.stderr
+
+
 def test_a_child_may_open_a_device_of_its_own(script: Script) -> None:
     result = script(
         _SETUP

@@ -154,3 +154,11 @@ def test_whatever_happens_no_two_owners_share_memory(
     encoder.commit_and_wait()
     for buffer, tag in owned:
         assert (buffer.numpy() == tag).all()
+
+
+def test_a_view_cannot_be_given_back(dev: ost.Device) -> None:
+    pool = ost.BufferPool(dev)
+    buffer = pool.take(8, np.float32)
+    with pytest.raises(ost.PoolError, match="is a view"):
+        pool.release(buffer[:4])
+    pool.release(buffer)

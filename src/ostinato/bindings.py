@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import operator
+import reprlib
 import struct
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
@@ -46,9 +47,10 @@ class _Where:
         return f"kernel {self._kernel.name!r}, argument {_name(self._argument)}"
 
 
-def memo_key(kernel: CompiledKernel, argument: Any) -> tuple[Hashable, Any]:
+def memo_key(kernel: CompiledKernel, argument: Any, among: Sequence[Any] | Mapping[Any, Any]) -> tuple[Hashable, Any]:
     """A key that is equal only for arguments that bind alike, and the argument in plain form.
 
+    `among` is all that was passed, in which an error finds the argument's place.
     Keys of anything but a whole buffer are tuples, so that they never equal a buffer's serial number.
     """
     kind = type(argument)
@@ -65,21 +67,23 @@ def memo_key(kernel: CompiledKernel, argument: Any) -> tuple[Hashable, Any]:
             try:
                 offset = operator.index(argument[1])
             except TypeError:
-                raise ArgumentError(f"kernel {kernel.name!r}: {argument[1]!r} is not a byte offset") from None
+                raise ArgumentError(
+                    f"{_place(kernel, argument, among)}: {argument[1]!r} is not a byte offset"
+                ) from None
             return (argument[0]._serial, offset), (argument[0], offset)
     elif isinstance(argument, np.ndarray | np.generic):
         if not argument.dtype.hasobject:
-            return _array_key(kernel, argument), argument
+            return _array_key(kernel, argument, among), argument
     elif isinstance(argument, bytearray | memoryview):
         data = bytes(argument)
         return (b"", data), data
     else:
         number = _plain_number(argument)
         if number is not None:
-            return memo_key(kernel, number)
+            return memo_key(kernel, number, among)
     raise ArgumentError(
-        f"kernel {kernel.name!r}: an argument is a Buffer, (Buffer, byte offset), a NumPy scalar or array, bytes,"
-        f" or a number, not {argument!r}"
+        f"{_place(kernel, argument, among)}: expected a Buffer, (Buffer, byte offset), a NumPy scalar or array, bytes,"
+        f" or a number, got {_describe(argument)}"
     )
 
 
@@ -114,7 +118,7 @@ def bind(kernel: CompiledKernel, given: Sequence[Any] | Mapping[int, Any], queue
 def whole(buffer: Any, queue: Queue, what: str, writes: bool) -> BufferBinding:
     """A binding of a whole buffer for a copy or fill."""
     if type(buffer) is not Buffer:
-        raise ArgumentError(f"{what}: expected a Buffer, got {buffer!r}")
+        raise ArgumentError(f"{what}: expected a Buffer, got {_describe(buffer)}")
     return _buffer_binding(what, 0, buffer, 0, writes, queue)
 
 
@@ -262,11 +266,11 @@ def _check_size(where: _Where, argument: Argument, element_bytes: int, given_byt
         raise ArgumentError(f"{where}: a {argument.type} takes {element_bytes} bytes, got {given_bytes}")
 
 
-def _array_key(kernel: CompiledKernel, array: Any) -> Hashable:
+def _array_key(kernel: CompiledKernel, array: Any, among: Sequence[Any] | Mapping[Any, Any]) -> Hashable:
     # Beyond any inline limit the bytes need not be looked at: binding will refuse them.
     if array.nbytes > 1 << 16:
         raise ArgumentError(
-            f"kernel {kernel.name!r}: an array of {array.nbytes} bytes is too large to copy into a command;"
+            f"{_place(kernel, array, among)}: an array of {array.nbytes} bytes is too large to copy into a command;"
             " put it into a Buffer"
         )
     return (array.dtype, array.tobytes())
@@ -287,7 +291,21 @@ def _float_bits(value: float) -> bytes:
 
 
 def _describe(value: Any) -> str:
-    return f"{type(value).__name__} {value!r}" if not isinstance(value, bytes | np.ndarray) else type(value).__name__
+    if isinstance(value, np.ndarray):
+        return f"an array of {value.dtype.name} and shape {value.shape}"
+    return "bytes" if isinstance(value, bytes) else f"{type(value).__name__} {reprlib.repr(value)}"
+
+
+def _place(kernel: CompiledKernel, argument: Any, among: Sequence[Any] | Mapping[Any, Any]) -> str:
+    """Names an argument by where it was passed."""
+    arguments = kernel.signature.arguments
+    if isinstance(among, Mapping):
+        key = next((index for index, one in among.items() if one is argument), None)
+        found = next((one for one in arguments if one.index == key), None)
+    else:
+        position = next((position for position, one in enumerate(among) if one is argument), len(arguments))
+        found = arguments[position] if position < len(arguments) else None
+    return f"kernel {kernel.name!r}" + (f", argument {_name(found)}" if found is not None else "")
 
 
 def _name(argument: Argument) -> str:

@@ -18,6 +18,7 @@ import numpy as np
 from . import counters, dlpack
 from .allocation import Allocation, Backing, Lease, Window
 from .backends.protocol import Memory
+from .copies import refuse_copy
 from .errors import ArgumentError, FreedBuffer, ViewError
 from .submission import Queue
 
@@ -183,6 +184,8 @@ class Buffer:
         """
         self._allocation()
         self._lease.allocation = None
+
+    __reduce_ex__ = refuse_copy
 
     # --- for the encoder -----------------------------------------------------------------------------------
 

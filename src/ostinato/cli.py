@@ -1,7 +1,8 @@
 """The command line: `ostinato devices | compile | demo | --version`.
 
 Exit status: 0 when all went well, 1 when something was wrong with what was asked for (a kernel that does not compile,
-no device), 2 when the command line itself was wrong. With `--json`, standard output holds only the JSON.
+no device), 2 when the command line itself was wrong, or a setting in the environment. With `--json`, standard output
+holds only the JSON.
 """
 
 from __future__ import annotations
@@ -19,20 +20,20 @@ from rich.markup import escape
 from rich.table import Table
 
 from . import demo as demonstration
-from .device import DeviceInfo, devices, open_device
-from .errors import KernelCompileError, OstinatoError
+from .device import DeviceInfo, check_settings, devices, open_device
+from .errors import KernelCompileError, OstinatoError, SettingError
 from .version import __version__
 
 
 class _Commands(click.Group):
-    """Turns errors of the library into one line and exit status 1."""
+    """Turns errors of the library into one line and an exit status."""
 
     def invoke(self, context: click.Context) -> Any:
         try:
             return super().invoke(context)
         except OstinatoError as error:
             click.echo(f"error: {error}", err=True)
-            context.exit(1)
+            context.exit(2 if isinstance(error, SettingError) else 1)
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
@@ -50,6 +51,7 @@ def devices_command(as_json: bool) -> None:
     Example:
       ostinato devices --json
     """
+    check_settings()
     found = devices()
     if as_json:
         click.echo(json.dumps([_plain(device) for device in found], indent=2))

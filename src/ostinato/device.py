@@ -20,8 +20,9 @@ from .allocation import Window
 from .backends import cpu
 from .backends.protocol import Backend, Capabilities
 from .buffer import Buffer, Shape, adopt, allocate
+from .copies import refuse_copy
 from .encoder import CommandEncoder
-from .errors import ArgumentError, DeviceError, DeviceUnavailable, OstinatoError
+from .errors import ArgumentError, DeviceError, DeviceUnavailable, OstinatoError, SettingError
 from .pipeline import Constants, Defines, Library, compile_library
 from .residency import ResidencySet
 from .submission import Queue
@@ -76,7 +77,10 @@ class Device:
 
     def array(self, values: Any) -> Buffer:
         """A buffer with a copy of an array's values, in its dtype and shape."""
-        array = np.asarray(values)
+        try:
+            array = np.asarray(values)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise ArgumentError(f"array: {error}") from None
         if not array.dtype.isnative:
             array = array.astype(array.dtype.newbyteorder("="))
         buffer = self.empty(array.shape, array.dtype)
@@ -149,6 +153,8 @@ class Device:
     ) -> None:
         self.close()
 
+    __reduce_ex__ = refuse_copy
+
     def __repr__(self) -> str:
         able = self.capabilities
         return f"<Device {self.name!r}: {able.description}, {able.workers} workers>"
@@ -193,16 +199,22 @@ def open_device(name: str = "auto", **options: Any) -> Device:
     chosen = settings.text("device") or name
     if chosen != "auto":
         return _open(chosen, options)
-    reasons = []
+    reasons = {}
     for kind in _KINDS:
         try:
             device = _open(kind, options)
             with counters.uncounted():
                 probe(device)
             return device
+        except SettingError:
+            raise
         except OstinatoError as error:
-            reasons.append(f"{kind}: {error}")
-    raise DeviceUnavailable("no device can be used. " + " | ".join(reasons))
+            reasons[kind] = f"{kind}: {error}"
+    # A kind that this version has a backend for failed for a reason that the user can do something about.
+    useful = [reason for kind, reason in reasons.items() if _KINDS[kind].open is not None]
+    others = [reason for kind, reason in reasons.items() if _KINDS[kind].open is None]
+    also = f" (also: {', '.join(others)})" if others else ""
+    raise DeviceUnavailable(f"no device can be used. {'; '.join(useful)}{also}")
 
 
 def devices() -> list[DeviceInfo]:
@@ -213,6 +225,15 @@ def devices() -> list[DeviceInfo]:
         capabilities, reason = kind.availability()
         found.append(DeviceInfo(name, capabilities, reason))
     return found
+
+
+def check_settings() -> None:
+    """Raise a `SettingError` for the first gate in the environment whose value makes no sense."""
+    for gate in settings.GATES:
+        settings.get(gate)
+    chosen = settings.text("device")
+    if chosen is not None and chosen != "auto" and chosen not in _KINDS:
+        raise SettingError(f"OSTINATO_DEVICE={chosen!r}: expected one of {', '.join(_KINDS)}, auto")
 
 
 def probe(device: Device) -> None:

@@ -22,10 +22,12 @@ from .allocation import Allocation
 from .backends.protocol import Inferred
 from .buffer import Buffer
 from .commands import Barrier, CapturedOpKind, Command, Copy, Dispatch, Fill, Ordering
+from .copies import refuse_copy
 from .errors import (
     ArgumentError,
     EncoderError,
     LabelError,
+    OstinatoError,
     SettingError,
     UncommittedWork,
     WrongDevice,
@@ -73,6 +75,8 @@ class CommandEncoder:
             _check_label(label)
         if barriers not in settings.BARRIER_MODES:
             raise SettingError(f"barriers={barriers!r}: expected one of {', '.join(settings.BARRIER_MODES)}")
+        if not isinstance(retain, bool | np.bool_):
+            raise ArgumentError(f"retain={retain!r}: expected True or False")
         queue.check()
         gate = settings.text("barriers")
         unretained = settings.get("unretained_refs")
@@ -142,7 +146,7 @@ class CommandEncoder:
             if len(args) == 1 and type(args[0]) is dict:
                 given = dict(args[0])
                 for index, argument in given.items():
-                    key, given[index] = bindings.memo_key(kernel._compiled, argument)
+                    key, given[index] = bindings.memo_key(kernel._compiled, argument, args[0])
                     parts.append(("at", index, key))  # three parts, unlike any key: (index, key) may equal one
                     freed |= _use(argument, used)
             else:
@@ -155,7 +159,7 @@ class CommandEncoder:
                             used.append(allocation)
                             parts.append(argument._serial)
                     else:
-                        key, plain = bindings.memo_key(kernel._compiled, argument)
+                        key, plain = bindings.memo_key(kernel._compiled, argument, args)
                         if plain is not argument:
                             given = [plain if one is argument else one for one in given]
                         parts.append(key)
@@ -301,7 +305,8 @@ class CommandEncoder:
     def _commit(self, label: str | None) -> Submission:
         if not (self._ready and self._queue.usable):
             self._refuse()
-        self._ready = False
+        # Closed before anything starts: a commit that Ctrl-C cuts short must not run the list a second time.
+        self._ready = self._open = False
         try:
             self._submission = submission = self._queue.submit(
                 self._commands,
@@ -311,6 +316,7 @@ class CommandEncoder:
                 retain=self._retain,
                 label=label,
             )
+            assert submission._native is not None
             inferred = _NOTHING if self._mode != "auto" else self._queue.backend.inferred(submission._native)
             counters.add_command_buffer(
                 dispatches=len(self._commands) - self._transfers - self._barriers,
@@ -319,9 +325,11 @@ class CommandEncoder:
                 concurrent=inferred.concurrent,
                 barrier_ns=self._barrier_ns,
             )
-            self._open = False
             self._commands, self._lowered, self._allocations = [], [], []
             return submission
+        except OstinatoError:
+            self._open = True  # nothing of it has started
+            raise
         finally:
             self._ready = self._open
 
@@ -393,6 +401,8 @@ class CommandEncoder:
                 UncommittedWork,
                 stacklevel=2,
             )
+
+    __reduce_ex__ = refuse_copy
 
     def __repr__(self) -> str:
         state = f"{len(self._commands)} commands" if self._open else "committed"

@@ -109,6 +109,10 @@ class OutOfMemory(DeviceError, MemoryError):
     """The device has not that much memory."""
 
 
+class CopyError(DeviceError, TypeError):
+    """Something that belongs to a device was copied (`copy`, `deepcopy`) or pickled."""
+
+
 class DeviceClosed(DeviceError):
     """The device was closed."""
 

@@ -1,7 +1,8 @@
 """The size of a dispatch: what the caller gave, checked and made explicit.
 
 `threads` is a grid in threads, whose last groups are clipped; `groups` is a grid in whole groups. Each, and the
-group size, is an integer or a tuple of one to three. A group size that was left out is chosen here.
+group size, is an integer or a tuple of one to three. A group size that was left out is chosen here for `threads`; with
+`groups` the number of threads depends on it, so there it must be given.
 """
 
 from __future__ import annotations
@@ -45,7 +46,9 @@ def resolve(
     else:
         assert groups is not None
         count = _size3(where, "groups", groups)
-        size = chosen or (min(_PREFERRED_THREADS, limit), 1, 1)
+        if chosen is None:
+            raise GeometryError(f"{where}: groups= needs group_size=: the number of threads depends on it")
+        size = chosen
         grid = (count[0] * size[0], count[1] * size[1], count[2] * size[2])
         kind = DispatchKind.ThreadGroups
         if max(grid) > _LARGEST:

@@ -7,15 +7,16 @@ specialisations, while kernels already handed out go on running the old code.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 from . import msl
 from .commands import CompiledKernel, Dispatch
-from .errors import KernelNotFound
+from .copies import refuse_copy
+from .errors import ArgumentError, ConstantError, KernelNotFound
 from .locks import ForkLock
-from .submission import OnQueue, Queue
+from .submission import OnQueue, Queue, queue_of
 
 Constants = Mapping[int | str, Any]
 Defines = Mapping[str, str | int]
@@ -51,6 +52,8 @@ class Kernel:
     def threadgroup_memory_bytes(self) -> int:
         """Threadgroup memory declared in its body."""
         return self._compiled.threadgroup_bytes
+
+    __reduce_ex__ = refuse_copy
 
     def __repr__(self) -> str:
         return (
@@ -107,6 +110,8 @@ class Library:
     def __contains__(self, name: object) -> bool:
         return name in self._module.kernels
 
+    __reduce_ex__ = refuse_copy
+
     def __repr__(self) -> str:
         return f"<Library of {len(self)}: {_listed(self)}>"
 
@@ -126,8 +131,51 @@ def compile_library(
 ) -> Library:
     """Parse and compile a source text or file."""
     queue.check()
-    module = msl.parse(source, include_dirs=[Path(folder) for folder in include_dirs], defines=defines or {})
-    return Library(queue, module, constants or {})
+    folders = _checked_folders(include_dirs)
+    for folder in folders:
+        if not folder.is_dir():
+            raise ArgumentError(f"include_dirs: there is no folder {str(folder)!r}")
+    module = msl.parse(_checked_source(source), include_dirs=folders, defines=_checked_defines(defines))
+    return Library(queue, module, _checked_constants(constants))
+
+
+def _checked_source(source: Any) -> str | Path:
+    if isinstance(source, str) and source.endswith(".metal") and "\n" not in source:
+        raise ArgumentError(f"source: {source!r} looks like a path; pass Path({source!r})")
+    if not isinstance(source, str | Path):
+        raise ArgumentError(f"source: expected a text (str) or a file (Path), got {type(source).__name__}")
+    return source
+
+
+def _checked_folders(include_dirs: Any) -> tuple[Path, ...]:
+    if isinstance(include_dirs, str | bytes | Path) or not isinstance(include_dirs, Iterable):
+        raise ArgumentError(f"include_dirs: expected a list of folders, got {include_dirs!r}")
+    folders = tuple(include_dirs)
+    for folder in folders:
+        if not isinstance(folder, str | Path):
+            raise ArgumentError(f"include_dirs: {folder!r} is no folder; expected str or Path")
+    return tuple(Path(folder) for folder in folders)
+
+
+def _checked_defines(defines: Any) -> Defines:
+    if defines is None:
+        return {}
+    if not isinstance(defines, Mapping):
+        raise ArgumentError(f"defines: expected {{name: value}}, got {defines!r}")
+    for name, value in defines.items():
+        if not isinstance(name, str):
+            raise ArgumentError(f"defines: {name!r} is no name of a macro")
+        if not isinstance(value, str | int):
+            raise ArgumentError(f"defines: the value of {name!r} is a str or an int, not {value!r}")
+    return {name: int(value) if isinstance(value, bool) else value for name, value in defines.items()}
+
+
+def _checked_constants(constants: Any) -> Constants:
+    if constants is None:
+        return {}
+    if not isinstance(constants, Mapping):
+        raise ConstantError(f"constants: expected {{index or name: value}}, got {constants!r}")
+    return constants
 
 
 class LibraryMaker(OnQueue, Protocol):
@@ -146,6 +194,7 @@ class KernelRegistry:
     """Kernel sources by name, compiled when first asked for and kept per set of function constants."""
 
     def __init__(self, device: LibraryMaker) -> None:
+        queue_of(device, "KernelRegistry")
         self._device = device
         self._lock = ForkLock()
         self._sources: dict[str, tuple[str | Path, tuple[Path, ...], tuple[tuple[str, str | int], ...]]] = {}
@@ -160,11 +209,13 @@ class KernelRegistry:
         defines: Defines | None = None,
     ) -> None:
         """Say where the kernel `name` comes from. Nothing is compiled yet; an earlier source is replaced."""
-        folders = tuple(Path(folder) for folder in include_dirs)
+        if not isinstance(name, str):
+            raise ArgumentError(f"register_source: a name is a str, not {name!r}")
+        checked, folders, macros = _checked_source(source), _checked_folders(include_dirs), _checked_defines(defines)
         with self._lock:
             for key in [key for key in self._pipelines if key[0] == name]:
                 del self._pipelines[key]
-            self._sources[name] = (source, folders, tuple(sorted((defines or {}).items())))
+            self._sources[name] = (checked, folders, tuple(sorted(macros.items())))
             # A file may have changed on disk, and libraries that no name uses any more are not worth keeping.
             used = set(self._sources.values())
             self._libraries = {
@@ -180,9 +231,15 @@ class KernelRegistry:
             if entry is None:
                 known = ", ".join(self._sources) or "none"
                 raise KernelNotFound(f"no source registered for kernel {name!r}; registered: {known}")
-            chosen = tuple(sorted(((str(key), key, value) for key, value in (constants or {}).items()), key=_by_name))
+            given = _checked_constants(constants)
+            chosen = tuple(sorted(((str(key), key, value) for key, value in given.items()), key=_by_name))
             key = (name, chosen)
-            kernel = self._pipelines.get(key)
+            try:
+                kernel = self._pipelines.get(key)
+            except TypeError:
+                raise ConstantError(
+                    f"constants of kernel {name!r}: a value is a number, not one in {given!r}"
+                ) from None
             if kernel is None:
                 library = self._libraries.get((entry, chosen))
                 if library is None:
@@ -200,6 +257,8 @@ class KernelRegistry:
 
     def __len__(self) -> int:
         return len(self._sources)
+
+    __reduce_ex__ = refuse_copy
 
     def __repr__(self) -> str:
         return f"KernelRegistry({len(self._sources)} sources, {len(self._pipelines)} pipelines)"

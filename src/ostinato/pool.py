@@ -15,8 +15,9 @@ from typing import Any
 
 from .allocation import Allocation, Backing, Lease
 from .buffer import Buffer, Shape, checked_dtype, checked_shape
+from .copies import refuse_copy
 from .errors import PoolError
-from .submission import OnQueue
+from .submission import OnQueue, queue_of
 
 _SMALLEST_BYTES = 256
 
@@ -44,7 +45,7 @@ class BufferPool:
     """Recycles the memory of buffers of one device."""
 
     def __init__(self, device: OnQueue) -> None:
-        self._queue = device._queue
+        self._queue = queue_of(device, "BufferPool")
         self._shelf = _Shelf()
         self._leases: weakref.WeakValueDictionary[int, Allocation] = weakref.WeakValueDictionary()
         self._made = 0
@@ -65,9 +66,13 @@ class BufferPool:
 
     def release(self, buffer: Buffer) -> None:
         """End the use of a buffer that `take` gave. It and its views are then errors to use."""
+        if not isinstance(buffer, Buffer):
+            raise PoolError(f"expected a Buffer of this pool, got {type(buffer).__name__}")
         allocation = buffer._allocation()
         if self._leases.get(allocation.backing.number) is not allocation:
             raise PoolError(f"{buffer!r} does not come from this pool")
+        if buffer._view:
+            raise PoolError(f"{buffer!r} is a view; give back the buffer that take() gave")
         buffer.free()
 
     def trim(self) -> None:
@@ -89,6 +94,8 @@ class BufferPool:
         """Blocks that something can still reach."""
         self._queue.reap()
         return len(self._leases)
+
+    __reduce_ex__ = refuse_copy
 
     def __repr__(self) -> str:
         return f"BufferPool({self.in_use_count} in use, {self.free_bytes} bytes free, on {self._queue.name!r})"

@@ -15,6 +15,8 @@ from __future__ import annotations
 import asyncio
 import atexit
 import itertools
+import math
+import numbers
 import os
 import signal
 import sys
@@ -28,7 +30,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 from . import counters
 from .backends.protocol import Backend, Lowered, Native, Status
 from .commands import Command, Dispatch, Ordering
+from .copies import refuse_copy
 from .errors import (
+    ArgumentError,
     DeviceClosed,
     DeviceLost,
     ForkedDevice,
@@ -55,6 +59,14 @@ class OnQueue(Protocol):
 
     @property
     def _queue(self) -> Queue: ...
+
+
+def queue_of(device: Any, what: str) -> Queue:
+    """The queue of a device that a caller passed."""
+    queue = getattr(device, "_queue", None)
+    if not isinstance(queue, Queue):
+        raise ArgumentError(f"{what}: expected an open Device, got {type(device).__name__}")
+    return queue
 
 
 class Queue:
@@ -104,14 +116,31 @@ class Queue:
         with self._lock:
             self.check()
             self.residency.flush()
-            native = self.backend.submit(lowered, ordering)
             held = set(allocations)
-            submission = Submission(self, native, next(self._ordinals), commands, held if retain else (), label)
-            this_use = weakref.ref(submission)
-            for allocation in held:
-                allocation.backing.last_use = this_use
-            self._in_flight.append(submission)
+            submission = Submission(self, next(self._ordinals), commands, held if retain else (), label)
+            handle: list[Native] = []
+            # Ctrl-C may come between any two of these steps, so all that keeps the memory is in place before the
+            # work starts, and whether it did is known from the handle alone.
+            try:
+                self._in_flight.append(submission)
+                this_use = weakref.ref(submission)
+                for allocation in held:
+                    allocation.backing.last_use = this_use
+                self.backend.submit(lowered, ordering, handle)
+            finally:
+                if handle:
+                    submission._native = handle[0]
+                else:
+                    self._withdraw(submission, held)
         return submission
+
+    def _withdraw(self, submission: Submission, held: Collection[Allocation]) -> None:
+        """Forget a submission that did not start. What came before it in the queue is then the last use again."""
+        if submission in self._in_flight:
+            self._in_flight.remove(submission)
+        before = weakref.ref(self._in_flight[-1]) if self._in_flight else None
+        for allocation in held:
+            allocation.backing.last_use = before
 
     def reap(self) -> None:
         """Let go of submissions that are done. They finish in order, so the first unfinished one ends it."""
@@ -120,7 +149,7 @@ class Queue:
         with self._lock:
             while self._in_flight:
                 first = self._in_flight[0]
-                if not self.backend.wait(first._native, 0):
+                if first._native is None or not self.backend.wait(first._native, 0):
                     break
                 first._finish()
                 # A finaliser that ran in between may have reaped too.
@@ -135,7 +164,9 @@ class Queue:
         """
         self.reap()
         while submission._status is None and self._in_flight:
-            self.backend.wait(self._in_flight[0]._native, _WAIT_SLICE_NS)
+            native = self._in_flight[0]._native
+            if native is not None:
+                self.backend.wait(native, _WAIT_SLICE_NS)
             self.reap()
 
     def check(self) -> None:
@@ -220,14 +251,13 @@ class Submission:
     def __init__(
         self,
         queue: Queue,
-        native: Native,
         ordinal: int,
         commands: Sequence[Command],
         allocations: Collection[Allocation],
         label: str | None,
     ) -> None:
         self._queue = queue
-        self._native = native
+        self._native: Native | None = None  # until it has started
         self._commands = commands
         self._allocations = allocations
         self._status: Status | None = None
@@ -245,7 +275,7 @@ class Submission:
         Ctrl-C abandons the wait; the work goes on and the device is usable when it ends.
         """
         counters.add_sync()
-        if not self._wait_until(None if timeout is None else time.monotonic_ns() + int(max(timeout, 0) * 1e9)):
+        if not self._wait_until(_deadline_ns(timeout)):
             return False
         self._raise_error()
         return True
@@ -288,6 +318,11 @@ class Submission:
         if self._status is not None:
             return True
         self._queue.check_process()
+        if self._native is None:
+            with self._queue._lock:  # held by whoever is starting it
+                pass
+            if self._native is None:
+                return True
         slice_ns = _WAIT_SLICE_NS
         try:
             while True:
@@ -344,10 +379,15 @@ class Submission:
             signal_name = signal.Signals(status.signal).name
         except ValueError:
             signal_name = f"signal {status.signal}"
+        # Where in a kernel's memory an address lies is not known here, so both causes are named.
+        access = (
+            f"access to {status.address:#x}, outside its buffers"
+            " (or its private arrays are too large for a thread's stack)"
+        )
         reason = {
-            "SIGFPE": "integer division by zero",
-            "SIGSEGV": f"access to {status.address:#x}, outside its buffers",
-            "SIGBUS": f"access to {status.address:#x}, outside its buffers",
+            "SIGFPE": "integer division by zero or overflow",
+            "SIGSEGV": access,
+            "SIGBUS": access,
             "SIGILL": "illegal instruction",
         }.get(signal_name, "fault")
         where = f" in scope {scope!r}" if scope else ""
@@ -381,6 +421,8 @@ class Submission:
             if not _exiting:
                 self._queue.backend.release(self._native)
 
+    __reduce_ex__ = refuse_copy
+
     def __repr__(self) -> str:
         if self._status is None:
             state = "running"
@@ -389,6 +431,20 @@ class Submission:
         else:
             state = f"done in {(self._status.end_ns - self._status.start_ns) / 1000:.1f} µs"
         return f"<Submission {self.ordinal} on {self._queue.name!r}{f' {self.label!r}' if self.label else ''}, {state}>"
+
+
+def _deadline_ns(timeout: Any) -> int | None:
+    """When a wait of so many seconds ends; None for never."""
+    if timeout is None:
+        return None
+    try:
+        seconds = float(timeout) if isinstance(timeout, numbers.Real) else math.nan
+    except OverflowError:
+        seconds = math.inf if timeout > 0 else -math.inf
+    if math.isnan(seconds):
+        raise ArgumentError(f"wait: a timeout is a number of seconds or None, not {timeout!r}")
+    nanoseconds = max(seconds, 0.0) * 1e9
+    return None if math.isinf(nanoseconds) else time.monotonic_ns() + int(nanoseconds)
 
 
 def _finish_at_exit() -> None:

@@ -97,8 +97,12 @@ class Backend(Protocol):
         """The form of a command that `submit` takes. Depends on nothing but the command."""
         ...
 
-    def submit(self, lowered: Sequence[Lowered], ordering: Ordering) -> Native:
-        """Start a list of commands after all earlier ones and return at once."""
+    def submit(self, lowered: Sequence[Lowered], ordering: Ordering, handle: list[Native]) -> None:
+        """Start a list of commands after all earlier ones and return at once.
+
+        The submission is appended to `handle` if, and as soon as, it has started: with no moment in between at which
+        an exception of a signal handler (Ctrl-C) could come.
+        """
         ...
 
     def inferred(self, submission: Native) -> Inferred:

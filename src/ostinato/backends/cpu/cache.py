@@ -1,10 +1,11 @@
 """The private folder where compiled code is kept.
 
 What is loaded from here runs in the user's process, so the folder must belong to the user, be closed to everybody
-else (mode 0700) and be no link. An entry is a folder named by the digest of everything that went into it, with the
-library and a manifest that holds the library's own digest; the digest is checked before the library is loaded, and
-an entry that fails the check is built again. Entries appear in one rename, so no process ever sees half of one, and a
-lock per group of entries keeps ten processes from compiling the same thing ten times.
+else (mode 0700) and be no link; what is read from it must belong to the user, be writable by nobody else and be no
+link either. An entry is a folder named by the digest of everything that went into it, with the library and a manifest
+that holds the library's own digest; the digest is checked before the library is loaded, and an entry that fails any of
+these checks is built again. Entries appear in one rename, so no process ever sees half of one, and a lock per group of
+entries keeps ten processes from compiling the same thing ten times.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from ... import settings
-from ...errors import CacheError
+from ...errors import CacheError, OstinatoError
 
 _FORMAT = 1
 _LIBRARY, _MANIFEST = "library.so", "manifest.json"
@@ -45,7 +46,7 @@ def folder() -> Path:
     if stat.S_IMODE(found.st_mode) & 0o077:
         raise CacheError(
             f"the cache folder {path} is open to others (mode {stat.S_IMODE(found.st_mode):04o});"
-            f" close it with: chmod 700 '{path}'"
+            f" others could have written to it, so remove it, or {_WAY_OUT}"
         )
     return path
 
@@ -81,23 +82,32 @@ def library(key: str, build: Callable[[Path], Path]) -> Path:
 
 def note(key: str, find: Callable[[], str]) -> str:
     """A small remembered text; a missing or unreadable one is found out again."""
-    path = folder() / "notes" / key
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
-        pass
+    notes = folder() / "notes"
+    path = notes / key
+    if _is_own_folder(notes) and _is_own_file(path):
+        with contextlib.suppress(OSError, UnicodeDecodeError):
+            return path.read_text(encoding="utf-8")
     text = find()
     with work_folder() as work:
         fresh = work / "note"
-        fresh.write_text(text, encoding="utf-8")
-        _make(path.parent)
+        _write(fresh, text.encode())
+        with contextlib.suppress(FileExistsError):
+            notes.mkdir(mode=0o700)
+        if not _is_own_folder(notes):
+            notes.rename(work / "foreign-notes")
+            _make(notes)
+        if path.is_dir() and not path.is_symlink():
+            path.rename(work / "foreign-note")
         fresh.replace(path)
     return text
 
 
 @contextlib.contextmanager
 def work_folder() -> Iterator[Path]:
-    """A private folder for the length of a block, on the same file system as the entries."""
+    """A private folder for the length of a block, on the same file system as the entries.
+
+    What the operating system refuses inside the block (a full disk, say) is a `CacheError`.
+    """
     root = folder()
     try:
         work = Path(tempfile.mkdtemp(prefix="work-", dir=root))
@@ -105,6 +115,10 @@ def work_folder() -> Iterator[Path]:
         raise CacheError(f"cannot write to the cache folder {root}: {error.strerror}; {_WAY_OUT}") from None
     try:
         yield work
+    except OstinatoError:
+        raise
+    except OSError as error:
+        raise CacheError(f"cannot write to the cache folder {root}: {error}; {_WAY_OUT}") from None
     finally:
         shutil.rmtree(work, ignore_errors=True)
 
@@ -126,8 +140,33 @@ def _make(path: Path) -> None:
     path.mkdir(mode=0o700, exist_ok=True)
 
 
+def _is_own_folder(path: Path) -> bool:
+    return _is_own(path, stat.S_ISDIR)
+
+
+def _is_own_file(path: Path) -> bool:
+    return _is_own(path, stat.S_ISREG)
+
+
+def _is_own(path: Path, is_kind: Callable[[int], bool]) -> bool:
+    """Whether a path is there, is no link, and only this user can have written to it."""
+    try:
+        found = path.lstat()
+    except OSError:
+        return False
+    return is_kind(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o022
+
+
+def _write(path: Path, contents: bytes) -> None:
+    """A new file that only this user can write to, whatever the umask."""
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
+        file.write(contents)
+
+
 def _verified(entry: Path) -> Path | None:
     path = entry / _LIBRARY
+    if not (_is_own_folder(entry) and _is_own_file(path) and _is_own_file(entry / _MANIFEST)):
+        return None
     try:
         manifest = json.loads((entry / _MANIFEST).read_text(encoding="utf-8"))
         image = path.read_bytes()
@@ -143,9 +182,9 @@ def _publish(product: Path, work: Path, entry: Path) -> Path:
     try:
         fresh.mkdir(mode=0o700)
         image = product.read_bytes()
-        (fresh / _LIBRARY).write_bytes(image)
+        _write(fresh / _LIBRARY, image)
         manifest = {"format": _FORMAT, "sha256": hashlib.sha256(image).hexdigest(), "bytes": len(image)}
-        (fresh / _MANIFEST).write_text(json.dumps(manifest), encoding="utf-8")
+        _write(fresh / _MANIFEST, json.dumps(manifest).encode())
         for attempt in range(3):
             try:
                 fresh.rename(entry)

@@ -9,6 +9,7 @@ import platform
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
+from itertools import starmap
 from pathlib import Path
 from typing import Any
 
@@ -131,13 +132,14 @@ class CpuBackend:
         """The command's record."""
         return pack(command)
 
-    def submit(self, lowered: Sequence[Lowered], ordering: Ordering) -> Native:
+    def submit(self, lowered: Sequence[Lowered], ordering: Ordering, handle: list[Native]) -> None:
         """One call for the whole list."""
         records = b"".join(lowered)
-        native = self._submit(self._device, records, len(records), len(lowered), _MODES[ordering], None, 0, None)
-        if not native:
+        call = (self._device, records, len(records), len(lowered), _MODES[ordering], None, 0, None)
+        # Signal handlers run between steps of the interpreter; from the call to the list there is none.
+        handle.extend(filter(None, starmap(self._submit, (call,))))
+        if not handle:
             raise OutOfMemory(f"cpu: no memory for a list of {len(lowered)} commands")
-        return native
 
     def inferred(self, submission: Native) -> Inferred:
         """What the hazard engine found."""
@@ -229,7 +231,8 @@ def _processor() -> str:
 
 def _compile_flags(compiler: toolchain.Toolchain, flags: tuple[str, ...]) -> tuple[str, ...]:
     # zig checks for undefined behaviour unless told not to, and links no C++ library that could guard static variables.
-    return (*flags, *compiler.tuning, *(("-fno-sanitize=all", "-fno-threadsafe-statics") if compiler.is_zig else ()))
+    common = (*flags, *compiler.tuning, *compiler.stacks)
+    return (*common, *(("-fno-sanitize=all", "-fno-threadsafe-statics") if compiler.is_zig else ()))
 
 
 def _link_flags(*flags: str) -> tuple[str, ...]:

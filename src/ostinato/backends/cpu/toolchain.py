@@ -48,6 +48,8 @@ class Toolchain:
     """A digest of all that distinguishes its output, flags aside."""
     semantics: tuple[str, ...] = ()
     """Flags by which kernels keep Metal's meaning and stay inside their stacks, as far as this compiler knows them."""
+    stacks: tuple[str, ...] = ()
+    """Flags for all code that changes stacks, kernels and runtime, as far as this compiler knows them."""
 
     @property
     def is_zig(self) -> bool:
@@ -179,20 +181,24 @@ def _examine(command: tuple[str, ...]) -> tuple[Toolchain | None, str]:
         stamp = os.stat(command[0])
         identity = cache.digest(*command, *tuning, macros, f"{stamp.st_size} {stamp.st_mtime_ns}")
         answer = cache.note(f"float16-{identity}", lambda: _probe(command, tuning, work))
-        wanted = _wanted_semantics("#define __clang__ " in macros)
-        known = cache.note(
-            f"semantics-{cache.digest(identity, repr(wanted))}",
-            lambda: " ".join(
-                str(n) for n, flags in enumerate(wanted) if _probe(command, (*tuning, *flags), work) == "yes"
-            ),
-        )
-        semantics = tuple(flag for n in known.split() for flag in wanted[int(n)])
+
+        def known(wanted: list[tuple[str, ...]]) -> tuple[str, ...]:
+            numbers = cache.note(
+                f"flags-{cache.digest(identity, repr(wanted))}",
+                lambda: " ".join(
+                    str(n) for n, flags in enumerate(wanted) if _probe(command, (*tuning, *flags), work) == "yes"
+                ),
+            )
+            return tuple(flag for n in numbers.split() for flag in wanted[int(n)])
+
+        semantics = known(_wanted_semantics("#define __clang__ " in macros))
+        stacks = known(_wanted_for_stacks())
     if answer != "yes":
         return None, f"it does not know _Float16 in C++17 ({answer})"
     version = re.search(r'^#define __VERSION__ "(.*)"$', macros, re.M)
     name = "clang" if "#define __clang__ " in macros else "gcc"
     text = version[1] if version else "unknown version"
-    return Toolchain(command, text if "lang" in text else f"{name} {text}", tuning, identity, semantics), ""
+    return Toolchain(command, text if "lang" in text else f"{name} {text}", tuning, identity, semantics, stacks), ""
 
 
 def _wanted_semantics(clang: bool) -> list[tuple[str, ...]]:
@@ -211,6 +217,14 @@ def _wanted_semantics(clang: bool) -> list[tuple[str, ...]]:
         trap = "-fsanitize-trap=integer-divide-by-zero" if clang else "-fsanitize-undefined-trap-on-error"
         wanted.append(("-fsanitize=integer-divide-by-zero", trap))
     return wanted
+
+
+def _wanted_for_stacks() -> list[tuple[str, ...]]:
+    """Each entry is taken whole or not at all."""
+    if platform.machine() not in ("x86_64", "AMD64"):
+        return []
+    # A hop between fibers does not change the shadow stack, so returns must not be checked against one.
+    return [("-fcf-protection=none",)]
 
 
 def _probe(command: tuple[str, ...], flags: tuple[str, ...], work: Path) -> str:

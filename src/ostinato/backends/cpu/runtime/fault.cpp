@@ -63,7 +63,16 @@ void on_signal(int signal, siginfo_t *info, void *context) {
   pass_on(signal, info, context);
 }
 
+// The parent's workers do not exist in a forked child, but its new threads may get their names.
+void forget_in_child() {
+  for (Slot &slot : slots) {
+    slot.thread.store(0);
+    slot.trap.store(nullptr);
+  }
+}
+
 void install() {
+  pthread_atfork(nullptr, nullptr, &forget_in_child);
   struct sigaction action;
   memset(&action, 0, sizeof action);
   action.sa_sigaction = &on_signal;
