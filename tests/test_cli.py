@@ -126,3 +126,12 @@ def test_help(command: list[str]) -> None:
     result = ostinato(*command, "--help")
     assert result.returncode == 0
     assert "Usage" in result.stdout
+
+
+def test_a_file_of_very_many_kernels_is_compiled_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "many.metal"
+    path.write_text("\n".join(f"kernel void k{n}(device int *x) {{ x[0] = {n}; }}" for n in range(100)))
+    everything = ostinato("compile", str(path), "--device", "cpu")
+    assert len(everything.stdout.splitlines()) == 100
+    assert "name some with -k" in everything.stderr
+    assert ostinato("compile", str(path), "-k", "k7").stdout == "k7(0: x *int (read-write))\n"

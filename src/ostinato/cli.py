@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import sys
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -84,9 +84,13 @@ def devices_command(as_json: bool) -> None:
 @click.option(
     "-c", "constants", multiple=True, metavar="NAME=VALUE", help="Give a function constant, by name or index."
 )
+@click.option(
+    "-k", "wanted", multiple=True, metavar="NAME", help="Compile this kernel, where a file has too many to compile all."
+)
 def compile_command(
     file: Path,
     device_name: str,
+    wanted: tuple[str, ...],
     include_dirs: tuple[Path, ...],
     defines: tuple[str, ...],
     constants: tuple[str, ...],
@@ -100,10 +104,15 @@ def compile_command(
     """
     macros = {name: value or "1" for name, _, value in (define.partition("=") for define in defines)}
     try:
-        with open_device(device_name) as device:
+        with _busy("compiling"), open_device(device_name) as device:
             library = device.library(file, _constants(constants), include_dirs, macros)
-            for name in library:
-                click.echo(str(library[name].signature))
+            whole = len(library) <= library.COMPILED_WHOLE
+            signatures = [library[name].signature for name in (wanted or (library if whole else ()))]
+        if not (whole or wanted):
+            signatures = list(library.signatures.values())
+            click.echo(f"{len(library)} kernels are too many to compile at once: name some with -k", err=True)
+        for signature in signatures:
+            click.echo(str(signature))
         if not library:
             click.echo("no kernels in this file", err=True)
     except KernelCompileError as error:
@@ -117,9 +126,10 @@ def compile_command(
 def demo_command(device_name: str) -> None:
     """Run a few Metal kernels and check them against NumPy."""
     console = Console()
-    with open_device(device_name) as device:
-        console.print(f"{escape(repr(device))}\n")
+    with _busy("compiling and running"), open_device(device_name) as device:
+        title = escape(repr(device))
         rows = demonstration.run(device)
+    console.print(f"{title}\n")
     table = Table(box=None, pad_edge=False)
     table.add_column("kernel")
     table.add_column("does")
@@ -139,6 +149,12 @@ def demo_command(device_name: str) -> None:
     console.print(table)
     if not all(row.correct for row in rows):
         sys.exit(1)
+
+
+def _busy(what: str) -> AbstractContextManager[object]:
+    """A sign of life on a terminal while something takes its time."""
+    console = Console(stderr=True)
+    return console.status(f"{what} …") if console.is_terminal else nullcontext()
 
 
 def _plain(device: DeviceInfo) -> dict[str, Any]:

@@ -101,6 +101,11 @@ class Library:
                 self._compile([name])
             return self._kernels[name]
 
+    @property
+    def signatures(self) -> Mapping[str, msl.Signature]:
+        """The arguments of every kernel as the source declares them, compiled or not."""
+        return self._module.kernels
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._module.kernels)
 
