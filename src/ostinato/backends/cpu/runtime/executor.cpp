@@ -387,6 +387,13 @@ void close_device(Device *device) {
   free(device);
 }
 
+void expect_work(Device *device) {
+  lock(device);
+  const bool asleep = !device->current && !device->spinners && device->sleepers;
+  unlock(device);
+  if (asleep) wake(device, 1);
+}
+
 void submit(Device *device, Submission *s) {
   s->references.fetch_add(1, std::memory_order_relaxed);  // the queue's
   uint32_t count = 0;

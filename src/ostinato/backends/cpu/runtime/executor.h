@@ -20,6 +20,8 @@ Device *open_device(uint32_t workers, uint64_t arena_bytes, char *error, uint64_
 void close_device(Device *);
 
 // The queue takes a reference of its own.
+// Wakes a worker ahead of a submission that takes a while to prepare: it arrives about when the work does.
+void expect_work(Device *);
 void submit(Device *, Submission *);
 
 }  // namespace __ost

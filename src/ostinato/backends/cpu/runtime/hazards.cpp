@@ -91,9 +91,13 @@ void free_hazards(Hazards *h) {
 
 namespace {
 
-// The first segment that ends after `address`.
+// The first segment that ends after `address`. Lists come back to few ranges, so short arrays are simply walked.
 uint64_t search(const Hazards *h, uint64_t address) {
   uint64_t low = 0, high = h->segments.count;
+  if (high <= 8) {
+    while (low < high && h->segments.items[low].end <= address) ++low;
+    return low;
+  }
   while (low < high) {
     const uint64_t middle = (low + high) / 2;
     if (h->segments.items[middle].end <= address) low = middle + 1;
@@ -169,40 +173,58 @@ bool keep(Hazards *h, uint32_t node) {
 
 }  // namespace
 
+namespace {
+
+bool look_at(Hazards *h, uint32_t node, const Segment &segment, bool write) {
+  if (!write || segment.readers == none) {
+    if (!find(h, node, segment.writer)) return false;
+  }
+  if (write)
+    for (uint32_t r = segment.readers; r != none; r = h->readers.items[r].next)
+      if (!find(h, node, h->readers.items[r].node)) return false;
+  return true;
+}
+
+bool mark_use(Hazards *h, uint32_t node, Segment *segment, bool write) {
+  if (write) {
+    segment->writer = node;
+    segment->readers = none;
+  } else if (segment->writer != node && !(segment->readers != none && h->readers.items[segment->readers].node == node)) {
+    const Reader reader = {node, segment->readers};
+    if (!h->readers.push(reader)) return false;
+    segment->readers = uint32_t(h->readers.count - 1);
+  }
+  return true;
+}
+
+// Calls use(segment) for each segment of [begin, end), which whole segments make up; false when it does.
+template <class Use> bool each_segment(Hazards *h, uint64_t begin, uint64_t end, Use use) {
+  if (begin >= end) return true;
+  for (uint64_t at = search(h, begin); at < h->segments.count && h->segments.items[at].begin < end; ++at)
+    if (!use(&h->segments.items[at])) return false;
+  return true;
+}
+
+}  // namespace
+
 bool add_node(Hazards *h, uint32_t node, const Access *accesses, uint32_t count) {
   h->found.count = 0;
+  // All cuts first: one made later would split a segment that was looked at already.
   for (uint32_t i = 0; i < count; ++i)
     if (accesses[i].begin() < accesses[i].end && !cover(h, accesses[i].begin(), accesses[i].end)) return false;
-
   for (uint32_t i = 0; i < count; ++i) {
-    const Access &access = accesses[i];
-    for (uint64_t at = search(h, access.begin()); at < h->segments.count && h->segments.items[at].begin < access.end; ++at) {
-      const Segment &segment = h->segments.items[at];
-      if (access.begin() >= access.end) break;
-      if (!access.write() || segment.readers == none) {
-        if (!find(h, node, segment.writer)) return false;
-      }
-      if (access.write())
-        for (uint32_t r = segment.readers; r != none; r = h->readers.items[r].next)
-          if (!find(h, node, h->readers.items[r].node)) return false;
-    }
+    const bool write = accesses[i].write();
+    if (!each_segment(h, accesses[i].begin(), accesses[i].end,
+                      [&](Segment *segment) { return look_at(h, node, *segment, write); }))
+      return false;
   }
+  // A node does not wait for itself, so its own marks come after all looks, and reads after writes.
   for (int writes = 1; writes >= 0; --writes)
-    for (uint32_t i = 0; i < count; ++i) {
-      const Access &access = accesses[i];
-      if (int(access.write()) != writes || access.begin() >= access.end) continue;
-      for (uint64_t at = search(h, access.begin()); at < h->segments.count && h->segments.items[at].begin < access.end; ++at) {
-        Segment &segment = h->segments.items[at];
-        if (writes) {
-          segment.writer = node;
-          segment.readers = none;
-        } else if (segment.writer != node && !(segment.readers != none && h->readers.items[segment.readers].node == node)) {
-          const Reader reader = {node, segment.readers};
-          if (!h->readers.push(reader)) return false;
-          h->segments.items[at].readers = uint32_t(h->readers.count - 1);
-        }
-      }
-    }
+    for (uint32_t i = 0; i < count; ++i)
+      if (int(accesses[i].write()) == writes &&
+          !each_segment(h, accesses[i].begin(), accesses[i].end,
+                        [&](Segment *segment) { return mark_use(h, node, segment, writes); }))
+        return false;
   if (!h->found.count && h->fence != none && !find(h, node, h->fence)) return false;
   return keep(h, node);
 }

@@ -12,6 +12,8 @@ using namespace __ost;
 typedef Device ost_device;
 typedef Submission ost_submission;
 
+constexpr uint64_t worth_expecting = 128;   // commands; preparing them takes as long as a worker needs to wake
+
 struct ost_status_t {              // all zero until done
   uint32_t done, error;
   int32_t signal;
@@ -34,6 +36,7 @@ EXPORT void ost_close(ost_device *device) { close_device(device); }
 // NULL when the records or edges are malformed (an edge has to lead to a later node) or memory is short.
 EXPORT ost_submission *ost_submit(ost_device *device, const void *records, uint64_t bytes, uint64_t count,
                                   uint32_t mode, const uint32_t *edges, uint64_t n_edges, uint64_t *samples) {
+  if (count >= worth_expecting) expect_work(device);
   Submission *s = make_submission(records, bytes, count, mode, edges, n_edges, samples);
   if (s) submit(device, s);
   return s;
