@@ -92,6 +92,25 @@ def test_the_wheel_is_found_when_the_path_has_nothing(monkeypatch: pytest.Monkey
     assert toolchain.find().is_zig
 
 
+def test_kernels_run_with_the_wheel_alone(script: Script, tmp_path: Path) -> None:
+    pytest.importorskip("ziglang")
+    result = script(
+        """
+        dev = ost.open_device("cpu")
+        assert "zig" in dev.capabilities.details["compiler"]
+        x, y = dev.array(np.arange(100, dtype=np.float32)), dev.zeros(100, np.float32)
+        encoder = dev.command_encoder()
+        encoder.dispatch(dev.library(KERNELS)["inc_one"], x, y, threads=100)
+        encoder.commit_and_wait()
+        np.testing.assert_array_equal(y.numpy(), np.arange(100) + 1)
+        """,
+        timeout=300,
+        PATH=str(tmp_path),
+        CXX="",
+    )
+    assert result.returncode == 0, result.stderr
+
+
 def test_a_compiler_that_never_ends_is_stopped(compiler: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     make(compiler, "while :; do :; done")
     monkeypatch.setattr(toolchain, "CPU_SECONDS", 1)
