@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from .declarations import Declarations
 from .kernels import is_kernel
 from .reflect import SCALARS
-from .syntax import Declarations, Syntax
+from .syntax import Syntax
 from .tokens import IDENTIFIER, Token
 
 _PUBLIC = frozenset(

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 from ..errors import UnsupportedFeature
 from .constant_expression import NotConstant, Value, evaluate, whole
+from .declarations import Declarations, Function, Instantiation
 from .reflect import Argument, SharedArgument, Signature, element_type
-from .syntax import ADDRESS_SPACES, Attribute, Declarations, Function, Instantiation, Syntax, fail, text_of
+from .syntax import ADDRESS_SPACES, Attribute, Syntax, fail, text_of
 from .tokens import IDENTIFIER, PUNCTUATION, Token
 
 THREAD_ATTRIBUTES = frozenset(

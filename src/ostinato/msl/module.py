@@ -17,12 +17,13 @@ from ..errors import ConstantError, KernelCompileError, KernelNotFound
 from . import cpu_entry
 from .constant_expression import NotConstant, Value, evaluate, whole
 from .convergence import Convergence
+from .declarations import Declarations, parse_declarations
 from .kernels import KernelInstance, find_kernels, refuse_shared_indices, signature
 from .overloads import told_apart_by_place
 from .preprocess import preprocess
 from .reflect import FunctionConstant, Signature, element_type
 from .safety import check_declarations, check_tokens
-from .syntax import Declarations, Syntax, parse_declarations, text_of
+from .syntax import Syntax, text_of
 from .tokens import Token
 from .translate import Translator, constant_text, swizzle_macros
 

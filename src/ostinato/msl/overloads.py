@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..errors import UnsupportedFeature
+from .declarations import Declarations, Function
 from .rewriter import Rewriter
-from .syntax import ADDRESS_SPACES, Declarations, Function, Syntax
+from .syntax import ADDRESS_SPACES, Syntax
 
 _PLACE = {"threadgroup": 1, "thread": 2, "device": 0, "constant": 0}
 _TYPE_WORDS = frozenset({"const", "volatile", "unsigned", "signed", "::", "typename", "struct"})

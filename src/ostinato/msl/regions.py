@@ -17,11 +17,12 @@ from dataclasses import dataclass, field
 
 from ..errors import KernelCompileError
 from .convergence import Convergence
+from .declarations import Function
 from .kernels import Parameter
 from .reflect import SCALARS
 from .rewriter import Rewriter
 from .storage import type_end
-from .syntax import Function, Syntax
+from .syntax import Syntax
 from .tokens import IDENTIFIER, NUMBER
 
 MAX_CARRIED = 12

@@ -11,7 +11,8 @@ from __future__ import annotations
 import re
 
 from ..errors import UnsupportedFeature
-from .syntax import Declarations, Syntax, fail
+from .declarations import Declarations
+from .syntax import Syntax, fail
 from .tokens import IDENTIFIER, Token
 
 _FORBIDDEN = {

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from .declarations import Function
 from .rewriter import Rewriter
-from .syntax import Function, Syntax, fail
+from .syntax import Syntax, fail
 from .tokens import IDENTIFIER
 
 _SPECIFIERS = frozenset({"const", "volatile", "static", "constexpr"})

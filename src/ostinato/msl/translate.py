@@ -14,12 +14,13 @@ from collections.abc import Mapping, Sequence
 
 from .constant_expression import Value
 from .convergence import BUILTINS, Convergence
+from .declarations import Declarations, Function
 from .kernels import Parameter, is_kernel
 from .overloads import merge_overloads, mutators
 from .regions import SourceNames, split_at_barriers
 from .rewriter import Rewriter
 from .storage import refuse_storage_outside_kernels, rewrite_storage
-from .syntax import ADDRESS_SPACES, Declarations, Function, Syntax
+from .syntax import ADDRESS_SPACES, Syntax
 from .tokens import IDENTIFIER, NUMBER
 
 _SWIZZLE = re.compile(r"[xyzw]{2,4}|[rgba]{2,4}")
