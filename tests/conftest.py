@@ -55,7 +55,10 @@ kernel void bfloat_inc(device bfloat *x [[buffer(0)]], uint id [[thread_position
 // About a nanosecond a step, and no way around taking them.
 kernel void spin(device uint *x [[buffer(0)]], constant uint &steps [[buffer(1)]]) {
     uint value = x[0];
-    for (uint i = 0; i < steps; ++i) value = value * 1664525u + 1013904223u;
+    for (uint i = 0; i < steps; ++i) {
+        value = value * 1664525u + 1013904223u;
+        value ^= value >> 13;  // no compiler can foresee several steps
+    }
     x[0] = value | 1u;
 }
 
