@@ -136,17 +136,17 @@ def accesses(
     """
     buffers = [one for one in bound if isinstance(one, BufferBinding)]
     if writes is None:
-        written = [_span(one, True) for one in buffers if one.writes]
+        written = [one.access(True) for one in buffers if one.writes]
     else:
         written = _declared(writes, True, queue, f"{where}, writes")
         for span in written:
-            meeting = [one for one in buffers if _span(one, True).overlaps(span)]
+            meeting = [one for one in buffers if one.access(True).overlaps(span)]
             if meeting and not any(one.writes for one in meeting):
                 indices = ", ".join(str(one.index) for one in meeting)
                 raise ArgumentError(f"{where}, writes: the kernel only reads argument {indices}")
     if reads is None:
         # What is written counts as read too, unless the caller has named the writes.
-        read = [_span(one, False) for one in buffers if writes is not None or not one.writes]
+        read = [one.access(False) for one in buffers if writes is not None or not one.writes]
     else:
         read = _declared(reads, False, queue, f"{where}, reads")
     return tuple(dict.fromkeys((*written, *read)))
@@ -155,11 +155,7 @@ def accesses(
 def _declared(buffers: Any, write: bool, queue: Queue, what: str) -> list[Access]:
     if isinstance(buffers, Buffer) or not isinstance(buffers, Sequence):
         raise ArgumentError(f"{what}: expected a list of Buffers, got {buffers!r}")
-    return [_span(whole(buffer, queue, what, write), write) for buffer in buffers]
-
-
-def _span(binding: BufferBinding, write: bool) -> Access:
-    return Access(binding.address, binding.address + binding.nbytes, write)
+    return [whole(buffer, queue, what, write).access(write) for buffer in buffers]
 
 
 def matching_dtypes(first: np.dtype[Any], second: np.dtype[Any]) -> bool:

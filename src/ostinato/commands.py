@@ -61,6 +61,19 @@ class CompiledKernel:
     """What the backend needs to run it; nothing else looks inside."""
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class Access:
+    """Addresses `begin` to `end` (exclusive), as the device sees them, read or written."""
+
+    begin: int
+    end: int
+    write: bool
+
+    def overlaps(self, other: Access) -> bool:
+        """Whether they share at least one byte."""
+        return self.begin < other.end and other.begin < self.end
+
+
 @dataclass(frozen=True, slots=True)
 class BufferBinding:
     """A byte range of an allocation bound to a buffer index."""
@@ -75,6 +88,10 @@ class BufferBinding:
     nbytes: int
     writes: bool
 
+    def access(self, write: bool) -> Access:
+        """The whole range, read or written."""
+        return Access(self.address, self.address + self.nbytes, write)
+
 
 @dataclass(frozen=True, slots=True)
 class InlineBinding:
@@ -85,19 +102,6 @@ class InlineBinding:
 
 
 Binding = BufferBinding | InlineBinding
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Access:
-    """Addresses `begin` to `end` (exclusive), as the device sees them, read or written."""
-
-    begin: int
-    end: int
-    write: bool
-
-    def overlaps(self, other: Access) -> bool:
-        """Whether they share at least one byte."""
-        return self.begin < other.end and other.begin < self.end
 
 
 class Ordering(Enum):

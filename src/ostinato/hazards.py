@@ -18,7 +18,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from .commands import Access, Barrier, BufferBinding, Command, Copy, Fill
+from .commands import Access, Barrier, Command, Copy, Fill
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,14 +147,10 @@ def accesses_of(command: Command) -> tuple[Access, ...] | None:
     if isinstance(command, Barrier):
         return None
     if isinstance(command, Fill):
-        return (_whole(command.target, True),)
+        return (command.target.access(True),)
     if isinstance(command, Copy):
-        return (_whole(command.target, True), _whole(command.source, False))
+        return (command.target.access(True), command.source.access(False))
     return command.accesses
-
-
-def _whole(binding: BufferBinding, write: bool) -> Access:
-    return Access(binding.address, binding.address + binding.nbytes, write)
 
 
 def edges(commands: Sequence[Iterable[Access] | None]) -> list[tuple[int, int]]:

@@ -107,8 +107,6 @@ class Declarations:
     aliases: dict[str, list[Token]] = field(default_factory=dict)
     structs: set[str] = field(default_factory=set)
     specialisations: list[Specialisation] = field(default_factory=list)
-    enums: set[str] = field(default_factory=set)
-    namespaces: set[tuple[str, ...]] = field(default_factory=set)
 
 
 class _Parser:
@@ -141,7 +139,6 @@ class _Parser:
         if index >= end or self.texts[index] != "{":
             return self.syntax.statement_end(index, end) + 1
         inner = scope + tuple(names)
-        self.found.namespaces.add(inner)
         self.scope(index + 1, self.syntax.match[index], inner, False)
         return self.syntax.match[index] + 1
 
@@ -167,9 +164,6 @@ class _Parser:
         if texts[index] == "enum":
             closing = self.syntax.statement_end(index, end)
             self._refuse_declarators(index, closing, in_struct)
-            self.found.enums.update(
-                texts[i] for i in range(index + 1, min(index + 3, closing)) if self.tokens[i].kind == IDENTIFIER
-            )
             return closing + 1
         if texts[index] in ("struct", "class", "union"):
             after = self.struct(start, index, end, scope, in_struct)

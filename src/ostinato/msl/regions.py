@@ -38,7 +38,6 @@ _DECLARING = frozenset({"using", "typedef", "constexpr", "static_assert"})
 _PURE = frozenset("metal min max abs clamp sizeof as_type static_cast select true false const and or not".split())
 _BEFORE_OPERANDS = frozenset("return case else do and or not".split())
 _VECTOR = re.compile(r"(?:packed_)?(?:bool|u?char|u?short|u?int|u?long|half|bfloat|float)[234]")
-_ASSIGNING = frozenset("= += -= *= /= %= &= |= ^= <<= ++ --".split())
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +139,7 @@ class _Splitter:
             if name in self.pointers and self.texts[after] != ".":
                 return True  # what it points to may change; it does not
             after = self.match[after] + 1 if self.texts[after] == "[" else after + 2
-        if self._assigns(after) or self._may_be_changed_by_call(index):
+        if self.syntax.assigns(after) or self._may_be_changed_by_call(index):
             return False
         return not self._binds_reference(index)
 
@@ -183,11 +182,6 @@ class _Splitter:
             at -= 1
         return False
 
-    def _assigns(self, index: int) -> bool:
-        """Whether an assigning operator begins at ``index``; ``>>=`` was lexed as two tokens."""
-        shift = self.texts[index] == ">" and self.texts[index + 1] == ">=" and not self.syntax.tokens[index + 1].spaced
-        return shift or self.texts[index] in _ASSIGNING
-
     def meets(self, begin: int, end: int) -> bool:
         return any(self.texts[index] == "threadgroup_barrier" for index in range(begin, end))
 
@@ -205,7 +199,7 @@ class _Splitter:
                 elif text not in self.uniform_names:
                     return False
             elif token.kind != NUMBER and (
-                text in _ASSIGNING or (text in ("{", "[") and not self._constant_index(index))
+                self.syntax.assigns(index) or (text in ("{", "[") and not self._constant_index(index))
             ):
                 return False
         return True
@@ -307,9 +301,9 @@ class _Splitter:
         self.uniform_names.add(name)
         if not self.is_uniform(first + 1, second):
             raise _Unclear
-        steps = [index for index in range(second + 1, closing) if self._assigns(index)]
+        steps = [index for index in range(second + 1, closing) if self.syntax.assigns(index)]
         prefixed = self.texts[second + 1] in ("++", "--")
-        rest = [index for index in range(second + 1, closing) if self.texts[index] not in _ASSIGNING]
+        rest = [index for index in range(second + 1, closing) if not self.syntax.assigns(index)]
         if len(steps) != 1 or self.texts[second + 1 + prefixed] != name:
             raise _Unclear
         if not all(self.is_uniform(index, index + 1) for index in rest):
@@ -463,7 +457,7 @@ class _Splitter:
         while self.texts[after] == "::":
             after += 2
         return self.syntax.tokens[index].kind == IDENTIFIER and (
-            self.texts[after] in ("[", ".", "->", "(", "++", "--") or self._assigns(after)
+            self.texts[after] in ("[", ".", "->", "(", "++", "--") or self.syntax.assigns(after)
         )
 
     def _check_jumps(self, index: int, finish: int, in_loop: bool) -> None:

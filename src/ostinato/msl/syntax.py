@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from ..errors import KernelCompileError
 from .tokens import IDENTIFIER, Token
 
+_ASSIGNING = frozenset("= += -= *= /= %= &= |= ^= <<= ++ --".split())
 ADDRESS_SPACES = frozenset(
     {"device", "constant", "thread", "threadgroup", "threadgroup_imageblock", "ray_data", "object_data"}
 )
@@ -56,6 +57,11 @@ class Syntax:
         if open_at:
             raise fail(f"{self.texts[open_at[-1]]!r} is never closed", self.tokens[open_at[-1]])
         return match
+
+    def assigns(self, index: int) -> bool:
+        """Whether an assigning operator begins at ``index``; ``>>=`` was lexed as two tokens."""
+        shift = self.texts[index] == ">" and self.texts[index + 1] == ">=" and not self.tokens[index + 1].spaced
+        return shift or self.texts[index] in _ASSIGNING
 
     def is_attribute(self, index: int) -> bool:
         """Whether ``[[`` begins at ``index``."""

@@ -25,7 +25,6 @@ from .tokens import IDENTIFIER, NUMBER
 
 _SWIZZLE = re.compile(r"[xyzw]{2,4}|[rgba]{2,4}")
 _FLOATING = re.compile(r"(?:[0-9']*\.[0-9']*|[0-9']+(?=[eE]))(?:[eE][+-]?[0-9]+)?|0[xX][0-9a-fA-F.']*[pP][+-]?[0-9]+")
-_ASSIGNMENTS = frozenset("= += -= *= /= %= &= |= ^= <<= ++ --".split())
 _BEFORE_EXPRESSIONS = frozenset("return else do case and or not xor bitand bitor compl".split())
 _LONGEST_TYPE = 400
 """Tokens of a type, template arguments included, beyond which nobody writes one."""
@@ -165,9 +164,8 @@ class Translator:
             after = index + 1
             while texts[after] == "[":
                 after = match[after] + 1
-            shifted = texts[after] == ">" and texts[after + 1] == ">=" and not self.syntax.tokens[after + 1].spaced
             start = self._postfix_start(index)
-            if texts[after] in _ASSIGNMENTS or shifted or texts[start - 1] in ("++", "--") or texts[index + 1] == "(":
+            if self.syntax.assigns(after) or texts[start - 1] in ("++", "--") or texts[index + 1] == "(":
                 continue
             self.rewriter.before(start, "__ost::value(", outermost=True)
             self.rewriter.after(index, ")")
