@@ -16,7 +16,7 @@ import numpy as np
 import pyopencl as cl
 
 import ostinato
-from harness import interleaved, median, ratio, report
+from harness import Table, interleaved, median, ratio, report
 
 COUNTS = (10, 50, 100, 500, 1_000, 5_000)
 
@@ -127,7 +127,7 @@ def main() -> None:
         "PoCL run µs",
         "ratio run",
     )
-    report("One dispatch: encode, submit, run (per dispatch)", columns, rows, arguments.json)
+    report([Table("One dispatch: encode, submit, run (per dispatch)", columns, rows)], arguments.json)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -63,18 +64,31 @@ def seconds(work: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
-def report(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]], as_json: bool) -> None:
-    """Prints a Markdown table, or one JSON object."""
+@dataclass(frozen=True)
+class Table:
+    """Measurements: a title, the names of the columns, the rows."""
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[object]]
+
+
+def report(tables: Sequence[Table], as_json: bool) -> None:
+    """Prints Markdown tables, or one JSON object."""
+    here = machine()
     if as_json:
-        records = [dict(zip(columns, row, strict=True)) for row in rows]
-        json.dump({"title": title, "machine": machine(), "rows": records}, sys.stdout, indent=2)
+        records = [
+            {"title": table.title, "rows": [dict(zip(table.columns, row, strict=True)) for row in table.rows]}
+            for table in tables
+        ]
+        json.dump({"machine": here, "tables": records}, sys.stdout, indent=2)
         print()
         return
-    here = machine()
-    place = f"{here['processor']}, {here['cores']} cores, {here['system']}, Python {here['python']}, {here['date']}"
-    print(f"## {title}\n\n{place}\n")
-    print("| " + " | ".join(columns) + " |")
-    print("|" + "|".join("---" if index == 0 else "---:" for index in range(len(columns))) + "|")
-    for row in rows:
-        print("| " + " | ".join(f"{cell:.3g}" if isinstance(cell, float) else str(cell) for cell in row) + " |")
-    print()
+    print(f"{here['processor']}, {here['cores']} cores, {here['system']}, Python {here['python']}, {here['date']}\n")
+    for table in tables:
+        print(f"## {table.title}\n")
+        print("| " + " | ".join(table.columns) + " |")
+        print("|" + "|".join("---" if index == 0 else "---:" for index in range(len(table.columns))) + "|")
+        for row in table.rows:
+            print("| " + " | ".join(f"{cell:.3g}" if isinstance(cell, float) else str(cell) for cell in row) + " |")
+        print()

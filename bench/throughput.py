@@ -17,7 +17,7 @@ import numpy as np
 import pyopencl as cl
 
 import ostinato
-from harness import interleaved, median, ratio, report, seconds
+from harness import Table, interleaved, median, ratio, report, seconds
 
 N = 16 << 20
 ROWS, WIDTH = 1_024, 4_096
@@ -236,7 +236,8 @@ def main() -> None:
                 round(1 / ratio(times["ostinato"], times["pocl"]), 2) if other else "–",
             )
         )
-    report("Throughput", ("kernel", "ostinato ms", "GB/s", "PoCL ms", "times as fast"), rows, arguments.json)
+    columns = ("kernel", "ostinato ms", "GB/s", "PoCL ms", "times as fast")
+    report([Table("Throughput", columns, rows)], arguments.json)
 
 
 if __name__ == "__main__":

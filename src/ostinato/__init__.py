@@ -13,10 +13,11 @@
 The public interface is what this module names.
 """
 
-from . import counters, settings
+from . import counters, ops, passes, settings
+from .audit import Audit, Finding
 from .backends.protocol import Capabilities
 from .buffer import Buffer
-from .commands import CapturedOpKind, DispatchKind
+from .commands import UNKNOWN, CapturedOpKind, DispatchKind
 from .counters import (
     Counts,
     auto_barrier_concurrent_count,
@@ -44,6 +45,9 @@ from .errors import (
     ForkedDevice,
     FreedBuffer,
     GeometryError,
+    GraphChanged,
+    GraphError,
+    GraphFileError,
     KernelCompileError,
     KernelFault,
     KernelNotFound,
@@ -61,19 +65,26 @@ from .errors import (
     ViewError,
     WrongDevice,
 )
+from .graph import CapturedNode, Graph
+from .graph_file import load_graph
+from .params import Param, param
 from .pipeline import Kernel, KernelRegistry, Library
 from .pool import BufferPool
+from .replay import Replayable
 from .residency import ResidencySet
 from .submission import Submission
 from .version import __version__
 
 __all__ = [
+    "UNKNOWN",
     "ArgumentError",
+    "Audit",
     "Buffer",
     "BufferAccessError",
     "BufferPool",
     "CacheError",
     "Capabilities",
+    "CapturedNode",
     "CapturedOpKind",
     "CommandEncoder",
     "ConstantError",
@@ -87,9 +98,14 @@ __all__ = [
     "DeviceUnavailable",
     "DispatchKind",
     "EncoderError",
+    "Finding",
     "ForkedDevice",
     "FreedBuffer",
     "GeometryError",
+    "Graph",
+    "GraphChanged",
+    "GraphError",
+    "GraphFileError",
     "Kernel",
     "KernelCompileError",
     "KernelFault",
@@ -100,7 +116,9 @@ __all__ = [
     "OstinatoError",
     "OstinatoWarning",
     "OutOfMemory",
+    "Param",
     "PoolError",
+    "Replayable",
     "ResidencySet",
     "SettingError",
     "SettingWarning",
@@ -120,7 +138,11 @@ __all__ = [
     "counters",
     "devices",
     "dispatch_count",
+    "load_graph",
     "open_device",
+    "ops",
+    "param",
+    "passes",
     "reset_counters",
     "settings",
     "sync_count",

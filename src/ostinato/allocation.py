@@ -3,7 +3,7 @@
 Three small objects stand between a `Buffer` and its bytes:
 
 * `Backing`: a block of device memory. It has a number that is never used twice, and remembers the last
-  submission that touched it.
+  submission that touched it. A graph uses many blocks at once, so they share one memory of that: `SharedUse`.
 * `Allocation`: one tenancy of a backing. Everything that can reach the bytes (buffers, uncommitted encoders,
   running submissions, NumPy windows) holds the allocation; when the last of them is gone the memory is given
   back, to its pool if it has one. So a pool cannot give out memory that anything else can still reach.
@@ -33,10 +33,19 @@ _serials = itertools.count(1)
 _MAX_SERIALS = 4096
 
 
+class SharedUse:
+    """The last submission of something that uses many blocks: a replay need not visit each of them."""
+
+    __slots__ = ("__weakref__", "last_use")
+
+    def __init__(self) -> None:
+        self.last_use: weakref.ref[Submission] | None = None
+
+
 class Backing:
     """A block of device memory."""
 
-    __slots__ = ("_residency", "_views", "address", "last_use", "memory", "nbytes", "number")
+    __slots__ = ("_residency", "_shared_uses", "_views", "address", "last_use", "memory", "nbytes", "number")
 
     def __init__(self, memory: Memory, residency: ResidencySet) -> None:
         self.memory = memory
@@ -44,9 +53,24 @@ class Backing:
         self.nbytes = memory.nbytes
         self.number = next(_numbers)
         self.last_use: weakref.ref[Submission] | None = None
+        self._shared_uses: list[weakref.ref[SharedUse]] = []
         self._views: dict[tuple[int, int, np.dtype[np.generic]], int] = {}
         self._residency = residency
         residency.add(self.number)
+
+    def share(self, use: SharedUse) -> None:
+        """From now on, what `use` remembers counts as a use of this block too."""
+        self._shared_uses = [*(one for one in self._shared_uses if one() is not None), weakref.ref(use)]
+
+    def latest_use(self) -> Submission | None:
+        """The last submission that uses this block, unless it is gone."""
+        found = None
+        shared = (use() for use in self._shared_uses)
+        for last_use in (self.last_use, *(use.last_use for use in shared if use is not None)):
+            submission = None if last_use is None else last_use()
+            if submission is not None and (found is None or submission.ordinal > found.ordinal):
+                found = submission
+        return found
 
     def serial(self, offset: int, nbytes: int, dtype: np.dtype[np.generic]) -> int:
         """A number for this range and dtype: the same for equal views, and never that of another view.

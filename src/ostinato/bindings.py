@@ -1,13 +1,13 @@
 """From what a caller passes to a kernel, to checked bindings.
 
 An argument is a `Buffer`, a `(Buffer, byte_offset)` pair counted from that view, a NumPy scalar or array or
-`bytes` (copied now), or a Python number (converted to the kernel's type and range-checked). `memo_key` gives the
-identity of an argument for memoisation; `bind` does the real checking, once per new combination.
+`bytes` (copied now), a Python number (converted to the kernel's type and range-checked), or, while capturing, a `Param`
+whose value comes with each replay. `memo_key` gives the identity of an argument for memoisation; `bind` does the real
+checking, once per new combination.
 """
 
 from __future__ import annotations
 
-import math
 import operator
 import reprlib
 import struct
@@ -17,21 +17,15 @@ from typing import Any
 import numpy as np
 
 from .buffer import Buffer
-from .commands import Access, Binding, BufferBinding, CompiledKernel, InlineBinding
+from .commands import UNKNOWN, Access, Binding, BufferBinding, CompiledKernel, InlineBinding, ParamBinding, Unknown
 from .errors import ArgumentError, FreedBuffer, WrongDevice
 from .msl import Argument
+from .params import Param
+from .scalars import number_bytes
 from .submission import Queue
 
-_FLOATS = ("float16", "bfloat16", "float32", "float64")
-_INTEGERS = {
-    f"{sign}int{8 * size}": (
-        struct.Struct("=" + code),
-        0 if sign else -(1 << (8 * size - 1)),
-        (1 << (8 * size - (0 if sign else 1))) - 1,
-    )
-    for sign, codes in (("", "bhiq"), ("u", "BHIQ"))
-    for size, code in zip((1, 2, 4, 8), codes, strict=True)
-}
+Declared = Sequence[Buffer] | Unknown | None
+"""What `reads=` and `writes=` take."""
 
 
 class _Where:
@@ -62,6 +56,8 @@ def memo_key(kernel: CompiledKernel, argument: Any, among: Sequence[Any] | Mappi
         return (_float_bits(argument),), argument  # by bits: 0.0 == -0.0, and a NaN equals nothing
     if kind is bytes:
         return (b"", argument), argument
+    if kind is Param:
+        return (Param, argument), argument
     if kind is tuple:
         if len(argument) == 2 and type(argument[0]) is Buffer:
             try:
@@ -83,7 +79,7 @@ def memo_key(kernel: CompiledKernel, argument: Any, among: Sequence[Any] | Mappi
             return memo_key(kernel, number, among)
     raise ArgumentError(
         f"{_place(kernel, argument, among)}: expected a Buffer, (Buffer, byte offset), a NumPy scalar or array, bytes,"
-        f" or a number, got {_describe(argument)}"
+        f" a number or a param, got {_describe(argument)}"
     )
 
 
@@ -124,16 +120,18 @@ def whole(buffer: Any, queue: Queue, what: str, writes: bool) -> BufferBinding:
 
 def accesses(
     bound: Sequence[Binding],
-    reads: Sequence[Buffer] | None,
-    writes: Sequence[Buffer] | None,
+    reads: Declared,
+    writes: Declared,
     queue: Queue,
     where: str,
-) -> tuple[Access, ...]:
+) -> tuple[Access, ...] | None:
     """The memory a dispatch uses: what its signature says of the bindings, or what the caller declares instead.
 
     A caller may name less than is bound, or more (memory that the kernel reaches through pointers of its own), but
-    cannot declare a write to memory that the kernel takes as const.
+    cannot declare a write to memory that the kernel takes as const. None: the caller says that it is not known.
     """
+    if reads is UNKNOWN or writes is UNKNOWN:
+        return None
     buffers = [one for one in bound if isinstance(one, BufferBinding)]
     if writes is None:
         written = [one.access(True) for one in buffers if one.writes]
@@ -163,35 +161,6 @@ def matching_dtypes(first: np.dtype[Any], second: np.dtype[Any]) -> bool:
     return first == second or first == np.uint8 or second == np.uint8
 
 
-def number_bytes(value: bool | int | float, scalar: str) -> bytes:
-    """A Python number as the bytes of a scalar type; ValueError says why it does not fit."""
-    integer = _INTEGERS.get(scalar)
-    if integer is not None:
-        layout, lowest, highest = integer
-        if isinstance(value, float):
-            if not value.is_integer():
-                raise ValueError(f"not an integer, and the type is {scalar}")
-            value = int(value)
-        if not lowest <= value <= highest:
-            raise ValueError(f"out of the range of {scalar}, {lowest} to {highest}")
-        return layout.pack(value)
-    if scalar == "bool":
-        if value not in (0, 1):
-            raise ValueError("neither False nor True")
-        return bytes([bool(value)])
-    if scalar in _FLOATS:
-        try:
-            wide = float(value)
-        except OverflowError:
-            raise ValueError(f"out of the range of {scalar}") from None
-        with np.errstate(over="ignore"):
-            narrow = np.asarray(wide).astype(scalar)
-        if math.isfinite(wide) and not math.isfinite(float(narrow)):
-            raise ValueError(f"out of the range of {scalar}")
-        return narrow.tobytes()
-    raise ValueError(f"a number, and {scalar} is no type of numbers")
-
-
 def _bind_one(kernel: CompiledKernel, position: int, argument: Argument, value: Any, queue: Queue) -> Binding:
     where = _Where(kernel, argument)
     element_bytes = kernel.argument_bytes[position]
@@ -212,14 +181,23 @@ def _bind_one(kernel: CompiledKernel, position: int, argument: Argument, value: 
         return bound
     if writes:
         raise ArgumentError(f"{where}: the kernel writes to it, so it must be a Buffer, not {_describe(value)}")
+    if type(value) is Param:
+        _check_dtype(where, argument, value.dtype)
+        _check_inline(where, argument, element_bytes, value.nbytes, queue)
+        return ParamBinding(argument.index, value.name, value.nbytes)
     data = _inline_bytes(where, argument, value)
-    if len(data) > queue.backend.capabilities.max_inline_bytes:
-        raise ArgumentError(
-            f"{where}: {len(data)} bytes are too many to copy into a command"
-            f" (at most {queue.backend.capabilities.max_inline_bytes}); put them into a Buffer"
-        )
-    _check_size(where, argument, element_bytes, len(data))
+    _check_inline(where, argument, element_bytes, len(data), queue)
     return InlineBinding(argument.index, data)
+
+
+def _check_inline(where: _Where, argument: Argument, element_bytes: int, given_bytes: int, queue: Queue) -> None:
+    limit = queue.backend.capabilities.max_inline_bytes
+    if given_bytes > limit:
+        raise ArgumentError(
+            f"{where}: {given_bytes} bytes are too many to copy into a command (at most {limit});"
+            " put them into a Buffer"
+        )
+    _check_size(where, argument, element_bytes, given_bytes)
 
 
 def _buffer_binding(

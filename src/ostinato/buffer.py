@@ -199,8 +199,7 @@ class Buffer:
         allocation = self._allocation()
         self._queue.check_process()
         counters.add_sync()
-        last_use = allocation.backing.last_use
-        submission = None if last_use is None else last_use()
+        submission = allocation.backing.latest_use()
         if submission is not None:
             submission._settle()
         return allocation

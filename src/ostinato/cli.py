@@ -1,15 +1,18 @@
-"""The command line: `ostinato devices | compile | demo | --version`.
+"""The command line: `ostinato devices | compile | check | demo | --version`.
 
 Exit status: 0 when all went well, 1 when something was wrong with what was asked for (a kernel that does not compile,
-no device), 2 when the command line itself was wrong, or a setting in the environment. With `--json`, standard output
-holds only the JSON.
+no device, a race), 2 when the command line itself was wrong, or a setting in the environment; `check` passes on that of
+the program. With `--json`, standard output holds only the JSON.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
-from contextlib import AbstractContextManager, nullcontext, suppress
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -20,8 +23,12 @@ from rich.markup import escape
 from rich.table import Table
 
 from . import demo as demonstration
+from .audit import check as checking
+from .audit import table as audit_table
 from .device import DeviceInfo, check_settings, devices, open_device
-from .errors import KernelCompileError, OstinatoError, SettingError
+from .errors import ArgumentError, KernelCompileError, OstinatoError, SettingError
+from .printable import printable
+from .program import run as run_program
 from .version import __version__
 
 
@@ -121,6 +128,52 @@ def compile_command(
         sys.exit(1)
 
 
+@main.command("check", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.argument("program")
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+@click.option("--structure-only", is_flag=True, help="Look at barriers only; run nothing but the program.")
+@click.option("--repeats", type=click.IntRange(1), default=5, show_default=True, help="Concurrent runs of each list.")
+@click.option("--max-lists", type=click.IntRange(1), default=64, show_default=True, help="Look at so many lists.")
+@click.option("--why", is_flag=True, help="Say of each inferred barrier why it is there.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON; what the program prints goes to standard error.")
+def check_command(
+    program: str,
+    arguments: tuple[str, ...],
+    structure_only: bool,
+    repeats: int,
+    max_lists: int,
+    why: bool,
+    as_json: bool,
+) -> None:
+    """Run a program and check every list of commands that it submits.
+
+    PROGRAM is a script or module:function. Looked for are missing and redundant barriers, accesses that are not
+    declared or out of bounds, and races; each list is run on a copy of its memory, on the CPU, before the program's own
+    run of it. Status 1 when something is wrong; otherwise the program's own.
+
+    \b
+    Examples:
+      ostinato check train.py --steps 3
+      ostinato check --structure-only package.module:main
+    """
+    check_settings()
+    watcher = checking.Watcher(checking.Options(not structure_only, repeats, max_lists), _busy_after)
+    with _printing_to_stderr() if as_json else nullcontext():
+        try:
+            with watcher.installed():
+                status = run_program(program, arguments)
+        except ArgumentError as error:
+            raise click.BadParameter(str(error), param_hint="PROGRAM") from None
+    if watcher.crash is not None:
+        raise watcher.crash
+    result = watcher.result(status)
+    if as_json:
+        click.echo(json.dumps(audit_table.plain(result), indent=2))
+    else:
+        Console().print(audit_table.checked(result, why))
+    sys.exit(result.status if result.ok else 1)
+
+
 @main.command("demo")
 @click.option("--device", "device_name", default="auto", show_default=True, help="Run on this device.")
 def demo_command(device_name: str) -> None:
@@ -155,6 +208,39 @@ def _busy(what: str) -> AbstractContextManager[object]:
     """A sign of life on a terminal while something takes its time."""
     console = Console(stderr=True)
     return console.status(f"{what} …") if console.is_terminal else nullcontext()
+
+
+@contextmanager
+def _busy_after(seconds: float = 2.0) -> Iterator[Callable[[str], None]]:
+    """The same for something that is rarely slow: shown only when it is, with what it says it is doing."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda what: None
+        return
+    status = console.status("checking …")
+    timer = threading.Timer(seconds, status.start)
+    timer.start()
+    try:
+        yield lambda what: status.update(f"checking … {escape(printable(what))}")
+    finally:
+        timer.cancel()
+        timer.join()
+        status.stop()
+
+
+@contextmanager
+def _printing_to_stderr() -> Iterator[None]:
+    """What is printed in the block, by Python or by anything below it, goes to standard error."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        sys.stdout.flush()
+        os.dup2(kept, 1)
+        os.close(kept)
 
 
 def _plain(device: DeviceInfo) -> dict[str, Any]:

@@ -12,7 +12,9 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .msl import Signature
+    from collections.abc import Mapping
+
+    from .msl import Module, Signature
 
 
 class DispatchKind(Enum):
@@ -46,6 +48,14 @@ Size3 = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class KernelOrigin:
+    """The source of a kernel, and the function constants it was specialised with."""
+
+    module: Module
+    constants: Mapping[int | str, Any]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class CompiledKernel:
     """One kernel as a backend compiled it, with the limits and layouts that binding checks need."""
 
@@ -58,7 +68,20 @@ class CompiledKernel:
     """Size of the element type of each buffer argument; 0 when the type has no size (void)."""
     argument_alignments: tuple[int, ...]
     code: Any = field(repr=False)
-    """What the backend needs to run it; nothing else looks inside."""
+    """What the backend needs to run it; nothing else looks inside. None in a graph that is on no device."""
+    origin: KernelOrigin | None = field(default=None, repr=False)
+    """What it was compiled from; None until a library has put it there."""
+
+
+class Unknown(Enum):
+    """The type of `UNKNOWN`."""
+
+    UNKNOWN = "unknown"
+
+
+UNKNOWN = Unknown.UNKNOWN
+"""For `reads=` or `writes=` of a dispatch that may touch anything: it is ordered after all before it and before all
+after it."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -101,7 +124,17 @@ class InlineBinding:
     data: bytes
 
 
-Binding = BufferBinding | InlineBinding
+@dataclass(frozen=True, slots=True)
+class ParamBinding:
+    """Bytes that every replay of a captured graph gives anew."""
+
+    index: int
+    name: str
+    """The parameter's name; all bindings of one name get the same bytes."""
+    nbytes: int
+
+
+Binding = BufferBinding | InlineBinding | ParamBinding
 
 
 class Ordering(Enum):

@@ -22,7 +22,8 @@ from .backends.protocol import Backend, Capabilities
 from .buffer import Buffer, Shape, adopt, allocate
 from .copies import refuse_copy
 from .encoder import CommandEncoder
-from .errors import ArgumentError, DeviceError, DeviceUnavailable, OstinatoError, SettingError
+from .errors import ArgumentError, DeviceError, DeviceUnavailable, EncoderError, OstinatoError, SettingError
+from .graph import Graph
 from .pipeline import Constants, Defines, Library, compile_library
 from .residency import ResidencySet
 from .submission import Queue
@@ -141,6 +142,24 @@ class Device:
         """
         return CommandEncoder(self._queue, label, barriers, retain)
 
+    def capture(
+        self, encode: Callable[[CommandEncoder], object], label: str | None = None, barriers: str = "auto"
+    ) -> Graph:
+        """What `encode(encoder)` records, as a graph. Nothing of it runs."""
+        if not callable(encode):
+            raise ArgumentError(f"capture: expected a function that takes an encoder, got {encode!r}")
+        encoder = CommandEncoder(self._queue, label, barriers, True)
+        encoder.start_capture()
+        try:
+            encode(encoder)
+        except BaseException:
+            encoder.take_capture()  # what there is of it is not wanted
+            raise
+        graph = encoder.take_capture()
+        if graph is None:
+            raise EncoderError("capture: the function took the capture away from its encoder")
+        return graph
+
     def close(self) -> None:
         """Finish committed work and refuse everything from now on. Contents of buffers can still be read."""
         self._queue.close()
@@ -161,10 +180,10 @@ class Device:
 
 
 def _open_cpu(options: Mapping[str, Any]) -> Backend:
-    unknown = options.keys() - {"workers", "threadgroup_memory"}
+    unknown = options.keys() - {"workers", "threadgroup_memory", "checked"}
     if unknown:
         raise DeviceUnavailable(
-            f"device 'cpu' has no option {', '.join(sorted(unknown))}; it has workers and threadgroup_memory"
+            f"device 'cpu' has no option {', '.join(sorted(unknown))}; it has workers, threadgroup_memory and checked"
         )
     return cpu.CpuBackend(**options)
 
@@ -192,8 +211,9 @@ _KINDS: Mapping[str, _Kind] = {
 def open_device(name: str = "auto", **options: Any) -> Device:
     """Open a device: "auto" for the first that passes a probe dispatch, or one by name.
 
-    OSTINATO_DEVICE overrides the name. The CPU takes the options `workers` (threads, one per core if left out) and
-    `threadgroup_memory` (bytes, 32 KiB if left out).
+    OSTINATO_DEVICE overrides the name. The CPU takes the options `workers` (threads, one per core if left out),
+    `threadgroup_memory` (bytes, 32 KiB if left out) and `checked` (True: kernels are built to find faults rather than
+    to be fast, so that a `KernelFault` is exact and knows the thread).
     """
     settings.report_unknown()
     chosen = settings.text("device") or name

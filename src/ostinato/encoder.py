@@ -1,8 +1,8 @@
 """The encoder: records commands, and hands the list over when it is committed.
 
 There is one path: every call is checked, memoised per (kernel, arguments, geometry, annotations), and appended to
-one list together with its lowered form. Commit joins the lowered forms and makes one call into the backend. A call
-that is wrong raises and leaves the list as it was.
+one list together with its lowered form. Commit joins the lowered forms and makes one call into the backend. Capture
+takes the end of the list away as a `Graph`. A call that is wrong raises and leaves the list as it was.
 
 One encoder may be used by one thread at a time; several encoders may be used in several threads.
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
@@ -20,6 +20,7 @@ import numpy as np
 from . import bindings, counters, geometry, settings
 from .allocation import Allocation
 from .backends.protocol import Inferred
+from .bindings import Declared
 from .buffer import Buffer
 from .commands import Barrier, CapturedOpKind, Command, Copy, Dispatch, Fill, Ordering
 from .copies import refuse_copy
@@ -33,17 +34,25 @@ from .errors import (
     WrongDevice,
 )
 from .geometry import Extent
+from .graph import Graph, captured
 from .hazards import HazardTracker, accesses_of
+from .memo import declared_key, extent_key, note_use, shared_key
+from .params import Param
 from .pipeline import Kernel
+from .places import Place, caller
+from .scalars import number_bytes
 from .submission import Queue, Submission
 
 # Combinations remembered per kernel. Inline values that change with every token use them up, so there is an
 # end to it; a whole model's worth of layers fits.
-_MEMO_ENTRIES = 4096
+_MEMO_ENTRIES = 16384
 
 _BARRIER = Barrier()
 _ORDERINGS = {"auto": Ordering.INFERRED, "manual": Ordering.BARRIERS, "serial": Ordering.SERIAL}
 _NOTHING = Inferred(0, 0, 0)
+
+watchers: list[Callable[[Graph], None]] = []
+"""Each is shown what an encoder is about to submit. Encoders made while there is one note who called them."""
 
 
 class CommandEncoder:
@@ -54,12 +63,15 @@ class CommandEncoder:
         "_allocations",
         "_barrier_ns",
         "_barriers",
+        "_captured_from",
         "_commands",
         "_lowered",
         "_mode",
         "_open",
+        "_params",
         "_path",
         "_pending_op_kind",
+        "_places",
         "_queue",
         "_ready",
         "_retain",
@@ -97,6 +109,10 @@ class CommandEncoder:
         self._barriers = 0
         self._barrier_ns = 0
         self._submission: Submission | None = None
+        # Where the capture begins in the lists of commands and of allocations.
+        self._captured_from: tuple[int, int] | None = None
+        self._params: dict[str, Param] = {}
+        self._places: list[Place | None] | None = [] if watchers else None
         self._open = True
         # Open, and no call under way. Nothing can come between looking at it and setting it: the interpreter
         # switches threads at calls and loops only.
@@ -112,8 +128,8 @@ class CommandEncoder:
         groups: Extent | None = None,
         group_size: Extent | None = None,
         shared: Mapping[int, int] | None = None,
-        reads: Sequence[Buffer] | None = None,
-        writes: Sequence[Buffer] | None = None,
+        reads: Declared = None,
+        writes: Declared = None,
         op_kind: CapturedOpKind | None = None,
         bytes_read: int | None = None,
         bytes_written: int | None = None,
@@ -137,18 +153,22 @@ class CommandEncoder:
             if op_kind is None:
                 op_kind = self._pending_op_kind
             if type(threads) is not int or groups is not None or group_size is not None:
-                threads, groups, group_size = _strict(threads), _strict(groups), _strict(group_size)
+                threads, groups, group_size = extent_key(threads), extent_key(groups), extent_key(group_size)
             # Becomes the key to the memo, so all in it is hashable and strict: 1, 1.0 and True are equal but not alike.
             parts: list[Any] = [threads, groups, group_size, op_kind, self._path]
             used: list[Allocation] = []
+            params: list[Param] = []
             freed = False
             given: Any = args
             if len(args) == 1 and type(args[0]) is dict:
                 given = dict(args[0])
                 for index, argument in given.items():
+                    if type(argument) is Param:
+                        self._check_param(argument)
+                        params.append(argument)
                     key, given[index] = bindings.memo_key(kernel._compiled, argument, args[0])
                     parts.append(("at", index, key))  # three parts, unlike any key: (index, key) may equal one
-                    freed |= _use(argument, used)
+                    freed |= note_use(argument, used)
             else:
                 for argument in args:
                     if type(argument) is Buffer:
@@ -159,11 +179,14 @@ class CommandEncoder:
                             used.append(allocation)
                             parts.append(argument._serial)
                     else:
+                        if type(argument) is Param:
+                            self._check_param(argument)
+                            params.append(argument)
                         key, plain = bindings.memo_key(kernel._compiled, argument, args)
                         if plain is not argument:
                             given = [plain if one is argument else one for one in given]
                         parts.append(key)
-                        freed |= _use(argument, used)
+                        freed |= note_use(argument, used)
             if freed:
                 bindings.bind(kernel._compiled, given, queue)  # says which
             if not (
@@ -174,7 +197,7 @@ class CommandEncoder:
                 and bytes_written is None
                 and flops is None
             ):
-                declared = (_shared_key(kernel, shared), _serials(reads, used), _serials(writes, used))
+                declared = (shared_key(kernel, shared), declared_key(reads, used), declared_key(writes, used))
                 parts.append((*declared, bytes_read, bytes_written, flops))
             memo_key = tuple(parts)
             found = kernel._memo.get(memo_key)
@@ -198,6 +221,10 @@ class CommandEncoder:
             self._commands.append(found[0])
             self._lowered.append(found[1])
             self._allocations += used
+            if self._places is not None:
+                self._places.append(caller())
+                if params:
+                    self._params.update((param.name, param) for param in params)
             self._pending_op_kind = None
         finally:
             self._ready = True
@@ -208,12 +235,14 @@ class CommandEncoder:
         Before the first command there is nothing to order: nothing is recorded or counted.
         """
         with self._recording():
-            if not self._commands:
+            if len(self._commands) == (self._captured_from or (0, 0))[0]:
                 return
             started_ns = time.perf_counter_ns() if self._time_barriers else 0
             self._commands.append(_BARRIER)
             self._lowered.append(self._queue.backend.lower(_BARRIER))
-            self._barriers += 1
+            if self._places is not None:
+                self._places.append(caller())
+            self._barriers += self._captured_from is None
             if self._time_barriers:
                 self._barrier_ns += time.perf_counter_ns() - started_ns
 
@@ -265,6 +294,47 @@ class CommandEncoder:
         with self._recording():
             self._pending_op_kind = kind
 
+    # --- capture -------------------------------------------------------------------------------------------
+
+    def start_capture(self) -> None:
+        """From now on, keep what is recorded as a graph: `take_capture` gives it, and a commit will not run it."""
+        with self._recording():
+            if self._captured_from is not None:
+                raise EncoderError(f"{self!r} is capturing already; take_capture() ends that")
+            self._captured_from = (len(self._commands), len(self._allocations))
+            if self._places is None:
+                self._places = [None] * len(self._commands)
+
+    def is_capturing(self) -> bool:
+        """Whether what is recorded now becomes a graph."""
+        return self._captured_from is not None
+
+    def take_capture(self) -> Graph | None:
+        """End the capture and give what was recorded since it began; None when there was none."""
+        with self._recording():
+            if self._captured_from is None:
+                return None
+            first, first_allocation = self._captured_from
+            graph = self._graph_from(first, first_allocation, self.label)
+            del self._commands[first:], self._lowered[first:], self._allocations[first_allocation:]
+            self._places = self._places[:first] if watchers and self._places is not None else None
+            self._captured_from = None
+            self._params = {}
+            return graph
+
+    def _graph_from(self, first: int, first_allocation: int, label: str | None) -> Graph:
+        assert self._places is not None
+        return captured(
+            self._queue,
+            self._commands[first:],
+            self._lowered[first:],
+            self._places[first:],
+            self._allocations[first_allocation:],
+            self._params,
+            _ORDERINGS[self._mode],
+            label,
+        )
+
     # --- the end -------------------------------------------------------------------------------------------
 
     def commit(self) -> Submission:
@@ -305,15 +375,20 @@ class CommandEncoder:
     def _commit(self, label: str | None) -> Submission:
         if not (self._ready and self._queue.usable):
             self._refuse()
+        if self._captured_from is not None:
+            raise EncoderError(f"{self!r} is capturing; take_capture() must come before a commit")
+        for watcher in watchers if self._places is not None else ():
+            watcher(self._graph_from(0, 0, label))
         # Closed before anything starts: a commit that Ctrl-C cuts short must not run the list a second time.
         self._ready = self._open = False
         try:
+            backend, lowered, ordering = self._queue.backend, self._lowered, _ORDERINGS[self._mode]
+            held = set(self._allocations)
             self._submission = submission = self._queue.submit(
                 self._commands,
-                self._lowered,
-                ordering=_ORDERINGS[self._mode],
-                allocations=self._allocations,
-                retain=self._retain,
+                lambda handle: backend.submit(lowered, ordering, handle),
+                uses=[allocation.backing for allocation in held],
+                keep=held if self._retain else None,
                 label=label,
             )
             assert submission._native is not None
@@ -339,8 +414,8 @@ class CommandEncoder:
         given: Any,
         shape: tuple[Extent | None, Extent | None, Extent | None],
         shared: Mapping[int, int] | None,
-        reads: Sequence[Buffer] | None,
-        writes: Sequence[Buffer] | None,
+        reads: Declared,
+        writes: Declared,
         op_kind: CapturedOpKind | None,
         bytes_read: int | None,
         bytes_written: int | None,
@@ -376,7 +451,16 @@ class CommandEncoder:
         self._lowered.append(self._queue.backend.lower(command))
         self._commands.append(command)
         self._allocations += allocations
-        self._transfers += 1
+        if self._places is not None:
+            self._places.append(caller())
+        self._transfers += self._captured_from is None
+
+    def _check_param(self, param: Param) -> None:
+        if self._captured_from is None:
+            raise ArgumentError(f"{param}: a value that comes with each replay can be used only while capturing")
+        known = self._params.get(param.name, param)
+        if known != param:
+            raise ArgumentError(f"{param}: this capture has another of that name, {known}")
 
     @contextmanager
     def _recording(self) -> Iterator[None]:
@@ -397,7 +481,8 @@ class CommandEncoder:
     def __del__(self) -> None:
         if getattr(self, "_open", False) and self._commands and not self._queue._forked:
             warnings.warn(
-                f"{self!r} was dropped without a commit: {len(self._commands)} commands did not run",
+                f"{self!r} was dropped without {'take_capture()' if self._captured_from else 'a commit'}:"
+                f" {len(self._commands)} commands did not run",
                 UncommittedWork,
                 stacklevel=2,
             )
@@ -406,66 +491,9 @@ class CommandEncoder:
 
     def __repr__(self) -> str:
         state = f"{len(self._commands)} commands" if self._open else "committed"
+        state = f"capturing, {state}" if self._captured_from else state
         name = f" {self.label!r}" if self.label else ""
         return f"<CommandEncoder{name} on {self._queue.name!r}, {self._mode}, {state}>"
-
-
-def _use(argument: Any, used: list[Allocation]) -> bool:
-    """Note the memory of an argument; True when it has been freed."""
-    buffer = argument[0] if type(argument) is tuple else argument
-    if type(buffer) is not Buffer:
-        return False
-    if buffer._lease.allocation is None:
-        return True
-    used.append(buffer._lease.allocation)
-    return False
-
-
-def _serials(buffers: Sequence[Buffer] | None, used: list[Allocation]) -> tuple[int, ...] | None:
-    if buffers is None:
-        return None
-    if isinstance(buffers, Buffer) or not all(type(buffer) is Buffer for buffer in buffers):
-        raise ArgumentError(f"reads and writes are lists of Buffers, not {buffers!r}")
-    used.extend(buffer._allocation() for buffer in buffers)
-    return tuple(buffer._serial for buffer in buffers)
-
-
-def _shared_key(kernel: Kernel, shared: Mapping[int, int] | None) -> tuple[Any, ...] | None:
-    if shared is None:
-        return None
-    if not isinstance(shared, Mapping):
-        raise ArgumentError(f"kernel {kernel.name!r}: shared is {{index: bytes}}, not {shared!r}")
-    return tuple((index, size, type(size)) for index, size in shared.items())
-
-
-def _strict(extent: Extent | None) -> Extent | None:
-    """The extent in a form that is equal only to extents that mean the same."""
-    if extent is None or type(extent) is int:
-        return extent
-    if type(extent) is tuple:
-        for axis in extent:
-            if type(axis) is not int:
-                break
-        else:
-            return extent
-    if isinstance(extent, np.integer):
-        return int(extent)
-    if isinstance(extent, Sequence | np.ndarray) and all(isinstance(axis, int | np.integer) for axis in extent):
-        return tuple(axis if isinstance(axis, bool) else int(axis) for axis in extent)
-    return _Unfit(extent)
-
-
-class _Unfit(tuple[Any, ...]):
-    """Something that is no extent: equal to nothing, so that it is never found and always refused."""
-
-    __slots__ = ()
-    __hash__ = object.__hash__
-
-    def __new__(cls, extent: Any) -> _Unfit:
-        return super().__new__(cls, (extent,))
-
-    def __eq__(self, other: object) -> bool:
-        return self is other
 
 
 def _pattern(buffer: Buffer, value: Any) -> bytes:
@@ -481,7 +509,7 @@ def _pattern(buffer: Buffer, value: Any) -> bytes:
     if not isinstance(value, bool | int | float):
         raise ArgumentError(f"{where}: {value!r} is not a number")
     try:
-        return bindings.number_bytes(value, buffer.dtype.name)
+        return number_bytes(value, buffer.dtype.name)
     except (ValueError, TypeError) as reason:
         raise ArgumentError(f"{where}: {value!r} is {reason}") from None
 

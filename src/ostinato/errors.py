@@ -71,6 +71,18 @@ class EncoderError(OstinatoError, RuntimeError):
     """An encoder was used after commit, committed twice, or used by two threads at once."""
 
 
+class GraphError(OstinatoError, ValueError):
+    """A graph cannot be what is asked of it: an unknown or missing parameter, a name taken twice, no device."""
+
+
+class GraphChanged(GraphError):
+    """Binding other buffers would change which dispatches must wait for which; `rebuild=True` allows it."""
+
+
+class GraphFileError(GraphError):
+    """A graph file is damaged, too large, or of a newer version."""
+
+
 # --- buffers -----------------------------------------------------------------------------------------------
 
 

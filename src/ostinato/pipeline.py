@@ -8,11 +8,12 @@ specialisations, while kernels already handed out go on running the old code.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
 from . import msl
-from .commands import CompiledKernel, Dispatch
+from .commands import CompiledKernel, Dispatch, KernelOrigin
 from .copies import refuse_copy
 from .errors import ArgumentError, ConstantError, KernelNotFound
 from .locks import ForkLock
@@ -87,7 +88,9 @@ class Library:
 
     def _compile(self, only: list[str] | None) -> None:
         compiled = self._queue.backend.compile(self._module, self.constants, only)
-        self._kernels.update({name: Kernel(kernel, self._queue) for name, kernel in compiled.items()})
+        origin = KernelOrigin(self._module, self.constants)
+        for name, kernel in compiled.items():
+            self._kernels[name] = Kernel(replace(kernel, origin=origin), self._queue)
 
     def __getitem__(self, name: str) -> Kernel:
         found = self._kernels.get(name)

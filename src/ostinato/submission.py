@@ -24,12 +24,12 @@ import time
 import warnings
 import weakref
 from collections import deque
-from collections.abc import Collection, Generator, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Collection, Generator, Sequence
+from typing import Any, Protocol
 
 from . import counters
-from .backends.protocol import Backend, Lowered, Native, Status
-from .commands import Command, Dispatch, Ordering
+from .backends.protocol import Backend, Native, Status
+from .commands import Command, Dispatch
 from .copies import refuse_copy
 from .errors import (
     ArgumentError,
@@ -42,9 +42,6 @@ from .errors import (
 )
 from .locks import ForkLock
 from .residency import ResidencySet
-
-if TYPE_CHECKING:
-    from .allocation import Allocation
 
 # A native wait cannot be interrupted, so Ctrl-C is noticed between slices of this length.
 _WAIT_SLICE_NS = 50_000_000
@@ -67,6 +64,12 @@ def queue_of(device: Any, what: str) -> Queue:
     if not isinstance(queue, Queue):
         raise ArgumentError(f"{what}: expected an open Device, got {type(device).__name__}")
     return queue
+
+
+class Used(Protocol):
+    """Something that remembers the last submission that used it: a block of memory, or all the memory of a graph."""
+
+    last_use: weakref.ref[Submission] | None
 
 
 class Queue:
@@ -104,43 +107,45 @@ class Queue:
     def submit(
         self,
         commands: Sequence[Command],
-        lowered: Sequence[Lowered],
+        start: Callable[[list[Native]], None],
         *,
-        ordering: Ordering,
-        allocations: Iterable[Allocation],
-        retain: bool,
+        uses: Collection[Used],
+        keep: object,
         label: str | None,
     ) -> Submission:
-        """Start commands after everything submitted before."""
+        """Start commands after everything submitted before.
+
+        `start` hands them to the backend, with the contract of `Backend.submit`; `uses` is what remembers its last
+        submission, and `keep` is held until the work is done.
+        """
         self.reap()
         with self._lock:
             self.check()
             self.residency.flush()
-            held = set(allocations)
-            submission = Submission(self, next(self._ordinals), commands, held if retain else (), label)
+            submission = Submission(self, next(self._ordinals), commands, keep, label)
             handle: list[Native] = []
             # Ctrl-C may come between any two of these steps, so all that keeps the memory is in place before the
             # work starts, and whether it did is known from the handle alone.
             try:
                 self._in_flight.append(submission)
                 this_use = weakref.ref(submission)
-                for allocation in held:
-                    allocation.backing.last_use = this_use
-                self.backend.submit(lowered, ordering, handle)
+                for used in uses:
+                    used.last_use = this_use
+                start(handle)
             finally:
                 if handle:
                     submission._native = handle[0]
                 else:
-                    self._withdraw(submission, held)
+                    self._withdraw(submission, uses)
         return submission
 
-    def _withdraw(self, submission: Submission, held: Collection[Allocation]) -> None:
+    def _withdraw(self, submission: Submission, uses: Collection[Used]) -> None:
         """Forget a submission that did not start. What came before it in the queue is then the last use again."""
         if submission in self._in_flight:
             self._in_flight.remove(submission)
         before = weakref.ref(self._in_flight[-1]) if self._in_flight else None
-        for allocation in held:
-            allocation.backing.last_use = before
+        for used in uses:
+            used.last_use = before
 
     def reap(self) -> None:
         """Let go of submissions that are done. They finish in order, so the first unfinished one ends it."""
@@ -237,15 +242,17 @@ class Submission:
     __slots__ = (
         "__weakref__",
         "_abandoned",
-        "_allocations",
         "_commands",
         "_error",
+        "_first",
+        "_kept",
         "_native",
         "_observed",
         "_queue",
         "_status",
         "label",
         "ordinal",
+        "rebind_ns",
     )
 
     def __init__(
@@ -253,13 +260,13 @@ class Submission:
         queue: Queue,
         ordinal: int,
         commands: Sequence[Command],
-        allocations: Collection[Allocation],
+        keep: object,
         label: str | None,
     ) -> None:
         self._queue = queue
         self._native: Native | None = None  # until it has started
         self._commands = commands
-        self._allocations = allocations
+        self._kept = keep
         self._status: Status | None = None
         self._error: OstinatoError | None = None
         self._observed = False
@@ -268,6 +275,9 @@ class Submission:
         """The label it was committed with, or None."""
         self.ordinal = ordinal
         """Its number on this device, from 1."""
+        self._first: Submission | None = None  # of those that one replay of a split graph made
+        self.rebind_ns = 0
+        """Host time that binding other buffers took before it started."""
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until it is done; False when `timeout` seconds passed first. Raises its error if it failed.
@@ -293,7 +303,8 @@ class Submission:
         """When the device started and ended it, in ns of the monotonic clock; None until done, or if it never ran."""
         if not self.done or self._status is None or self._status.error == 2:
             return None
-        return self._status.start_ns, self._status.end_ns
+        first = self._status if self._first is None else self._first._status
+        return (first or self._status).start_ns, self._status.end_ns
 
     @property
     def error(self) -> OstinatoError | None:
@@ -369,7 +380,7 @@ class Submission:
             if isinstance(error, KernelFault):
                 self._queue._lost(error)
             self._commands = ()
-            self._allocations = ()
+            self._kept = None
 
     def _describe_fault(self, status: Status) -> KernelFault:
         command = self._commands[status.node] if status.node < len(self._commands) else None

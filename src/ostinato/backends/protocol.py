@@ -1,8 +1,9 @@
 """What a backend is: the few operations that a device, an encoder and a queue need from it.
 
 A backend compiles modules, hands out memory, turns single commands into opaque lowered bytes (which the
-encoder memoises), and runs a list of lowered commands in one call. It knows nothing of encoders, buffers or
-devices. `Native` objects are its own; callers only hand them back.
+encoder memoises), and runs a list of lowered commands in one call; or makes it ready once, and runs it many times at a
+cost that does not depend on its length. It knows nothing of encoders, buffers or devices. `Native` objects are its own;
+callers only hand them back.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
+
+import numpy as np
 
 from ..commands import Command, CompiledKernel, Ordering
 from ..msl import Module
@@ -31,6 +34,8 @@ class Capabilities:
     max_inline_bytes: int
     shared_memory: bool
     """Whether the host sees the same memory, so that `as_numpy()` is a window and not a copy."""
+    encodes_at_replay: bool = False
+    """Whether a replay encodes every dispatch anew, so that the device can start before all of it is encoded."""
     gates: frozenset[str] = frozenset()
     """The settings (names of the table in `settings.py`) that the device can act on."""
     details: Mapping[str, str] = field(default_factory=dict)
@@ -56,6 +61,10 @@ class Status:
     """Index of the command at fault."""
     signal: int
     address: int
+    access: str
+    """What was attempted at the address: "read" or "write", or "" when that is not known."""
+    thread: tuple[int, int, int] | None
+    """Position in the grid of the thread at fault; None when that is not known."""
     start_ns: int
     end_ns: int
 
@@ -97,11 +106,34 @@ class Backend(Protocol):
         """The form of a command that `submit` takes. Depends on nothing but the command."""
         ...
 
-    def submit(self, lowered: Sequence[Lowered], ordering: Ordering, handle: list[Native]) -> None:
-        """Start a list of commands after all earlier ones and return at once.
+    def submit(
+        self, lowered: Sequence[Lowered], ordering: Ordering, handle: list[Native], sample: bool = False
+    ) -> None:
+        """Start a list of commands after all earlier ones and return at once; `sample` takes down their times.
 
         The submission is appended to `handle` if, and as soon as, it has started: with no moment in between at which
         an exception of a signal handler (Ctrl-C) could come.
+        """
+        ...
+
+    def edges(self, lowered: Sequence[Lowered]) -> np.ndarray:
+        """The edges inferred for a list, which is not run: pairs (before, after), of shape (n, 2) and type uint32."""
+        ...
+
+    def instantiate(
+        self, commands: Sequence[Command], lowered: Sequence[Lowered], ordering: Ordering, values: Mapping[str, int]
+    ) -> tuple[Native, Inferred]:
+        """Make a list of commands, given in both forms, ready to be replayed; nothing runs.
+
+        `values` says at which byte of the block given to each replay the value of each parameter stands. The graph is
+        given back when the returned object is dropped, which is possible at any time, even while it runs.
+        """
+        ...
+
+    def replay(self, graph: Native, values: bytes, sample: bool, handle: list[Native]) -> None:
+        """Start an instantiated list after all earlier work, and return at once; otherwise like `submit`.
+
+        Every replay sees its own `values`, however many of them are queued.
         """
         ...
 
@@ -115,6 +147,13 @@ class Backend(Protocol):
 
     def status(self, submission: Native) -> Status:
         """How a finished submission ended."""
+        ...
+
+    def samples(self, submission: Native) -> np.ndarray | None:
+        """When each command of a finished submission started and ended, in ns of the monotonic clock.
+
+        Of shape (commands, 2) and type uint64, with zeros for what was not run; None when no times were asked for.
+        """
         ...
 
     def release(self, submission: Native) -> None:

@@ -2,7 +2,7 @@
 
 A plain kernel's entry runs the threads of a range of groups as nested loops whose innermost runs along x, which the
 compiler vectorises; the threads of a grid are independent by definition, and the loop says so. A kernel whose threads
-meet runs each of them as a fiber.
+meet runs each of them as a fiber, and so does every kernel of a translation that asks for it.
 """
 
 from __future__ import annotations

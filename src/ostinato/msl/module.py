@@ -20,9 +20,10 @@ from .convergence import Convergence
 from .declarations import Declarations, parse_declarations
 from .kernels import KernelInstance, find_kernels, refuse_shared_indices, signature
 from .overloads import told_apart_by_place
-from .preprocess import preprocess
+from .preprocess import known_macros, preprocess
 from .reflect import FunctionConstant, Signature, element_type
 from .safety import check_declarations, check_tokens
+from .single_text import single_text
 from .syntax import Syntax, text_of
 from .tokens import Token
 from .translate import Translator, constant_text, swizzle_macros
@@ -45,10 +46,12 @@ class Translation:
 class Module:
     """One source after parsing. Made by `parse`."""
 
-    def __init__(self, tokens: list[Token], files: Sequence[str]) -> None:
+    def __init__(self, tokens: list[Token], files: Sequence[str], text: str | None = None) -> None:
         self.files = tuple(files)
+        self._text = text
         self._syntax = Syntax(tokens)
         self._tokens = self._syntax.tokens
+        self.token_count = self._syntax.count
         check_tokens(self._syntax)
         self._declarations = parse_declarations(self._syntax)
         check_declarations(self._syntax, self._declarations)
@@ -61,6 +64,16 @@ class Module:
 
     def __repr__(self) -> str:
         return f"<Module {len(self.kernels)} kernels, {len(self.constants)} function constants>"
+
+    @property
+    def source(self) -> str:
+        """One text that parses to this module with no other file and no defines; files go by their base names."""
+        if self._text is None:
+            text = single_text(self._tokens[: self.token_count], known_macros())
+            if parse(text).text_key != self.text_key:
+                raise KernelCompileError("the source cannot be written as one text", file=self._tokens[0].file)
+            self._text = text
+        return self._text
 
     # -- function constants -----------------------------------------------------------------------------------------
 
@@ -197,20 +210,35 @@ class Module:
             found[instance.name] = one
         return found
 
+    def signature(self, name: str, constants: Mapping[int | str, object]) -> Signature:
+        """A kernel as it is with these constants, which may leave arguments out; nothing is translated."""
+        if name not in self._instances:
+            raise KernelNotFound(f"no kernel {name!r} in this library; it has {', '.join(self._instances) or 'none'}")
+        instance, names = self._instances[name], [constant.name for constant in self.constants]
+        absent = self._absent(self.check_constants(constants))
+        found = signature(instance, self._declarations, names, self.kernels[name].meets, absent)
+        refuse_shared_indices(instance, found.arguments)
+        return found
+
     def translate(
         self,
         target: str = "cpu",
         constants: Mapping[int | str, object] | None = None,
         only: Collection[str] | None = None,
+        fibers: bool = False,
     ) -> Translation:
-        """The text to compile for ``target``; ``only`` limits it to some kernels."""
+        """The text to compile for ``target``; ``only`` limits it to some kernels.
+
+        ``fibers`` has the threads of every kernel run one by one, as fibers, so that the runtime always knows which
+        of them is at work.
+        """
         try:
-            return self._translate(target, constants, only)
+            return self._translate(target, constants, only, fibers)
         except RecursionError:
             raise KernelCompileError("the source is nested too deeply", file=self._tokens[0].file) from None
 
     def _translate(
-        self, target: str, constants: Mapping[int | str, object] | None, only: Collection[str] | None
+        self, target: str, constants: Mapping[int | str, object] | None, only: Collection[str] | None, fibers: bool
     ) -> Translation:
         if target != "cpu":
             raise ValueError(f"no translation for target {target!r}")
@@ -223,21 +251,21 @@ class Module:
         instances = [instance for name, instance in self._instances.items() if only is None or name in only]
         # Translation edits what it reads, so it works on its own copy of the declarations.
         declarations: Declarations = parse_declarations(self._syntax)
-        meeting = [instance for instance in instances if self._meets(instance)]
+        meeting = [] if fibers else [instance for instance in instances if self._meets(instance)]
         parameters = {one.function.name_at: (one.formal, _small_types(one, meeting)) for one in meeting}
         translator = Translator(self._syntax, declarations, self._convergence, parameters)
         texts = {c.name: constant_text(c.scalar, given[c.name]) if c.name in given else None for c in self.constants}
         body = translator.run(texts)
-        ways = {instance.name: self._way(instance, translator) for instance in instances}
+        ways = {instance.name: self._way(instance, translator, fibers) for instance in instances}
         table = cpu_entry.table(instances, ways, translator.layouts, self._absent(given))
         includes = '#include "ostinato/metal_cpu.h"\n#include "ostinato/entry_cpu.h"\n'
         text = swizzle_macros(self._syntax) + includes + body + table
         return Translation(target, text, self._signatures(instances, given))
 
-    def _way(self, instance: KernelInstance, translator: Translator) -> cpu_entry.Way:
+    def _way(self, instance: KernelInstance, translator: Translator, fibers: bool) -> cpu_entry.Way:
         if instance.function.name_at in translator.split:
             return cpu_entry.Way.REGIONS
-        return cpu_entry.Way.FIBERS if self._meets(instance) else cpu_entry.Way.LOOP
+        return cpu_entry.Way.FIBERS if fibers or self._meets(instance) else cpu_entry.Way.LOOP
 
 
 def _small_types(instance: KernelInstance, instances: Sequence[KernelInstance]) -> frozenset[str]:
@@ -283,7 +311,7 @@ def parse(
     """Parses a Metal source text or file; raises `KernelCompileError` with file and line when it cannot."""
     try:
         read = preprocess(source, include_dirs, defines)
-        return Module(read.tokens, read.files)
+        return Module(read.tokens, read.files, read.text)
     except RecursionError:
         raise KernelCompileError(
             "the source is nested too deeply", file=str(source) if isinstance(source, Path) else "<source>"

@@ -10,7 +10,7 @@ Tokens that come out of a macro carry the line where the macro was used; that is
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
@@ -18,6 +18,7 @@ from pathlib import Path
 
 from ..errors import KernelCompileError, UnsupportedFeature
 from .constant_expression import NotConstant, Value, evaluate
+from .single_text import base_name, line_marker
 from .tokens import IDENTIFIER, NUMBER, PRAGMA, STRING, Token, lex, lex_line
 
 MAX_TOKENS = 1_000_000
@@ -39,6 +40,7 @@ PREDEFINED = {
 _HEADER_OF_METAL = re.compile(
     r"metal_\w+|metal/\w+|simd/simd\.h|simd/\w+\.h|stdint\.h|cstdint|stddef\.h|TargetConditionals\.h"
 )
+_SPECIAL = ("__LINE__", "__FILE__", "__COUNTER__")
 _HAS_QUERIES = {"__has_feature", "__has_attribute", "__has_builtin", "__has_extension", "__has_cpp_attribute"}
 
 
@@ -57,8 +59,16 @@ class _Condition:
     active: bool
     taken: bool
     enclosing: bool
-    line: int
+    here: Token
     seen_else: bool = False
+
+
+@dataclass(slots=True)
+class _Shown:
+    """Where the lines of a text say that they are: `#line` may claim another file and other numbers."""
+
+    file: str
+    ahead: int = 0
 
 
 @dataclass(slots=True)
@@ -67,6 +77,8 @@ class Preprocessed:
 
     tokens: list[Token]
     files: list[str] = field(default_factory=list)
+    text: str | None = None
+    """The source itself, if it reads the same with no other file and no defines."""
 
 
 @cache
@@ -78,6 +90,11 @@ def _metal_macros() -> dict[str, Macro]:
     return {name: macro for name, macro in reader.macros.items() if name not in PREDEFINED}
 
 
+def known_macros() -> frozenset[str]:
+    """The names that a source which includes ``<metal_stdlib>`` and defines nothing has macros for."""
+    return frozenset((*PREDEFINED, *_metal_macros(), *_SPECIAL))
+
+
 class Preprocessor:
     """Reads one source with its includes. Use `preprocess`."""
 
@@ -87,6 +104,7 @@ class Preprocessor:
         self.macros: dict[str, Macro] = {}
         self.output: list[Token] = []
         self.files: list[str] = []
+        self.first_text: str | None = None
         self._once: set[Path] = set()
         self._budget = MAX_TOKENS
         self._counter = 0
@@ -117,9 +135,12 @@ class Preprocessor:
 
     def read_text(self, text: str, file: str, path: Path | None, depth: int) -> None:
         """Runs the directives of ``text`` and appends its tokens to the output."""
+        if self.first_text is None:
+            self.first_text = text
         conditions: list[_Condition] = []
         pending: list[Token] = []
-        for tokens in lex(text, file):
+        shown = _Shown(file)
+        for tokens in _lines(text, file, shown):
             if tokens[0].text != "#":
                 if not conditions or conditions[-1].active:
                     self._spend(len(tokens), tokens[0])
@@ -135,9 +156,13 @@ class Preprocessor:
             if directive in ("include", "import", "pragma", "undef", "define"):
                 self.output.extend(self.expand(pending))
                 pending.clear()
-            self._directive(directive, tokens, path, depth)
+            if directive == "line":
+                self._move(tokens, shown)
+            else:
+                self._directive(directive, tokens, path, depth)
         if conditions:
-            raise KernelCompileError("this #if is never closed by #endif", file=file, line=conditions[-1].line)
+            here = conditions[-1].here
+            raise KernelCompileError("this #if is never closed by #endif", file=here.file, line=here.line)
         self.output.extend(self.expand(pending))
 
     def _condition(self, directive: str, tokens: list[Token], conditions: list[_Condition], active: bool) -> None:
@@ -153,7 +178,7 @@ class Preprocessor:
                     holds = (tokens[2].text in self.macros) == (directive == "ifdef")
             if len(conditions) >= 1000:
                 raise KernelCompileError("conditionals are nested too deeply", file=here.file, line=here.line)
-            conditions.append(_Condition(active and holds, holds, active, here.line))
+            conditions.append(_Condition(active and holds, holds, active, here))
             return
         if not conditions:
             raise KernelCompileError(f"#{directive} without #if", file=here.file, line=here.line)
@@ -169,6 +194,20 @@ class Preprocessor:
             return
         current.active = current.enclosing and not current.taken and self._test(tokens[2:], here)
         current.taken = current.taken or current.active
+
+    def _move(self, tokens: list[Token], shown: _Shown) -> None:
+        """``#line number "file"``: what the next line is called from now on."""
+        here = tokens[0]
+        words = self.expand(tokens[2:])
+        number = words[0].text if words else ""
+        if not re.fullmatch(r"[0-9]{1,10}", number) or int(number) >= 1 << 31 or len(words) > 2:
+            raise KernelCompileError('#line needs a number and perhaps a "file"', file=here.file, line=here.line)
+        if len(words) == 2:
+            name = re.sub(r"\\(.)", r"\1", words[1].text[1:-1])
+            if words[1].kind != STRING or not name or len(name) > 4096 or not name.isprintable():
+                raise KernelCompileError(f"{words[1].text!r} is no file name", file=here.file, line=here.line)
+            shown.file = name
+        shown.ahead += int(number) - (here.line + 1)
 
     def _directive(self, directive: str, tokens: list[Token], path: Path | None, depth: int) -> None:
         here = tokens[0]
@@ -188,7 +227,7 @@ class Preprocessor:
         elif directive == "error":
             message = " ".join(token.text for token in tokens[2:])
             raise KernelCompileError(f"#error {message}", file=here.file, line=here.line)
-        elif directive not in ("", "warning", "line", "ident"):
+        elif directive not in ("", "warning", "ident"):
             raise KernelCompileError(f"unknown directive #{directive}", file=here.file, line=here.line)
 
     def _include(self, tokens: list[Token], here: Token, path: Path | None, depth: int) -> None:
@@ -458,6 +497,18 @@ class Preprocessor:
             raise KernelCompileError(f"in this condition: {error}", file=here.file, line=here.line) from None
 
 
+def _lines(text: str, file: str, shown: _Shown) -> Iterator[list[Token]]:
+    """The tokens of each line, and errors in it, placed where the line says it is."""
+    try:
+        for tokens in lex(text, file):
+            if shown.ahead or shown.file != file:
+                for token in tokens:
+                    token.file, token.line = shown.file, token.line + shown.ahead
+            yield tokens
+    except KernelCompileError as error:
+        raise KernelCompileError(error.message, shown.file, (error.line or 1) + shown.ahead) from None
+
+
 def preprocess(
     source: str | Path, include_dirs: Iterable[Path] = (), defines: Mapping[str, str | int] | None = None
 ) -> Preprocessed:
@@ -473,7 +524,19 @@ def preprocess(
         if len(source) > MAX_FILE_BYTES:
             raise KernelCompileError(f"the source has {len(source)} characters; at most {MAX_FILE_BYTES} are read")
         reader.read_text(source.removeprefix("\ufeff"), "<source>", None, 0)
-    return Preprocessed(_without_hints(reader.output), reader.files)
+    return Preprocessed(_without_hints(reader.output), reader.files, _alone(reader, source, bool(defines)))
+
+
+def _alone(reader: Preprocessor, source: str | Path, has_defines: bool) -> str | None:
+    """The source as it was read, if nothing else was read with it."""
+    root = str(source.resolve()) if isinstance(source, Path) else "<source>"
+    is_file = isinstance(source, Path)
+    if has_defines or len(reader.files) > is_file:
+        return None
+    if any(file not in (root, base_name(file)) for file in {token.file for token in reader.output}):
+        return None  # its own #line directives name the sender's folders
+    text = reader.first_text or ""
+    return line_marker(1, root) + text if is_file else text
 
 
 def _without_hints(tokens: list[Token]) -> list[Token]:

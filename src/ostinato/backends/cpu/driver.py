@@ -7,7 +7,7 @@ import json
 import os
 import platform
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache
 from itertools import starmap
 from pathlib import Path
@@ -23,7 +23,7 @@ from ...version import __version__
 from ..protocol import Capabilities, Inferred, Lowered, Memory, Native, Status
 from . import cache, toolchain
 from .binary import load_time_code, startup_sections
-from .records import pack
+from .records import pack, parameters
 
 MAX_THREADS_PER_GROUP = 1024
 SIMD_WIDTH = 32
@@ -36,6 +36,7 @@ _RUNTIME = Path(__file__).with_name("runtime")
 _INCLUDE = Path(__file__).parents[2] / "msl" / "include"
 _GATES = frozenset({"unretained_refs", "no_residency", "profile_barriers"})
 _MEMORY_ALIGNMENT = 128
+_ACCESSES = ("", "read", "write")
 _MODES = {Ordering.SERIAL: 0, Ordering.BARRIERS: 1, Ordering.INFERRED: 3}
 
 _BASE_FLAGS = ("-std=c++17", "-fPIC", "-fno-exceptions", "-fno-rtti", "-fvisibility=hidden", "-w")
@@ -48,6 +49,8 @@ _KERNEL_FLAGS = (
     "-fno-trapping-math",
     "-ffp-contract=fast",
 )
+# One access of the source is one access of the machine, as far as a compiler allows, in the order they are written.
+_CHECKED_FLAGS = tuple("-O1" if flag == "-O3" else flag for flag in _KERNEL_FLAGS)
 _RUNTIME_FLAGS = (*_BASE_FLAGS, "-O2", "-pthread")
 
 _lock = ForkLock()
@@ -80,13 +83,38 @@ class _Status(ctypes.Structure):
         ("address", ctypes.c_uint64),
         ("start_ns", ctypes.c_uint64),
         ("end_ns", ctypes.c_uint64),
+        ("access", ctypes.c_uint32),
+        ("thread_known", ctypes.c_uint32),
+        ("thread", ctypes.c_uint32 * 3),
+        ("zero", ctypes.c_uint32),
     )
+
+
+class _Graph:
+    """The driver's hold on a graph of the runtime, which itself keeps what is still running."""
+
+    __slots__ = ("_release", "device", "native", "value_bytes")
+
+    def __init__(self, native: int, device: int | None, value_bytes: int, release: Callable[[int], None]) -> None:
+        self.native = native
+        self.device = device
+        self.value_bytes = value_bytes
+        # Its own, because at the end of the interpreter the backend may go first.
+        self._release = release
+
+    def __del__(self) -> None:
+        self._release(self.native)
 
 
 class CpuBackend:
     """The machine's own cores as a device."""
 
-    def __init__(self, workers: int | None = None, threadgroup_memory: int = THREADGROUP_MEMORY_BYTES) -> None:
+    def __init__(
+        self,
+        workers: int | None = None,
+        threadgroup_memory: int = THREADGROUP_MEMORY_BYTES,
+        checked: bool = False,
+    ) -> None:
         count = usable_cores() if workers is None else workers
         if isinstance(count, bool) or not isinstance(count, int) or count < 1:
             raise DeviceUnavailable(f"workers={workers!r}: expected a positive integer")
@@ -98,6 +126,9 @@ class CpuBackend:
             raise DeviceUnavailable(
                 f"threadgroup_memory={threadgroup_memory!r}: expected 1 to {LARGEST_THREADGROUP_MEMORY_BYTES} bytes"
             )
+        if not isinstance(checked, bool):
+            raise DeviceUnavailable(f"checked={checked!r}: expected True or False")
+        self._checked = checked
         self._toolchain = toolchain.find()
         self._runtime = _runtime(self._toolchain)
         self.capabilities = _capabilities(self._toolchain, count, threadgroup_memory)
@@ -107,14 +138,19 @@ class CpuBackend:
         if not self._device:
             raise DeviceUnavailable(f"cpu: {reason.value.decode(errors='replace')}")
         self._submit = self._runtime.ost_submit
+        self._replay = self._runtime.ost_replay
         self._wait = self._runtime.ost_wait
 
     def compile(
         self, module: Module, constants: Mapping[int | str, object], only: Collection[str] | None = None
     ) -> Mapping[str, CompiledKernel]:
-        """Translate, compile (or find in the cache), load, and read the kernel table."""
-        translation = module.translate("cpu", constants, only)
-        library = _kernel_library(self._toolchain, translation)
+        """Translate, compile (or find in the cache), load, and read the kernel table.
+
+        Checked, kernels are made for finding faults and not for speed: each thread is a fiber, so that a fault names
+        it, and nothing is vectorised, so that no access is made that the source does not make.
+        """
+        translation = module.translate("cpu", constants, only, fibers=self._checked)
+        library = _kernel_library(self._toolchain, translation, _CHECKED_FLAGS if self._checked else _KERNEL_FLAGS)
         count = ctypes.c_uint32.in_dll(library, "__ost_kernel_count").value
         table = (_KernelInfo * count).in_dll(library, "__ost_kernels") if count else ()
         return {kernel.name: kernel for kernel in (_compiled(info, translation) for info in table)}
@@ -132,10 +168,12 @@ class CpuBackend:
         """The command's record."""
         return pack(command)
 
-    def submit(self, lowered: Sequence[Lowered], ordering: Ordering, handle: list[Native]) -> None:
+    def submit(
+        self, lowered: Sequence[Lowered], ordering: Ordering, handle: list[Native], sample: bool = False
+    ) -> None:
         """One call for the whole list."""
         records = b"".join(lowered)
-        call = (self._device, records, len(records), len(lowered), _MODES[ordering], None, 0, None)
+        call = (self._device, records, len(records), len(lowered), _MODES[ordering], None, 0, sample)
         # Signal handlers run between steps of the interpreter; from the call to the list there is none.
         handle.extend(filter(None, starmap(self._submit, (call,))))
         if not handle:
@@ -147,18 +185,54 @@ class CpuBackend:
         self._runtime.ost_inferred(submission, numbers)
         return Inferred(*numbers)
 
-    def edges(self, lowered: Sequence[Lowered]) -> list[tuple[int, int]]:
-        """The dependency edges inferred for a list, which is not run."""
+    def edges(self, lowered: Sequence[Lowered]) -> np.ndarray:
+        """What the hazard engine finds for a list that is not run."""
         records = b"".join(lowered)
         count = capacity = len(lowered)
         while True:
-            pairs = (ctypes.c_uint32 * (2 * max(capacity, 1)))()
-            found = self._runtime.ost_edges(records, len(records), count, pairs, capacity)
+            pairs = np.empty((capacity, 2), np.uint32)
+            found = self._runtime.ost_edges(records, len(records), count, pairs.ctypes.data, capacity)
             if found == 2**64 - 1:
                 raise OutOfMemory(f"cpu: no memory to analyse a list of {count} commands")
             if found <= capacity:
-                return [(pairs[2 * n], pairs[2 * n + 1]) for n in range(found)]
+                return pairs[:found]
             capacity = found
+
+    def instantiate(
+        self, commands: Sequence[Command], lowered: Sequence[Lowered], ordering: Ordering, values: Mapping[str, int]
+    ) -> tuple[Native, Inferred]:
+        """Build the runtime's graph, and say which arguments of which nodes are parameters."""
+        params: dict[tuple[int, int], int] = {}
+        uses = [
+            (node, position, params.setdefault((values[name], nbytes), len(params)))
+            for node, command in enumerate(commands)
+            for position, name, nbytes in parameters(command)
+        ]
+        value_bytes = max((start + nbytes for start, nbytes in params), default=0)
+        records = b"".join(lowered)
+        param_table, use_table = np.array(list(params), np.uint32), np.array(uses, np.uint32)
+        native = self._runtime.ost_graph_make(
+            *(self._device, records, len(records), len(lowered), _MODES[ordering], None, 0),
+            *(param_table.ctypes.data, len(params), use_table.ctypes.data, len(uses), value_bytes),
+        )
+        if not native:
+            raise OutOfMemory(f"cpu: no memory for a graph of {len(lowered)} commands")
+        graph = _Graph(native, self._device, value_bytes, self._runtime.ost_graph_release)
+        numbers = (ctypes.c_uint32 * 3)()
+        self._runtime.ost_graph_inferred(native, numbers)
+        return graph, Inferred(*numbers)
+
+    def replay(self, graph: Native, values: bytes, sample: bool, handle: list[Native]) -> None:
+        """One call, whatever the length of the list."""
+        if graph.device != self._device:
+            raise ValueError("a graph is replayed on the device that it was made for")
+        if len(values) < graph.value_bytes:
+            raise ValueError(f"a replay of this graph takes {graph.value_bytes} bytes of values, got {len(values)}")
+        call = (self._device, graph.native, values, sample)
+        # As in `submit`: no step of the interpreter from the call to the list.
+        handle.extend(filter(None, starmap(self._replay, (call,))))
+        if not handle:
+            raise OutOfMemory("cpu: no memory to replay a graph")
 
     def wait(self, submission: Native, timeout_ns: int) -> bool:
         """Wait without holding the interpreter up."""
@@ -168,7 +242,26 @@ class CpuBackend:
         """What the runtime says about a finished submission."""
         found = _Status()
         self._runtime.ost_status(submission, ctypes.byref(found))
-        return Status(found.error, found.node, found.signal, found.address, found.start_ns, found.end_ns)
+        return Status(
+            error=found.error,
+            node=found.node,
+            signal=found.signal,
+            address=found.address,
+            access=_ACCESSES[found.access],
+            thread=tuple(found.thread) if found.thread_known else None,
+            start_ns=found.start_ns,
+            end_ns=found.end_ns,
+        )
+
+    def samples(self, submission: Native) -> np.ndarray | None:
+        """A copy of the runtime's table, which ends with the submission."""
+        count = ctypes.c_uint64()
+        table = self._runtime.ost_samples(submission, ctypes.byref(count))
+        if not table:
+            return None
+        found = np.empty((count.value, 2), np.uint64)
+        ctypes.memmove(found.ctypes.data, table, found.nbytes)
+        return found
 
     def release(self, submission: Native) -> None:
         """Drop the driver's hold on a submission."""
@@ -249,8 +342,10 @@ def _interface_digest() -> str:
     return cache.digest(*(part for file in files for part in (file.name, file.read_bytes())))
 
 
-def _kernel_library(compiler: toolchain.Toolchain, translation: Translation) -> ctypes.CDLL:
-    flags = _compile_flags(compiler, (*_KERNEL_FLAGS, *compiler.semantics))
+def _kernel_library(
+    compiler: toolchain.Toolchain, translation: Translation, kernel_flags: tuple[str, ...]
+) -> ctypes.CDLL:
+    flags = _compile_flags(compiler, (*kernel_flags, *compiler.semantics))
     linking = _link_flags("-nostartfiles")
     key = cache.digest(
         "kernels", __version__, compiler.identity, *flags, *linking, _interface_digest(), translation.text
@@ -334,8 +429,17 @@ def _declare(library: ctypes.CDLL) -> None:
         ("ost_abi_version", u32, ()),
         ("ost_open", pointer, (u32, u64, ctypes.c_char_p, u64)),
         ("ost_close", None, (pointer,)),
-        ("ost_submit", pointer, (pointer, ctypes.c_char_p, u64, u64, u32, pointer, u64, pointer)),
+        ("ost_submit", pointer, (pointer, ctypes.c_char_p, u64, u64, u32, pointer, u64, u32)),
         ("ost_inferred", None, (pointer, pointer)),
+        (
+            "ost_graph_make",
+            pointer,
+            (pointer, ctypes.c_char_p, u64, u64, u32, pointer, u64, pointer, u64, pointer, u64, u64),
+        ),
+        ("ost_graph_inferred", None, (pointer, pointer)),
+        ("ost_graph_release", None, (pointer,)),
+        ("ost_replay", pointer, (pointer, pointer, ctypes.c_char_p, u32)),
+        ("ost_samples", pointer, (pointer, pointer)),
         ("ost_edges", u64, (ctypes.c_char_p, u64, u64, pointer, u64)),
         ("ost_wait", ctypes.c_int, (pointer, i64)),
         ("ost_status", None, (pointer, pointer)),

@@ -1,4 +1,4 @@
-"""Commands as the records the C++ runtime reads; the layout is described in `runtime/submission.h`.
+"""Commands as the records the C++ runtime reads; the layout is described in `runtime/node.h`.
 
 Every record is a multiple of 64 bytes and the runtime keeps lists 64-byte aligned, so inline bytes that are aligned
 within their record are aligned in memory, for every type MSL has.
@@ -7,8 +7,9 @@ within their record are aligned in memory, for every type MSL has.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 
-from ...commands import Barrier, BufferBinding, Command, Copy, Dispatch
+from ...commands import Barrier, BufferBinding, Command, Copy, Dispatch, InlineBinding, ParamBinding
 
 _ALIGNMENT = 64
 _INLINE = _WRITTEN = 1 << 63
@@ -28,6 +29,14 @@ def pack(command: Command) -> bytes:
     pattern = int.from_bytes(command.pattern, "little")
     body = struct.pack("=3Q2I", command.target.address, command.target.nbytes, pattern, len(command.pattern), 0)
     return _record(_FILL, body)
+
+
+def parameters(command: Command) -> Iterator[tuple[int, str, int]]:
+    """Position among the arguments, name and size of each parameter of a command."""
+    if isinstance(command, Dispatch):
+        for position, binding in enumerate(command.bindings):
+            if isinstance(binding, ParamBinding):
+                yield position, binding.name, binding.nbytes
 
 
 def shared_offsets(static_bytes: int, sizes: tuple[int, ...]) -> tuple[tuple[int, ...], int]:
@@ -53,7 +62,9 @@ def _pack_dispatch(dispatch: Dispatch) -> bytes:
             arguments.append(binding.address)
         else:
             arguments.append(_INLINE | inline_at + len(inline))
-            inline += binding.data.ljust(_rounded(max(len(binding.data), 1), _ALIGNMENT), b"\0")
+            # What is not known yet is zero: a replay says elsewhere where its values are.
+            data = binding.data if isinstance(binding, InlineBinding) else bytes(binding.nbytes)
+            inline += data.ljust(_rounded(max(len(data), 1), _ALIGNMENT), b"\0")
     head = struct.pack(
         f"=Q14I{len(arguments) + len(spans)}Q{len(offsets)}I",
         dispatch.kernel.code,

@@ -40,6 +40,7 @@ struct Runner {                    // a worker thread
 
   // What it is doing, in memory because a fault jumps out of it.
   Submission *submission;
+  Graph *graph;                    // the submission's; the submission may be gone before a visitor leaves its graph
   Node *node;
   uint64_t claim;                  // units of a shared node that are being run
   uint32_t finished;               // nodes completed but not yet counted
@@ -52,7 +53,8 @@ struct Device {
   pthread_mutex_t mutex;
   pthread_cond_t work;
   Submission *current, *last;      // the queue, linked by `next`; the first is running
-  Node *offers, *last_offer;       // of the current submission
+  uint32_t next_root;              // of the current submission's graph; this and the following roots are on offer
+  Node *offers, *last_offer;       // its other nodes on offer
   std::atomic<uint32_t> n_offers;
   uint32_t sleepers, spinners;
   bool sharing, shared_last;       // whether the current submission shared work, and the one before
@@ -90,9 +92,24 @@ uint32_t sleepers_needed(const Device *device, uint32_t coming) {
   return offers - awake < device->sleepers ? offers - awake : device->sleepers;
 }
 
-void withdraw_first(Device *device) {
-  device->offers = device->offers->next_offer;
-  device->n_offers.fetch_sub(1, std::memory_order_relaxed);
+bool shared(const Graph *graph, const Node *node) { return node->shared_run == graph->run; }
+
+// With the lock held: a node to run, or NULL. A shared one stays on offer, for others to take part.
+Node *take_offer(Device *device) {
+  if (!device->current) return nullptr;
+  const Graph *graph = device->current->graph;
+  if (device->next_root < graph->n_roots) {
+    device->n_offers.fetch_sub(1, std::memory_order_relaxed);
+    return &graph->nodes[graph->roots[device->next_root++]];
+  }
+  while (Node *node = device->offers) {
+    const bool is_shared = shared(graph, node);
+    if (is_shared && node->claimed.load(std::memory_order_relaxed) < node->groups) return node;
+    device->offers = node->next_offer;
+    device->n_offers.fetch_sub(1, std::memory_order_relaxed);
+    if (!is_shared) return node;
+  }
+  return nullptr;
 }
 
 void wake(Device *device, uint32_t count) {
@@ -105,8 +122,10 @@ void wake(Device *device, uint32_t count) {
 void start_current(Device *device) {
   while (Submission *s = device->current) {
     const bool lost = device->lost.load(std::memory_order_relaxed);
-    if (!lost && s->count) {
-      offer(device, s->roots, s->last_root, s->n_roots);
+    if (!lost && s->graph->count) {
+      begin_run(s->graph, s->values);
+      device->next_root = 0;
+      device->n_offers.fetch_add(s->graph->n_roots, std::memory_order_relaxed);
       return;
     }
     if (lost) s->error = error_device_lost;
@@ -146,15 +165,18 @@ void run(Runner *r, Node *node, uint64_t first, uint64_t end) {
 
 // Returns a node that can start now and that this worker goes on with; others that can start go on offer.
 Node *complete_node(Runner *r, Node *node) {
-  Submission *s = r->submission;
-  if (s->samples && !r->device->lost.load(std::memory_order_relaxed))
-    s->samples[2 * (node - s->nodes) + 1] = now_ns();
+  const Graph *graph = r->graph;
+  if (r->submission->samples && !r->device->lost.load(std::memory_order_relaxed))
+    r->submission->samples[2 * (node - graph->nodes) + 1] = now_ns();
   ++r->finished;
   Node *next = nullptr, *first = nullptr, *last = nullptr;
   uint32_t count = 0;
   for (uint32_t i = node->first_successor; i < node->end_successor; ++i) {
-    Node *successor = &s->nodes[s->successors[i]];
-    if (successor->n_blockers > 1 && successor->blockers.fetch_sub(1, std::memory_order_acq_rel) != 1) continue;
+    Node *successor = &graph->nodes[graph->successors[i]];
+    if (successor->n_blockers > 1) {
+      if (successor->blockers.fetch_sub(1, std::memory_order_acq_rel) != 1) continue;
+      successor->blockers.store(successor->n_blockers, std::memory_order_relaxed);  // for the next run
+    }
     if (!next) {
       next = successor;
       continue;
@@ -206,7 +228,7 @@ void share(Runner *r, Node *node, uint64_t done, double unit_ns, double rest_ns)
   node->claimed.store(done, std::memory_order_relaxed);
   node->unfinished.store(node->groups - done, std::memory_order_relaxed);
   node->least_claim = 1 + uint64_t(least_claim_ns / (unit_ns + 1));
-  node->shared = true;
+  node->shared_run = r->graph->run;
   r->unhelped_ns += rest_ns;
   lock(device);
   offer(device, node, node, 1);
@@ -223,7 +245,7 @@ Node *run_node(Runner *r, Node *node) {
   uint64_t start = 0;
   if (r->submission->samples || groups > 1) start = now_ns();
   if (r->submission->samples && !r->device->lost.load(std::memory_order_relaxed))
-    r->submission->samples[2 * (node - r->submission->nodes)] = start;
+    r->submission->samples[2 * (node - r->graph->nodes)] = start;
   for (uint64_t done = 0, step = 1; done < groups; step *= 4) {
     if (r->device->n_runners == 1) step = groups;
     const uint64_t end = groups - done < step ? groups : done + step;
@@ -241,29 +263,26 @@ Node *run_node(Runner *r, Node *node) {
 void run_chain(Runner *r, Node *node) {
   while (node) {
     r->node = node;
-    node = node->shared ? run_shared(r, node) : run_node(r, node);
+    node = shared(r->graph, node) ? run_shared(r, node) : run_node(r, node);
   }
   Submission *s = r->submission;
   const uint32_t finished = r->finished;
   r->finished = 0;
+  // Nodes that have not been counted keep the submission. Without any it may be gone, and with it all but the graph.
+  leave(r->graph);
   if (finished && s->remaining.fetch_sub(finished, std::memory_order_acq_rel) == finished) finish(r->device, s);
-  release(s);
 }
 
-// The next node to run, with a reference to its submission; NULL when the device closes.
+// The next node to run, as a visitor of its graph; NULL when the device closes.
 Node *take(Runner *r) {
   Device *device = r->device;
   uint64_t idle_since = 0;
   lock(device);
   for (;;) {
-    while (Node *node = device->offers) {
-      if (node->shared && node->claimed.load(std::memory_order_relaxed) >= node->groups) {
-        withdraw_first(device);
-        continue;
-      }
-      if (!node->shared) withdraw_first(device);
+    if (Node *node = take_offer(device)) {
       r->submission = device->current;
-      r->submission->references.fetch_add(1, std::memory_order_relaxed);
+      r->graph = r->submission->graph;
+      visit(r->graph);
       if (!r->submission->start_ns) r->submission->start_ns = now_ns();
       unlock(device);
       return node;
@@ -294,6 +313,16 @@ Node *take(Runner *r) {
   }
 }
 
+// Where in the grid the lane is that runs now; false when the kernel's threads are no lanes.
+bool thread_of_lane(const Worker *w, uint32_t *position) {
+  if (!w->lane_fn || w->lane >= w->threads) return false;
+  const uint32_t row = w->lane / w->size[0];
+  const uint32_t local[3] = {w->lane % w->size[0], row % w->size[1], row / w->size[1]};
+  for (int axis = 0; axis < 3; ++axis)
+    position[axis] = w->group[axis] * w->dispatch->group_size[axis] + local[axis];
+  return true;
+}
+
 void record_fault(Runner *r) {
   Submission *s = r->submission;
   rearm_signals();
@@ -301,9 +330,9 @@ void record_fault(Runner *r) {
   lock(r->device);
   if (s->error == error_none) {
     s->error = error_fault;
-    s->signal = r->trap.signal;
-    s->fault_address = r->trap.address;
-    s->fault_node = uint32_t(r->node - s->nodes);
+    s->fault = r->trap.fault;
+    s->fault_node = uint32_t(r->node - r->graph->nodes);
+    s->thread_known = thread_of_lane(r->worker, s->thread);
   }
   r->device->lost.store(true, std::memory_order_relaxed);
   unlock(r->device);
@@ -321,7 +350,7 @@ void *runner_main(void *argument) {
     // The device is lost, so the rest of the submission only passes through; this worker has to count what it held.
     record_fault(r);
     Node *node = r->node;
-    run_chain(r, !node->shared || finish_claim(r, node) ? complete_node(r, node) : node);
+    run_chain(r, !shared(r->graph, node) || finish_claim(r, node) ? complete_node(r, node) : node);
   }
   while (Node *node = take(r)) run_chain(r, node);
   if (trapped) leave_trap(&r->trap);

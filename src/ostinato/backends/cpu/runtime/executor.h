@@ -19,9 +19,10 @@ Device *open_device(uint32_t workers, uint64_t arena_bytes, char *error, uint64_
 // Runs what is queued, then ends the workers.
 void close_device(Device *);
 
-// The queue takes a reference of its own.
 // Wakes a worker ahead of a submission that takes a while to prepare: it arrives about when the work does.
 void expect_work(Device *);
+
+// The queue takes a reference of its own.
 void submit(Device *, Submission *);
 
 }  // namespace __ost

@@ -9,6 +9,9 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#if defined(__linux__)
+#include <ucontext.h>
+#endif
 
 namespace __ost {
 namespace {
@@ -48,6 +51,38 @@ void pass_on(int signal, siginfo_t *info, void *context) {
   }
 }
 
+FaultAccess attempted(const void *context) {
+#if defined(__linux__) && defined(__x86_64__)
+  const greg_t *registers = static_cast<const ucontext_t *>(context)->uc_mcontext.gregs;
+  constexpr greg_t page_fault = 14, write_bit = 2;  // other traps have no use for the bit
+  if (registers[REG_TRAPNO] != page_fault) return access_unknown;
+  return registers[REG_ERR] & write_bit ? access_write : access_read;
+#elif defined(__linux__) && defined(__aarch64__)
+  // A list of records, each with a magic number and its size; the one wanted holds the syndrome register.
+  const auto &machine = static_cast<const ucontext_t *>(context)->uc_mcontext;
+  const unsigned char *at = reinterpret_cast<const unsigned char *>(machine.__reserved);
+  const unsigned char *const end = at + sizeof machine.__reserved;
+  constexpr uint32_t syndrome_magic = 0x45535201;
+  while (end - at >= 16) {
+    uint32_t head[2];
+    memcpy(head, at, sizeof head);
+    if (head[0] == 0 || head[1] < 16 || head[1] > uint64_t(end - at)) break;
+    if (head[0] == syndrome_magic) {
+      uint64_t syndrome;
+      memcpy(&syndrome, at + 8, sizeof syndrome);
+      const uint64_t reason = syndrome >> 26 & 63;
+      if (reason != 0x24 && reason != 0x25) return access_unknown;  // data aborts
+      return syndrome >> 6 & 1 ? access_write : access_read;
+    }
+    at += head[1];
+  }
+  return access_unknown;
+#else
+  (void)context;
+  return access_unknown;
+#endif
+}
+
 void on_signal(int signal, siginfo_t *info, void *context) {
   const uintptr_t self = this_thread();
   for (Slot &slot : slots) {
@@ -55,9 +90,12 @@ void on_signal(int signal, siginfo_t *info, void *context) {
     FaultTrap *trap = slot.trap.load(std::memory_order_relaxed);
     if (!trap || trap == reserved || !trap->armed.load(std::memory_order_relaxed)) break;
     trap->armed.store(false, std::memory_order_relaxed);
-    trap->signal = signal;
+    trap->fault = {signal, access_unknown, 0};
     // A handler that was put before this one (Python's faulthandler) raises the signal anew, without an address.
-    trap->address = info->si_code > 0 ? uint64_t(uintptr_t(info->si_addr)) : 0;
+    if (info->si_code > 0) {
+      trap->fault.address = uint64_t(uintptr_t(info->si_addr));
+      if (signal == SIGSEGV || signal == SIGBUS) trap->fault.access = attempted(context);
+    }
     siglongjmp(trap->resume, 1);
   }
   pass_on(signal, info, context);

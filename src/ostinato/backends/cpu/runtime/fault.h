@@ -19,11 +19,18 @@ constexpr int fault_signals[] = {
 #endif
 };
 
+enum FaultAccess : uint32_t { access_unknown, access_read, access_write };
+
+struct Fault {
+  int32_t signal;
+  FaultAccess access;              // what was attempted at the address, where the processor says so
+  uint64_t address;
+};
+
 struct FaultTrap {
   std::atomic<bool> armed;
   sigjmp_buf resume;               // made by sigsetjmp(resume, 0) in the thread that entered
-  int signal;                      // what happened, once resumed
-  uint64_t address;
+  Fault fault;                     // what happened, once resumed
   void *alternate_stack;
   uint32_t slot;
 };

@@ -10,6 +10,7 @@
 using namespace __ost;
 
 typedef Device ost_device;
+typedef Graph ost_graph;
 typedef Submission ost_submission;
 
 constexpr uint64_t worth_expecting = 128;   // commands; preparing them takes as long as a worker needs to wake
@@ -19,6 +20,8 @@ struct ost_status_t {              // all zero until done
   int32_t signal;
   uint32_t node;
   uint64_t address, start_ns, end_ns;
+  uint32_t access;                 // see FaultAccess
+  uint32_t thread_known, thread[3], zero;
 };
 
 EXPORT uint32_t ost_abi_version(void) { return abi_version; }
@@ -35,19 +38,51 @@ EXPORT void ost_close(ost_device *device) { close_device(device); }
 
 // NULL when the records or edges are malformed (an edge has to lead to a later node) or memory is short.
 EXPORT ost_submission *ost_submit(ost_device *device, const void *records, uint64_t bytes, uint64_t count,
-                                  uint32_t mode, const uint32_t *edges, uint64_t n_edges, uint64_t *samples) {
+                                  uint32_t mode, const uint32_t *edges, uint64_t n_edges, uint32_t sample) {
   if (count >= worth_expecting) expect_work(device);
-  Submission *s = make_submission(records, bytes, count, mode, edges, n_edges, samples);
+  Graph *graph = make_graph(records, bytes, count, mode, edges, n_edges);
+  if (!graph) return nullptr;
+  Submission *s = make_submission(graph, nullptr, sample != 0);
+  disown(graph);
   if (s) submit(device, s);
   return s;
 }
 
-// What inferring the order of a submission came to: three numbers, see Inferred.
-EXPORT void ost_inferred(const ost_submission *s, uint32_t *out) {
-  out[0] = s->inferred.barriers;
-  out[1] = s->inferred.concurrent;
-  out[2] = s->inferred.ranges;
+// A graph that the device can replay. NULL when records, edges, parameters or uses are malformed, or memory is short.
+EXPORT ost_graph *ost_graph_make(ost_device *device, const void *records, uint64_t bytes, uint64_t count, uint32_t mode,
+                                 const uint32_t *edges, uint64_t n_edges, const Param *params, uint64_t n_params,
+                                 const Use *uses, uint64_t n_uses, uint64_t value_bytes) {
+  Graph *graph = make_graph(records, bytes, count, mode, edges, n_edges);
+  if (!graph) return nullptr;
+  if (add_params(graph, params, n_params, uses, n_uses, value_bytes)) {
+    graph->device = device;
+    return graph;
+  }
+  disown(graph);
+  return nullptr;
 }
+
+// At any time; submissions of the graph, running or not, are not disturbed.
+EXPORT void ost_graph_release(ost_graph *graph) { disown(graph); }
+
+// One run of a graph, with the values of its parameters. NULL when memory is short, or it is another device's graph.
+EXPORT ost_submission *ost_replay(ost_device *device, ost_graph *graph, const void *values, uint32_t sample) {
+  if (graph->device != device) return nullptr;
+  Submission *s = make_submission(graph, values, sample != 0);
+  if (s) submit(device, s);
+  return s;
+}
+
+// What inferring the order of a list came to: three numbers, see Inferred.
+static void write_inferred(const Graph *graph, uint32_t *out) {
+  out[0] = graph->inferred.barriers;
+  out[1] = graph->inferred.concurrent;
+  out[2] = graph->inferred.ranges;
+}
+
+EXPORT void ost_inferred(const ost_submission *s, uint32_t *out) { write_inferred(s->graph, out); }
+
+EXPORT void ost_graph_inferred(const ost_graph *graph, uint32_t *out) { write_inferred(graph, out); }
 
 // The edges that mode 3 infers, as pairs; their number even when it is over capacity. UINT64_MAX on malformed records.
 EXPORT uint64_t ost_edges(const void *records, uint64_t bytes, uint64_t count, uint32_t *pairs, uint64_t capacity) {
@@ -67,11 +102,20 @@ EXPORT void ost_status(ost_submission *s, ost_status_t *out) {
   if (!s->done.load(std::memory_order_acquire)) return;
   out->done = 1;
   out->error = s->error;
-  out->signal = s->signal;
+  out->signal = s->fault.signal;
   out->node = s->fault_node;
-  out->address = s->fault_address;
+  out->address = s->fault.address;
   out->start_ns = s->start_ns;
   out->end_ns = s->end_ns;
+  out->access = s->fault.access;
+  out->thread_known = s->thread_known;
+  memcpy(out->thread, s->thread, sizeof out->thread);
+}
+
+// Start and end of each node, and their number; NULL until done, and without sampling. Valid until the release.
+EXPORT const uint64_t *ost_samples(const ost_submission *s, uint64_t *count) {
+  *count = s->graph->count;
+  return s->done.load(std::memory_order_acquire) ? s->samples : nullptr;
 }
 
 EXPORT void ost_release(ost_submission *s) { release(s); }

@@ -1,0 +1,243 @@
+"""Declared against actual access: each dispatch runs alone, and what it changed is compared with what it declares.
+
+Memory that it declares keeps its contents. What it does not declare, bound or in the neighbourhood of what is bound, is
+overwritten with one pattern and then another: whatever is not the pattern afterwards was written, and if what it
+declares as written comes out differently, it has read there. Memory far from anything bound is compared once, after
+the last command.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ..backends.protocol import Status
+from ..commands import BufferBinding, Dispatch
+from ..graph import bound
+from ..hazards import accesses_of
+from ..ranges import Range, common, without
+from .differences import changes, joined, merged
+from .findings import ERROR, NOTE, Finding, argument_name, element_at, found
+from .replica import Replica
+from .runner import Runner
+
+PATTERNS = (0x00, 0x3F)
+"""No byte equals both. As numbers: zero, and ones that are neither tiny nor huge in any floating-point format."""
+
+_NEIGHBOURHOOD_BYTES = 1 << 20
+_SHOWN_CHANGES = 3
+_SHOWN_BYTES = 8
+
+
+@dataclass(slots=True)
+class Step:
+    """What running one command alone came to."""
+
+    findings: list[Finding] = field(default_factory=list)
+    fault: str = ""
+    """What it ended with, when it crashed."""
+    took_ns: int = 0
+    changed: list[Range] = field(default_factory=list)
+    """Where the replica may hold something new, to be accepted when nobody needs the old any more."""
+
+
+def run_alone(replica: Replica, index: int, runner: Runner, limit_s: float) -> Step:
+    """Run a command on what the ones before it left, and look at what it did.
+
+    `TookTooLong`, when overwriting what it does not declare keeps it from ending: the replica is then still in use.
+    """
+    step = Step()
+    command = replica.commands[index]
+    declared = accesses_of(command)
+    spans = [(one.address, one.address + one.nbytes) for one in bound(command)]
+    spans += [(one.begin, one.end) for one in declared or ()]
+    windows = merged(replica.around(span, _NEIGHBOURHOOD_BYTES) for span in merged(spans))
+    step.findings += _strays(replica, index, windows)
+    status = _run(replica, index, runner)
+    if status.error:
+        replica.restore(replica.blocks())
+        step.fault = f"signal {status.signal} at address {status.address:#x}"
+        return step
+    step.took_ns = status.end_ns - status.start_ns
+    step.changed = replica.blocks() if declared is None else windows
+    if isinstance(command, Dispatch) and declared is not None:
+        _Comparison(replica, index, runner, limit_s, step, windows).judge()
+    return step
+
+
+def strays_after(replica: Replica) -> list[Finding]:
+    """Changes far from anything that was bound, once all commands have run."""
+    return _strays(replica, len(replica.commands), replica.blocks())
+
+
+def _run(replica: Replica, index: int, runner: Runner, limit_s: float | None = None) -> Status:
+    these = slice(index, index + 1)
+    return runner.run_lowered(replica.commands[these], replica.lowered[these], limit_s=limit_s)
+
+
+def _strays(replica: Replica, index: int, windows: list[Range]) -> list[Finding]:
+    changed = [change for span in windows for change in changes(replica.live(span), replica.shadow(span), span[0])]
+    if not changed:
+        return []
+    why = f"a command before node {index} wrote {_described(replica, changed)}, far from anything bound to it"
+    replica.restore(windows)
+    advice = "look at its indices; a run between guard pages names it if it leaves its buffers by less than the guard"
+    return [found(replica.graph, ERROR, "undeclared write", (), why, advice)]
+
+
+class _Comparison:
+    """One dispatch, run once already from the shadow's state, and what else it takes to judge it."""
+
+    def __init__(
+        self, replica: Replica, index: int, runner: Runner, limit_s: float, step: Step, windows: list[Range]
+    ) -> None:
+        self.replica, self.index, self.runner, self.limit_s, self.step = replica, index, runner, limit_s, step
+        self.windows = windows
+        command = replica.commands[index]
+        assert isinstance(command, Dispatch)
+        assert command.accesses is not None
+        self.command = command
+        self.each_written = [(one.begin, one.end) for one in command.accesses if one.write and one.begin < one.end]
+        self.written = merged(self.each_written)
+        self.read = merged((one.begin, one.end) for one in command.accesses if not one.write)
+        self.undeclared = without(windows, merged([*self.written, *self.read]))
+        changeable = [(one.address, one.address + one.nbytes) for one in bound(command) if one.writes]
+        # Bound without const and said to be read only: it keeps its contents, but a write may hide in those.
+        self.doubtful = without(common(merged(changeable), self.read), self.written)
+
+    def judge(self) -> None:
+        """Add what there is to say to the step; the live memory is then as the dispatch alone left it."""
+        replica = self.replica
+        changed = [
+            change
+            for span in without(self.windows, self.written)
+            for change in changes(replica.live(span), replica.shadow(span), span[0])
+        ]
+        idle = [one for one in self.each_written if np.array_equal(replica.live(one), replica.shadow(one))]
+        if self.undeclared or self.doubtful or idle:
+            after = [replica.live(span).copy() for span in self.windows]
+            if self.undeclared:
+                changed += self._over_undeclared()
+            if self.doubtful:
+                changed += self._over(self.doubtful)
+            if idle:
+                idle = self._over_idle(idle)
+            for span, contents in zip(self.windows, after, strict=True):
+                replica.live(span)[:] = contents
+        if changed:
+            self._report_writes(joined(changed))
+        for span in idle:
+            self._note_idle(span)
+
+    def _over_undeclared(self) -> list[Range]:
+        """Changes of undeclared memory; that it is read is reported at once."""
+        replica = self.replica
+        after = {span: replica.live(span).copy() for span in self.written}
+        changed: list[Range] = []
+        reads = False
+        for pattern in PATTERNS:
+            if not self._run_over(self.undeclared, pattern):
+                reads = True  # with its own contents it did not crash
+                continue
+            for span in self.undeclared:
+                changed += changes(replica.live(span), pattern, span[0])
+            reads |= any(not np.array_equal(replica.live(span), contents) for span, contents in after.items())
+        if reads:
+            self._report_reads(after)
+        return changed
+
+    def _over(self, filled: list[Range]) -> list[Range]:
+        """Changes of memory that is filled with patterns."""
+        return [
+            change
+            for pattern in PATTERNS
+            if self._run_over(filled, pattern)
+            for span in filled
+            for change in changes(self.replica.live(span), pattern, span[0])
+        ]
+
+    def _over_idle(self, idle: list[Range]) -> list[Range]:
+        """What is declared as written, kept its contents, and keeps any others too."""
+        for pattern in PATTERNS:
+            if not self._run_over(merged(idle), pattern):
+                return []
+            idle = [one for one in idle if bool((self.replica.live(one) == pattern).all())]
+        return idle
+
+    def _run_over(self, filled: list[Range], pattern: int | None) -> bool:
+        """Run it from the shadow's state with some memory filled; False when it crashes."""
+        self.replica.restore(self.windows)
+        for span in filled if pattern is not None else ():
+            self.replica.live(span).fill(pattern)
+        return not _run(self.replica, self.index, self.runner, self.limit_s).error
+
+    def _report_writes(self, changed: list[Range]) -> None:
+        changed = merged(self._whole_elements(span) for span in changed)
+        held = dict.fromkeys(name for span in changed for name in self._arguments(span))
+        what = ", ".join(held) if held else "nothing bound to it reaches there"
+        why = f"it writes {_described(self.replica, changed)}, not declared as written: {what}"
+        advice = "name it in writes=" if held else "correct its indices, or bind and declare what it writes"
+        if any(self._is_const(span) for span in changed):
+            advice = "declare the argument without const, so that others wait for the write"
+        self._add(ERROR, "undeclared write", why, advice)
+
+    def _report_reads(self, after: dict[Range, np.ndarray]) -> None:
+        def differs() -> bool:
+            return any(not np.array_equal(self.replica.live(span), contents) for span, contents in after.items())
+
+        if self._run_over([], None) and differs():
+            self._add(
+                NOTE,
+                "not deterministic",
+                "two runs from the same memory wrote different bytes, so what it reads was not checked",
+                "nothing, if that is meant",
+            )
+            return
+        suspects = []
+        for binding in self.command.bindings:
+            if isinstance(binding, BufferBinding):
+                own = common([(binding.address, binding.address + binding.nbytes)], self.undeclared)
+                if own and any(not self._run_over(own, pattern) or differs() for pattern in PATTERNS):
+                    suspects.append(argument_name(self.command, binding.index))
+        what = ", ".join(suspects) if suspects else "memory next to what is bound to it"
+        advice = "name it in reads=" if suspects else "correct its indices"
+        self._add(ERROR, "undeclared read", f"what it writes depends on {what}, not declared as read", advice)
+
+    def _note_idle(self, span: Range) -> None:
+        names = ", ".join(self._arguments(span)) or "what is declared"
+        self._add(
+            NOTE,
+            "declared but not written",
+            f"{names}: nothing of {self.replica.place_of(span)} changed",
+            "leave it out of writes=, or make it const, and others need not wait for it",
+        )
+
+    def _add(self, severity: str, kind: str, why: str, advice: str) -> None:
+        self.step.findings.append(found(self.replica.graph, severity, kind, (self.index,), why, advice))
+
+    def _whole_elements(self, span: Range) -> Range:
+        """Numbers rarely change in all of their bytes; a person thinks of the number."""
+        first, last = element_at(self.command, span[0]), element_at(self.command, span[1] - 1)
+        return first[1] if first else span[0], last[1] + last[2].itemsize if last else span[1]
+
+    def _arguments(self, span: Range) -> Iterator[str]:
+        for binding in bound(self.command):
+            if binding.address < span[1] and span[0] < binding.address + binding.nbytes:
+                yield f"argument {binding.index} {argument_name(self.command, binding.index)}"
+
+    def _is_const(self, span: Range) -> bool:
+        meeting = [one for one in bound(self.command) if one.address < span[1] and span[0] < one.address + one.nbytes]
+        return bool(meeting) and not any(one.writes for one in meeting)
+
+
+def _described(replica: Replica, changed: list[Range]) -> str:
+    shown = []
+    for begin, end in changed[:_SHOWN_CHANGES]:
+        data = replica.live((begin, min(end, begin + _SHOWN_BYTES))).tobytes()
+        more = " …" if end - begin > _SHOWN_BYTES else ""
+        shown.append(f"{replica.place_of((begin, end))} ({data.hex(' ')}{more})")
+    if len(changed) > _SHOWN_CHANGES:
+        shown.append(f"and {len(changed) - _SHOWN_CHANGES} more ranges")
+    return ", ".join(shown)

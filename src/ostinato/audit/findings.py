@@ -1,0 +1,215 @@
+"""What an audit says: findings, why each inferred barrier is there, and what was looked at to say so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .. import hazards
+from ..commands import BufferBinding, Command, Copy, Dispatch
+from ..graph import CapturedNode, Graph, Reason
+from ..places import Place
+from ..printable import printable
+
+ERROR, NOTE = "error", "note"
+
+_SHOWN_REASONS = 2
+_URGENCY = {"RAW": 0, "WAW": 1, "WAR": 2}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is wrong ("error"), or that is worth knowing ("note")."""
+
+    severity: str
+    kind: str
+    """What it is: "missing barrier", "redundant barrier", "undeclared write", "out of bounds", "race", …"""
+    nodes: tuple[int, ...]
+    """Which nodes of the graph it is about."""
+    names: tuple[str, ...]
+    """Scope and kernel of each of these."""
+    places: tuple[Place | None, ...]
+    """The line that encoded each of these, where it is known."""
+    why: str
+    advice: str
+    reasons: tuple[Reason, ...] = ()
+    """The bytes over which nodes conflict."""
+    access: str = ""
+    """Of an access out of bounds, "read" or "write"; "" when that is not known."""
+
+    @property
+    def is_error(self) -> bool:
+        """Whether it is wrong, and not only worth knowing."""
+        return self.severity == ERROR
+
+    @property
+    def where(self) -> tuple[str, ...]:
+        """Each of the nodes in a few words."""
+        return tuple(
+            f"{name} ({place or f'node {node}'})"
+            for node, name, place in zip(self.nodes, self.names, self.places, strict=True)
+        )
+
+    def __str__(self) -> str:
+        where = ", ".join(self.where) or "the list"
+        return printable(f"{self.severity}: {self.kind}: {where}: {self.why}; {self.advice}")
+
+
+@dataclass(frozen=True, slots=True)
+class InferredBarrier:
+    """A barrier that a device without edges would need in front of a node, and what makes it necessary."""
+
+    node: int
+    name: str
+    place: Place | None
+    after: tuple[int, ...]
+    """The nodes that it waits for there."""
+    why: str
+    reasons: tuple[Reason, ...]
+
+    def __str__(self) -> str:
+        return printable(f"before {self.name} ({self.place or f'node {self.node}'}): {self.why}")
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """What was looked at."""
+
+    nodes: int
+    dispatches: int
+    alone: int = 0
+    """Dispatches that were run alone, and what they wrote compared with what they declare."""
+    guarded: int = 0
+    """Dispatches that were run between guard pages."""
+    orders: int = 0
+    """Runs of the whole list in which only its own ordering held."""
+    unchecked: tuple[str, ...] = ()
+    """What was not looked at, and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """The result of an audit."""
+
+    findings: tuple[Finding, ...]
+    inferred: tuple[InferredBarrier, ...]
+    """Why each inferred barrier is there; empty where order is not inferred."""
+    coverage: Coverage
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is wrong; notes may be there all the same."""
+        return not any(finding.is_error for finding in self.findings)
+
+    @property
+    def errors(self) -> tuple[Finding, ...]:
+        """What is wrong."""
+        return tuple(finding for finding in self.findings if finding.is_error)
+
+    def __str__(self) -> str:
+        from .table import text
+
+        return text(self)
+
+    def __rich__(self) -> Any:
+        from .table import renderable
+
+        return renderable(self)
+
+
+def title(node: CapturedNode) -> str:
+    """Scope and kernel of a node."""
+    return f"{node.label}/{node.name}" if node.label else node.name
+
+
+def found(
+    graph: Graph,
+    severity: str,
+    kind: str,
+    nodes: Iterable[int],
+    why: str,
+    advice: str,
+    reasons: tuple[Reason, ...] = (),
+    access: str = "",
+) -> Finding:
+    """A finding about nodes of a graph."""
+    listed = tuple(nodes)
+    return Finding(
+        severity,
+        kind,
+        listed,
+        tuple(title(graph.nodes[node]) for node in listed),
+        tuple(graph.nodes[node].place for node in listed),
+        why,
+        advice,
+        reasons,
+        access,
+    )
+
+
+def place_text(graph: Graph, node: int) -> str:
+    """Where a node was encoded, or its number."""
+    place = graph.nodes[node].place
+    return str(place) if place else f"node {node}"
+
+
+def conflict(graph: Graph, before: int, after: int) -> tuple[tuple[Reason, ...], str]:
+    """Why one node must come after another: the bytes, and the same in words, with the arguments' names."""
+    first, second = graph.nodes[before], graph.nodes[after]
+    if first.accesses is None or second.accesses is None:
+        unknown = before if first.accesses is None else after
+        return (), f"what {title(graph.nodes[unknown])} uses is not known, so it may use anything"
+    known = hazards.conflicts(before, first.accesses, after, second.accesses)
+    known.sort(key=lambda one: (_URGENCY[one.kind], one.begin))
+    reasons = tuple(Reason(before, after, one.kind, *graph.place_of(one.begin, one.end)) for one in known)
+    kinds: dict[str, list[str]] = {}
+    for one, reason in zip(known, reasons, strict=True):
+        names = dict.fromkeys(argument_at(node.command, one.begin, one.end) for node in (first, second))
+        arguments = " and ".join(name for name in names if name)
+        bytes_text = f"{reason.buffer}[{reason.begin}:{reason.end}]{f' ({arguments})' if arguments else ''}"
+        kinds.setdefault(bytes_text, []).append(reason.kind)
+    texts = [f"{'/'.join(dict.fromkeys(listed))} on {what}" for what, listed in kinds.items()]
+    shown = texts[:_SHOWN_REASONS]
+    if len(texts) > len(shown):
+        shown.append(f"and {len(texts) - len(shown)} more")
+    return reasons, ", ".join(shown)
+
+
+def argument_at(command: Command, begin: int, end: int) -> str:
+    """What a command calls these addresses: the name of the argument that they are bound to."""
+    if isinstance(command, Copy):
+        is_target = command.target.address <= begin < command.target.address + command.target.nbytes
+        return "copy target" if is_target else "copy source"
+    if not isinstance(command, Dispatch):
+        return ""
+    for binding in command.bindings:
+        if isinstance(binding, BufferBinding) and binding.address <= begin and end <= binding.address + binding.nbytes:
+            return f"{command.kernel.name}'s {argument_name(command, binding.index)}"
+    return ""
+
+
+def element_at(command: Command, address: int) -> tuple[str, int, np.dtype[Any]] | None:
+    """The number that a byte at an address is part of: what a dispatch calls it, its address and its type."""
+    if not isinstance(command, Dispatch):
+        return None
+    arguments = {argument.index: argument for argument in command.kernel.signature.arguments}
+    for binding in command.bindings:
+        if not isinstance(binding, BufferBinding) or not binding.address <= address < binding.address + binding.nbytes:
+            continue
+        argument = arguments.get(binding.index)
+        if argument is not None and argument.scalar is not None:
+            dtype = np.dtype(argument.scalar)
+            element = (address - binding.address) // dtype.itemsize
+            lane = f".{'xyzw'[element % argument.lanes]}" if 1 < argument.lanes <= 4 else ""
+            position = element // argument.lanes if argument.lanes > 1 else element
+            return f"{argument.name}[{position}]{lane}", binding.address + element * dtype.itemsize, dtype
+    return None
+
+
+def argument_name(command: Dispatch, index: int) -> str:
+    """The name of a kernel's argument, as its source has it."""
+    names = {argument.index: argument.name for argument in command.kernel.signature.arguments}
+    return repr(names.get(index, f"buffer {index}"))

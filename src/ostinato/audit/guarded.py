@@ -1,0 +1,178 @@
+"""Out-of-bounds accesses: a dispatch alone, in the checked build, each bound range by itself between guards.
+
+Each range is placed twice, first with its end against a guard and then with its start; ranges that overlap stay one.
+Inline values are placed like buffers. The first access outside ends the run and is named: which thread, read or write,
+which argument, how far outside. Reads of what alignment leaves over (less than an element, usually nothing) are not
+seen, nor is anything about threadgroup memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ..backends.protocol import Status
+from ..commands import Binding, BufferBinding, Dispatch, InlineBinding
+from ..ranges import Range
+from .differences import merged
+from .findings import ERROR, Finding, argument_name, found
+from .guards import Arena, Room, Stray
+from .replica import Replica
+from .runner import Runner, TookTooLong, keep_for_good
+
+# Kernels may use memory in larger units than the type of their argument says, if its alignment allows it.
+_LARGEST_UNIT = 16
+_WRAPPED = 1 << 31
+
+
+@dataclass(frozen=True, slots=True)
+class _Placed:
+    """A range to be placed: where it is now, or the bytes that it consists of."""
+
+    span: Range
+    data: bytes | None
+    arguments: tuple[int, ...]
+    """The indices of the arguments in it."""
+    alignment: int
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What running a dispatch between guards came to."""
+
+    findings: tuple[Finding, ...] = ()
+    unchecked: str = ""
+    """Why it says nothing, or not all."""
+
+
+def run_guarded(replica: Replica, index: int, runner: Runner, limit_s: float) -> Bounds:
+    """Run a dispatch between guards, on what the replica's shadow holds; not at all when no time is allowed."""
+    if not limit_s:
+        return Bounds(unchecked="it would take too long in the checked build")
+    command = replica.commands[index]
+    assert isinstance(command, Dispatch)
+    ranges = _ranges(replica, command)
+    checked = replace(command, kernel=runner.kernel(replica.graph.nodes[index].command), accesses=())  # type: ignore[arg-type]
+    findings: dict[tuple[int, bool], Finding] = {}
+    unchecked = ""
+    for at_end in (True, False):
+        for unit in (1, _LARGEST_UNIT):
+            try:
+                stray, status = _run(replica, checked, ranges, at_end, unit, runner, limit_s)
+            except TookTooLong as reason:
+                return Bounds(tuple(findings.values()), str(reason))
+            unchecked = ""
+            if stray is not None:
+                # Seen in both placements, the fault counts: a canary does not know the thread.
+                side = (stray.room, stray.offset < 0)
+                if status.error or side not in findings:
+                    findings[side] = _finding(replica, index, ranges[stray.room], stray, status)
+            elif status.error:
+                unchecked = f"it stopped with signal {status.signal} at {status.address:#x}, in no guard"
+                continue  # may be the alignment: memory used in larger units than its type
+            break
+    return Bounds(tuple(findings.values()), unchecked)
+
+
+def _run(
+    replica: Replica,
+    command: Dispatch,
+    ranges: Sequence[_Placed],
+    at_end: bool,
+    unit: int,
+    runner: Runner,
+    limit_s: float,
+) -> tuple[Stray | None, Status]:
+    rooms = []
+    for one in ranges:
+        alignment = max(one.alignment, unit)
+        rooms.append(Room(one.span[1] - one.span[0], alignment, one.span[0] % alignment))
+    arena = Arena(rooms, at_end)
+    where = {}
+    for room, one in enumerate(ranges):
+        if one.data is not None:
+            arena.block(room)[:] = bytearray(one.data)
+        elif rooms[room].nbytes:
+            arena.block(room)[:] = replica.shadow(one.span)
+        where.update(dict.fromkeys(one.arguments, (arena.addresses[room], one.span[0])))
+    placed = replace(command, bindings=tuple(_bound_in(binding, where) for binding in command.bindings))
+    try:
+        status = runner.run([placed], limit_s=limit_s)
+    except TookTooLong:
+        keep_for_good(arena)
+        raise
+    with arena:
+        return (arena.locate(status.address) if status.error else arena.trampled()), status
+
+
+def _bound_in(binding: Binding, where: Mapping[int, tuple[int, int]]) -> BufferBinding:
+    begin, before = where[binding.index]
+    if isinstance(binding, BufferBinding):
+        return replace(binding, address=begin + (binding.address - before if binding.nbytes else 0))
+    assert isinstance(binding, InlineBinding)
+    return BufferBinding(binding.index, 0, begin, 0, len(binding.data), False)
+
+
+def _ranges(replica: Replica, command: Dispatch) -> list[_Placed]:
+    """What to place: the bound ranges, and with them what is declared besides, at the same distance as it is now."""
+    alignments = dict(zip((one.index for one in command.bindings), command.kernel.argument_alignments, strict=True))
+    bound = [one for one in command.bindings if isinstance(one, BufferBinding) and one.nbytes]
+    spans = [(one.address, one.address + one.nbytes) for one in bound]
+    for access in command.accesses or ():
+        if access.begin == access.end or any(begin <= access.begin and access.end <= end for begin, end in spans):
+            continue
+        block = replica.around((access.begin, access.end), 1 << 62)
+        near = [span for span in spans if block[0] <= span[0] < block[1]]
+        if not near:
+            continue  # what no argument leads to has no distance to keep
+        nearest = min(near, key=lambda span: max(access.begin - span[1], span[0] - access.end))
+        spans.append((min(access.begin, nearest[0]), max(access.end, nearest[1])))
+    ranges = []
+    for begin, end in merged(spans):
+        inside = tuple(one.index for one in bound if begin <= one.address < end)
+        ranges.append(_Placed((begin, end), None, inside, max(alignments[index] or 1 for index in inside)))
+    for binding in command.bindings:
+        alignment = alignments[binding.index] or 1
+        if isinstance(binding, InlineBinding):
+            ranges.append(_Placed((0, len(binding.data)), binding.data, (binding.index,), alignment))
+        elif isinstance(binding, BufferBinding) and not binding.nbytes:
+            ranges.append(_Placed((0, 0), b"", (binding.index,), alignment))
+    return ranges
+
+
+def _finding(replica: Replica, index: int, placed: _Placed, stray: Stray, status: Status) -> Finding:
+    command = replica.commands[index]
+    assert isinstance(command, Dispatch)
+    begin = placed.span[0]
+    beyond = stray.offset >= 0
+    extents = {}
+    for binding in command.bindings:
+        if binding.index in placed.arguments:
+            inline = isinstance(binding, InlineBinding)
+            first = 0 if inline or not binding.nbytes else binding.address - begin  # type: ignore[union-attr]
+            extents[binding.index] = (first, len(binding.data) if inline else binding.nbytes)  # type: ignore[union-attr]
+    # Of several arguments in one range it is the one at that end.
+    choose = max if beyond else min
+    argument = choose(extents, key=lambda one: sum(extents[one]) if beyond else extents[one][0])
+    first, nbytes = extents[argument]
+    offset = stray.offset - first
+    distance = offset - nbytes if beyond else -offset
+    side = f"{distance} bytes past its end" if beyond else f"{distance} bytes before its start"
+    if distance == 0:
+        side = "right past its end"
+    thread = f"thread {_position(status.thread)} " if status.thread is not None else "a thread "
+    access = status.access if status.error else "write"
+    does = {"read": "reads", "write": "writes", "": "uses"}[access]
+    name = argument_name(command, argument)
+    why = f"{thread}{does} byte {offset} of argument {argument} {name}, which has {nbytes} bytes: {side}"
+    advice = "check the index against the size, or give fewer threads"
+    if not beyond:
+        advice = "guard the first elements: the index is below 0 there"
+    elif distance >= _WRAPPED:
+        advice = "look for an unsigned index that went below 0, or one that was never set"
+    return found(replica.graph, ERROR, "out of bounds", (index,), why, advice, access=access)
+
+
+def _position(thread: tuple[int, int, int]) -> str:
+    x, y, z = thread
+    return f"({x}, {y}, {z})" if z else f"({x}, {y})" if y else str(x)

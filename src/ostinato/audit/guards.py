@@ -1,0 +1,163 @@
+"""Memory whose surroundings cannot be touched: blocks between regions that fault on any access.
+
+The regions are as large as the system's address space lets them be, so that an index gone wrong by 2³² still ends in
+one. They take no memory: only addresses are reserved. What a block's alignment leaves over next to it is filled with a
+canary, so that at least writes there are seen.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import sys
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..errors import OutOfMemory
+
+CANARY = 0xC5
+
+# The first that the system grants. An element of 16 bytes at index 2³²-1 is 64 GiB away, from either side.
+_GUARD_BYTES = (160 << 30, 40 << 30, 8 << 30, 1 << 30, 64 << 20, 1 << 20)
+# The rest of the process needs addresses too, of the 128 TiB that there are.
+_MOST_BYTES = 16 << 40
+_NO_ACCESS = 0
+_NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x40 if sys.platform == "darwin" else 0x4000)
+_FAILED = ctypes.c_void_p(-1).value
+
+
+def _system() -> Any:
+    library = ctypes.CDLL(None, use_errno=True)
+    library.mmap.restype = ctypes.c_void_p
+    library.mmap.argtypes = (
+        ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_longlong
+    )  # fmt: skip
+    library.mprotect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+    library.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+    return library
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """A block to be made: its size, and its address modulo an alignment."""
+
+    nbytes: int
+    alignment: int = 1
+    phase: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Stray:
+    """An address outside of all blocks, next to one."""
+
+    room: int
+    offset: int
+    """Counted from the block's first byte: negative, or not less than its size."""
+
+
+class Bytes:
+    """Memory at an address, for NumPy; whoever holds an array of it sees to it that the memory is there."""
+
+    __slots__ = ("__array_interface__",)
+
+    def __init__(self, address: int, nbytes: int) -> None:
+        self.__array_interface__ = {"version": 3, "shape": (nbytes,), "typestr": "|u1", "data": (address, False)}
+
+
+def bytes_at(address: int, nbytes: int) -> np.ndarray:
+    """The bytes at an address, without a copy."""
+    return np.asarray(Bytes(address, nbytes)) if nbytes else np.empty(0, np.uint8)
+
+
+class Arena:
+    """Blocks between guards, pressed against the guard behind them (`at_end`) or before them."""
+
+    _base = 0
+
+    def __init__(self, rooms: Sequence[Room], at_end: bool) -> None:
+        self._system = _system()
+        page = mmap.PAGESIZE
+        usable = [-(-(room.nbytes + room.alignment - 1) // page) * page if room.nbytes else 0 for room in rooms]
+        for guard_bytes in _GUARD_BYTES:
+            self._total = guard_bytes + sum(size + guard_bytes for size in usable)
+            if self._total > _MOST_BYTES:
+                continue
+            flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NORESERVE
+            base = self._system.mmap(None, self._total, _NO_ACCESS, flags, -1, 0)
+            if base not in (None, _FAILED):
+                break
+        else:
+            raise OutOfMemory(f"no address space for {sum(usable)} bytes between guard pages")
+        self._base = base
+        self.nowhere: int = base
+        """An address that nothing may use."""
+        self.rooms = tuple(rooms)
+        self.addresses: list[int] = []
+        """Where each block starts."""
+        self._usable: list[tuple[int, int]] = []
+        start = base + guard_bytes
+        for room, size in zip(rooms, usable, strict=True):
+            end = start + size
+            if size and self._system.mprotect(start, size, mmap.PROT_READ | mmap.PROT_WRITE) != 0:
+                self.close()
+                raise OutOfMemory(f"no memory for {size} bytes between guard pages")
+            if at_end:
+                address = end - room.nbytes
+                address -= (address - room.phase) % room.alignment
+            else:
+                address = start + (room.phase - start) % room.alignment
+            self.addresses.append(address)
+            self._usable.append((start, end))
+            for begin, slack_end in self._slack(len(self.addresses) - 1):
+                bytes_at(begin, slack_end - begin).fill(CANARY)
+            start = end + guard_bytes
+
+    def block(self, room: int) -> np.ndarray:
+        """The bytes of a block; not to be used once the arena is closed."""
+        return bytes_at(self.addresses[room], self.rooms[room].nbytes)
+
+    def locate(self, address: int) -> Stray | None:
+        """The block that an address in a guard is next to; None when it is in no guard."""
+        if not self._base <= address < self._base + self._total or not self.rooms:
+            return None
+        at = bisect_right(self._usable, (address, sys.maxsize)) - 1
+        if at >= 0 and address < self._usable[at][1]:
+            return None
+        sides = [room for room in (at, at + 1) if 0 <= room < len(self.rooms)]
+        nearest = min(sides, key=lambda room: min(abs(address - edge) for edge in self._usable[room]))
+        return Stray(nearest, address - self.addresses[nearest])
+
+    def trampled(self) -> Stray | None:
+        """The first byte of a canary that was overwritten."""
+        for room in range(len(self.rooms)):
+            for begin, end in self._slack(room):
+                changed = np.flatnonzero(bytes_at(begin, end - begin) != CANARY)
+                if changed.size:
+                    # Next to a block's start the nearest byte is the last one.
+                    first = int(changed[-1 if begin < self.addresses[room] else 0])
+                    return Stray(room, begin + first - self.addresses[room])
+        return None
+
+    def _slack(self, room: int) -> list[tuple[int, int]]:
+        start, end = self._usable[room]
+        address = self.addresses[room]
+        return [(start, address), (address + self.rooms[room].nbytes, end)] if start < end else []
+
+    def close(self) -> None:
+        """Give all of it back."""
+        base, self._base = self._base, 0
+        if base:
+            self._system.munmap(base, self._total)
+
+    def __enter__(self) -> Arena:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        self.close()

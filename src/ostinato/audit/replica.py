@@ -1,0 +1,183 @@
+"""A graph's memory and commands, copied to where an audit may do with them what it likes.
+
+Every block of memory that the graph uses stands alone between guards. There are two copies of it: the *live* one, which
+commands use, and the *shadow*, which holds what was there before the command that is being looked at.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ..commands import (
+    Access,
+    BufferBinding,
+    Command,
+    CompiledKernel,
+    Copy,
+    Dispatch,
+    Fill,
+    InlineBinding,
+    ParamBinding,
+)
+from ..errors import GraphError
+from ..graph import Graph
+from ..ranges import Range
+from ..transfer import memory_contents
+from .differences import merged
+from .guards import Arena, Room, bytes_at
+from .runner import Runner
+
+_ALIGNMENT = 128
+
+
+class Replica:
+    """The memory of a graph between guards, and its commands on that memory."""
+
+    def __init__(self, graph: Graph, runner: Runner) -> None:
+        self.graph = graph
+        self._spans = merged((one.address, one.address + one.nbytes) for one in graph.memories.values())
+        self._begins = [begin for begin, _ in self._spans]
+        rooms = [Room(end - begin, _ALIGNMENT, begin % _ALIGNMENT) for begin, end in self._spans]
+        self.arena = Arena(rooms, at_end=True)
+        self._shadow = [np.zeros(end - begin, np.uint8) for begin, end in self._spans]
+        for memory in graph.memories.values():
+            contents = memory_contents(memory, 0, memory.nbytes)
+            if contents:
+                block, offset = self._find(memory.address)
+                self._shadow[block][offset : offset + memory.nbytes] = np.frombuffer(contents, np.uint8)
+        for block, shadow in enumerate(self._shadow):
+            self.arena.block(block)[:] = shadow
+        self.commands = tuple(
+            rebased(node.command, self.moved_range, runner.kernel(node.command))
+            if isinstance(node.command, Dispatch)
+            else rebased(node.command, self.moved_range)
+            for node in graph.nodes
+        )
+        backend = runner.device()._queue.backend
+        self.lowered = tuple(backend.lower(command) for command in self.commands)
+
+    # Addresses below are those of the live copy.
+
+    def moved(self, address: int) -> int:
+        """Where the live copy has what the graph has at an address."""
+        block, offset = self._find(address)
+        return self.arena.addresses[block] + offset
+
+    def moved_range(self, begin: int, nbytes: int) -> int:
+        """The same for the start of a range; one of no bytes is nowhere, where any use of it is a fault."""
+        return self.moved(begin) if nbytes else self.arena.nowhere
+
+    def original(self, address: int) -> int:
+        """The address of the graph that a live one stands for."""
+        block = self._block_of(address)
+        return self._spans[block][0] + address - self.arena.addresses[block]
+
+    def place_of(self, span: Range) -> str:
+        """Live addresses as a person knows them."""
+        begin = self.original(span[0])
+        name, first, end = self.graph.place_of(begin, begin + span[1] - span[0])
+        return f"{name}[{first}:{end}]"
+
+    def blocks(self) -> list[Range]:
+        """All of the memory."""
+        return [
+            (begin, begin + room.nbytes) for begin, room in zip(self.arena.addresses, self.arena.rooms, strict=True)
+        ]
+
+    def around(self, span: Range, nbytes: int) -> Range:
+        """A range with its neighbourhood, as far as its block goes."""
+        block = self._block_of(span[0])
+        begin = self.arena.addresses[block]
+        return max(begin, span[0] - nbytes), min(begin + self.arena.rooms[block].nbytes, span[1] + nbytes)
+
+    def live(self, span: Range) -> np.ndarray:
+        """The bytes that commands use."""
+        return bytes_at(span[0], span[1] - span[0])
+
+    def shadow(self, span: Range) -> np.ndarray:
+        """What was there before."""
+        block = self._block_of(span[0])
+        offset = span[0] - self.arena.addresses[block]
+        return self._shadow[block][offset : offset + span[1] - span[0]]
+
+    def restore(self, spans: list[Range]) -> None:
+        """Put back what was there before."""
+        for span in spans:
+            self.live(span)[:] = self.shadow(span)
+
+    def accept(self, spans: list[Range]) -> None:
+        """What is there now is what the next command finds."""
+        for span in spans:
+            self.shadow(span)[:] = self.live(span)
+
+    def close(self) -> None:
+        """Give the memory back."""
+        self.arena.close()
+
+    def _find(self, address: int) -> tuple[int, int]:
+        block = bisect_right(self._begins, address) - 1
+        if block < 0 or address > self._spans[block][1]:
+            raise GraphError(f"address {address:#x} is in no memory of the graph")
+        return block, address - self._spans[block][0]
+
+    def _block_of(self, address: int) -> int:
+        return max(bisect_right(self.arena.addresses, address) - 1, 0)
+
+
+Move = Callable[[int, int], int]
+"""From the start and the size of a range to where it starts elsewhere."""
+
+
+def rebased(command: Command, move: Move, kernel: CompiledKernel | None = None) -> Command:
+    """The same command on memory elsewhere; `kernel` replaces that of a dispatch."""
+
+    def moved(binding: BufferBinding) -> BufferBinding:
+        return replace(binding, address=move(binding.address, binding.nbytes))
+
+    if isinstance(command, Dispatch):
+        bindings = tuple(moved(one) if isinstance(one, BufferBinding) else one for one in command.bindings)
+        accesses = None
+        if command.accesses is not None:
+            accesses = tuple(_moved_access(one, move) for one in command.accesses)
+        return replace(command, kernel=kernel or command.kernel, bindings=bindings, accesses=accesses)
+    if isinstance(command, Copy):
+        return replace(command, source=moved(command.source), target=moved(command.target))
+    if isinstance(command, Fill):
+        return replace(command, target=moved(command.target))
+    return command
+
+
+def _moved_access(access: Access, move: Move) -> Access:
+    nbytes = access.end - access.begin
+    begin = move(access.begin, nbytes)
+    return Access(begin, begin + nbytes, access.write)
+
+
+def with_values(graph: Graph, values: Mapping[str, Any]) -> Graph:
+    """The graph with values in the place of its parameters."""
+    missing = [str(param) for name, param in graph.params.items() if name not in values]
+    if missing:
+        raise GraphError(
+            f"audit: the graph runs only with values for {', '.join(missing)}; pass params={{name: value}}"
+        )
+    unknown = [name for name in values if name not in graph.params]
+    if unknown:
+        raise GraphError(f"audit: the graph has no parameter {', '.join(map(repr, unknown))}")
+    encoded = {name: param.encode(values[name]) for name, param in graph.params.items()}
+
+    def filled(command: Command) -> Command:
+        if not isinstance(command, Dispatch):
+            return command
+        bindings = tuple(
+            InlineBinding(one.index, encoded[one.name]) if isinstance(one, ParamBinding) else one
+            for one in command.bindings
+        )
+        return replace(command, bindings=bindings)
+
+    nodes = [replace(node, command=filled(node.command)) for node in graph.nodes]
+    return graph.with_nodes(nodes, params={}) if graph.params else graph

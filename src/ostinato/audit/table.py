@@ -1,0 +1,156 @@
+"""Audits on paper: one row for each thing to do, for a terminal and as plain text."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console, Group, RenderableType
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from ..places import Place
+from ..printable import printable
+from .findings import Audit, Coverage, Finding, InferredBarrier
+
+if TYPE_CHECKING:
+    from .check import Checked
+
+_COLOURS = {"error": "bold red", "note": "yellow"}
+_WIDTH = 100
+_SHOWN_INFERRED = 20
+
+
+def grouped(findings: Iterable[Finding]) -> list[tuple[Finding, int]]:
+    """Findings that say the same about the same lines, once, with how often they were made."""
+    groups: dict[tuple[object, ...], list[Finding]] = {}
+    for finding in findings:
+        # Without a line it is the node that tells two findings apart.
+        places = tuple(place or node for place, node in zip(finding.places, finding.nodes, strict=True))
+        groups.setdefault((finding.severity, finding.kind, finding.names, places), []).append(finding)
+    return [(group[0], len(group)) for group in groups.values()]
+
+
+def findings_table(findings: Iterable[Finding]) -> Table:
+    """Severity, what, where, why, what to do."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    table.add_column("")
+    table.add_column("what", ratio=3)
+    table.add_column("where", ratio=6, overflow="fold")
+    table.add_column("why", ratio=8, overflow="fold")
+    table.add_column("what to do", ratio=6, overflow="fold")
+    for finding, count in grouped(findings):
+        more = f" ({count} times)" if count > 1 else ""
+        table.add_row(
+            Text(finding.severity, _COLOURS[finding.severity]),
+            finding.kind,
+            "\n".join(_safe(one) for one in finding.where) or "the list",
+            _safe(finding.why + more),
+            _safe(finding.advice),
+        )
+    return table
+
+
+def inferred_table(inferred: Sequence[InferredBarrier], at_most: int | None = None) -> Table:
+    """Where order was inferred, and why."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    table.add_column("inferred before", ratio=2, overflow="fold")
+    table.add_column("because of", ratio=5, overflow="fold")
+    rows: dict[tuple[str, str], int] = {}
+    for one in inferred:
+        where = f"{one.name} ({one.place or f'node {one.node}'})"
+        rows[where, one.why] = rows.get((where, one.why), 0) + 1
+    for number, ((where, why), count) in enumerate(rows.items()):
+        if number == at_most:
+            table.add_row(f"… and {len(rows) - number} more", "")
+            break
+        table.add_row(_safe(where), _safe(why + (f" ({count} times)" if count > 1 else "")))
+    return table
+
+
+def summary(coverage: Coverage, findings: Sequence[Finding]) -> str:
+    """What was looked at, in a sentence, and what was not."""
+    errors = sum(finding.is_error for finding in findings)
+    parts = [
+        f"{_count(errors, 'error')}, {_count(len(findings) - errors, 'note')}",
+        f"{_count(coverage.dispatches, 'dispatch', 'dispatches')} looked at",
+    ]
+    if coverage.alone or coverage.guarded or coverage.orders:
+        parts.append(
+            f"{coverage.alone} run alone, {coverage.guarded} between guard pages, {_count(coverage.orders, 'run')}"
+            " compared with serial ones"
+        )
+    text = "; ".join(parts)
+    if coverage.unchecked:
+        text += "\nnot checked: " + "; ".join(coverage.unchecked)
+    return text
+
+
+def renderable(audit: Audit) -> RenderableType:
+    """All of an audit, for rich."""
+    parts: list[RenderableType] = []
+    if audit.findings:
+        parts += [findings_table(audit.findings), ""]
+    if audit.inferred:
+        parts += [inferred_table(audit.inferred, _SHOWN_INFERRED), ""]
+    parts.append(Text(summary(audit.coverage, audit.findings)))
+    return Group(*parts)
+
+
+def checked(result: Checked, why: bool) -> RenderableType:
+    """What came of a program, for rich; `why` adds the reasons of inferred barriers."""
+    parts: list[RenderableType] = []
+    if result.findings:
+        parts += [findings_table(result.findings), ""]
+    if why and result.inferred:
+        parts += [inferred_table(result.inferred), ""]
+    lists = f"{_count(result.submitted, 'command list')} submitted, {result.distinct} different ones looked at"
+    if result.inferred and not why:
+        lists += f"; {_count(len(result.inferred), 'inferred barrier')} (--why says why)"
+    parts.append(Text(f"{lists}\n{summary(result.coverage, result.findings)}"))
+    if result.stopped:
+        parts.append(Text(printable(f"the program was stopped: {result.stopped}")))
+    elif result.status:
+        parts.append(Text(f"the program ended with status {result.status}"))
+    return Group(*parts)
+
+
+def plain(result: Checked) -> dict[str, Any]:
+    """What came of a program, for JSON."""
+    return {
+        "ok": result.ok,
+        "status": result.status,
+        "stopped": result.stopped,
+        "lists": {"submitted": result.submitted, "checked": result.distinct},
+        "findings": [_plain_finding(finding) for finding in result.findings],
+        "inferred": [asdict(one) | {"place": _plain_place(one.place)} for one in result.inferred],
+        "coverage": asdict(result.coverage),
+    }
+
+
+def _plain_finding(finding: Finding) -> dict[str, Any]:
+    return asdict(finding) | {"places": [_plain_place(place) for place in finding.places]}
+
+
+def _plain_place(place: Place | None) -> dict[str, Any] | None:
+    return None if place is None else {"file": place.file, "line": place.line}
+
+
+def text(audit: Audit) -> str:
+    """All of an audit as plain text."""
+    console = Console(file=io.StringIO(), width=_WIDTH, color_system=None, legacy_windows=False)
+    console.print(renderable(audit))
+    assert isinstance(console.file, io.StringIO)
+    return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines())
+
+
+def _safe(text: str) -> str:
+    """Text that holds names of programs, for a cell."""
+    return escape(printable(text))
+
+
+def _count(number: int, singular: str, plural: str | None = None) -> str:
+    return f"{number} {singular if number == 1 else plural or singular + 's'}"

@@ -1,0 +1,83 @@
+// A graph: a list of commands as nodes, with the order between them. Built once, run once or any number of times.
+//
+// A graph belongs to one device, and a device runs one submission after another, so runs of a graph never overlap and
+// all of them use the same nodes. Nothing is reset between runs; whatever a run changes is either put back by the
+// worker that changed it, or means nothing in the next run:
+//   blockers      The worker that takes the last one away puts all of them back. Nobody looks at them after that.
+//   shared_run    The run in which the node was shared last; it is not shared in any other.
+//   next_offer, least_claim, claimed, unfinished
+//                 Written in every run before they are read.
+//   roots         An array that nobody writes to; a device counts how many of them it has given out.
+// A worker counts what it completed only once it is done with the nodes, so when a run ends, one kind of worker may
+// still be in there: one that was offered a part of a shared node and is about to find nothing left to claim. It reads
+// the node, perhaps for a last time after the run has ended, and would take the next run's node for its own. Hence
+// workers are counted as visitors, and begin_run waits until there are none. The wait is short: a visitor like that
+// has a handful of instructions to go, and takes no lock.
+//
+// The values of parameters come with each replay. They are kept with its submission until it starts, and then copied
+// to where the arguments of all dispatches that use them point; so one copy serves any number of nodes, and replays
+// that are queued do not see each other's values.
+#ifndef OSTINATO_GRAPH_H
+#define OSTINATO_GRAPH_H
+
+#include "node.h"
+
+namespace __ost __attribute__((visibility("hidden"))) {
+
+struct Device;
+
+enum Mode : uint32_t { mode_serial, mode_barriers, mode_edges, mode_inferred };
+
+// What inferring the order of a list came to, in the terms of a device that has barriers rather than edges.
+struct Inferred {
+  uint32_t barriers;               // nodes that such a device would put a barrier in front of
+  uint32_t concurrent;             // nodes that need none
+  uint32_t ranges;                 // tracked at the end of the list
+};
+
+// Where a parameter stands in the values of a replay.
+struct Param { uint32_t from, bytes; };
+
+// An inline argument (by position) of a dispatch that is to be a parameter (by position).
+struct Use { uint32_t node, argument, param; };
+
+struct Graph {
+  Node *nodes;
+  uint32_t count, n_roots;
+  uint32_t *successors, *roots;
+  unsigned char *records;
+  Inferred inferred;
+
+  const Device *device;            // the one that may replay it; NULL when it runs just once
+  uint32_t n_params;
+  Param *params;
+  uint64_t value_bytes;            // of a replay
+  unsigned char *values;           // of the run: each parameter's start on a cache line
+
+  uint64_t run;                    // number of the one that goes on, or was last
+  std::atomic<uint64_t> holders;   // owners << 32 | visitors
+};
+
+// NULL when a record or an edge makes no sense, or memory is short. The caller is an owner.
+Graph *make_graph(const void *records, uint64_t bytes, uint64_t count, uint32_t mode, const uint32_t *edges,
+                  uint64_t n_edges);
+
+// Once, before the first run. False when a parameter or a use makes no sense, or memory is short.
+bool add_params(Graph *, const Param *, uint64_t n_params, const Use *, uint64_t n_uses, uint64_t value_bytes);
+
+// A graph lasts until it has neither owners nor visitors.
+void own(Graph *);
+void disown(Graph *);
+void visit(Graph *);               // by a worker that is offered a node, with the device's lock held
+void leave(Graph *);
+
+// With the lock held of the device that is going to run it.
+void begin_run(Graph *, const unsigned char *values);
+
+// The edges that mode_inferred would use: pairs (before, after). False when the records make no sense.
+bool infer_edges(const void *records, uint64_t bytes, uint64_t count, uint32_t *pairs, uint64_t capacity,
+                 uint64_t *n_edges);
+
+}  // namespace __ost
+
+#endif

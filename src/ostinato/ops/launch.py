@@ -1,0 +1,139 @@
+"""Launchers: each records one dispatch of our own kernels, with its shape checked and its cost declared."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..buffer import Buffer
+from ..commands import CapturedOpKind
+from ..encoder import CommandEncoder
+from ..errors import ArgumentError
+from ..params import Param
+from . import compiled
+
+TYPES = {"float32": "float", "float16": "half", "bfloat16": "bfloat"}
+"""What the kernels are made for: the NumPy dtype, and the ending of the kernel's name."""
+
+_MOST_THREADS = 256
+
+
+def add(encoder: CommandEncoder, a: Buffer, b: Buffer, out: Buffer) -> None:
+    """out = a + b. `out` may be `a` or `b`."""
+    _elementwise(encoder, "add", a, b, out, CapturedOpKind.ElemAdd)
+
+
+def mul(encoder: CommandEncoder, a: Buffer, b: Buffer, out: Buffer) -> None:
+    """out = a * b. `out` may be `a` or `b`."""
+    _elementwise(encoder, "mul", a, b, out, CapturedOpKind.ElemMul)
+
+
+def rms_norm(
+    encoder: CommandEncoder, x: Buffer, weight: Buffer, out: Buffer, eps: float | np.float32 | Param = 1e-6
+) -> None:
+    """out = x / sqrt(mean(x²) + eps) * weight, over rows as long as `weight`. `out` may be `x`."""
+    ending = _checked("rms_norm", out, x)
+    rows, width = _rows("rms_norm", out, weight)
+    encoder.dispatch(
+        compiled.kernel(encoder._queue, compiled.module("rms_norm"), f"rms_norm_{ending}"),
+        *(x, weight, out, width, eps),
+        groups=rows,
+        group_size=group_size(width),
+        op_kind=CapturedOpKind.RmsNorm,
+        bytes_read=x.nbytes + weight.nbytes,
+        bytes_written=out.nbytes,
+        flops=4 * out.size,
+    )
+
+
+def rms_norm_mul(
+    encoder: CommandEncoder,
+    x: Buffer,
+    weight: Buffer,
+    factor: Buffer,
+    out: Buffer,
+    eps: float | np.float32 | Param = 1e-6,
+) -> None:
+    """out = rms_norm(x, weight) * factor, element by element, in one dispatch. `out` may be `x` or `factor`."""
+    ending = _checked("rms_norm_mul", out, x, factor)
+    rows, width = _rows("rms_norm_mul", out, weight)
+    encoder.dispatch(
+        compiled.kernel(encoder._queue, compiled.module("rms_norm"), f"rms_norm_mul_{ending}"),
+        *(x, weight, factor, out, width, eps),
+        groups=rows,
+        group_size=group_size(width),
+        op_kind=CapturedOpKind.RmsNorm,
+        bytes_read=x.nbytes + weight.nbytes + factor.nbytes,
+        bytes_written=out.nbytes,
+        flops=5 * out.size,
+    )
+
+
+def add_rms_norm(
+    encoder: CommandEncoder,
+    a: Buffer,
+    b: Buffer,
+    weight: Buffer,
+    sum: Buffer,
+    out: Buffer,
+    eps: float | np.float32 | Param = 1e-6,
+) -> None:
+    """sum = a + b and out = rms_norm(sum, weight), in one dispatch. `sum` may be `a` or `b`."""
+    ending = _checked("add_rms_norm", out, a, b, sum)
+    rows, width = _rows("add_rms_norm", out, weight)
+    encoder.dispatch(
+        compiled.kernel(encoder._queue, compiled.module("rms_norm"), f"add_rms_norm_{ending}"),
+        *(a, b, weight, sum, out, width, eps),
+        groups=rows,
+        group_size=group_size(width),
+        op_kind=CapturedOpKind.RmsNorm,
+        bytes_read=a.nbytes + b.nbytes + weight.nbytes,
+        bytes_written=sum.nbytes + out.nbytes,
+        flops=5 * out.size,
+    )
+
+
+def group_size(width: int) -> int:
+    """Threads for a row: whole simdgroups, a power of two of them, and no more than there is work for."""
+    return min(_MOST_THREADS, max(32, 1 << (width - 1).bit_length()))
+
+
+def _elementwise(
+    encoder: CommandEncoder, name: str, a: Buffer, b: Buffer, out: Buffer, op_kind: CapturedOpKind
+) -> None:
+    ending = _checked(name, out, a, b)
+    encoder.dispatch(
+        compiled.kernel(encoder._queue, compiled.module("elementwise"), f"{name}_{ending}"),
+        *(a, b, out),
+        threads=out.size,
+        op_kind=op_kind,
+        bytes_read=a.nbytes + b.nbytes,
+        bytes_written=out.nbytes,
+        flops=out.size,
+    )
+
+
+def _checked(name: str, out: Buffer, *others: Buffer) -> str:
+    """The ending of the kernel's name, for buffers of one type and size."""
+    for one in (out, *others):
+        if type(one) is not Buffer:
+            raise ArgumentError(f"{name}: expected a Buffer, got {one!r}")
+        if one.dtype != out.dtype or one.size != out.size:
+            raise ArgumentError(f"{name}: {one!r} does not go with {out!r}; the same dtype and size are expected")
+    ending = TYPES.get(out.dtype.name)
+    if ending is None:
+        raise ArgumentError(f"{name}: there is no kernel for {out.dtype.name}; there is one for {', '.join(TYPES)}")
+    if not out.size:
+        raise ArgumentError(f"{name}: {out!r} is empty; there is nothing to do")
+    return ending
+
+
+def _rows(name: str, out: Buffer, weight: Buffer) -> tuple[int, int]:
+    if type(weight) is not Buffer:
+        raise ArgumentError(f"{name}: expected a Buffer of weights, got {weight!r}")
+    width = weight.size
+    if weight.dtype != out.dtype or not width or out.size % width:
+        raise ArgumentError(
+            f"{name}: {out!r} is no whole number of rows of the weights {weight!r}; the same dtype is expected, and a"
+            " weight for each element of a row"
+        )
+    return out.size // width, width

@@ -1,0 +1,80 @@
+"""Values that change with every replay: named, typed, and given by keyword to `Replayable.replay`."""
+
+from __future__ import annotations
+
+import keyword
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .buffer import Shape, checked_dtype, checked_shape
+from .errors import ArgumentError
+from .scalars import number_bytes
+
+_RESERVED = frozenset({"label", "rebuild", "self"})
+
+
+@dataclass(frozen=True, slots=True)
+class Param:
+    """A value that is not known while capturing. Passed to `dispatch` in place of a number or an array."""
+
+    name: str
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...] = ()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of one value."""
+        return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
+
+    def encode(self, value: Any) -> bytes:
+        """A value as the bytes that kernels see; an `ArgumentError` says why it does not fit."""
+        if type(value) is int and not self.shape:
+            try:
+                return number_bytes(value, self.dtype.name)
+            except ValueError as reason:
+                raise ArgumentError(f"{self}: {value!r} is {reason}") from None
+        if isinstance(value, np.ndarray | np.generic):
+            if value.dtype != self.dtype or value.shape != self.shape:
+                raise ArgumentError(f"{self}: got {value.dtype.name} of shape {value.shape}")
+            return value.tobytes()
+        if not self.shape:
+            number = value if isinstance(value, bool | float) else _index(value)
+            if number is not None:
+                try:
+                    return number_bytes(number, self.dtype.name)
+                except ValueError as reason:
+                    raise ArgumentError(f"{self}: {value!r} is {reason}") from None
+        raise ArgumentError(f"{self}: expected a number or a NumPy value of that type, got {value!r}")
+
+    def __str__(self) -> str:
+        return f"parameter {self.name!r} ({self.dtype.name}{list(self.shape) if self.shape else ''})"
+
+
+def param(name: str, dtype: Any, shape: Shape = ()) -> Param:
+    """A named value of a captured graph, given anew with every replay.
+
+    It takes the place of an inline argument: `enc.dispatch(append, key, cache, ost.param("pos", np.uint32), ...)`, and
+    later `run.replay(pos=7)`.
+    """
+    check_name(name, "param")
+    found = Param(name, checked_dtype(dtype), checked_shape(shape))
+    if not found.nbytes:
+        raise ArgumentError(f"param {name!r}: shape {found.shape} holds no value")
+    return found
+
+
+def check_name(name: Any, what: str) -> None:
+    """Refuse what cannot be a keyword of `replay`."""
+    if not isinstance(name, str) or not name.isidentifier() or keyword.iskeyword(name):
+        raise ArgumentError(
+            f"{what}: a name is a Python identifier, because replay takes it as a keyword; not {name!r}"
+        )
+    if name in _RESERVED:
+        raise ArgumentError(f"{what}: {name!r} is a keyword of replay itself; take another name")
+
+
+def _index(value: Any) -> int | None:
+    index = getattr(type(value), "__index__", None)
+    return None if index is None else int(index(value))

@@ -1,0 +1,122 @@
+"""The dispatch that takes the place of two: its bindings, size, label and declared cost."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from .. import bindings, geometry
+from ..commands import Binding, BufferBinding, CompiledKernel, Dispatch, DispatchKind, InlineBinding
+from ..errors import ArgumentError, GeometryError
+from ..ops import compiled
+from ..ranges import size
+from ..submission import Queue
+from .proofs import Pair
+from .rules import FusionRule, Geometry, ResolvedRule, binding_range
+
+
+def bound_to(resolved: ResolvedRule, first: Dispatch, second: Dispatch) -> tuple[Binding, ...]:
+    """The bindings of the fused kernel."""
+    given = {
+        "first": {one.index: one for one in first.bindings},
+        "second": {one.index: one for one in second.bindings},
+    }
+    found: list[Binding] = []
+    for argument in resolved.fused.kernels[resolved.rule.fused.function].arguments:
+        side, index = resolved.rule.arguments[argument.index]
+        one = given[side][index]
+        if isinstance(one, BufferBinding):
+            where = (one.allocation, one.address, one.offset, one.nbytes)
+            found.append(BufferBinding(argument.index, *where, argument.access != "read"))
+        else:
+            found.append(replace(one, index=argument.index))
+    return tuple(found)
+
+
+def fused_kernel(resolved: ResolvedRule, queue: Queue) -> CompiledKernel:
+    """The kernel of a rule, compiled for a device when it is first needed there."""
+    name = resolved.rule.fused
+    return compiled.kernel(queue, resolved.fused, name.function, name.constants)._compiled
+
+
+def built(pair: Pair, kernel: CompiledKernel, bound: tuple[Binding, ...], queue: Queue) -> Dispatch | str:
+    """The fused dispatch, or why the kernel cannot be dispatched like that."""
+    rule, first, second = pair.rule, pair.first, pair.second
+    misfit = _misfit(kernel, bound)
+    if misfit is not None:
+        return misfit
+    capabilities = queue.backend.capabilities
+    given = {"first": first, "second": second}
+    try:
+        kind, threads, groups, group_size = geometry.resolve(
+            kernel, *_geometry(rule, first, second), capabilities.simd_width
+        )
+        shared = bindings.shared_sizes(
+            kernel,
+            {index: _shared(given[side], at) for index, (side, at) in rule.shared.items()},
+            capabilities.threadgroup_memory_bytes,
+        )
+    except (GeometryError, ArgumentError) as error:
+        return f"the fused kernel cannot run in that size: {error}"
+    between = binding_range(second, rule.second.intermediate)
+    assert between is not None
+    return Dispatch(
+        kernel=kernel,
+        bindings=bound,
+        kind=kind,
+        threads=threads,
+        groups=groups,
+        group_size=group_size,
+        shared=shared,
+        op_kind=rule.op_kind,
+        label=joined_labels(first.label, second.label),
+        accesses=bindings.accesses(bound, None, None, queue, f"kernel {kernel.name!r}"),
+        bytes_read=_added(first.bytes_read, second.bytes_read, between[1] - between[0]),
+        bytes_written=_added(first.bytes_written, second.bytes_written, size(pair.unwritten)),
+        flops=_added(first.flops, second.flops, 0),
+    )
+
+
+def joined_labels(first: str | None, second: str | None) -> str | None:
+    """One label for two dispatches: the scopes they share, then what each had of its own."""
+    if first == second or second is None:
+        return first
+    if first is None:
+        return second
+    left, right = first.split("/"), second.split("/")
+    shared = 0
+    while shared < min(len(left), len(right)) and left[shared] == right[shared]:
+        shared += 1
+    own = [part for part in ("/".join(left[shared:]), "/".join(right[shared:])) if part]
+    return "/".join([*left[:shared], "+".join(own)])
+
+
+def _misfit(kernel: CompiledKernel, bound: tuple[Binding, ...]) -> str | None:
+    """Types of one name may differ in size and alignment from one source to another."""
+    arguments = zip(kernel.signature.arguments, bound, kernel.argument_alignments, kernel.argument_bytes, strict=True)
+    for argument, one, alignment, nbytes in arguments:
+        if isinstance(one, BufferBinding) and alignment and one.address % alignment:
+            return f"the fused kernel needs its argument {one.index} aligned to {alignment} bytes"
+        held = len(one.data) if isinstance(one, InlineBinding) else one.nbytes
+        if argument.kind == "value" and held < nbytes:
+            return f"the fused kernel takes {nbytes} bytes as argument {one.index}, and would get {held}"
+    return None
+
+
+def _geometry(rule: FusionRule, first: Dispatch, second: Dispatch) -> Geometry:
+    if callable(rule.geometry):
+        return rule.geometry(first, second)
+    one = first if rule.geometry == "first" else second
+    if one.kind is DispatchKind.Threads:
+        return Geometry(threads=one.threads, group_size=one.group_size)
+    return Geometry(groups=one.groups, group_size=one.group_size)
+
+
+def _shared(dispatch: Dispatch, index: int) -> int:
+    for one, nbytes in zip(dispatch.kernel.signature.shared, dispatch.shared, strict=True):
+        if one.index == index:
+            return nbytes
+    raise ArgumentError(f"kernel {dispatch.kernel.name!r} has no threadgroup argument {index}")
+
+
+def _added(first: int | None, second: int | None, saved: int) -> int | None:
+    return None if first is None or second is None else max(first + second - saved, 0)

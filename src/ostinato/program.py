@@ -1,0 +1,75 @@
+"""Running somebody's program inside this process, as its main module: for commands that watch what it does."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import runpy
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+
+from .errors import ArgumentError
+
+_PACKAGE = str(Path(__file__).parent) + os.sep
+
+
+class Stop(BaseException):
+    """Ends a program that must not go on; no `except Exception` of its own holds that up."""
+
+
+def run(target: str, arguments: Sequence[str]) -> int:
+    """Run a script, or `module:function`, as the program that this process is; gives its exit status.
+
+    An exception of the program is shown as its own, without the frames of this library.
+    """
+    script = Path(target)
+    module, colon, function = target.partition(":")
+    is_script = script.is_file()
+    if not is_script and not (colon and module and function.isidentifier()):
+        raise ArgumentError(f"{target!r} is no file, and not module:function either")
+    before = sys.argv, list(sys.path)
+    sys.argv = [target, *arguments]
+    sys.path.insert(0, str(script.resolve().parent if is_script else Path.cwd()))
+    try:
+        if is_script:
+            runpy.run_path(target, run_name="__main__")
+        else:
+            getattr(importlib.import_module(module), function)()
+    except SystemExit as leaving:
+        return _status(leaving)
+    except Stop:
+        return 1
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+    except BaseException as error:
+        sys.stderr.write("".join(_own_traceback(error).format()))
+        return 1
+    finally:
+        sys.argv, sys.path[:] = before
+    return 0
+
+
+def _status(leaving: SystemExit) -> int:
+    """As the interpreter does it."""
+    if leaving.code is None or isinstance(leaving.code, int):
+        return leaving.code or 0
+    print(leaving.code, file=sys.stderr)
+    return 1
+
+
+def _own_traceback(error: BaseException) -> traceback.TracebackException:
+    found = traceback.TracebackException.from_exception(error)
+    waiting = [found]
+    while waiting:
+        one = waiting.pop()
+        one.stack = traceback.StackSummary.from_list([frame for frame in one.stack if not _is_ours(frame.filename)])
+        waiting += [other for other in (one.__cause__, one.__context__) if other is not None]
+        waiting += one.exceptions or ()
+    return found
+
+
+def _is_ours(file: str) -> bool:
+    return file.startswith((_PACKAGE, "<frozen ")) or file in (runpy.__file__, importlib.__file__)

@@ -1,0 +1,189 @@
+"""Replay: a graph made ready once, then started by one call into the backend however many nodes it has.
+
+What depends on the graph alone (native form, counts, memory to keep) is made when the graph is instantiated. Binding
+other buffers, or running serially because a gate asks for it, needs another native form: a *variant*, made when it is
+first asked for and kept for the next time, for a handful of them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from . import counters, settings
+from .allocation import SharedUse
+from .backends.protocol import Inferred, Native
+from .buffer import Buffer
+from .commands import Barrier, Command, Dispatch, Ordering
+from .copies import refuse_copy
+from .errors import GraphChanged, GraphError
+from .graph import Graph
+from .rebinding import check_buffer, rebound
+from .submission import Submission
+
+_VALUE_ALIGNMENT = 16
+_MAX_VARIANTS = 8
+
+watchers: list[Callable[[Graph, Mapping[str, Any]], None]] = []
+"""Each is shown what is about to be replayed, with the buffers it is bound to, and the parameters' values."""
+
+
+class _Part:
+    """The nodes of one submission: all of a graph, unless it is split."""
+
+    __slots__ = ("barriers", "commands", "dispatches", "inferred", "native")
+
+    def __init__(self, native: Native, inferred: Inferred, commands: Sequence[Command]) -> None:
+        self.native = native
+        self.inferred = inferred
+        self.commands = commands
+        self.dispatches = sum(isinstance(command, Dispatch) for command in commands)
+        # The first of a list orders nothing; encoders do not record it, but a split may leave one there.
+        self.barriers = sum(isinstance(command, Barrier) for command in commands[1:])
+
+
+class _Variant:
+    """A graph in native form, with the memory it uses."""
+
+    __slots__ = ("graph", "parts", "use")
+
+    def __init__(self, graph: Graph, ordering: Ordering, values: Mapping[str, int]) -> None:
+        backend = graph.queue.backend
+        self.graph = graph
+        self.use = SharedUse()
+        self.parts = []
+        bounds = (0, *graph.splits, len(graph))
+        for first, end in pairwise(bounds):
+            commands = graph.commands[first:end]
+            native, inferred = backend.instantiate(commands, graph.lowered[first:end], ordering, values)
+            self.parts.append(_Part(native, inferred, commands))
+        for memory in graph.memories.values():
+            if memory.allocation is not None:
+                memory.allocation.backing.share(self.use)
+
+
+class Replayable:
+    """A graph that is ready to run, any number of times."""
+
+    __slots__ = ("_offsets", "_plain", "_value_bytes", "_variants", "graph", "rebind_count", "rebind_ns")
+
+    def __init__(self, graph: Graph) -> None:
+        graph.queue.check()
+        self.graph = graph
+        """What it runs."""
+        self.rebind_count = 0
+        """How often buffers were bound that were not bound before."""
+        self.rebind_ns = 0
+        """Host time that took in all; replays themselves do not contain it twice."""
+        self._offsets: dict[str, int] = {}
+        end = 0
+        for param in graph.params.values():
+            self._offsets[param.name] = end
+            end += -(-param.nbytes // _VALUE_ALIGNMENT) * _VALUE_ALIGNMENT
+        self._value_bytes = end
+        self._variants: OrderedDict[tuple[Any, ...], _Variant] = OrderedDict()
+        self._plain = _Variant(graph, graph.ordering, self._offsets)
+
+    def replay(self, *, rebuild: bool = False, label: str | None = None, **values: Any) -> Submission:
+        """Start it after everything submitted before, and return at once.
+
+        Every parameter of the graph is given by its name. Named buffers may be given too, and are then used instead of
+        the captured ones in this replay; should other dispatches have to wait for each other because of that, it is an
+        error unless `rebuild` is true.
+        """
+        graph = self.graph
+        queue = graph.queue
+        queue.check()
+        block, buffers = self._values(values)
+        variant = self._plain
+        rebind_ns = 0
+        serial = settings.text("barriers") == "serial" and graph.ordering is not Ordering.SERIAL
+        if buffers or serial:
+            variant, rebind_ns = self._variant(buffers, serial, rebuild)
+        for watcher in watchers:
+            watcher(variant.graph, {name: value for name, value in values.items() if name in graph.params})
+        submissions: list[Submission] = []
+        for part in variant.parts:
+            submission = queue.submit(
+                part.commands,
+                partial(queue.backend.replay, part.native, block, False),
+                uses=(variant.use,),
+                keep=variant,
+                label=label if label is not None else graph.label,
+            )
+            counters.add_command_buffer(
+                dispatches=part.dispatches,
+                barriers=part.barriers + part.inferred.barriers,
+                auto_barriers=part.inferred.barriers,
+                concurrent=part.inferred.concurrent,
+                barrier_ns=0,
+            )
+            submissions.append(submission)
+        last = submissions[-1]
+        last.rebind_ns = rebind_ns
+        if len(submissions) > 1:
+            last._first = submissions[0]
+        return last
+
+    def _values(self, values: Mapping[str, Any]) -> tuple[bytes, dict[str, Buffer]]:
+        """The block of parameter values, and the buffers to bind."""
+        params, names = self.graph.params, self.graph.names
+        block = bytearray(self._value_bytes)
+        buffers: dict[str, Buffer] = {}
+        found = 0
+        for name, value in values.items():
+            param = params.get(name)
+            if param is not None:
+                data = param.encode(value)
+                start = self._offsets[name]
+                block[start : start + len(data)] = data
+                found += 1
+            elif name in names:
+                buffers[name] = value
+            else:
+                raise GraphError(f"replay: the graph has no parameter or buffer named {name!r}; it has {self._known()}")
+        if found != len(params):
+            missing = ", ".join(str(param) for name, param in params.items() if name not in values)
+            raise GraphError(f"replay: no value for {missing}")
+        return bytes(block), buffers
+
+    def _known(self) -> str:
+        known = [str(param) for param in self.graph.params.values()]
+        known += [f"buffer {name!r}" for name in self.graph.names]
+        return ", ".join(known) or "none"
+
+    def _variant(self, buffers: Mapping[str, Buffer], serial: bool, rebuild: bool) -> tuple[_Variant, int]:
+        for name, buffer in buffers.items():
+            check_buffer(self.graph, name, buffer)
+        key = (serial, rebuild, *sorted((name, buffer._serial) for name, buffer in buffers.items()))
+        found = self._variants.get(key)
+        if found is not None:
+            self._variants.move_to_end(key)
+            return found, 0
+        started_ns = time.perf_counter_ns()
+        graph = rebound(self.graph, buffers) if buffers else self.graph
+        if buffers and not rebuild and not np.array_equal(graph.edges, self.graph.edges):
+            raise GraphChanged(
+                f"replay with other buffers for {', '.join(buffers)}: which dispatches must wait for which would change"
+                " (the new buffers overlap differently); rebuild=True allows it"
+            )
+        variant = _Variant(graph, Ordering.SERIAL if serial else graph.ordering, self._offsets)
+        self._variants[key] = variant
+        if len(self._variants) > _MAX_VARIANTS:
+            self._variants.popitem(last=False)
+        spent_ns = time.perf_counter_ns() - started_ns
+        if buffers:
+            self.rebind_count += 1
+            self.rebind_ns += spent_ns
+        return variant, spent_ns
+
+    __reduce_ex__ = refuse_copy
+
+    def __repr__(self) -> str:
+        return f"<Replayable {self.graph!r}>"

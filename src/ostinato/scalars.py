@@ -1,0 +1,49 @@
+"""Python numbers as the bytes of a kernel's scalar types."""
+
+from __future__ import annotations
+
+import math
+import struct
+
+import ml_dtypes  # noqa: F401  (teaches NumPy the name "bfloat16")
+import numpy as np
+
+_FLOATS = ("float16", "bfloat16", "float32", "float64")
+_INTEGERS = {
+    f"{sign}int{8 * size}": (
+        struct.Struct("=" + code),
+        0 if sign else -(1 << (8 * size - 1)),
+        (1 << (8 * size - (0 if sign else 1))) - 1,
+    )
+    for sign, codes in (("", "bhiq"), ("u", "BHIQ"))
+    for size, code in zip((1, 2, 4, 8), codes, strict=True)
+}
+
+
+def number_bytes(value: bool | int | float, scalar: str) -> bytes:
+    """A Python number as the bytes of a scalar type; ValueError says why it does not fit."""
+    integer = _INTEGERS.get(scalar)
+    if integer is not None:
+        layout, lowest, highest = integer
+        if isinstance(value, float):
+            if not value.is_integer():
+                raise ValueError(f"not an integer, and the type is {scalar}")
+            value = int(value)
+        if not lowest <= value <= highest:
+            raise ValueError(f"out of the range of {scalar}, {lowest} to {highest}")
+        return layout.pack(value)
+    if scalar == "bool":
+        if value not in (0, 1):
+            raise ValueError("neither False nor True")
+        return bytes([bool(value)])
+    if scalar in _FLOATS:
+        try:
+            wide = float(value)
+        except OverflowError:
+            raise ValueError(f"out of the range of {scalar}") from None
+        with np.errstate(over="ignore"):
+            narrow = np.asarray(wide).astype(scalar)
+        if math.isfinite(wide) and not math.isfinite(float(narrow)):
+            raise ValueError(f"out of the range of {scalar}")
+        return narrow.tobytes()
+    raise ValueError(f"a number, and {scalar} is no type of numbers")

@@ -1,0 +1,663 @@
+"""Audits: barriers by structure against brute force, and each thing that kernels do wrong made real."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import ostinato as ost
+from ostinato.audit import Audit, Finding
+from ostinato.audit.barriers import missing_pairs, redundant_barriers
+from ostinato.audit.differences import merged
+from ostinato.audit.guards import CANARY, Arena, Room
+from ostinato.audit.races import opposite_order
+from ostinato.commands import Access, Barrier, Command, Dispatch, Ordering
+from ostinato.graph import CapturedNode, Graph
+from ostinato.graph_file import load_graph
+from ostinato.hazards import edges
+from ostinato.ranges import common, without
+
+KERNELS = """
+#include <metal_stdlib>
+using namespace metal;
+
+kernel void inc(device const float *in [[buffer(0)]], device float *out [[buffer(1)]],
+                uint id [[thread_position_in_grid]]) { out[id] = in[id] + 1.0f; }
+
+kernel void clear(device float *out [[buffer(0)]], uint id [[thread_position_in_grid]]) { out[id] = 0.0f; }
+
+kernel void shift(device const float *in [[buffer(0)]], device float *out [[buffer(1)]],
+                  constant int &by [[buffer(2)]], uint id [[thread_position_in_grid]]) { out[id] = in[int(id) + by]; }
+
+kernel void store(device float *out [[buffer(0)]], constant int &by [[buffer(1)]],
+                  uint id [[thread_position_in_grid]]) { out[int(id) + by] = 1.0f; }
+
+kernel void before_zero(device const float *in [[buffer(0)]], device float *out [[buffer(1)]],
+                        uint id [[thread_position_in_grid]]) { out[id] = in[id - 1]; }
+
+kernel void cast_away(device const float *in [[buffer(0)]], device float *out [[buffer(1)]],
+                      uint id [[thread_position_in_grid]]) { out[id] = in[id]; ((device float *)in)[id] = -1.0f; }
+
+kernel void lookup(constant float2 *table [[buffer(0)]], device float *out [[buffer(1)]],
+                   constant uint &at [[buffer(2)]]) { out[0] = table[at].y; }
+
+kernel void two_outputs(device const float *in [[buffer(0)]], device float *out [[buffer(1)]],
+                        device float *count [[buffer(2)]], uint id [[thread_position_in_grid]]) {
+    out[id] = in[id];
+    count[id] = 0.0f;
+}
+
+kernel void scale(device const float *in [[buffer(0)]], device const float *factor [[buffer(1)]],
+                  device float *out [[buffer(2)]], uint id [[thread_position_in_grid]]) {
+    out[id] = in[id] * factor[0];
+}
+
+// The barrier makes it run in another way than the others, unless it is checked.
+kernel void reversed(device const float *in [[buffer(0)]], device float *out [[buffer(1)]],
+                     threadgroup float *tile [[threadgroup(0)]], uint2 id [[thread_position_in_grid]],
+                     uint i [[thread_index_in_threadgroup]], uint n [[threads_per_threadgroup]]) {
+    tile[i] = in[id.x];
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    out[id.x + id.y] = tile[n - 1 - i];
+}
+
+kernel void slow_then_store(device float *out [[buffer(0)]], constant uint &steps [[buffer(1)]]) {
+    uint value = uint(out[0]);
+    for (uint i = 0; i < steps; ++i) { value = value * 1664525u + 1013904223u; value ^= value >> 13; }
+    out[1] = value == 12345u ? 0.0f : 5.0f;
+}
+kernel void halve(device const float *in [[buffer(0)]], device float *out [[buffer(1)]]) { out[0] = in[1] * 0.5f; }
+
+kernel void add_up(device atomic_uint *sum [[buffer(0)]], uint id [[thread_position_in_grid]]) {
+    atomic_fetch_add_explicit(sum, id, memory_order_relaxed);
+}
+kernel void wide(device const float *in [[buffer(0)]], device float *out [[buffer(1)]]) {
+    device const float4 *quads = (device const float4 *)in;
+    *(device float4 *)out = quads[0];
+}
+kernel void divide(device const int *in [[buffer(0)]], device int *out [[buffer(1)]]) { out[0] = 7 / in[0]; }
+kernel void wait_for(device const uint *steps [[buffer(0)]], device uint *out [[buffer(1)]]) {
+    uint value = out[0];
+    for (uint i = 0; i < steps[0]; ++i) { value = value * 1664525u + 1013904223u; value ^= value >> 13; }
+    out[0] = value | 1u;
+}
+kernel void own_stack(device float *out [[buffer(0)]], constant uint &at [[buffer(1)]]) {
+    float large[20000];
+    for (uint i = 0; i < 20000; ++i) large[i] = float(i + at);
+    out[0] = large[at];
+}
+"""
+
+N = 64
+
+
+@pytest.fixture(scope="module")
+def lib(dev: ost.Device) -> ost.Library:
+    return dev.library(KERNELS)
+
+
+def floats(dev: ost.Device, count: int = N) -> ost.Buffer:
+    return dev.array(np.arange(count, dtype=np.float32))
+
+
+Encode = Callable[[ost.CommandEncoder], object]
+
+
+def audited(dev: ost.Device, encode: Encode, barriers: str = "auto", **options: object) -> Audit:
+    return dev.capture(encode, barriers=barriers).audit(run=True, **options)
+
+
+def only(audit: Audit, kind: str) -> Finding:
+    found = [finding for finding in audit.findings if finding.kind == kind]
+    assert len(found) == 1, str(audit)
+    return found[0]
+
+
+# --- barriers, by structure ------------------------------------------------------------------------------------------
+
+
+def test_a_missing_barrier_is_named_with_the_pair_the_bytes_and_both_lines(dev: ost.Device, lib: ost.Library) -> None:
+    x, y, z = floats(dev), floats(dev), floats(dev)
+
+    def encode(enc: ost.CommandEncoder) -> None:
+        enc.dispatch(lib["inc"], x, y, threads=N)
+        enc.dispatch(lib["inc"], y[16:32], z[16:32], threads=16)
+
+    graph = dev.capture(encode, barriers="manual").named(y=y)
+    finding = only(graph.audit(), "missing barrier")
+    assert finding.is_error
+    assert finding.nodes == (0, 1)
+    assert [str(reason) for reason in finding.reasons] == ["RAW on y[64:128]"]
+    first = encode.__code__.co_firstlineno
+    assert [place and place.line for place in finding.places] == [first + 1, first + 2]
+    assert "'out'" in finding.why
+    assert "'in'" in finding.why
+    assert f"test_audit.py:{first + 2}" in finding.advice
+    assert not graph.audit().ok
+
+
+def test_at_least_four_missing_barrier_bugs_shipped(dev: ost.Device, lib: ost.Library) -> None:
+    """Four ways to forget one, in one list: read after write, write after read, write after write, copy after write."""
+    a, b, c, d = (floats(dev) for _ in range(4))
+
+    def encode(enc: ost.CommandEncoder) -> None:
+        enc.dispatch(lib["inc"], a, b, threads=N)
+        enc.dispatch(lib["inc"], b, c, threads=N)
+        enc.memory_barrier()
+        enc.dispatch(lib["inc"], a, b, threads=N)
+        enc.dispatch(lib["clear"], a, threads=N)
+        enc.memory_barrier()
+        enc.dispatch(lib["clear"], c, threads=N)
+        enc.fill(c, 3)
+        enc.memory_barrier()
+        enc.dispatch(lib["inc"], a, b, threads=N)
+        enc.copy(b, d)
+
+    audit = dev.capture(encode, barriers="manual").audit()
+    missing = [finding for finding in audit.findings if finding.kind == "missing barrier"]
+    assert [(finding.nodes, finding.reasons[0].kind) for finding in missing] == [
+        ((0, 1), "RAW"),
+        ((3, 4), "WAR"),
+        ((6, 7), "WAW"),
+        ((9, 10), "RAW"),
+    ]
+    # The lines that the findings ask for are the cure.
+    cured = dev.capture(encode, barriers="auto")
+    assert not [finding for finding in cured.audit().findings if finding.is_error]
+
+
+def test_a_dispatch_of_unknown_accesses_conflicts_with_all_around_it(dev: ost.Device, lib: ost.Library) -> None:
+    x, y, z = floats(dev), floats(dev), floats(dev)
+
+    def encode(enc: ost.CommandEncoder) -> None:
+        enc.dispatch(lib["inc"], x, y, threads=N)
+        enc.dispatch(lib["clear"], z, threads=N, writes=ost.UNKNOWN)
+        enc.dispatch(lib["inc"], x, y, threads=N)
+
+    audit = dev.capture(encode, barriers="manual").audit()
+    assert [finding.nodes for finding in audit.errors] == [(0, 1), (1, 2)]
+    assert "not known" in audit.errors[0].why
+
+
+def test_redundant_barriers_are_notes(dev: ost.Device, lib: ost.Library) -> None:
+    x, y, z = floats(dev), floats(dev), floats(dev)
+
+    def encode(enc: ost.CommandEncoder) -> None:
+        enc.dispatch(lib["inc"], x, y, threads=N)
+        enc.memory_barrier()  # 1: x is read again, which needs none
+        enc.dispatch(lib["inc"], x, z, threads=N)
+        enc.memory_barrier()  # 3: orders 0 before 4
+        enc.dispatch(lib["clear"], y, threads=N)
+        enc.memory_barrier()  # 5: the end of a list orders it before the next
+
+    audit = dev.capture(encode, barriers="manual").audit()
+    assert audit.ok
+    assert [finding.nodes for finding in audit.findings if finding.kind == "redundant barrier"] == [(1,), (5,)]
+    automatic = dev.capture(encode).audit()
+    assert [finding.nodes for finding in automatic.findings] == [(1,), (3,), (5,)]
+    assert not dev.capture(encode, barriers="serial").audit().findings
+
+
+def test_inferred_barriers_come_with_their_reasons(dev: ost.Device, lib: ost.Library) -> None:
+    x, y, z = floats(dev), floats(dev), floats(dev)
+
+    def encode(enc: ost.CommandEncoder) -> None:
+        enc.dispatch(lib["inc"], x, y, threads=N)
+        enc.dispatch(lib["inc"], x, z, threads=N)
+        enc.dispatch(lib["inc"], y, x, threads=N)
+
+    graph = dev.capture(encode).named(x=x, y=y)
+    audit = graph.audit()
+    assert not audit.findings
+    (barrier,) = audit.inferred
+    assert (barrier.node, barrier.after) == (2, (0, 1))
+    assert {str(reason) for reason in barrier.reasons} == {"RAW on y[0:256]", "WAR on x[0:256]"}
+    assert "inferred before" in str(audit)
+    with ost.counters.scope() as counts:
+        graph.instantiate().replay().wait()
+    assert counts.auto_barriers == len(audit.inferred)
+
+
+def test_structure_needs_no_device_and_no_compiler(
+    dev: ost.Device, lib: ost.Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x, y, z = floats(dev), floats(dev), floats(dev)
+
+    def encode(enc: ost.CommandEncoder) -> None:
+        enc.dispatch(lib["inc"], x, y, threads=N)
+        enc.dispatch(lib["inc"], y, z, threads=N)
+
+    dev.capture(encode, barriers="manual").save(tmp_path / "list.graph", contents=True)
+    loaded = load_graph(tmp_path / "list.graph")
+    assert not loaded.on_device
+    with monkeypatch.context() as patch:
+        patch.setattr("ostinato.backends.cpu.driver.CpuBackend.__init__", None)
+        assert only(loaded.audit(), "missing barrier").nodes == (0, 1)
+    ran = loaded.audit(run=True)
+    assert {finding.kind for finding in ran.errors} == {"missing barrier", "race"}
+    assert not loaded.on_device
+
+
+def test_the_start_of_a_submission_orders_like_a_barrier(dev: ost.Device, lib: ost.Library) -> None:
+    x, y = floats(dev), floats(dev)
+
+    def encode(enc: ost.CommandEncoder) -> None:
+        enc.dispatch(lib["inc"], x, y, threads=N)
+        enc.memory_barrier()
+        enc.dispatch(lib["inc"], y, x, threads=N)
+
+    split = replace(dev.capture(encode, barriers="manual"), splits=(1,))
+    assert split.audit(run=True).ok
+    assert [finding.nodes for finding in split.audit().findings] == [(1,)]
+    assert not replace(dev.capture(encode), splits=(2,)).audit().inferred
+
+
+MEMORY = 4
+Commands = list[list[Access] | str | None]
+
+access = st.builds(
+    lambda begin, nbytes, write: Access(begin, min(begin + nbytes, MEMORY), write),
+    st.integers(0, MEMORY - 1),
+    st.sampled_from((1, 1, 0, 2, 3)),
+    st.sampled_from((True, True, False)),
+)
+command = st.one_of(st.just("barrier"), st.lists(access, max_size=3), st.none())
+# Lists of many conflicts need every barrier and tell little, so most commands of the longer ones use one thing.
+small = st.one_of(st.just("barrier"), *(st.just([Access(at, at + 1, True)]) for at in range(3)))
+lists = st.one_of(st.lists(command, max_size=12), st.lists(st.one_of(small, small, small, command), min_size=8))
+
+
+def conflicting(first: list[Access] | None, second: list[Access] | None) -> bool:
+    if first is None or second is None:
+        return True
+    return any(
+        {*range(one.begin, one.end)} & {*range(other.begin, other.end)} and (one.write or other.write)
+        for one in first
+        for other in second
+    )
+
+
+def unordered(commands: Commands, barriers: set[int]) -> set[tuple[int, int]]:
+    """Every pair that conflicts with no barrier between, found by looking at all of them."""
+    work = [index for index, command in enumerate(commands) if command != "barrier"]
+    return {
+        (a, b)
+        for b in work
+        for a in work
+        if a < b and conflicting(commands[a], commands[b]) and not any(a < barrier < b for barrier in barriers)  # type: ignore[arg-type]
+    }
+
+
+@pytest.fixture(scope="module")
+def some_dispatch(dev: ost.Device, lib: ost.Library) -> Dispatch:
+    x = floats(dev)
+    command = dev.capture(lambda enc: enc.dispatch(lib["clear"], x, threads=N)).commands[0]
+    assert isinstance(command, Dispatch)
+    return command
+
+
+def graph_of(commands: Commands, template: Dispatch, ordering: Ordering) -> Graph:
+    def command(one: list[Access] | str | None) -> Command:
+        if isinstance(one, str):
+            return Barrier()
+        return replace(template, accesses=None if one is None else tuple(one))
+
+    return Graph(tuple(CapturedNode(command(one)) for one in commands), ordering, {}, {}, {})
+
+
+property_test = settings(max_examples=500, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+@given(commands=lists)
+@property_test
+def test_no_pair_is_missed_and_none_is_made_up(some_dispatch: Dispatch, commands: Commands) -> None:
+    barriers = {index for index, command in enumerate(commands) if command == "barrier"}
+    truth = unordered(commands, barriers)
+    found = missing_pairs(graph_of(commands, some_dispatch, Ordering.BARRIERS))
+    assert set(found) <= truth
+    before: dict[int, set[int]] = {}
+    for a, b in sorted(found, key=lambda pair: pair[1]):
+        before.setdefault(b, set()).update({a} | before.get(a, set()))
+    assert all(a in before[b] for a, b in truth)
+
+
+@given(commands=lists)
+@property_test
+def test_redundant_barriers_can_all_go_and_no_other(some_dispatch: Dispatch, commands: Commands) -> None:
+    barriers = {index for index, command in enumerate(commands) if command == "barrier"}
+    kept = barriers - set(redundant_barriers(graph_of(commands, some_dispatch, Ordering.BARRIERS)))
+    truth = unordered(commands, barriers)
+    assert unordered(commands, kept) == truth
+    for barrier in kept:
+        assert unordered(commands, kept - {barrier}) > truth
+
+
+@given(commands=lists, inferred=st.booleans())
+@property_test
+def test_the_opposite_order_is_one_that_the_list_allows(
+    some_dispatch: Dispatch, commands: Commands, inferred: bool
+) -> None:
+    graph = graph_of(commands, some_dispatch, Ordering.INFERRED if inferred else Ordering.BARRIERS)
+    order = opposite_order(graph)
+    assert sorted(order) == list(range(len(commands)))
+    position = {node: at for at, node in enumerate(order)}
+    for index, command in enumerate(commands):
+        if command == "barrier":
+            assert position[index] == index
+            assert {*order[:index]} == {*range(index)}
+    if inferred:
+        known = [None if isinstance(command, str) else command for command in commands]
+        assert all(position[a] < position[b] for a, b in edges(known))
+
+
+spans = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)).map(sorted).map(tuple), max_size=6)
+
+
+@given(spans, spans)
+def test_sets_of_addresses_are_sets(first: list[tuple[int, int]], second: list[tuple[int, int]]) -> None:
+    def members(listed: list[tuple[int, int]]) -> list[int]:
+        return [address for begin, end in listed for address in range(begin, end)]
+
+    one, other = merged(first), merged(second)
+    for made, truth in (
+        (one, {*members(first)}),
+        (without(one, other), {*members(first)} - {*members(second)}),
+        (common(one, other), {*members(first)} & {*members(second)}),
+    ):
+        assert members(made) == sorted(truth)
+
+
+# --- what kernels really do ------------------------------------------------------------------------------------------
+
+
+def test_a_clean_list_is_clean_and_the_audit_says_what_it_looked_at(dev: ost.Device, lib: ost.Library) -> None:
+    x, y, z, big = floats(dev), floats(dev), floats(dev), floats(dev, 4 * N)
+
+    def encode(enc: ost.CommandEncoder) -> None:
+        enc.dispatch(lib["inc"], x, y, threads=N)
+        enc.dispatch(lib["scale"], y, big[5:6], z, threads=N)
+        enc.dispatch(lib["reversed"], z, big[N : 2 * N], threads=N, group_size=32, shared={0: 128})
+        enc.dispatch(lib["lookup"], np.arange(6, dtype=np.float32), x[3:4], np.uint32(2), threads=1)
+        enc.copy(x, y)
+        enc.fill(z, 1)
+
+    audit = audited(dev, encode)
+    assert not audit.findings, str(audit)
+    assert audit.ok
+    cover = audit.coverage
+    assert (cover.dispatches, cover.alone, cover.guarded, cover.unchecked) == (4, 4, 4, ())
+    assert cover.orders == 6
+    assert "4 dispatches looked at; 4 run alone, 4 between guard pages" in str(audit)
+
+
+def test_the_users_memory_device_and_counters_are_not_touched(own_dev: ost.Device) -> None:
+    lib = own_dev.library(KERNELS)
+    x, y = floats(own_dev), floats(own_dev)
+    graph = own_dev.capture(lambda enc: enc.dispatch(lib["store"], x, 1 << 20, threads=N) or enc.copy(x, y))
+    with ost.counters.scope() as counts:
+        audit = graph.audit(run=True)
+    assert not audit.ok
+    assert (counts.dispatches, counts.command_buffers, counts.syncs) == (0, 0, 0)
+    assert x.numpy().tolist() == list(range(N))
+    encoder = own_dev.command_encoder()
+    encoder.dispatch(lib["inc"], x, y, threads=N)
+    encoder.commit_and_wait()
+    assert y.numpy()[0] == 1
+
+
+@pytest.mark.parametrize(
+    ("kernel", "by", "thread", "what"),
+    [
+        ("shift", 1, "thread 63", "reads byte 256 of argument 0 'in', which has 256 bytes: right past its end"),
+        ("shift", -1, "thread 0", "reads byte -4 of argument 0 'in', which has 256 bytes: 4 bytes before its start"),
+        ("shift", 1 << 20, "thread 0", "4194048 bytes past its end"),
+        ("store", 1, "thread 63", "writes byte 256 of argument 0 'out', which has 256 bytes: right past its end"),
+        ("store", -2, "thread 0", "writes byte -8 of argument 0 'out', which has 256 bytes: 8 bytes before its start"),
+    ],
+)
+def test_out_of_bounds_names_thread_access_argument_and_distance(
+    dev: ost.Device, lib: ost.Library, kernel: str, by: int, thread: str, what: str
+) -> None:
+    x, y = floats(dev), floats(dev)
+
+    def encode(enc: ost.CommandEncoder) -> None:
+        enc.dispatch(lib[kernel], *((x, y) if kernel == "shift" else (y,)), by, threads=N)
+        enc.dispatch(lib["inc"], x, y, threads=N)
+
+    audit = audited(dev, encode)
+    finding = only(audit, "out of bounds")
+    assert finding.why.startswith(thread)
+    assert what in finding.why
+    assert finding.names == (kernel,)
+    assert audit.coverage.guarded == 2  # the fault did not end the audit
+
+
+def test_an_unsigned_index_below_zero_ends_in_a_guard_too(dev: ost.Device, lib: ost.Library) -> None:
+    x, y = floats(dev), floats(dev)
+    finding = only(audited(dev, lambda enc: enc.dispatch(lib["before_zero"], x, y, threads=N)), "out of bounds")
+    assert "thread 0 reads byte 17179869180 of argument 0" in finding.why
+    assert "unsigned" in finding.advice
+
+
+def test_the_thread_of_a_kernel_with_barriers_is_known_too(dev: ost.Device, lib: ost.Library) -> None:
+    x, y = floats(dev), floats(dev)
+
+    def encode(enc: ost.CommandEncoder) -> None:
+        enc.dispatch(lib["reversed"], x, y, groups=(2, 2), group_size=32, shared={0: 128})
+
+    assert "thread (63, 1) writes byte 256" in only(audited(dev, encode), "out of bounds").why
+
+
+def test_reading_past_inline_bytes_is_out_of_bounds(dev: ost.Device, lib: ost.Library) -> None:
+    y, table = floats(dev), np.arange(6, dtype=np.float32)
+    audit = audited(dev, lambda enc: enc.dispatch(lib["lookup"], table, y, np.uint32(3), threads=1))
+    assert "byte 28 of argument 0 'table', which has 24 bytes" in only(audit, "out of bounds").why
+
+
+def test_a_neighbouring_view_is_out_of_bounds_and_an_undeclared_write(dev: ost.Device, lib: ost.Library) -> None:
+    both = floats(dev, 2 * N)
+    audit = audited(dev, lambda enc: enc.dispatch(lib["store"], both[:N], 1, threads=N))
+    assert {finding.kind for finding in audit.errors} == {"out of bounds", "undeclared write"}
+    assert "[256:260]" in only(audit, "undeclared write").why
+    assert "nothing bound to it reaches there" in only(audit, "undeclared write").why
+
+
+def test_memory_used_in_larger_units_than_its_type_is_no_finding(dev: ost.Device, lib: ost.Library) -> None:
+    x, y = floats(dev, 7), floats(dev, 5)
+    audit = audited(dev, lambda enc: enc.dispatch(lib["wide"], x, y, threads=1))
+    assert not audit.findings, str(audit)
+    assert audit.coverage.guarded == 1
+
+
+def test_a_write_through_a_const_argument_is_undeclared(dev: ost.Device, lib: ost.Library) -> None:
+    x, y = floats(dev), floats(dev)
+    finding = only(audited(dev, lambda enc: enc.dispatch(lib["cast_away"], x, y, threads=N)), "undeclared write")
+    assert "argument 0 'in'" in finding.why
+    assert "without const" in finding.advice
+
+
+def test_ranges_declared_by_hand_were_never_checked_against_the_bindings(dev: ost.Device, lib: ost.Library) -> None:
+    x, y, count = floats(dev), floats(dev), dev.zeros(N, np.float32)
+
+    def lying(enc: ost.CommandEncoder) -> None:  # zeros over zeros: only the patterns show it
+        enc.dispatch(lib["two_outputs"], x, y, count, threads=N, writes=[y])
+
+    finding = only(audited(dev, lying), "undeclared write")
+    assert "argument 2 'count'" in finding.why
+    assert "[0:256]" in finding.why
+    assert "writes=" in finding.advice
+
+    def short(enc: ost.CommandEncoder) -> None:
+        enc.dispatch(lib["inc"], x, y, threads=N, reads=[x], writes=[y[:60]])
+
+    assert "[240:256]" in only(audited(dev, short), "undeclared write").why
+
+    def honest(enc: ost.CommandEncoder) -> None:
+        enc.dispatch(lib["two_outputs"], x, y, count, threads=N, reads=[x], writes=[y, count])
+
+    assert not audited(dev, honest).findings
+
+
+def test_reading_what_is_not_declared_is_found_by_what_comes_out(dev: ost.Device, lib: ost.Library) -> None:
+    x, factor, y = floats(dev), dev.array(np.float32([2])), floats(dev)
+    audit = audited(dev, lambda enc: enc.dispatch(lib["scale"], x, factor, y, threads=N, reads=[x], writes=[y]))
+    assert "depends on 'factor'" in only(audit, "undeclared read").why
+
+
+def test_declared_but_never_written_is_a_note(dev: ost.Device, lib: ost.Library) -> None:
+    x, y, z = floats(dev), floats(dev), dev.zeros(N, np.float32)
+    audit = audited(dev, lambda enc: enc.dispatch(lib["inc"], x, y, threads=N, writes=[y, z]))
+    assert audit.ok
+    assert only(audit, "declared but not written").kind == "declared but not written"
+    same = audited(dev, lambda enc: enc.dispatch(lib["clear"], z, threads=N))
+    assert not same.findings  # zeros over zeros are written all the same
+    zeros = dev.zeros(N, np.float32)
+    onto_itself = audited(dev, lambda enc: enc.dispatch(lib["scale"], zeros, zeros[:1], zeros, threads=N))
+    assert not onto_itself.findings
+
+
+def test_identical_outputs_five_times_were_deterministic_garbage(dev: ost.Device, lib: ost.Library) -> None:
+    """The reader overtakes the slow writer every time: five equal results, all of them wrong."""
+    x, y = floats(dev), floats(dev)
+
+    def encode(enc: ost.CommandEncoder) -> None:
+        enc.dispatch(lib["slow_then_store"], x, 20_000_000, threads=1)
+        enc.dispatch(lib["halve"], x, y, threads=1)
+
+    graph = dev.capture(encode, barriers="manual").named(y=y)
+    finding = only(graph.audit(run=True), "race")
+    assert finding.is_error
+    assert finding.names == ("halve",)
+    assert "left out[0] = 0.5 in y[0:4]; one command at a time leaves 2.5" in finding.why
+    assert not [one for one in dev.capture(encode).audit(run=True).findings if one.kind == "race"]
+
+
+def test_a_race_shows_on_all_cores_as_well(dev: ost.Device, lib: ost.Library, monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y = floats(dev), floats(dev)
+
+    def encode(enc: ost.CommandEncoder) -> None:
+        enc.dispatch(lib["slow_then_store"], x, 20_000_000, threads=1)
+        enc.dispatch(lib["halve"], x, y, threads=1)
+
+    monkeypatch.setattr("ostinato.audit.races.opposite_order", lambda graph: list(range(len(graph))))
+    assert "on all cores" in only(audited(dev, encode, "manual"), "race").why
+
+
+def test_a_race_hidden_by_a_declaration_is_found_in_an_inferred_list(dev: ost.Device, lib: ost.Library) -> None:
+    x, y, count, z = floats(dev), floats(dev), floats(dev), floats(dev)
+
+    def encode(enc: ost.CommandEncoder) -> None:
+        enc.dispatch(lib["two_outputs"], x, y, count, threads=N, reads=[x], writes=[y])
+        enc.memory_barrier()
+        enc.dispatch(lib["inc"], count, z, threads=N)
+
+    def without(enc: ost.CommandEncoder) -> None:
+        enc.dispatch(lib["two_outputs"], x, y, count, threads=N, reads=[x], writes=[y])
+        enc.dispatch(lib["inc"], count, z, threads=N)
+
+    assert {finding.kind for finding in audited(dev, without).errors} == {"undeclared write", "race"}
+    held = audited(dev, encode)
+    assert {finding.kind for finding in held.findings} == {"undeclared write"}  # the barrier is not called redundant
+
+
+def test_parameters_need_values(dev: ost.Device, lib: ost.Library) -> None:
+    y = floats(dev)
+    graph = dev.capture(lambda enc: enc.dispatch(lib["store"], y, ost.param("by", np.int32), threads=N))
+    assert graph.audit().ok
+    with pytest.raises(ost.GraphError, match="by"):
+        graph.audit(run=True)
+    with pytest.raises(ost.GraphError, match="nonsense"):
+        graph.audit(run=True, params={"by": 0, "nonsense": 1})
+    assert graph.audit(run=True, params={"by": 0}).ok
+    assert not graph.audit(run=True, params={"by": 1}).ok
+    with pytest.raises(ost.ArgumentError, match="repeats"):
+        graph.audit(repeats=0)
+
+
+def test_atomics_and_divisions_by_zero_and_large_private_arrays(dev: ost.Device, lib: ost.Library) -> None:
+    total, ints, zeros = dev.zeros(1, np.uint32), dev.zeros(4, np.int32), dev.zeros(4, np.int32)
+    audit = audited(dev, lambda enc: enc.dispatch(lib["add_up"], total, threads=1000))
+    assert not audit.findings
+    audit = audited(dev, lambda enc: enc.dispatch(lib["divide"], zeros, ints, threads=1))
+    assert "crashes when it runs alone" in only(audit, "fault").why
+    # 80 KB do not fit on a fiber's stack, but the kernel is right: it is said that bounds were not checked.
+    out = floats(dev)
+    audit = audited(dev, lambda enc: enc.dispatch(lib["own_stack"], out, 3, threads=1))
+    assert not audit.findings, str(audit)
+    assert "bounds of own_stack" in audit.coverage.unchecked[0]
+
+
+def test_work_that_does_not_end_is_left_behind(dev: ost.Device, lib: ost.Library) -> None:
+    steps, out = dev.array(np.uint32([3])), dev.zeros(1, np.uint32)
+
+    def encode(enc: ost.CommandEncoder) -> None:  # overwritten, what it does not declare keeps it busy for a second
+        enc.dispatch(lib["wait_for"], steps, out, threads=1, reads=[], writes=[out])
+
+    audit = audited(dev, encode, limit_s=0.05)
+    assert "did not end within 0.05 s" in audit.coverage.unchecked[0]
+    assert audited(dev, lambda enc: enc.dispatch(lib["wait_for"], steps, out, threads=1)).ok
+
+
+def test_a_checked_device_is_an_option_of_the_cpu(lib: ost.Library) -> None:
+    with pytest.raises(ost.DeviceUnavailable, match="checked"):
+        ost.open_device("cpu", checked=1)
+    device = ost.open_device("cpu", checked=True, workers=1)
+    x = device.zeros(4, np.float32)
+    encoder = device.command_encoder()
+    encoder.dispatch(device.library(KERNELS)["inc"], x, x, threads=4)
+    encoder.commit_and_wait()
+    assert x.numpy().tolist() == [1, 1, 1, 1]
+
+
+def test_a_buffer_of_no_bytes_may_be_bound_but_not_used(dev: ost.Device, lib: ost.Library) -> None:
+    nothing, y = dev.empty(0, np.float32), floats(dev)
+    audit = audited(dev, lambda enc: enc.dispatch(lib["inc"], nothing, y, threads=1))
+    assert "which has 0 bytes" in only(audit, "out of bounds").why
+
+
+def test_names_of_programs_cannot_draw_on_the_terminal(dev: ost.Device, lib: ost.Library) -> None:
+    x, y = floats(dev), floats(dev)
+
+    def encode(enc: ost.CommandEncoder) -> None:
+        with enc.scope("[red]x[/red]\x1b[2J"):
+            enc.dispatch(lib["inc"], x, y, threads=N)
+            enc.dispatch(lib["inc"], y, x, threads=N)
+
+    text = str(dev.capture(encode, barriers="manual").audit())
+    assert "\x1b" not in text
+    assert "[red]x[/red]\\x1b" in text.replace("\n", "")
+
+
+# --- guards ----------------------------------------------------------------------------------------------------------
+
+
+def test_blocks_stand_between_guards_and_canaries() -> None:
+    with Arena([Room(10, 4), Room(0), Room(5000, 16, 4)], at_end=True) as arena:
+        for room, size in ((0, 10), (2, 5000)):
+            arena.block(room).fill(1)
+            assert arena.block(room).size == size
+        assert arena.addresses[0] % 4 == 0
+        assert arena.addresses[2] % 16 == 4
+        assert arena.trampled() is None
+        stray = arena.locate(arena.addresses[2] + 5000 + 4096)
+        assert stray is not None
+        assert (stray.room, stray.offset) == (2, 9096)
+        before = arena.locate(arena.addresses[1] - 1)
+        assert before is not None
+        assert (before.room, before.offset) == (1, -1)
+        assert arena.locate(arena.addresses[0]) is None
+        assert arena.locate(0) is None
+        from ostinato.audit.guards import bytes_at
+
+        slack = bytes_at(arena.addresses[0] + 10, 2)
+        assert slack.tolist() == [CANARY, CANARY]
+        slack[1] = 0
+        found = arena.trampled()
+        assert found is not None
+        assert (found.room, found.offset) == (0, 11)

@@ -1,0 +1,376 @@
+"""Replay: the same work again and again, with other values and other buffers."""
+
+from __future__ import annotations
+
+import gc
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import ostinato as ost
+
+
+def floats(dev: ost.Device, *values: float) -> ost.Buffer:
+    return dev.array(np.array(values, np.float32))
+
+
+def store_at(dev: ost.Device) -> ost.Kernel:
+    return dev.library(
+        "kernel void store_at(device uint *out [[buffer(0)]], constant uint &at [[buffer(1)]],"
+        " constant uint &value [[buffer(2)]]) { out[at] = value; }"
+    )["store_at"]
+
+
+def test_a_replay_does_what_the_encoder_would_have_done(dev: ost.Device, kernels: ost.Library) -> None:
+    x, y = floats(dev, 1, 2, 3), floats(dev, 0, 0, 0)
+
+    def encode(enc: ost.CommandEncoder) -> None:
+        enc.dispatch(kernels["inc_one"], x, y, threads=3)
+        enc.dispatch(kernels["inc_one"], y, x, threads=3)
+        enc.copy(x, y)
+
+    run = dev.capture(encode).instantiate()
+    for _ in range(5):
+        run.replay()
+    assert x.numpy().tolist() == [11, 12, 13]
+    assert y.numpy().tolist() == [11, 12, 13]
+
+
+def test_parameters_of_replays_in_flight_do_not_mix(dev: ost.Device) -> None:
+    out = dev.zeros(200, np.uint32)
+    position = ost.param("pos", np.uint32)
+    run = dev.capture(
+        lambda enc: enc.dispatch(store_at(dev), out, position, ost.param("value", np.uint32), threads=1)
+    ).instantiate()
+    for pos in range(200):
+        run.replay(pos=pos, value=1000 + pos)
+    assert out.numpy().tolist() == list(range(1000, 1200))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value", "message"),
+    [
+        (np.uint32, -1, "out of the range of uint32"),
+        (np.uint32, 1.5, "not an integer"),
+        (np.uint32, "7", "expected a number"),
+        (np.uint32, np.float32(1), "got float32"),
+        (np.uint32, np.zeros(2, np.uint32), "of shape"),
+    ],
+)
+def test_a_value_that_does_not_fit_is_refused_and_nothing_runs(
+    dev: ost.Device, dtype: type, value: object, message: str
+) -> None:
+    out = dev.zeros(4, np.uint32)
+    run = dev.capture(
+        lambda enc: enc.dispatch(store_at(dev), out, 0, ost.param("value", dtype), threads=1)
+    ).instantiate()
+    with ost.counters.scope() as counts, pytest.raises(ost.ArgumentError, match=message):
+        run.replay(value=value)
+    assert counts.command_buffers == 0
+
+
+def test_unknown_and_missing_parameters_are_named(dev: ost.Device) -> None:
+    out = dev.zeros(4, np.uint32)
+    run = dev.capture(
+        lambda enc: enc.dispatch(store_at(dev), out, ost.param("pos", np.uint32), 5, threads=1)
+    ).instantiate()
+    with pytest.raises(ost.GraphError, match=r"no value for parameter 'pos' \(uint32\)"):
+        run.replay()
+    with pytest.raises(ost.GraphError, match=r"named 'position'; it has parameter 'pos'"):
+        run.replay(position=1)
+    assert not out.numpy().any()
+
+
+def test_one_name_is_one_parameter(dev: ost.Device, kernels: ost.Library) -> None:
+    out = dev.zeros(4, np.uint32)
+
+    def encode(enc: ost.CommandEncoder) -> None:
+        enc.dispatch(store_at(dev), out, ost.param("n", np.uint32), 5, threads=1)
+        with pytest.raises(ost.ArgumentError, match="another of that name"):
+            enc.dispatch(kernels["scale"], floats(dev, 1), floats(dev, 1), ost.param("n", np.float32), threads=1)
+        enc.dispatch(store_at(dev), out, ost.param("n", np.uint32), ost.param("n", np.uint32), threads=1)
+
+    graph = dev.capture(encode)
+    graph.instantiate().replay(n=2)
+    assert out.numpy().tolist() == [0, 0, 2, 0]
+
+
+def test_a_parameter_outside_a_capture_is_an_error(dev: ost.Device) -> None:
+    out = dev.zeros(4, np.uint32)
+    enc = dev.command_encoder()
+    with pytest.raises(ost.ArgumentError, match="only while capturing"):
+        enc.dispatch(store_at(dev), out, ost.param("pos", np.uint32), 1, threads=1)
+    enc.commit_and_wait()
+
+
+def test_a_parameter_is_checked_like_an_argument(dev: ost.Device, kernels: ost.Library) -> None:
+    x, y = floats(dev, 1), floats(dev, 1)
+
+    def encode(enc: ost.CommandEncoder) -> None:
+        with pytest.raises(ost.ArgumentError, match="expected float32, got uint32"):
+            enc.dispatch(kernels["scale"], x, y, ost.param("factor", np.uint32), threads=1)
+        with pytest.raises(ost.ArgumentError, match="must be a Buffer"):
+            enc.dispatch(kernels["scale"], x, ost.param("y", np.float32), 1.0, threads=1)
+
+    dev.capture(encode)
+
+
+def test_a_struct_can_be_a_parameter(dev: ost.Device, kernels: ost.Library) -> None:
+    layout = np.dtype([("count", np.uint32), ("factor", np.float32)])
+    out = dev.zeros(4, np.float32)
+    run = dev.capture(
+        lambda enc: enc.dispatch(kernels["use_params"], out, ost.param("p", layout), threads=4)
+    ).instantiate()
+    run.replay(p=np.array((2, 1.5), layout))
+    assert out.numpy().tolist() == [1.5, 1.5, 0, 0]
+
+
+def test_each_replay_counts_its_dispatches(dev: ost.Device, kernels: ost.Library) -> None:
+    x, y, z = floats(dev, 1), floats(dev, 0), floats(dev, 0)
+
+    def encode(enc: ost.CommandEncoder) -> None:
+        enc.dispatch(kernels["inc_one"], x, y, threads=1)
+        enc.dispatch(kernels["inc_one"], x, z, threads=1)
+        enc.memory_barrier()
+        enc.dispatch(kernels["inc_one"], y, x, threads=1)
+        enc.dispatch(kernels["inc_one"], x, y, threads=1)
+
+    run = dev.capture(encode).instantiate()
+    with ost.counters.scope() as counts:
+        for _ in range(3):
+            run.replay()
+    assert (counts.command_buffers, counts.dispatches) == (3, 12)
+    assert (counts.barriers, counts.auto_barriers, counts.concurrent) == (6, 3, 9)
+    assert counts.elision == 9 / 12
+    assert counts.syncs == 0
+
+
+def test_reading_a_buffer_waits_for_the_replay(own_dev: ost.Device) -> None:
+    from conftest import KERNELS, SLOW_STEPS
+
+    spin = own_dev.library(KERNELS)["spin"]
+    x = own_dev.zeros(1, np.uint32)
+    run = own_dev.capture(lambda enc: enc.dispatch(spin, x, SLOW_STEPS // 10, threads=1)).instantiate()
+    submission = run.replay()
+    del run
+    gc.collect()
+    assert x.numpy()[0] != 0
+    assert submission.done
+
+
+def test_serial_is_a_probe_for_replays_too(dev: ost.Device, kernels: ost.Library) -> None:
+    x = floats(dev, 0)
+
+    def encode(enc: ost.CommandEncoder) -> None:
+        for _ in range(10):
+            enc.dispatch(kernels["bump"], x, threads=1)
+
+    run = dev.capture(encode).instantiate()
+    with ost.settings.override(barriers="serial"), ost.counters.scope() as counts:
+        run.replay().wait()
+    assert counts.auto_barriers == 0  # nothing was inferred
+    assert x.numpy().tolist() == [10]
+
+
+# --- binding other buffers ---------------------------------------------------------------------------------------
+
+
+def test_a_named_buffer_can_be_another_one_at_each_replay(dev: ost.Device, kernels: ost.Library) -> None:
+    x, y = floats(dev, 1, 2), floats(dev, 0, 0)
+    graph = dev.capture(lambda enc: enc.dispatch(kernels["inc_one"], x, y, threads=2)).named(x=x, y=y)
+    run = graph.instantiate()
+    inputs = [floats(dev, 10 * n, 20 * n) for n in range(3)]
+    outputs = [floats(dev, 0, 0) for _ in range(3)]
+    for _ in range(2):
+        for one, other in zip(inputs, outputs, strict=True):
+            run.replay(x=one, y=other)
+    assert [one.numpy().tolist() for one in outputs] == [[1, 1], [11, 21], [21, 41]]
+    assert y.numpy().tolist() == [0, 0]
+    assert run.rebind_count == 3  # the second time round they were known
+    run.replay().wait()
+    assert y.numpy().tolist() == [2, 3]
+
+
+def test_the_cost_of_binding_is_reported_apart(dev: ost.Device, kernels: ost.Library) -> None:
+    x = floats(dev, 1)
+    run = dev.capture(lambda enc: enc.dispatch(kernels["bump"], x, threads=1)).named(x=x).instantiate()
+    other = floats(dev, 5)
+    assert run.replay().rebind_ns == 0
+    assert run.replay(x=other).rebind_ns == run.rebind_ns > 0
+    assert run.replay(x=other).rebind_ns == 0
+
+
+def test_views_into_a_named_buffer_move_with_it(dev: ost.Device, kernels: ost.Library) -> None:
+    cache, other = dev.zeros((4, 2), np.float32), dev.zeros((4, 2), np.float32)
+
+    def encode(enc: ost.CommandEncoder) -> None:
+        for row in range(4):
+            enc.dispatch(kernels["bump"], cache[row], threads=2)
+        enc.dispatch(kernels["bump"], (cache, 8), threads=2)
+        enc.fill(cache[3], 9.0)
+
+    run = dev.capture(encode).named(cache=cache).instantiate()
+    run.replay(cache=other)
+    assert other.numpy().tolist() == [[1, 1], [2, 2], [1, 1], [9, 9]]
+    assert not cache.numpy().any()
+
+
+@pytest.mark.parametrize("what", ["too small", "other type", "other device", "freed", "no buffer", "misaligned"])
+def test_a_buffer_that_does_not_fit_is_refused_and_nothing_runs(
+    dev: ost.Device, own_dev: ost.Device, kernels: ost.Library, what: str
+) -> None:
+    x = floats(dev, 1, 2, 3, 4)
+    run = dev.capture(lambda enc: enc.dispatch(kernels["bump"], x, threads=4)).named(x=x).instantiate()
+    freed = floats(dev, 1, 2, 3, 4)
+    freed.free()
+    given, error, message = {
+        "too small": (floats(dev, 1), ost.ArgumentError, "too small; 16 bytes"),
+        "other type": (dev.zeros(4, np.int32), ost.ArgumentError, "expected float32, got int32"),
+        "other device": (floats(own_dev, 1, 2, 3, 4), ost.WrongDevice, "another device"),
+        "freed": (freed, ost.FreedBuffer, "any more"),
+        "no buffer": (np.zeros(4, np.float32), ost.ArgumentError, "expected a Buffer"),
+        "misaligned": (dev.zeros(32, np.uint8).view(byte_offset=1), ost.ArgumentError, "not aligned to 4"),
+    }[what]
+    with ost.counters.scope() as counts, pytest.raises(error, match=message):
+        run.replay(x=given)
+    assert counts.command_buffers == 0
+
+
+def test_buffers_that_change_who_waits_for_whom_need_rebuild(dev: ost.Device, kernels: ost.Library) -> None:
+    a, b, c, d = (floats(dev, n, n) for n in range(4))
+
+    def encode(enc: ost.CommandEncoder) -> None:
+        enc.dispatch(kernels["inc_one"], a, b, threads=2)
+        enc.dispatch(kernels["inc_one"], c, d, threads=2)
+
+    run = dev.capture(encode).named(a=a, b=b, c=c, d=d).instantiate()
+    with pytest.raises(ost.GraphChanged, match="rebuild=True"):
+        run.replay(c=b)
+    run.replay(c=b, rebuild=True)
+    assert d.numpy().tolist() == [2, 2]
+    with pytest.raises(ost.GraphChanged):
+        run.replay(c=b)
+
+
+def test_a_copy_onto_itself_cannot_come_about_by_binding(dev: ost.Device) -> None:
+    a, b = dev.zeros(4, np.float32), dev.zeros(4, np.float32)
+    run = dev.capture(lambda enc: enc.copy(a, b)).named(a=a, b=b).instantiate()
+    with pytest.raises(ost.ArgumentError, match="onto itself"):
+        run.replay(a=b)
+
+
+@given(data=st.data())
+@settings(max_examples=40, deadline=None)
+def test_any_rebinding_equals_encoding_with_those_buffers(
+    dev: ost.Device, kernels: ost.Library, data: st.DataObject
+) -> None:
+    rows = st.integers(0, 3)
+    steps = data.draw(st.lists(st.tuples(rows, rows).filter(lambda pair: pair[0] != pair[1]), min_size=1, max_size=8))
+    captured = [floats(dev, 1, 2) for _ in range(4)]
+    picked = data.draw(st.lists(st.integers(0, 5), min_size=4, max_size=4))
+    pool = [floats(dev, 10 * n, n) for n in range(6)]
+    twin = [floats(dev, 10 * n, n) for n in range(6)]
+
+    def encode(enc: ost.CommandEncoder, buffers: list[ost.Buffer]) -> None:
+        for source, target in steps:
+            enc.dispatch(kernels["scale"], buffers[source], buffers[target], float(source + 2), threads=2)
+
+    used = {index for pair in steps for index in pair}
+    graph = dev.capture(lambda enc: encode(enc, captured)).named(**{f"b{n}": captured[n] for n in used})
+    graph.instantiate().replay(rebuild=True, **{f"b{n}": pool[picked[n]] for n in used})
+    enc = dev.command_encoder()
+    encode(enc, [twin[pick] for pick in picked])
+    enc.commit_and_wait()
+    assert [one.numpy().tolist() for one in pool] == [one.numpy().tolist() for one in twin]
+
+
+# --- faults and ends -----------------------------------------------------------------------------------------------
+
+
+def test_a_fault_in_a_replay_names_the_kernel_and_loses_the_device(own_dev: ost.Device) -> None:
+    from conftest import KERNELS
+
+    library = own_dev.library(KERNELS)
+    a, b, out = (own_dev.array(np.array([n], np.int32)) for n in (1, 0, 7))
+
+    def encode(enc: ost.CommandEncoder) -> None:
+        with enc.scope("broken"):
+            enc.dispatch(library["divide"], a, b, out, threads=1)
+
+    run = own_dev.capture(encode, label="token").instantiate()
+    with pytest.raises(ost.KernelFault, match=r"'divide', command 0 in scope 'broken' of submission \d+ 'token'"):
+        run.replay().wait()
+    with pytest.raises(ost.DeviceLost):
+        run.replay()
+
+
+def test_a_closed_device_refuses_to_instantiate_and_to_replay(own_dev: ost.Device) -> None:
+    from conftest import KERNELS
+
+    library = own_dev.library(KERNELS)
+    x = floats(own_dev, 1)
+    graph = own_dev.capture(lambda enc: enc.dispatch(library["bump"], x, threads=1))
+    run = graph.instantiate()
+    own_dev.close()
+    for attempt in (graph.instantiate, run.replay):
+        with pytest.raises(ost.DeviceClosed):
+            attempt()
+
+
+def test_an_empty_graph_replays(dev: ost.Device) -> None:
+    run = dev.capture(lambda enc: None).instantiate()
+    run.replay(label="nothing").wait()
+
+
+def test_a_split_graph_is_several_submissions_with_one_time(dev: ost.Device, kernels: ost.Library) -> None:
+    x = floats(dev, 0)
+
+    def encode(enc: ost.CommandEncoder) -> None:
+        for _ in range(6):
+            enc.dispatch(kernels["bump"], x, threads=1)
+
+    graph = dev.capture(encode)
+    run = graph.with_nodes(graph.nodes, splits=(2, 3)).instantiate()
+    with ost.counters.scope() as counts:
+        submission = run.replay()
+    submission.wait()
+    assert x.numpy().tolist() == [6]
+    assert (counts.command_buffers, counts.dispatches, counts.auto_barriers) == (3, 6, 3)
+    assert submission.gpu_time is not None
+    assert submission.gpu_time[0] < submission.gpu_time[1]
+
+
+def test_a_replay_can_be_awaited_and_labelled(dev: ost.Device, kernels: ost.Library) -> None:
+    import asyncio
+
+    x = floats(dev, 0)
+    run = dev.capture(lambda enc: enc.dispatch(kernels["bump"], x, threads=1), label="token").instantiate()
+
+    async def twice() -> tuple[str | None, str | None]:
+        return (await run.replay()).label, (await run.replay(label="last")).label
+
+    assert asyncio.run(twice()) == ("token", "last")
+
+
+def test_after_passes_only_buffers_that_meet_nothing_else_can_be_bound(dev: ost.Device) -> None:
+    x, weight, gain = (dev.array(np.ones((1, 8), np.float32)) for _ in range(3))
+    normed, out = dev.zeros((1, 8), np.float32), dev.zeros((1, 8), np.float32)
+
+    def encode(enc: ost.CommandEncoder) -> None:
+        ost.ops.rms_norm(enc, x, weight, normed)
+        ost.ops.mul(enc, normed, gain, out)
+
+    graph = dev.capture(encode).named(x=x).with_outputs(out)
+    faster = graph.optimise()
+    assert len(faster) == 1
+    run = faster.instantiate()
+    apart = dev.array(np.full((1, 8), 3, np.float32))
+    run.replay(x=apart)
+    assert np.allclose(out.numpy(), 1)
+    for meeting in (out, normed):  # an output, and memory that is no longer written
+        with pytest.raises(ost.GraphChanged, match=r"bind it before optimise\(\)"):
+            run.replay(x=meeting, rebuild=True)
+    with pytest.raises(ost.GraphError, match="done away with the writes"):
+        faster.named(normed=normed)
