@@ -5,8 +5,9 @@
   tinygrad replays a captured function (skipped where it is not installed, or finds no compiler).
 * call by size: the time until `replay` returns, for graphs of growing length.
 * two chains: two chains of equal kernels of one threadgroup each, against the same graph run serially.
-* capture: encoding, noting who called, and the hazard analysis, per dispatch, over as many buffers as a tenth of the
-  dispatches.
+* capture: encoding, noting who called, and the hazard analysis, per dispatch. The buffers are new each time, so the
+  first dispatch on each of them is checked in full.
+* passes: fuse and reorder over eight interleaved chains of RMS norm and multiply.
 
     python bench/replay.py [--json] [--rounds N]
 """
@@ -93,10 +94,10 @@ class Ostinato:
 
         return once
 
-    def capture(self, count: int) -> tuple[float, float, float]:
+    def capture(self, count: int, different: int) -> tuple[float, float, float]:
         """Seconds of encoding, of closing the capture with its analysis, and of instantiating."""
         kernel = self.library["increment"]
-        buffers = [self.device.zeros(1, np.float32) for _ in range(max(count // 10, 1))]
+        buffers = [self.device.zeros(1, np.float32) for _ in range(different)]
         encoder = self.device.command_encoder()
         encoder.start_capture()
         start = time.perf_counter()
@@ -207,12 +208,36 @@ def overlapping(ours: Ostinato, rounds: int) -> Table:
 
 def captured(ours: Ostinato, rounds: int) -> Table:
     rows = []
-    for size in SIZES[1:]:
-        runs = [ours.capture(size) for _ in range(min(rounds, 5) + 1)][1:]
+    for size, different in ((100, 10), (1_000, 100), (10_000, 100), (100_000, 100), (100_000, 10_000)):
+        runs = [ours.capture(size, different) for _ in range(min(rounds, 5) + 1)][1:]
         parts = [median([run[part] for run in runs]) * 1e6 / size for part in range(3)]
-        rows.append((size, *(round(part, 2) for part in parts), round(parts[0] + parts[1], 2)))
-    columns = ("N", "encode µs", "close + analyse µs", "instantiate µs", "capture + analysis µs")
+        rows.append((size, different, *(round(part, 2) for part in parts), round(parts[0] + parts[1], 2)))
+    columns = ("N", "buffers", "encode µs", "close + analyse µs", "instantiate µs", "capture + analysis µs")
     return Table("Capture, per dispatch", columns, rows)
+
+
+def optimised(ours: Ostinato, rounds: int) -> Table:
+    device = ours.device
+    lanes = [[device.zeros((1, 8), np.float32) for _ in range(4)] for _ in range(8)]
+    weight = device.zeros((1, 8), np.float32)
+
+    def encode(encoder: ostinato.CommandEncoder, count: int) -> None:
+        for index in range(count // 2):
+            x, normed, out, gain = lanes[index % 8]
+            ostinato.ops.rms_norm(encoder, x, weight, normed)
+            ostinato.ops.mul(encoder, normed, gain, out)
+
+    rows = []
+    for size in SIZES[2:]:
+        graph = device.capture(lambda encoder, size=size: encode(encoder, size))
+        graph.edges  # noqa: B018  (found when first asked for; not part of a pass)
+        spent: dict[str, list[float]] = {"fuse": [], "reorder": []}
+        for _ in range(3):
+            for name, run in (("fuse", ostinato.passes.fuse), ("reorder", ostinato.passes.reorder)):
+                _, report = run(graph)
+                spent[name].append(report.spent_ns / 1000 / size)
+        rows.append((size, round(median(spent["fuse"]), 1), round(median(spent["reorder"]), 1)))
+    return Table("Passes, per node", ("N", "fuse µs", "reorder µs"), rows)
 
 
 def main() -> None:
@@ -221,7 +246,7 @@ def main() -> None:
     options.add_argument("--rounds", type=int, default=15, help="measurements of each cell (default 15)")
     arguments = options.parse_args()
     ours = Ostinato()
-    tables = [step(ours, arguments.rounds) for step in (compared, by_size, overlapping, captured)]
+    tables = [step(ours, arguments.rounds) for step in (compared, by_size, overlapping, captured, optimised)]
     report(tables, arguments.json)
 
 

@@ -878,7 +878,7 @@ def test_between_barriers_fusion_makes_no_race(
             nodes[-1:] = [ost.CapturedNode(Barrier()), node]
     if not nodes:
         return
-    nodes = [replace(node, origin=(index,)) for index, node in enumerate(nodes)]
+    nodes = [node._replace(origin=(index,)) for index, node in enumerate(nodes)]
     graph = automatic.with_nodes(nodes, ordering=ost.graph.Ordering.BARRIERS)
     graph = graph.with_outputs(*(memory[place] for place in outputs))
     found, _ = fuse(graph)

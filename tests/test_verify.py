@@ -60,7 +60,7 @@ class Chain:
         command = nodes[step].command
         assert isinstance(command, Dispatch)
         bindings = (*command.bindings[:2], InlineBinding(2, np.float32(factor).tobytes()))
-        nodes[step] = replace(nodes[step], command=replace(command, bindings=bindings))
+        nodes[step] = nodes[step]._replace(command=replace(command, bindings=bindings))
         return self.graph.with_nodes(nodes)
 
 
@@ -206,7 +206,7 @@ def test_a_difference_that_only_the_second_replay_shows_is_found(dev: ost.Device
 
     graph = dev.capture(encode).with_outputs(out, y)
     pair = dev.capture(lambda enc: ops.rms_norm_mul(enc, x, weight, x, out))[0]
-    other = graph.with_nodes([graph[0], replace(pair, origin=(1, 2))])
+    other = graph.with_nodes([graph[0], pair._replace(origin=(1, 2))])
     assert verify(graph, other, repeats=1).ok
     check = verify(graph, other)
     assert check.first_diverging == 0
@@ -220,7 +220,7 @@ def test_a_fused_node_that_spares_itself_an_output_is_named(dev: ost.Device) -> 
     weight = dev.array(np.ones(32, np.float32))
     graph = dev.capture(lambda enc: (ops.rms_norm(enc, x, weight, t), ops.mul(enc, t, x, out)))
     pair = dev.capture(lambda enc: ops.rms_norm_mul(enc, x, weight, x, out))[0]
-    check = verify(graph, graph.with_nodes([replace(pair, origin=(0, 1))]))
+    check = verify(graph, graph.with_nodes([pair._replace(origin=(0, 1))]))
     assert check.first_diverging == 0
     assert "does not write what it stands for" in check.where
 
@@ -347,7 +347,7 @@ def test_a_spoiled_node_of_a_reordered_graph_is_found(
     assert isinstance(command, Dispatch)
     assert isinstance(command.bindings[1], BufferBinding)
     spoiled = (*command.bindings[:2], InlineBinding(2, np.float32(-3).tobytes()))
-    nodes = [*found.nodes[:at], replace(found[at], command=replace(command, bindings=spoiled)), *found.nodes[at + 1 :]]
+    nodes = [*found.nodes[:at], found[at]._replace(command=replace(command, bindings=spoiled)), *found.nodes[at + 1 :]]
     check = verify(graph, found.with_nodes(nodes), repeats=1)
     if not check.ok:  # somebody may have overwritten it
         assert check.first_diverging == at

@@ -16,7 +16,7 @@ from functools import cached_property
 from itertools import accumulate, pairwise
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -49,9 +49,8 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class CapturedNode:
-    """One command of a graph, and where it came from."""
+class CapturedNode(NamedTuple):
+    """One command of a graph, and where it came from. (A tuple, because capturing makes very many.)"""
 
     command: Command
     place: Place | None = None
@@ -398,10 +397,7 @@ def captured(
     label: str | None,
 ) -> Graph:
     """A graph of what an encoder recorded."""
-    nodes = tuple(
-        CapturedNode(command, place, (index,))
-        for index, (command, place) in enumerate(zip(commands, places, strict=True))
-    )
+    nodes = tuple(map(CapturedNode, commands, places, zip(range(len(commands)), strict=True)))
     memories = {}
     for allocation in dict.fromkeys(allocations):
         backing = allocation.backing

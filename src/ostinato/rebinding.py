@@ -23,7 +23,7 @@ def rebound(graph: Graph, buffers: Mapping[str, Buffer]) -> Graph:
     for index, node in enumerate(graph.nodes):
         command = _moved(node.command, moves, f"node {index}, {node}")
         if command is not node.command:
-            node = replace(node, command=command)
+            node = node._replace(command=command)
             lowered[index] = backend.lower(command)
         nodes.append(node)
     memories = dict(graph.memories)

@@ -179,5 +179,5 @@ def with_values(graph: Graph, values: Mapping[str, Any]) -> Graph:
         )
         return replace(command, bindings=bindings)
 
-    nodes = [replace(node, command=filled(node.command)) for node in graph.nodes]
+    nodes = [node._replace(command=filled(node.command)) for node in graph.nodes]
     return graph.with_nodes(nodes, params={}) if graph.params else graph
