@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,11 +13,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import ostinato as ost
+from conftest import Script
 from ostinato.audit import Audit, Finding
 from ostinato.audit.barriers import missing_pairs, redundant_barriers
 from ostinato.audit.differences import merged
 from ostinato.audit.guards import CANARY, Arena, Room
 from ostinato.audit.races import opposite_order
+from ostinato.audit.table import grouped
 from ostinato.commands import Access, Barrier, Command, Dispatch, Ordering
 from ostinato.graph import CapturedNode, Graph
 from ostinato.graph_file import load_graph
@@ -77,10 +80,13 @@ kernel void halve(device const float *in [[buffer(0)]], device float *out [[buff
 kernel void add_up(device atomic_uint *sum [[buffer(0)]], uint id [[thread_position_in_grid]]) {
     atomic_fetch_add_explicit(sum, id, memory_order_relaxed);
 }
+// Copied in one piece, by an instruction that insists on the alignment.
+struct alignas(16) Quad { float a, b, c, d; };
 kernel void wide(device const float *in [[buffer(0)]], device float *out [[buffer(1)]]) {
-    device const float4 *quads = (device const float4 *)in;
-    *(device float4 *)out = quads[0];
+    *(device Quad *)out = *(device const Quad *)in;
 }
+kernel void both_sides(device const float *in [[buffer(0)]], device float *out [[buffer(1)]],
+                       uint id [[thread_position_in_grid]]) { out[id] = in[int(id) - 1] + in[id + 1]; }
 kernel void divide(device const int *in [[buffer(0)]], device int *out [[buffer(1)]]) { out[0] = 7 / in[0]; }
 kernel void wait_for(device const uint *steps [[buffer(0)]], device uint *out [[buffer(1)]]) {
     uint value = out[0];
@@ -475,6 +481,50 @@ def test_memory_used_in_larger_units_than_its_type_is_no_finding(dev: ost.Device
     assert audit.coverage.guarded == 1
 
 
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="others do not insist on alignment")
+def test_a_dispatch_whose_end_was_not_looked_at_does_not_count(
+    dev: ost.Device, lib: ost.Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x, y = floats(dev, 7), floats(dev, 5)
+    monkeypatch.setattr("ostinato.audit.guarded._LARGEST_UNIT", 1)  # only with its start at a guard it is aligned
+    cover = audited(dev, lambda enc: enc.dispatch(lib["wide"], x, y, threads=1)).coverage
+    assert cover.guarded == 0
+    assert "bounds of wide: it stopped with signal 11" in cover.unchecked[0]
+
+
+def test_different_things_about_one_dispatch_are_different_rows(dev: ost.Device, lib: ost.Library) -> None:
+    x, y, a, b = (floats(dev) for _ in range(4))
+    audit = audited(dev, lambda enc: enc.dispatch(lib["both_sides"], x, y, threads=N))
+    assert [finding.kind for finding, _ in grouped(audit.findings)] == ["out of bounds", "out of bounds"]
+    assert "times)" not in str(audit)
+    audit = audited(dev, lambda enc: enc.dispatch(lib["inc"], x, y, threads=N, writes=[y, a, b]))
+    assert [finding.kind for finding, _ in grouped(audit.findings)] == ["declared but not written"] * 2
+
+
+def test_the_same_finding_about_the_same_line_is_one_row(dev: ost.Device, lib: ost.Library) -> None:
+    y = floats(dev)
+
+    def encode(enc: ost.CommandEncoder) -> None:
+        for by in (1, 2):
+            enc.dispatch(lib["store"], y, by, threads=N)
+
+    findings = [one for one in audited(dev, encode).findings if one.kind == "out of bounds"]
+    assert len(findings) == 2
+    assert [count for _, count in grouped(findings)] == [2]
+
+
+def test_a_dispatch_that_declares_nothing_does_not_count_as_compared(dev: ost.Device, lib: ost.Library) -> None:
+    x, y = floats(dev), floats(dev)
+
+    def encode(enc: ost.CommandEncoder) -> None:
+        enc.dispatch(lib["inc"], x, y, threads=N)
+        enc.dispatch(lib["clear"], x, threads=N, writes=ost.UNKNOWN)
+
+    cover = audited(dev, encode).coverage
+    assert (cover.alone, cover.guarded) == (1, 2)
+    assert cover.unchecked == ("accesses of clear: it does not declare what it uses",)
+
+
 def test_a_write_through_a_const_argument_is_undeclared(dev: ost.Device, lib: ost.Library) -> None:
     x, y = floats(dev), floats(dev)
     finding = only(audited(dev, lambda enc: enc.dispatch(lib["cast_away"], x, y, threads=N)), "undeclared write")
@@ -580,6 +630,15 @@ def test_parameters_need_values(dev: ost.Device, lib: ost.Library) -> None:
         graph.audit(repeats=0)
 
 
+@pytest.mark.parametrize("limit_s", ["x", None, -1, 0, float("nan"), True])
+def test_a_limit_is_a_number_of_seconds(dev: ost.Device, lib: ost.Library, limit_s: object) -> None:
+    y = floats(dev)
+    graph = dev.capture(lambda enc: enc.dispatch(lib["clear"], y, threads=N))
+    with pytest.raises(ost.ArgumentError, match="limit_s"):
+        graph.audit(limit_s=limit_s)  # type: ignore[arg-type]
+    assert graph.audit(run=True, limit_s=float("inf")).ok
+
+
 def test_atomics_and_divisions_by_zero_and_large_private_arrays(dev: ost.Device, lib: ost.Library) -> None:
     total, ints, zeros = dev.zeros(1, np.uint32), dev.zeros(4, np.int32), dev.zeros(4, np.int32)
     audit = audited(dev, lambda enc: enc.dispatch(lib["add_up"], total, threads=1000))
@@ -602,6 +661,53 @@ def test_work_that_does_not_end_is_left_behind(dev: ost.Device, lib: ost.Library
     audit = audited(dev, encode, limit_s=0.05)
     assert "did not end within 0.05 s" in audit.coverage.unchecked[0]
     assert audited(dev, lambda enc: enc.dispatch(lib["wait_for"], steps, out, threads=1)).ok
+
+
+FOREVER = """
+import signal, time
+dev = ost.open_device("cpu")
+lib = dev.library('''
+#include <metal_stdlib>
+using namespace metal;
+kernel void forever(device atomic_uint *go [[buffer(0)]]) {
+    while (atomic_load_explicit(go, memory_order_relaxed) == 0) {}
+}
+kernel void set(device uint *x [[buffer(0)]], constant uint &value [[buffer(1)]]) { x[0] = value; }
+''')
+go, other = dev.zeros(1, np.uint32), dev.zeros(1, np.uint32)
+def encode(enc):
+    enc.dispatch(lib["set"], other, 1, threads=1)
+    enc.dispatch(lib["forever"], go, threads=1)
+"""
+
+
+@pytest.mark.parametrize("barriers", ["auto", "manual", "serial"])
+def test_a_kernel_that_never_ends_holds_up_neither_the_audit_nor_the_end_of_the_process(
+    script: Script, barriers: str
+) -> None:
+    text = f"audit = dev.capture(encode, barriers={barriers!r}).audit(run=True, limit_s=0.5)\n"
+    text += "print([(one.kind, one.names) for one in audit.findings], audit.coverage.unchecked)"
+    result = script(FOREVER + text, timeout=60)
+    assert result.returncode == 0, result.stderr
+    assert "[('took too long', ('forever',))]" in result.stdout
+    assert "what is left of the list: it did not end within 0.5 s" in result.stdout
+
+
+def test_an_interrupted_audit_ends_at_once(script: Script) -> None:
+    interrupted = """
+def interrupt(*_):
+    raise KeyboardInterrupt
+signal.signal(signal.SIGALRM, interrupt)
+graph = dev.capture(encode)
+signal.setitimer(signal.ITIMER_REAL, 3)
+try:
+    graph.audit(run=True)
+except KeyboardInterrupt:
+    print("interrupted")
+    """
+    result = script(FOREVER + interrupted, timeout=60)
+    assert result.returncode == 0, result.stderr
+    assert "interrupted" in result.stdout
 
 
 def test_a_checked_device_is_an_option_of_the_cpu(lib: ost.Library) -> None:

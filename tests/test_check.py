@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from conftest import Script
+
 PRELUDE = """\
 import sys
 import numpy as np
@@ -110,7 +112,7 @@ def test_json_holds_the_same_and_nothing_else_is_on_standard_output(check: Any) 
     missing = found["findings"][0]
     assert [place["line"] for place in missing["places"]] == [LINES + 6, LINES + 7]
     assert missing["reasons"][0]["kind"] == "RAW"
-    assert found["lists"] == {"submitted": 1, "checked": 1}
+    assert found["lists"] == {"submitted": 1, "checked": 1, "checked_with_other_values": 0}
 
 
 def test_structure_only_runs_nothing_but_the_program(check: Any) -> None:
@@ -120,20 +122,104 @@ def test_structure_only_runs_nothing_but_the_program(check: Any) -> None:
     assert "not checked: what kernels really access, and races (--structure-only)" in text
 
 
-def test_replays_are_looked_at_once_with_their_values(check: Any) -> None:
+def test_replays_are_looked_at_once_and_their_values_each_time(check: Any) -> None:
     replays = """\
         cache = dev.zeros((4, 64), np.float32)
         position = ost.param("pos", np.uint32)
         run = dev.capture(lambda enc: enc.dispatch(lib["append"], x, cache, position, threads=64)).instantiate()
-        for pos in range(int(sys.argv[1]), 4):
+        for pos in [0, 1, 2, 3, 3, *map(int, sys.argv[1:])]:
             run.replay(pos=pos).wait()
+            print("ran with", pos)
     """
-    good = check(replays, arguments=("0",))
+    good = check(replays)
     assert good.returncode == 0, good.stdout
-    assert "4 command lists submitted, 1 different ones looked at" in good.stdout
-    bad = check(replays.replace("range(int(sys.argv[1]), 4)", "[4]"))
+    assert "5 command lists submitted, 1 different ones looked at, 3 with other values" in squeezed(good.stdout)
+    assert "not checked" not in good.stdout
+    bad = check(replays, arguments=("4",))
     assert bad.returncode == 1
     assert "thread 0 writes byte 1024" in squeezed(bad.stdout)
+    assert "ran with 3" in bad.stdout
+    assert "ran with 4" not in bad.stdout
+
+
+def test_a_list_is_stopped_by_values_that_came_later(check: Any) -> None:
+    put = """\
+        key, cache = dev.zeros(1, np.float32), dev.zeros(8 * 64, np.float32)
+        for at in range(12):
+            enc = dev.command_encoder()
+            enc.dispatch(lib["append"], key, cache, at, threads=1)
+            enc.commit_and_wait()
+            print("ran with", at)
+    """
+    result = check(put)
+    assert result.returncode == 1
+    assert "ran with 7" in result.stdout
+    assert "ran with 8" not in result.stdout
+    text = squeezed(result.stdout)
+    assert "9 command lists submitted, 1 different ones looked at, 8 with other values" in text
+    assert "the program was stopped: it was about to run append" in text
+
+
+WATCHED = """\
+from contextlib import nullcontext
+from ostinato import program
+from ostinato.audit.check import Options, Watcher
+dev = ost.open_device("cpu")
+lib = dev.library('''
+#include <metal_stdlib>
+using namespace metal;
+kernel void put(device float *o [[buffer(0)]], constant uint &at [[buffer(1)]]) { o[at] = 1.0f; }
+kernel void until(device atomic_uint *go [[buffer(0)]], constant uint &enough [[buffer(1)]]) {
+    while (atomic_load_explicit(go, memory_order_relaxed) < enough) {}
+}
+''')
+def check(kernel, buffer, values, **options):
+    watcher = Watcher(Options(**options), lambda: nullcontext(lambda what: None))
+    ran = []
+    with watcher.installed():
+        try:
+            for value in values:
+                enc = dev.command_encoder()
+                enc.dispatch(lib["put"], dev.zeros(64, np.float32), 5, threads=1)
+                enc.dispatch(lib[kernel], buffer, value, threads=1)
+                enc.commit_and_wait()
+                ran.append(value)
+        except program.Stop:
+            pass
+    result = watcher.result(0)
+    print(ran, result.submitted, result.distinct, result.with_other_values, result.ok)
+    print(*(one.kind for one in result.findings), result.stopped, *result.coverage.unchecked, sep="; ")
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "looked_at", "said"),
+    [
+        ("max_values=3", 3, "2 lists with other values (at most 3 of each list, for 10 s"),
+        ("values_s=0.0", 0, "6 lists with other values (at most 256 of each list, for 0 s"),
+        ("values_s=1e-9", 0, "other values, from put on: the time for them is used up"),
+        ("run=False", 0, "--structure-only"),
+    ],
+)
+def test_values_beyond_the_limits_are_counted(script: Script, options: str, looked_at: int, said: str) -> None:
+    values = "[0, 1, 2, 2, 3, 0, 4, 5]"
+    result = script(WATCHED + f"check('put', dev.zeros(8, np.float32), {values}, {options})")
+    assert f"{values} 8 1 {looked_at} True" in result.stdout, result.stdout + result.stderr
+    assert said in result.stdout
+
+
+def test_values_that_there_was_no_time_for_stay_unknown(script: Script) -> None:
+    result = script(WATCHED + "check('put', dev.zeros(8, np.float32), [0, 1, 1, 1], values_s=1e-9)")
+    assert "2 lists with other values" in result.stdout, result.stdout + result.stderr
+
+
+@pytest.mark.parametrize("values", ["[1]", "[0, 1]"])
+def test_a_program_is_not_let_run_what_never_ends(script: Script, values: str) -> None:
+    result = script(WATCHED + f"check('until', dev.zeros(1, np.uint32), {values}, limit_s=0.5)", timeout=60)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.startswith("[] 1 1 0 True" if values == "[1]" else "[0] 2 1 0 True")
+    assert "took too long; it was about to run until" in result.stdout
+    assert "which did not end within 0.5 s" in result.stdout
 
 
 def test_a_kernel_out_of_bounds_is_named_before_the_program_runs_it(check: Any) -> None:
@@ -242,8 +328,10 @@ def test_a_crash_of_the_audit_itself_is_not_swallowed(check: Any) -> None:
 
 
 def test_gates_of_the_program_do_not_reach_the_audits_devices(check: Any) -> None:
-    result = check(CLEAN.replace("range(3)", "range(1)"), OSTINATO_DEVICE="cpu", OSTINATO_BARRIERS="serial")
+    other = "import os\nos.environ['OSTINATO_DEVICE'] = 'nosuch'\n"
+    result = check(other + CLEAN.replace("range(3)", "range(1)"), OSTINATO_BARRIERS="serial")
     assert result.returncode == 0, result.stdout
+    assert "2 run alone, 2 between guard pages" in squeezed(result.stdout)
     assert "races: the list is serial" in squeezed(result.stdout)
 
 

@@ -500,3 +500,29 @@ def test_labels_reach_the_submission(dev: ost.Device) -> None:
     assert dev.command_encoder("one").commit_labeled("two").label == "two"
     assert dev.command_encoder().commit_and_wait_labeled("three").label == "three"
     assert dev.command_encoder().commit().label is None
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"reads": 5},
+        {"flops": 1.0},
+        {"flops": True},
+        {"flops": [1]},
+        {"bytes_read": -1},
+        {"op_kind": [1]},
+        {"op_kind": "Sdpa"},
+    ],
+)
+def test_what_is_wrong_is_refused_even_after_something_equal_was_right(
+    dev: ost.Device, kernels: ost.Library, wrong: dict[str, object]
+) -> None:
+    x, y = dev.zeros(8, np.float32), dev.zeros(8, np.float32)
+    encoder = dev.command_encoder()
+    encoder.dispatch(kernels["inc_one"], x, y, threads=8, reads=[], flops=1)
+    with pytest.raises(ost.ArgumentError):
+        encoder.dispatch(kernels["inc_one"], x, y, threads=8, **wrong)
+    with pytest.raises(ost.ArgumentError, match="lists of Buffers"):
+        encoder.dispatch(kernels["inc_one"], x, y, threads=8, flops=1, reads=(one for one in [x]))
+    encoder.dispatch(kernels["inc_one"], x, y, threads=8, flops=np.int64(1))
+    encoder.commit_and_wait()

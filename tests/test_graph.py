@@ -191,3 +191,34 @@ def test_a_graph_cannot_be_pickled_or_copied(dev: ost.Device, kernels: ost.Libra
 def test_capture_wants_a_function(dev: ost.Device) -> None:
     with pytest.raises(ost.ArgumentError, match="a function that takes an encoder"):
         dev.capture("enc")  # type: ignore[arg-type]
+
+
+def test_what_is_said_in_a_capture_stays_in_it(dev: ost.Device, kernels: ost.Library) -> None:
+    x = floats(dev, 0)
+    enc = dev.command_encoder()
+    enc.dispatch(kernels["bump"], x, threads=1)
+    enc.start_capture()
+    assert enc.tracked_ranges == 0
+    enc.set_op_kind(ost.CapturedOpKind.Sdpa)
+    enc.take_capture()
+    enc.dispatch(kernels["bump"], x, threads=1)
+    assert [command.op_kind for command in enc._commands] == [ost.CapturedOpKind.Other] * 2
+    enc.commit_and_wait()
+
+
+def test_instantiating_on_its_own_device_uses_its_own_memory(dev: ost.Device, kernels: ost.Library) -> None:
+    x = floats(dev, 0)
+    graph = dev.capture(lambda enc: enc.dispatch(kernels["bump"], x, threads=1))
+    graph.instantiate(dev).replay()
+    assert x.numpy().tolist() == [1]
+    copy = graph.to(dev).named()
+    copy.instantiate().replay().wait()
+    assert x.numpy().tolist() == [1]  # `to` is the way to have memory of its own
+
+
+def test_named_buffers_can_be_had_back(dev: ost.Device, kernels: ost.Library) -> None:
+    x = dev.array(np.arange(6, dtype=np.float32).reshape(2, 3))
+    graph = dev.capture(lambda enc: enc.dispatch(kernels["bump"], x[1], threads=3)).named(row=x[1])
+    assert graph.buffer("row").numpy().tolist() == [3, 4, 5]
+    with pytest.raises(ost.GraphError, match="named are row"):
+        graph.buffer("x")

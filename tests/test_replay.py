@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ostinato as ost
+from conftest import Script
 
 
 def floats(dev: ost.Device, *values: float) -> ost.Buffer:
@@ -90,6 +92,8 @@ def test_one_name_is_one_parameter(dev: ost.Device, kernels: ost.Library) -> Non
         enc.dispatch(store_at(dev), out, ost.param("n", np.uint32), 5, threads=1)
         with pytest.raises(ost.ArgumentError, match="another of that name"):
             enc.dispatch(kernels["scale"], floats(dev, 1), floats(dev, 1), ost.param("n", np.float32), threads=1)
+        with pytest.raises(ost.ArgumentError, match="another of that name"):
+            enc.dispatch(store_at(dev), out, ost.param("m", np.uint32), ost.param("m", np.int32), threads=1)
         enc.dispatch(store_at(dev), out, ost.param("n", np.uint32), ost.param("n", np.uint32), threads=1)
 
     graph = dev.capture(encode)
@@ -160,18 +164,43 @@ def test_reading_a_buffer_waits_for_the_replay(own_dev: ost.Device) -> None:
     assert submission.done
 
 
-def test_serial_is_a_probe_for_replays_too(dev: ost.Device, kernels: ost.Library) -> None:
-    x = floats(dev, 0)
+MEET = """
+#include <metal_stdlib>
+using namespace metal;
+kernel void meet(device atomic_uint *mine, device const uint *other, device uint *ok, constant uint &patience) {
+    atomic_store_explicit(mine, 1u, memory_order_relaxed);
+    const device volatile uint *there = other;
+    for (uint k = 0; k < patience; ++k) if (*there) { ok[0] = 1; return; }
+}
+"""
+
+
+def meeting(device: ost.Device, patience: int) -> tuple[ost.Graph, ost.Buffer]:
+    """Two kernels that wait for each other: both succeed only if they run at the same time."""
+    meet = device.library(MEET)["meet"]
+    flags, ok = device.zeros(64, np.uint32), device.zeros(64, np.uint32)
 
     def encode(enc: ost.CommandEncoder) -> None:
-        for _ in range(10):
-            enc.dispatch(kernels["bump"], x, threads=1)
+        enc.dispatch(meet, flags[0:1], flags[32:33], ok[0:1], patience, threads=1, reads=[])
+        enc.dispatch(meet, flags[32:33], flags[0:1], ok[32:33], patience, threads=1, reads=[])
 
-    run = dev.capture(encode).instantiate()
-    with ost.settings.override(barriers="serial"), ost.counters.scope() as counts:
-        run.replay().wait()
-    assert counts.auto_barriers == 0  # nothing was inferred
-    assert x.numpy().tolist() == [10]
+    return device.capture(encode), ok
+
+
+def test_independent_nodes_of_a_replay_really_overlap(own_dev: ost.Device) -> None:
+    graph, ok = meeting(own_dev, 2_000_000_000)
+    assert graph.instantiate().replay().wait(timeout=60)
+    assert ok.numpy()[[0, 32]].tolist() == [1, 1]
+
+
+def test_serial_is_a_probe_for_replays_too(own_dev: ost.Device) -> None:
+    graph, ok = meeting(own_dev, 20_000_000)
+    run = graph.instantiate()
+    with ost.settings.override(barriers="serial"):
+        submission = run.replay()
+    assert submission.wait(timeout=60)
+    assert ok.numpy()[[0, 32]].tolist() == [0, 1]  # the first ended before the second began
+    assert submission.rebind_ns == 0
 
 
 # --- binding other buffers ---------------------------------------------------------------------------------------
@@ -286,6 +315,52 @@ def test_any_rebinding_equals_encoding_with_those_buffers(
     assert [one.numpy().tolist() for one in pool] == [one.numpy().tolist() for one in twin]
 
 
+def test_rebinding_checks_each_argument_as_at_capture(dev: ost.Device, kernels: ost.Library) -> None:
+    x, y = floats(dev, 1, 2), floats(dev, 0, 0)
+    graph = dev.capture(lambda enc: enc.dispatch(kernels["inc_one"], x, y, threads=2))
+    run = graph.named(x=x.view(np.uint8)).instantiate()
+    with pytest.raises(ost.ArgumentError, match="expected float32, got float16"):
+        run.replay(x=dev.zeros(4, np.float16))
+    run.replay(x=floats(dev, 7, 8))
+    assert y.numpy().tolist() == [8, 9]
+
+
+def test_hand_placed_barriers_cannot_be_rebuilt(dev: ost.Device, kernels: ost.Library) -> None:
+    a, b, c, d = (floats(dev, n, n) for n in range(4))
+
+    def encode(enc: ost.CommandEncoder) -> None:
+        enc.dispatch(kernels["inc_one"], a, b, threads=2)
+        enc.dispatch(kernels["inc_one"], c, d, threads=2)
+
+    run = dev.capture(encode, barriers="manual").named(b=b, c=c).instantiate()
+    with pytest.raises(ost.GraphChanged, match="its barriers were placed for the captured ones"):
+        run.replay(c=b, rebuild=True)
+
+
+def test_one_graph_can_be_rebound_by_several_threads(dev: ost.Device, kernels: ost.Library) -> None:
+    x = floats(dev, 0)
+    run = dev.capture(lambda enc: enc.dispatch(kernels["bump"], x, threads=1)).named(x=x).instantiate()
+    buffers = [floats(dev, 0) for _ in range(12)]
+
+    def work() -> None:
+        for _ in range(20):
+            for buffer in buffers:
+                run.replay(x=buffer)
+
+    with ThreadPoolExecutor(4) as pool:
+        for done in [pool.submit(work) for _ in range(4)]:
+            done.result()
+    assert [buffer.numpy().tolist() for buffer in buffers] == [[80]] * 12
+
+
+@pytest.mark.parametrize("options", [{"label": ""}, {"label": 5}, {"rebuild": "no"}])
+def test_options_of_a_replay_are_checked(dev: ost.Device, kernels: ost.Library, options: dict[str, object]) -> None:
+    x = floats(dev, 0)
+    run = dev.capture(lambda enc: enc.dispatch(kernels["bump"], x, threads=1)).instantiate()
+    with pytest.raises(ost.OstinatoError):
+        run.replay(**options)
+
+
 # --- faults and ends -----------------------------------------------------------------------------------------------
 
 
@@ -342,6 +417,111 @@ def test_a_split_graph_is_several_submissions_with_one_time(dev: ost.Device, ker
     assert submission.gpu_time[0] < submission.gpu_time[1]
 
 
+def test_parts_of_a_split_replay_stay_together_among_threads(dev: ost.Device, kernels: ost.Library) -> None:
+    between = floats(dev, 0)
+    ends = [(floats(dev, n), floats(dev, 0)) for n in range(4)]
+
+    def split(source: ost.Buffer, target: ost.Buffer) -> ost.Replayable:
+        def encode(enc: ost.CommandEncoder) -> None:
+            enc.dispatch(kernels["inc_one"], source, between, threads=1)
+            enc.dispatch(kernels["inc_one"], between, target, threads=1)
+
+        graph = dev.capture(encode)
+        return graph.with_nodes(graph.nodes, splits=(1,)).instantiate()
+
+    def work(source: ost.Buffer, target: ost.Buffer) -> int:
+        run = split(source, target)
+        wrong = 0
+        for _ in range(500):
+            run.replay()
+            wrong += target.numpy()[0] != source.as_numpy()[0] + 2
+        return wrong
+
+    with ThreadPoolExecutor(4) as pool:
+        assert [done.result() for done in [pool.submit(work, *pair) for pair in ends]] == [0] * 4
+
+
+@pytest.mark.parametrize("at", [0, 1, 2])
+def test_a_fault_in_any_part_of_a_split_replay_is_the_callers(own_dev: ost.Device, at: int) -> None:
+    from conftest import KERNELS
+
+    library = own_dev.library(KERNELS)
+    a, zero, out = (own_dev.array(np.array([n], np.int32)) for n in (1, 0, 7))
+
+    def encode(enc: ost.CommandEncoder) -> None:
+        for part in range(3):
+            enc.dispatch(library["divide"], a, zero if part == at else a, out, threads=1)
+
+    graph = own_dev.capture(encode)
+    run = graph.with_nodes(graph.nodes, splits=(1, 2)).instantiate()
+    # The first part may fail before the others are started: then starting them says so.
+    with pytest.raises((ost.KernelFault, ost.DeviceLost), match="division by zero") as caught:
+        run.replay().wait()
+    assert isinstance(caught.value, ost.KernelFault) or isinstance(caught.value.__cause__, ost.KernelFault)
+    del run, graph, caught
+    gc.collect()  # and nobody is told that nobody looked
+
+
+def test_an_error_is_found_through_a_buffer_when_the_replayable_is_gone(own_dev: ost.Device) -> None:
+    from conftest import KERNELS
+
+    library = own_dev.library(KERNELS)
+    a, zero, out = (own_dev.array(np.array([n], np.int32)) for n in (1, 0, 7))
+    submission = (
+        own_dev.capture(lambda enc: enc.dispatch(library["divide"], a, zero, out, threads=1)).instantiate().replay()
+    )
+    while not submission.done:
+        pass
+    gc.collect()
+    with pytest.raises(ost.KernelFault):
+        out.numpy()
+
+
+def test_ctrl_c_in_a_replay_leaves_the_queue_whole(own_dev: ost.Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    from conftest import KERNELS
+
+    library = own_dev.library(KERNELS)
+    x = floats(own_dev, 0)
+    run = own_dev.capture(lambda enc: enc.dispatch(library["bump"], x, threads=1)).instantiate()
+    backend = own_dev._queue.backend
+    start = backend.replay
+
+    def interrupted(*call: object) -> None:
+        start(*call)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(backend, "replay", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            run.replay()
+    run.replay()
+    assert x.numpy().tolist() == [2]  # it had started before the interrupt, and was not lost
+
+
+def test_a_forked_child_cannot_replay_its_parents_graph(script: Script) -> None:
+    result = script(
+        """
+        import os
+        dev = ost.open_device("cpu")
+        x = dev.zeros(1, np.float32)
+        bump = dev.library(KERNELS)["bump"]
+        run = dev.capture(lambda enc: enc.dispatch(bump, x, threads=1)).instantiate()
+        run.replay().wait()
+        child = os.fork()
+        if not child:
+            try:
+                run.replay()
+            except ost.ForkedDevice:
+                os._exit(7)
+            os._exit(1)
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        run.replay().wait()
+        print(x.numpy().tolist())
+        """
+    )
+    assert result.stdout.split() == ["7", "[2.0]"], result.stderr
+
+
 def test_a_replay_can_be_awaited_and_labelled(dev: ost.Device, kernels: ost.Library) -> None:
     import asyncio
 
@@ -374,3 +554,5 @@ def test_after_passes_only_buffers_that_meet_nothing_else_can_be_bound(dev: ost.
             run.replay(x=meeting, rebuild=True)
     with pytest.raises(ost.GraphError, match="done away with the writes"):
         faster.named(normed=normed)
+    with pytest.raises(ost.GraphError, match="done away with the writes"):
+        faster.with_outputs(normed)

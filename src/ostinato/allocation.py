@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .backends.protocol import Memory
+from .locks import ForkLock
 from .residency import ResidencySet
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 _numbers = itertools.count(1)
 _serials = itertools.count(1)
+_sharing = ForkLock()
 
 # Enough for every slice of a KV cache in use; beyond it, serials are given out anew.
 _MAX_SERIALS = 4096
@@ -60,7 +62,14 @@ class Backing:
 
     def share(self, use: SharedUse) -> None:
         """From now on, what `use` remembers counts as a use of this block too."""
-        self._shared_uses = [*(one for one in self._shared_uses if one() is not None), weakref.ref(use)]
+        with _sharing:
+            self._shared_uses = [*(one for one in self._shared_uses if one() is not None), weakref.ref(use)]
+
+    def settle(self) -> None:
+        """Wait for the last submission that uses this block; its error surfaces here unless somebody has seen it."""
+        submission = self.latest_use()
+        if submission is not None:
+            submission._settle()
 
     def latest_use(self) -> Submission | None:
         """The last submission that uses this block, unless it is gone."""

@@ -21,7 +21,7 @@ from .commands import UNKNOWN, Access, Binding, BufferBinding, CompiledKernel, I
 from .errors import ArgumentError, FreedBuffer, WrongDevice
 from .msl import Argument
 from .params import Param
-from .scalars import number_bytes
+from .scalars import number_bytes, plain_number
 from .submission import Queue
 
 Declared = Sequence[Buffer] | Unknown | None
@@ -74,7 +74,7 @@ def memo_key(kernel: CompiledKernel, argument: Any, among: Sequence[Any] | Mappi
         data = bytes(argument)
         return (b"", data), data
     else:
-        number = _plain_number(argument)
+        number = plain_number(argument)
         if number is not None:
             return memo_key(kernel, number, among)
     raise ArgumentError(
@@ -168,7 +168,7 @@ def _bind_one(kernel: CompiledKernel, position: int, argument: Argument, value: 
     if type(value) is tuple or type(value) is Buffer:
         buffer, offset = value if type(value) is tuple else (value, 0)
         bound = _buffer_binding(where, argument.index, buffer, offset, writes, queue)
-        _check_dtype(where, argument, buffer.dtype)
+        check_dtype(where, argument, buffer.dtype)
         # A pointer may have nothing behind it; a reference is one whole object.
         if argument.kind == "value":
             _check_size(where, argument, element_bytes, bound.nbytes)
@@ -182,7 +182,7 @@ def _bind_one(kernel: CompiledKernel, position: int, argument: Argument, value: 
     if writes:
         raise ArgumentError(f"{where}: the kernel writes to it, so it must be a Buffer, not {_describe(value)}")
     if type(value) is Param:
-        _check_dtype(where, argument, value.dtype)
+        check_dtype(where, argument, value.dtype)
         _check_inline(where, argument, element_bytes, value.nbytes, queue)
         return ParamBinding(argument.index, value.name, value.nbytes)
     data = _inline_bytes(where, argument, value)
@@ -219,7 +219,7 @@ def _inline_bytes(where: _Where, argument: Argument, value: Any) -> bytes:
     if isinstance(value, bytes):
         return value
     if isinstance(value, np.ndarray | np.generic):
-        _check_dtype(where, argument, value.dtype)
+        check_dtype(where, argument, value.dtype)
         return value.tobytes()
     if argument.scalar is None or argument.lanes != 1:
         raise ArgumentError(f"{where}: one number is not a {argument.type}; pass a NumPy array or bytes, not {value!r}")
@@ -229,7 +229,7 @@ def _inline_bytes(where: _Where, argument: Argument, value: Any) -> bytes:
         raise ArgumentError(f"{where}: {value!r} is {reason}") from None
 
 
-def _check_dtype(where: _Where, argument: Argument, dtype: np.dtype[Any]) -> None:
+def check_dtype(where: object, argument: Argument, dtype: np.dtype[Any]) -> None:
     """Bytes bind to anything, and a struct or void takes anything."""
     if argument.scalar is not None and dtype != np.uint8 and dtype != np.dtype(argument.scalar):
         raise ArgumentError(f"{where}: expected {argument.scalar}, got {dtype.name}")
@@ -248,16 +248,6 @@ def _array_key(kernel: CompiledKernel, array: Any, among: Sequence[Any] | Mappin
             " put it into a Buffer"
         )
     return (array.dtype, array.tobytes())
-
-
-def _plain_number(value: Any) -> int | float | None:
-    try:
-        return operator.index(value)
-    except TypeError:
-        pass
-    if hasattr(value, "__float__") and not isinstance(value, str):
-        return float(value)
-    return None
 
 
 def _float_bits(value: float) -> bytes:

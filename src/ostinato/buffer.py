@@ -199,9 +199,7 @@ class Buffer:
         allocation = self._allocation()
         self._queue.check_process()
         counters.add_sync()
-        submission = allocation.backing.latest_use()
-        if submission is not None:
-            submission._settle()
+        allocation.backing.settle()
         return allocation
 
     def _window(self, allocation: Allocation) -> np.ndarray:

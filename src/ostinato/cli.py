@@ -134,6 +134,17 @@ def compile_command(
 @click.option("--structure-only", is_flag=True, help="Look at barriers only; run nothing but the program.")
 @click.option("--repeats", type=click.IntRange(1), default=5, show_default=True, help="Concurrent runs of each list.")
 @click.option("--max-lists", type=click.IntRange(1), default=64, show_default=True, help="Look at so many lists.")
+@click.option(
+    "--max-values", type=click.IntRange(0), default=256, show_default=True, help="Look at so many values of each list."
+)
+@click.option(
+    "--limit",
+    "limit_s",
+    type=click.FloatRange(0, min_open=True),
+    default=30.0,
+    show_default=True,
+    help="Seconds that one command may take; a program with a longer one is stopped.",
+)
 @click.option("--why", is_flag=True, help="Say of each inferred barrier why it is there.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON; what the program prints goes to standard error.")
 def check_command(
@@ -142,6 +153,8 @@ def check_command(
     structure_only: bool,
     repeats: int,
     max_lists: int,
+    max_values: int,
+    limit_s: float,
     why: bool,
     as_json: bool,
 ) -> None:
@@ -149,7 +162,8 @@ def check_command(
 
     PROGRAM is a script or module:function. Looked for are missing and redundant barriers, accesses that are not
     declared or out of bounds, and races; each list is run on a copy of its memory, on the CPU, before the program's own
-    run of it. Status 1 when something is wrong; otherwise the program's own.
+    run of it. A list that comes again with other values passed to its kernels is checked for accesses out of bounds.
+    Status 1 when something is wrong; otherwise the program's own.
 
     \b
     Examples:
@@ -157,7 +171,8 @@ def check_command(
       ostinato check --structure-only package.module:main
     """
     check_settings()
-    watcher = checking.Watcher(checking.Options(not structure_only, repeats, max_lists), _busy_after)
+    options = checking.Options(not structure_only, repeats, max_lists, max_values=max_values, limit_s=limit_s)
+    watcher = checking.Watcher(options, _busy_after)
     with _printing_to_stderr() if as_json else nullcontext():
         try:
             with watcher.installed():

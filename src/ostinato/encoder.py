@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
@@ -27,7 +27,6 @@ from .copies import refuse_copy
 from .errors import (
     ArgumentError,
     EncoderError,
-    LabelError,
     OstinatoError,
     SettingError,
     UncommittedWork,
@@ -36,12 +35,14 @@ from .errors import (
 from .geometry import Extent
 from .graph import Graph, captured
 from .hazards import HazardTracker, accesses_of
-from .memo import declared_key, extent_key, note_use, shared_key
+from .labels import check_label
+from .memo import checked_amount, declared_key, extent_key, note_use, shared_key
 from .params import Param
 from .pipeline import Kernel
 from .places import Place, caller
 from .scalars import number_bytes
 from .submission import Queue, Submission
+from .watching import watchers
 
 # Combinations remembered per kernel. Inline values that change with every token use them up, so there is an
 # end to it; a whole model's worth of layers fits.
@@ -50,9 +51,6 @@ _MEMO_ENTRIES = 16384
 _BARRIER = Barrier()
 _ORDERINGS = {"auto": Ordering.INFERRED, "manual": Ordering.BARRIERS, "serial": Ordering.SERIAL}
 _NOTHING = Inferred(0, 0, 0)
-
-watchers: list[Callable[[Graph], None]] = []
-"""Each is shown what an encoder is about to submit. Encoders made while there is one note who called them."""
 
 
 class CommandEncoder:
@@ -84,7 +82,7 @@ class CommandEncoder:
     def __init__(self, queue: Queue, label: str | None, barriers: str, retain: bool) -> None:
         self._open = False
         if label is not None:
-            _check_label(label)
+            check_label(label)
         if barriers not in settings.BARRIER_MODES:
             raise SettingError(f"barriers={barriers!r}: expected one of {', '.join(settings.BARRIER_MODES)}")
         if not isinstance(retain, bool | np.bool_):
@@ -152,20 +150,21 @@ class CommandEncoder:
                 raise WrongDevice(f"{kernel!r} was compiled for another device, not {queue.name!r}")
             if op_kind is None:
                 op_kind = self._pending_op_kind
+            elif type(op_kind) is not CapturedOpKind:
+                raise ArgumentError(f"kernel {kernel.name!r}: op_kind is a CapturedOpKind, not {op_kind!r}")
             if type(threads) is not int or groups is not None or group_size is not None:
                 threads, groups, group_size = extent_key(threads), extent_key(groups), extent_key(group_size)
             # Becomes the key to the memo, so all in it is hashable and strict: 1, 1.0 and True are equal but not alike.
             parts: list[Any] = [threads, groups, group_size, op_kind, self._path]
             used: list[Allocation] = []
-            params: list[Param] = []
+            params: dict[str, Param] = {}
             freed = False
             given: Any = args
             if len(args) == 1 and type(args[0]) is dict:
                 given = dict(args[0])
                 for index, argument in given.items():
                     if type(argument) is Param:
-                        self._check_param(argument)
-                        params.append(argument)
+                        self._check_param(argument, params)
                     key, given[index] = bindings.memo_key(kernel._compiled, argument, args[0])
                     parts.append(("at", index, key))  # three parts, unlike any key: (index, key) may equal one
                     freed |= note_use(argument, used)
@@ -180,8 +179,7 @@ class CommandEncoder:
                             parts.append(argument._serial)
                     else:
                         if type(argument) is Param:
-                            self._check_param(argument)
-                            params.append(argument)
+                            self._check_param(argument, params)
                         key, plain = bindings.memo_key(kernel._compiled, argument, args)
                         if plain is not argument:
                             given = [plain if one is argument else one for one in given]
@@ -198,6 +196,10 @@ class CommandEncoder:
                 and flops is None
             ):
                 declared = (shared_key(kernel, shared), declared_key(reads, used), declared_key(writes, used))
+                bytes_read, bytes_written, flops = (
+                    checked_amount(kernel, name, amount)
+                    for name, amount in (("bytes_read", bytes_read), ("bytes_written", bytes_written), ("flops", flops))
+                )
                 parts.append((*declared, bytes_read, bytes_written, flops))
             memo_key = tuple(parts)
             found = kernel._memo.get(memo_key)
@@ -224,7 +226,7 @@ class CommandEncoder:
             if self._places is not None:
                 self._places.append(caller())
                 if params:
-                    self._params.update((param.name, param) for param in params)
+                    self._params.update(params)
             self._pending_op_kind = None
         finally:
             self._ready = True
@@ -252,9 +254,10 @@ class CommandEncoder:
 
     @property
     def tracked_ranges(self) -> int:
-        """Ranges of memory that the commands recorded so far, since the last barrier, use."""
+        """Ranges of memory that what was recorded since the last barrier, or the start of the capture, uses."""
         tracker = HazardTracker()
-        for node, command in enumerate(self._commands):
+        first = self._captured_from[0] if self._captured_from else 0
+        for node, command in enumerate(self._commands[first:]):
             tracker.add(node, accesses_of(command))
         return len(tracker)
 
@@ -265,7 +268,7 @@ class CommandEncoder:
             target = bindings.whole(dst, self._queue, "copy target", writes=True)
             if src.nbytes != dst.nbytes or not bindings.matching_dtypes(src.dtype, dst.dtype):
                 raise ArgumentError(f"copy: {src!r} does not fit {dst!r}; equal bytes and dtypes are expected")
-            if source.address < target.address + target.nbytes and target.address < source.address + source.nbytes:
+            if source.access(False).overlaps(target.access(True)):
                 raise ArgumentError(f"copy: {src!r} and {dst!r} overlap")
             self._append(Copy(source, target, self._path), src._allocation(), dst._allocation())
 
@@ -278,7 +281,7 @@ class CommandEncoder:
     @contextmanager
     def scope(self, label: str) -> Iterator[None]:
         """Put a label on everything recorded in the block; nested labels are joined with '/'."""
-        _check_label(label)
+        check_label(label)
         with self._recording():
             outer = self._path
             self._path = label if outer is None else f"{outer}/{label}"
@@ -302,6 +305,7 @@ class CommandEncoder:
             if self._captured_from is not None:
                 raise EncoderError(f"{self!r} is capturing already; take_capture() ends that")
             self._captured_from = (len(self._commands), len(self._allocations))
+            self._pending_op_kind = None
             if self._places is None:
                 self._places = [None] * len(self._commands)
 
@@ -319,6 +323,7 @@ class CommandEncoder:
             del self._commands[first:], self._lowered[first:], self._allocations[first_allocation:]
             self._places = self._places[:first] if watchers and self._places is not None else None
             self._captured_from = None
+            self._pending_op_kind = None
             self._params = {}
             return graph
 
@@ -343,7 +348,7 @@ class CommandEncoder:
 
     def commit_labeled(self, label: str) -> Submission:
         """`commit` under a label."""
-        _check_label(label)
+        check_label(label)
         return self._commit(label)
 
     def commit_and_wait(self) -> Submission:
@@ -378,7 +383,7 @@ class CommandEncoder:
         if self._captured_from is not None:
             raise EncoderError(f"{self!r} is capturing; take_capture() must come before a commit")
         for watcher in watchers if self._places is not None else ():
-            watcher(self._graph_from(0, 0, label))
+            watcher(self._graph_from(0, 0, label), {})
         # Closed before anything starts: a commit that Ctrl-C cuts short must not run the list a second time.
         self._ready = self._open = False
         try:
@@ -424,11 +429,6 @@ class CommandEncoder:
         compiled = kernel._compiled
         where = f"kernel {compiled.name!r}"
         capabilities = self._queue.backend.capabilities
-        if op_kind is not None and not isinstance(op_kind, CapturedOpKind):
-            raise ArgumentError(f"{where}: op_kind is a CapturedOpKind, not {op_kind!r}")
-        for name, amount in (("bytes_read", bytes_read), ("bytes_written", bytes_written), ("flops", flops)):
-            if amount is not None and not (isinstance(amount, int | np.integer) and amount >= 0):
-                raise ArgumentError(f"{where}: {name} is a non-negative integer, not {amount!r}")
         bound = bindings.bind(compiled, given, self._queue)
         kind, grid, groups, group_size = geometry.resolve(compiled, *shape, capabilities.simd_width)
         return Dispatch(
@@ -455,10 +455,11 @@ class CommandEncoder:
             self._places.append(caller())
         self._transfers += self._captured_from is None
 
-    def _check_param(self, param: Param) -> None:
+    def _check_param(self, param: Param, others: dict[str, Param]) -> None:
+        """Add a parameter to the others of a dispatch, which become the capture's own once the dispatch is recorded."""
         if self._captured_from is None:
             raise ArgumentError(f"{param}: a value that comes with each replay can be used only while capturing")
-        known = self._params.get(param.name, param)
+        known = self._params.get(param.name) or others.setdefault(param.name, param)
         if known != param:
             raise ArgumentError(f"{param}: this capture has another of that name, {known}")
 
@@ -512,8 +513,3 @@ def _pattern(buffer: Buffer, value: Any) -> bytes:
         return number_bytes(value, buffer.dtype.name)
     except (ValueError, TypeError) as reason:
         raise ArgumentError(f"{where}: {value!r} is {reason}") from None
-
-
-def _check_label(label: Any) -> None:
-    if not isinstance(label, str) or not label:
-        raise LabelError(f"a label is a string that is not empty, not {label!r}")

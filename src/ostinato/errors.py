@@ -76,7 +76,10 @@ class GraphError(OstinatoError, ValueError):
 
 
 class GraphChanged(GraphError):
-    """Binding other buffers would change which dispatches must wait for which; `rebuild=True` allows it."""
+    """Binding other buffers would change which dispatches must wait for which.
+
+    `rebuild=True` allows it where the order is inferred, and no pass has relied on the order that there was.
+    """
 
 
 class GraphFileError(GraphError):

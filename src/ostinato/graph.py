@@ -9,14 +9,13 @@ Which nodes must wait for which follows from the commands (`hazards.py`) and is 
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import accumulate, pairwise
-from operator import itemgetter
+from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -35,6 +34,7 @@ from .commands import (
 )
 from .copies import refuse_copy
 from .errors import ArgumentError, GraphError
+from .graph_memory import GraphMemory, NamedRange, RangeIndex
 from .params import Param, check_name
 from .places import Place
 from .printable import printable
@@ -45,8 +45,6 @@ if TYPE_CHECKING:
     from .encoder import CommandEncoder
     from .passes import Pass, Report
     from .replay import Replayable
-
-_T = TypeVar("_T")
 
 
 class CapturedNode(NamedTuple):
@@ -93,38 +91,6 @@ class CapturedNode(NamedTuple):
         return printable(f"{self.label + '/' if self.label else ''}{self.name}{where}", 200)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class GraphMemory:
-    """One block of memory that a graph uses."""
-
-    number: int
-    address: int
-    nbytes: int
-    allocation: Allocation | None
-    """What keeps it alive; None when the graph is on no device."""
-    contents: bytes | None = None
-    """What it held when the graph was saved, if that was saved too; only without an allocation."""
-
-
-@dataclass(frozen=True, slots=True)
-class NamedRange:
-    """Bytes of a graph's memory that go by a name, and can be bound to another buffer at replay."""
-
-    name: str
-    memory: int
-    """Number of the memory."""
-    begin: int
-    """First address."""
-    end: int
-    dtype: np.dtype[Any]
-    shape: tuple[int, ...]
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes in the range."""
-        return self.end - self.begin
-
-
 @dataclass(frozen=True, slots=True)
 class Reason:
     """Why one node waits for another: "RAW", "WAR" or "WAW" on bytes of a buffer."""
@@ -140,24 +106,6 @@ class Reason:
 
     def __str__(self) -> str:
         return f"{self.kind} on {self.buffer}[{self.begin}:{self.end}]"
-
-
-class _Ranges(Generic[_T]):
-    """Things that lie at addresses, and may overlap."""
-
-    def __init__(self, ranges: Iterable[tuple[int, int, _T]]) -> None:
-        self._ranges = sorted(ranges, key=itemgetter(0))
-        self._begins = [begin for begin, _, _ in self._ranges]
-        self._furthest = list(accumulate((end for _, end, _ in self._ranges), max))
-
-    def holding(self, begin: int, end: int) -> _T | None:
-        """One that holds all of these addresses: the last to begin, if there are several."""
-        at = bisect_right(self._begins, begin) - 1
-        while at >= 0 and self._furthest[at] >= end:
-            if end <= self._ranges[at][1]:
-                return self._ranges[at][2]
-            at -= 1
-        return None
 
 
 class GraphDevice(OnQueue, Protocol):
@@ -267,12 +215,12 @@ class Graph:
         return self._memory_ranges.holding(begin, end)
 
     @cached_property
-    def _named_ranges(self) -> _Ranges[NamedRange]:
-        return _Ranges((one.begin, one.end, one) for one in self.names.values())
+    def _named_ranges(self) -> RangeIndex[NamedRange]:
+        return RangeIndex((one.begin, one.end, one) for one in self.names.values())
 
     @cached_property
-    def _memory_ranges(self) -> _Ranges[GraphMemory]:
-        return _Ranges((one.address, one.address + one.nbytes, one) for one in self.memories.values())
+    def _memory_ranges(self) -> RangeIndex[GraphMemory]:
+        return RangeIndex((one.address, one.address + one.nbytes, one) for one in self.memories.values())
 
     # --- saying more about it ----------------------------------------------------------------------------------
 
@@ -284,10 +232,6 @@ class Graph:
             if name in names or name in self.params:
                 raise GraphError(f"{name!r} is the name of something else in this graph already")
             begin, end, number = self._range_of(buffer, f"named({name}=…)")
-            if any(begin < stop and start < end for start, stop in self.dropped):
-                raise GraphError(
-                    f"named({name}=…): a pass has done away with the writes to {buffer!r}; name it before optimise()"
-                )
             names[name] = NamedRange(name, number, begin, end, buffer.dtype, buffer.shape)
         check_names(self.nodes, names)
         return self._with(names=names)
@@ -317,7 +261,10 @@ class Graph:
         if buffer._queue is not self._queue or backing.number not in self.memories:
             raise GraphError(f"{what}: the graph does not use {buffer!r}")
         begin = backing.address + buffer.byte_offset
-        return begin, begin + buffer.nbytes, backing.number
+        end = begin + buffer.nbytes
+        if any(begin < stop and start < end for start, stop in self.dropped):
+            raise GraphError(f"{what}: a pass has done away with the writes to {buffer!r}; say it before optimise()")
+        return begin, end, backing.number
 
     def _with(self, **changes: Any) -> Graph:
         found = replace(self, **changes)
@@ -339,10 +286,14 @@ class Graph:
         return moved(self, device)
 
     def instantiate(self, device: GraphDevice | None = None) -> Replayable:
-        """Make it ready to run. A graph from a file needs a device, and is compiled for it here and not before."""
+        """Make it ready to run.
+
+        A graph from a file needs a device, and is compiled for it here and not before. On another device than its own
+        it runs in memory of its own there, as `to` makes it.
+        """
         from .replay import Replayable
 
-        return Replayable(self if device is None else self.to(device))
+        return Replayable(self if device is None or device._queue is self._queue else self.to(device))
 
     def optimise(self, passes: Sequence[Pass] | None = None) -> Graph:
         """Run passes over it, one after the other; `reports` of the result says what each did and why.

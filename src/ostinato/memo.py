@@ -61,10 +61,19 @@ def declared_key(buffers: Any, used: list[Allocation]) -> Any:
     """What `reads=` or `writes=` was given, noting the memory it names."""
     if buffers is None or buffers is UNKNOWN:
         return buffers
-    if isinstance(buffers, Buffer) or not all(type(buffer) is Buffer for buffer in buffers):
+    if not isinstance(buffers, Sequence) or not all(type(buffer) is Buffer for buffer in buffers):
         raise ArgumentError(f"reads and writes are lists of Buffers, or UNKNOWN, not {buffers!r}")
     used.extend(buffer._allocation() for buffer in buffers)
     return tuple(buffer._serial for buffer in buffers)
+
+
+def checked_amount(kernel: Kernel, name: str, amount: Any) -> int | None:
+    """A number of bytes or operations as a plain integer; an error for anything else."""
+    if amount is None or (type(amount) is int and amount >= 0):
+        return amount
+    if isinstance(amount, np.integer) and amount >= 0:
+        return int(amount)
+    raise ArgumentError(f"kernel {kernel.name!r}: {name} is a non-negative integer, not {amount!r}")
 
 
 def note_use(argument: Any, used: list[Allocation]) -> bool:

@@ -10,7 +10,7 @@ import numpy as np
 
 from .buffer import Shape, checked_dtype, checked_shape
 from .errors import ArgumentError
-from .scalars import number_bytes
+from .scalars import number_bytes, plain_number
 
 _RESERVED = frozenset({"label", "rebuild", "self"})
 
@@ -30,22 +30,16 @@ class Param:
 
     def encode(self, value: Any) -> bytes:
         """A value as the bytes that kernels see; an `ArgumentError` says why it does not fit."""
-        if type(value) is int and not self.shape:
-            try:
-                return number_bytes(value, self.dtype.name)
-            except ValueError as reason:
-                raise ArgumentError(f"{self}: {value!r} is {reason}") from None
         if isinstance(value, np.ndarray | np.generic):
             if value.dtype != self.dtype or value.shape != self.shape:
                 raise ArgumentError(f"{self}: got {value.dtype.name} of shape {value.shape}")
             return value.tobytes()
-        if not self.shape:
-            number = value if isinstance(value, bool | float) else _index(value)
-            if number is not None:
-                try:
-                    return number_bytes(number, self.dtype.name)
-                except ValueError as reason:
-                    raise ArgumentError(f"{self}: {value!r} is {reason}") from None
+        number = value if type(value) in (int, float, bool) else plain_number(value)
+        if number is not None and not self.shape:
+            try:
+                return number_bytes(number, self.dtype.name)
+            except ValueError as reason:
+                raise ArgumentError(f"{self}: {value!r} is {reason}") from None
         raise ArgumentError(f"{self}: expected a number or a NumPy value of that type, got {value!r}")
 
     def __str__(self) -> str:
@@ -73,8 +67,3 @@ def check_name(name: Any, what: str) -> None:
         )
     if name in _RESERVED:
         raise ArgumentError(f"{what}: {name!r} is a keyword of replay itself; take another name")
-
-
-def _index(value: Any) -> int | None:
-    index = getattr(type(value), "__index__", None)
-    return None if index is None else int(index(value))

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from .bindings import matching_dtypes
+from .bindings import check_dtype, matching_dtypes
 from .buffer import Buffer
 from .commands import Access, BufferBinding, Command, Copy, Dispatch, Fill
 from .errors import ArgumentError, GraphChanged, WrongDevice
-from .graph import Graph, GraphMemory, NamedRange
+from .graph import Graph
+from .graph_memory import GraphMemory, NamedRange
 
 
 def rebound(graph: Graph, buffers: Mapping[str, Buffer]) -> Graph:
@@ -79,8 +80,15 @@ def _moved(command: Command, moves: _Moves, where: str) -> Command:
         accesses = None if command.accesses is None else tuple(_moved_access(one, moves) for one in command.accesses)
         if bindings == command.bindings and accesses == command.accesses:
             return command
-        for one, alignment in zip(bindings, command.kernel.argument_alignments, strict=True):
-            if isinstance(one, BufferBinding) and alignment and one.address % alignment:
+        kernel = command.kernel
+        parts = zip(command.bindings, bindings, kernel.signature.arguments, kernel.argument_alignments, strict=True)
+        for before, one, argument, alignment in parts:
+            if not isinstance(one, BufferBinding) or one is before:
+                continue
+            for known, buffer in moves:
+                if isinstance(before, BufferBinding) and known.begin <= before.address < known.end:
+                    check_dtype(f"{where}, buffer {known.name!r}", argument, buffer.dtype)
+            if alignment and one.address % alignment:
                 raise ArgumentError(
                     f"{where}, argument {one.index}: byte {one.offset} of the new buffer's allocation is not aligned"
                     f" to {alignment} bytes"

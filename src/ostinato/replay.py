@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -22,16 +22,16 @@ from .backends.protocol import Inferred, Native
 from .buffer import Buffer
 from .commands import Barrier, Command, Dispatch, Ordering
 from .copies import refuse_copy
-from .errors import GraphChanged, GraphError
+from .errors import ArgumentError, GraphChanged, GraphError
 from .graph import Graph
+from .labels import check_label
+from .locks import ForkLock
 from .rebinding import check_buffer, rebound
 from .submission import Submission
+from .watching import watchers
 
 _VALUE_ALIGNMENT = 16
 _MAX_VARIANTS = 8
-
-watchers: list[Callable[[Graph, Mapping[str, Any]], None]] = []
-"""Each is shown what is about to be replayed, with the buffers it is bound to, and the parameters' values."""
 
 
 class _Part:
@@ -71,7 +71,7 @@ class _Variant:
 class Replayable:
     """A graph that is ready to run, any number of times."""
 
-    __slots__ = ("_offsets", "_plain", "_value_bytes", "_variants", "graph", "rebind_count", "rebind_ns")
+    __slots__ = ("_lock", "_offsets", "_plain", "_value_bytes", "_variants", "graph", "rebind_count", "rebind_ns")
 
     def __init__(self, graph: Graph) -> None:
         graph.queue.check()
@@ -80,13 +80,14 @@ class Replayable:
         self.rebind_count = 0
         """How often buffers were bound that were not bound before."""
         self.rebind_ns = 0
-        """Host time that took in all; replays themselves do not contain it twice."""
+        """Host time that took in all; each submission's own part is its `rebind_ns`."""
         self._offsets: dict[str, int] = {}
         end = 0
         for param in graph.params.values():
             self._offsets[param.name] = end
             end += -(-param.nbytes // _VALUE_ALIGNMENT) * _VALUE_ALIGNMENT
         self._value_bytes = end
+        self._lock = ForkLock()
         self._variants: OrderedDict[tuple[Any, ...], _Variant] = OrderedDict()
         self._plain = _Variant(graph, graph.ordering, self._offsets)
 
@@ -95,8 +96,12 @@ class Replayable:
 
         Every parameter of the graph is given by its name. Named buffers may be given too, and are then used instead of
         the captured ones in this replay; should other dispatches have to wait for each other because of that, it is an
-        error unless `rebuild` is true.
+        error unless `rebuild` is true. May be called from several threads.
         """
+        if label is not None:
+            check_label(label)
+        if not isinstance(rebuild, bool):
+            raise ArgumentError(f"replay: rebuild is True or False, not {rebuild!r}")
         graph = self.graph
         queue = graph.queue
         queue.check()
@@ -105,30 +110,32 @@ class Replayable:
         rebind_ns = 0
         serial = settings.text("barriers") == "serial" and graph.ordering is not Ordering.SERIAL
         if buffers or serial:
-            variant, rebind_ns = self._variant(buffers, serial, rebuild)
+            with self._lock:
+                variant, rebind_ns = self._variant(buffers, serial, rebuild)
         for watcher in watchers:
             watcher(variant.graph, {name: value for name, value in values.items() if name in graph.params})
         submissions: list[Submission] = []
-        for part in variant.parts:
-            submission = queue.submit(
-                part.commands,
-                partial(queue.backend.replay, part.native, block, False),
-                uses=(variant.use,),
-                keep=variant,
-                label=label if label is not None else graph.label,
-            )
-            counters.add_command_buffer(
-                dispatches=part.dispatches,
-                barriers=part.barriers + part.inferred.barriers,
-                auto_barriers=part.inferred.barriers,
-                concurrent=part.inferred.concurrent,
-                barrier_ns=0,
-            )
-            submissions.append(submission)
-        last = submissions[-1]
+        with queue._lock:  # nothing of another thread comes between the parts
+            for part in variant.parts:
+                submission = queue.submit(
+                    part.commands,
+                    partial(queue.backend.replay, part.native, block, False),
+                    uses=(variant.use,),
+                    keep=variant,
+                    label=label if label is not None else graph.label,
+                )
+                counters.add_command_buffer(
+                    dispatches=part.dispatches,
+                    barriers=part.barriers + part.inferred.barriers,
+                    auto_barriers=part.inferred.barriers,
+                    concurrent=part.inferred.concurrent,
+                    barrier_ns=0,
+                )
+                submission._use = variant.use
+                submissions.append(submission)
+        *earlier, last = submissions
         last.rebind_ns = rebind_ns
-        if len(submissions) > 1:
-            last._first = submissions[0]
+        last._earlier = tuple(earlier)
         return last
 
     def _values(self, values: Mapping[str, Any]) -> tuple[bytes, dict[str, Buffer]]:
@@ -168,19 +175,22 @@ class Replayable:
             return found, 0
         started_ns = time.perf_counter_ns()
         graph = rebound(self.graph, buffers) if buffers else self.graph
-        if buffers and not rebuild and not np.array_equal(graph.edges, self.graph.edges):
+        by_hand = graph.ordering is Ordering.BARRIERS
+        if buffers and (by_hand or not rebuild) and not np.array_equal(graph.edges, self.graph.edges):
             raise GraphChanged(
                 f"replay with other buffers for {', '.join(buffers)}: which dispatches must wait for which would change"
-                " (the new buffers overlap differently); rebuild=True allows it"
+                " (the new buffers overlap differently); "
+                + ("its barriers were placed for the captured ones" if by_hand else "rebuild=True allows it")
             )
         variant = _Variant(graph, Ordering.SERIAL if serial else graph.ordering, self._offsets)
         self._variants[key] = variant
         if len(self._variants) > _MAX_VARIANTS:
             self._variants.popitem(last=False)
+        if not buffers:
+            return variant, 0
         spent_ns = time.perf_counter_ns() - started_ns
-        if buffers:
-            self.rebind_count += 1
-            self.rebind_ns += spent_ns
+        self.rebind_count += 1
+        self.rebind_ns += spent_ns
         return variant, spent_ns
 
     __reduce_ex__ = refuse_copy

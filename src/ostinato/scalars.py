@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import operator
 import struct
+from typing import Any
 
 import ml_dtypes  # noqa: F401  (teaches NumPy the name "bfloat16")
 import numpy as np
@@ -47,3 +49,14 @@ def number_bytes(value: bool | int | float, scalar: str) -> bytes:
             raise ValueError(f"out of the range of {scalar}")
         return narrow.tobytes()
     raise ValueError(f"a number, and {scalar} is no type of numbers")
+
+
+def plain_number(value: Any) -> int | float | None:
+    """What something that stands for a number says it is; None when it stands for none."""
+    try:
+        return operator.index(value)
+    except TypeError:
+        pass
+    if hasattr(value, "__float__") and not isinstance(value, str):
+        return float(value)
+    return None

@@ -243,13 +243,14 @@ class Submission:
         "__weakref__",
         "_abandoned",
         "_commands",
+        "_earlier",
         "_error",
-        "_first",
         "_kept",
         "_native",
         "_observed",
         "_queue",
         "_status",
+        "_use",
         "label",
         "ordinal",
         "rebind_ns",
@@ -275,7 +276,8 @@ class Submission:
         """The label it was committed with, or None."""
         self.ordinal = ordinal
         """Its number on this device, from 1."""
-        self._first: Submission | None = None  # of those that one replay of a split graph made
+        self._earlier: tuple[Submission, ...] = ()  # of the same replay, which a split graph makes in several parts
+        self._use: object = None  # what the memory of a graph knows its last use by; an error can be found through it
         self.rebind_ns = 0
         """Host time that binding other buffers took before it started."""
 
@@ -303,15 +305,13 @@ class Submission:
         """When the device started and ended it, in ns of the monotonic clock; None until done, or if it never ran."""
         if not self.done or self._status is None or self._status.error == 2:
             return None
-        first = self._status if self._first is None else self._first._status
+        first = self._earlier[0]._status if self._earlier else None
         return (first or self._status).start_ns, self._status.end_ns
 
     @property
     def error(self) -> OstinatoError | None:
         """What went wrong; None while it runs and if nothing did."""
-        if self.done and self._error is not None:
-            self._observed = True
-        return self._error
+        return self._observe() if self.done else None
 
     def __await__(self) -> Generator[Any, None, Submission]:
         return self._wait_in_loop().__await__()
@@ -356,9 +356,16 @@ class Submission:
             self._raise_error()
 
     def _raise_error(self) -> None:
-        if self._error is not None:
-            self._observed = True
-            raise self._error.with_traceback(None)
+        error = self._observe()
+        if error is not None:
+            raise error.with_traceback(None)
+
+    def _observe(self) -> OstinatoError | None:
+        """The error, of which somebody knows from now on; of several parts the first that failed has the cause."""
+        failed = [part for part in (*self._earlier, self) if part._error is not None]
+        for part in failed:
+            part._observed = True
+        return failed[0]._error if failed else None
 
     def _finish(self) -> None:
         """Take down how it ended, and let go of what it held. Called when it is done; more than once is harmless."""
@@ -426,6 +433,8 @@ class Submission:
             warnings.warn(f"nobody looked at this error: {self._error}", UnobservedError, stacklevel=2)
 
     def __del__(self) -> None:
+        if not hasattr(self, "_status"):  # an interrupt came while it was made
+            return
         # Unfinished here means that the whole device is garbage: the queue finishes and releases then.
         if self._status is not None and not self._queue._forked:
             self._report()

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from . import params
 from .allocation import Window
 from .buffer import Buffer
 from .commands import (
@@ -30,7 +29,8 @@ from .commands import (
 )
 from .encoder import CommandEncoder
 from .errors import GraphError
-from .graph import CapturedNode, Graph, GraphDevice, GraphMemory, NamedRange
+from .graph import CapturedNode, Graph, GraphDevice
+from .graph_memory import GraphMemory, NamedRange, overlapping
 from .pipeline import Kernel, Library
 from .submission import queue_of
 
@@ -85,21 +85,11 @@ def moved(graph: Graph, device: GraphDevice) -> Graph:
     return found
 
 
-def contents_of(graph: Graph, begin: int, end: int) -> bytes | None:
-    """The bytes at addresses of a graph's memory, after committed work on it is done; None when they are not known."""
-    for memory in graph.memories.values():
-        if memory.address <= begin and end <= memory.address + memory.nbytes:
-            return memory_contents(memory, begin - memory.address, end - begin)
-    raise GraphError(f"addresses {begin:#x} to {end:#x} are in no memory of the graph")
-
-
 def memory_contents(memory: GraphMemory, offset: int, nbytes: int) -> bytes | None:
     """Bytes of one block, after committed work on it is done; None when they are not known."""
     if memory.allocation is None:
         return None if memory.contents is None else memory.contents[offset : offset + nbytes]
-    last_use = memory.allocation.backing.latest_use()
-    if last_use is not None:
-        last_use._settle()
+    memory.allocation.backing.settle()
     return Window(memory.allocation, offset, nbytes).array((nbytes,), np.dtype(np.uint8)).tobytes()
 
 
@@ -107,15 +97,7 @@ class _Blocks:
     """The graph's memory on the new device. Blocks that overlap, because buffers share memory, stay one."""
 
     def __init__(self, graph: Graph, device: GraphDevice) -> None:
-        spans: list[tuple[int, int, list[GraphMemory]]] = []
-        for memory in sorted(graph.memories.values(), key=lambda one: one.address):
-            end = memory.address + memory.nbytes
-            if spans and memory.address < spans[-1][1]:
-                begin, last, members = spans[-1]
-                members.append(memory)
-                spans[-1] = (begin, max(last, end), members)
-            else:
-                spans.append((memory.address, end, [memory]))
+        spans = overlapping(graph.memories.values())
         self._begins = [begin for begin, _, _ in spans]
         # Memory that others lent need not begin where a device's own does; what was aligned stays so.
         self._blocks = [device.empty(end - begin + begin % _ALIGNMENT, np.uint8) for begin, end, _ in spans]
@@ -210,8 +192,7 @@ def _encode_dispatch(
         elif isinstance(binding, InlineBinding):
             arguments[binding.index] = binding.data
         else:
-            known = graph.params[binding.name]
-            arguments[binding.index] = params.Param(known.name, known.dtype, known.shape)
+            arguments[binding.index] = graph.params[binding.name]
     reads, writes = _declared(dispatch.accesses, blocks)
     is_threads = dispatch.kind is DispatchKind.Threads
     encoder.dispatch(

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..backends.protocol import Status
 from ..commands import BufferBinding, Dispatch
 from ..graph import bound
 from ..hazards import accesses_of
@@ -39,6 +38,8 @@ class Step:
     fault: str = ""
     """What it ended with, when it crashed."""
     took_ns: int = 0
+    compared: bool = False
+    """Whether what it did was compared with what it declares."""
     changed: list[Range] = field(default_factory=list)
     """Where the replica may hold something new, to be accepted when nobody needs the old any more."""
 
@@ -46,7 +47,8 @@ class Step:
 def run_alone(replica: Replica, index: int, runner: Runner, limit_s: float) -> Step:
     """Run a command on what the ones before it left, and look at what it did.
 
-    `TookTooLong`, when overwriting what it does not declare keeps it from ending: the replica is then still in use.
+    `TookTooLong`, when it does not end, as it is or because what it does not declare was overwritten: the replica is
+    then still in use.
     """
     step = Step()
     command = replica.commands[index]
@@ -55,15 +57,24 @@ def run_alone(replica: Replica, index: int, runner: Runner, limit_s: float) -> S
     spans += [(one.begin, one.end) for one in declared or ()]
     windows = merged(replica.around(span, _NEIGHBOURHOOD_BYTES) for span in merged(spans))
     step.findings += _strays(replica, index, windows)
-    status = _run(replica, index, runner)
-    if status.error:
-        replica.restore(replica.blocks())
-        step.fault = f"signal {status.signal} at address {status.address:#x}"
+    if not _run(replica, index, runner, limit_s, step):
         return step
-    step.took_ns = status.end_ns - status.start_ns
     step.changed = replica.blocks() if declared is None else windows
     if isinstance(command, Dispatch) and declared is not None:
         _Comparison(replica, index, runner, limit_s, step, windows).judge()
+        step.compared = True
+    return step
+
+
+def run_plainly(replica: Replica, index: int, runner: Runner, limit_s: float) -> Step:
+    """The same without looking at what it did."""
+    step = Step()
+    command = replica.commands[index]
+    declared = accesses_of(command)
+    if _run(replica, index, runner, limit_s, step):
+        spans = [(one.begin, one.end) for one in declared or ()]
+        spans += [(one.address, one.address + one.nbytes) for one in bound(command)]
+        step.changed = replica.blocks() if declared is None else merged(spans)
     return step
 
 
@@ -72,9 +83,15 @@ def strays_after(replica: Replica) -> list[Finding]:
     return _strays(replica, len(replica.commands), replica.blocks())
 
 
-def _run(replica: Replica, index: int, runner: Runner, limit_s: float | None = None) -> Status:
-    these = slice(index, index + 1)
-    return runner.run_lowered(replica.commands[these], replica.lowered[these], limit_s=limit_s)
+def _run(replica: Replica, index: int, runner: Runner, limit_s: float, step: Step) -> bool:
+    """Run a command from the shadow's state; False when it crashes."""
+    status = replica.run_in_turn(runner, index, limit_s)
+    if status.error:
+        replica.restore(replica.blocks())
+        step.fault = f"signal {status.signal} at address {status.address:#x}"
+        return False
+    step.took_ns = status.end_ns - status.start_ns
+    return True
 
 
 def _strays(replica: Replica, index: int, windows: list[Range]) -> list[Finding]:
@@ -171,17 +188,18 @@ class _Comparison:
         self.replica.restore(self.windows)
         for span in filled if pattern is not None else ():
             self.replica.live(span).fill(pattern)
-        return not _run(self.replica, self.index, self.runner, self.limit_s).error
+        return not self.replica.run(self.runner, self.index, self.limit_s).error
 
     def _report_writes(self, changed: list[Range]) -> None:
         changed = merged(self._whole_elements(span) for span in changed)
         held = dict.fromkeys(name for span in changed for name in self._arguments(span))
-        what = ", ".join(held) if held else "nothing bound to it reaches there"
+        arguments = ", ".join(held)
+        what = arguments or "nothing bound to it reaches there"
         why = f"it writes {_described(self.replica, changed)}, not declared as written: {what}"
         advice = "name it in writes=" if held else "correct its indices, or bind and declare what it writes"
         if any(self._is_const(span) for span in changed):
             advice = "declare the argument without const, so that others wait for the write"
-        self._add(ERROR, "undeclared write", why, advice)
+        self._add(ERROR, "undeclared write", why, advice, arguments)
 
     def _report_reads(self, after: dict[Range, np.ndarray]) -> None:
         def differs() -> bool:
@@ -201,21 +219,25 @@ class _Comparison:
                 own = common([(binding.address, binding.address + binding.nbytes)], self.undeclared)
                 if own and any(not self._run_over(own, pattern) or differs() for pattern in PATTERNS):
                     suspects.append(argument_name(self.command, binding.index))
-        what = ", ".join(suspects) if suspects else "memory next to what is bound to it"
+        arguments = ", ".join(suspects)
+        what = arguments or "memory next to what is bound to it"
         advice = "name it in reads=" if suspects else "correct its indices"
-        self._add(ERROR, "undeclared read", f"what it writes depends on {what}, not declared as read", advice)
+        why = f"what it writes depends on {what}, not declared as read"
+        self._add(ERROR, "undeclared read", why, advice, arguments)
 
     def _note_idle(self, span: Range) -> None:
-        names = ", ".join(self._arguments(span)) or "what is declared"
+        names, place = ", ".join(self._arguments(span)), self.replica.place_of(span)
         self._add(
             NOTE,
             "declared but not written",
-            f"{names}: nothing of {self.replica.place_of(span)} changed",
+            f"{names or 'what is declared'}: nothing of {place} changed",
             "leave it out of writes=, or make it const, and others need not wait for it",
+            names or place,
         )
 
-    def _add(self, severity: str, kind: str, why: str, advice: str) -> None:
-        self.step.findings.append(found(self.replica.graph, severity, kind, (self.index,), why, advice))
+    def _add(self, severity: str, kind: str, why: str, advice: str, argument: str = "") -> None:
+        one = found(self.replica.graph, severity, kind, (self.index,), why, advice, argument=argument)
+        self.step.findings.append(one)
 
     def _whole_elements(self, span: Range) -> Range:
         """Numbers rarely change in all of their bytes; a person thinks of the number."""

@@ -1,31 +1,40 @@
 """Running a program and auditing what it submits: the work behind `ostinato check`.
 
 The program runs in this process, as its own main module. Each list that an encoder is about to commit, and each graph
-that is about to be replayed, is audited once: lists that differ only in the values passed to kernels are the same. The
-queue is idle meanwhile, so the contents of memory are those that the commands will see. What the audit itself submits
-is on devices of its own and is not counted.
+that is about to be replayed, is audited once: lists that differ only in the values passed to kernels are the same. When
+such a list comes with values that a dispatch of it has not had before, that dispatch is run between guard pages again,
+and nothing else is. The queue is idle meanwhile, so the contents of memory are those that the commands will see. What
+the audit itself submits is on devices of its own and is not counted.
 
 A list that writes outside of its buffers would write into this process, and nothing could be relied on from then on; so
-the program is stopped before it runs such a list.
+the program is stopped before it runs a list in which that was found, and also before one with a command that did not
+end within its time. It is not stopped by what was not looked at:
+
+* lists beyond `max_lists`, values beyond `max_values` or beyond the time for them, and dispatches that are too slow to
+  be run between guard pages: they are counted, in `Coverage.unchecked`;
+* what a list does with the contents that memory has when it comes again, with values that it had before.
 """
 
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
-from .. import encoder, program, replay
-from ..commands import Access, Dispatch
+from .. import program, watching
+from ..commands import Access, Dispatch, InlineBinding, ParamBinding
 from ..errors import OstinatoError
 from ..graph import Graph, bound
 from . import audit
+from .dynamic import TOO_LONG, Progress, run_bounds
 from .findings import Coverage, Finding, InferredBarrier
 
-Progress = Callable[[str], None]
+Values = Mapping[int, tuple[bytes, ...]]
+"""What each node passes to its kernel besides buffers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +44,12 @@ class Options:
     run: bool = True
     repeats: int = 5
     max_lists: int = 64
+    max_values: int = 256
+    """How often one list is looked at again because of other values."""
+    values_s: float = 10.0
+    """The time that may take for one list."""
+    limit_s: float = 30.0
+    """The time for a single command."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +63,8 @@ class Checked:
     """Lists that were committed or replayed."""
     distinct: int
     """Lists that were looked at."""
+    with_other_values: int
+    """How often one of these was looked at again, with other values passed to its kernels."""
     status: int
     """The exit status that the program itself ended with."""
     stopped: str = ""
@@ -59,6 +76,16 @@ class Checked:
         return not any(finding.is_error for finding in self.findings)
 
 
+@dataclass(slots=True)
+class _Known:
+    """What was looked at of one list."""
+
+    values: set[tuple[int, tuple[bytes, ...]]]
+    """By node."""
+    again: int = 0
+    spent_s: float = 0.0
+
+
 class Watcher:
     """Audits what is submitted while it is installed."""
 
@@ -68,32 +95,28 @@ class Watcher:
         self.inferred: list[InferredBarrier] = []
         self.coverages: list[Coverage] = []
         self.submitted = 0
+        self.with_other_values = 0
         self.crash: BaseException | None = None
         """What went wrong in the audit itself."""
         self.stopped = ""
         self._busy = busy
-        self._seen: set[Hashable] = set()
+        self._known: dict[Hashable, _Known] = {}
         self._left_out: Counter[str] = Counter()
+        self._values_left_out = 0
         self._lock = threading.RLock()
         self._at_work = False
 
     @contextmanager
     def installed(self) -> Iterator[None]:
         """Watch encoders and replays for the length of a block."""
-        encoder.watchers.append(self.encoded)
-        replay.watchers.append(self.replayed)
+        watching.watchers.append(self.submitting)
         try:
             yield
         finally:
-            encoder.watchers.remove(self.encoded)
-            replay.watchers.remove(self.replayed)
+            watching.watchers.remove(self.submitting)
 
-    def encoded(self, graph: Graph) -> None:
-        """An encoder is about to submit this."""
-        self.replayed(graph, {})
-
-    def replayed(self, graph: Graph, params: Mapping[str, Any]) -> None:
-        """This is about to be replayed with these values."""
+    def submitting(self, graph: Graph, params: Mapping[str, Any]) -> None:
+        """This is about to be committed or replayed, with these values of its parameters."""
         with self._lock:  # one audit at a time, whichever thread submits
             if self.stopped:
                 raise program.Stop
@@ -112,28 +135,76 @@ class Watcher:
 
     def _look(self, graph: Graph, params: Mapping[str, Any]) -> None:
         self.submitted += 1
+        options = self.options
         key = identity(graph)
-        if key in self._seen:
+        known = self._known.get(key)
+        if known is not None:
+            if options.run:
+                self._look_again(graph, params, known)
             return
-        if len(self._seen) >= self.options.max_lists:
-            self._left_out[f"beyond the first {self.options.max_lists} lists (--max-lists)"] += 1
+        if len(self._known) >= options.max_lists:
+            self._left_out[f"beyond the first {options.max_lists} lists (--max-lists)"] += 1
             return
-        self._seen.add(key)
         if not _idle(graph):
             return  # the device is lost; the program is about to be told
+        self._known[key] = _Known(set(values_of(graph, params).items()))
         try:
             with self._busy() as progress:
-                run, repeats = self.options.run, self.options.repeats
-                result = audit(graph, run=run, params=params, repeats=repeats, progress=progress)
+                result = audit(
+                    graph,
+                    run=options.run,
+                    params=params,
+                    repeats=options.repeats,
+                    limit_s=options.limit_s,
+                    progress=progress,
+                )
         except OstinatoError as error:
-            self._left_out[f"running {graph.label or 'a list'} of {len(graph)} commands: {error}"] += 1
+            self._could_not_run(graph, error)
             result = audit(graph)
-        self.findings += result.findings
         self.inferred += result.inferred
         self.coverages.append(result.coverage)
-        for finding in result.errors:
+        self._judge(result.findings)
+
+    def _look_again(self, graph: Graph, params: Mapping[str, Any], known: _Known) -> None:
+        """A list that was looked at already, maybe with other values."""
+        options = self.options
+        new = {
+            index: values for index, values in values_of(graph, params).items() if (index, values) not in known.values
+        }
+        if not new:
+            return
+        if known.again >= options.max_values or known.spent_s >= options.values_s:
+            self._values_left_out += 1
+            return
+        if not _idle(graph):
+            return
+        started_s = time.monotonic()
+        left_s = options.values_s - known.spent_s
+        try:
+            with self._busy() as progress:
+                result = run_bounds(graph, params, new, options.limit_s, left_s, progress)
+        except OstinatoError as error:
+            self._could_not_run(graph, error)
+        else:
+            self._left_out.update(result.unchecked)
+            self._judge(result.findings)
+            self.with_other_values += bool(result.nodes)
+            known.values.update((index, new[index]) for index in result.nodes)
+        known.again += 1
+        known.spent_s += time.monotonic() - started_s
+
+    def _could_not_run(self, graph: Graph, error: OstinatoError) -> None:
+        self._left_out[f"running {graph.label or 'a list'} of {len(graph)} commands: {error}"] += 1
+
+    def _judge(self, findings: Iterable[Finding]) -> None:
+        """Take findings, and decide whether the program may go on."""
+        for finding in findings:
+            self.findings.append(finding)
             if finding.kind == "out of bounds" and finding.access != "read":
                 self.stopped = f"it was about to run {finding.where[0]}, which writes outside of its buffers"
+            elif finding.kind == TOO_LONG and not self.stopped:
+                limit_s = self.options.limit_s
+                self.stopped = f"it was about to run {finding.where[0]}, which did not end within {limit_s:g} s"
 
     def result(self, status: int) -> Checked:
         """All that was found."""
@@ -141,6 +212,10 @@ class Watcher:
         if not self.options.run:
             unchecked["what kernels really access, and races (--structure-only)"] = 1
         unchecked.update(self._left_out)
+        if self._values_left_out:
+            lists = f"{self._values_left_out} list{'s' if self._values_left_out > 1 else ''}"
+            most = f"at most {self.options.max_values} of each list, for {self.options.values_s:g} s"
+            unchecked[f"{lists} with other values ({most}: --max-values)"] = 1
         total = Coverage(
             nodes=sum(one.nodes for one in self.coverages),
             dispatches=sum(one.dispatches for one in self.coverages),
@@ -152,8 +227,8 @@ class Watcher:
             ),
         )
         findings = sorted(self.findings, key=lambda finding: not finding.is_error)
-        lists = (self.submitted, len(self.coverages))
-        return Checked(tuple(findings), tuple(self.inferred), total, *lists, status, self.stopped)
+        counts = (self.submitted, len(self.coverages), self.with_other_values)
+        return Checked(tuple(findings), tuple(self.inferred), total, *counts, status, self.stopped)
 
 
 def identity(graph: Graph) -> Hashable:
@@ -181,6 +256,21 @@ def identity(graph: Graph) -> Hashable:
         else:
             parts.append((node.place, node.kind, spans))
     return tuple(parts)
+
+
+def values_of(graph: Graph, params: Mapping[str, Any]) -> Values:
+    """What the graph passes to its kernels besides buffers, by node."""
+    encoded = {name: param.encode(params[name]) for name, param in graph.params.items()}
+
+    def passed(command: Dispatch) -> tuple[bytes, ...]:
+        return tuple(
+            one.data if isinstance(one, InlineBinding) else encoded[one.name]
+            for one in command.bindings
+            if isinstance(one, InlineBinding | ParamBinding)
+        )
+
+    dispatches = ((index, node.command) for index, node in enumerate(graph.nodes) if isinstance(node.command, Dispatch))
+    return {index: values for index, command in dispatches if (values := passed(command))}
 
 
 def _idle(graph: Graph) -> bool:

@@ -39,6 +39,8 @@ class Finding:
     """The bytes over which nodes conflict."""
     access: str = ""
     """Of an access out of bounds, "read" or "write"; "" when that is not known."""
+    argument: str = ""
+    """The argument or arguments that it is about, or the memory that no argument has; "" when it is about neither."""
 
     @property
     def is_error(self) -> bool:
@@ -81,7 +83,7 @@ class Coverage:
     nodes: int
     dispatches: int
     alone: int = 0
-    """Dispatches that were run alone, and what they wrote compared with what they declare."""
+    """Dispatches that were run alone, and what they did compared with what they declare."""
     guarded: int = 0
     """Dispatches that were run between guard pages."""
     orders: int = 0
@@ -134,6 +136,7 @@ def found(
     advice: str,
     reasons: tuple[Reason, ...] = (),
     access: str = "",
+    argument: str = "",
 ) -> Finding:
     """A finding about nodes of a graph."""
     listed = tuple(nodes)
@@ -147,6 +150,7 @@ def found(
         advice,
         reasons,
         access,
+        argument,
     )
 
 

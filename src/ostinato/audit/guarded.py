@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..backends.protocol import Status
-from ..commands import Binding, BufferBinding, Dispatch, InlineBinding
+from ..commands import Binding, BufferBinding, Dispatch, InlineBinding, Ordering
 from ..ranges import Range
 from .differences import merged
 from .findings import ERROR, Finding, argument_name, found
@@ -54,24 +54,24 @@ def run_guarded(replica: Replica, index: int, runner: Runner, limit_s: float) ->
     ranges = _ranges(replica, command)
     checked = replace(command, kernel=runner.kernel(replica.graph.nodes[index].command), accesses=())  # type: ignore[arg-type]
     findings: dict[tuple[int, bool], Finding] = {}
-    unchecked = ""
+    unchecked: dict[bool, str] = {}
     for at_end in (True, False):
         for unit in (1, _LARGEST_UNIT):
             try:
                 stray, status = _run(replica, checked, ranges, at_end, unit, runner, limit_s)
             except TookTooLong as reason:
                 return Bounds(tuple(findings.values()), str(reason))
-            unchecked = ""
+            unchecked.pop(at_end, None)
             if stray is not None:
                 # Seen in both placements, the fault counts: a canary does not know the thread.
                 side = (stray.room, stray.offset < 0)
                 if status.error or side not in findings:
                     findings[side] = _finding(replica, index, ranges[stray.room], stray, status)
             elif status.error:
-                unchecked = f"it stopped with signal {status.signal} at {status.address:#x}, in no guard"
+                unchecked[at_end] = f"it stopped with signal {status.signal} at {status.address:#x}, in no guard"
                 continue  # may be the alignment: memory used in larger units than its type
             break
-    return Bounds(tuple(findings.values()), unchecked)
+    return Bounds(tuple(findings.values()), next(iter(unchecked.values()), ""))
 
 
 def _run(
@@ -97,8 +97,8 @@ def _run(
         where.update(dict.fromkeys(one.arguments, (arena.addresses[room], one.span[0])))
     placed = replace(command, bindings=tuple(_bound_in(binding, where) for binding in command.bindings))
     try:
-        status = runner.run([placed], limit_s=limit_s)
-    except TookTooLong:
+        status = runner.run([placed], Ordering.SERIAL, limit_s)
+    except (TookTooLong, KeyboardInterrupt):
         keep_for_good(arena)
         raise
     with arena:
@@ -163,14 +163,14 @@ def _finding(replica: Replica, index: int, placed: _Placed, stray: Stray, status
     thread = f"thread {_position(status.thread)} " if status.thread is not None else "a thread "
     access = status.access if status.error else "write"
     does = {"read": "reads", "write": "writes", "": "uses"}[access]
-    name = argument_name(command, argument)
-    why = f"{thread}{does} byte {offset} of argument {argument} {name}, which has {nbytes} bytes: {side}"
+    name = f"argument {argument} {argument_name(command, argument)}"
+    why = f"{thread}{does} byte {offset} of {name}, which has {nbytes} bytes: {side}"
     advice = "check the index against the size, or give fewer threads"
     if not beyond:
         advice = "guard the first elements: the index is below 0 there"
     elif distance >= _WRAPPED:
         advice = "look for an unsigned index that went below 0, or one that was never set"
-    return found(replica.graph, ERROR, "out of bounds", (index,), why, advice, access=access)
+    return found(replica.graph, ERROR, "out of bounds", (index,), why, advice, access=access, argument=name)
 
 
 def _position(thread: tuple[int, int, int]) -> str:

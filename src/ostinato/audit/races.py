@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import heapq
 import time
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -28,28 +29,31 @@ _SHOWN_BYTES = 8
 def compare_orders(replica: Replica, runner: Runner, repeats: int, limit_s: float) -> tuple[list[Finding], int]:
     """What the runs came to, and how many there were. The replica's shadow holds what the list starts from.
 
-    `TookTooLong`, when a run does not end although one command at a time does: the replica is then still in use.
+    A command may take `limit_s`, and a concurrent run that or ten times as long as a serial one. `TookTooLong`, when
+    that was not enough: the replica is then still in use.
     """
     graph = replica.graph
     written = _written(replica)
     order = list(range(len(replica.commands)))
     started_s = time.monotonic()
-    if _crashes(replica, runner, order, Ordering.SERIAL, written):
+    if _crashes_one_by_one(replica, runner, order, written, limit_s):
         return [], 0  # each command alone is what says why
-    limit_s = max(limit_s, 10 * (time.monotonic() - started_s))
+    list_limit_s = max(limit_s, 10 * (time.monotonic() - started_s))
     expected = [replica.live(span).copy() for span in written]
-    _crashes(replica, runner, order, Ordering.SERIAL, written)
+    _crashes_one_by_one(replica, runner, order, written, limit_s)
     again = _first_difference(replica, written, expected)
     if again is not None:
         why = f"two runs of it, one command at a time, differ at {replica.place_of(again)}"
         advice = "nothing, if that is meant; races in it cannot be told from it"
         return [found(graph, NOTE, "not deterministic", _writers(replica, again), why, advice)], 2
-    runs = [(order, graph.ordering, f"run {number + 1} of {repeats} on all cores") for number in range(repeats)]
+    concurrent = partial(_crashes, replica, runner, written, list_limit_s)
+    runs = [(f"run {number + 1} of {repeats} on all cores", concurrent) for number in range(repeats)]
     opposite = opposite_order(graph)
     if opposite != order:
-        runs.insert(0, (opposite, Ordering.SERIAL, "a run in the opposite order"))
-    for number, (chosen, ordering, what) in enumerate(runs, 1):
-        if _crashes(replica, runner, chosen, ordering, written, limit_s):
+        against = partial(_crashes_one_by_one, replica, runner, opposite, written, limit_s)
+        runs.insert(0, ("a run in the opposite order", against))
+    for number, (what, crashes) in enumerate(runs, 1):
+        if crashes():
             why = f"{what} crashed, which one command at a time does not"
             return [found(graph, ERROR, "race", (), why, _ADVICE)], number
         different = _first_difference(replica, written, expected)
@@ -106,23 +110,24 @@ def opposite_order(graph: Graph) -> list[int]:
     return order
 
 
-def _crashes(
-    replica: Replica,
-    runner: Runner,
-    order: list[int],
-    ordering: Ordering,
-    written: list[Range],
-    limit_s: float | None = None,
-) -> bool:
-    """Run all commands from what the shadow holds."""
+def _crashes(replica: Replica, runner: Runner, written: list[Range], limit_s: float) -> bool:
+    """Run all commands from what the shadow holds, with nothing but the list's own ordering."""
     replica.restore(written)
-    commands = [replica.commands[index] for index in order]
-    lowered = [replica.lowered[index] for index in order]
-    bounds = (0, *replica.graph.splits, len(order))
+    graph = replica.graph
     return any(
-        runner.run_lowered(commands[first:end], lowered[first:end], ordering, limit_s).error
-        for first, end in pairwise(bounds)
+        runner.run_lowered(replica.commands[first:end], replica.lowered[first:end], graph.ordering, limit_s).error
+        for first, end in pairwise((0, *graph.splits, len(graph)))
     )
+
+
+def _crashes_one_by_one(
+    replica: Replica, runner: Runner, order: list[int], written: list[Range], limit_s: float
+) -> bool:
+    """Run all commands from what the shadow holds, each after the one before."""
+    replica.restore(written)
+    run = replica.run_in_turn if order == sorted(order) else replica.run
+    barriers = {index for index in order if isinstance(replica.commands[index], Barrier)}
+    return any(run(runner, index, limit_s).error for index in order if index not in barriers)
 
 
 def _written(replica: Replica) -> list[Range]:

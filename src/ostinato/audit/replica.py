@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from ..backends.protocol import Status
 from ..commands import (
     Access,
     BufferBinding,
@@ -22,6 +23,7 @@ from ..commands import (
     Dispatch,
     Fill,
     InlineBinding,
+    Ordering,
     ParamBinding,
 )
 from ..errors import GraphError
@@ -30,7 +32,7 @@ from ..ranges import Range
 from ..transfer import memory_contents
 from .differences import merged
 from .guards import Arena, Room, bytes_at
-from .runner import Runner
+from .runner import Runner, SlowCommand, TookTooLong
 
 _ALIGNMENT = 128
 
@@ -60,6 +62,18 @@ class Replica:
         )
         backend = runner.device()._queue.backend
         self.lowered = tuple(backend.lower(command) for command in self.commands)
+
+    def run(self, runner: Runner, index: int, limit_s: float) -> Status:
+        """Run one command on what the live copy holds."""
+        these = slice(index, index + 1)
+        return runner.run_lowered(self.commands[these], self.lowered[these], Ordering.SERIAL, limit_s)
+
+    def run_in_turn(self, runner: Runner, index: int, limit_s: float) -> Status:
+        """The same, where the live copy holds what the commands before it leave. `SlowCommand`, should it not end."""
+        try:
+            return self.run(runner, index, limit_s)
+        except TookTooLong as reason:
+            raise SlowCommand(str(reason), index) from None
 
     # Addresses below are those of the live copy.
 

@@ -1,8 +1,8 @@
 """Private CPU devices on which an audit runs things that may go wrong.
 
 A fault loses a device; the next run gets a fresh one. Kernels stay loaded for good, so what was compiled on a lost
-device can be run on the next. Work that does not end within its limit is left behind together with its device, and its
-memory must then be left alone too.
+device can be run on the next. Work that does not end within its limit, or whose wait was interrupted, is left behind
+together with its device: nobody waits for it again, not even when the process ends, and its memory must be left alone.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from .. import settings
 from ..backends.protocol import Status
 from ..commands import Command, CompiledKernel, Dispatch, Ordering
-from ..device import Device, open_device
+from ..device import Device, devices, open_device
 from ..errors import KernelFault, OstinatoError
 from ..submission import Submission
 from ..transfer import MovedKernels
@@ -26,6 +26,14 @@ class TookTooLong(OstinatoError):
     """A run did not end within its limit."""
 
 
+class SlowCommand(TookTooLong):
+    """The run of one command, on what the ones before it left: whoever runs the list has to expect the same."""
+
+    def __init__(self, message: str, node: int) -> None:
+        super().__init__(message)
+        self.node = node
+
+
 class Runner:
     """Runs lists of commands on a device of its own, whatever they do to it."""
 
@@ -34,6 +42,8 @@ class Runner:
         self._device: Device | None = None
         self._kernels: MovedKernels | None = None
         self._compiled: dict[tuple[int, str], CompiledKernel] = {}
+        self.gave_up = False
+        """Whether work of it was left behind, and may still use the memory that it was given."""
 
     def device(self) -> Device:
         """A device that can be used."""
@@ -53,19 +63,13 @@ class Runner:
             self._compiled[key] = self._kernels.find(dispatch)._compiled
         return self._compiled[key]
 
-    def run(
-        self, commands: Sequence[Command], ordering: Ordering = Ordering.SERIAL, limit_s: float | None = None
-    ) -> Status:
+    def run(self, commands: Sequence[Command], ordering: Ordering, limit_s: float) -> Status:
         """Run commands whose kernels are this device's, and wait. A fault is told by the status."""
         backend = self.device()._queue.backend
         return self.run_lowered(commands, [backend.lower(command) for command in commands], ordering, limit_s)
 
     def run_lowered(
-        self,
-        commands: Sequence[Command],
-        lowered: Sequence[bytes],
-        ordering: Ordering = Ordering.SERIAL,
-        limit_s: float | None = None,
+        self, commands: Sequence[Command], lowered: Sequence[bytes], ordering: Ordering, limit_s: float
     ) -> Status:
         """The same for commands that are lowered already."""
         queue = self.device()._queue
@@ -82,6 +86,9 @@ class Runner:
                 raise TookTooLong(f"it did not end within {limit_s:g} s")
         except KernelFault:
             queue.close()
+        except KeyboardInterrupt:
+            self._leave_behind(submission)
+            raise
         assert submission._status is not None
         return submission._status
 
@@ -89,12 +96,18 @@ class Runner:
         submission._abandoned = True  # nobody shall wait for it when the process ends
         _left_behind.append((self._device, submission))
         self._device = None
+        self.gave_up = True
 
     def close(self) -> None:
         """End the device."""
         if self._device is not None:
             self._device.close()
             self._device = None
+
+
+def cores() -> int:
+    """How many workers a CPU device has."""
+    return next((one.capabilities.workers for one in devices() if one.name == "cpu" and one.capabilities), 1)
 
 
 def keep_for_good(memory: object) -> None:

@@ -28,9 +28,10 @@ def grouped(findings: Iterable[Finding]) -> list[tuple[Finding, int]]:
     """Findings that say the same about the same lines, once, with how often they were made."""
     groups: dict[tuple[object, ...], list[Finding]] = {}
     for finding in findings:
-        # Without a line it is the node that tells two findings apart.
+        # Without a line it is the node that tells two findings apart, and without a node only what they say.
         places = tuple(place or node for place, node in zip(finding.places, finding.nodes, strict=True))
-        groups.setdefault((finding.severity, finding.kind, finding.names, places), []).append(finding)
+        what = (finding.severity, finding.kind, finding.names, finding.advice, finding.access, finding.argument)
+        groups.setdefault((*what, places or finding.why), []).append(finding)
     return [(group[0], len(group)) for group in groups.values()]
 
 
@@ -108,6 +109,8 @@ def checked(result: Checked, why: bool) -> RenderableType:
     if why and result.inferred:
         parts += [inferred_table(result.inferred), ""]
     lists = f"{_count(result.submitted, 'command list')} submitted, {result.distinct} different ones looked at"
+    if result.with_other_values:
+        lists += f", {result.with_other_values} with other values"
     if result.inferred and not why:
         lists += f"; {_count(len(result.inferred), 'inferred barrier')} (--why says why)"
     parts.append(Text(f"{lists}\n{summary(result.coverage, result.findings)}"))
@@ -124,7 +127,11 @@ def plain(result: Checked) -> dict[str, Any]:
         "ok": result.ok,
         "status": result.status,
         "stopped": result.stopped,
-        "lists": {"submitted": result.submitted, "checked": result.distinct},
+        "lists": {
+            "submitted": result.submitted,
+            "checked": result.distinct,
+            "checked_with_other_values": result.with_other_values,
+        },
         "findings": [_plain_finding(finding) for finding in result.findings],
         "inferred": [asdict(one) | {"place": _plain_place(one.place)} for one in result.inferred],
         "coverage": asdict(result.coverage),

@@ -1,6 +1,6 @@
 """A graph as a document: plain lists, dictionaries, strings and integers, as `docs/graph-file.md` describes them.
 
-`document_of` is one direction, `graph_reading.graph_of` the other. Nothing of the machine it was written on is left in
+`document_of` is one direction, `reading.graph_of` the other. Nothing of the machine it was written on is left in
 a document: memory stands at made-up addresses, files go by their base names, kernels by their source.
 
 The made-up addresses keep what matters of the real ones: memories that share bytes still share them, those that do not
@@ -28,6 +28,7 @@ from ..commands import (
 )
 from ..errors import GraphFileError, OstinatoError
 from ..graph import CapturedNode, Graph
+from ..graph_memory import overlapping
 from ..msl import Module
 from ..places import Place
 from ..printable import printable
@@ -158,14 +159,7 @@ class _Tables:
 
 def _made_up(graph: Graph) -> dict[int, int]:
     """An address for each memory, by number."""
-    spans: list[list[Any]] = []
-    for memory in sorted(graph.memories.values(), key=lambda one: one.address):
-        end = memory.address + memory.nbytes
-        if spans and memory.address < spans[-1][1]:
-            spans[-1][1] = max(spans[-1][1], end)
-            spans[-1][2].append(memory)
-        else:
-            spans.append([memory.address, end, [memory]])
+    spans = overlapping(graph.memories.values())
     # In the order of the graph, not of the machine's addresses: those differ from run to run.
     order = {number: position for position, number in enumerate(graph.memories)}
     spans.sort(key=lambda span: min(order[memory.number] for memory in span[2]))

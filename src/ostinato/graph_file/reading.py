@@ -32,7 +32,8 @@ from ..commands import (
     Size3,
 )
 from ..errors import GraphError, OstinatoError
-from ..graph import CapturedNode, Graph, GraphMemory, NamedRange, check_names
+from ..graph import CapturedNode, Graph, check_names
+from ..graph_memory import GraphMemory, NamedRange
 from ..msl import Argument, Module
 from ..params import Param
 from ..version import __version__

@@ -16,7 +16,8 @@ import numpy as np
 from ..allocation import Window
 from ..buffer import Buffer
 from ..errors import GraphError, OstinatoError
-from ..graph import Graph, GraphMemory
+from ..graph import Graph
+from ..graph_memory import GraphMemory
 from ..ranges import Range, merged
 from ..rebinding import rebound
 from .touched import written
@@ -58,9 +59,8 @@ def pieces(graph: Graph, ranges: Sequence[Range]) -> list[Piece]:
 def settle(graph: Graph) -> None:
     """Wait for committed work on a graph's memory; its error surfaces here unless somebody has seen it."""
     for memory in graph.memories.values():
-        last_use = None if memory.allocation is None else memory.allocation.backing.latest_use()
-        if last_use is not None:
-            last_use._settle()
+        if memory.allocation is not None:
+            memory.allocation.backing.settle()
 
 
 def contents(windows: Sequence[Piece]) -> list[np.ndarray]:

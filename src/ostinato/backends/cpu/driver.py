@@ -93,17 +93,20 @@ class _Status(ctypes.Structure):
 class _Graph:
     """The driver's hold on a graph of the runtime, which itself keeps what is still running."""
 
-    __slots__ = ("_release", "device", "native", "value_bytes")
+    __slots__ = ("_release", "device", "handle", "value_bytes")
 
-    def __init__(self, native: int, device: int | None, value_bytes: int, release: Callable[[int], None]) -> None:
-        self.native = native
-        self.device = device
-        self.value_bytes = value_bytes
+    def __init__(self, device: int | None, value_bytes: int, release: Callable[[int], None]) -> None:
+        # A list, which the native call fills: no interrupt comes between the two.
+        self.handle: list[int] = []
         # Its own, because at the end of the interpreter the backend may go first.
         self._release = release
+        self.device = device
+        self.value_bytes = value_bytes
 
     def __del__(self) -> None:
-        self._release(self.native)
+        if hasattr(self, "_release"):
+            for native in self.handle:
+                self._release(native)
 
 
 class CpuBackend:
@@ -211,15 +214,16 @@ class CpuBackend:
         value_bytes = max((start + nbytes for start, nbytes in params), default=0)
         records = b"".join(lowered)
         param_table, use_table = np.array(list(params), np.uint32), np.array(uses, np.uint32)
-        native = self._runtime.ost_graph_make(
+        graph = _Graph(self._device, value_bytes, self._runtime.ost_graph_release)
+        call = (
             *(self._device, records, len(records), len(lowered), _MODES[ordering], None, 0),
             *(param_table.ctypes.data, len(params), use_table.ctypes.data, len(uses), value_bytes),
         )
-        if not native:
+        graph.handle.extend(filter(None, starmap(self._runtime.ost_graph_make, (call,))))
+        if not graph.handle:
             raise OutOfMemory(f"cpu: no memory for a graph of {len(lowered)} commands")
-        graph = _Graph(native, self._device, value_bytes, self._runtime.ost_graph_release)
         numbers = (ctypes.c_uint32 * 3)()
-        self._runtime.ost_graph_inferred(native, numbers)
+        self._runtime.ost_graph_inferred(graph.handle[0], numbers)
         return graph, Inferred(*numbers)
 
     def replay(self, graph: Native, values: bytes, sample: bool, handle: list[Native]) -> None:
@@ -228,7 +232,7 @@ class CpuBackend:
             raise ValueError("a graph is replayed on the device that it was made for")
         if len(values) < graph.value_bytes:
             raise ValueError(f"a replay of this graph takes {graph.value_bytes} bytes of values, got {len(values)}")
-        call = (self._device, graph.native, values, sample)
+        call = (self._device, graph.handle[0], values, sample)
         # As in `submit`: no step of the interpreter from the call to the list.
         handle.extend(filter(None, starmap(self._replay, (call,))))
         if not handle:

@@ -1,0 +1,219 @@
+"""The checks that run a list: on private CPU devices, and on a copy of its memory.
+
+`run_all` makes all of them. `run_bounds` runs a list again, with other values passed to its kernels, and looks only at
+whether the dispatches that got these stay within their bounds.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .. import counters
+from ..commands import Barrier, Dispatch, Ordering
+from ..graph import Graph
+from .accesses import Step, run_alone, run_plainly, strays_after
+from .findings import ERROR, NOTE, Coverage, Finding, found, title
+from .guarded import run_guarded
+from .races import compare_orders
+from .replica import Replica, with_values
+from .runner import Runner, SlowCommand, TookTooLong, cores, keep_for_good
+
+Progress = Callable[[str], None]
+
+TOO_LONG = "took too long"
+"""What a finding about a command that did not end within its limit is called."""
+
+_CHECKED_IS_SLOWER = 50  # measured: 10 to 80 times, by kernel
+_COPIES = 4  # of the memory: live, shadow, what serial runs leave, what a command left
+
+
+def run_all(
+    graph: Graph, params: Mapping[str, Any], repeats: int, limit_s: float, progress: Progress
+) -> tuple[list[Finding], Coverage]:
+    """All checks that run something. A single command may take `limit_s`."""
+    with _running(graph, params, limit_s, progress) as run:
+        if run.starts():
+            run.orders(repeats)
+            run.each_alone()
+        return run.findings, run.coverage()
+
+
+@dataclass(frozen=True, slots=True)
+class OtherValues:
+    """What came of running a list with other values."""
+
+    findings: tuple[Finding, ...]
+    nodes: frozenset[int]
+    """The dispatches that were looked at."""
+    unchecked: tuple[str, ...]
+
+
+def run_bounds(
+    graph: Graph, params: Mapping[str, Any], nodes: Collection[int], limit_s: float, budget_s: float, progress: Progress
+) -> OtherValues:
+    """What these dispatches do out of bounds. Nothing is started once `budget_s` has passed."""
+    with _running(graph, params, limit_s, progress) as run:
+        looked_at = run.bounds_of(nodes, time.monotonic() + budget_s) if run.starts() else ()
+        return OtherValues(tuple(run.findings), frozenset(looked_at), run.coverage().unchecked)
+
+
+class _Run:
+    """One graph being run: its copy, the devices for it, and what came of it."""
+
+    def __init__(self, graph: Graph, limit_s: float, progress: Progress) -> None:
+        self.graph, self.limit_s, self.progress = graph, limit_s, progress
+        self.findings: list[Finding] = []
+        self._unchecked: list[str] = []
+        self._alone = self._guarded = self._orders = 0
+        self._one = Runner(workers=1)
+        self._all = Runner(workers=max(2, cores()))
+        self._checked = Runner(workers=1, checked=True)
+        self._replica: Replica | None = None
+
+    def starts(self) -> bool:
+        """Make the copy; False when there is no room for it."""
+        total = sum(memory.nbytes for memory in self.graph.memories.values())
+        if _COPIES * total > _free_bytes():
+            self._unchecked.append(f"nothing was run: copies of {total:,} bytes do not fit into memory")
+            return False
+        self.progress("copying its memory and compiling")
+        graph = self.graph if self.graph.on_device else self.graph.to(self._one.device())
+        self._replica = Replica(graph, self._one)
+        return True
+
+    def orders(self, repeats: int) -> None:
+        """Concurrent against serial."""
+        replica = self._usable()
+        if replica is None or len(self.graph) < 2:
+            return
+        if self.graph.ordering is Ordering.SERIAL:
+            self._unchecked.append("races: the list is serial")
+            return
+        self.progress("comparing concurrent runs with serial ones")
+        with self._limited():
+            races, self._orders = compare_orders(replica, self._all, repeats, self.limit_s)
+            self.findings += races
+            if not self._orders:
+                self._unchecked.append("races: the list crashes when it runs one command at a time")
+            replica.restore(replica.blocks())
+
+    def each_alone(self) -> None:
+        """Declared against actual access, and bounds, of each dispatch."""
+        replica = self._usable()
+        if replica is None:
+            return
+        with self._limited():
+            for index in self._work():
+                step = run_alone(replica, index, self._one, self.limit_s)
+                if isinstance(replica.commands[index], Dispatch):
+                    self._alone += step.compared
+                    if not (step.compared or step.fault):
+                        self._unchecked.append(
+                            f"accesses of {title(self.graph.nodes[index])}: it does not declare what it uses"
+                        )
+                    self._bounds(replica, index, step)
+                self._take(replica, step)
+            self.findings += strays_after(replica)
+
+    def bounds_of(self, nodes: Collection[int], until_s: float) -> list[int]:
+        """Bounds of some of the dispatches, on what those before them leave; gives those that it came to."""
+        looked_at: list[int] = []
+        replica = self._replica
+        assert replica is not None
+        last = max(nodes)
+        with self._limited():
+            for index in self._work():
+                if index > last:
+                    break
+                if time.monotonic() > until_s:
+                    name = title(self.graph.nodes[index])
+                    self._unchecked.append(f"other values, from {name} on: the time for them is used up")
+                    break
+                step = run_plainly(replica, index, self._one, self.limit_s)
+                if index in nodes:
+                    self._bounds(replica, index, step)
+                    looked_at.append(index)
+                elif step.fault:
+                    self._report_fault(index, step)
+                self._take(replica, step)
+        return looked_at
+
+    def coverage(self) -> Coverage:
+        """What was looked at."""
+        graph, unchecked = self.graph, tuple(dict.fromkeys(self._unchecked))
+        return Coverage(len(graph.nodes), graph.dispatches, self._alone, self._guarded, self._orders, unchecked)
+
+    def close(self) -> None:
+        """End the private devices, and give the copies back unless work that was given up may use them."""
+        for runner in (self._one, self._all, self._checked):
+            runner.close()
+        if self._replica is not None:
+            if self._usable() is None:
+                keep_for_good(self._replica)
+            else:
+                self._replica.close()
+
+    def _usable(self) -> Replica | None:
+        """The copy, as long as nothing that was given up may still write there."""
+        return None if self._one.gave_up or self._all.gave_up else self._replica
+
+    @contextmanager
+    def _limited(self) -> Iterator[None]:
+        """What takes too long ends the block, and is said."""
+        try:
+            yield
+        except TookTooLong as reason:
+            self._unchecked.append(f"what is left of the list: {reason}")
+            if isinstance(reason, SlowCommand):
+                advice = "look for a loop that never ends; if it is only slow, allow it more time"
+                self.findings.append(found(self.graph, NOTE, TOO_LONG, (reason.node,), str(reason), advice))
+
+    def _work(self) -> Iterator[int]:
+        for index, node in enumerate(self.graph.nodes):
+            if not isinstance(node.command, Barrier):
+                self.progress(f"command {index + 1} of {len(self.graph)}: {title(node)}")
+                yield index
+
+    def _bounds(self, replica: Replica, index: int, step: Step) -> None:
+        # Nothing, when it is known that it will not do.
+        too_slow = step.took_ns * _CHECKED_IS_SLOWER > self.limit_s * 1e9
+        bounds = run_guarded(replica, index, self._checked, 0.0 if too_slow else self.limit_s)
+        step.findings += bounds.findings
+        self._guarded += not bounds.unchecked
+        if step.fault and not bounds.findings:
+            self._report_fault(index, step)
+        elif bounds.unchecked:
+            self._unchecked.append(f"bounds of {title(self.graph.nodes[index])}: {bounds.unchecked}")
+
+    def _report_fault(self, index: int, step: Step) -> None:
+        why = f"it crashes when it runs alone: {step.fault}"
+        step.findings.append(found(self.graph, ERROR, "fault", (index,), why, "correct the kernel"))
+
+    def _take(self, replica: Replica, step: Step) -> None:
+        self.findings += step.findings
+        replica.accept(step.changed)
+
+
+@contextmanager
+def _running(graph: Graph, params: Mapping[str, Any], limit_s: float, progress: Progress) -> Iterator[_Run]:
+    with counters.uncounted():
+        run = _Run(with_values(graph, params), limit_s, progress)
+        try:
+            yield run
+        finally:
+            run.close()
+
+
+def _free_bytes() -> int:
+    """Memory that can be had without pushing others out."""
+    with suppress(OSError, ValueError, IndexError):
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) << 10
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
