@@ -19,6 +19,9 @@ lint: $(VENV)/test
 bench: $(VENV)/bench
 	$(BIN)/python bench/dispatch.py
 	$(BIN)/python bench/throughput.py
+	$(BIN)/python bench/replay.py
+	$(BIN)/python bench/profiling.py
+	$(BIN)/python bench/recording.py
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit("ostinato needs Python 3.11 or newer, this is " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'

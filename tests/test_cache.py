@@ -14,7 +14,7 @@ import pytest
 
 import ostinato as ost
 from conftest import Script
-from ostinato.backends.cpu import cache
+from ostinato import cache
 
 RUN = """
 dev = ost.open_device("cpu", workers=1)

@@ -421,7 +421,7 @@ def test_any_graph_comes_back_and_runs_the_same(
         (
             Dispatch,
             "kernel bindings kind threads groups group_size shared op_kind label accesses"
-            " bytes_read bytes_written flops",
+            " bytes_read bytes_written flops place",  # nodes have, and save, a place of their own
         ),
         (Copy, "source target label"),
         (Fill, "target pattern label"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -117,7 +118,9 @@ def test_unknown_names_are_reported_once(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_gate_the_device_cannot_honour_is_reported_once(dev: ost.Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    backend = dev._queue.backend
     monkeypatch.setattr(settings, "_reported", set())
+    monkeypatch.setattr(backend, "capabilities", replace(backend.capabilities, gates=frozenset()))
     monkeypatch.setenv("MLX_PROFILE_DISPATCH", "0")
     dev.command_encoder()
     monkeypatch.setenv("MLX_PROFILE_DISPATCH", "1")

@@ -13,7 +13,7 @@
 The public interface is what this module names.
 """
 
-from . import counters, ops, passes, settings
+from . import counters, kernel_profile, ops, passes, settings
 from .audit import Audit, Finding
 from .backends.protocol import Capabilities
 from .buffer import Buffer
@@ -56,6 +56,9 @@ from .errors import (
     OstinatoWarning,
     OutOfMemory,
     PoolError,
+    RecordingError,
+    RecordingWarning,
+    SamplingWarning,
     SettingError,
     SettingWarning,
     ToolchainError,
@@ -70,9 +73,11 @@ from .graph_file import load_graph
 from .params import Param, param
 from .pipeline import Kernel, KernelRegistry, Library
 from .pool import BufferPool
+from .profile import Profile, profile
 from .replay import Replayable
 from .residency import ResidencySet
 from .submission import Submission
+from .tracing import region
 from .version import __version__
 
 __all__ = [
@@ -118,8 +123,12 @@ __all__ = [
     "OutOfMemory",
     "Param",
     "PoolError",
+    "Profile",
+    "RecordingError",
+    "RecordingWarning",
     "Replayable",
     "ResidencySet",
+    "SamplingWarning",
     "SettingError",
     "SettingWarning",
     "Submission",
@@ -138,11 +147,14 @@ __all__ = [
     "counters",
     "devices",
     "dispatch_count",
+    "kernel_profile",
     "load_graph",
     "open_device",
     "ops",
     "param",
     "passes",
+    "profile",
+    "region",
     "reset_counters",
     "settings",
     "sync_count",

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from .msl import Module, Signature
+    from .places import Place
 
 
 class DispatchKind(Enum):
@@ -167,6 +168,8 @@ class Dispatch:
     bytes_read: int | None = None
     bytes_written: int | None = None
     flops: int | None = None
+    place: Place | None = None
+    """The line that encoded such a dispatch first; equal ones that follow are this one, and may come from others."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,6 +63,11 @@ def add_sync() -> None:
             counts.syncs += 1
 
 
+def counting() -> bool:
+    """Whether this thread or task works for the program, and not on the library's own account."""
+    return _counting.get()
+
+
 def _open_counts() -> tuple[Counts, ...]:
     """The totals and every scope open in this thread or task; none while it is not counting."""
     return (_totals, *_scopes.get()) if _counting.get() else ()

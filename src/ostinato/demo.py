@@ -1,14 +1,17 @@
-"""A few real Metal kernels, run and checked: what `ostinato demo` shows."""
+"""A few real Metal kernels, run, checked and profiled: what `ostinato demo` shows."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
+from .analyse import Summary
 from .device import Device
-from .submission import Submission
+from .encoder import CommandEncoder
+from .profile import profile
+from .tracing import region
 
 SOURCE = """
 #include <metal_stdlib>
@@ -54,7 +57,7 @@ kernel void rms_norm(device const float *in  [[buffer(0)]],
 }
 """
 
-_REPEATS = 5
+_STEPS = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,61 +66,64 @@ class DemoRow:
 
     kernel: str
     purpose: str
-    threads: int
-    nanoseconds: int
-    """The median of a few runs, by the device's clock."""
-    nbytes: int
-    """Read and written."""
     correct: bool
 
 
-def run(device: Device, rows: int = 1024, columns: int = 4096) -> list[DemoRow]:
-    """Run every kernel of the demonstration."""
+def run(device: Device, path: Path, rows: int = 256, columns: int = 4096) -> tuple[list[DemoRow], Summary]:
+    """Run the kernels as one graph, again and again, recorded in a file; then compare what they wrote with NumPy."""
     library = device.library(SOURCE)
     random = np.random.default_rng(0)
     first, second = (random.standard_normal((rows, columns)).astype(np.float32) for _ in range(2))
     a, b = device.array(first), device.array(second)
-    total, sums = device.empty(a.shape, a.dtype), device.empty(rows, np.float32)
+    total, normed = device.empty(a.shape, a.dtype), device.empty(a.shape, a.dtype)
+    sums = device.empty(rows, np.float32)
 
-    def add() -> Submission:
-        encoder = device.command_encoder()
-        encoder.dispatch(library["add"], a, b, total, threads=rows * columns)
-        return encoder.commit_and_wait_labeled("add")
+    def step(enc: CommandEncoder) -> None:
+        with enc.scope("step"):
+            enc.dispatch(
+                library["add"],
+                a,
+                b,
+                total,
+                threads=a.size,
+                bytes_read=2 * a.nbytes,
+                bytes_written=a.nbytes,
+                flops=a.size,
+            )
+            enc.dispatch(
+                library["row_sums"],
+                a,
+                sums,
+                columns,
+                groups=rows,
+                group_size=32,
+                bytes_read=a.nbytes,
+                bytes_written=sums.nbytes,
+                flops=a.size,
+            )
+            enc.dispatch(
+                library["rms_norm"],
+                a,
+                normed,
+                columns,
+                groups=rows,
+                group_size=256,
+                shared={0: 1024},
+                bytes_read=2 * a.nbytes,
+                bytes_written=a.nbytes,
+                flops=3 * a.size,
+            )
 
-    def row_sums() -> Submission:
-        encoder = device.command_encoder()
-        encoder.dispatch(library["row_sums"], a, sums, columns, groups=rows, group_size=32)
-        return encoder.commit_and_wait_labeled("row_sums")
-
-    def rms_norm() -> Submission:
-        encoder = device.command_encoder()
-        encoder.dispatch(library["rms_norm"], a, total, columns, groups=rows, group_size=256, shared={0: 1024})
-        return encoder.commit_and_wait_labeled("rms_norm")
-
+    replayable = device.capture(step, label="step").instantiate()
+    with profile(path=path) as recorded:
+        for _ in range(_STEPS):
+            with region("step"):
+                replayable.replay().wait()
     wide = first.astype(np.float64)
-    normed = wide / np.sqrt((wide**2).mean(axis=1, keepdims=True) + 1e-6)
-    return [
-        DemoRow("add", "a + b", a.size, _median_ns(add), 3 * a.nbytes, np.array_equal(total.numpy(), first + second)),
-        DemoRow(
-            "row_sums",
-            "row sums, simdgroups",
-            rows * 32,
-            _median_ns(row_sums),
-            a.nbytes + sums.nbytes,
-            np.allclose(sums.numpy(), wide.sum(axis=1), atol=1e-3),
-        ),
-        DemoRow(
-            "rms_norm",
-            "row norms, barriers",
-            rows * 256,
-            _median_ns(rms_norm),
-            2 * a.nbytes,
-            np.allclose(total.numpy(), normed, atol=1e-4),
-        ),
+    expected = wide / np.sqrt((wide**2).mean(axis=1, keepdims=True) + 1e-6)
+    checked = [
+        DemoRow("add", "a + b", np.array_equal(total.numpy(), first + second)),
+        DemoRow("row_sums", "row sums, simdgroups", np.allclose(sums.numpy(), wide.sum(axis=1), atol=1e-3)),
+        DemoRow("rms_norm", "row norms, barriers", np.allclose(normed.numpy(), expected, atol=1e-4)),
     ]
-
-
-def _median_ns(once: Callable[[], Submission]) -> int:
-    once()
-    spans = [submission.gpu_time for submission in (once() for _ in range(_REPEATS))]
-    return int(np.median([span[1] - span[0] for span in spans if span is not None]))
+    return checked, recorded.summary()

@@ -180,10 +180,11 @@ class Device:
 
 
 def _open_cpu(options: Mapping[str, Any]) -> Backend:
-    unknown = options.keys() - {"workers", "threadgroup_memory", "checked"}
+    unknown = options.keys() - {"workers", "threadgroup_memory", "checked", "sampling"}
     if unknown:
         raise DeviceUnavailable(
-            f"device 'cpu' has no option {', '.join(sorted(unknown))}; it has workers, threadgroup_memory and checked"
+            f"device 'cpu' has no option {', '.join(sorted(unknown))}; it has workers, threadgroup_memory, checked"
+            " and sampling"
         )
     return cpu.CpuBackend(**options)
 

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from . import bindings, counters, geometry, settings
+from . import bindings, counters, geometry, settings, tracing
 from .allocation import Allocation
 from .backends.protocol import Inferred
 from .bindings import Declared
@@ -61,6 +61,7 @@ class CommandEncoder:
         "_allocations",
         "_barrier_ns",
         "_barriers",
+        "_began_ns",
         "_captured_from",
         "_commands",
         "_lowered",
@@ -111,6 +112,7 @@ class CommandEncoder:
         self._captured_from: tuple[int, int] | None = None
         self._params: dict[str, Param] = {}
         self._places: list[Place | None] | None = [] if watchers else None
+        self._began_ns = time.monotonic_ns() if tracing.listening() else None
         self._open = True
         # Open, and no call under way. Nothing can come between looking at it and setting it: the interpreter
         # switches threads at calls and loops only.
@@ -369,6 +371,14 @@ class CommandEncoder:
         assert times is not None
         return times[0] / 1e9, times[1] / 1e9
 
+    def discard(self) -> None:
+        """Throw away what was recorded. Nothing of it runs, and the encoder is used up."""
+        with self._recording():
+            self._commands, self._lowered, self._allocations = [], [], []
+            self._captured_from = None
+            self._open = False
+        self._ready = False
+
     def wait_until_completed(self) -> None:
         """Wait for the work that this encoder committed. Raises if it failed."""
         if self._submission is None:
@@ -389,12 +399,21 @@ class CommandEncoder:
         try:
             backend, lowered, ordering = self._queue.backend, self._lowered, _ORDERINGS[self._mode]
             held = set(self._allocations)
+            listeners = tracing.listening()
+            trace = None
+            if listeners:
+                plan = tracing.plan_of(backend, self._commands, lowered)
+                trace = tracing.trace(
+                    self._queue, plan, listeners, label=label, replay=False, encode_begin_ns=self._began_ns
+                )
+            sample = trace is not None and trace.sampled
             self._submission = submission = self._queue.submit(
                 self._commands,
-                lambda handle: backend.submit(lowered, ordering, handle),
+                lambda handle: backend.submit(lowered, ordering, handle, sample),
                 uses=[allocation.backing for allocation in held],
                 keep=held if self._retain else None,
                 label=label,
+                trace=trace,
             )
             assert submission._native is not None
             inferred = _NOTHING if self._mode != "auto" else self._queue.backend.inferred(submission._native)
@@ -445,6 +464,7 @@ class CommandEncoder:
             bytes_read=bytes_read,
             bytes_written=bytes_written,
             flops=flops,
+            place=caller(),
         )
 
     def _append(self, command: Copy | Fill, *allocations: Allocation) -> None:
@@ -477,7 +497,7 @@ class CommandEncoder:
         if self._open and not self._ready:
             raise EncoderError("two threads use one encoder at the same time; give each thread its own")
         self._queue.check()
-        raise EncoderError(f"{self!r} was committed; work after that needs a new encoder")
+        raise EncoderError(f"{self!r} was committed or discarded; work after that needs a new encoder")
 
     def __del__(self) -> None:
         if getattr(self, "_open", False) and self._commands and not self._queue._forked:

@@ -163,6 +163,13 @@ class KernelFault(DeviceError):
         super().__init__(message)
 
 
+# --- recordings --------------------------------------------------------------------------------------------
+
+
+class RecordingError(OstinatoError, ValueError):
+    """A recording cannot be written, read or merged: damaged, too large, newer, not a recording, no place to put it."""
+
+
 # --- the machine -------------------------------------------------------------------------------------------
 
 
@@ -187,6 +194,14 @@ class OstinatoWarning(UserWarning):
 
 class SettingWarning(OstinatoWarning):
     """An `OSTINATO_*` name is unknown, or a gate is set that the device cannot honour."""
+
+
+class RecordingWarning(OstinatoWarning):
+    """A recording that was closed by the end of the process is not complete."""
+
+
+class SamplingWarning(OstinatoWarning):
+    """A profile asks for times that the device cannot take."""
 
 
 class UncommittedWork(OstinatoWarning):

@@ -12,6 +12,9 @@ from typing import NamedTuple
 _MAX_FILES = 4096
 _own: dict[str, bool] = {}
 
+_PROGRAMS = frozenset({str(Path(__file__).with_name("demo.py"))})
+"""Files of the library that are programs, and use the rest as any other would."""
+
 _LIBRARY = str(Path(__file__).parent) + os.sep
 
 
@@ -34,7 +37,7 @@ def caller() -> Place | None:
         if own is None:
             if len(_own) >= _MAX_FILES:
                 _own.clear()
-            own = _own[file] = file.startswith(_LIBRARY)
+            own = _own[file] = file.startswith(_LIBRARY) and file not in _PROGRAMS
         if not own:
             return Place(file, frame.f_lineno)
         frame = frame.f_back

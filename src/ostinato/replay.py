@@ -16,36 +16,51 @@ from typing import Any
 
 import numpy as np
 
-from . import counters, settings
+from . import counters, settings, tracing
 from .allocation import SharedUse
-from .backends.protocol import Inferred, Native
+from .backends.protocol import Backend, Inferred, Level, Native
 from .buffer import Buffer
-from .commands import Barrier, Command, Dispatch, Ordering
+from .commands import Barrier, Dispatch, Ordering
 from .copies import refuse_copy
 from .errors import ArgumentError, GraphChanged, GraphError
-from .graph import Graph
+from .graph import CapturedNode, Graph
 from .labels import check_label
 from .locks import ForkLock
 from .rebinding import check_buffer, rebound
 from .submission import Submission
+from .tracing import Plan
 from .watching import watchers
 
 _VALUE_ALIGNMENT = 16
 _MAX_VARIANTS = 8
+# Of the replays that a profile watches, one in so many runs without sampling: the ratio says what sampling costs.
+_PROBE_EVERY = 16
 
 
 class _Part:
     """The nodes of one submission: all of a graph, unless it is split."""
 
-    __slots__ = ("barriers", "commands", "dispatches", "inferred", "native")
+    __slots__ = ("_plan", "barriers", "commands", "dispatches", "inferred", "lowered", "native", "nodes")
 
-    def __init__(self, native: Native, inferred: Inferred, commands: Sequence[Command]) -> None:
+    def __init__(
+        self, native: Native, inferred: Inferred, nodes: Sequence[CapturedNode], lowered: Sequence[bytes]
+    ) -> None:
         self.native = native
         self.inferred = inferred
-        self.commands = commands
+        self.nodes = nodes
+        self.lowered = lowered
+        self.commands = commands = tuple(node.command for node in nodes)
+        self._plan: Plan | None = None
         self.dispatches = sum(isinstance(command, Dispatch) for command in commands)
         # The first of a list orders nothing; encoders do not record it, but a split may leave one there.
         self.barriers = sum(isinstance(command, Barrier) for command in commands[1:])
+
+    def plan(self, backend: Backend) -> Plan:
+        """What a profile knows of it beforehand."""
+        if self._plan is None:
+            places, origins = [node.place for node in self.nodes], [node.origin for node in self.nodes]
+            self._plan = Plan(backend, self.commands, self.lowered, places, origins)
+        return self._plan
 
 
 class _Variant:
@@ -60,9 +75,9 @@ class _Variant:
         self.parts = []
         bounds = (0, *graph.splits, len(graph))
         for first, end in pairwise(bounds):
-            commands = graph.commands[first:end]
-            native, inferred = backend.instantiate(commands, graph.lowered[first:end], ordering, values)
-            self.parts.append(_Part(native, inferred, commands))
+            lowered = graph.lowered[first:end]
+            native, inferred = backend.instantiate(graph.commands[first:end], lowered, ordering, values)
+            self.parts.append(_Part(native, inferred, graph.nodes[first:end], lowered))
         for memory in graph.memories.values():
             if memory.allocation is not None:
                 memory.allocation.backing.share(self.use)
@@ -71,7 +86,17 @@ class _Variant:
 class Replayable:
     """A graph that is ready to run, any number of times."""
 
-    __slots__ = ("_lock", "_offsets", "_plain", "_value_bytes", "_variants", "graph", "rebind_count", "rebind_ns")
+    __slots__ = (
+        "_lock",
+        "_offsets",
+        "_plain",
+        "_sampled_replays",
+        "_value_bytes",
+        "_variants",
+        "graph",
+        "rebind_count",
+        "rebind_ns",
+    )
 
     def __init__(self, graph: Graph) -> None:
         graph.queue.check()
@@ -88,6 +113,7 @@ class Replayable:
             end += -(-param.nbytes // _VALUE_ALIGNMENT) * _VALUE_ALIGNMENT
         self._value_bytes = end
         self._lock = ForkLock()
+        self._sampled_replays = 0
         self._variants: OrderedDict[tuple[Any, ...], _Variant] = OrderedDict()
         self._plain = _Variant(graph, graph.ordering, self._offsets)
 
@@ -114,15 +140,26 @@ class Replayable:
                 variant, rebind_ns = self._variant(buffers, serial, rebuild)
         for watcher in watchers:
             watcher(variant.graph, {name: value for name, value in values.items() if name in graph.params})
+        label = graph.label if label is None else label
+        listeners = tracing.listening()
+        probe = False
+        if listeners and tracing.level_of(listeners) is Level.DISPATCHES:
+            self._sampled_replays += 1
+            probe = self._sampled_replays % _PROBE_EVERY == 0
         submissions: list[Submission] = []
         with queue._lock:  # nothing of another thread comes between the parts
             for part in variant.parts:
+                trace = None
+                if listeners:
+                    plan = part.plan(queue.backend)
+                    trace = tracing.trace(queue, plan, listeners, label=label, replay=True, probe=probe)
                 submission = queue.submit(
                     part.commands,
-                    partial(queue.backend.replay, part.native, block, False),
+                    partial(queue.backend.replay, part.native, block, trace is not None and trace.sampled),
                     uses=(variant.use,),
                     keep=variant,
-                    label=label if label is not None else graph.label,
+                    label=label,
+                    trace=trace,
                 )
                 counters.add_command_buffer(
                     dispatches=part.dispatches,

@@ -27,7 +27,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Generator, Sequence
 from typing import Any, Protocol
 
-from . import counters
+from . import counters, tracing
 from .backends.protocol import Backend, Native, Status
 from .commands import Command, Dispatch
 from .copies import refuse_copy
@@ -42,6 +42,7 @@ from .errors import (
 )
 from .locks import ForkLock
 from .residency import ResidencySet
+from .tracing import Trace
 
 # A native wait cannot be interrupted, so Ctrl-C is noticed between slices of this length.
 _WAIT_SLICE_NS = 50_000_000
@@ -112,6 +113,7 @@ class Queue:
         uses: Collection[Used],
         keep: object,
         label: str | None,
+        trace: Trace | None = None,
     ) -> Submission:
         """Start commands after everything submitted before.
 
@@ -123,6 +125,10 @@ class Queue:
             self.check()
             self.residency.flush()
             submission = Submission(self, next(self._ordinals), commands, keep, label)
+            if trace is not None:
+                submission._trace = trace
+                trace.ordinal = submission.ordinal
+                trace.commit_begin_ns = time.monotonic_ns()
             handle: list[Native] = []
             # Ctrl-C may come between any two of these steps, so all that keeps the memory is in place before the
             # work starts, and whether it did is known from the handle alone.
@@ -137,6 +143,8 @@ class Queue:
                     submission._native = handle[0]
                 else:
                     self._withdraw(submission, uses)
+                if trace is not None:
+                    trace.commit_end_ns = time.monotonic_ns()
         return submission
 
     def _withdraw(self, submission: Submission, uses: Collection[Used]) -> None:
@@ -229,6 +237,7 @@ class Queue:
         if _exiting or getattr(self, "_forked", True):
             return
         self._drain()
+        tracing.forget_plans(self.backend)
         if not self._in_flight:
             self.backend.close()
 
@@ -250,6 +259,7 @@ class Submission:
         "_observed",
         "_queue",
         "_status",
+        "_trace",
         "_use",
         "label",
         "ordinal",
@@ -272,6 +282,7 @@ class Submission:
         self._error: OstinatoError | None = None
         self._observed = False
         self._abandoned = False
+        self._trace: Trace | None = None
         self.label = label
         """The label it was committed with, or None."""
         self.ordinal = ordinal
@@ -287,8 +298,13 @@ class Submission:
         Ctrl-C abandons the wait; the work goes on and the device is usable when it ends.
         """
         counters.add_sync()
-        if not self._wait_until(_deadline_ns(timeout)):
-            return False
+        begin_ns = time.monotonic_ns() if self._trace is not None else 0
+        try:
+            if not self._wait_until(_deadline_ns(timeout)):
+                return False
+        finally:
+            if begin_ns:
+                tracing.host_span("wait", self.label or "", begin_ns, submission=(self._queue, self.ordinal))
         self._raise_error()
         return True
 
@@ -386,6 +402,16 @@ class Submission:
                 _failed.add(self)
             if isinstance(error, KernelFault):
                 self._queue._lost(error)
+            if self._trace is not None:
+                ran = status.error != 2
+                tracing.finish(
+                    self._trace,
+                    status.start_ns if ran else None,
+                    status.end_ns if ran else None,
+                    self._native,
+                    None if error is None else str(error),
+                )
+                self._trace = None
             self._commands = ()
             self._kept = None
 
@@ -465,6 +491,14 @@ def _deadline_ns(timeout: Any) -> int | None:
         raise ArgumentError(f"wait: a timeout is a number of seconds or None, not {timeout!r}")
     nanoseconds = max(seconds, 0.0) * 1e9
     return None if math.isinf(nanoseconds) else time.monotonic_ns() + int(nanoseconds)
+
+
+def settle() -> None:
+    """Wait until all that was submitted so far, on any device, is done and has reported. Raises none of its errors."""
+    for queue in list(_queues):
+        if not queue._forked and queue._in_flight:
+            queue._in_flight[-1]._wait_until(None)
+            queue.reap()
 
 
 def _finish_at_exit() -> None:

@@ -10,12 +10,21 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import IntEnum
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from ..commands import Command, CompiledKernel, Ordering
 from ..msl import Module
+
+
+class Level(IntEnum):
+    """How much of the time of submitted work is taken down, or can be."""
+
+    OFF = 0
+    COMMAND_BUFFERS = 1
+    DISPATCHES = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +43,10 @@ class Capabilities:
     max_inline_bytes: int
     shared_memory: bool
     """Whether the host sees the same memory, so that `as_numpy()` is a window and not a copy."""
+    sampling: Level = Level.DISPATCHES
+    """The most that it can time."""
+    clock_uncertainty_ns: float = 0.0
+    """How well its times are known in host time."""
     encodes_at_replay: bool = False
     """Whether a replay encodes every dispatch anew, so that the device can start before all of it is encoded."""
     gates: frozenset[str] = frozenset()

@@ -7,21 +7,23 @@ import json
 import os
 import platform
 import sys
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache
-from itertools import starmap
+from itertools import pairwise, starmap
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from ... import cache
 from ...commands import Command, CompiledKernel, Ordering
 from ...errors import DeviceError, DeviceUnavailable, KernelCompileError, OstinatoError, OutOfMemory, ToolchainError
 from ...locks import ForkLock
 from ...msl import Module, Translation
 from ...version import __version__
-from ..protocol import Capabilities, Inferred, Lowered, Memory, Native, Status
-from . import cache, toolchain
+from ..protocol import Capabilities, Inferred, Level, Lowered, Memory, Native, Status
+from . import toolchain
 from .binary import load_time_code, startup_sections
 from .records import pack, parameters
 
@@ -34,7 +36,7 @@ MAX_INLINE_BYTES = 4096
 _ABI_VERSION = 1
 _RUNTIME = Path(__file__).with_name("runtime")
 _INCLUDE = Path(__file__).parents[2] / "msl" / "include"
-_GATES = frozenset({"unretained_refs", "no_residency", "profile_barriers"})
+_GATES = frozenset({"unretained_refs", "no_residency", "profile_barriers", "profile_cb", "profile_dispatch"})
 _MEMORY_ALIGNMENT = 128
 _ACCESSES = ("", "read", "write")
 _MODES = {Ordering.SERIAL: 0, Ordering.BARRIERS: 1, Ordering.INFERRED: 3}
@@ -117,6 +119,7 @@ class CpuBackend:
         workers: int | None = None,
         threadgroup_memory: int = THREADGROUP_MEMORY_BYTES,
         checked: bool = False,
+        sampling: str = "dispatches",
     ) -> None:
         count = usable_cores() if workers is None else workers
         if isinstance(count, bool) or not isinstance(count, int) or count < 1:
@@ -131,10 +134,14 @@ class CpuBackend:
             )
         if not isinstance(checked, bool):
             raise DeviceUnavailable(f"checked={checked!r}: expected True or False")
+        if not isinstance(sampling, str) or sampling.upper() not in Level.__members__:
+            raise DeviceUnavailable(
+                f"sampling={sampling!r}: expected one of {', '.join(one.name.lower() for one in Level)}"
+            )
         self._checked = checked
         self._toolchain = toolchain.find()
         self._runtime = _runtime(self._toolchain)
-        self.capabilities = _capabilities(self._toolchain, count, threadgroup_memory)
+        self.capabilities = _capabilities(self._toolchain, count, threadgroup_memory, Level[sampling.upper()])
         reason = ctypes.create_string_buffer(256)
         with _lock:
             self._device: int | None = self._runtime.ost_open(count, threadgroup_memory, reason, len(reason))
@@ -287,7 +294,7 @@ class CpuBackend:
 def availability() -> tuple[Capabilities | None, str]:
     """The capabilities of a CPU device opened without options, or the reason why there can be none."""
     try:
-        return _capabilities(toolchain.find(), usable_cores(), THREADGROUP_MEMORY_BYTES), ""
+        return _capabilities(toolchain.find(), usable_cores(), THREADGROUP_MEMORY_BYTES, Level.DISPATCHES), ""
     except OstinatoError as error:
         return None, str(error)
 
@@ -299,7 +306,9 @@ def usable_cores() -> int:
     return os.cpu_count() or 1
 
 
-def _capabilities(compiler: toolchain.Toolchain, workers: int, threadgroup_memory: int) -> Capabilities:
+def _capabilities(
+    compiler: toolchain.Toolchain, workers: int, threadgroup_memory: int, sampling: Level
+) -> Capabilities:
     return Capabilities(
         name="cpu",
         backend="cpu",
@@ -310,9 +319,19 @@ def _capabilities(compiler: toolchain.Toolchain, workers: int, threadgroup_memor
         threadgroup_memory_bytes=threadgroup_memory,
         max_inline_bytes=MAX_INLINE_BYTES,
         shared_memory=True,
+        sampling=sampling,
+        clock_uncertainty_ns=_clock_step_ns(),
         gates=_GATES,
         details={"compiler": f"{compiler.command[0]} ({compiler.version})", "machine": platform.machine()},
     )
+
+
+@lru_cache(maxsize=1)
+def _clock_step_ns() -> float:
+    """How far apart two readings of the clock are at least: the workers read the host's own."""
+    readings = [time.monotonic_ns() for _ in range(200)]
+    steps = [after - before for before, after in pairwise(readings) if after > before]
+    return float(min(steps, default=1))
 
 
 @lru_cache(maxsize=1)

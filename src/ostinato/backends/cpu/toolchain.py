@@ -21,8 +21,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ... import cache
 from ...errors import KernelCompileError, ToolchainError
-from . import cache
 
 CPU_SECONDS = 180
 WALL_SECONDS = 300

@@ -22,8 +22,8 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from ... import settings
-from ...errors import CacheError, OstinatoError
+from . import settings
+from .errors import CacheError, OstinatoError
 
 _FORMAT = 1
 _LIBRARY, _MANIFEST = "library.so", "manifest.json"
@@ -80,11 +80,11 @@ def library(key: str, build: Callable[[Path], Path]) -> Path:
             return _publish(product, work, entry)
 
 
-def note(key: str, find: Callable[[], str]) -> str:
-    """A small remembered text; a missing or unreadable one is found out again."""
+def note(key: str, find: Callable[[], str], anew: bool = False) -> str:
+    """A small remembered text; a missing or unreadable one is found out again, and so is any with `anew`."""
     notes = folder() / "notes"
     path = notes / key
-    if _is_own_folder(notes) and _is_own_file(path):
+    if not anew and _is_own_folder(notes) and _is_own_file(path):
         with contextlib.suppress(OSError, UnicodeDecodeError):
             return path.read_text(encoding="utf-8")
     text = find()

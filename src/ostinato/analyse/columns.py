@@ -1,0 +1,232 @@
+"""What the analysis reads: a recording as NumPy columns, all in memory.
+
+Everything in `analyse/` is a function over these; where they come from (a file, a writer, a test) is not its business.
+Times are integer nanoseconds of the host's monotonic clock, and `ABSENT` stands for a time that does not exist.
+Amounts (bytes, flops) are floats with NaN for "not known". Text is Python strings, "" for none.
+
+A plan is a list of nodes, and a node refers to a command: what is static is kept once, however often it is encoded.
+Nodes of all plans lie one after another; `Plans.first[p]` is where those of the p-th plan begin. Everything refers to
+everything by *row*, not by the ids of the file. `reading.py` brings a recording into this shape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..recording.columns import BOUNDED, MEASURED, UNAVAILABLE, Drop
+from ..recording.columns import NONE as ABSENT
+
+__all__ = ["ABSENT", "BOUNDED", "MEASURED", "UNAVAILABLE", "Columns", "Drop"]
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+Texts = NDArray[np.object_]
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A device as it was when recorded, with the ceilings that calibration measured; None where it did not."""
+
+    name: str
+    backend: str = ""
+    description: str = ""
+    sampling: str = ""
+    clock_uncertainty_ns: float | None = None
+    workers: int | None = None
+    """Cores, or multiprocessors: how many threadgroups it runs at the same time at least."""
+    copy_bytes_per_s: float | None = None
+    flops_per_s: float | None = None
+    timestamp_cost_ns: float | None = None
+    """What sampling one dispatch adds to its command buffer."""
+    dispatch_overhead_ns: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Commands:
+    """The different commands: dispatches, barriers, copies and fills with all that is static about them."""
+
+    kind: Texts
+    label: Texts
+    kernel: Texts
+    specialisation: Texts
+    op_kind: Texts
+    threads: Ints
+    """(n, 3): the grid in threads."""
+    group: Ints
+    """(n, 3): one threadgroup."""
+    groups: Ints
+    bytes_read: Floats
+    bytes_written: Floats
+    declared: Flags
+    """Whether the bytes are declared; otherwise they are what is bound, an upper bound."""
+    flops: Floats
+    place: Texts
+
+    def __len__(self) -> int:
+        return len(self.kind)
+
+
+@dataclass(frozen=True, slots=True)
+class Plans:
+    """Command lists: the nodes of all plans, plan after plan, and what waits for what within each."""
+
+    first: Ints
+    """Where the nodes of each plan begin, and one more entry for where the last one's end."""
+    command: Ints
+    """Row of each node's command."""
+    edges: tuple[tuple[Ints, Ints], ...]
+    """Per plan: (before, after), by node of that plan."""
+
+    def __len__(self) -> int:
+        return len(self.first) - 1
+
+    def nodes(self, plan: int) -> slice:
+        """The rows of one plan's nodes."""
+        return slice(int(self.first[plan]), int(self.first[plan + 1]))
+
+
+@dataclass(frozen=True, slots=True)
+class Submissions:
+    """One row per command buffer."""
+
+    device: Ints
+    plan: Ints
+    ordinal: Ints
+    label: Texts
+    region: Ints
+    """Row of the innermost region it was committed in, or -1."""
+    replay: Flags
+    sampled: Flags
+    """Whether its dispatches were sampled (level 'dispatches', and not left out as a probe)."""
+    probe: Flags
+    """Left unsampled on purpose, to see what sampling costs."""
+    encode_begin_ns: Ints
+    encode_end_ns: Ints
+    commit_begin_ns: Ints
+    commit_end_ns: Ints
+    start_ns: Ints
+    end_ns: Ints
+    status: Texts
+    reason: Texts
+    error: Texts
+    thread: Ints
+    process: Ints
+
+    def __len__(self) -> int:
+        return len(self.device)
+
+    @property
+    def ran(self) -> Flags:
+        """Which have an interval on the device."""
+        found: Flags = (self.start_ns != ABSENT) & (self.end_ns != ABSENT)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """One row per dispatch that was sampled."""
+
+    submission: Ints
+    """Row of the submission."""
+    node: Ints
+    """Row of the node, counted over all plans."""
+    start_ns: Ints
+    end_ns: Ints
+    status: NDArray[np.int8]
+
+    def __len__(self) -> int:
+        return len(self.node)
+
+    def where(self, chosen: Any) -> Samples:
+        """The rows that a mask or an index picks."""
+        return Samples(
+            self.submission[chosen],
+            self.node[chosen],
+            self.start_ns[chosen],
+            self.end_ns[chosen],
+            self.status[chosen],
+        )
+
+
+def usable(samples: Samples) -> Samples:
+    """The samples that have a time."""
+    without = samples.status == UNAVAILABLE
+    return samples.where(~without) if without.any() else samples
+
+
+@dataclass(frozen=True, slots=True)
+class Regions:
+    """Named scopes of the host: "token", "prefill"."""
+
+    name: Texts
+    begin_ns: Ints
+    end_ns: Ints
+    thread: Ints
+    process: Ints
+    parent: Ints
+    """Row of the region around it, or -1."""
+
+    def __len__(self) -> int:
+        return len(self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class HostSpans:
+    """What host threads were doing: 'encode', 'commit', 'wait', 'region', 'compile' or 'setup'."""
+
+    kind: Texts
+    name: Texts
+    begin_ns: Ints
+    end_ns: Ints
+    thread: Ints
+    submission: Ints
+    """Row of the submission it belongs to, or -1."""
+    process: Ints
+
+    def __len__(self) -> int:
+        return len(self.kind)
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """A whole recording."""
+
+    devices: tuple[Device, ...]
+    commands: Commands
+    plans: Plans
+    submissions: Submissions
+    samples: Samples
+    regions: Regions
+    host_spans: HostSpans
+    drops: tuple[Drop, ...] = ()
+    meta: Mapping[str, str] = field(default_factory=dict)
+    pids: tuple[int, ...] = (0,)
+    """The processes that recorded; `process` columns hold rows of it."""
+    thread_names: Mapping[tuple[int, int], str] = field(default_factory=dict)
+    """By row of the process, and thread."""
+    closed: bool = True
+    """Whether every process ended its recording properly."""
+
+
+def ints(values: Iterable[int | None]) -> Ints:
+    """A column of integers; None becomes `ABSENT`."""
+    return np.array([ABSENT if v is None else v for v in values], dtype=np.int64)
+
+
+def floats(values: Iterable[float | None]) -> Floats:
+    """A column of amounts; None becomes NaN."""
+    return np.array([np.nan if v is None else v for v in values], dtype=np.float64)
+
+
+def texts(values: Iterable[str | None]) -> Texts:
+    """A column of text; None becomes ""."""
+    listed = ["" if v is None else v for v in values]
+    column = np.empty(len(listed), dtype=object)
+    column[:] = listed
+    return column

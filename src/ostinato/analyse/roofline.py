@@ -1,0 +1,134 @@
+"""How close every kernel came to what the device can do.
+
+A dispatch cannot take less time than moving its bytes at the bandwidth of a copy, or computing its flops at the peak
+rate. *Efficiency* is that least time divided by the time it took: the larger of the bandwidth and the flop efficiency,
+at most 1.
+
+Bytes that the program declared are taken at its word. Without a declaration there are only the bytes that are bound, an
+upper bound: so are the bandwidth and the efficiency that follow. A bound may also be refuted. No kernel moves several
+times what a copy does, nor one threadgroup what takes all workers, nor a few threads megabytes; a kernel that seems to
+is bound to more than it touches (a row of a table, a window of a cache), and how efficient it is cannot be known. It
+must not look efficient.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from .columns import UNAVAILABLE, Columns, Device, Flags, Floats, Ints
+from .critical_path import warm_ups
+
+_CACHE_BYTES = 64 << 20
+"""What is larger cannot come from a cache."""
+_CACHE_GAIN = 8.0
+"""How much faster than a copy through memory a kernel may seem when its data may lie in a cache."""
+_SLACK = 1.25
+"""How far above the measured ceiling a true rate may lie, ceilings being measured too."""
+_BYTES_A_THREAD = 64 << 10
+"""Threads that touched more than this each would take long over it; a good rate then rests on bytes never touched."""
+_SUSPICIOUSLY_GOOD = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """What each command reached on one device, one row per command; NaN where it is not known."""
+
+    count: Ints
+    """Dispatches with a time."""
+    total_ns: Floats
+    mean_ns: Floats
+    bytes_moved: Floats
+    """Per dispatch; NaN when nothing is known or the bound is refuted."""
+    bound: Flags
+    """The bytes are an upper bound."""
+    refuted: Flags
+    """The bytes cannot have moved in that time."""
+    bandwidth: Floats
+    """Bytes per second."""
+    flop_rate: Floats
+    bandwidth_efficiency: Floats
+    flop_efficiency: Floats
+    least_ns: Floats
+    """The least time a dispatch could take by the ceilings; NaN without them."""
+
+    @property
+    def efficiency(self) -> Floats:
+        """The larger of the two, at most 1; NaN when neither is known."""
+        both = np.fmax(self.bandwidth_efficiency, self.flop_efficiency)
+        return np.minimum(both, 1.0)
+
+
+def rates(columns: Columns, device: int) -> Rates:
+    """What every command reached on a device, by mean time.
+
+    First runs, which also warm up caches, count as if they had taken as long as the others.
+    """
+    samples, size = columns.samples, len(columns.commands)
+    chosen = (samples.status != UNAVAILABLE) & (columns.submissions.device[samples.submission] == device)
+    command = columns.plans.command[samples.node[chosen]]
+    duration = (samples.end_ns - samples.start_ns)[chosen]
+    warm = ~warm_ups(columns)[samples.submission[chosen]]
+    count, warm_count = np.bincount(command, minlength=size), np.bincount(command[warm], minlength=size)
+    warm_total = np.bincount(command[warm], weights=duration[warm], minlength=size)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        total = np.where(
+            warm_count > 0, warm_total / warm_count * count, np.bincount(command, weights=duration, minlength=size)
+        )
+    return rates_of(columns, columns.devices[device], count, total)
+
+
+def rates_of(columns: Columns, device: Device, count: Ints, total_ns: Floats) -> Rates:
+    """The same from counts and total times per command."""
+    commands = columns.commands
+    copy = device.copy_bytes_per_s or np.nan
+    peak = device.flops_per_s or np.nan
+    with np.errstate(divide="ignore", invalid="ignore"):
+        mean = np.where(count > 0, total_ns / count, np.nan)
+        seconds = np.where(mean > 0, mean, np.nan) * 1e-9
+        moved = np.nan_to_num(commands.bytes_read) + np.nan_to_num(commands.bytes_written)
+        # A declaration of no bytes is a statement; a binding of none says nothing.
+        moved = np.where(commands.declared | (moved > 0), moved, np.nan)
+        bound = ~commands.declared & ~np.isin(commands.kind, ["copy", "fill"])
+        bandwidth = moved / seconds
+        threads = np.maximum(commands.threads.astype(np.float64).prod(axis=1), 1.0)
+        crowded = (moved / threads > _BYTES_A_THREAD) & (bandwidth > _SUSPICIOUSLY_GOOD * copy)
+        refuted = bound & (crowded | (bandwidth > _credible(device, moved, commands.groups)))
+        moved = np.where(refuted, np.nan, moved)
+        bandwidth = np.where(refuted, np.nan, bandwidth)
+        flop_rate = commands.flops / seconds
+        least = np.fmax(moved / copy, commands.flops / peak) * 1e9
+    return Rates(
+        count,
+        total_ns,
+        mean,
+        moved,
+        bound,
+        refuted,
+        bandwidth,
+        flop_rate,
+        bandwidth / copy,
+        flop_rate / peak,
+        least,
+    )
+
+
+def _credible(device: Device, moved: Floats, groups: Ints) -> Floats:
+    """The bandwidth up to which it is believable that all bound bytes were moved."""
+    if not device.copy_bytes_per_s:
+        return np.full(moved.shape, np.inf)
+    filled = np.minimum(np.maximum(groups, 1) / device.workers, 1.0) if device.workers else 1.0
+    gain = np.where(moved > _CACHE_BYTES, _SLACK, _CACHE_GAIN)
+    limit: Floats = device.copy_bytes_per_s * gain * filled
+    return limit
+
+
+def weighted_median(values: Floats, weights: Floats) -> float:
+    """The value below which half of the weight lies; NaN without values."""
+    known = ~np.isnan(values) & (weights > 0)
+    if not known.any():
+        return float("nan")
+    order = np.argsort(values[known], kind="stable")
+    reached = np.cumsum(weights[known][order])
+    return float(values[known][order][np.searchsorted(reached, reached[-1] / 2)])

@@ -1,0 +1,411 @@
+"""When a device worked and when it did not: busy time, spans, and what each bubble waited for.
+
+*Busy* is the union of intervals, *sum* adds them up (more than busy where work ran concurrently), *span* goes from the
+first start to the last end. Where dispatches were sampled the intervals are theirs; a command buffer that was not
+sampled counts as busy from its start to its end, and the result says on what it rests.
+
+A bubble is a gap between busy stretches of one device. Inside a command buffer it is launch latency or a dependency.
+Between two, the part before the host had committed the second is the host's (and its spans say what it was doing), the
+part after that is the queue's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .columns import ABSENT, Columns, Floats, HostSpans, Ints, Submissions, usable
+
+LAUNCH = "inside a command buffer: dependency or launch"
+QUEUE = "queue: committed in time, started later"
+UNKNOWN = "not known: the commit was not recorded"
+BETWEEN_REGIONS = "host: between regions"
+ELSEWHERE = "host: commit came late, host was elsewhere"
+_HOST = {
+    "wait": "host: commit came late, host was in a wait",
+    "encode": "host: commit came late, host was encoding",
+    "compile": "host: commit came late, host was compiling",
+    "setup": "host: commit came late, host was setting up",
+    "commit": "host: the commit itself",
+}
+_LONGEST = 10
+_PIECE = 1 << 18
+"""Samples are walked in pieces that fit in a cache: it is faster, and memory stays bounded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """The intervals of one device on one line: busy time, and the gaps in it."""
+
+    busy_ns: int
+    sum_ns: int
+    span_ns: int
+    inside_ns: int
+    """All gaps between two intervals of one owner together."""
+    inside_count: int
+    gap_begin_ns: Ints
+    """The gaps between two owners, and the longest of the others."""
+    gap_end_ns: Ints
+    gap_after: Ints
+    """The row that was the last to end before each gap."""
+    gap_before: Ints
+    """The row that ended each gap by starting."""
+
+
+def line_of(start_ns: Ints, end_ns: Ints, owner: Ints) -> Line:
+    """Walks along the intervals in order of their start, piece by piece. Intervals that touch leave no gap."""
+    count = start_ns.size
+    order = _order(start_ns)
+    busy = total = inside_ns = inside_count = 0
+    reached_before = last_before = first = 0
+    found: list[tuple[Ints, Ints, Ints, Ints]] = []
+    for begin in range(0, count, _PIECE):
+        stop = min(begin + _PIECE, count)
+        rows = np.arange(begin, stop) if order is None else order[begin:stop]
+        start = start_ns[rows]
+        end = np.maximum(end_ns[rows], start)
+        if begin == 0:
+            first = reached_before = int(start[0])
+        reached = np.maximum(np.maximum.accumulate(end), reached_before)
+        previous = np.concatenate([[reached_before], reached[:-1]])
+        busy += int((reached - np.maximum(previous, start)).clip(min=0).sum())
+        total += int((end - start).sum())
+        gaps = np.flatnonzero(start > previous)
+        # The row that reached furthest so far, for every row; 0 stands for one of an earlier piece.
+        furthest = np.maximum.accumulate(np.where(end == reached, np.arange(1, rows.size + 1), 0))
+        at = np.concatenate([[0], furthest[:-1]])[gaps]
+        after = np.where(at > 0, rows[at - 1], last_before)
+        before, gap_begin, gap_end = rows[gaps], previous[gaps], start[gaps]
+        reached_before = int(reached[-1])
+        last_before = int(rows[furthest[-1] - 1]) if furthest[-1] else last_before
+        inside = owner[after] == owner[before]
+        lengths = (gap_end - gap_begin)[inside]
+        inside_ns, inside_count = inside_ns + int(lengths.sum()), inside_count + lengths.size
+        kept = ~inside
+        if lengths.size:
+            kept[np.flatnonzero(inside)[_largest(lengths)]] = True
+        found.append((gap_begin[kept], gap_end[kept], after[kept], before[kept]))
+    columns = [np.concatenate(parts) for parts in zip(*found, strict=True)] if found else [np.zeros(0, np.int64)] * 4
+    return Line(busy, total, reached_before - first, inside_ns, inside_count, *columns)
+
+
+def _order(start_ns: Ints) -> Ints | None:
+    """The order of the starts; None when they are in order already, which spares a copy of everything."""
+    for begin in range(0, start_ns.size, _PIECE):
+        piece = start_ns[begin : begin + _PIECE + 1]
+        if (piece[1:] < piece[:-1]).any():
+            return np.argsort(start_ns, kind="stable")
+    return None
+
+
+def _largest(lengths: Ints) -> Ints:
+    """Rows of the longest few, longest first."""
+    if lengths.size > _LONGEST:
+        rows = np.argpartition(lengths, lengths.size - _LONGEST)[-_LONGEST:]
+    else:
+        rows = np.arange(lengths.size)
+    return rows[np.argsort(-lengths[rows], kind="stable")]
+
+
+def busy_share(start_ns: Ints, end_ns: Ints) -> Floats:
+    """How much of the busy time belongs to each interval: an instant that n of them share counts 1/n for each.
+
+    The shares add up to the union, so that percentages of busy time add up to 100 also where work ran concurrently.
+    """
+    count = start_ns.size
+    shares = np.empty(count)
+    order = _order(start_ns)
+    begin = 0
+    while begin < count:
+        # A piece must end where nothing is running, or what runs across the cut would not be divided.
+        size = _PIECE
+        while True:
+            stop = min(begin + size, count)
+            rows: Any = slice(begin, stop) if order is None else order[begin:stop]
+            start, end = start_ns[rows], np.maximum(end_ns[rows], start_ns[rows])
+            free = np.flatnonzero(start[1:] >= np.maximum.accumulate(end)[:-1])
+            if stop == count or free.size:
+                break
+            size *= 2
+        if stop < count:
+            stop = begin + int(free[-1]) + 1
+            rows = slice(begin, stop) if order is None else order[begin:stop]
+            start, end = start[: stop - begin], end[: stop - begin]
+        alone = free.size >= start.size - (stop == count)
+        shares[rows] = end - start if alone else _shares(start, end)
+        begin = stop
+    return shares
+
+
+def _shares(start: Ints, end: Ints) -> Floats:
+    count = start.size
+    # At equal times ends come first: intervals that only touch do not share. An interval without length ends before it
+    # starts here, which lowers the count only where no time passes.
+    times = np.concatenate([start, end]) - start[0]
+    times *= 2
+    times[:count] += 1
+    order = np.argsort(times, kind="stable")
+    times >>= 1
+    running = np.cumsum(np.where(order < count, 1, -1))
+    elapsed = np.diff(times[order]) / np.maximum(running[:-1], 1)
+    at = np.empty(2 * count)
+    at[order] = np.concatenate([[0.0], np.cumsum(elapsed)])
+    return np.maximum(at[count:] - at[:count], 0.0)
+
+
+# --- command buffers -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class SubmissionTimes:
+    """Times of each command buffer, one row per submission; `ABSENT` where there is none."""
+
+    interval_ns: Ints
+    """Its own interval on the device."""
+    span_ns: Ints
+    """First start to last end of its sampled dispatches."""
+    busy_ns: Ints
+    sum_ns: Ints
+    first_ns: Ints
+    last_ns: Ints
+    sampled: Ints
+    """How many of its dispatches have a time."""
+    queue_delay_ns: Ints
+    """End of the commit call to the start on the device; 0 if it started before the call returned."""
+    encode_ns: Ints
+
+
+def submission_times(columns: Columns) -> SubmissionTimes:
+    """The times of every command buffer. Samples may come in any order."""
+    subs, samples = columns.submissions, columns.samples
+    count = len(subs)
+    interval = np.where(subs.ran, subs.end_ns - subs.start_ns, ABSENT)
+    known = usable(samples)
+    owner, start, end = known.submission, known.start_ns, known.end_ns
+    sampled = np.bincount(owner, minlength=count).astype(np.int64)
+    first = np.full(count, np.iinfo(np.int64).max)
+    last = np.full(count, ABSENT)
+    busy, total = np.full(count, ABSENT), np.full(count, ABSENT)
+    for piece in _by_owner(owner, start):
+        of, begin, until = owner[piece], start[piece], end[piece]
+        heads = np.flatnonzero(np.diff(of, prepend=-1))
+        rows = of[heads]
+        first[rows] = begin[heads]
+        last[rows] = np.maximum.reduceat(until, heads)
+        total[rows] = np.add.reduceat(until - begin, heads)
+        busy[rows] = _busy_by_run(begin, until, heads)
+    first = np.where(sampled > 0, first, ABSENT)
+    committed = subs.ran & (subs.commit_end_ns != ABSENT)
+    encoded = (subs.encode_begin_ns != ABSENT) & (subs.encode_end_ns != ABSENT)
+    return SubmissionTimes(
+        interval_ns=interval,
+        span_ns=np.where(sampled > 0, last - first, ABSENT),
+        busy_ns=busy,
+        sum_ns=total,
+        first_ns=first,
+        last_ns=last,
+        sampled=sampled,
+        queue_delay_ns=np.where(committed, np.maximum(subs.start_ns - subs.commit_end_ns, 0), ABSENT),
+        encode_ns=np.where(encoded, subs.encode_end_ns - subs.encode_begin_ns, ABSENT),
+    )
+
+
+def _by_owner(owner: Ints, start: Ints) -> Iterator[Any]:
+    """The rows in pieces that hold their owners whole, in order of owner and start."""
+    count = owner.size
+    step = np.diff(owner)
+    in_order = not ((step < 0) | ((step == 0) & (start[1:] < start[:-1]))).any()
+    order = None if in_order else np.lexsort((start, owner))
+    changes = (np.flatnonzero(step if order is None else np.diff(owner[order]))) + 1
+    begin = 0
+    while begin < count:
+        later = int(np.searchsorted(changes, begin + _PIECE))
+        stop = int(changes[later]) if later < changes.size else count
+        yield slice(begin, stop) if order is None else order[begin:stop]
+        begin = stop
+
+
+def _busy_by_run(start: Ints, end: Ints, heads: Ints) -> Ints:
+    """The union within each run of rows; runs begin at `heads` and are sorted by start."""
+    run = np.repeat(np.arange(heads.size), np.diff(heads, append=start.size))
+    origin = start[heads][run]
+    reach = int((end - origin).max()) + 1
+    if reach * heads.size < 2**62:
+        # One running maximum for all runs: each run is lifted above everything the one before can reach.
+        lift = run * reach - origin
+        reached = np.maximum.accumulate(end + lift)
+        before = np.concatenate([[0], reached[:-1]])
+        before[heads] = start[heads] + lift[heads]
+        added = np.maximum(reached - np.maximum(before, start + lift), 0)
+        union: Ints = np.add.reduceat(added, heads)
+        return union
+    stops = np.append(heads[1:], start.size)
+    return np.array(
+        [line_of(start[a:b], end[a:b], run[a:b]).busy_ns for a, b in zip(heads, stops, strict=True)], np.int64
+    )
+
+
+# --- devices and bubbles -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """What a share of the idle time waited for."""
+
+    what: str
+    total_ns: int
+    count: int
+    """Gaps for which it is the main cause."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bubble:
+    """One gap, and what stood on its two sides."""
+
+    begin_ns: int
+    length_ns: int
+    cause: str
+    after: str
+    before: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceTime:
+    """What one device did between the first start and the last end on it."""
+
+    device: str
+    submissions: int
+    dispatches: int
+    basis: str
+    """'dispatches', 'command buffers' or both: what busy time is the union of."""
+    busy_ns: int
+    sum_ns: int
+    span_ns: int
+    causes: tuple[Cause, ...]
+    bubbles: tuple[Bubble, ...]
+    """The longest ones."""
+
+    @property
+    def idle_ns(self) -> int:
+        """All bubbles together."""
+        return self.span_ns - self.busy_ns
+
+
+def device_times(columns: Columns) -> tuple[DeviceTime, ...]:
+    """Busy time and bubbles of every device that ran something."""
+    subs, samples = columns.submissions, usable(columns.samples)
+    has_samples = np.bincount(samples.submission, minlength=len(subs)) > 0
+    found = []
+    for number, device in enumerate(columns.devices):
+        mine = subs.device == number
+        chosen = samples if mine.all() else samples.where(mine[samples.submission])
+        whole = np.flatnonzero(mine & subs.ran & ~has_samples)
+        if len(chosen) + whole.size == 0:
+            continue
+        start, end, owner, node = chosen.start_ns, chosen.end_ns, chosen.submission, chosen.node
+        if whole.size:
+            start, end = np.concatenate([start, subs.start_ns[whole]]), np.concatenate([end, subs.end_ns[whole]])
+            owner, node = np.concatenate([owner, whole]), np.concatenate([node, np.full(whole.size, -1)])
+        line = line_of(start, end, owner)
+        basis = [name for name, some in (("dispatches", len(chosen)), ("command buffers", whole.size)) if some]
+        found.append(
+            DeviceTime(
+                device.name,
+                int((mine & subs.ran).sum()),
+                len(chosen),
+                " and ".join(basis),
+                line.busy_ns,
+                line.sum_ns,
+                line.span_ns,
+                *_bubbles(columns, line, owner, node),
+            )
+        )
+    return tuple(found)
+
+
+def _bubbles(columns: Columns, line: Line, owner: Ints, node: Ints) -> tuple[tuple[Cause, ...], tuple[Bubble, ...]]:
+    begin, end = line.gap_begin_ns, line.gap_end_ns
+    if begin.size == 0:
+        return (), ()
+    after, before = owner[line.gap_after], owner[line.gap_before]
+    names, table = _parts(columns, begin, end, after, before)
+    main = table.argmax(axis=0)
+    between = after != before
+    causes = [Cause(LAUNCH, line.inside_ns, line.inside_count)]
+    causes += [
+        Cause(name, int(table[i, between].sum()), int((main[between] == i).sum())) for i, name in enumerate(names)
+    ]
+    return (
+        tuple(sorted((c for c in causes if c.total_ns), key=lambda c: -c.total_ns)),
+        tuple(
+            Bubble(
+                int(begin[g]),
+                int(end[g] - begin[g]),
+                names[int(main[g])] if between[g] else LAUNCH,
+                _describe(columns, int(after[g]), int(node[line.gap_after[g]])),
+                _describe(columns, int(before[g]), int(node[line.gap_before[g]])),
+            )
+            for g in _largest(end - begin)
+        ),
+    )
+
+
+def _parts(columns: Columns, begin: Ints, end: Ints, before: Ints, after: Ints) -> tuple[list[str], Ints]:
+    """Splits gaps between command buffers by what they waited for; the parts of a gap add up to its length."""
+    subs = columns.submissions
+    length = end - begin
+    commit = subs.commit_end_ns[after]
+    blind = commit == ABSENT
+    late_until = np.where(blind, begin, np.clip(commit, begin, end))
+    rest = late_until - begin
+    parts = {UNKNOWN: np.where(blind, length, 0), QUEUE: np.where(blind, 0, end - late_until)}
+    for kind, covered in _host_activity(columns.host_spans, subs, begin, late_until, after).items():
+        parts[_HOST[kind]] = np.minimum(covered, rest)
+        rest = rest - parts[_HOST[kind]]
+    same_region = subs.region[before] == subs.region[after]
+    parts[ELSEWHERE] = np.where(same_region, rest, 0)
+    parts[BETWEEN_REGIONS] = np.where(same_region, 0, rest)
+    return list(parts), np.stack(list(parts.values()))
+
+
+def _host_activity(spans: HostSpans, subs: Submissions, begin: Ints, end: Ints, after: Ints) -> dict[str, Ints]:
+    """How long the thread that committed each `after` spent between `begin` and `end` in each kind of span."""
+    found = {kind: np.zeros_like(begin) for kind in _HOST}
+    who = np.stack([subs.process[after], subs.thread[after]], axis=1)
+    for process, thread in np.unique(who, axis=0):
+        rows = np.flatnonzero((who[:, 0] == process) & (who[:, 1] == thread))
+        mine = (spans.process == process) & (spans.thread == thread)
+        for kind in _HOST:
+            chosen = mine & (spans.kind == kind)
+            first, last = spans.begin_ns[chosen], spans.end_ns[chosen]
+            if kind == "encode":
+                own = (subs.process == process) & (subs.thread == thread)
+                own &= (subs.encode_begin_ns != ABSENT) & (subs.encode_end_ns != ABSENT)
+                first = np.concatenate([first, subs.encode_begin_ns[own]])
+                last = np.concatenate([last, subs.encode_end_ns[own]])
+            if first.size:
+                found[kind][rows] = _covered(first, last, end[rows]) - _covered(first, last, begin[rows])
+    return found
+
+
+def _covered(begin: Ints, end: Ints, at: Ints) -> Ints:
+    """How much of the union of the intervals lies before each time `at`."""
+    order = np.argsort(begin, kind="stable")
+    begin, reached = begin[order], np.maximum.accumulate(end[order])
+    heads = np.flatnonzero(np.append(True, begin[1:] > reached[:-1]))
+    firsts, lasts = begin[heads], reached[np.append(heads[1:], begin.size) - 1]
+    before = np.concatenate([[0], np.cumsum(lasts - firsts)])
+    index = np.searchsorted(firsts, at, side="right") - 1
+    inside = np.clip(np.minimum(at, lasts[index]) - firsts[index], 0, None)
+    covered: Ints = np.where(index < 0, 0, before[index] + inside)
+    return covered
+
+
+def _describe(columns: Columns, submission: int, node: int) -> str:
+    subs = columns.submissions
+    label = subs.label[submission]
+    where = f"command buffer {int(subs.ordinal[submission])}" + (f" ({label})" if label else "")
+    return f"{columns.commands.kernel[columns.plans.command[node]]} in {where}" if node >= 0 else where

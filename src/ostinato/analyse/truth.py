@@ -1,0 +1,307 @@
+"""Whether the figures can be believed: the checks that stand under every table.
+
+Each check ends in a status and a sentence. *Fine*: nothing to see. *Noted*: read the sentence before you rely on the
+figures. *Error*: do not rely on them; the sentence says what to suspect. *Not judged*: the sentence says why it could
+not be.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+
+from . import wording
+from .columns import BOUNDED, UNAVAILABLE, Columns, Flags, Floats, Ints
+from .statistics import Interval, bootstrap_medians, median, percentiles
+from .timeline import SubmissionTimes
+
+DRIFT_FINE, DRIFT_ERROR = 0.05, 0.10
+DRIFT_RESOLUTION = 100
+"""An interval is judged when it is this many times as long as the clock is uncertain."""
+PERTURBATION_FINE, PERTURBATION_ERROR = 0.02, 0.10
+_MIN_PROBES = 4
+_OUTLIERS = 0.05
+"""Up to this part of the command buffers may stray before the whole is in error."""
+
+
+class Status(StrEnum):
+    """What a check came to."""
+
+    FINE = "fine"
+    NOTED = "noted"
+    ERROR = "error"
+    NOT_JUDGED = "not judged"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """The outcome of one check."""
+
+    name: str
+    status: Status
+    sentence: str
+
+
+# --- drift ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """The span of the dispatches against the command buffers' own intervals."""
+
+    check: Check
+    judged: int
+    fine: int
+    noted: int
+    error: int
+    too_short: int
+    """Command buffers too short for the clock to judge."""
+    overall: float | None
+    """(intervals - spans) / intervals of all judged together; negative when spans are longer."""
+    median: float | None
+    worst: float | None
+
+
+def drift(columns: Columns, times: SubmissionTimes) -> Drift:
+    """Judges every sampled command buffer that is long enough for its clock."""
+    subs = columns.submissions
+    uncertainty = np.array([d.clock_uncertainty_ns or 0.0 for d in columns.devices] or [0.0])
+    sampled = subs.ran & (times.sampled > 0)
+    long_enough = sampled & (times.interval_ns > DRIFT_RESOLUTION * uncertainty[subs.device]) & (times.interval_ns > 0)
+    interval, span = times.interval_ns[long_enough], times.span_ns[long_enough]
+    # What counts is where the dispatches lie, too: a span of the right length at the wrong time is no better.
+    outside = np.maximum(subs.start_ns[long_enough] - times.first_ns[long_enough], 0)
+    outside += np.maximum(times.last_ns[long_enough] - subs.end_ns[long_enough], 0)
+    too_short = int(sampled.sum()) - interval.size
+    if interval.size == 0:
+        why = (
+            f"{wording.count(too_short, 'command buffer')} shorter than {DRIFT_RESOLUTION} × the clock's uncertainty"
+            if too_short
+            else "no command buffer has both an interval of its own and sampled dispatches"
+        )
+        return Drift(Check("drift", Status.NOT_JUDGED, why), 0, 0, 0, 0, too_short, None, None, None)
+    signed: Floats = (interval - span) / interval
+    size = np.maximum(np.abs(signed), outside / interval)
+    error, noted = int((size > DRIFT_ERROR).sum()), int(((size > DRIFT_FINE) & (size <= DRIFT_ERROR)).sum())
+    overall = float((interval - span).sum() / interval.sum())
+    typical = median(size)
+    worst = float(signed[size.argmax()])
+    pooled = max(abs(overall), typical)
+    sentence = f"dispatches span {wording.percent(1 - overall)} of {wording.count(interval.size, 'command buffer')}"
+    status = Status.FINE
+    if pooled > DRIFT_ERROR or error > _OUTLIERS * interval.size:
+        status = Status.ERROR
+    elif pooled > DRIFT_FINE or noted + error:
+        status = Status.NOTED
+    if noted + error:
+        sentence += f"; {noted + error:,} of them are off by more than {DRIFT_FINE:.0%}, the worst by {_signed(worst)}"
+    if status is Status.ERROR:
+        sentence += f": {_drift_cause(overall if abs(overall) > DRIFT_FINE else worst, outside)}"
+    return Drift(
+        Check("drift", status, sentence),
+        interval.size,
+        interval.size - noted - error,
+        noted,
+        error,
+        too_short,
+        overall,
+        typical,
+        worst,
+    )
+
+
+def _drift_cause(signed: float, outside: Ints) -> str:
+    if signed < 0 or outside.any():
+        return "suspect the clocks: dispatches lie outside their own command buffer, so device and host time disagree"
+    return (
+        "suspect time that no sample covers: dispatches left out or dropped, work in front of the first or behind "
+        "the last, or a preempted device"
+    )
+
+
+def _signed(part: float) -> str:
+    return wording.percent(part) if part >= 0 else f"-{wording.percent(-part)}"
+
+
+# --- perturbation --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Perturbation:
+    """What sampling cost."""
+
+    check: Check
+    ratio: Interval | None
+    """Sampled over unsampled, by medians of the same plans; None when not measured."""
+    probes: int
+    """Submissions left unsampled to find out."""
+    sampled: int
+    """Submissions they were compared with."""
+    estimate: float | None
+    """The cost as a part of the time, from calibrated costs, where it was not measured."""
+
+
+def perturbation(columns: Columns, times: SubmissionTimes, warm_up: Flags) -> Perturbation:
+    """Compares sampled and unsampled submissions of the same plans; else estimates from the cost of a timestamp."""
+    subs = columns.submissions
+    usable = subs.ran & (subs.plan >= 0) & ~warm_up & (times.interval_ns > 0)
+    probes = int((subs.probe & subs.ran).sum())
+    pairs = []
+    sides = subs.plan * max(len(columns.devices), 1) + subs.device
+    for side in np.unique(sides[usable & subs.probe]):
+        mine = usable & (sides == side)
+        sampled, bare = times.interval_ns[mine & subs.sampled], times.interval_ns[mine & subs.probe]
+        if sampled.size >= _MIN_PROBES and bare.size >= _MIN_PROBES:
+            pairs.append((np.sort(sampled.astype(np.float64)), np.sort(bare.astype(np.float64))))
+    if pairs:
+        return _measured(pairs, probes)
+    if not (times.sampled > 0).any():
+        sentence = "nothing was sampled, so nothing was disturbed"
+        return Perturbation(Check("perturbation", Status.NOT_JUDGED, sentence), None, probes, 0, None)
+    few = f"{wording.count(probes, 'replay')} ran unsampled, {_MIN_PROBES} a plan are needed; " if probes else ""
+    estimate = _estimate(columns, times)
+    if estimate is None:
+        sentence = f"{few}no replay ran unsampled" if not probes else few.removesuffix("; ")
+        sentence += ", and what a timestamp costs was not calibrated on this device"
+        return Perturbation(Check("perturbation", Status.NOT_JUDGED, sentence), None, probes, 0, None)
+    sentence = f"{few}about {wording.percent(estimate)} slower by sampling, an estimate from what a timestamp costs"
+    status = Status.NOTED if estimate > PERTURBATION_FINE else Status.FINE
+    return Perturbation(Check("perturbation", status, sentence), None, probes, 0, estimate)
+
+
+def _measured(pairs: list[tuple[Floats, Floats]], probes: int) -> Perturbation:
+    generator = np.random.default_rng(0)
+    weights = [sampled.size + bare.size for sampled, bare in pairs]
+    above = sum(w * median(sampled) for w, (sampled, _) in zip(weights, pairs, strict=True))
+    below = sum(w * median(bare) for w, (_, bare) in zip(weights, pairs, strict=True))
+    drawn_above = sum(w * bootstrap_medians(s, generator) for w, (s, _) in zip(weights, pairs, strict=True))
+    drawn_below = sum(w * bootstrap_medians(b, generator) for w, (_, b) in zip(weights, pairs, strict=True))
+    low, high = percentiles(np.asarray(drawn_above / drawn_below), (2.5, 97.5))
+    ratio = Interval(above / below, low, high)
+    against = f"{sum(len(b) for _, b in pairs):,} unsampled against {sum(len(s) for s, _ in pairs):,} sampled replays"
+    reach = f"95 % interval {ratio.low:.3f} to {ratio.high:.3f}"
+    sentence = f"sampled replays took {ratio.estimate:.3f} × as long ({reach}; {against})"
+    status = Status.FINE
+    if ratio.low > 1 + PERTURBATION_ERROR:
+        status = Status.ERROR
+        sentence += ": sampling changes what it measures; trust ratios between kernels, not their times, or sample less"
+    elif ratio.estimate > 1 + PERTURBATION_FINE and 1.0 not in ratio:
+        status = Status.NOTED
+    elif ratio.high - ratio.low > 2 * PERTURBATION_ERROR:
+        status = Status.NOTED
+        sentence += ": too noisy to tell"
+    return Perturbation(Check("perturbation", status, sentence), ratio, probes, sum(len(s) for s, _ in pairs), None)
+
+
+def _estimate(columns: Columns, times: SubmissionTimes) -> float | None:
+    cost = np.array([d.timestamp_cost_ns if d.timestamp_cost_ns is not None else np.nan for d in columns.devices])
+    device = columns.submissions.device
+    chosen = (times.sampled > 0) & (times.interval_ns > 0)
+    chosen &= ~np.isnan(cost[device]) if cost.size else False
+    if not chosen.any():
+        return None
+    # What sampling a dispatch costs lies inside the measured interval.
+    spent = float((cost[device[chosen]] * times.sampled[chosen]).sum())
+    return min(spent / max(float(times.interval_ns[chosen].sum()) - spent, 1.0), 1.0)
+
+
+# --- the rest ------------------------------------------------------------------------------------------------
+
+
+def drops(columns: Columns) -> Check:
+    """Whether anything was lost."""
+    total = sum(drop.count for drop in columns.drops)
+    unfinished = "" if columns.closed else "the recording was not closed: what ran in its last second may be missing"
+    if total == 0:
+        return Check("drops", Status.NOTED if unfinished else Status.FINE, unfinished or "nothing was dropped")
+    where = ", ".join(f"{drop.count:,} {drop.where}" for drop in columns.drops if drop.count)
+    sentence = f"{total:,} dropped ({where}): counts and totals are too low"
+    many = total > 0.01 * (len(columns.samples) + total)
+    sentence += f"; {unfinished}" if unfinished else ""
+    return Check("drops", Status.ERROR if many else Status.NOTED, sentence)
+
+
+def clock(columns: Columns) -> Check:
+    """Whether the clocks are good enough for the dispatches that were timed."""
+    known = [d for d in columns.devices if d.clock_uncertainty_ns is not None]
+    if not known:
+        return Check("clock", Status.NOT_JUDGED, "how uncertain the clocks are was not recorded")
+    worst = max(d.clock_uncertainty_ns or 0.0 for d in known)
+    sentence = f"host and device time agree to ±{wording.time(worst)}"
+    samples = columns.samples
+    bounded = int((samples.status == BOUNDED).sum())
+    if bounded:
+        sentence += f"; {wording.count(bounded, 'dispatch', 'dispatches')} shorter than the clock resolves"
+    good = samples.status != UNAVAILABLE
+    if not good.any():
+        return Check("clock", Status.FINE, sentence)
+    shortest = float(np.mean(samples.end_ns[good] - samples.start_ns[good] < worst))
+    if shortest > 0.1 or bounded > 0.1 * good.sum():
+        sentence += f"; {wording.percent(shortest)} of the dispatches are shorter than that: their times are rough"
+        return Check("clock", Status.NOTED, sentence)
+    return Check("clock", Status.FINE, sentence)
+
+
+def repetitions(columns: Columns) -> Check:
+    """How often the same work ran: once says nothing of the spread."""
+    subs = columns.submissions
+    ran = subs.plan[subs.ran & (subs.plan >= 0)]
+    if ran.size == 0:
+        return Check("repetitions", Status.NOT_JUDGED, "nothing ran")
+    counts = np.bincount(ran)
+    counts = counts[counts > 0]
+    often = int((counts >= 5).sum())
+    work = f"{wording.count(ran.size, 'submission')} of {wording.count(counts.size, 'command list')}"
+    if counts.size == 1 or often == counts.size:
+        least = f"each ran at least {int(counts.min()):,} times" if counts.size > 1 else "all the same"
+        sentence = f"{work}, {least}" if ran.size > 1 else "it ran once"
+    else:
+        sentence = f"{work}; {often:,} of them ran five times or more"
+    covered = float(counts[counts >= 5].sum()) / float(ran.size)
+    if covered >= 0.5:
+        return Check("repetitions", Status.FINE, sentence)
+    return Check("repetitions", Status.NOTED, f"{sentence}: too few to say how much times vary")
+
+
+def warm_up(columns: Columns, times: SubmissionTimes, first: Flags) -> Check:
+    """How much slower first runs were, and where they are left out."""
+    if not first.any():
+        return Check("warm-up", Status.NOTED, "nothing ran three times, so no first run was set aside")
+    subs = columns.submissions
+    plans = subs.plan[first]
+    rest = subs.ran & ~first & np.isin(subs.plan, plans)
+    count = int(first.sum())
+    slower = float(times.interval_ns[first].sum()) / count
+    usual = float(times.interval_ns[rest].mean()) if rest.any() else np.nan
+    sentence = (
+        f"{wording.count(count, 'first run')} set aside in critical path, what-ifs and perturbation, kept in the tables"
+    )
+    if usual > 0:
+        sentence += f"; they took {slower / usual:.2f} × the time of the others"
+    heavy = float(times.interval_ns[first].sum()) > 0.1 * float(times.interval_ns[subs.ran].sum())
+    if usual > 0 and slower > 1.5 * usual and heavy:
+        return Check("warm-up", Status.NOTED, f"{sentence}: totals and means contain them, medians hardly")
+    return Check("warm-up", Status.FINE, sentence)
+
+
+def measured(columns: Columns, times: SubmissionTimes) -> Check:
+    """What has no time, and why."""
+    subs = columns.submissions
+    # A command buffer may be measured and still lack something that was asked for: its dispatches.
+    lacking = (subs.status != "measured") | (subs.reason != "")
+    reasons = Counter(reason or "no reason given" for reason in subs.reason[lacking].tolist())
+    failed = [error for error in subs.error.tolist() if error]
+    bare = int((subs.sampled & (times.sampled == 0) & (subs.error == "") & (subs.status == "measured")).sum())
+    if not (reasons or failed or bare):
+        count = wording.count(int((times.sampled > 0).sum()), "command buffer")
+        sentence = f"dispatches were timed in {count}" if (times.sampled > 0).any() else "command buffers only"
+        return Check("measured", Status.FINE, sentence)
+    parts = [f"{wording.count(n, 'command buffer')} without full times: {why}" for why, n in reasons.most_common(3)]
+    if failed:
+        parts.append(f"{wording.count(len(failed), 'command buffer')} failed: {failed[0]}")
+    if bare:
+        parts.append(f"{wording.count(bare, 'command buffer')} without a sample of its dispatches")
+    return Check("measured", Status.NOTED, "; ".join(parts))

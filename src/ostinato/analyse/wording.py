@@ -1,0 +1,63 @@
+"""Numbers as people read them: 940 ns, 1.24 µs, 3.95 TB/s, 0.4 %."""
+
+from __future__ import annotations
+
+import math
+
+_TIMES = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"))
+_SIZES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "KB"))
+_RATES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+
+
+def time(ns: float) -> str:
+    """A duration in the unit that suits it, to three digits."""
+    for size, unit in _TIMES:
+        if abs(ns) >= size * 0.9995:
+            return f"{digits(ns / size)} {unit}"
+    return f"{digits(ns) if ns % 1 else f'{ns:.0f}'} ns"
+
+
+def size(count: float) -> str:
+    """An amount of bytes, in powers of a thousand as bandwidths are."""
+    for one, unit in _SIZES:
+        if count >= one * 0.9995:
+            return f"{digits(count / one)} {unit}"
+    return f"{count:.0f} B"
+
+
+def byte_rate(per_second: float) -> str:
+    """A bandwidth."""
+    return f"{size(per_second)}/s"
+
+
+def flop_rate(per_second: float) -> str:
+    """Floating-point operations in a second."""
+    for one, unit in _RATES:
+        if per_second >= one * 0.9995:
+            return f"{digits(per_second / one)} {unit}flop/s"
+    return f"{digits(per_second)} flop/s"
+
+
+def percent(part: float) -> str:
+    """A share, with more digits the smaller it is; never a 0 for something that is there."""
+    value = part * 100
+    if value == 0:
+        return "0 %"
+    if abs(value) < 0.01:
+        return f"{'<' if value > 0 else '>-'}0.01 %"
+    return f"{value:.2f} %" if abs(value) < 0.095 else f"{value:.1f} %" if abs(value) < 99.95 else f"{value:.0f} %"
+
+
+def count(number: float, one: str, many: str = "") -> str:
+    """'1 dispatch', '2,000 dispatches'."""
+    return f"{number:,.0f} {one if number == 1 else many or one + 's'}"
+
+
+def digits(value: float) -> str:
+    """Three significant digits, thousands separated."""
+    if not math.isfinite(value):
+        return "?"
+    size = abs(value)
+    if size >= 99.95:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if size >= 9.995 else f"{value:.2f}"

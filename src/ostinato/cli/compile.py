@@ -1,0 +1,78 @@
+"""`ostinato compile`: the kernels of a file, or its errors."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import click
+
+from ..device import open_device
+from ..errors import KernelCompileError
+from .group import busy, main
+
+
+@main.command("compile")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--device", "device_name", default="auto", show_default=True, help="Compile for this device.")
+@click.option("-I", "include_dirs", multiple=True, type=click.Path(path_type=Path), help="Look for includes here too.")
+@click.option("-D", "defines", multiple=True, metavar="NAME[=VALUE]", help="Define a macro.")
+@click.option(
+    "-c", "constants", multiple=True, metavar="NAME=VALUE", help="Give a function constant, by name or index."
+)
+@click.option(
+    "-k", "wanted", multiple=True, metavar="NAME", help="Compile this kernel, where a file has too many to compile all."
+)
+def compile_command(
+    file: Path,
+    device_name: str,
+    wanted: tuple[str, ...],
+    include_dirs: tuple[Path, ...],
+    defines: tuple[str, ...],
+    constants: tuple[str, ...],
+) -> None:
+    """Compile a .metal file and print the signatures of its kernels, or its errors.
+
+    \b
+    Examples:
+      ostinato compile kernels.metal
+      ostinato compile kernels.metal --device cpu -D TILE=32 -c use_bias=true
+    """
+    macros = {name: value or "1" for name, _, value in (define.partition("=") for define in defines)}
+    try:
+        with busy("compiling"), open_device(device_name) as device:
+            library = device.library(file, _constants(constants), include_dirs, macros)
+            whole = len(library) <= library.COMPILED_WHOLE
+            signatures = [library[name].signature for name in (wanted or (library if whole else ()))]
+        if not (whole or wanted):
+            signatures = list(library.signatures.values())
+            click.echo(f"{len(library)} kernels are too many to compile at once: name some with -k", err=True)
+        for signature in signatures:
+            click.echo(str(signature))
+        if not library:
+            click.echo("no kernels in this file", err=True)
+    except KernelCompileError as error:
+        place = str(error) if error.file else f"{file}: {error}"
+        click.echo(f"error: {place}", err=True)
+        sys.exit(1)
+
+
+def _constants(given: tuple[str, ...]) -> dict[int | str, bool | int | float]:
+    values: dict[int | str, bool | int | float] = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise click.BadParameter(f"{text!r} is not NAME=VALUE", param_hint="-c")
+        values[int(name) if name.isdigit() else name] = _number(value)
+    return values
+
+
+def _number(text: str) -> bool | int | float:
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    with suppress(ValueError):
+        return int(text, 0)
+    with suppress(ValueError):
+        return float(text)
+    raise click.BadParameter(f"{text!r} is not a number, true or false", param_hint="-c")

@@ -1,0 +1,66 @@
+"""`ostinato report` and `ostinato merge`: recordings as tables, JSON and traces."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from ..analyse import columns_of, summarise
+from ..recording import expand, merge, open_recording
+from ..report import as_json as summary_json
+from ..report import print_summary, write_trace
+from .group import busy_after, main
+
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+_NEW_FILE = click.Path(dir_okay=False, path_type=Path)
+
+
+@main.command("report")
+@click.argument("file", type=_FILE)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
+@click.option("--trace", type=_NEW_FILE, help="Also write a timeline that Perfetto and Chrome open.")
+@click.option("--tables", is_flag=True, help="Also expand the samples into plain tables, for other tools.")
+def report_command(file: Path, as_json: bool, trace: Path | None, tables: bool) -> None:
+    """Say where the time of a recording went.
+
+    \b
+    Examples:
+      ostinato report run.ostinato
+      ostinato report run.ostinato --json | jq .suspects
+      ostinato report run.ostinato --trace run.json    (open it at ui.perfetto.dev)
+    """
+    with busy_after("reading") as progress:
+        if tables:
+            progress("plain tables")
+            expand(file)
+        with open_recording(file) as recording:
+            columns = columns_of(recording)
+        if trace is not None:
+            progress("timeline")
+            events = write_trace(columns, trace)
+        progress("summary")
+        summary = summarise(columns)
+    if as_json:
+        click.echo(summary_json(summary))
+        return
+    print_summary(summary)
+    if trace is not None:
+        click.echo(f"{events:,} events in {trace}", err=True)
+
+
+@main.command("merge")
+@click.argument("files", nargs=-1, required=True, type=_FILE)
+@click.option("-o", "--output", required=True, type=_NEW_FILE, help="The recording to make.")
+def merge_command(files: tuple[Path, ...], output: Path) -> None:
+    """Make one recording of those of several processes, on one clock.
+
+    Refused when their clocks cannot be aligned: other machines, or another start of the same one.
+
+    \b
+    Example:
+      ostinato merge worker-*.ostinato -o all.ostinato
+    """
+    with busy_after("merging"):
+        merge(files, output)
+    click.echo(f"{len(files)} recordings in {output}; see them: ostinato report {output}")

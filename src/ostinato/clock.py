@@ -1,0 +1,106 @@
+"""Device time in host time: a straight line through several pairs of readings, with its uncertainty.
+
+A pair is one reading of both clocks, good to within the time it took to take it. Two pairs give rate and offset; more
+give a fit, and how far the pairs lie from it is part of the uncertainty. One pair gives an offset only: the rate is
+then taken to be one nanosecond a tick, and the uncertainty is not known. Readings are large integers, so all arithmetic
+is relative to the first pair.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+# Older pairs say less about the rate of now: clocks drift with temperature.
+_KEPT_PAIRS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class ClockPair:
+    """Both clocks at one moment."""
+
+    host_ns: int
+    ticks: int
+    uncertainty_ns: float = 0.0
+    """The reading of the one lies within this of the other."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClockFit:
+    """host_ns = origin_host_ns + (ticks - origin_ticks) * ns_per_tick, to within `uncertainty_ns`."""
+
+    origin_host_ns: int
+    origin_ticks: int
+    ns_per_tick: float
+    uncertainty_ns: float
+    """NaN when it cannot be known: less than two pairs."""
+    pairs: int
+
+    def host_ns(self, ticks: int) -> int:
+        """The host time of a device time."""
+        return self.origin_host_ns + round((ticks - self.origin_ticks) * self.ns_per_tick)
+
+    def host_ns_of(self, ticks: np.ndarray) -> np.ndarray:
+        """The same for many."""
+        elapsed = (ticks.astype(np.int64) - self.origin_ticks).astype(np.float64)
+        return self.origin_host_ns + np.rint(elapsed * self.ns_per_tick).astype(np.int64)
+
+
+SAME_CLOCK = ClockFit(0, 0, 1.0, 0.0, 0)
+"""For a device that reads the host's own clock."""
+
+
+def fit(pairs: Iterable[ClockPair]) -> ClockFit:
+    """The line through pairs of readings."""
+    known = list(pairs)
+    if not known:
+        return ClockFit(0, 0, 1.0, math.nan, 0)
+    first = known[0]
+    if len({pair.ticks for pair in known}) < 2:
+        return ClockFit(first.host_ns, first.ticks, 1.0, math.nan, len(known))
+    ticks = np.array([pair.ticks - first.ticks for pair in known], np.float64)
+    host = np.array([pair.host_ns - first.host_ns for pair in known], np.float64)
+    centred = ticks - ticks.mean()
+    rate = float((centred * (host - host.mean())).sum() / (centred**2).sum())
+    offset = float(host.mean() - rate * ticks.mean())
+    residual = float(np.abs(host - (offset + rate * ticks)).max())
+    uncertainty = max(residual, max(pair.uncertainty_ns for pair in known))
+    return ClockFit(first.host_ns + round(offset), first.ticks, rate, uncertainty, len(known))
+
+
+class Clock:
+    """The pairs of one device, and the line through the latest of them."""
+
+    __slots__ = ("_fit", "_pairs")
+
+    def __init__(self) -> None:
+        self._pairs: deque[ClockPair] = deque(maxlen=_KEPT_PAIRS)
+        self._fit: ClockFit | None = None
+
+    def add(self, pair: ClockPair) -> None:
+        """Take a pair of readings into account."""
+        self._pairs.append(pair)
+        self._fit = None
+
+    @property
+    def fit(self) -> ClockFit:
+        """The line through the pairs so far."""
+        found = self._fit
+        if found is None:
+            found = self._fit = fit(self._pairs)
+        return found
+
+    def clear(self) -> None:
+        """Forget all pairs."""
+        self._pairs.clear()
+        self._fit = None
+
+    def __len__(self) -> int:
+        return len(self._pairs)
+
+    def __repr__(self) -> str:
+        return f"Clock({len(self)} pairs, {self.fit.ns_per_tick:g} ns a tick, ± {self.fit.uncertainty_ns:g} ns)"

@@ -1,0 +1,190 @@
+"""The seed's accumulators: time per command buffer by label, and one entry per dispatch.
+
+`record` and `record_dispatch` may be called by anyone; while OSTINATO_PROFILE_CB or OSTINATO_PROFILE_DISPATCH (or their
+older names) is on, every submission reports here too, labelled or not. Nothing waits for that: what the device has done
+arrives when the submission is seen to be done, and `dump` and `dump_dispatches` first wait for what is in flight.
+
+These tables answer the seed's questions. `ostinato.profile()` answers more of them, and is the way to go.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from . import settings, tracing
+from .backends.protocol import Level
+from .clock import Clock, ClockFit, ClockPair
+from .commands import Dispatch
+from .locks import ForkLock
+from .submission import settle
+from .tracing import HostSpan, Region, Trace
+
+_LARGEST = 2**64 - 1
+UNLABELLED = "(no label)"
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileEntry:
+    """What was recorded under one label; sums stop at the largest 64-bit number."""
+
+    count: int = 0
+    total_ns: int = 0
+    min_ns: int = 0
+    max_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class DispatchEntry:
+    """One dispatch in a command buffer."""
+
+    cb_label: str
+    op_kind: str
+    dispatch_index: int
+    """Its place among the dispatches of the command buffer, from 0."""
+    gpu_ns: int
+    start_gpu_ns: int
+    end_gpu_ns: int
+    kernel: str = ""
+    label: str | None = None
+    """The scopes it was encoded in, joined by '/'."""
+    cb_ordinal: int = 0
+    """The command buffer's number on its device."""
+    node: int = 0
+    """Its index among all commands of the list or graph."""
+    status: str = "measured"
+
+
+_lock = ForkLock()
+_entries: dict[str, ProfileEntry] = {}
+_dispatches: dict[str, list[DispatchEntry]] = {}
+_clock = Clock()
+
+
+def is_enabled() -> bool:
+    """Whether every command buffer reports here."""
+    return settings.is_on("profile_cb")
+
+
+def is_dispatch_enabled() -> bool:
+    """Whether every dispatch reports here."""
+    return settings.is_on("profile_dispatch")
+
+
+def record(label: str, gpu_ns: int) -> None:
+    """Add the device time of one command buffer to its label's entry."""
+    spent = min(max(int(gpu_ns), 0), _LARGEST)
+    with _lock:
+        known = _entries.get(label)
+        if known is None:
+            _entries[label] = ProfileEntry(1, spent, spent, spent)
+        else:
+            _entries[label] = replace(
+                known,
+                count=min(known.count + 1, _LARGEST),
+                total_ns=min(known.total_ns + spent, _LARGEST),
+                min_ns=min(known.min_ns, spent),
+                max_ns=max(known.max_ns, spent),
+            )
+
+
+def record_dispatch(entry: DispatchEntry) -> None:
+    """Add one dispatch to its command buffer's label."""
+    with _lock:
+        _dispatches.setdefault(entry.cb_label, []).append(entry)
+
+
+def dump() -> list[tuple[str, ProfileEntry]]:
+    """Labels and what was recorded under them, by falling total; labels of equal total in order of arrival."""
+    settle()
+    with _lock:
+        return sorted(_entries.items(), key=lambda item: -item[1].total_ns)
+
+
+def dump_dispatches() -> list[tuple[str, list[DispatchEntry]]]:
+    """Dispatches by the label of their command buffer, labels and dispatches in order of arrival."""
+    settle()
+    with _lock:
+        return [(label, list(entries)) for label, entries in _dispatches.items()]
+
+
+def reset() -> None:
+    """Forget everything that was recorded, clock pairs included. Work in flight is waited for, and forgotten too."""
+    settle()
+    with _lock:
+        _entries.clear()
+        _dispatches.clear()
+        _clock.clear()
+
+
+def record_clock_pair(cpu_ns: int, gpu_ticks: int) -> None:
+    """Add a reading of both clocks, taken at one moment."""
+    with _lock:
+        _clock.add(ClockPair(int(cpu_ns), int(gpu_ticks)))
+
+
+def convert_gpu_ticks_to_ns(ticks: int) -> int:
+    """Host time of a device time, by the line through the pairs so far; without any pair a tick is a nanosecond."""
+    with _lock:
+        return _clock.fit.host_ns(int(ticks))
+
+
+def clock_fit() -> ClockFit:
+    """Rate, offset and uncertainty of the conversion."""
+    with _lock:
+        return _clock.fit
+
+
+@dataclass(frozen=True, slots=True)
+class _Accumulator:
+    """The listener that fills the tables; which of them is decided by the gates at commit."""
+
+    command_buffers: bool
+    dispatches: bool
+
+    @property
+    def level(self) -> Level:
+        return Level.DISPATCHES if self.dispatches else Level.COMMAND_BUFFERS
+
+    def submission(self, trace: Trace) -> None:
+        label = trace.label or UNLABELLED
+        if self.command_buffers and trace.start_ns is not None and trace.end_ns is not None:
+            record(label, trace.end_ns - trace.start_ns)
+        if not self.dispatches or trace.samples is None:
+            return
+        times = iter(trace.samples.tolist())
+        index = 0
+        for node, (command, (start, end)) in enumerate(zip(trace.plan.commands, times, strict=True)):
+            if isinstance(command, Dispatch):
+                if start and end:  # zero: it was not run, or not to its end
+                    record_dispatch(
+                        DispatchEntry(
+                            cb_label=label,
+                            op_kind=command.op_kind.value,
+                            dispatch_index=index,
+                            gpu_ns=end - start,
+                            start_gpu_ns=start,
+                            end_gpu_ns=end,
+                            kernel=command.kernel.name,
+                            label=command.label,
+                            cb_ordinal=trace.ordinal,
+                            node=node,
+                        )
+                    )
+                index += 1
+
+    def host_span(self, span: HostSpan) -> None:
+        pass
+
+    def region_begins(self, region: Region) -> None:
+        pass
+
+    def region_ends(self, region: Region, end_ns: int) -> None:
+        pass
+
+
+def _gate() -> _Accumulator | None:
+    command_buffers, dispatches = is_enabled(), is_dispatch_enabled()
+    return _Accumulator(command_buffers, dispatches) if command_buffers or dispatches else None
+
+
+tracing.gates.append(_gate)

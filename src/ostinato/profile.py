@@ -1,0 +1,167 @@
+"""`ostinato.profile`: watch what a program submits, then ask where the time went.
+
+    with ost.profile() as prof:
+        run_the_program()
+    print(prof)
+
+A profile is a recording that goes on for as long as the block: in a file of your choice, or in a temporary one. What
+is committed inside the block belongs to it, whichever thread commits; blocks may be nested and overlap. Reading the
+profile waits for work that was committed in it. Nothing else waits: a commit stays a commit, and dispatches overlap as
+before.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from types import TracebackType
+
+from . import ceilings, counters, report, tracing
+from .analyse import Summary, look_first, summarise
+from .backends.protocol import Level
+from .buffer import allocate
+from .commands import Ordering
+from .copies import refuse_copy
+from .encoder import CommandEncoder
+from .errors import ArgumentError, OstinatoError
+from .pipeline import compile_library
+from .recorder import Recorder
+from .recording import Recording, Writer, save
+from .submission import OnQueue, queue_of, settle
+from .tracing import level_named
+
+_PROBE = """
+kernel void sampling_probe(device float *x [[buffer(0)]]) { x[0] = 1.0f; }
+"""
+
+
+class Profile:
+    """What was submitted while it was open. Made by `ostinato.profile`."""
+
+    def __init__(self, level: Level, path: str | os.PathLike[str] | None) -> None:
+        self._writer = Writer(path)
+        self._recorder = Recorder(self._writer, level)
+        self._open = False
+        self._entered = False
+        self._measured: set[int] = set()
+        self._summary: Summary | None = None
+
+    @property
+    def level(self) -> str:
+        """What it takes down: "command_buffers" or "dispatches"."""
+        return self._recorder.level.name.lower()
+
+    def __enter__(self) -> Profile:
+        if self._entered:
+            raise ArgumentError("a profile is entered once; make another with ostinato.profile()")
+        self._entered = self._open = True
+        tracing.attach(self._recorder)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._open = False
+        tracing.detach(self._recorder)
+        if self._writer.path is not None:
+            self.close()
+
+    def close(self) -> None:
+        """Wait for what was committed in it, write everything, and end. A profile with a file does so when left."""
+        self._settle()
+        self._writer.close()
+
+    def recording(self) -> Recording:
+        """What was recorded so far. Waits for what was committed."""
+        if not self._writer.closed:
+            self._settle()
+        return self._writer.recording()
+
+    def summary(self) -> Summary:
+        """Tables, suspects, critical paths and truth checks. Waits for what was committed."""
+        if self._open or self._summary is None:
+            with self.recording() as recording:
+                self._summary = summarise(recording)
+        return self._summary
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write what was recorded so far to a file."""
+        with self.recording() as recording:
+            save(recording, path)
+
+    def look_first(self) -> str:
+        """The one line that says where to look first, and why."""
+        return look_first(self.summary())
+
+    def _settle(self) -> None:
+        """Everything committed has reported, and the devices' ceilings are known."""
+        settle()
+        for queue, number in self._recorder.devices():
+            if number not in self._measured:
+                self._measured.add(number)
+                # A device that is lost, closed or full has none to measure; the report says that they are missing.
+                with suppress(OstinatoError):
+                    found = ceilings.of(queue)
+                    self._writer.ceiling(number, "copy_bytes_per_s", found.copy_bytes_per_s)
+                    self._writer.ceiling(number, "flops_per_s", found.flops_per_s)
+                    self._writer.ceiling(number, "timestamp_cost_ns", found.timestamp_ns)
+
+    def __str__(self) -> str:
+        return report.render(self.summary())
+
+    def _repr_html_(self) -> str:
+        return report.fragment(self.summary())
+
+    __reduce_ex__ = refuse_copy
+
+    def __repr__(self) -> str:
+        state = "open" if self._open else "closed"
+        return f"<Profile of {self.level}, {state}, {self._writer!r}>"
+
+
+def sampling_found(device: OnQueue) -> tuple[Level, str]:
+    """What a device can really time, found by taking a sample, and a sentence about it.
+
+    What a driver says it can do and what it does are two things; a sample shows.
+    """
+    queue = queue_of(device, "sampling_found")
+    claimed = queue.backend.capabilities.sampling
+    if claimed is Level.OFF:
+        return Level.OFF, "times nothing"
+    with counters.uncounted():
+        library = compile_library(queue, _PROBE)
+        buffer = allocate(queue, 1, "float32")
+        encoder = CommandEncoder(queue, "sampling probe", "auto", True)
+        encoder.dispatch(library["sampling_probe"], buffer, threads=1)
+        commands, lowered = list(encoder._commands), list(encoder._lowered)
+        encoder.discard()
+        submission = queue.submit(
+            commands,
+            lambda handle: queue.backend.submit(lowered, Ordering.SERIAL, handle, claimed is Level.DISPATCHES),
+            uses=[buffer._allocation().backing],
+            keep=buffer,
+            label="sampling probe",
+        )
+        submission._wait_until(None)
+        times = submission.gpu_time
+        samples = queue.backend.samples(submission._native) if claimed is Level.DISPATCHES else None
+    if times is None or times[1] <= times[0] <= 0:
+        return Level.OFF, "claims to time command buffers, but a sample has no time"
+    if claimed is not Level.DISPATCHES:
+        return Level.COMMAND_BUFFERS, "times command buffers, not dispatches"
+    if samples is None or not 0 < samples[0, 0] <= samples[0, 1]:
+        return Level.COMMAND_BUFFERS, "claims to time dispatches, but a sample has no time"
+    resolution = queue.backend.capabilities.clock_uncertainty_ns
+    return Level.DISPATCHES, f"times dispatches, to about {resolution:.0f} ns"
+
+
+def profile(level: str = "dispatches", path: str | os.PathLike[str] | None = None) -> Profile:
+    """A profile, to be entered with `with`.
+
+    `level` is "dispatches", or "command_buffers" for less; `path` names a file to record into, which is written while
+    the program runs and can be looked at with `ostinato report`.
+    """
+    chosen = level_named(level)
+    if chosen is Level.OFF:
+        raise ArgumentError("level='off' takes nothing down; leave the profile out instead")
+    return Profile(chosen, path)

@@ -1,0 +1,176 @@
+"""From traces to a recording: what a submission was and when it ran, in the words of the recording.
+
+A `Recorder` listens on behalf of one profile. It names things (kernels, grids, bytes) once per plan and hands
+everything else to the recording's writer, which never waits.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from .backends.protocol import Level
+from .commands import Barrier, BufferBinding, Command, Copy, Dispatch
+from .recording import BOUNDED, MEASURED, UNAVAILABLE, PlanNode, Writer
+from .tracing import HostSpan, Plan, Region, Trace
+
+# Waits name submissions that have just been taken down, never old ones.
+_RECENT = 4096
+
+
+class Recorder:
+    """Listens, and writes down."""
+
+    def __init__(self, writer: Writer, level: Level) -> None:
+        self._writer = writer
+        self._level = level
+        self._devices: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+        self._plans: weakref.WeakKeyDictionary[Plan, int] = weakref.WeakKeyDictionary()
+        self._regions: dict[int, int] = {}
+        self._recent: OrderedDict[tuple[int, int], int] = OrderedDict()
+
+    @property
+    def level(self) -> Level:
+        """What it wants to know."""
+        return self._level
+
+    def device(self, queue: Any) -> int:
+        """The number of a device in the recording."""
+        found = self._devices.get(queue)
+        if found is None:
+            able = queue.backend.capabilities
+            found = self._devices[queue] = self._writer.device(
+                able.name,
+                able.backend,
+                description=able.description,
+                sampling=able.sampling.name.lower(),
+                clock_uncertainty_ns=round(able.clock_uncertainty_ns),
+                details={**able.details, "workers": str(able.workers)},
+            )
+        return found
+
+    def devices(self) -> list[tuple[Any, int]]:
+        """The queues that were seen and are still there, with their numbers in the recording."""
+        return list(self._devices.items())
+
+    def submission(self, trace: Trace) -> None:
+        """Write down a submission that is done."""
+        writer = self._writer
+        device = self.device(trace.device)
+        plan = self._plans.get(trace.plan)
+        if plan is None:
+            plan = self._plans[trace.plan] = writer.plan(device, plan_nodes(trace.plan), trace.plan.edges)
+        ran = trace.start_ns is not None and trace.end_ns is not None
+        sampled = trace.samples is not None
+        number = writer.submission(
+            device=device,
+            plan=plan,
+            ordinal=trace.ordinal,
+            label=trace.label,
+            region=self._regions.get(trace.region) if trace.region else None,
+            replay=trace.replay,
+            unsampled_probe=trace.probe,
+            level="dispatches" if sampled else "command_buffers",
+            encode_begin_ns=trace.encode_begin_ns,
+            encode_end_ns=trace.commit_begin_ns if trace.encode_begin_ns else None,
+            commit_begin_ns=trace.commit_begin_ns,
+            commit_end_ns=trace.commit_end_ns,
+            start_ns=trace.start_ns,
+            end_ns=trace.end_ns,
+            status="measured" if ran else "unavailable",
+            reason=trace.reason or (None if ran else "it did not run"),
+            error=trace.error,
+            thread=trace.thread,
+        )
+        self._recent[id(trace.device), trace.ordinal] = number
+        if len(self._recent) > _RECENT:
+            self._recent.popitem(last=False)
+        if trace.samples is not None:
+            starts, ends = trace.samples[:, 0], trace.samples[:, 1]
+            writer.samples(number, 0, starts, ends, _statuses(starts, ends, trace))
+
+    def host_span(self, span: HostSpan) -> None:
+        """Write down what the program did."""
+        submission = None
+        if span.submission is not None:
+            queue, ordinal = span.submission
+            submission = self._recent.get((id(queue), ordinal))
+        self._writer.host_span(
+            span.kind,
+            span.begin_ns,
+            span.end_ns,
+            name=span.name or None,
+            thread=span.thread,
+            submission=submission,
+            region=self._regions.get(span.region) if span.region else None,
+        )
+
+    def region_begins(self, region: Region) -> None:
+        """Write down that a region was entered."""
+        parent = self._regions.get(region.parent) if region.parent else None
+        self._regions[region.number] = self._writer.begin_region(
+            region.name, region.begin_ns, thread=region.thread, parent=parent
+        )
+
+    def region_ends(self, region: Region, end_ns: int) -> None:
+        """Write down that it was left."""
+        self._writer.end_region(self._regions.get(region.number, 0), end_ns)
+
+
+def plan_nodes(plan: Plan) -> list[PlanNode]:
+    """The commands of a plan, as a recording describes them."""
+    origins: Sequence[tuple[int, ...]] = plan.origins or [()] * len(plan.commands)
+    return [
+        _node(command)._replace(place=None if place is None else str(place), origin=",".join(map(str, origin)) or None)
+        for command, place, origin in zip(plan.commands, plan.places, origins, strict=True)
+    ]
+
+
+def _node(command: Command) -> PlanNode:
+    if isinstance(command, Dispatch):
+        return _dispatch_node(command)
+    if isinstance(command, Barrier):
+        return PlanNode("barrier", "barrier")
+    if isinstance(command, Copy):
+        moved = command.source.nbytes
+        return PlanNode("copy", "copy", command.label, bytes_read=moved, bytes_written=moved, bytes_declared=True)
+    return PlanNode("fill", "fill", command.label, bytes_written=command.target.nbytes, bytes_declared=True)
+
+
+def _dispatch_node(command: Dispatch) -> PlanNode:
+    declared = command.bytes_read is not None or command.bytes_written is not None
+    buffers = [one for one in command.bindings if isinstance(one, BufferBinding)]
+    origin = command.kernel.origin
+    constants = {} if origin is None else origin.constants
+    return PlanNode(
+        kind="dispatch",
+        kernel=command.kernel.name,
+        label=command.label,
+        specialisation=",".join(f"{name}={value}" for name, value in sorted(constants.items(), key=str)),
+        op_kind=command.op_kind.value,
+        threads=command.threads,
+        group=command.group_size,
+        groups=command.groups[0] * command.groups[1] * command.groups[2],
+        bytes_read=command.bytes_read or 0 if declared else sum(one.nbytes for one in buffers if not one.writes),
+        bytes_written=command.bytes_written or 0 if declared else sum(one.nbytes for one in buffers if one.writes),
+        bytes_declared=declared,
+        flops=command.flops,
+    )
+
+
+def _statuses(starts: np.ndarray, ends: np.ndarray, trace: Trace) -> np.ndarray | None:
+    """Zero is no time: it was not run, or not to its end. What is shorter than the clock can tell is only bounded.
+
+    None when all are measured.
+    """
+    step_ns = int(max(trace.device.backend.capabilities.clock_uncertainty_ns, 0))
+    if not len(starts) or (starts.min() and (ends - starts).view(np.int64).min() >= step_ns):
+        return None
+    found = np.full(len(starts), MEASURED, np.int8)
+    found[ends < starts + np.uint64(step_ns)] = BOUNDED
+    found[(starts == 0) | (ends == 0)] = UNAVAILABLE
+    return found

@@ -1,0 +1,54 @@
+"""Fair turns of the interpreter while a recording is written.
+
+A thread that waits for Python's interpreter asks for it after the switch interval, 5 ms unless changed; but the wait
+begins anew whenever the running thread lets go of it for a moment, as NumPy and every foreign call do. Beside a program
+that does so every millisecond a waiting thread starves: measured, not one turn in a second. And each turn it does get
+may hold up the program for 5 ms. A shorter interval makes both rarer, at no cost to a program that has one busy thread.
+So it is lowered while any writer is open, and put back after the last one.
+
+What remains (a program that lets go every 20 to 500 µs, for less time than it takes to wake a thread) is for the
+program's own calls: `give_way` pauses long enough for a thread to wake, and seldom enough to cost little.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+
+from ..locks import ForkLock
+
+INTERVAL_S = 5e-4
+_PAUSE_S = 5e-5
+_BETWEEN_PAUSES_NS = 2_000_000
+
+_lock = ForkLock()
+_open = 0
+_before_s = 0.0
+_paused_ns = 0
+
+
+def begin() -> None:
+    """A writer was opened."""
+    global _open, _before_s
+    with _lock:
+        _open += 1
+        if _open == 1:
+            _before_s = sys.getswitchinterval()
+            sys.setswitchinterval(min(_before_s, INTERVAL_S))
+
+
+def end() -> None:
+    """A writer was closed. If the program has chosen an interval of its own meanwhile, that one stays."""
+    global _open
+    with _lock:
+        _open -= 1
+        if _open == 0 and abs(sys.getswitchinterval() - INTERVAL_S) < 1e-6:
+            sys.setswitchinterval(_before_s)
+
+
+def give_way(now_ns: int) -> None:
+    """Let a starving thread have a turn, unless one was let just before: at most a twentieth of the time goes there."""
+    global _paused_ns
+    if now_ns - _paused_ns > _BETWEEN_PAUSES_NS:
+        _paused_ns = now_ns
+        time.sleep(_PAUSE_S)

@@ -1,0 +1,459 @@
+"""Writing a recording while the program runs.
+
+Producers append to a queue and return: a few microseconds and a copy of the arrays, no input or output, and no lock
+that is held during any. A thread takes the queue several times a second, turns it into rows and chunks, and commits
+them; so a kill loses what finished in the last fraction of a second. What waits is bounded: beyond `max_pending_bytes`
+new work is dropped, and every drop is counted, in the file too. When the disk refuses, what waits is tried again, and
+`flush` and `close` say so.
+
+A writer belongs to the process that made it. In a forked child it takes nothing and touches nothing.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import itertools
+import os
+import sqlite3
+import threading
+import time
+import warnings
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ..errors import RecordingError, RecordingWarning
+from ..locks import ForkLock
+from . import chunks, database, expansion, opening, provenance, switching
+from .columns import PlanNode
+from .reader import Recording, open_recording
+from .rows import Rows
+
+_PERIOD_S = 0.2
+_CHECKPOINT_S = 0.5
+_EARLY_BYTES = 1 << 23
+_STARVING_NS = 250_000_000
+_FORK_WAIT_S = 2.0
+_JOIN_S = 10.0
+# What a queued event is taken to weigh; only the order of magnitude matters.
+_EVENT_BYTES = 500
+_NODE_BYTES = 100
+
+CEILINGS = ("copy_bytes_per_s", "flops_per_s", "timestamp_cost_ns", "dispatch_cost_ns")
+
+_writers: weakref.WeakSet[Writer] = weakref.WeakSet()
+
+
+class Writer:
+    """One recording being written: into a new file, or with None into a private temporary database.
+
+    A file of that name is replaced if it is a recording that nobody is writing, and refused if it is anything else.
+    Every method may be called from any thread. Those that take something down never wait and never fail: what cannot be
+    stored is counted as dropped. Where they give an id, 0 says that it was dropped; 0 is accepted wherever an id is.
+    """
+
+    def __init__(self, path: str | os.PathLike[str] | None = None, *, max_pending_bytes: int = 1 << 28) -> None:
+        self.path = None if path is None else Path(os.path.abspath(path))
+        """The file, or None."""
+        if self.path is not None:
+            opening.check_replaceable(self.path)
+            database.remove(self.path)
+        self._connection = database.create(self.path)
+        self._limit = max_pending_bytes
+        self._gate = ForkLock()  # guards the queue, its size and the drops; never held during input or output
+        self._io = threading.RLock()  # guards the connection and the rows
+        self._queue: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
+        self._pending = 0
+        self._oldest_ns = 0  # when the first of what waits came, or before
+        self._dropped: dict[str, tuple[int, int]] = {}
+        self._drops_stored: dict[str, tuple[int, int]] = {}
+        self._accepting = True
+        self._writing = False
+        self._closed = False
+        self._forked = False
+        self._error: RecordingError | None = None
+        self._checkpointed = 0.0
+        self._rows = Rows(1, self.drop)
+        self._ids = {what: itertools.count(1) for what in ("device", "plan", "submission", "region")}
+        self._wake = threading.Event()
+        self._rows.add_process(os.getpid())
+        for key, value in provenance.start_facts():
+            self._rows.add_meta(key, value)
+        project = provenance.git_revision(provenance.project_folder())
+        if project is not None:
+            self._rows.add_meta("git.revision", project[1])
+        self._thread = threading.Thread(
+            target=_write_on, args=(weakref.ref(self), self._wake), name="ostinato-recording", daemon=True
+        )
+        _writers.add(self)
+        switching.begin()
+        self.flush()
+        self._thread.start()
+        if project is not None:
+            arguments = (weakref.ref(self), project[0])
+            threading.Thread(target=_ask_git, args=arguments, name="ostinato-provenance", daemon=True).start()
+
+    # --- producers ----------------------------------------------------------------------------------------------
+
+    def device(
+        self,
+        name: str,
+        backend: str,
+        *,
+        description: str = "",
+        sampling: str = "",
+        clock_uncertainty_ns: int = 0,
+        details: Mapping[str, str] | None = None,
+        copy_bytes_per_s: float | None = None,
+        flops_per_s: float | None = None,
+        timestamp_cost_ns: float | None = None,
+        dispatch_cost_ns: float | None = None,
+    ) -> int:
+        """Describe a device; the id is what plans and submissions name."""
+        texts = (name, backend, description, sampling)
+        ceilings = (copy_bytes_per_s, flops_per_s, timestamp_cost_ns, dispatch_cost_ns)
+        return self._numbered(
+            "device", _EVENT_BYTES, self._rows.add_device, texts, clock_uncertainty_ns, ceilings, dict(details or {})
+        )
+
+    def ceiling(self, device: int, name: str, value: float) -> None:
+        """Say what was measured of a device after it was described; `name` is one of `CEILINGS`."""
+        if name not in CEILINGS:
+            raise RecordingError(f"{name!r} is not a ceiling; there are {', '.join(CEILINGS)}")
+        self._put("ceilings", 1, _EVENT_BYTES, self._rows.add_ceiling, (device, name, value))
+
+    def plan(self, device: int, nodes: Sequence[PlanNode], edges: np.ndarray | None = None) -> int:
+        """Describe a command list; the id is what its submissions name. `edges` are pairs (before, after).
+
+        The same list may be described again and again: it is stored once.
+        """
+        taken = tuple(nodes)
+        pairs = None if edges is None else np.array(edges, np.int64)
+        size = _EVENT_BYTES + _NODE_BYTES * len(taken) + (0 if pairs is None else pairs.nbytes)
+        return self._numbered("plan", size, self._rows.add_plan, device, taken, pairs)
+
+    def reserve_submission(self) -> int:
+        """An id for a submission that will be described when it is done, for spans that name it before."""
+        return next(self._ids["submission"])
+
+    def submission(
+        self,
+        *,
+        device: int,
+        plan: int | None,
+        ordinal: int,
+        number: int | None = None,
+        label: str | None = None,
+        region: int | None = None,
+        replay: bool = False,
+        unsampled_probe: bool = False,
+        level: str = "dispatches",
+        encode_begin_ns: int | None = None,
+        encode_end_ns: int | None = None,
+        commit_begin_ns: int | None = None,
+        commit_end_ns: int | None = None,
+        start_ns: int | None = None,
+        end_ns: int | None = None,
+        status: str = "measured",
+        reason: str | None = None,
+        error: str | None = None,
+        thread: int = 0,
+    ) -> int:
+        """Take down a finished command buffer; `number` is its reserved id, if it has one."""
+        number = number or next(self._ids["submission"])
+        times = (encode_begin_ns, encode_end_ns, commit_begin_ns, commit_end_ns, start_ns, end_ns)
+        event = (
+            *(number, device, plan, ordinal, label, region, replay, unsampled_probe, level, times),
+            *(status, reason, error, thread),
+        )
+        return number if self._put("submissions", 1, _EVENT_BYTES, self._rows.add_submission, event) else 0
+
+    def samples(
+        self,
+        submission: int,
+        nodes: int | ArrayLike,
+        start_ns: ArrayLike,
+        end_ns: ArrayLike,
+        status: ArrayLike | None = None,
+    ) -> None:
+        """Take down when commands of a submission (given before) ran; the arrays are copied.
+
+        `nodes` is the first of successive nodes, or the node of each sample. Without `status` all are measured.
+        """
+        try:
+            count, starts = chunks.column(start_ns, np.int64)
+            lengths, ends = chunks.column(end_ns, np.int64)
+            which: int | bytes
+            if isinstance(nodes, int):
+                counted, which = count, nodes
+            else:
+                counted, which = chunks.column(nodes, np.int64)
+            states, statuses = (count, None) if status is None else chunks.column(status, np.int8)
+            if not count == lengths == counted == states:
+                raise ValueError("of different lengths")
+        except (TypeError, ValueError, OverflowError) as problem:
+            self.drop(f"samples that are not columns of numbers: {problem}"[:200])
+            return
+        if submission:
+            event = (submission, count, which, starts, ends, statuses)
+            self._put("samples", count, _EVENT_BYTES + 4 * len(starts), self._rows.add_samples, event)
+        else:
+            self.drop("samples of submissions that were dropped", count)
+
+    def begin_region(self, name: str, begin_ns: int, *, thread: int = 0, parent: int | None = None) -> int:
+        """A scope of the host program begins; submissions and spans inside it name its id."""
+        return self._numbered("region", _EVENT_BYTES, self._rows.begin_region, name, begin_ns, thread, parent)
+
+    def end_region(self, region: int, end_ns: int) -> None:
+        """A scope ends."""
+        if region:
+            self._put("ends of regions", 1, _EVENT_BYTES, self._rows.end_region, (region, end_ns))
+
+    def host_span(
+        self,
+        kind: str,
+        begin_ns: int,
+        end_ns: int,
+        *,
+        name: str | None = None,
+        thread: int = 0,
+        submission: int | None = None,
+        region: int | None = None,
+    ) -> None:
+        """The host did something of a kind of `SPAN_KINDS`."""
+        event = (kind, name, begin_ns, end_ns, thread, submission, region)
+        self._put("host spans", 1, _EVENT_BYTES, self._rows.add_host_span, event)
+
+    def meta(self, key: str, value: str) -> None:
+        """Add a fact about this process."""
+        self._put("facts", 1, _EVENT_BYTES, self._rows.add_meta, (key, value))
+
+    def drop(self, where: str, count: int = 1) -> None:
+        """Count something as lost."""
+        with self._gate:
+            before, since_ns = self._dropped.get(where, (0, time.monotonic_ns()))
+            self._dropped[where] = (before + count, since_ns)
+
+    def _numbered(self, what: str, size: int, store: Callable[..., None], *arguments: Any) -> int:
+        number = next(self._ids[what])
+        return number if self._put(f"{what}s", 1, size, store, (number, *arguments)) else 0
+
+    def _put(self, what: str, count: int, size: int, store: Callable[..., None], arguments: tuple[Any, ...]) -> bool:
+        now_ns = time.monotonic_ns()
+        with self._gate:
+            full = self._pending + size > self._limit
+            taken = self._accepting and not full
+            if taken:
+                if not self._pending:
+                    self._oldest_ns = now_ns
+                self._pending += size
+                self._queue.append((store, arguments))
+        if not taken:
+            self.drop(f"{what}: {'too much was waiting to be written' if full else 'came after the end'}", count)
+            return False
+        if self._pending > _EARLY_BYTES and not self._wake.is_set():
+            self._wake.set()
+        if now_ns - self._oldest_ns > _STARVING_NS:
+            switching.give_way(now_ns)
+        return True
+
+    # --- looking at it ------------------------------------------------------------------------------------------
+
+    @property
+    def dropped(self) -> Mapping[str, int]:
+        """What was lost so far, and how much."""
+        with self._gate:
+            return {where: count for where, (count, _) in self._dropped.items()}
+
+    @property
+    def error(self) -> RecordingError | None:
+        """Why nothing could be written the last time; None if all is well."""
+        return self._error
+
+    @property
+    def closed(self) -> bool:
+        """Whether it takes nothing any more."""
+        return not self._accepting
+
+    def recording(self) -> Recording:
+        """What was recorded so far, as it stands now."""
+        self._check_process()
+        if not self._closed:
+            self.flush()
+        if self.path is not None:
+            return open_recording(self.path)
+        snapshot = sqlite3.connect("", isolation_level=None, check_same_thread=False)
+        with self._io:
+            self._connection.backup(snapshot)
+        opening.restrict(snapshot)
+        return Recording(opening.Source(snapshot, None))
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else f"{self._pending} bytes waiting"
+        return f"<Writer {'in memory' if self.path is None else str(self.path)!r}, {state}>"
+
+    # --- the writing side ---------------------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """Write everything that was given so far; raises if that is not possible."""
+        self._check_process()
+        self._write(checkpoint=True)
+        if self._error is not None:
+            raise self._error
+
+    def close(self) -> None:
+        """Write everything, expand it into plain tables if it is small, and end. More than once is harmless."""
+        with self._gate:
+            self._accepting = False
+        if self._forked:
+            return
+        self._wake.set()
+        if self._thread.is_alive() and threading.current_thread() is not self._thread:
+            self._thread.join(_JOIN_S)
+        with self._io:
+            if self._closed or self._writing:
+                return
+            self._closed = True
+            switching.end()
+            self._rows.add_meta("closed", "1")
+            self._write(checkpoint=True)
+            problem: Exception | None = self._error
+            if self.path is not None:
+                try:
+                    if problem is None:
+                        expansion.expand_tables(self._connection, self.path, expansion.MOST_AT_CLOSING)
+                    database.make_plain(self._connection)
+                except (sqlite3.Error, RecordingError) as cause:
+                    problem = cause
+                self._connection.close()
+                _writers.discard(self)
+        if problem is not None:
+            raise RecordingError(f"{self.path or 'the recording'} is not complete: {problem}") from problem
+
+    def __enter__(self) -> Writer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if not getattr(self, "_closed", True):
+            _close_quietly(self)
+
+    def _write(self, checkpoint: bool) -> None:
+        """Bring what waits into the file. A failure is kept in `_error`; what a later try may store keeps waiting."""
+        with self._io:
+            if self._writing:  # called by a finaliser in the middle of it
+                return
+            self._writing = True
+            try:
+                with self._gate:
+                    events, self._queue = self._queue, []
+                    taken = self._pending
+                    drops = dict(self._dropped)
+                begin_ns = time.monotonic_ns()
+                self._rows.take(events)
+                if self._rows.waiting or drops != self._drops_stored:
+                    for key, value in provenance.clock_facts("end"):
+                        self._rows.add_meta(key, value)
+                    self._rows.store(self._connection, drops)
+                    self._drops_stored = drops
+                with self._gate:
+                    self._pending -= taken
+                    self._oldest_ns = begin_ns
+                now = time.monotonic()
+                if checkpoint or now - self._checkpointed >= _CHECKPOINT_S:
+                    database.checkpoint(self._connection)
+                    self._checkpointed = now
+                self._error = None
+            except Exception as problem:  # no room, no access, no memory: it may be better next time
+                self._error = RecordingError(f"cannot write {self.path or 'the recording'}: {problem}")
+            finally:
+                self._writing = False
+
+    # --- processes ----------------------------------------------------------------------------------------------
+
+    def _check_process(self) -> None:
+        if self._forked:
+            raise RecordingError("this recording belongs to the parent of this process; a forked child makes its own")
+
+    def _leave_to_parent(self) -> None:
+        """In a forked child: take nothing more, and never let SQLite touch the parent's file, not even to close it."""
+        if not self._closed:
+            switching.end()
+        self._forked = self._closed = True
+        self._accepting = False
+        self._io = threading.RLock()
+        self._queue = []
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._connection))
+
+
+def _write_on(reference: weakref.ref[Writer], wake: threading.Event) -> None:
+    """The thread of a writer. It holds the writer only while it writes, so that a forgotten one can go."""
+    pause_s = _PERIOD_S
+    while True:
+        wake.wait(pause_s)
+        wake.clear()
+        writer = reference()
+        if writer is None or writer.closed:
+            return
+        begin = time.monotonic()
+        writer._write(checkpoint=False)
+        del writer
+        # Beside a busy program writing takes long; the pause shrinks, so that the whole turn does not.
+        pause_s = max(_PERIOD_S - (time.monotonic() - begin), _PERIOD_S / 10)
+
+
+def _ask_git(reference: weakref.ref[Writer], tree: Path) -> None:
+    state = provenance.git_state(tree)
+    writer = reference()
+    if writer is not None and not writer.closed:
+        writer.meta("git.state", state)
+
+
+def _close_quietly(writer: Writer) -> None:
+    """Where nobody is left to catch an error."""
+    try:
+        writer.close()
+    except RecordingError as problem:
+        warnings.warn(str(problem), RecordingWarning, stacklevel=2)
+
+
+def _close_all() -> None:
+    for writer in list(_writers):
+        if not writer._closed:
+            _close_quietly(writer)
+
+
+_held: list[Any] = []
+
+
+def _before_fork() -> None:
+    # No thread is inside SQLite at the moment of a fork: its own locks would stay locked for ever in the child.
+    for writer in list(_writers):
+        if writer._io.acquire(timeout=_FORK_WAIT_S):
+            _held.append(writer._io)
+
+
+def _after_fork() -> None:
+    while _held:
+        _held.pop().release()
+
+
+def _in_child() -> None:
+    _held.clear()
+    for writer in list(_writers):
+        writer._leave_to_parent()
+
+
+atexit.register(_close_all)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_in_child)

@@ -1,0 +1,191 @@
+"""The report as JSON: documented, versioned, plain types only.
+
+`version` rises when a key changes its meaning or goes; new keys may come at any time. Times are nanoseconds in keys
+that end in `_ns`, shares lie between 0 and 1, and what was not measured is null, never 0. Keys:
+
+    format, version        "ostinato.report", 1
+    devices                what worked, with measured ceilings
+    submissions, dispatched, timed
+    timeline               per device: span, busy (union), sum, idle, what the bubbles waited for, the longest of them
+    kernels, labels, label_patterns, op_kinds, shapes
+                           groups: name, detail, depth, dispatched, count, bounded, total_ns, mean_ns, p50_ns, p90_ns,
+                           p99_ns, min_ns, max_ns, share (of busy time), per_instance_ns, place
+    repeated_region        what per_instance_ns counts by
+    regions                scopes of the host: instances, wall and device time
+    command_buffers        by label: count, times, queue delay, encode time
+    suspects               ranked, with the saving, the efficiency and the reasons; `measure` says against what
+    what_if                kernels twice as fast
+    critical_paths         of the command lists that take most time: nodes on the path, slack of every node
+    drift, perturbation, drops
+                           the truth checks that have figures; `status` is fine, noted, error or not judged
+    checks                 all truth checks: name, status, sentence
+    look_first             the closing line
+    meta                   where the recording comes from
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import numpy as np
+
+from ..analyse.groups import Group, Times
+from ..analyse.statistics import Interval
+from ..analyse.summary import PlanPath, Summary, look_first
+from ..analyse.timeline import DeviceTime
+
+VERSION = 1
+_MAX_NODES = 5000
+
+
+def as_json(summary: Summary, indent: int | None = 2) -> str:
+    """The report as text; ASCII only, so that nothing in it can act on a terminal."""
+    return json.dumps(as_dict(summary), indent=indent, ensure_ascii=True, allow_nan=False)
+
+
+def as_dict(summary: Summary) -> dict[str, Any]:
+    """The report as a dictionary of plain types."""
+    drops = next(check for check in summary.checks if check.name == "drops")
+    made = {
+        "format": "ostinato.report",
+        "version": VERSION,
+        "devices": [_fields(device) for device in summary.devices],
+        "submissions": summary.submissions,
+        "dispatched": summary.dispatched,
+        "timed": summary.timed,
+        "timeline": [_timeline(device) for device in summary.device_times],
+        "kernels": _groups(summary.kernels),
+        "labels": _groups(summary.labels),
+        "label_patterns": _groups(summary.label_patterns),
+        "op_kinds": _groups(summary.op_kinds),
+        "shapes": _groups(summary.shapes),
+        "repeated_region": summary.repeated,
+        "regions": [
+            {
+                "name": r.name,
+                "instances": r.instances,
+                "wall": _times(r.wall),
+                "median_ns": _interval(r.median_ns),
+                "submissions": r.submissions,
+                "dispatches": r.dispatches,
+                "device": _times(r.device_sum),
+            }
+            for r in summary.regions
+        ],
+        "command_buffers": [
+            {
+                "name": b.name,
+                "count": b.count,
+                "measured": b.measured,
+                **_times(b.times),
+                "queue_delay": _times(b.queue_delay),
+                "encode": _times(b.encode),
+            }
+            for b in summary.command_buffers
+        ],
+        "suspects": [{**_fields(s), "measure": one.measure} for one in summary.suspects for s in one.ranked],
+        "what_if": [_fields(w) for w in summary.what_ifs],
+        "critical_paths": [_path(path) for path in summary.critical_paths],
+        "drift": {
+            **_fields(summary.drift.check),
+            **{k: v for k, v in _fields(summary.drift).items() if k != "check"},
+        },
+        "perturbation": {
+            **_fields(summary.perturbation.check),
+            "ratio": _interval(summary.perturbation.ratio),
+            "probes": summary.perturbation.probes,
+            "sampled": summary.perturbation.sampled,
+            "estimate": summary.perturbation.estimate,
+        },
+        "drops": {
+            **_fields(drops),
+            "total": sum(count for _, count in summary.drops),
+            "where": [{"where": where, "count": count} for where, count in summary.drops],
+        },
+        "checks": [_fields(check) for check in summary.checks],
+        "look_first": look_first(summary),
+        "meta": dict(summary.meta),
+    }
+    plain: dict[str, Any] = _plain(made)
+    return plain
+
+
+def _groups(groups: tuple[Group, ...]) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": g.name,
+            "detail": g.detail,
+            "depth": g.depth,
+            "dispatched": g.dispatched,
+            "count": g.count,
+            "bounded": g.bounded,
+            **_times(g.times),
+            "share": g.share,
+            "per_instance_ns": g.per_instance_ns,
+            "place": g.place or None,
+        }
+        for g in groups
+    ]
+
+
+def _times(times: Times | None) -> dict[str, Any]:
+    return {name: None if times is None else getattr(times, name) for name in Times.__slots__}
+
+
+def _interval(interval: Interval | None) -> dict[str, Any] | None:
+    return None if interval is None else _fields(interval)
+
+
+def _timeline(device: DeviceTime) -> dict[str, Any]:
+    return {
+        **{k: v for k, v in _fields(device).items() if k not in ("causes", "bubbles")},
+        "idle_ns": device.idle_ns,
+        "causes": [_fields(cause) for cause in device.causes],
+        "bubbles": [_fields(bubble) for bubble in device.bubbles],
+    }
+
+
+def _path(path: PlanPath) -> dict[str, Any]:
+    """Nodes are cut after a few thousand; `nodes` says how many there are."""
+    on_path = set(path.nodes)
+    listed = [
+        {
+            "node": node,
+            "kernel": path.kernel[node],
+            "label": path.node_label[node],
+            "start_ns": path.start_ns[node] if path.measured[node] else None,
+            "duration_ns": path.duration_ns[node] if path.measured[node] else None,
+            "slack_ns": path.slack_ns[node],
+            "on_path": node in on_path,
+        }
+        for node in range(min(len(path.kernel), _MAX_NODES))
+    ]
+    return {
+        "device": path.device,
+        "label": path.label,
+        "submissions": path.submissions,
+        "wall_ns": path.wall_ns,
+        "execution_ns": path.execution_ns,
+        "gap_ns": path.gap_ns,
+        "nodes": len(path.kernel),
+        "dispatches": listed,
+    }
+
+
+def _fields(record: Any) -> dict[str, Any]:
+    return {name: getattr(record, name) for name in type(record).__slots__}
+
+
+def _plain(value: Any) -> Any:
+    """Only dict, list, str, int, float, bool and None; what is no number becomes None."""
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return str(value) if isinstance(value, str) else value

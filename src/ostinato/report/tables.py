@@ -1,0 +1,350 @@
+"""The tables of a report, as text in rows: what the terminal and the notebook both show.
+
+A cell without a figure says "–", and a note under the table says why. Names are as they were recorded: whoever shows
+a table escapes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..analyse import wording
+from ..analyse.groups import Group, Times
+from ..analyse.summary import Summary
+
+MISSING = "–"
+_ROWS = 15
+_LABEL_ROWS = 24
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A heading, how it is aligned, and how soon it goes where there is no room."""
+
+    heading: str
+    right: bool = True
+    spare: int = 0
+    """Columns with the largest number go first; 0 stays."""
+    wide: bool = False
+    """Text that may be broken into lines."""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A heading, columns, rows, and remarks below."""
+
+    title: str
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[str, ...], ...]
+    notes: tuple[str, ...] = ()
+
+
+def overview(summary: Summary) -> list[str]:
+    """The lines above the tables: what ran where, and for how long."""
+    lines = [f"{d.name}: {d.description}" if d.description else d.name for d in summary.devices]
+    runs = wording.count(summary.submissions, "command buffer")
+    timed = f"{summary.timed:,} of {wording.count(summary.dispatched, 'dispatch', 'dispatches')} timed"
+    lost = sum(count for _, count in summary.drops)
+    lines.append(f"{runs}, {timed}, {f'{lost:,}' if lost else 'nothing'} dropped")
+    return lines
+
+
+def tables(summary: Summary) -> list[Table]:
+    """All tables that have something to show, most useful first; the truth checks are not among them."""
+    made = (
+        suspects(summary),
+        kernels(summary),
+        labels(summary),
+        regions(summary),
+        command_buffers(summary),
+        devices(summary),
+        critical_path(summary),
+    )
+    return [table for table in made if table.rows]
+
+
+def suspects(summary: Summary) -> Table:
+    """What could save wall time, and why."""
+    several = len(summary.suspects) > 1
+    rows: list[tuple[str, ...]] = []
+    for one in summary.suspects:
+        for s in one.ranked:
+            if s.saving_ns <= 0 and rows:
+                continue
+            bound = "≤ " if s.efficiency_is_bound and s.efficiency else ""
+            rows.append(
+                (
+                    _named(s.kernel, s.detail) + (f" on {one.device}" if several else ""),
+                    wording.time(s.total_ns),
+                    _share(s.saving_share) if s.saving_share is not None else wording.time(s.saving_ns),
+                    _share(s.twice_as_fast_share),
+                    MISSING if s.efficiency is None else bound + wording.percent(s.efficiency),
+                    "; ".join(s.reasons),
+                )
+            )
+    notes = [f"efficiency: {one.measure}" for one in summary.suspects]
+    return Table(
+        "Suspects, by the wall time that better efficiency could save",
+        (
+            Column("kernel", right=False),
+            Column("total"),
+            Column("could save"),
+            Column("if 2× faster", spare=2),
+            Column("efficiency"),
+            Column("why", right=False, wide=True),
+        ),
+        tuple(rows[:_ROWS]),
+        tuple(dict.fromkeys(notes)),
+    )
+
+
+def kernels(summary: Summary) -> Table:
+    """Every kernel by its total."""
+    shown = summary.kernels[:_ROWS]
+    columns = [
+        Column("kernel", right=False),
+        Column("count"),
+        Column("total"),
+        Column("share"),
+        Column(f"per {summary.repeated}" if summary.repeated else "mean", spare=1),
+        Column("p50"),
+        Column("p90", spare=3),
+        Column("p99"),
+        Column("min", spare=2),
+        Column("max", spare=1),
+    ]
+    rows = [
+        (
+            _named(g.name, g.detail),
+            _count(g),
+            _figure(g.times, "total_ns"),
+            _share(g.share),
+            _time(g.per_instance_ns) if summary.repeated else _figure(g.times, "mean_ns"),
+            *_spread(g.times),
+        )
+        for g in shown
+    ]
+    return Table("Kernels", tuple(columns), tuple(rows), tuple(_group_notes(summary, summary.kernels, shown)))
+
+
+def labels(summary: Summary) -> Table:
+    """The label tree: every path holds what is below it. Numbers are folded where there are many."""
+    folded = len(summary.labels) > _LABEL_ROWS
+    groups = summary.label_patterns if folded else summary.labels
+    shown = _tree(groups)[:_LABEL_ROWS]
+    columns = [Column("label", right=False), Column("count"), Column("total"), Column("share")]
+    if summary.repeated:
+        columns.append(Column(f"per {summary.repeated}", spare=1))
+    rows = []
+    for g in shown:
+        row = [
+            "  " * (g.depth - 1) + g.name.split("/", g.depth - 1)[-1],
+            _count(g),
+            _figure(g.times, "total_ns"),
+            _share(g.share),
+        ]
+        rows.append((*row, _time(g.per_instance_ns)) if summary.repeated else tuple(row))
+    notes = ["* stands for a number"] if folded and any("*" in g.name for g in shown) else []
+    if len(groups) > len(shown):
+        notes.append(f"{len(groups) - len(shown):,} more in the JSON report")
+    return Table("Labels", tuple(columns), tuple(rows), tuple(notes))
+
+
+def regions(summary: Summary) -> Table:
+    """Scopes of the host program."""
+    rows = []
+    for r in summary.regions[:_ROWS]:
+        reach = r.median_ns
+        within = f" ({wording.time(reach.low)} to {wording.time(reach.high)})" if reach and r.instances > 4 else ""
+        rows.append(
+            (
+                r.name,
+                f"{r.instances:,}",
+                wording.time(r.wall.p50_ns) + within,
+                wording.time(r.wall.p99_ns),
+                f"{r.submissions:,.4g}",
+                f"{r.dispatches:,.4g}" if r.dispatches else MISSING,
+                _figure(r.device_sum, "p50_ns"),
+            )
+        )
+    return Table(
+        "Regions of the host, each instance",
+        (
+            Column("region", right=False),
+            Column("instances"),
+            Column("median wall (95 %)"),
+            Column("p99", spare=2),
+            Column("buffers", spare=1),
+            Column("dispatches", spare=1),
+            Column("device time"),
+        ),
+        tuple(rows),
+        ("device time: the dispatches of an instance added up, of those that were sampled whole",) if rows else (),
+    )
+
+
+def command_buffers(summary: Summary) -> Table:
+    """Command buffers by label."""
+    rows = [
+        (
+            b.name or "(no label)",
+            f"{b.count:,}",
+            _figure(b.times, "total_ns"),
+            _figure(b.times, "p50_ns"),
+            _figure(b.times, "p99_ns"),
+            _figure(b.queue_delay, "p50_ns"),
+            _figure(b.encode, "p50_ns"),
+        )
+        for b in summary.command_buffers[:_ROWS]
+    ]
+    hidden = len(summary.command_buffers) - len(rows)
+    return Table(
+        "Command buffers",
+        (
+            Column("label", right=False),
+            Column("count"),
+            Column("total"),
+            Column("p50"),
+            Column("p99", spare=2),
+            Column("queued p50"),
+            Column("encode p50", spare=1),
+        ),
+        tuple(rows),
+        (f"{hidden:,} more in the JSON report",) if hidden > 0 else (),
+    )
+
+
+def devices(summary: Summary) -> Table:
+    """Busy and idle time, and what the bubbles waited for."""
+    rows, notes = [], []
+    for d in summary.device_times:
+        rows.append(
+            (
+                d.device,
+                wording.time(d.span_ns),
+                wording.time(d.busy_ns),
+                _share(d.busy_ns / d.span_ns if d.span_ns else None),
+                wording.time(d.sum_ns),
+                wording.time(d.idle_ns),
+                d.basis,
+            )
+        )
+        notes += [
+            f"idle {wording.time(c.total_ns)} ({wording.percent(c.total_ns / d.idle_ns)}, {c.count:,} ×): {c.what}"
+            for c in d.causes[:4]
+        ]
+    return Table(
+        "Device time",
+        (
+            Column("device", right=False),
+            Column("span"),
+            Column("busy"),
+            Column("share"),
+            Column("sum", spare=1),
+            Column("idle"),
+            Column("busy is the union of", right=False, spare=2),
+        ),
+        tuple(rows),
+        tuple(notes),
+    )
+
+
+def critical_path(summary: Summary) -> Table:
+    """What the wall hangs on."""
+    rows = [
+        (
+            _named(w.kernel, w.detail),
+            wording.time(w.on_path_ns),
+            wording.time(w.saved_ns),
+            wording.percent(w.saved_share),
+        )
+        for w in summary.what_ifs[:5]
+    ]
+    notes = []
+    for p in summary.critical_paths[:1]:
+        which = f"command list {p.label!r}" if p.label else "the longest command list"
+        notes.append(
+            f"{which}: {wording.time(p.wall_ns)} = {wording.time(p.execution_ns)} of dispatches on the critical path"
+            f" + {wording.time(p.gap_ns)} between them; {len(p.nodes):,} of {len(p.kernel):,} nodes are on it"
+        )
+    return Table(
+        "Critical path: if a kernel were twice as fast",
+        (Column("kernel", right=False), Column("on the path"), Column("wall shrinks by"), Column("of command buffers")),
+        tuple(rows),
+        tuple(notes),
+    )
+
+
+def checks(summary: Summary) -> Table:
+    """The truth checks."""
+    return Table(
+        "Can this be believed?",
+        (Column("check", right=False), Column("", right=False), Column("", right=False, wide=True)),
+        tuple((c.name, c.status.value, c.sentence) for c in summary.checks),
+    )
+
+
+# --- cells ---------------------------------------------------------------------------------------------------
+
+
+def _named(kernel: str, detail: str) -> str:
+    return f"{kernel}<{detail}>" if detail else kernel
+
+
+def _count(group: Group) -> str:
+    return f"{group.count or group.dispatched:,}"
+
+
+def _time(ns: float | None) -> str:
+    return MISSING if ns is None else wording.time(ns)
+
+
+def _figure(times: Times | None, name: str) -> str:
+    return _time(None if times is None else getattr(times, name))
+
+
+def _share(part: float | None) -> str:
+    return MISSING if part is None else wording.percent(part)
+
+
+def _spread(times: Times | None) -> tuple[str, ...]:
+    if times is None:
+        return (MISSING,) * 5
+    return tuple(map(wording.time, (times.p50_ns, times.p90_ns, times.p99_ns, times.min_ns, times.max_ns)))
+
+
+def _group_notes(summary: Summary, groups: Sequence[Group], shown: Sequence[Group]) -> list[str]:
+    notes = []
+    if len(groups) > len(shown):
+        rest = sum(g.share or 0.0 for g in groups[len(shown) :])
+        notes.append(f"{len(groups) - len(shown):,} more in the JSON report ({wording.percent(rest)} of busy time)")
+    if any(g.times is None for g in shown):
+        notes.append(f"{MISSING} not timed: {_why_not(summary)}; the count is of those that ran")
+    elif any(g.count < g.dispatched for g in shown):
+        unsampled = sum(g.dispatched - g.count for g in groups)
+        notes.append(f"{unsampled:,} more ran without being timed")
+    if any(g.bounded for g in shown):
+        bounded = sum(g.bounded for g in groups)
+        notes.append(f"{bounded:,} of these times are bounds: shorter than the clock resolves")
+    return notes
+
+
+def _why_not(summary: Summary) -> str:
+    measured = summary.checks[-1]
+    return measured.sentence if measured.status != "fine" else "only command buffers were sampled"
+
+
+def _tree(groups: Sequence[Group]) -> list[Group]:
+    """Parents before their children, siblings by total."""
+    children: dict[str, list[Group]] = {}
+    for g in groups:
+        parent = "/".join(g.name.split("/")[: g.depth - 1]) if g.depth > 1 else ""
+        children.setdefault(f"{g.depth}:{parent}", []).append(g)
+    listed: list[Group] = []
+    stack = list(reversed(children.get("1:", [])))
+    while stack:
+        g = stack.pop()
+        listed.append(g)
+        stack.extend(reversed(children.get(f"{g.depth + 1}:{g.name}", [])))
+    return listed

@@ -1,0 +1,267 @@
+"""A recording as a trace that Perfetto and Chrome open (the JSON trace event format).
+
+Host threads show regions, encoding, commits and waits; every device shows its command buffers and, below, its
+dispatches, on as many lanes as ran at the same time. An arrow leads from each commit to its start on the device.
+Times are microseconds with three decimals since the earliest event. The file is written piece by piece, so a long
+recording needs no more memory than a short one.
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
+from typing import IO, Any
+
+import numpy as np
+
+from ..analyse.columns import ABSENT, BOUNDED, Columns, Ints, usable
+
+_DEVICES = 1 << 30
+"""Processes of devices are numbered from here, where no pid of the host is."""
+_BUFFER_LANES, _DISPATCH_LANES = 1, 1000
+_MAX_LANES = 900
+_LINES = 4096
+
+
+def write_trace(columns: Columns, target: str | os.PathLike[str] | IO[str]) -> int:
+    """Writes the trace to a path or an open text file; the number of events."""
+    opened = nullcontext(target) if hasattr(target, "write") else open(target, "w", encoding="utf-8")  # noqa: SIM115
+    count = 0
+    with opened as file:
+        file.write(
+            '{"displayTimeUnit":"ns","otherData":' + _text({"base_ns": str(_base(columns))}) + ',"traceEvents":[\n'
+        )
+        waiting: list[str] = []
+        for event in events(columns):
+            waiting.append(event)
+            count += 1
+            if len(waiting) == _LINES:
+                file.write(("" if count == len(waiting) else ",\n") + ",\n".join(waiting))
+                waiting.clear()
+        if waiting:
+            file.write(("" if count == len(waiting) else ",\n") + ",\n".join(waiting))
+        file.write("\n]}\n")
+    return count
+
+
+def events(columns: Columns) -> Iterator[str]:
+    """Every event as one JSON object."""
+    base = _base(columns)
+    yield from _names(columns)
+    yield from _host(columns, base)
+    for device in range(len(columns.devices)):
+        yield from _command_buffers(columns, device, base)
+        yield from _dispatches(columns, device, base)
+
+
+def _base(columns: Columns) -> int:
+    subs = columns.submissions
+    times = (
+        *(subs.encode_begin_ns, subs.commit_begin_ns, subs.start_ns),
+        *(columns.regions.begin_ns, columns.host_spans.begin_ns, usable(columns.samples).start_ns),
+    )
+    known = [int(column[column != ABSENT].min()) for column in times if (column != ABSENT).any()]
+    return min(known, default=0)
+
+
+# --- tracks --------------------------------------------------------------------------------------------------
+
+
+def _names(columns: Columns) -> Iterator[str]:
+    for row, pid in enumerate(columns.pids):
+        yield _meta("process_name", pid, 0, f"host process {pid}")
+        yield _meta("process_sort_index", pid, 0, row)
+    for process, thread in _threads(columns):
+        name = columns.thread_names.get((process, thread)) or f"thread {thread}"
+        yield _meta("thread_name", columns.pids[process], _tid(thread), name)
+    for number, device in enumerate(columns.devices):
+        yield _meta("process_name", _DEVICES + number, 0, f"device {device.name}")
+        yield _meta("process_sort_index", _DEVICES + number, 0, len(columns.pids) + number)
+
+
+def _threads(columns: Columns) -> list[tuple[int, int]]:
+    pairs = [
+        np.stack([part.process, part.thread], axis=1)
+        for part in (columns.submissions, columns.regions, columns.host_spans)
+    ]
+    return [(int(p), int(t)) for p, t in np.unique(np.concatenate(pairs), axis=0)]
+
+
+def _tid(thread: int) -> int:
+    """Viewers keep 32 bits of a thread's number."""
+    return thread & 0x7FFFFFFF
+
+
+def _meta(what: str, pid: int, tid: int, value: str | int) -> str:
+    key = "sort_index" if what.endswith("sort_index") else "name"
+    return _text({"ph": "M", "name": what, "pid": pid, "tid": tid, "args": {key: value}})
+
+
+# --- events --------------------------------------------------------------------------------------------------
+
+
+def _host(columns: Columns, base: int) -> Iterator[str]:
+    regions, spans, subs = columns.regions, columns.host_spans, columns.submissions
+    for row in range(len(regions)):
+        if regions.end_ns[row] != ABSENT:
+            place = columns.pids[regions.process[row]], _tid(int(regions.thread[row]))
+            name = str(regions.name[row])
+            yield _complete(name, "region", place, int(regions.begin_ns[row]), int(regions.end_ns[row]), base, {})
+    # Encoding and committing are known from the submissions; their spans would only repeat them.
+    repeated = (spans.submission >= 0) & np.isin(spans.kind, ["encode", "commit"])
+    for row in np.flatnonzero(~repeated & (spans.kind != "region")).tolist():
+        place = columns.pids[spans.process[row]], _tid(int(spans.thread[row]))
+        kind, name = str(spans.kind[row]), str(spans.name[row])
+        title = f"{kind} {name}" if name else kind
+        yield _complete(title, kind, place, int(spans.begin_ns[row]), int(spans.end_ns[row]), base, {})
+    for row in range(len(subs)):
+        place = columns.pids[subs.process[row]], _tid(int(subs.thread[row]))
+        title = _title(columns, row)
+        facts = {"command buffer": int(subs.ordinal[row])}
+        for kind, begin, end in (
+            ("encode", int(subs.encode_begin_ns[row]), int(subs.encode_end_ns[row])),
+            ("commit", int(subs.commit_begin_ns[row]), int(subs.commit_end_ns[row])),
+        ):
+            if begin != ABSENT and end != ABSENT:
+                yield _complete(f"{kind} {title}", kind, place, begin, end, base, facts)
+        if _has_flow(columns, row):
+            yield _flow("s", row, place, int(subs.commit_begin_ns[row]), base)
+
+
+def _command_buffers(columns: Columns, device: int, base: int) -> Iterator[str]:
+    subs = columns.submissions
+    rows = np.flatnonzero((subs.device == device) & subs.ran)
+    rows = rows[np.argsort(subs.start_ns[rows], kind="stable")]
+    lanes, used = _lanes(subs.start_ns[rows], subs.end_ns[rows])
+    yield from _lane_names(_DEVICES + device, _BUFFER_LANES, "command buffers", used)
+    for row, lane in zip(rows.tolist(), lanes, strict=True):
+        place = _DEVICES + device, _BUFFER_LANES + lane
+        facts: dict[str, Any] = {"command buffer": int(subs.ordinal[row]), "replay": bool(subs.replay[row])}
+        if subs.probe[row]:
+            facts["sampling"] = "left out on purpose, to measure its cost"
+        for key, value in (("reason", subs.reason[row]), ("error", subs.error[row])):
+            if value:
+                facts[key] = str(value)
+        start, end = int(subs.start_ns[row]), int(subs.end_ns[row])
+        yield _complete(_title(columns, row), "command buffer", place, start, end, base, facts)
+        if _has_flow(columns, row):
+            yield _flow("f", row, place, start, base)
+
+
+def _dispatches(columns: Columns, device: int, base: int) -> Iterator[str]:
+    subs, plans, commands = columns.submissions, columns.plans, columns.commands
+    known = usable(columns.samples)
+    mine = subs.device == device
+    chosen = known if mine.all() else known.where(mine[known.submission])
+    order = np.argsort(chosen.start_ns, kind="stable")
+    chosen = chosen.where(order)
+    lanes, used = _lanes(chosen.start_ns, chosen.end_ns)
+    pid = _DEVICES + device
+    yield from _lane_names(pid, _DISPATCH_LANES, "dispatches", used)
+    # Text is made once per command: a recording has few of them and millions of samples.
+    heads = [_head(columns, command) for command in range(len(commands))]
+    node = chosen.node - plans.first[subs.plan[chosen.submission]] if len(chosen) else chosen.node
+    command = plans.command[chosen.node]
+    for begin in range(0, len(chosen), _LINES):
+        piece = slice(begin, begin + _LINES)
+        for c, n, s, e, q, owner, lane in zip(
+            command[piece].tolist(),
+            node[piece].tolist(),
+            chosen.start_ns[piece].tolist(),
+            chosen.end_ns[piece].tolist(),
+            chosen.status[piece].tolist(),
+            chosen.submission[piece].tolist(),
+            lanes[piece],
+            strict=True,
+        ):
+            bound = ',"status":"bounded"' if q == BOUNDED else ""
+            yield (
+                f'{heads[c]},"node":{n},"command buffer":{int(subs.ordinal[owner])}{bound}}},"pid":{pid},'
+                f'"tid":{_DISPATCH_LANES + lane},"ts":{_micro(s - base)},"dur":{_micro(e - s)}}}'
+            )
+
+
+def _head(columns: Columns, command: int) -> str:
+    """The start of a dispatch's event, up to the facts that differ from sample to sample."""
+    commands = columns.commands
+    facts: dict[str, Any] = {"kernel": str(commands.kernel[command])}
+    for key, value in (
+        ("label", commands.label[command]),
+        ("specialisation", commands.specialisation[command]),
+        ("op kind", commands.op_kind[command]),
+        ("place", commands.place[command]),
+    ):
+        if value:
+            facts[key] = str(value)
+    if commands.kind[command] == "dispatch":
+        facts["threads"] = commands.threads[command].tolist()
+        facts["group"] = commands.group[command].tolist()
+    opening = _text({"ph": "X", "name": str(commands.kernel[command]), "cat": "dispatch"})
+    return f'{opening[:-1]},"args":{_text(facts)[:-1]}'
+
+
+def _lanes(start: Ints, end: Ints) -> tuple[list[int], int]:
+    """A lane for each interval (sorted by start) so that none overlaps another on its lane; and how many lanes."""
+    count = start.size
+    if count == 0:
+        return [], 0
+    if not (start[1:] < np.maximum.accumulate(end)[:-1]).any():
+        return [0] * count, 1
+    busy: list[tuple[int, int]] = []
+    free: list[int] = []
+    lanes: list[int] = []
+    used = 0
+    for s, e in zip(start.tolist(), end.tolist(), strict=True):
+        while busy and busy[0][0] <= s:
+            heapq.heappush(free, heapq.heappop(busy)[1])
+        if free:
+            lane = heapq.heappop(free)
+        else:
+            lane, used = used, used + 1
+        heapq.heappush(busy, (e, lane))
+        lanes.append(min(lane, _MAX_LANES - 1))
+    return lanes, min(used, _MAX_LANES)
+
+
+def _lane_names(pid: int, first: int, name: str, count: int) -> Iterable[str]:
+    for lane in range(count):
+        yield _meta("thread_name", pid, first + lane, name if lane == 0 else f"{name} {lane + 1}")
+        yield _meta("thread_sort_index", pid, first + lane, first + lane)
+
+
+def _title(columns: Columns, row: int) -> str:
+    subs = columns.submissions
+    return str(subs.label[row]) or f"command buffer {int(subs.ordinal[row])}"
+
+
+def _has_flow(columns: Columns, row: int) -> bool:
+    subs = columns.submissions
+    return bool(subs.commit_begin_ns[row] != ABSENT and subs.commit_end_ns[row] != ABSENT and subs.ran[row])
+
+
+def _flow(phase: str, row: int, place: tuple[int, int], at: int, base: int) -> str:
+    end = ',"bp":"e"' if phase == "f" else ""
+    return (
+        f'{{"ph":"{phase}","name":"submit","cat":"submit","id":{row + 1},"pid":{place[0]},"tid":{place[1]},'
+        f'"ts":{_micro(at - base)}{end}}}'
+    )
+
+
+def _complete(
+    name: str, kind: str, place: tuple[int, int], begin: int, end: int, base: int, facts: dict[str, Any]
+) -> str:
+    opening = _text({"ph": "X", "name": name, "cat": kind, "pid": place[0], "tid": place[1], "args": facts})
+    return f'{opening[:-1]},"ts":{_micro(begin - base)},"dur":{_micro(end - begin)}}}'
+
+
+def _micro(ns: int) -> str:
+    """Exact microseconds: a float would lose nanoseconds in long recordings."""
+    sign = "-" if ns < 0 else ""
+    return f"{sign}{abs(ns) // 1000}.{abs(ns) % 1000:03d}"
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=True, separators=(",", ":"))

@@ -1,0 +1,306 @@
+"""What is taken down of a submission, from encoding to its end, for whoever listens.
+
+Profiles and the seed's accumulators attach themselves as listeners. A submission belongs to those that are attached
+when it is committed, and reports to them once it is seen to be done: nothing here ever waits for a device, and with
+nobody listening a commit costs one look at an empty tuple.
+
+What does not change from run to run (kernels, labels, grids, edges) is a `Plan`, shared by all submissions of one list
+of commands or of one graph; a submission itself adds only times.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+import warnings
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from . import counters
+from .backends.protocol import Backend, Level, Native
+from .commands import Barrier, Command, Copy, Dispatch
+from .errors import ArgumentError, LabelError, SamplingWarning
+from .locks import ForkLock
+from .places import Place
+
+_MAX_PLANS = 512
+
+
+def level_named(name: Any) -> Level:
+    """The level of that name: "off", "command_buffers" or "dispatches"."""
+    try:
+        return Level[str(name).upper()]
+    except KeyError:
+        known = ", ".join(repr(one.name.lower()) for one in Level)
+        raise ArgumentError(f"level={name!r}: expected one of {known}") from None
+
+
+class Plan:
+    """The commands of a list, and what is known of them beforehand."""
+
+    __slots__ = ("__weakref__", "_edges", "backend", "commands", "lowered", "origins", "places")
+
+    def __init__(
+        self,
+        backend: Backend,
+        commands: Sequence[Command],
+        lowered: Sequence[bytes],
+        places: Sequence[Place | None],
+        origins: Sequence[tuple[int, ...]] | None = None,
+    ) -> None:
+        self.backend = backend
+        self.commands = tuple(commands)
+        self.lowered = tuple(lowered)
+        self.places = places
+        """The line that encoded each command, where that is known."""
+        self.origins = origins
+        """The captured nodes that each node of an optimised graph stands for."""
+        self._edges: np.ndarray | None = None
+
+    @property
+    def edges(self) -> np.ndarray:
+        """Which commands wait for which, by the memory they use and by barriers."""
+        if self._edges is None:
+            self._edges = self.backend.edges(self.lowered)
+        return self._edges
+
+
+@dataclass(slots=True, eq=False)
+class Trace:
+    """One submission: what was known when it was committed, and, once it is done, how it went."""
+
+    listeners: tuple[Listener, ...]
+    level: Level
+    """What the listeners want to know."""
+    plan: Plan
+    device: Any
+    """The queue it was committed to; only its identity and its backend's capabilities matter here."""
+    label: str | None
+    replay: bool
+    sampled: bool
+    """Whether the device was asked for the times of its dispatches."""
+    probe: bool = False
+    """Left unsampled on purpose, to measure what sampling costs."""
+    region: int | None = None
+    encode_begin_ns: int | None = None
+    thread: int = 0
+    ordinal: int = 0
+    commit_begin_ns: int = 0
+    commit_end_ns: int = 0
+    start_ns: int | None = None
+    end_ns: int | None = None
+    samples: np.ndarray | None = None
+    """Start and end of every command, in ns; None when they were not taken."""
+    reason: str = ""
+    """Why something that was asked for is not there."""
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HostSpan:
+    """Something the program did that took time, such as "wait"."""
+
+    kind: str
+    name: str
+    begin_ns: int
+    end_ns: int
+    thread: int
+    region: int | None = None
+    submission: tuple[Any, int] | None = None
+    """Of a wait: the device and the ordinal of what was waited for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """A stretch of the program that repeats."""
+
+    number: int
+    name: str
+    begin_ns: int
+    thread: int
+    parent: int | None
+
+
+class Listener(Protocol):
+    """Who wants to know. Called from any thread, in the midst of other work: it must neither block nor raise."""
+
+    @property
+    def level(self) -> Level: ...
+
+    def submission(self, trace: Trace) -> None:
+        """A submission is done."""
+        ...
+
+    def host_span(self, span: HostSpan) -> None:
+        """The program did something."""
+        ...
+
+    def region_begins(self, region: Region) -> None:
+        """A region was entered."""
+        ...
+
+    def region_ends(self, region: Region, end_ns: int) -> None:
+        """It was left."""
+        ...
+
+
+gates: list[Callable[[], Listener | None]] = []
+"""Listeners that come and go with a setting; each is asked at every commit."""
+
+_listeners: tuple[Listener, ...] = ()
+_lock = ForkLock()
+_plans: OrderedDict[tuple[Any, ...], Plan] = OrderedDict()
+_regions = itertools.count(1)
+_region: ContextVar[int | None] = ContextVar("ostinato_region", default=None)
+_warned: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def attach(listener: Listener) -> None:
+    """From now on, submissions that are committed report to it."""
+    global _listeners
+    with _lock:
+        _listeners = (*_listeners, listener)
+
+
+def detach(listener: Listener) -> None:
+    """Submissions committed from now on do not report to it; those before still do."""
+    global _listeners
+    with _lock:
+        _listeners = tuple(one for one in _listeners if one is not listener)
+
+
+def listening() -> tuple[Listener, ...]:
+    """Who is told about a submission that is committed now; nobody, if it is on the library's own account."""
+    found = _listeners
+    for gate in gates:
+        listener = gate()
+        if listener is not None:
+            found = (*found, listener)
+    return found if not found or counters.counting() else ()
+
+
+def level_of(listeners: Sequence[Listener]) -> Level:
+    """The most that any of them wants to know."""
+    return max((listener.level for listener in listeners), default=Level.OFF)
+
+
+def trace(
+    device: Any,
+    plan: Plan,
+    listeners: tuple[Listener, ...],
+    *,
+    label: str | None,
+    replay: bool,
+    probe: bool = False,
+    encode_begin_ns: int | None = None,
+) -> Trace:
+    """A trace of a submission that is about to be committed."""
+    level = level_of(listeners)
+    able: Level = device.backend.capabilities.sampling
+    reason = ""
+    if level > able:
+        reason = f"device {device.name!r} cannot time {'dispatches' if able else 'command buffers'}"
+        _warn_once(device, reason)
+    return Trace(
+        listeners=listeners,
+        level=level,
+        plan=plan,
+        device=device,
+        label=label,
+        replay=replay,
+        sampled=min(level, able) is Level.DISPATCHES and not probe,
+        probe=probe,
+        region=_region.get(),
+        encode_begin_ns=encode_begin_ns,
+        thread=threading.get_native_id(),
+        reason=reason,
+    )
+
+
+def plan_of(backend: Backend, commands: Sequence[Command], lowered: Sequence[bytes]) -> Plan:
+    """The plan of a list that was encoded just now: the same for lists that are alike, so a loop has one."""
+    key = (id(backend), *(command if type(command) is Dispatch else _transfer_key(command) for command in commands))
+    with _lock:
+        found = _plans.get(key)
+        if found is None:
+            places = [command.place if isinstance(command, Dispatch) else None for command in commands]
+            found = _plans[key] = Plan(backend, commands, lowered, places)
+            if len(_plans) > _MAX_PLANS:
+                _plans.popitem(last=False)
+        else:
+            _plans.move_to_end(key)
+    return found
+
+
+def forget_plans(backend: Backend) -> None:
+    """Let go of the plans of a device that is no more."""
+    with _lock:
+        for key in [key for key, plan in _plans.items() if plan.backend is backend]:
+            del _plans[key]
+
+
+def finish(trace: Trace, start_ns: int | None, end_ns: int | None, native: Native, error: str | None) -> None:
+    """Take down how a submission went, and tell those who wanted to know. Its samples are read here, once."""
+    trace.error = error
+    able = trace.plan.backend.capabilities.sampling
+    if able >= Level.COMMAND_BUFFERS:
+        trace.start_ns, trace.end_ns = start_ns, end_ns
+    if trace.sampled:
+        trace.samples = trace.plan.backend.samples(native)
+    for listener in trace.listeners:
+        listener.submission(trace)
+
+
+def host_span(kind: str, name: str, begin_ns: int, *, submission: tuple[Any, int] | None = None) -> None:
+    """Tell the listeners what the program did from `begin_ns` until now."""
+    span = HostSpan(kind, name, begin_ns, time.monotonic_ns(), threading.get_native_id(), _region.get(), submission)
+    for listener in listening():
+        listener.host_span(span)
+
+
+@contextmanager
+def region(name: str) -> Iterator[None]:
+    """A stretch of the program that repeats, such as one token: what is committed in it is counted as its own.
+
+    Profiles sum by region, and divide by how many there were. Regions may be nested; the innermost counts.
+    """
+    if not isinstance(name, str) or not name:
+        raise LabelError(f"the name of a region is a string that is not empty, not {name!r}")
+    listeners = listening()
+    if not listeners:
+        yield
+        return
+    entered = Region(next(_regions), name, time.monotonic_ns(), threading.get_native_id(), _region.get())
+    token = _region.set(entered.number)
+    for listener in listeners:
+        listener.region_begins(entered)
+    try:
+        yield
+    finally:
+        _region.reset(token)
+        end_ns = time.monotonic_ns()
+        for listener in listeners:
+            listener.region_ends(entered, end_ns)
+
+
+def _transfer_key(command: Command) -> Any:
+    if isinstance(command, Barrier):
+        return Barrier
+    if isinstance(command, Copy):
+        return (Copy, command.source.address, command.target.address, command.source.nbytes, command.label)
+    assert not isinstance(command, Dispatch)
+    return (command.target.address, command.target.nbytes, command.pattern, command.label)
+
+
+def _warn_once(device: Any, reason: str) -> None:
+    if device not in _warned:
+        _warned.add(device)
+        warnings.warn(f"{reason}; tables will say so instead of showing times", SamplingWarning, stacklevel=6)

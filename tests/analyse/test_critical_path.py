@@ -1,0 +1,162 @@
+"""Longest paths, slack and what-ifs, against every path enumerated."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ostinato.analyse import critical_path as cp
+from synthetic import Synthetic, node
+
+
+@st.composite
+def graphs(draw):
+    """A plan that ran as it should: every node a gap after its predecessors."""
+    size = draw(st.integers(1, 8))
+    edges = [(a, b) for b in range(size) for a in range(b) if draw(st.booleans())]
+    duration = np.array([draw(st.integers(0, 50)) for _ in range(size)], float)
+    gap = np.array([draw(st.integers(0, 9)) for _ in range(size)], float)
+    start = np.zeros(size)
+    for b in range(size):
+        start[b] = max((start[a] + duration[a] for a, after in edges if after == b), default=0.0) + gap[b]
+    return size, edges, start, duration
+
+
+def made(size, edges, start, duration, **rest):
+    pairs = np.array(edges, np.int64).reshape(-1, 2).T
+    return cp.schedule(0, 1, start, duration, float((start + duration).max()), (pairs[0], pairs[1]), **rest)
+
+
+def paths(size, edges):
+    """Every path from a node without predecessors to any node."""
+    before = {b: [a for a, after in edges if after == b] for b in range(size)}
+
+    def ending_in(n):
+        return [[n]] if not before[n] else [[*path, n] for a in before[n] for path in ending_in(a)]
+
+    return [path for n in range(size) for path in ending_in(n)]
+
+
+@given(graphs())
+def test_the_critical_path_is_the_longest_of_all_paths(graph):
+    size, edges, start, duration = graph
+    plan = made(*graph)
+    cost = plan.gap_ns + duration
+    lengths = [(cost[path].sum(), path) for path in paths(size, edges)]
+    found = cp.critical_path(plan)
+    assert cost[list(found.nodes)].sum() == pytest.approx(max(lengths)[0])
+    assert list(found.nodes) in [path for _, path in lengths]
+    assert cp.ends_of(plan, duration) == pytest.approx(start + duration)
+
+
+@given(graphs())
+def test_slack_is_how_much_longer_a_node_may_take(graph):
+    size, _, _, duration = graph
+    plan = made(*graph)
+    slack = cp.critical_path(plan).slack_ns
+    for n in range(size):
+        for extra, grows in ((slack[n], 0.0), (slack[n] + 3, 3.0)):
+            longer = duration.copy()
+            longer[n] += extra
+            assert cp.wall_savings(plan, longer) == pytest.approx(-grows)
+
+
+@given(graphs(), st.integers(0, 7))
+def test_a_what_if_is_the_longest_path_with_the_new_durations(graph, chosen):
+    size, edges, _, duration = graph
+    plan = made(*graph)
+    halved = np.where(np.arange(size) == chosen % size, duration / 2, duration)
+    before, after = (max((plan.gap_ns + d)[path].sum() for path in paths(size, edges)) for d in (duration, halved))
+    both = cp.wall_savings(plan, np.stack([duration, halved], axis=1))
+    assert both == pytest.approx([0.0, before - after])
+
+
+def test_a_kernel_off_the_path_saves_nothing():
+    plan = made(3, [(0, 2), (1, 2)], np.array([0.0, 0.0, 105.0]), np.array([100.0, 40.0, 10.0]))
+    assert cp.wall_savings(plan, np.array([100.0, 20.0, 10.0])) == 0.0
+    assert cp.wall_savings(plan, np.array([50.0, 40.0, 10.0])) == 50.0
+    assert cp.critical_path(plan).slack_ns.tolist() == [0.0, 60.0, 0.0]
+
+
+def test_launch_gaps_stay_as_measured():
+    chain = made(3, [(0, 1), (1, 2)], np.array([5.0, 25.0, 55.0]), np.array([10.0, 10.0, 10.0]))
+    assert chain.gap_ns.tolist() == [5.0, 10.0, 20.0]
+    assert cp.wall_savings(chain, np.zeros(3)) == 30.0
+    assert cp.critical_path(chain).gap_ns == 35.0
+
+
+def test_on_a_full_device_independent_kernels_wait_for_each_other():
+    times = np.array([0.0, 98.0]), np.array([100.0, 100.0])
+    free = made(2, [], *times)
+    full = made(2, [], *times, groups=np.array([64, 64]), workers=4)
+    halved = np.array([50.0, 100.0])
+    assert cp.wall_savings(free, halved) == 0.0
+    assert cp.wall_savings(full, halved) == 50.0
+    roomy = made(2, [], *times, groups=np.array([1, 64]), workers=4)
+    assert cp.wall_savings(roomy, halved) == 0.0
+
+
+def test_a_node_without_a_time_passes_its_predecessors_on():
+    start, duration = np.array([0.0, np.nan, 30.0]), np.array([10.0, np.nan, 5.0])
+    plan = made(3, [(0, 1), (1, 2)], np.nan_to_num(start), np.nan_to_num(duration))
+    plan = cp.schedule(0, 1, start, duration, 35.0, (np.array([0, 1]), np.array([1, 2])))
+    assert cp.ends_of(plan, plan.duration_ns).tolist() == [10.0, 10.0, 35.0]
+    assert cp.critical_path(plan).nodes == (0, 1, 2)
+
+
+def test_a_dispatch_that_started_before_its_predecessor_ended_keeps_its_head_start():
+    plan = made(2, [(0, 1)], np.array([0.0, 8.0]), np.array([10.0, 10.0]))
+    assert plan.gap_ns.tolist() == [0.0, -2.0]
+    assert cp.wall_savings(plan, np.array([5.0, 10.0])) == 5.0
+
+
+def repeated(count):
+    made = Synthetic()
+    plan = made.plan([node("a"), node(kind="barrier", kernel="barrier"), node("b")])
+    for i in range(count):
+        t = 10_000 * i
+        extra = 5000 if i == 0 else i % 3
+        made.submit(plan, [(t, t + 100 + extra), None, (t + 120 + extra, t + 200 + extra)])
+    return made
+
+
+def test_the_schedule_of_a_plan_is_the_median_without_the_warm_up():
+    columns = repeated(7).columns()
+    warm = cp.warm_ups(columns)
+    assert warm.tolist() == [True] + [False] * 6
+    found = cp.schedules(columns, 0, warm)
+    (plan,) = found.plans
+    assert plan.submissions == 7
+    assert plan.duration_ns.tolist() == [101.0, 0.0, 80.0]
+    assert plan.wall_ns == 201.0
+    halved = np.stack([plan.duration_ns * [0.5, 1, 1], plan.duration_ns * [1, 1, 0.5]], axis=1)
+    assert found.saved_ns([halved]).tolist() == [7 * 50.5, 7 * 40.0]
+
+
+def test_two_submissions_are_too_few_to_set_one_aside():
+    assert not cp.warm_ups(repeated(2).columns()).any()
+
+
+def test_samples_out_of_order_and_missing_are_put_right():
+    made = repeated(5)
+    made.samples = [s for s in reversed(made.samples) if (s[0], s[2]) != (2, 2)]
+    columns = made.columns()
+    (plan,) = cp.schedules(columns, 0, cp.warm_ups(columns)).plans
+    assert plan.duration_ns[2] == 80.0
+
+
+def test_a_plan_that_was_never_sampled_is_left_out():
+    made = Synthetic()
+    made.submit(made.plan([node()]), [None], start_ns=0, end_ns=9)
+    columns = made.columns()
+    assert cp.schedules(columns, 0, cp.warm_ups(columns)).left_out == 1
+
+
+def test_a_thousand_nodes_and_ten_what_ifs_take_no_time():
+    size = 1000
+    start = np.arange(size) * 10.0
+    plan = made(size, [(i, i + 1) for i in range(size - 1)], start, np.full(size, 8.0))
+    many = np.repeat(plan.duration_ns[:, None], 10, axis=1) / 2
+    assert cp.wall_savings(plan, many) == pytest.approx(np.full(10, 4.0 * size))

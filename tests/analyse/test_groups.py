@@ -1,0 +1,191 @@
+"""Dispatch times by kernel, label, op kind, shape and region."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ostinato.analyse import groups
+from ostinato.analyse.columns import ABSENT
+from ostinato.analyse.timeline import submission_times
+from synthetic import Synthetic, node
+
+labels = st.sampled_from(["", "decode", "decode/layer.0", "decode/layer.1/attn", "decode/layer.1/mlp", "prefill/x"])
+nodes = st.lists(st.tuples(st.sampled_from("abc"), labels), min_size=1, max_size=8)
+
+
+@st.composite
+def recordings(draw):
+    made = Synthetic()
+    for listed in draw(st.lists(nodes, min_size=1, max_size=3)):
+        plan = made.plan([node(kernel, label=label) for kernel, label in listed])
+        for _ in range(draw(st.integers(0, 4))):
+            times = [(a, a + d) for a, d in (draw(st.tuples(st.integers(0, 999), st.integers(0, 99))) for _ in listed)]
+            made.submit(plan, times, quality=[draw(st.sampled_from([0, 0, 0, 1, 2])) for _ in listed])
+    return made
+
+
+def one_by_one(made, key):
+    """The same sums in a loop over samples."""
+    found = defaultdict(list)
+    for _, plan, number, start, end, status in made.samples:
+        command = made.commands[made.plans[plan][0][number]]
+        for name in key(command):
+            if status != 2:
+                found[name].append(end - start)
+    return found
+
+
+def prefixes(command):
+    parts = command["label"].split("/") if command["label"] else []
+    return ["/".join(parts[: i + 1]) for i in range(len(parts))]
+
+
+@given(recordings())
+def test_groups_are_what_a_loop_over_samples_says(made):
+    columns = made.columns()
+    spent = groups.command_times(columns)
+    for found, key in (
+        (groups.by_kernel(columns, spent), lambda c: [c["kernel"]]),
+        (groups.by_label(columns, spent), prefixes),
+    ):
+        expected = one_by_one(made, key)
+        assert {g.name for g in found if g.count} == {name for name, values in expected.items() if values}
+        for group in found:
+            values = expected[group.name]
+            assert group.count == len(values)
+            if not values:
+                assert group.times is None
+                continue
+            t = group.times
+            assert (t.total_ns, t.min_ns, t.max_ns) == (sum(values), min(values), max(values))
+            assert t.mean_ns == pytest.approx(np.mean(values))
+            assert [t.p50_ns, t.p90_ns, t.p99_ns] == pytest.approx(list(np.percentile(values, [50, 90, 99])))
+
+
+@given(recordings())
+def test_shares_of_busy_time_add_up_to_all_of_it(made):
+    columns = made.columns()
+    found = groups.by_kernel(columns, groups.command_times(columns))
+    shares = [g.share for g in found if g.share is not None]
+    assert not shares or math.isclose(sum(shares), 1.0)
+
+
+def test_a_label_holds_everything_below_it_at_any_depth():
+    made = Synthetic()
+    paths = ["decode/layer.0/attn/sdpa", "decode/layer.0/mlp/up", "decode/layer.1/attn/sdpa", "decode/head"]
+    made.submit(made.plan([node(label=p) for p in paths]), [(0, 10), (10, 30), (30, 70), (70, 150)])
+    columns = made.columns()
+    spent = groups.command_times(columns)
+    totals = {(g.depth, g.name): g.total_ns for g in groups.by_label(columns, spent)}
+    assert totals[1, "decode"] == 150
+    assert totals[2, "decode/layer.0"] == 30
+    assert totals[3, "decode/layer.0/attn"] == 10
+    assert totals[4, "decode/layer.1/attn/sdpa"] == 40
+    folded = {(g.depth, g.name): g.total_ns for g in groups.by_label(columns, spent, fold=True)}
+    assert folded[4, "decode/layer.*/attn/sdpa"] == 50
+
+
+def test_specialisations_of_a_kernel_are_told_apart():
+    made = Synthetic()
+    plan = made.plan([node("gemv", specialisation="N=32"), node("gemv", specialisation="N=64")])
+    made.submit(plan, [(0, 10), (10, 15)])
+    columns = made.columns()
+    found = groups.by_kernel(columns, groups.command_times(columns))
+    assert [(g.name, g.detail, g.total_ns) for g in found] == [("gemv", "N=32", 10), ("gemv", "N=64", 5)]
+
+
+def test_what_ran_unsampled_is_counted_and_has_no_time():
+    made = Synthetic()
+    plan = made.plan([node("a"), node(kind="barrier", kernel="barrier"), node("b")])
+    made.submit(plan, [(0, 5), None, None])
+    made.submit(plan, [None, None, None], start_ns=9, end_ns=20, probe=True)
+    made.submit(plan, [None, None, None], error="the kernel crashed")
+    columns = made.columns()
+    found = {g.name: g for g in groups.by_kernel(columns, groups.command_times(columns))}
+    assert set(found) == {"a", "b"}
+    assert (found["a"].dispatched, found["a"].count) == (2, 1)
+    assert (found["b"].dispatched, found["b"].count, found["b"].times, found["b"].share) == (2, 0, None, None)
+
+
+def test_shapes_and_op_kinds():
+    made = Synthetic()
+    small, large = node("a", groups=1, op_kind="RmsNorm"), node("a", groups=9, op_kind="RmsNorm")
+    made.submit(made.plan([small, large]), [(0, 1), (1, 5)])
+    columns = made.columns()
+    spent = groups.command_times(columns)
+    assert [(g.name, g.total_ns) for g in groups.by_op_kind(columns, spent)] == [("RmsNorm", 5)]
+    assert [(g.name, g.detail) for g in groups.by_shape(columns, spent)] == [
+        ("a", "threads 2304×1×1, group 256×1×1"),
+        ("a", "threads 256×1×1, group 256×1×1"),
+    ]
+
+
+def tokens(count):
+    made = Synthetic()
+    plan = made.plan([node("a"), node("b")])
+    outer = made.region("run", 0, 1000 * count)
+    for i in range(count):
+        token = made.region("token", 1000 * i, 1000 * i + 900, parent=outer)
+        inner = made.region("head", 1000 * i, 1000 * i + 300, parent=token)
+        made.submit(plan, [(1000 * i + 10, 1000 * i + 110), (1000 * i + 110, 1000 * i + 140)], region=inner)
+        made.submit(plan, [(1000 * i + 400, 1000 * i + 500), (1000 * i + 500, 1000 * i + 530)], region=token)
+    made.submit(plan, [(10**6, 10**6 + 7), (10**6 + 7, 10**6 + 9)])
+    return made.columns()
+
+
+def test_work_is_counted_per_token_however_deep_it_was_committed():
+    columns = tokens(4)
+    assert groups.repeated_region(columns) == "token"
+    spent = groups.command_times(columns, groups.instances_of(columns, "token"))
+    assert {g.name: g.per_instance_ns for g in groups.by_kernel(columns, spent)} == {"a": 200.0, "b": 60.0}
+
+
+def test_a_region_has_wall_time_and_device_time_per_instance():
+    columns = tokens(4)
+    times = submission_times(columns)
+    found = {r.name: r for r in groups.by_region(columns, times.sum_ns, times.sampled)}
+    token = found["token"]
+    assert (token.instances, token.wall.p50_ns, token.submissions, token.dispatches) == (4, 900, 2, 4)
+    assert token.device_sum.p50_ns == 260
+    assert found["run"].instances == 1
+    assert found["head"].device_sum.p50_ns == 130
+
+
+def test_a_region_that_was_still_open_has_no_time():
+    made = Synthetic()
+    made.region("token", 0, ABSENT)
+    columns = made.columns()
+    times = submission_times(columns)
+    assert groups.by_region(columns, times.sum_ns, times.sampled) == []
+
+
+def test_command_buffers_are_grouped_by_label():
+    made = Synthetic()
+    plan = made.plan([node()])
+    made.submit(plan, [(0, 10)], label="x", commit_end_ns=0, encode_begin_ns=0, encode_end_ns=4)
+    made.submit(plan, [(20, 50)], label="x", commit_end_ns=5)
+    made.submit(plan, [None], label="y", status="unavailable", reason="no timestamps")
+    columns = made.columns()
+    t = submission_times(columns)
+    x, y = groups.by_command_buffer(columns, t.interval_ns, t.queue_delay_ns, t.encode_ns)
+    assert (x.name, x.count, x.times.total_ns, x.queue_delay.max_ns, x.encode.total_ns) == ("x", 2, 40, 15, 4)
+    assert (y.name, y.count, y.measured, y.times) == ("y", 1, 0, None)
+
+
+def test_a_recording_of_nothing_has_no_groups():
+    columns = Synthetic().columns()
+    spent = groups.command_times(columns)
+    assert groups.by_kernel(columns, spent) == groups.by_label(columns, spent) == groups.by_shape(columns, spent) == []
+
+
+def test_a_hostile_label_costs_no_more_than_its_first_components():
+    made = Synthetic()
+    made.submit(made.plan([node(label="/" * 50_000)]), [(0, 1)])
+    columns = made.columns()
+    assert len(groups.by_label(columns, groups.command_times(columns))) == 16

@@ -1,0 +1,136 @@
+"""The statistics agree with NumPy and SciPy."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from ostinato.analyse import statistics as s
+
+values = st.lists(st.integers(0, 10**12), min_size=1, max_size=60)
+
+
+@given(values, st.lists(st.floats(0, 100), min_size=1, max_size=5))
+def test_percentiles_are_those_of_numpy(sample, wanted):
+    assert s.percentiles(np.array(sample), wanted) == pytest.approx(list(np.percentile(sample, wanted)), rel=1e-12)
+
+
+def test_percentiles_of_nothing_are_not_numbers():
+    assert all(math.isnan(p) for p in s.percentiles(np.array([], np.int64), (50, 99)))
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=40), st.sampled_from([0.5, 0.9, 0.95, 0.99]))
+def test_the_interval_of_a_mean_is_students(sample, confidence):
+    found = s.mean_interval(sample, confidence)
+    error = stats.sem(sample)
+    if error > 1e-9 * max(map(abs, sample)):
+        low, high = stats.t.interval(confidence, len(sample) - 1, np.mean(sample), error)
+        assert (found.low, found.high) == pytest.approx((low, high), rel=1e-7, abs=1e-6)
+
+
+@pytest.mark.parametrize("freedom", [1, 2, 3, 10, 100, 5000])
+@pytest.mark.parametrize("probability", [0.5, 0.75, 0.975, 0.9995])
+def test_students_quantiles_are_those_of_scipy(freedom, probability):
+    assert s.student_quantile(probability, freedom) == pytest.approx(
+        stats.t.ppf(probability, freedom), rel=1e-8, abs=1e-9
+    )
+
+
+@pytest.mark.parametrize("count", [5, 6, 31, 32])
+def test_bootstrapped_medians_are_distributed_as_if_drawn_one_by_one(count):
+    sample = np.sort(np.random.default_rng(count).lognormal(size=count))
+    quick = s.bootstrap_medians(sample, np.random.default_rng(1), 40_000)
+    slow = np.median(np.random.default_rng(2).choice(sample, (40_000, count)), axis=1)
+    wanted = (2.5, 25, 50, 75, 97.5)
+    assert np.percentile(quick, wanted) == pytest.approx(np.percentile(slow, wanted), rel=0.03)
+
+
+def test_the_interval_of_a_median_covers_it_as_often_as_promised():
+    generator = np.random.default_rng(3)
+    covered = sum(1.0 in s.median_interval(generator.lognormal(size=41)) for _ in range(400))
+    assert 0.90 <= covered / 400 <= 0.99
+
+
+def test_the_interval_of_a_median_agrees_with_scipys_bootstrap():
+    sample = np.random.default_rng(4).gamma(3.0, size=101)
+    reference = stats.bootstrap((sample,), np.median, method="percentile", n_resamples=5000, rng=1).confidence_interval
+    found = s.median_interval(sample)
+    assert (found.low, found.high) == pytest.approx((reference.low, reference.high), rel=0.03)
+
+
+def test_the_same_sample_always_gets_the_same_interval():
+    assert s.median_interval([3, 1, 4, 1, 5]) == s.median_interval([3, 1, 4, 1, 5])
+
+
+def test_a_ratio_of_medians_finds_a_difference_of_two_percent():
+    generator = np.random.default_rng(5)
+    slow, quick = generator.normal(1020, 5, 200), generator.normal(1000, 5, 200)
+    ratio = s.ratio_of_medians_interval(slow, quick)
+    assert 1.02 in ratio
+    assert 1.0 not in ratio
+    assert 1.0 in s.ratio_of_medians_interval(quick[:100], quick[100:])
+
+
+def test_too_few_values_have_no_interval():
+    assert s.mean_interval([1.0]) is None
+    assert s.median_interval([1.0]) is None
+    assert s.ratio_of_medians_interval([1.0], [1.0, 2.0]) is None
+    assert s.ratio_of_medians_interval([1.0, 2.0], [0.0, 2.0]) is None
+    assert s.mann_whitney([], [1.0]) is None
+
+
+@given(st.lists(st.integers(0, 30), min_size=1, max_size=30), st.lists(st.integers(0, 30), min_size=9, max_size=30))
+def test_mann_whitney_with_ties_is_scipys(first, second):
+    found = s.mann_whitney(first, second)
+    if not found.exact and len(set(first + second)) > 1:
+        reference = stats.mannwhitneyu(first, second, method="asymptotic")
+        assert (found.u, found.p_value) == pytest.approx((reference.statistic, reference.pvalue), rel=1e-9)
+
+
+@settings(deadline=None)
+@given(st.permutations(range(14)), st.integers(1, 8))
+def test_mann_whitney_of_few_distinct_values_is_exact(order, split):
+    found = s.mann_whitney(order[:split], order[split:])
+    reference = stats.mannwhitneyu(order[:split], order[split:], method="exact")
+    assert found.exact
+    assert (found.u, found.p_value) == pytest.approx((reference.statistic, reference.pvalue), rel=1e-9)
+
+
+def test_equal_values_do_not_differ():
+    assert s.mann_whitney([5] * 10, [5] * 10).p_value == 1.0
+
+
+def test_a_line_is_fitted_as_scipy_does():
+    generator = np.random.default_rng(6)
+    x = np.arange(30.0)
+    y = 3.0 + 0.7 * x + generator.normal(0, 0.4, 30)
+    fit, reference = s.linear_fit(x, y), stats.linregress(x, y)
+    intercept, slope = fit.coefficients
+    assert (intercept.estimate, slope.estimate) == pytest.approx((reference.intercept, reference.slope))
+    assert fit.standard_errors == pytest.approx((reference.intercept_stderr, reference.stderr))
+    reach = stats.t.ppf(0.975, 28)
+    assert slope.high - slope.estimate == pytest.approx(reach * reference.stderr)
+    assert fit.r_squared == pytest.approx(reference.rvalue**2)
+    assert fit.predict(1.0, 10.0) == pytest.approx(reference.intercept + 10 * reference.slope)
+
+
+def test_several_costs_are_told_apart():
+    generator = np.random.default_rng(7)
+    design = np.column_stack([np.ones(60), generator.integers(1, 50, 60), generator.integers(0, 9, 60)])
+    truth = np.array([12.0, 0.8, 2.5])
+    fit = s.least_squares(design, design @ truth + generator.normal(0, 0.1, 60), confidence=0.999)
+    assert all(value in interval for value, interval in zip(truth, fit.coefficients, strict=True))
+
+
+def test_a_fit_without_spare_points_has_no_interval():
+    assert math.isnan(s.linear_fit([0, 1], [1, 3]).coefficients[1].low)
+
+
+def test_columns_that_depend_on_each_other_are_refused():
+    with pytest.raises(ValueError, match="cannot tell 2 coefficients apart"):
+        s.linear_fit([4, 4, 4], [1, 2, 3])

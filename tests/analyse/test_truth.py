@@ -1,0 +1,167 @@
+"""The checks under every table say what they should, and only that."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from ostinato.analyse import critical_path, timeline, truth
+from ostinato.analyse.columns import Device, Drop
+from ostinato.analyse.truth import Status
+from synthetic import Synthetic, node
+
+
+def drift_of(made):
+    columns = made.columns()
+    return truth.drift(columns, timeline.submission_times(columns))
+
+
+def buffers(*off, interval=100_000):
+    """Command buffers whose dispatches leave out this part of the interval."""
+    made = Synthetic()
+    plan = made.plan([node()])
+    for i, part in enumerate(off):
+        t = 1_000_000 * i
+        made.submit(plan, [(t, t + round(interval * (1 - part)))], start_ns=t, end_ns=t + interval)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("off", "status"), [(0.0, Status.FINE), (0.05, Status.FINE), (0.07, Status.NOTED), (0.2, Status.ERROR)]
+)
+def test_drift_is_fine_to_five_percent_and_an_error_past_ten(off, status):
+    found = drift_of(buffers(off, off, off))
+    assert found.check.status is status
+    assert found.overall == pytest.approx(off)
+    assert found.judged == 3
+
+
+def test_missing_time_is_blamed_on_what_was_not_sampled():
+    assert "suspect time that no sample covers" in drift_of(buffers(0.3)).check.sentence
+
+
+def test_dispatches_outside_their_command_buffer_are_blamed_on_the_clocks():
+    made = Synthetic()
+    made.submit(made.plan([node()]), [(50_000, 150_000)], start_ns=0, end_ns=100_000)
+    found = drift_of(made)
+    assert found.check.status is Status.ERROR
+    assert "suspect the clocks" in found.check.sentence
+
+
+def test_one_stray_among_many_is_noted_and_named():
+    found = drift_of(buffers(*[0.01] * 40, 0.5))
+    assert (found.check.status, found.error) == (Status.NOTED, 1)
+    assert "the worst by 50.0 %" in found.check.sentence
+
+
+def test_what_the_clock_cannot_resolve_is_not_judged():
+    found = drift_of(buffers(0.5, interval=4_000))  # the clock is good to 50 ns
+    assert (found.check.status, found.too_short, found.overall) == (Status.NOT_JUDGED, 1, None)
+
+
+def test_without_samples_drift_is_not_judged():
+    made = Synthetic()
+    made.submit(made.plan([node()]), [None], start_ns=0, end_ns=10**6)
+    assert drift_of(made).check.status is Status.NOT_JUDGED
+
+
+def replays(slower, sampled=48, probes=12, noise=0.003, device=None):
+    made = Synthetic()
+    if device:
+        made.devices = [device]
+    plan = made.plan([node(), node()])
+    generator = np.random.default_rng(1)
+    for i in range(sampled + probes):
+        probe = probes and i % ((sampled + probes) // probes) == 1
+        length = round(1e6 * generator.normal(1, noise) * (1 if probe else slower))
+        t = 10**7 * i
+        times = [None, None] if probe else [(t, t + 400), (t + 500, t + length)]
+        made.submit(plan, times, start_ns=t, end_ns=t + length, probe=bool(probe))
+    return made
+
+
+def perturbation_of(made):
+    columns = made.columns()
+    return truth.perturbation(columns, timeline.submission_times(columns), critical_path.warm_ups(columns))
+
+
+@pytest.mark.parametrize(("slower", "status"), [(1.0, Status.FINE), (1.05, Status.NOTED), (1.3, Status.ERROR)])
+def test_perturbation_is_the_ratio_of_sampled_to_unsampled_replays(slower, status):
+    found = perturbation_of(replays(slower))
+    assert found.check.status is status
+    assert found.ratio.estimate == pytest.approx(slower, abs=0.01)
+    assert found.ratio.low < found.ratio.estimate < found.ratio.high
+    assert found.probes == 12
+    assert "12 unsampled against 47 sampled" in found.check.sentence
+
+
+def test_plans_of_different_length_are_not_mixed():
+    made = replays(1.0)
+    plan = made.plan([node()])
+    for i in range(20):  # a long plan, sampled only
+        t = 10**9 + 10**8 * i
+        made.submit(plan, [(t, t + 10**7)])
+    assert perturbation_of(made).ratio.estimate == pytest.approx(1.0, abs=0.01)
+
+
+def test_without_probes_the_cost_is_estimated_and_says_so():
+    found = perturbation_of(replays(1.0, probes=0, device=Device("cpu", timestamp_cost_ns=1000.0)))
+    assert found.ratio is None
+    assert found.estimate == pytest.approx(2 * 1000 / 1e6, rel=0.02)
+    assert "an estimate" in found.check.sentence
+
+
+def test_without_probes_and_calibration_nothing_is_claimed():
+    found = perturbation_of(replays(1.0, probes=0))
+    assert (found.check.status, found.ratio, found.estimate) == (Status.NOT_JUDGED, None, None)
+
+
+def test_noise_is_admitted():
+    found = perturbation_of(replays(1.0, noise=0.5))
+    assert found.check.status is Status.NOTED
+    assert "too noisy to tell" in found.check.sentence
+
+
+def test_drops_are_counted():
+    made = buffers(*[0.0] * 5)
+    assert truth.drops(made.columns()).status is Status.FINE
+    made.drops = [Drop("samples", 1200, 0, 1)]
+    found = truth.drops(made.columns())
+    assert found.status is Status.ERROR
+    assert "1,200 dropped (1,200 samples)" in found.sentence
+
+
+def test_a_recording_that_was_cut_off_says_so():
+    assert truth.drops(replace(buffers(0.0).columns(), closed=False)).status is Status.NOTED
+
+
+def test_dispatches_shorter_than_the_clock_resolves_are_noted():
+    made = Synthetic()
+    made.submit(made.plan([node(), node()]), [(0, 20), (20, 60)], quality=1)
+    assert truth.clock(made.columns()).status is Status.NOTED
+    assert truth.clock(buffers(0.0).columns()).status is Status.FINE
+
+
+def test_repetitions_and_warm_up():
+    once = buffers(0.0).columns()
+    assert truth.repetitions(once).status is Status.NOTED
+    columns = buffers(*[0.0] * 8).columns()
+    assert truth.repetitions(columns).status is Status.FINE
+    times = timeline.submission_times(columns)
+    found = truth.warm_up(columns, times, critical_path.warm_ups(columns))
+    assert found.status is Status.FINE
+    assert "1 first run set aside" in found.sentence
+    assert "no first run was set aside" in truth.warm_up(once, times, critical_path.warm_ups(once)).sentence
+
+
+def test_what_has_no_time_is_counted_with_the_reason():
+    made = buffers(0.0)
+    made.submit(0, [None], status="unavailable", reason="the device samples only whole command buffers")
+    made.submit(0, [None], error="KernelFault: top_k crashed")
+    columns = made.columns()
+    found = truth.measured(columns, timeline.submission_times(columns))
+    assert found.status is Status.NOTED
+    assert "1 command buffer without full times: the device samples only" in found.sentence
+    assert "1 command buffer failed: KernelFault" in found.sentence

@@ -1,0 +1,93 @@
+"""The report on a terminal fits, reads well, and ends with the line that matters."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.cells import cell_len
+from rich.console import Console
+from sampled import decoder, hostile
+
+from ostinato.analyse import summarise
+from ostinato.report import console, print_summary, render
+from synthetic import Synthetic, node
+
+
+def report(made, width=100):
+    return render(summarise(made.columns()), width)
+
+
+@pytest.mark.parametrize("width", [100, 80])
+def test_tables_fit_and_only_the_closing_line_is_longer(width):
+    *lines, closing = report(decoder(), width).splitlines()
+    assert max(map(cell_len, lines)) <= width
+    assert closing.startswith("Look first at top_k: ")
+    assert len(closing) > width
+
+
+def test_the_suspect_stands_in_the_first_row_of_the_first_table():
+    lines = report(decoder()).splitlines()
+    first = lines.index(next(line for line in lines if line.startswith("Suspects")))
+    assert lines[first + 3].startswith("top_k")
+
+
+def test_kernels_labels_regions_and_checks_are_shown():
+    text = report(decoder())
+    for expected in ("per token", "layer.", "median wall", "if 2× faster", "1.60 ms", "perturbation", "not judged"):
+        assert expected in text
+
+
+def test_truth_checks_come_before_the_closing_line():
+    lines = report(decoder()).splitlines()
+    assert lines[-2] == ""
+    assert lines[-3].startswith("measured")
+
+
+def test_many_numbered_labels_are_folded():
+    made = Synthetic()
+    made.submit(made.plan([node(label=f"decode/layer.{i}/mlp") for i in range(40)]), [(i, i + 1) for i in range(40)])
+    text = report(made)
+    assert "layer.*" in text
+    assert "* stands for a number" in text
+
+
+def test_what_was_not_timed_has_no_figures_and_the_table_says_why():
+    made = Synthetic()
+    unknown = {"status": "bounded", "reason": "the device times no dispatches"}
+    made.submit(made.plan([node("top_k")]), [None], start_ns=0, end_ns=100, **unknown)
+    text = report(made)
+    row = next(line for line in text.splitlines() if line.startswith("top_k"))
+    assert row.split()[1:] == ["1", *["–"] * 8]
+    assert "– not timed: 1 command buffer without full times: the device times no dispatches" in text
+
+
+def test_nothing_recorded_is_said_in_one_line():
+    text = report(Synthetic(devices=[]))
+    assert "0 command buffers" in text
+    assert text.splitlines()[-1] == "Nothing to look at first: no command buffer was recorded"
+
+
+def test_there_are_colours_only_on_a_terminal():
+    summary = summarise(decoder().columns())
+    assert "\x1b" not in render(summary)
+    out = io.StringIO()
+    print_summary(summary, Console(file=out, force_terminal=True, color_system="standard", width=100))
+    assert "\x1b[" in out.getvalue()
+
+
+def test_a_report_is_never_wider_than_100_columns():
+    assert console(io.StringIO()).width == 100
+    assert console(io.StringIO(), width=200).width == 100
+    assert console(io.StringIO(), width=72).width == 72
+
+
+@pytest.mark.parametrize("width", [100, 80, 60, 40])
+def test_hostile_names_neither_act_nor_disappear(width):
+    text = report(hostile(), width)
+    assert not any(ord(c) < 32 and c != "\n" for c in text)
+    assert "\u202e" not in text
+    if width >= 80:
+        assert "[red]x[/red]" in text.replace("\n", "")
+        assert "\\x1b[2J" in text
+        assert "\\u202eevil" in text

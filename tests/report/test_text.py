@@ -1,0 +1,71 @@
+"""Text from strangers cannot act, and numbers read well."""
+
+from __future__ import annotations
+
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.text import Text
+
+from ostinato.analyse import wording
+from ostinato.report.text import for_html, for_markup, visible
+
+
+@given(st.text(st.characters(exclude_categories=())))
+def test_whatever_is_shown_can_be_seen(text):
+    shown = visible(text)
+    assert not any(unicodedata.category(c) in ("Cc", "Cf", "Cs", "Zl", "Zp") for c in shown)
+    shown.encode("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("decode/layer.3/µ", "decode/layer.3/µ"),
+        ("\x1b[2J", "\\x1b[2J"),
+        ("a\u202eb", "a\\u202eb"),
+        ("a\nb\tc", "a\\x0ab\\x09c"),
+        ("zero\u200bwidth", "zero\\u200bwidth"),
+    ],
+)
+def test_what_would_act_or_hide_is_written_out(text, shown):
+    assert visible(text) == shown
+
+
+def test_long_text_is_cut_in_the_middle():
+    assert len(visible("x" * 100_000)) < 310
+
+
+@given(st.text())
+def test_markup_is_only_text(text):
+    assert Text.from_markup(f"[bold]{for_markup(text)}[/bold]", emoji=False).plain == visible(text)
+
+
+def test_html_is_escaped_in_text_and_attributes():
+    assert for_html("<script>\"'&") == "&lt;script&gt;&quot;&#x27;&amp;"
+
+
+@pytest.mark.parametrize(
+    ("ns", "text"),
+    [
+        (0, "0 ns"), (940, "940 ns"), (2.5, "2.50 ns"), (1240, "1.24 µs"), (99_960, "100 µs"), (999_999, "1.00 ms"),
+        (1e6, "1.00 ms"), (12_345_678, "12.3 ms"), (1.5e9, "1.50 s"), (4.2e12, "4,200 s"), (-1500, "-1.50 µs"),
+    ],
+)  # fmt: skip
+def test_times_have_three_digits_and_a_unit(ns, text):
+    assert wording.time(ns) == text
+
+
+def test_rates_and_shares():
+    assert wording.byte_rate(3.95e12) == "3.95 TB/s"
+    assert wording.byte_rate(12e9) == "12.0 GB/s"
+    assert wording.size(0) == "0 B"
+    assert wording.flop_rate(2.5e9) == "2.50 Gflop/s"
+    assert wording.percent(0.004) == "0.4 %"
+    assert wording.percent(0.00001) == "<0.01 %"
+    assert wording.percent(0) == "0 %"
+    assert wording.percent(1) == "100 %"
+    assert wording.count(1, "dispatch", "dispatches") == "1 dispatch"
+    assert wording.count(2000, "dispatch", "dispatches") == "2,000 dispatches"

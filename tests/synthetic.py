@@ -1,0 +1,139 @@
+"""Recordings made by hand, as the columns that the analysis reads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ostinato.analyse.columns import (
+    ABSENT,
+    Columns,
+    Commands,
+    Device,
+    Drop,
+    HostSpans,
+    Plans,
+    Regions,
+    Samples,
+    Submissions,
+    floats,
+    ints,
+    texts,
+)
+
+
+def node(kernel: str = "k", **given: Any) -> dict[str, Any]:
+    """One command; what is not given is ordinary."""
+    groups = given.get("groups", 64)
+    plain = {
+        "kind": "dispatch", "label": "", "specialisation": "", "op_kind": "Other", "groups": groups,
+        "threads": (groups * 256, 1, 1), "group": (256, 1, 1), "bytes_read": 0, "bytes_written": 0,
+        "declared": False, "flops": None, "place": "",
+    }  # fmt: skip
+    return plain | {"kernel": kernel} | given
+
+
+@dataclass
+class Synthetic:
+    """Collects rows; `columns()` turns them into a recording."""
+
+    devices: list[Device] = field(default_factory=lambda: [Device("cpu", clock_uncertainty_ns=50.0, workers=4)])
+    commands: list[dict[str, Any]] = field(default_factory=list)
+    plans: list[tuple[list[int], Sequence[tuple[int, int]]]] = field(default_factory=list)
+    submissions: list[dict[str, Any]] = field(default_factory=list)
+    samples: list[tuple[int, int, int, int, int, int]] = field(default_factory=list)
+    regions: list[tuple[str, int, int, int]] = field(default_factory=list)
+    spans: list[tuple[str, str, int, int, int]] = field(default_factory=list)
+    drops: list[Drop] = field(default_factory=list)
+
+    def plan(self, nodes: Sequence[dict[str, Any]], edges: Sequence[tuple[int, int]] | str = "chain") -> int:
+        """A command list; by default each node waits for the one before."""
+        if edges == "chain":
+            edges = [(i, i + 1) for i in range(len(nodes) - 1)]
+        begin = len(self.commands)
+        self.commands += nodes
+        self.plans.append((list(range(begin, len(self.commands))), edges))
+        return len(self.plans) - 1
+
+    def region(self, name: str, begin: int, end: int, parent: int = -1) -> int:
+        self.regions.append((name, begin, end, parent))
+        return len(self.regions) - 1
+
+    def span(self, kind: str, begin: int, end: int, thread: int = 1, name: str = "") -> None:
+        self.spans.append((kind, name, begin, end, thread))
+
+    def submit(
+        self, plan: int, times: Sequence[tuple[int, int] | None], quality: Sequence[int] | int = 0, **given: Any
+    ) -> int:
+        """One command buffer whose nodes ran at these times (None: no sample)."""
+        known = [t for t in times if t is not None]
+        start = min((t[0] for t in known), default=None)
+        end = max((t[1] for t in known), default=None)
+        plain = {
+            "device": 0, "plan": plan, "ordinal": len(self.submissions) + 1, "label": "", "region": -1,
+            "replay": True, "sampled": bool(known), "probe": False, "encode_begin_ns": None, "encode_end_ns": None,
+            "commit_begin_ns": None, "commit_end_ns": None, "start_ns": start, "end_ns": end,
+            "status": "measured", "reason": "", "error": "", "thread": 1, "process": 0,
+        }  # fmt: skip
+        self.submissions.append(plain | given)
+        row = len(self.submissions) - 1
+        for number, time in enumerate(times):
+            if time is not None:
+                state = quality if isinstance(quality, int) else quality[number]
+                self.samples.append((row, plan, number, *time, state))
+        return row
+
+    def columns(self) -> Columns:
+        first = np.concatenate([[0], np.cumsum([len(nodes) for nodes, _ in self.plans])]).astype(np.int64)
+        c, s = self.commands, self.submissions
+        samples = np.array(self.samples, np.int64).reshape(-1, 6)
+        text = lambda rows, *names: {name: texts(row[name] for row in rows) for name in names}  # noqa: E731
+        whole = lambda rows, *names: {name: ints(row[name] for row in rows) for name in names}  # noqa: E731
+        flag = lambda rows, *names: {name: np.array([row[name] for row in rows], bool) for name in names}  # noqa: E731
+        return Columns(
+            tuple(self.devices),
+            Commands(
+                **text(c, "kind", "label", "kernel", "specialisation", "op_kind", "place"),
+                **flag(c, "declared"),
+                **whole(c, "groups"),
+                **{n: floats(row[n] for row in c) for n in ("bytes_read", "bytes_written", "flops")},
+                **{n: np.array([row[n] for row in c], np.int64).reshape(-1, 3) for n in ("threads", "group")},
+            ),
+            Plans(
+                first,
+                np.array([i for nodes, _ in self.plans for i in nodes], np.int64),
+                tuple(tuple(np.array(edges, np.int64).reshape(-1, 2).T) for _, edges in self.plans),
+            ),
+            Submissions(
+                **whole(s, "device", "plan", "ordinal", "region", "thread", "process"),
+                **whole(s, "encode_begin_ns", "encode_end_ns", "commit_begin_ns", "commit_end_ns"),
+                **whole(s, "start_ns", "end_ns"),
+                **text(s, "label", "status", "reason", "error"),
+                **flag(s, "replay", "sampled", "probe"),
+            ),
+            Samples(
+                samples[:, 0], first[samples[:, 1]] + samples[:, 2], *samples[:, 3:5].T, samples[:, 5].astype(np.int8)
+            ),
+            Regions(
+                texts(r[0] for r in self.regions),
+                ints(r[1] for r in self.regions),
+                ints(r[2] for r in self.regions),
+                np.ones(len(self.regions), np.int64),
+                np.zeros(len(self.regions), np.int64),
+                ints(r[3] for r in self.regions),
+            ),
+            HostSpans(
+                texts(r[0] for r in self.spans),
+                texts(r[1] for r in self.spans),
+                ints(r[2] for r in self.spans),
+                ints(r[3] for r in self.spans),
+                ints(r[4] for r in self.spans),
+                np.full(len(self.spans), ABSENT),
+                np.zeros(len(self.spans), np.int64),
+            ),
+            tuple(self.drops),
+            {},
+        )

@@ -1,0 +1,65 @@
+"""Device time in host time."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ostinato import kernel_profile
+from ostinato.clock import Clock, ClockPair, fit
+
+
+@given(
+    rate=st.floats(0.01, 1000),
+    host=st.integers(0, 2**62),
+    ticks=st.integers(0, 2**62),
+    later=st.lists(st.integers(1, 10**12), min_size=1, max_size=10, unique=True),
+    asked=st.integers(0, 10**12),
+)
+def test_a_straight_clock_is_found_whatever_its_epoch_and_rate(
+    rate: float, host: int, ticks: int, later: list[int], asked: int
+) -> None:
+    pairs = [ClockPair(host, ticks), *(ClockPair(host + round(step * rate), ticks + step) for step in later)]
+    found = fit(pairs)
+    # Rounding of a pair to whole nanoseconds tilts the line, more so the shorter it is.
+    slack = 2 + 2 * asked / max(later)
+    assert abs(found.host_ns(ticks + asked) - (host + asked * rate)) <= slack + 1e-9 * asked * rate
+    assert found.uncertainty_ns <= 2
+
+
+def test_one_absolute_clock_pair_used_as_a_ratio() -> None:
+    kernel_profile.reset()
+    kernel_profile.record_clock_pair(cpu_ns=5_000_000_000, gpu_ticks=1_000_000_000)
+    begin, end = (kernel_profile.convert_gpu_ticks_to_ns(1_000_000_000 + ticks) for ticks in (0, 50_000))
+    assert end - begin == 50_000  # and not 250,000
+    assert math.isnan(kernel_profile.clock_fit().uncertainty_ns)
+    kernel_profile.record_clock_pair(cpu_ns=5_001_000_000, gpu_ticks=1_000_024_000)  # 24 MHz, as on Apple silicon
+    begin, end = (kernel_profile.convert_gpu_ticks_to_ns(1_000_000_000 + ticks) for ticks in (0, 24_000))
+    assert (begin, end) == (5_000_000_000, 5_001_000_000)
+    kernel_profile.reset()
+
+
+def test_without_any_pair_a_tick_is_a_nanosecond() -> None:
+    kernel_profile.reset()
+    assert kernel_profile.convert_gpu_ticks_to_ns(12_345) == 12_345
+
+
+def test_the_uncertainty_is_what_the_pairs_say() -> None:
+    jitter = [0, 40, -30, 20, -10]
+    pairs = [ClockPair(1000 * n + off, 1000 * n, uncertainty_ns=5) for n, off in enumerate(jitter)]
+    found = fit(pairs)
+    assert 20 < found.uncertainty_ns < 60
+    assert fit([ClockPair(0, 0, 70.0), ClockPair(10**9, 10**9, 80.0)]).uncertainty_ns == 80
+
+
+def test_old_pairs_are_forgotten() -> None:
+    clock = Clock()
+    for n in range(1_000):
+        clock.add(ClockPair(n * 10, n))
+    assert len(clock) == 64
+    assert clock.fit.ns_per_tick == pytest.approx(10)
+    assert clock.fit.host_ns_of(np.array([1000, 2000])).tolist() == [10_000, 20_000]

@@ -1,0 +1,200 @@
+"""The seed's accumulators, and the meaning of its end-to-end test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+import ostinato as ost
+from conftest import KERNELS, SLOW_STEPS
+from ostinato import kernel_profile
+from ostinato.kernel_profile import DispatchEntry, ProfileEntry
+
+
+@pytest.fixture(autouse=True)
+def clean_tables() -> Iterator[None]:
+    kernel_profile.reset()
+    yield
+    kernel_profile.reset()
+
+
+@pytest.fixture
+def gates() -> Iterator[None]:
+    with ost.settings.override(profile_cb=1, profile_dispatch=1):
+        yield
+
+
+def buffers(dev: ost.Device, count: int) -> tuple[ost.Buffer, ost.Buffer]:
+    return dev.array(np.arange(count, dtype=np.float32)), dev.empty(count, np.float32)
+
+
+# --- the tables -----------------------------------------------------------------------------------------------------
+
+
+def test_record_dump_reset_cycle() -> None:
+    kernel_profile.record("A", 100)
+    kernel_profile.record("A", 200)
+    kernel_profile.record("B", 50)
+    assert kernel_profile.dump() == [("A", ProfileEntry(2, 300, 100, 200)), ("B", ProfileEntry(1, 50, 50, 50))]
+    kernel_profile.reset()
+    assert kernel_profile.dump() == []
+
+
+def test_totals_saturate() -> None:
+    kernel_profile.record("A", 2**64 - 10)
+    kernel_profile.record("A", 100)
+    assert kernel_profile.dump()[0][1].total_ns == 2**64 - 1
+
+
+def test_dispatches_are_grouped_in_order_of_arrival() -> None:
+    for label, index in (("late", 0), ("early", 0), ("late", 1)):
+        kernel_profile.record_dispatch(DispatchEntry(label, "Other", index, 5, 10, 15))
+    found = kernel_profile.dump_dispatches()
+    assert [(label, [entry.dispatch_index for entry in entries]) for label, entries in found] == [
+        ("late", [0, 1]),
+        ("early", [0]),
+    ]
+
+
+# --- what the seed's end-to-end test means ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sampling", ["dispatches", "command_buffers"])
+@pytest.mark.usefixtures("gates")
+def test_per_dispatch_sampling_records_nonzero_ns(sampling: str) -> None:
+    device = ost.open_device("cpu", sampling=sampling)
+    registry = ost.KernelRegistry(device)
+    registry.register_source("inc_one", KERNELS)
+    pipeline = registry.get_pipeline("inc_one")
+    source, target = buffers(device, 256)
+    enc = device.command_encoder()
+    enc.dispatch(pipeline, source, target, groups=8, group_size=32)
+    enc.memory_barrier()
+    enc.dispatch(pipeline, source, target, groups=8, group_size=32)
+    if sampling == "dispatches":
+        enc.commit_and_wait_labeled("test.profile.cb")
+    else:
+        with pytest.warns(ost.SamplingWarning, match="cannot time dispatches"):
+            enc.commit_and_wait_labeled("test.profile.cb")
+    per_buffer = dict(kernel_profile.dump())
+    assert per_buffer["test.profile.cb"].count == 1
+    dumps = dict(kernel_profile.dump_dispatches())
+    if sampling != "dispatches":
+        assert dumps == {}  # nothing rather than zeros, and the command buffer is there all the same
+        return
+    entries = dumps["test.profile.cb"]
+    assert len(entries) == 2
+    for index, entry in enumerate(entries):
+        assert entry.dispatch_index == index
+        assert entry.end_gpu_ns >= entry.start_gpu_ns > 0
+        assert entry.op_kind == "Other"
+        assert entry.kernel == "inc_one"
+    # On one clock the dispatches lie within their command buffer, exactly.
+    assert sum(entry.gpu_ns for entry in entries) <= per_buffer["test.profile.cb"].total_ns
+
+
+@pytest.mark.usefixtures("gates")
+def test_per_dispatch_dump_is_grouped_by_cb_label(dev: ost.Device, kernels: ost.Library) -> None:
+    source, target = buffers(dev, 64)
+    for label in ("test.cb.alpha", "test.cb.beta"):
+        enc = dev.command_encoder()
+        enc.dispatch(kernels["inc_one"], source, target, groups=2, group_size=32)
+        enc.commit_and_wait_labeled(label)
+    dumps = dict(kernel_profile.dump_dispatches())
+    assert [len(dumps[label]) for label in ("test.cb.alpha", "test.cb.beta")] == [1, 1]
+    assert [dumps[label][0].dispatch_index for label in ("test.cb.alpha", "test.cb.beta")] == [0, 0]
+
+
+@pytest.mark.usefixtures("gates")
+def test_op_kind_label_propagates_into_dispatch_entry(dev: ost.Device, kernels: ost.Library) -> None:
+    source, target = buffers(dev, 64)
+    enc = dev.command_encoder()
+    enc.set_op_kind(ost.CapturedOpKind.Sdpa)
+    enc.dispatch(kernels["inc_one"], source, target, groups=2, group_size=32)
+    enc.commit_and_wait_labeled("test.opkind.cb")
+    (entry,) = dict(kernel_profile.dump_dispatches())["test.opkind.cb"]
+    assert entry.op_kind == "Sdpa"
+
+
+# --- and what it lacked -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("gates")
+def test_unlabelled_commits_and_replays_are_seen(dev: ost.Device, kernels: ost.Library) -> None:
+    source, target = buffers(dev, 64)
+    enc = dev.command_encoder()
+    enc.dispatch(kernels["inc_one"], source, target, threads=64)
+    enc.commit()
+    run = dev.capture(lambda enc: enc.dispatch(kernels["inc_one"], source, target, threads=64)).instantiate()
+    run.replay()
+    run.replay(label="token")
+    assert {label: entry.count for label, entry in kernel_profile.dump()} == {kernel_profile.UNLABELLED: 2, "token": 1}
+    assert {label: len(found) for label, found in kernel_profile.dump_dispatches()} == {
+        kernel_profile.UNLABELLED: 2,
+        "token": 1,
+    }
+
+
+@pytest.mark.usefixtures("gates")
+def test_more_than_2048_dispatches_are_all_there(dev: ost.Device, kernels: ost.Library) -> None:
+    x = dev.zeros(1, np.float32)
+    enc = dev.command_encoder()
+    for _ in range(5_000):
+        enc.dispatch(kernels["bump"], x, threads=1)
+    enc.commit_labeled("many")
+    entries = dict(kernel_profile.dump_dispatches())["many"]
+    assert [entry.dispatch_index for entry in entries] == list(range(5_000))
+
+
+@pytest.mark.usefixtures("gates")
+def test_profiling_never_adds_a_wait(own_dev: ost.Device) -> None:
+    spin = own_dev.library(KERNELS)["spin"]
+    x = own_dev.zeros(1, np.uint32)
+    with ost.counters.scope() as counts:
+        enc = own_dev.command_encoder()
+        enc.dispatch(spin, x, SLOW_STEPS // 5, threads=1)
+        submission = enc.commit_labeled("slow")
+        assert not submission.done
+    assert counts.syncs == 0
+    assert dict(kernel_profile.dump())["slow"].count == 1  # reading waits
+    assert submission.done
+
+
+@pytest.mark.usefixtures("gates")
+def test_profiling_never_serialises_what_runs_at_the_same_time(own_dev: ost.Device) -> None:
+    spin = own_dev.library(KERNELS)["spin"]
+    ends = [own_dev.zeros(64, np.uint32)[:1] for _ in range(2)]
+    enc = own_dev.command_encoder()
+    for x in ends:
+        enc.dispatch(spin, x, SLOW_STEPS // 10, threads=1)
+    enc.commit_labeled("pair")
+    first, second = dict(kernel_profile.dump_dispatches())["pair"]
+    assert first.start_gpu_ns < second.end_gpu_ns
+    assert second.start_gpu_ns < first.end_gpu_ns
+
+
+def test_it_can_be_switched_in_a_running_process(dev: ost.Device, kernels: ost.Library) -> None:
+    x = dev.zeros(1, np.float32)
+    for on in (0, 1, 0):
+        ost.settings.change("profile_cb", on)
+        enc = dev.command_encoder()
+        enc.dispatch(kernels["bump"], x, threads=1)
+        enc.commit_labeled(f"on={on}")
+    ost.settings.change("profile_cb", None)
+    assert [label for label, _ in kernel_profile.dump()] == ["on=1"]
+    assert kernel_profile.dump_dispatches() == []
+
+
+def test_what_did_not_run_has_no_time(own_dev: ost.Device) -> None:
+    library = own_dev.library(KERNELS)
+    a, b, out = (own_dev.array(np.array([n], np.int32)) for n in (1, 0, 7))
+    with ost.settings.override(profile_cb=1, profile_dispatch=1):
+        enc = own_dev.command_encoder()
+        enc.dispatch(library["divide"], a, b, out, threads=1)
+        enc.dispatch(library["divide"], a, b, out, threads=1)
+        submission = enc.commit_labeled("broken")
+        with pytest.raises(ost.KernelFault):
+            submission.wait()
+    assert all(entry.gpu_ns > 0 for _, entries in kernel_profile.dump_dispatches() for entry in entries)

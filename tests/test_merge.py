@@ -1,0 +1,172 @@
+"""Merging: the recordings of several processes become one, on one clock, or are refused with the reason."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from conftest import Script
+from ostinato.recording import Recording, RecordingError, expand, merge, open_recording
+from recordings import START_NS, read_everything, read_file, write
+
+
+def set_meta(path: Path, **facts: str | int | None) -> Path:
+    """Change what a file says about its process; `__` in a name stands for a dot, None removes the fact."""
+    with contextlib.closing(sqlite3.connect(path)) as database:
+        for name, value in facts.items():
+            key = name.replace("__", ".")
+            database.execute("DELETE FROM meta WHERE key = ?", (key,))
+            if value is not None:
+                database.execute("INSERT INTO meta SELECT id, ?, ? FROM processes", (key, str(value)))
+        database.commit()
+    return path
+
+
+def on_other_clock(path: Path, behind_ns: int, **facts: str | int) -> Path:
+    """A recording whose monotonic clock, beside the same wall clock, is behind that of `one_clock`."""
+    set_meta(
+        path,
+        clock__start__monotonic_ns=START_NS - behind_ns,
+        clock__start__realtime_ns=10**18,
+        clock__start__uncertainty_ns=40,
+        clock__end__monotonic_ns=START_NS - behind_ns + 10**9,
+        clock__end__realtime_ns=10**18 + 10**9,
+        clock__end__uncertainty_ns=60,
+    )
+    return set_meta(path, **facts)
+
+
+def work(recording: Recording) -> list[tuple[object, ...]]:
+    """What ran when, by name: comparable between a recording and what was merged from it."""
+    plans = {plan: recording.plan_nodes(plan) for plan in recording.plans.id.tolist()}
+    submissions = recording.submissions
+    rows = {number: row for row, number in enumerate(submissions.id.tolist())}
+    regions = dict(zip(recording.regions.id.tolist(), recording.regions.name, strict=True))
+    devices = {device.id: device.name for device in recording.devices}
+    samples = recording.samples()
+    found: list[tuple[object, ...]] = []
+    for at in range(len(samples)):
+        row = rows[int(samples.submission[at])]
+        nodes = plans[int(submissions.plan[row])]
+        node = int(samples.node[at])
+        found.append(
+            (
+                *(devices[int(submissions.device[row])], submissions.label[row], regions[int(submissions.region[row])]),
+                *(nodes.kernel[node], nodes.label[node], tuple(nodes.threads[node].tolist())),
+                *(int(samples.start_ns[at]), int(samples.end_ns[at]), int(samples.status[at])),
+            )
+        )
+    return found
+
+
+def test_processes_of_one_machine_share_its_clock(tmp_path: Path, script: Script) -> None:
+    paths = [tmp_path / f"{name}.ostinato" for name in "abc"]
+    for count, path in enumerate(paths, 1):
+        program = f"from recordings import *\nwrite(Path(sys.argv[1]), {count}, START_NS + {count} * 10**9)"
+        assert script(program, str(path)).returncode == 0
+    merge(paths, tmp_path / "all.ostinato")
+    expected = []
+    for path in paths:
+        with open_recording(path) as recording:
+            expected += work(recording)
+    with open_recording(tmp_path / "all.ostinato") as merged:
+        assert read_everything(merged) == 3 + 6 + 9
+        assert work(merged) == expected
+        assert [process.meta["file"] for process in merged.processes] == [path.name for path in paths]
+        assert [process.clock_offset_ns for process in merged.processes] == [0, 0, 0]
+        assert len({process.pid for process in merged.processes}) == 3
+        assert merged.submissions.process.tolist() == [1, 2, 2, 3, 3, 3]
+        assert [drop.count for drop in merged.drops] == [7, 7, 7]
+        assert len(merged.threads) == 3
+        assert merged.host_spans.submission.tolist() == merged.submissions.id.tolist()
+        assert merged.regions.parent.tolist() == [-1, 1, -1, 3, 3, -1, 6, 6, 6]
+
+
+def test_merged_recordings_have_plain_tables_and_can_be_merged_again(tmp_path: Path) -> None:
+    paths = [write(tmp_path / f"{name}.ostinato", start_ns=START_NS + at) for at, name in enumerate("abc")]
+    merge(paths[:2], tmp_path / "two.ostinato")
+    merge([tmp_path / "two.ostinato", paths[2]], tmp_path / "three.ostinato")
+    merge(paths, tmp_path / "at once.ostinato")
+    with (
+        open_recording(tmp_path / "three.ostinato") as stepwise,
+        open_recording(tmp_path / "at once.ostinato") as at_once,
+    ):
+        assert work(stepwise) == work(at_once)
+    with contextlib.closing(sqlite3.connect(tmp_path / "three.ostinato")) as database:
+        assert database.execute("SELECT count(*) FROM dispatch_report").fetchone() == (27,)
+    assert expand(tmp_path / "three.ostinato") == 27
+    merge(paths[:1], tmp_path / "three.ostinato")
+    assert read_file(tmp_path / "three.ostinato") == 9
+
+
+def test_containers_with_shifted_clocks_are_aligned_by_the_wall_clock(tmp_path: Path) -> None:
+    first = on_other_clock(write(tmp_path / "a.ostinato", 1), 0)
+    second = on_other_clock(write(tmp_path / "b.ostinato", 1), 3_000_000, clock__namespace="time:[1]")
+    with open_recording(first) as one, open_recording(second) as other:
+        before, shifted = one.samples(), other.samples()
+    merge([first, second], tmp_path / "all.ostinato")
+    with open_recording(tmp_path / "all.ostinato") as merged:
+        assert [process.clock_offset_ns for process in merged.processes] == [0, 3_000_000]
+        assert [process.clock_uncertainty_ns for process in merged.processes] == [0, 122]
+        assert merged.samples().start_ns.tolist() == [
+            *before.start_ns.tolist(),
+            *(time + 3_000_000 if time else 0 for time in shifted.start_ns.tolist()),
+        ]
+        assert merged.submissions.end_ns[1] - merged.submissions.end_ns[0] == 3_000_000
+        assert merged.regions.begin_ns[2] - merged.regions.begin_ns[0] == 3_000_000
+        assert merged.host_spans.begin_ns[1] - merged.host_spans.begin_ns[0] == 3_000_000
+    merge([second, first], tmp_path / "other order.ostinato")
+    with open_recording(tmp_path / "other order.ostinato") as merged:
+        assert [process.clock_offset_ns for process in merged.processes] == [3_000_000, 0]
+
+
+def test_different_machines_are_refused_unless_their_clocks_were_compared(tmp_path: Path) -> None:
+    first = on_other_clock(write(tmp_path / "a.ostinato"), 0)
+    second = on_other_clock(write(tmp_path / "b.ostinato"), 2_000_000, clock__boot="another")
+    third = write(tmp_path / "c.ostinato")
+    set_meta(third, clock__boot="another")
+    with pytest.raises(RecordingError, match=r"a.ostinato and b.ostinato cannot be aligned.*different machines"):
+        merge([first, second], tmp_path / "all.ostinato")
+    assert not (tmp_path / "all.ostinato").exists()
+    merge([first, second, third], tmp_path / "all.ostinato", wall_clock_error_ns=50_000)
+    with open_recording(tmp_path / "all.ostinato") as merged:
+        assert [process.clock_uncertainty_ns for process in merged.processes] == [0, 50_122, 50_122]
+        assert [process.clock_offset_ns for process in merged.processes] == [0, 2_000_000, 2_000_000]
+
+
+def test_what_cannot_be_aligned_is_refused_with_the_reason(tmp_path: Path) -> None:
+    first, second = (write(tmp_path / f"{name}.ostinato") for name in "ab")
+    original = second.read_bytes()
+    reasons: list[tuple[dict[str, str | int | None], str]] = [
+        ({"clock__boot": None}, "b.ostinato does not say which start of which machine"),
+        ({"clock__boot": "unknown"}, "b.ostinato does not say which start of which machine"),
+        ({"clock__end__realtime_ns": None}, "b.ostinato does not say what its clock"),
+        ({"clock__start__monotonic_ns": "noon"}, "b.ostinato does not say what its clock"),
+        ({"clock__start__monotonic_ns": -(10**40)}, "impossible things about its clock"),
+        ({"clock__namespace": "time:[1]", "clock__end__realtime_ns": 1}, "wall clock was set"),
+    ]
+    for facts, reason in reasons:
+        second.write_bytes(original)
+        set_meta(second, **facts)
+        with pytest.raises(RecordingError, match=reason):
+            merge([first, second], tmp_path / "all.ostinato")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.ostinato", "b.ostinato"]
+
+
+def test_nonsense_is_refused(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.ostinato")
+    (tmp_path / "thesis.txt").write_text("years of work")
+    with pytest.raises(RecordingError, match="nothing to merge"):
+        merge([], tmp_path / "all.ostinato")
+    with pytest.raises(RecordingError, match="one of the recordings to merge"):
+        merge([path], path)
+    with pytest.raises(RecordingError, match="the same process"):
+        merge([path, path], tmp_path / "all.ostinato")
+    with pytest.raises(RecordingError, match="is not replaced"):
+        merge([path], tmp_path / "thesis.txt")
+    with pytest.raises(RecordingError, match="cannot record into"):
+        merge([path], tmp_path / "no" / "all.ostinato")
+    assert read_file(path) == 9

@@ -1,0 +1,318 @@
+"""`ostinato.profile`: what belongs to it, what it holds, and what it must never do."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import ostinato as ost
+from conftest import KERNELS, SLOW_STEPS, Script
+from ostinato import analyse, recording
+from ostinato.analyse import columns_of
+from ostinato.profile import sampling_found
+
+
+def bumps(dev: ost.Device, kernels: ost.Library, count: int = 3) -> ost.Graph:
+    x = dev.zeros(1, np.float32)
+
+    def encode(enc: ost.CommandEncoder) -> None:
+        with enc.scope("decode"):
+            for layer in range(count):
+                with enc.scope(f"layer.{layer}"):
+                    enc.dispatch(kernels["bump"], x, threads=1, bytes_read=4, bytes_written=4, flops=1)
+
+    return dev.capture(encode, label="token")
+
+
+def test_every_dispatch_is_seen_live_and_replayed_labelled_or_not(dev: ost.Device, kernels: ost.Library) -> None:
+    x = dev.zeros(64, np.float32)
+    run = bumps(dev, kernels).instantiate()
+    with ost.profile() as prof:
+        enc = dev.command_encoder()
+        enc.dispatch(kernels["bump"], x, threads=64)
+        enc.commit()
+        run.replay()
+        run.replay()
+    columns = columns_of(prof.recording())
+    assert len(columns.samples.node) == 1 + 3 + 3
+    nodes = prof.recording().plan_nodes(2)
+    assert nodes.kernel == ["bump"] * 3
+    assert nodes.label == ["decode/layer.0", "decode/layer.1", "decode/layer.2"]
+    assert nodes.bytes_declared.tolist() == [True] * 3
+    assert nodes.flops.tolist() == [1, 1, 1]
+    assert all(place is not None and place.startswith("test_profile.py:") for place in nodes.place)
+    live = prof.recording().plan_nodes(1)
+    assert (live.bytes_declared.tolist(), live.bytes_written.tolist()) == ([False], [256])  # the bound bytes
+    submissions = prof.recording().submissions
+    assert submissions.replay.tolist() == [False, True, True]
+    assert submissions.label == [None, "token", "token"]
+    assert prof.recording().edges(2).tolist() == [[0, 1], [1, 2]]
+
+
+def test_dispatches_lie_within_their_command_buffer_and_the_host_spans_around_it(
+    dev: ost.Device, kernels: ost.Library
+) -> None:
+    run = bumps(dev, kernels, 50).instantiate()
+    with ost.profile() as prof, ost.region("token"):
+        run.replay().wait()
+    found = prof.recording()
+    one, samples = found.submissions, found.samples()
+    assert one.commit_begin_ns[0] <= one.start_ns[0] <= samples.start_ns.min()
+    assert samples.end_ns.max() <= one.end_ns[0]
+    spans = found.host_spans
+    waits = [at for at, kind in enumerate(spans.kind) if recording.SPAN_KINDS[kind] == "wait"]
+    assert len(waits) == 1
+    assert spans.begin_ns[waits[0]] <= spans.end_ns[waits[0]]
+    assert spans.submission[waits[0]] == one.id[0]
+    assert found.regions.name == ["token"]
+    assert one.region[0] == found.regions.id[0]
+    assert found.regions.begin_ns[0] <= one.commit_begin_ns[0] <= found.regions.end_ns[0]
+
+
+def test_profiles_nest_and_each_has_what_was_committed_in_it(dev: ost.Device, kernels: ost.Library) -> None:
+    run = bumps(dev, kernels).instantiate()
+    run.replay()
+    with ost.profile() as outer:
+        run.replay()
+        with ost.profile(level="command_buffers") as inner:
+            run.replay()
+        run.replay()
+    run.replay()
+    assert len(outer.recording().submissions) == 3
+    assert len(inner.recording().submissions) == 1
+
+
+def test_work_of_other_threads_belongs_to_it_too(dev: ost.Device, kernels: ost.Library) -> None:
+    run = bumps(dev, kernels).instantiate()
+    with ost.profile() as prof:
+        threads = [threading.Thread(target=run.replay) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert len(prof.recording().submissions) == 4
+
+
+def test_a_commit_stays_asynchronous_and_syncs_are_not_counted(own_dev: ost.Device) -> None:
+    spin = own_dev.library(KERNELS)["spin"]
+    x = own_dev.zeros(1, np.uint32)
+    with ost.counters.scope() as counts, ost.profile() as prof:
+        enc = own_dev.command_encoder()
+        enc.dispatch(spin, x, SLOW_STEPS // 5, threads=1)
+        submission = enc.commit()
+        assert not submission.done
+        assert (counts.syncs, counts.command_buffers) == (0, 1)
+        assert len(prof.recording().samples()) == 1  # reading waits
+        assert submission.done
+    assert (counts.syncs, counts.command_buffers) == (0, 1)  # nothing that a profile does by itself is counted
+
+
+def test_one_in_sixteen_replays_runs_unsampled_and_is_counted(dev: ost.Device, kernels: ost.Library) -> None:
+    run = bumps(dev, kernels).instantiate()
+    with ost.profile() as prof:
+        for _ in range(80):
+            run.replay()
+    found = prof.recording()
+    assert found.submissions.unsampled_probe.sum() == 5
+    assert len(found.samples()) == 75 * 3
+    assert "5 unsampled" in " ".join(str(prof).split())
+
+
+def test_command_buffers_alone_cost_less_and_say_so(dev: ost.Device, kernels: ost.Library) -> None:
+    run = bumps(dev, kernels).instantiate()
+    with ost.profile(level="command_buffers") as prof:
+        run.replay()
+    assert len(prof.recording().samples()) == 0
+    assert prof.recording().submissions.start_ns[0] > 0
+
+
+@pytest.mark.parametrize("sampling", ["command_buffers", "off"])
+def test_a_device_that_cannot_time_dispatches_says_so_once_and_shows_no_zeros(sampling: str) -> None:
+    device = ost.open_device("cpu", sampling=sampling)
+    kernels = device.library(KERNELS)
+    run = bumps(device, kernels).instantiate()
+    with ost.profile() as prof:
+        with pytest.warns(ost.SamplingWarning, match="cannot time"):
+            run.replay()
+        run.replay()
+    found = prof.recording()
+    assert len(found.samples()) == 0
+    assert found.devices[0].sampling == sampling
+    assert "cannot time" in str(prof)
+    if sampling == "off":
+        assert (found.submissions.start_ns < 0).all()  # not given
+
+
+def test_a_fault_is_in_the_recording_with_what_came_before(own_dev: ost.Device, tmp_path: Path) -> None:
+    library = own_dev.library(KERNELS)
+    run = bumps(own_dev, library).instantiate()
+    a, b, out = (own_dev.array(np.array([n], np.int32)) for n in (1, 0, 7))
+    path = tmp_path / "fault.ostinato"
+    with ost.profile(path=path):
+        run.replay()
+        enc = own_dev.command_encoder()
+        enc.dispatch(library["divide"], a, b, out, threads=1)
+        submission = enc.commit_labeled("broken")
+        with pytest.raises(ost.KernelFault):
+            submission.wait()
+    with recording.open_recording(path) as found:
+        assert found.submissions.label == ["token", "broken"]
+        errors = found.submissions.error
+        assert errors[0] is None
+        assert "division by zero" in (errors[1] or "")
+        samples = found.samples()
+        broken = samples.status[samples.submission == found.submissions.id[1]]
+        assert broken.tolist() == [recording.UNAVAILABLE]
+
+
+def test_a_profile_in_a_file_can_be_reported_later(dev: ost.Device, kernels: ost.Library, tmp_path: Path) -> None:
+    run = bumps(dev, kernels).instantiate()
+    path = tmp_path / "run.ostinato"
+    with ost.profile(path=path) as prof:
+        for _ in range(5):
+            run.replay()
+    with recording.open_recording(path) as found:
+        summary = analyse.summarise(found)
+    assert str(prof).splitlines()[-1].startswith("Look first at bump: ")
+    assert analyse.look_first(summary) == prof.look_first()
+    saved = tmp_path / "again.ostinato"
+    prof.save(saved)
+    with recording.open_recording(saved) as again:
+        assert len(again.samples()) == 15
+
+
+def test_an_empty_profile_prints(dev: ost.Device) -> None:
+    with ost.profile() as prof:
+        pass
+    assert "Look first at nothing" in str(prof) or "nothing was" in str(prof)
+
+
+def test_wrong_levels_and_entering_twice_are_refused(dev: ost.Device) -> None:
+    with pytest.raises(ost.ArgumentError, match="'dispatches'"):
+        ost.profile(level="everything")
+    with pytest.raises(ost.ArgumentError, match="takes nothing down"):
+        ost.profile(level="off")
+    with ost.profile() as prof, pytest.raises(ost.ArgumentError, match="entered once"):
+        prof.__enter__()
+    with pytest.raises(ost.LabelError), ost.region(""):
+        pass
+
+
+def test_it_is_a_page_in_a_notebook_with_everything_escaped(dev: ost.Device, kernels: ost.Library) -> None:
+    x = dev.zeros(1, np.float32)
+    with ost.profile() as prof:
+        enc = dev.command_encoder()
+        with enc.scope("<script>alert(1)</script>"):
+            enc.dispatch(kernels["bump"], x, threads=1)
+        enc.commit_labeled("[red]\x1b[2J")
+    page = prof._repr_html_()
+    assert "<script>" not in page
+    assert "\x1b" not in page
+    assert "\x1b" not in str(prof)
+
+
+def test_dropping_a_device_lets_go_of_its_plans(script: Script) -> None:
+    result = script(
+        """
+        import gc, weakref
+        dev = ost.open_device("cpu")
+        kernels = dev.library(KERNELS)
+        x = dev.zeros(1, np.float32)
+        with ost.profile() as prof:
+            enc = dev.command_encoder()
+            enc.dispatch(kernels["bump"], x, threads=1)
+            enc.commit_and_wait()
+        text = str(prof)
+        backend = weakref.ref(dev._queue.backend)
+        del dev, kernels, x, enc, prof
+        gc.collect()
+        print(backend() is None)
+        """
+    )
+    assert result.stdout.split() == ["True"], result.stderr
+
+
+@pytest.mark.parametrize(
+    ("claimed", "sentence"),
+    [
+        ("dispatches", "times dispatches, to about"),
+        ("command_buffers", "times command buffers, not dispatches"),
+        ("off", "times nothing"),
+    ],
+)
+def test_what_a_device_can_time_is_found_by_taking_a_sample(claimed: str, sentence: str) -> None:
+    device = ost.open_device("cpu", sampling=claimed)
+    with ost.counters.scope() as counts:
+        level, said = sampling_found(device)
+    assert level.name.lower() == claimed
+    assert said.startswith(sentence)
+    assert counts == ost.Counts()
+
+
+def test_a_device_whose_samples_are_zero_is_found_out(own_dev: ost.Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(own_dev._queue.backend, "samples", lambda submission: np.zeros((1, 2), np.uint64))
+    level, said = sampling_found(own_dev)
+    assert level.name == "COMMAND_BUFFERS"
+    assert "a sample has no time" in said
+
+
+def test_the_serial_top_k_comes_first_in_the_table(dev: ost.Device) -> None:
+    """The story that matters most: kernels that move memory well, and among them a top-k on one thread."""
+    library = dev.library(
+        """
+        #include <metal_stdlib>
+        using namespace metal;
+        kernel void scale(device const float4 *in [[buffer(0)]], device float4 *out [[buffer(1)]],
+                          uint id [[thread_position_in_grid]]) { out[id] = in[id] * 0.5f; }
+        kernel void serial_topk(device const float *x [[buffer(0)]], device uint *out [[buffer(1)]],
+                                constant uint &n [[buffer(2)]], uint id [[thread_position_in_grid]]) {
+            if (id != 0) return;
+            for (uint k = 0; k < 8; ++k) {
+                float best = -1.0f; uint at = 0;
+                for (uint i = 0; i < n; ++i) {
+                    bool taken = false;
+                    for (uint j = 0; j < k; ++j) taken = taken || out[j] == i;
+                    if (!taken && x[i] > best) { best = x[i]; at = i; }
+                }
+                out[k] = at;
+            }
+        }
+        """
+    )
+    count = 1 << 18
+    a, b = dev.zeros((count, 4), np.float32), dev.zeros((count, 4), np.float32)
+    scores = dev.array(np.random.default_rng(0).random(1 << 17).astype(np.float32))
+    best = dev.zeros(8, np.uint32)
+
+    def token(enc: ost.CommandEncoder) -> None:
+        for layer in range(6):
+            with enc.scope(f"decode/layer.{layer}"):
+                source, target = (a, b) if layer % 2 else (b, a)
+                enc.dispatch(
+                    library["scale"], source, target, threads=count, bytes_read=a.nbytes, bytes_written=a.nbytes
+                )
+        with enc.scope("decode/route"):
+            enc.dispatch(
+                library["serial_topk"],
+                scores,
+                best,
+                scores.size,
+                threads=32,
+                group_size=32,
+                bytes_read=scores.nbytes,
+                bytes_written=best.nbytes,
+            )
+
+    run = dev.capture(token, label="token").instantiate()
+    with ost.profile() as prof:
+        for _ in range(20):
+            with ost.region("token"):
+                run.replay().wait()
+    assert sorted(best.numpy().tolist()) == sorted(np.argsort(scores.numpy())[-8:].tolist())
+    suspects = prof.summary().suspects
+    assert suspects[0].ranked[0].kernel == "serial_topk"
+    assert prof.look_first().startswith("Look first at serial_topk: ")
+    assert "1 threadgroup of 32 threads" in prof.look_first()
