@@ -113,7 +113,9 @@ def test_another_source_is_another_entry(own_cache: Path, script: Script) -> Non
 
 
 def test_flags_and_compilers_have_entries_of_their_own(own_cache: Path, script: Script) -> None:
-    change = "from ostinato.backends.cpu import driver\ndriver._KERNEL_FLAGS = (*driver._KERNEL_FLAGS, '-DOTHER')\n"
+    change = (
+        "from ostinato.backends.cpu import building\nbuilding._KERNEL_FLAGS = (*building._KERNEL_FLAGS, '-DOTHER')\n"
+    )
     script(RUN, "1.0f")
     script(change + RUN, "1.0f")
     assert len(libraries(own_cache)) == 3

@@ -197,4 +197,16 @@ def test_what_did_not_run_has_no_time(own_dev: ost.Device) -> None:
         submission = enc.commit_labeled("broken")
         with pytest.raises(ost.KernelFault):
             submission.wait()
-    assert all(entry.gpu_ns > 0 for _, entries in kernel_profile.dump_dispatches() for entry in entries)
+    assert dict(kernel_profile.dump())["broken"].count == 1
+    assert kernel_profile.dump_dispatches() == []  # neither of the two came to its end
+
+
+@pytest.mark.usefixtures("gates")
+def test_no_replay_is_left_out(dev: ost.Device, kernels: ost.Library) -> None:
+    x = dev.zeros(1, np.float32)
+    run = dev.capture(lambda enc: enc.dispatch(kernels["bump"], x, threads=1), label="token").instantiate()
+    for _ in range(40):
+        run.replay()
+    entries = dict(kernel_profile.dump_dispatches())["token"]
+    assert len(entries) == 40
+    assert {entry.status for entry in entries} <= {"measured", "bounded"}

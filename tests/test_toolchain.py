@@ -16,7 +16,7 @@ import pytest
 
 import ostinato as ost
 from conftest import Script
-from ostinato.backends.cpu import driver, toolchain
+from ostinato.backends.cpu import building, toolchain
 from ostinato.backends.cpu.binary import load_time_code, startup_sections
 
 
@@ -284,8 +284,8 @@ def test_kernels_with_load_time_code_are_never_loaded(dev: ost.Device, compiler:
 def test_code_that_changes_stacks_asks_for_no_shadow_stack(dev: ost.Device) -> None:
     found = toolchain.find()
     assert found.stacks == ("-fcf-protection=none",)
-    assert "-fcf-protection=none" in driver._compile_flags(found, driver._RUNTIME_FLAGS)
-    assert "-fcf-protection=none" in driver._compile_flags(found, driver._KERNEL_FLAGS)
+    assert "-fcf-protection=none" in building._compile_flags(found, building._RUNTIME_FLAGS)
+    assert "-fcf-protection=none" in building._compile_flags(found, building._KERNEL_FLAGS)
 
 
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="shadow stacks of x86")

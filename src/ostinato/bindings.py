@@ -21,8 +21,8 @@ from .commands import UNKNOWN, Access, Binding, BufferBinding, CompiledKernel, I
 from .errors import ArgumentError, FreedBuffer, WrongDevice
 from .msl import Argument
 from .params import Param
+from .queue import Queue
 from .scalars import number_bytes, plain_number
-from .submission import Queue
 
 Declared = Sequence[Buffer] | Unknown | None
 """What `reads=` and `writes=` take."""

@@ -20,7 +20,7 @@ from .allocation import Allocation, Backing, Lease, Window
 from .backends.protocol import Memory
 from .copies import refuse_copy
 from .errors import ArgumentError, FreedBuffer, ViewError
-from .submission import Queue
+from .queue import Queue
 
 Shape = int | Sequence[int]
 DType = np.dtype[Any]

@@ -1,38 +1,47 @@
 """What work costs on this machine before any kernel does something useful, and what a graph should therefore take.
 
-Every figure is a median over repetitions after one that is thrown away, with an interval; every regime of a table is
-its own code. The linear model is fitted to replays of graphs of no-op dispatches, chains and independent ones, of many
-sizes: device time against dispatches, and dispatches that wait. `predict` adds what the bytes and operations of a
+A figure of a table is a median over repetitions after one that is thrown away, with an interval; every regime of a
+table is its own code. The linear model is a fit to the medians of replays of graphs of no-op dispatches, chains and
+independent ones, of many sizes: a constant, so much for each dispatch that waits for another, and so much for each that
+does not. A machine that it does not describe gets no prediction. `predict` adds what the bytes and operations of a
 graph's dispatches need at the device's ceilings; what a measured run takes beyond that is the unexplained rest.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from . import ceilings, counters
-from .analyse.statistics import Fit, Interval, least_squares, median_interval
+from .analyse.statistics import Interval, least_squares, median_interval
 from .buffer import Buffer
 from .ceilings import Ceilings
-from .commands import Dispatch
+from .commands import Barrier, Dispatch
 from .encoder import CommandEncoder
+from .errors import ArgumentError, OstinatoError
 from .graph import Graph
-from .passes.snapshot import restored
+from .passes.snapshot import restored, with_buffers
 from .pipeline import Kernel
+from .replay import Replayable
 
 if TYPE_CHECKING:
     from .device import Device
 
+_Found = TypeVar("_Found")
+
 DISPATCH_COUNTS = (10, 50, 100, 500, 1_000, 5_000)
 BUFFER_COUNTS = (1, 10, 50, 100)
 MODEL_SIZES = (1, 10, 50, 100, 300, 1_000)
+LEAST_R_SQUARED = 0.9
+"""A model that explains less of the medians describes something else than this machine."""
 _LIST = 1_000
+# Replays are short, and whether a second worker joins in is up to chance: their medians are of so many times more.
+_REPLAYS = 5
 
 SOURCE = """
 #include <metal_stdlib>
@@ -55,7 +64,30 @@ kernel void eight_buffers(device float *a [[buffer(0)]], device const float *b [
 }
 """
 
-Progress = Callable[[str], None]
+Progress = Callable[[str, int, int], None]
+"""Is told what comes next, how many steps are done, and how many there are."""
+
+
+class ModelError(OstinatoError, ValueError):
+    """The linear model does not describe the calibrated machine, so it predicts nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayModel:
+    """Device time of a replay: a constant, and so much for each dispatch. No part of it is below zero."""
+
+    constant_ns: Interval
+    waiting_ns: Interval
+    """Of a dispatch that waits for another."""
+    free_ns: Interval
+    """Of a dispatch that waits for none."""
+    r_squared: float
+    """The share of the (weighted) variance of the medians that it explains; 0 if they do not vary."""
+
+    @property
+    def describes(self) -> bool:
+        """Whether it is good enough to predict anything."""
+        return self.r_squared >= LEAST_R_SQUARED
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,13 +132,18 @@ class Calibration:
     pipeline_switch_ns: Interval
     """Host time that another kernel than the one before costs."""
     ceilings: Ceilings
-    model: Fit
-    """Device time of a replay: a constant, per dispatch, and per dispatch that has to wait; ns."""
+    model: ReplayModel
 
     def overhead_ns(self, dispatches: int, waiting: int) -> float:
-        """What the model says a graph takes whose kernels do nothing."""
-        constant, each, wait = (one.estimate for one in self.model.coefficients)
-        return max(constant + each * dispatches + wait * waiting, 0.0)
+        """What the model says a graph takes whose kernels do nothing, and of which so many wait for another."""
+        model = self.model
+        if not model.describes:
+            raise ModelError(
+                f"the linear model explains {model.r_squared:.0%} of what replays take on {self.device}, less than"
+                f" {LEAST_R_SQUARED:.0%}, so it predicts nothing; calibrate again while nothing else runs"
+            )
+        free = dispatches - waiting
+        return model.constant_ns.estimate + model.waiting_ns.estimate * waiting + model.free_ns.estimate * free
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,24 +187,29 @@ class Prediction:
 
 
 def calibrate(device: Device, repetitions: int = 9, progress: Progress | None = None) -> Calibration:
-    """Measure a device; about ten seconds on a CPU. `progress` is told what comes next."""
-    say = progress or (lambda what: None)
+    """Measure a device; a second or two on a CPU. `progress` is told of every step, and when all are done."""
+    total = 1 + len(DISPATCH_COUNTS) + len(BUFFER_COUNTS) + 3 + len(MODEL_SIZES)
+    done = 0
+
+    def step(what: str, measure: Callable[[], _Found]) -> _Found:
+        nonlocal done
+        if progress is not None:
+            progress(what, done, total)
+        found = measure()
+        done += 1
+        return found
+
     with counters.uncounted():
         bench = _Bench(device, repetitions)
-        say("ceilings")
-        best = ceilings.of(device._queue, anew=True)
-        dispatch_rows = []
-        for count in DISPATCH_COUNTS:
-            say(f"{count} dispatches")
-            dispatch_rows.append(bench.dispatches(count))
-        buffer_rows = []
-        for count in BUFFER_COUNTS:
-            say(f"{count} command buffers")
-            buffer_rows.append(bench.buffers(count))
-        say("barriers, bindings, pipelines")
-        barrier, binding, switch = bench.barrier(), bench.binding(), bench.switch()
-        say("linear model")
-        model = bench.model()
+        best = step("ceilings", lambda: ceilings.of(device._queue, anew=True))
+        dispatch_rows = [step(f"{n:,} dispatches", partial(bench.dispatches, n)) for n in DISPATCH_COUNTS]
+        buffer_rows = [step(f"{n:,} command buffers", partial(bench.buffers, n)) for n in BUFFER_COUNTS]
+        barrier = step("barriers", bench.barrier)
+        binding = step("bindings", bench.binding)
+        switch = step("changes of kernel", bench.switch)
+        replays = [one for n in MODEL_SIZES for one in step(f"replays of {n:,}", partial(bench.replays, n))]
+    if progress is not None:
+        progress("done", done, total)
     able = device.capabilities
     return Calibration(
         able.name,
@@ -178,7 +220,7 @@ def calibrate(device: Device, repetitions: int = 9, progress: Progress | None = 
         binding,
         switch,
         best,
-        model,
+        fitted(replays),
     )
 
 
@@ -197,21 +239,66 @@ def predict(graph: Graph, known: Calibration) -> Prediction:
             nbytes = sum(one.nbytes for one in node.buffers)
             unknown += command.flops is None
         work_ns += max(nbytes / best.copy_bytes_per_s, (command.flops or 0) / best.flops_per_s) * 1e9
-    waiting = len(np.unique(graph.edges[:, 1]))
-    return Prediction(graph.dispatches, waiting, known.overhead_ns(len(graph), waiting), work_ns, unknown)
+    # Barriers are no work of their own: they make others wait.
+    working = np.array([not isinstance(node.command, Barrier) for node in graph.nodes], bool)
+    waiting = int(working[np.unique(graph.edges[:, 1])].sum())
+    overhead_ns = known.overhead_ns(int(working.sum()), waiting)
+    return Prediction(graph.dispatches, waiting, overhead_ns, work_ns, unknown)
 
 
-def explain(graph: Graph, known: Calibration, repetitions: int = 15, **values: Any) -> Prediction:
-    """`predict`, beside the time of real replays; the memory that the graph writes is put back afterwards."""
+def explain(
+    graph: Graph, known: Calibration, *, params: Mapping[str, Any] | None = None, repetitions: int = 15
+) -> Prediction:
+    """`predict`, beside the time of real replays; the memory that the graph writes is put back afterwards.
+
+    `params` are the values (and buffers) of a replay.
+    """
+    if isinstance(repetitions, bool) or not isinstance(repetitions, int) or repetitions < 1:
+        raise ArgumentError(f"explain: repetitions={repetitions!r} is not a positive number of replays")
+    graph, values = with_buffers(graph, params or {})
+    predicted = predict(graph, known)
     run = graph.instantiate()
     with counters.uncounted(), restored(graph):
-        times = []
-        for _ in range(repetitions + 1):
-            submission = run.replay(**values)
-            submission.wait()
-            assert submission.gpu_time is not None
-            times.append(submission.gpu_time[1] - submission.gpu_time[0])
-    return replace(predict(graph, known), measured_ns=_interval(times[1:]))
+        times = [_device_ns(run, values) for _ in range(repetitions + 1)]
+    return replace(predicted, measured_ns=_interval(times[1:]))
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """A graph of no-op dispatches, and the median device time of its replays."""
+
+    dispatches: int
+    waiting: int
+    """So many of them wait for another."""
+    median_ns: float
+
+
+def fitted(replays: Sequence[Replayed]) -> ReplayModel:
+    """The model of some replays, by least squares with weights of 1 / dispatches, so that small graphs count too.
+
+    A coefficient that comes out negative is none: it is 0, up to the upper end of its interval, and the others are
+    fitted again without it.
+    """
+    design = np.array([(1, one.waiting, one.dispatches - one.waiting) for one in replays], np.float64)
+    observed = np.array([one.median_ns for one in replays], np.float64)
+    weights = 1 / np.array([one.dispatches for one in replays], np.float64)
+    found = [Interval(0.0, 0.0, 0.0)] * 3
+    left = [0, 1, 2]
+    while left:
+        roots = np.sqrt(weights)
+        fit = least_squares(design[:, left] * roots[:, None], observed * roots)
+        for column, one in zip(left, fit.coefficients, strict=True):
+            found[column] = Interval(max(one.estimate, 0.0), max(one.low, 0.0), max(one.high, 0.0), one.confidence)
+        lowest = min(range(len(left)), key=lambda at: fit.coefficients[at].estimate)
+        if fit.coefficients[lowest].estimate >= 0:
+            break
+        del left[lowest]
+    residuals = observed - design @ np.array([one.estimate for one in found])
+    spread = observed - float(weights @ observed) / float(weights.sum())
+    varies = float(weights @ spread**2)
+    constant, waiting, free = found
+    explained = 1 - float(weights @ residuals**2) / varies if varies > 0 else 0.0
+    return ReplayModel(constant, waiting, free, explained)
 
 
 class _Bench:
@@ -248,33 +335,34 @@ class _Bench:
         return DispatchRow(count, *self.repeated(once))
 
     def buffers(self, count: int) -> BufferRow:
-        def encode_only() -> float:
-            begin = time.perf_counter_ns()
-            for _ in range(count):
-                enc = self.device.command_encoder()
-                self.encode(enc, 1, self.mul)
-                enc.discard()
-            return (time.perf_counter_ns() - begin) / count
+        regimes = (self.encode_only, self.asynchronous, self.synchronous)
+        return BufferRow(count, *self.repeated(lambda: [regime(count) for regime in regimes]))
 
-        def asynchronous() -> float:
-            begin = time.perf_counter_ns()
-            for _ in range(count):
-                enc = self.device.command_encoder()
-                self.encode(enc, 1, self.mul)
-                last = enc.commit()
-            spent = time.perf_counter_ns() - begin
-            last.wait()
-            return spent / count
+    def encode_only(self, count: int) -> float:
+        begin = time.perf_counter_ns()
+        for _ in range(count):
+            enc = self.device.command_encoder()
+            self.encode(enc, 1, self.mul)
+            enc.discard()
+        return (time.perf_counter_ns() - begin) / count
 
-        def synchronous() -> float:
-            begin = time.perf_counter_ns()
-            for _ in range(count):
-                enc = self.device.command_encoder()
-                self.encode(enc, 1, self.mul)
-                enc.commit_and_wait()
-            return (time.perf_counter_ns() - begin) / count
+    def asynchronous(self, count: int) -> float:
+        begin = time.perf_counter_ns()
+        for _ in range(count):
+            enc = self.device.command_encoder()
+            self.encode(enc, 1, self.mul)
+            last = enc.commit()
+        spent = time.perf_counter_ns() - begin
+        last.wait()
+        return spent / count
 
-        return BufferRow(count, *self.repeated(lambda: (encode_only(), asynchronous(), synchronous())))
+    def synchronous(self, count: int) -> float:
+        begin = time.perf_counter_ns()
+        for _ in range(count):
+            enc = self.device.command_encoder()
+            self.encode(enc, 1, self.mul)
+            enc.commit_and_wait()
+        return (time.perf_counter_ns() - begin) / count
 
     def _list_ns(self, fill: Callable[[CommandEncoder], None]) -> float:
         enc = self.device.command_encoder()
@@ -326,26 +414,27 @@ class _Bench:
 
         return self._difference(alternating, same)
 
-    def model(self) -> Fit:
-        """Replays of chains and of independent dispatches, of many sizes."""
-        apart = [self.device.zeros(1, np.float32) for _ in range(max(MODEL_SIZES))]
-        design, observed = [], []
-        for size in MODEL_SIZES:
-            for chained in (True, False):
-                buffers = [self.floats[0]] * size if chained else apart[:size]
-                graph = self.device.capture(partial(self._each, buffers))
-                run = graph.instantiate()
-                for repetition in range(self.repetitions + 1):
-                    submission = run.replay()
-                    submission.wait()
-                    if repetition and submission.gpu_time is not None:
-                        design.append((1, size, len(np.unique(graph.edges[:, 1]))))
-                        observed.append(submission.gpu_time[1] - submission.gpu_time[0])
-        return least_squares(design, observed)
+    def replays(self, size: int) -> list[Replayed]:
+        """A chain and as many independent dispatches."""
+        found = []
+        for buffers in ([self.floats[0]] * size, [self.device.zeros(1, np.float32) for _ in range(size)]):
+            graph = self.device.capture(partial(self._each, buffers))
+            run = graph.instantiate()
+            times = [_device_ns(run, {}) for _ in range(_REPLAYS * self.repetitions + 1)]
+            found.append(Replayed(size, len(np.unique(graph.edges[:, 1])), float(np.median(times[1:]))))
+        return found
 
     def _each(self, buffers: Sequence[Buffer], enc: CommandEncoder) -> None:
         for buffer in buffers:
             enc.dispatch(self.one, buffer, threads=1)
+
+
+def _device_ns(run: Replayable, values: Mapping[str, Any]) -> int:
+    submission = run.replay(**values)
+    submission.wait()
+    times = submission.gpu_time
+    assert times is not None
+    return times[1] - times[0]
 
 
 def _interval(values: Sequence[float]) -> Interval:

@@ -1,7 +1,9 @@
 """The best that a device can do, measured on it: moving bytes, arithmetic, and what a timestamp costs.
 
 A kernel is judged by these, so they are measured with kernels: through the same compiler, on the same workers. They are
-remembered per device (its description, compiler and workers) and measured anew on request.
+remembered per device (its description, compiler and workers) and measured anew on request. Whatever else the machine
+does only makes a round slower, so what is remembered is the best that was ever seen: a later measurement can raise it
+and never lowers it.
 """
 
 from __future__ import annotations
@@ -9,23 +11,32 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields, replace
+from datetime import UTC, datetime
+from typing import Any
 
 import numpy as np
 
 from . import cache, counters
+from .analyse.statistics import Interval, median_interval
 from .backends.protocol import Capabilities
 from .buffer import allocate
 from .encoder import CommandEncoder
+from .errors import CacheError
 from .graph import Graph
 from .pipeline import Kernel, compile_library
-from .submission import Queue, Submission
+from .queue import Queue
+from .submission import Submission
 
 # Several times the last-level cache of a workstation, so that memory is what is measured.
 _COPY_BYTES = 128 << 20
 _ARITHMETIC_THREADS = 1 << 16
 _REPEATS = 16
 _ROUNDS = 5
+# Where the best three rounds still differ by more than this share, there are more rounds, up to so many times.
+_CALM, _TRIES = 0.15, 3
+# No device is that fast; a note that says so is damaged.
+_ABSURD = 1e18
 _CHAIN = 2_000
 
 # Eight chains of multiply-adds, because one waits for itself; straight, so that a compiler vectorises over threads.
@@ -53,24 +64,33 @@ kernel void ceiling_nothing(device float *x [[buffer(0)]]) {{ x[0] += 1.0f; }}
 
 @dataclass(frozen=True, slots=True)
 class Ceilings:
-    """The best of a few rounds, and how much they differed (as a share of the best)."""
+    """The best that was seen. Each figure comes with the spread and the date (UTC) of the measurement it is from."""
 
     copy_bytes_per_s: float
     """Bytes read and bytes written, both counted."""
     copy_spread: float
+    """By how much the best three rounds differed, as a share of the best."""
     flops_per_s: float
     flops_spread: float
     timestamp_ns: float
-    """What taking down the times of one dispatch adds to it; never below zero."""
+    """What taking down the times of one dispatch adds to it: a median. 0 where it was lost in the noise."""
+    timestamp_low_ns: float | None = None
+    timestamp_high_ns: float | None = None
+    """The 95 % interval of that median; None where there is none."""
+    copy_measured: str = ""
+    flops_measured: str = ""
+    timestamp_measured: str = ""
 
 
 def measure(queue: Queue) -> Ceilings:
-    """Measure now; takes about a second on a CPU."""
+    """Measure now; takes less than a second on a CPU, up to three times as long if the machine is busy."""
     with counters.uncounted():
         library = compile_library(queue, SOURCE)
         count = _COPY_BYTES // 16
         source, target = allocate(queue, (count, 4), np.float32), allocate(queue, (count, 4), np.float32)
-        copy_s = _rounds(queue, lambda enc: enc.dispatch(library["ceiling_copy"], source, target, threads=count))
+        copy_s, copy_spread = _best_s(
+            queue, lambda enc: enc.dispatch(library["ceiling_copy"], source, target, threads=count)
+        )
         values = allocate(queue, _ARITHMETIC_THREADS, np.float32)
         threads = values.size
 
@@ -78,30 +98,105 @@ def measure(queue: Queue) -> Ceilings:
             for _ in range(_REPEATS):
                 enc.dispatch(library["ceiling_arithmetic"], values, 0.5, 0.25, threads=threads)
 
-        arithmetic_s = _rounds(queue, arithmetic)
-        timestamp_ns = _timestamp_ns(queue, library["ceiling_nothing"])
-    # A ceiling is the best that was reached: whatever disturbs a round only makes it slower.
-    copied, computed = float(copy_s.min()), float(arithmetic_s.min())
+        arithmetic_s, arithmetic_spread = _best_s(queue, arithmetic)
+        timestamp = _timestamp_ns(queue, library["ceiling_nothing"])
+    now = datetime.now(UTC).isoformat(timespec="seconds")
     return Ceilings(
-        copy_bytes_per_s=2 * _COPY_BYTES / copied,
-        copy_spread=float(np.ptp(copy_s)) / copied,
-        flops_per_s=_REPEATS * threads * _FLOPS_PER_THREAD / computed,
-        flops_spread=float(np.ptp(arithmetic_s)) / computed,
-        timestamp_ns=timestamp_ns,
+        copy_bytes_per_s=2 * _COPY_BYTES / copy_s,
+        copy_spread=copy_spread,
+        flops_per_s=_REPEATS * threads * _FLOPS_PER_THREAD / arithmetic_s,
+        flops_spread=arithmetic_spread,
+        timestamp_ns=timestamp.estimate,
+        timestamp_low_ns=timestamp.low,
+        timestamp_high_ns=timestamp.high,
+        copy_measured=now,
+        flops_measured=now,
+        timestamp_measured=now,
     )
 
 
 def of(queue: Queue, anew: bool = False) -> Ceilings:
-    """What is known of the device, measured if nothing is."""
-    key = f"ceilings-{_identity(queue.backend.capabilities)}"
-    text = cache.note(key, lambda: json.dumps(asdict(measure(queue))), anew)
+    """The best that is known of the device, measured if nothing is. `anew` measures in any case, and may better it."""
+    found = None if anew else known(queue)
+    if found is not None:
+        return found
+    key = _key(queue)
+
+    def better() -> str:
+        measured = measure(queue)
+        before = known(queue)  # looked up now: another process may have measured at the same time
+        return json.dumps(asdict(measured if before is None else best_of(before, measured)))
+
+    found = _read(cache.note(key, better, anew=True))
+    assert found is not None
+    return found
+
+
+def known(queue: Queue) -> Ceilings | None:
+    """What is remembered of the device; None if nothing is. Measures nothing."""
     try:
-        found = Ceilings(**{name: float(value) for name, value in json.loads(text).items()})
-        if all(math.isfinite(value) and value >= 0 for value in asdict(found).values()):
-            return found
-    except (ValueError, TypeError, AttributeError):
-        pass  # a note of another version, or damaged
-    return of(queue, anew=True) if not anew else measure(queue)
+        return _read(cache.note(_key(queue), _nothing_remembered))
+    except (LookupError, CacheError):
+        return None
+
+
+def best_of(one: Ceilings, other: Ceilings) -> Ceilings:
+    """The better figures of two measurements of the same device, each with its spread and date."""
+    copy = max(one, other, key=lambda each: each.copy_bytes_per_s)
+    flops = max(one, other, key=lambda each: each.flops_per_s)
+    # A cost of 0 was not measured but lost in the noise; the least that was measured counts.
+    stamp = min(one, other, key=lambda each: each.timestamp_ns or math.inf)
+    return replace(
+        stamp,
+        copy_bytes_per_s=copy.copy_bytes_per_s,
+        copy_spread=copy.copy_spread,
+        copy_measured=copy.copy_measured,
+        flops_per_s=flops.flops_per_s,
+        flops_spread=flops.flops_spread,
+        flops_measured=flops.flops_measured,
+    )
+
+
+def _nothing_remembered() -> str:
+    raise LookupError
+
+
+def _read(text: str) -> Ceilings | None:
+    """What a note says; None if it is damaged or of another version."""
+    try:
+        facts = json.loads(text)
+        if not isinstance(facts, dict) or set(facts) != {field.name for field in fields(Ceilings)}:
+            return None
+        has_interval = facts["timestamp_low_ns"] is not None or facts["timestamp_high_ns"] is not None
+        found = Ceilings(
+            copy_bytes_per_s=_number(facts["copy_bytes_per_s"]),
+            copy_spread=_number(facts["copy_spread"]),
+            flops_per_s=_number(facts["flops_per_s"]),
+            flops_spread=_number(facts["flops_spread"]),
+            timestamp_ns=_number(facts["timestamp_ns"]),
+            timestamp_low_ns=_number(facts["timestamp_low_ns"]) if has_interval else None,
+            timestamp_high_ns=_number(facts["timestamp_high_ns"]) if has_interval else None,
+            copy_measured=_date(facts["copy_measured"]),
+            flops_measured=_date(facts["flops_measured"]),
+            timestamp_measured=_date(facts["timestamp_measured"]),
+        )
+    except (ValueError, TypeError, OverflowError, RecursionError):
+        return None
+    return found if found.copy_bytes_per_s > 0 and found.flops_per_s > 0 else None
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < _ABSURD:
+        raise ValueError(value)
+    return float(value)
+
+
+def _date(value: Any) -> str:
+    return datetime.fromisoformat(value).astimezone(UTC).isoformat(timespec="seconds")
+
+
+def _key(queue: Queue) -> str:
+    return f"ceilings-{_identity(queue.backend.capabilities)}"
 
 
 def _identity(able: Capabilities) -> str:
@@ -118,10 +213,26 @@ def _captured(queue: Queue, encode: Callable[[CommandEncoder], object]) -> Graph
     return graph
 
 
-def _rounds(queue: Queue, encode: Callable[[CommandEncoder], object]) -> np.ndarray:
-    """Seconds on the device, of each round; the first, which touches memory for the first time, is left out."""
+def _best_s(queue: Queue, encode: Callable[[CommandEncoder], object]) -> tuple[float, float]:
+    """The least seconds on the device of a few rounds, and by what share the best three differed.
+
+    The first round, which touches memory for the first time, is left out.
+    """
     run = _captured(queue, encode).instantiate()
-    return np.array([_done_s(run.replay()) for _ in range(_ROUNDS + 1)][1:])
+    _done_s(run.replay())
+    return _calm(lambda: [_done_s(run.replay()) for _ in range(_ROUNDS)])
+
+
+def _calm(rounds: Callable[[], list[float]]) -> tuple[float, float]:
+    """The least of some rounds and the spread of the best three; more rounds while that is wide."""
+    found: list[float] = []
+    spread = math.inf
+    for _ in range(_TRIES):
+        found = sorted((*found, *rounds()))
+        spread = (found[2] - found[0]) / found[0]
+        if spread <= _CALM:
+            break
+    return found[0], spread
 
 
 def _done_s(submission: Submission) -> float:
@@ -131,7 +242,7 @@ def _done_s(submission: Submission) -> float:
     return max(times[1] - times[0], 1) / 1e9
 
 
-def _timestamp_ns(queue: Queue, kernel: Kernel) -> float:
+def _timestamp_ns(queue: Queue, kernel: Kernel) -> Interval:
     """Sampled against unsampled runs of one chain, taking turns."""
     x = allocate(queue, 1, np.float32)
 
@@ -154,5 +265,7 @@ def _timestamp_ns(queue: Queue, kernel: Kernel) -> float:
         return _done_s(submission)
 
     rounds = [(seconds(True), seconds(False)) for _ in range(2 * _ROUNDS + 1)][1:]
-    added = float(np.median([with_samples - without for with_samples, without in rounds]))
-    return max(added, 0.0) * 1e9 / _CHAIN
+    found = median_interval([(with_samples - without) * 1e9 / _CHAIN for with_samples, without in rounds])
+    assert found is not None
+    # No timestamp makes a dispatch faster.
+    return Interval(max(found.estimate, 0.0), max(found.low, 0.0), max(found.high, 0.0), found.confidence)

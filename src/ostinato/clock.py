@@ -1,9 +1,10 @@
 """Device time in host time: a straight line through several pairs of readings, with its uncertainty.
 
 A pair is one reading of both clocks, good to within the time it took to take it. Two pairs give rate and offset; more
-give a fit, and how far the pairs lie from it is part of the uncertainty. One pair gives an offset only: the rate is
-then taken to be one nanosecond a tick, and the uncertainty is not known. Readings are large integers, so all arithmetic
-is relative to the first pair.
+give a fit, and how far the pairs lie from it is part of the uncertainty. Two points always lie on a line, so a line
+through two says nothing of its error unless both pairs state their own. One pair gives an offset only: the rate is then
+taken to be one nanosecond a tick, and the uncertainty is not known. Beyond the pairs the uncertainty grows with the
+distance. Readings are large integers, so all arithmetic is relative to the first pair.
 """
 
 from __future__ import annotations
@@ -31,14 +32,27 @@ class ClockPair:
 
 @dataclass(frozen=True, slots=True)
 class ClockFit:
-    """host_ns = origin_host_ns + (ticks - origin_ticks) * ns_per_tick, to within `uncertainty_ns`."""
+    """host_ns = origin_host_ns + (ticks - origin_ticks) * ns_per_tick, to within `uncertainty_at(ticks)`."""
 
     origin_host_ns: int
     origin_ticks: int
     ns_per_tick: float
     uncertainty_ns: float
-    """NaN when it cannot be known: less than two pairs."""
+    """From the first to the last of the pairs. NaN when it cannot be known: from less than two pairs, or from two of
+    which one does not state its own."""
     pairs: int
+    first_ticks: int = 0
+    last_ticks: int = 0
+    """The pairs lie from the one to the other."""
+
+    def uncertainty_at(self, ticks: int) -> float:
+        """The uncertainty at a device time: `uncertainty_ns` among the pairs, more the farther away from them."""
+        beyond = max(self.first_ticks - ticks, ticks - self.last_ticks, 0)
+        span = self.last_ticks - self.first_ticks
+        if not beyond or not span:
+            return self.uncertainty_ns
+        # A line that may be off by so much at both ends may be tilted by twice that over its length.
+        return self.uncertainty_ns * (1 + 2 * beyond / span)
 
     def host_ns(self, ticks: int) -> int:
         """The host time of a device time."""
@@ -69,7 +83,12 @@ def fit(pairs: Iterable[ClockPair]) -> ClockFit:
     offset = float(host.mean() - rate * ticks.mean())
     residual = float(np.abs(host - (offset + rate * ticks)).max())
     uncertainty = max(residual, max(pair.uncertainty_ns for pair in known))
-    return ClockFit(first.host_ns + round(offset), first.ticks, rate, uncertainty, len(known))
+    told_apart = len({(pair.host_ns, pair.ticks) for pair in known})
+    if told_apart <= 2 and not all(pair.uncertainty_ns > 0 for pair in known):
+        uncertainty = math.nan
+    first_ticks, last_ticks = min(pair.ticks for pair in known), max(pair.ticks for pair in known)
+    origin = first.host_ns + round(offset)
+    return ClockFit(origin, first.ticks, rate, uncertainty, len(known), first_ticks, last_ticks)
 
 
 class Clock:

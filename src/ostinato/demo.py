@@ -57,7 +57,7 @@ kernel void rms_norm(device const float *in  [[buffer(0)]],
 }
 """
 
-_STEPS = 40
+_STEPS = 100
 
 
 @dataclass(frozen=True, slots=True)

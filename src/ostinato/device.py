@@ -25,8 +25,8 @@ from .encoder import CommandEncoder
 from .errors import ArgumentError, DeviceError, DeviceUnavailable, EncoderError, OstinatoError, SettingError
 from .graph import Graph
 from .pipeline import Constants, Defines, Library, compile_library
+from .queue import Queue
 from .residency import ResidencySet
-from .submission import Queue
 
 _PROBE = """
 #include <metal_stdlib>

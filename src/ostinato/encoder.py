@@ -17,17 +17,19 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from . import bindings, counters, geometry, settings, tracing
+from . import bindings, counters, settings, tracing
 from .allocation import Allocation
 from .backends.protocol import Inferred
 from .bindings import Declared
 from .buffer import Buffer
 from .commands import Barrier, CapturedOpKind, Command, Copy, Dispatch, Fill, Ordering
 from .copies import refuse_copy
+from .dispatching import checked_dispatch, fill_pattern
 from .errors import (
     ArgumentError,
     EncoderError,
     OstinatoError,
+    OstinatoWarning,
     SettingError,
     UncommittedWork,
     WrongDevice,
@@ -40,8 +42,8 @@ from .memo import checked_amount, declared_key, extent_key, note_use, shared_key
 from .params import Param
 from .pipeline import Kernel
 from .places import Place, caller
-from .scalars import number_bytes
-from .submission import Queue, Submission
+from .queue import Queue
+from .submission import Submission
 from .watching import watchers
 
 # Combinations remembered per kernel. Inline values that change with every token use them up, so there is an
@@ -112,7 +114,8 @@ class CommandEncoder:
         self._captured_from: tuple[int, int] | None = None
         self._params: dict[str, Param] = {}
         self._places: list[Place | None] | None = [] if watchers else None
-        self._began_ns = time.monotonic_ns() if tracing.listening() else None
+        # When the first command came; 0 until then, None when nobody wants to know.
+        self._began_ns = 0 if tracing.listening() else None
         self._open = True
         # Open, and no call under way. Nothing can come between looking at it and setting it: the interpreter
         # switches threads at calls and loops only.
@@ -153,7 +156,8 @@ class CommandEncoder:
             if op_kind is None:
                 op_kind = self._pending_op_kind
             elif type(op_kind) is not CapturedOpKind:
-                raise ArgumentError(f"kernel {kernel.name!r}: op_kind is a CapturedOpKind, not {op_kind!r}")
+                kinds = ", ".join(kind.name for kind in CapturedOpKind)
+                raise ArgumentError(f"kernel {kernel.name!r}: op_kind is a CapturedOpKind ({kinds}), not {op_kind!r}")
             if type(threads) is not int or groups is not None or group_size is not None:
                 threads, groups, group_size = extent_key(threads), extent_key(groups), extent_key(group_size)
             # Becomes the key to the memo, so all in it is hashable and strict: 1, 1.0 and True are equal but not alike.
@@ -206,17 +210,19 @@ class CommandEncoder:
             memo_key = tuple(parts)
             found = kernel._memo.get(memo_key)
             if found is None:
-                dispatch = self._checked_dispatch(
+                dispatch = checked_dispatch(
+                    queue,
                     kernel,
                     given,
                     (threads, groups, group_size),
-                    shared,
-                    reads,
-                    writes,
-                    op_kind,
-                    bytes_read,
-                    bytes_written,
-                    flops,
+                    shared=shared,
+                    reads=reads,
+                    writes=writes,
+                    op_kind=op_kind,
+                    label=self._path,
+                    bytes_read=bytes_read,
+                    bytes_written=bytes_written,
+                    flops=flops,
                 )
                 found = (dispatch, queue.backend.lower(dispatch))
                 if len(kernel._memo) >= _MEMO_ENTRIES:
@@ -225,6 +231,8 @@ class CommandEncoder:
             self._commands.append(found[0])
             self._lowered.append(found[1])
             self._allocations += used
+            if self._began_ns == 0:
+                self._began_ns = time.monotonic_ns()
             if self._places is not None:
                 self._places.append(caller())
                 if params:
@@ -238,17 +246,22 @@ class CommandEncoder:
 
         Before the first command there is nothing to order: nothing is recorded or counted.
         """
-        with self._recording():
-            if len(self._commands) == (self._captured_from or (0, 0))[0]:
+        if not (self._ready and self._queue.usable):
+            self._refuse()
+        self._ready = False
+        try:
+            if len(self._commands) == (0 if self._captured_from is None else self._captured_from[0]):
                 return
             started_ns = time.perf_counter_ns() if self._time_barriers else 0
             self._commands.append(_BARRIER)
-            self._lowered.append(self._queue.backend.lower(_BARRIER))
+            self._lowered.append(self._queue.barrier)
             if self._places is not None:
                 self._places.append(caller())
             self._barriers += self._captured_from is None
             if self._time_barriers:
                 self._barrier_ns += time.perf_counter_ns() - started_ns
+        finally:
+            self._ready = True
 
     def force_barrier_and_reset_tracker(self) -> None:
         """The seed's name for a barrier that also makes the hazard tracker start anew; here every barrier does."""
@@ -278,7 +291,7 @@ class CommandEncoder:
         """Record setting every element of a buffer to one value."""
         with self._recording():
             target = bindings.whole(buf, self._queue, "fill", writes=True)
-            self._append(Fill(target, _pattern(buf, value), self._path), buf._allocation())
+            self._append(Fill(target, fill_pattern(buf, value), self._path), buf._allocation())
 
     @contextmanager
     def scope(self, label: str) -> Iterator[None]:
@@ -392,7 +405,7 @@ class CommandEncoder:
             self._refuse()
         if self._captured_from is not None:
             raise EncoderError(f"{self!r} is capturing; take_capture() must come before a commit")
-        for watcher in watchers if self._places is not None else ():
+        for watcher in watchers if self._places is not None and counters.counting() else ():
             watcher(self._graph_from(0, 0, label), {})
         # Closed before anything starts: a commit that Ctrl-C cuts short must not run the list a second time.
         self._ready = self._open = False
@@ -402,9 +415,9 @@ class CommandEncoder:
             listeners = tracing.listening()
             trace = None
             if listeners:
-                plan = tracing.plan_of(backend, self._commands, lowered)
+                plan = tracing.plan_of(backend, self._commands, lowered, ordering)
                 trace = tracing.trace(
-                    self._queue, plan, listeners, label=label, replay=False, encode_begin_ns=self._began_ns
+                    self._queue, plan, listeners, label=label, replay=False, encode_begin_ns=self._began_ns or None
                 )
             sample = trace is not None and trace.sampled
             self._submission = submission = self._queue.submit(
@@ -426,46 +439,11 @@ class CommandEncoder:
             )
             self._commands, self._lowered, self._allocations = [], [], []
             return submission
-        except OstinatoError:
+        except (OstinatoError, OstinatoWarning):
             self._open = True  # nothing of it has started
             raise
         finally:
             self._ready = self._open
-
-    def _checked_dispatch(
-        self,
-        kernel: Kernel,
-        given: Any,
-        shape: tuple[Extent | None, Extent | None, Extent | None],
-        shared: Mapping[int, int] | None,
-        reads: Declared,
-        writes: Declared,
-        op_kind: CapturedOpKind | None,
-        bytes_read: int | None,
-        bytes_written: int | None,
-        flops: int | None,
-    ) -> Dispatch:
-        compiled = kernel._compiled
-        where = f"kernel {compiled.name!r}"
-        capabilities = self._queue.backend.capabilities
-        bound = bindings.bind(compiled, given, self._queue)
-        kind, grid, groups, group_size = geometry.resolve(compiled, *shape, capabilities.simd_width)
-        return Dispatch(
-            kernel=compiled,
-            bindings=bound,
-            kind=kind,
-            threads=grid,
-            groups=groups,
-            group_size=group_size,
-            shared=bindings.shared_sizes(compiled, shared or {}, capabilities.threadgroup_memory_bytes),
-            op_kind=op_kind or CapturedOpKind.Other,
-            label=self._path,
-            accesses=bindings.accesses(bound, reads, writes, self._queue, where),
-            bytes_read=bytes_read,
-            bytes_written=bytes_written,
-            flops=flops,
-            place=caller(),
-        )
 
     def _append(self, command: Copy | Fill, *allocations: Allocation) -> None:
         self._lowered.append(self._queue.backend.lower(command))
@@ -503,7 +481,8 @@ class CommandEncoder:
         if getattr(self, "_open", False) and self._commands and not self._queue._forked:
             warnings.warn(
                 f"{self!r} was dropped without {'take_capture()' if self._captured_from else 'a commit'}:"
-                f" {len(self._commands)} commands did not run",
+                f" {len(self._commands)} commands did not run"
+                + (f" (the last was encoded at {place})" if (place := _last_place(self._commands)) else ""),
                 UncommittedWork,
                 stacklevel=2,
             )
@@ -517,19 +496,5 @@ class CommandEncoder:
         return f"<CommandEncoder{name} on {self._queue.name!r}, {self._mode}, {state}>"
 
 
-def _pattern(buffer: Buffer, value: Any) -> bytes:
-    where = f"fill of {buffer!r}"
-    if buffer.dtype.itemsize not in (1, 2, 4, 8):
-        raise ArgumentError(f"{where}: elements of {buffer.dtype.itemsize} bytes cannot be filled; use view()")
-    if isinstance(value, np.generic | np.ndarray):
-        if value.shape or value.dtype != buffer.dtype:
-            raise ArgumentError(
-                f"{where}: expected one {buffer.dtype.name}, got {value.dtype.name} of shape {value.shape}"
-            )
-        return value.tobytes()
-    if not isinstance(value, bool | int | float):
-        raise ArgumentError(f"{where}: {value!r} is not a number")
-    try:
-        return number_bytes(value, buffer.dtype.name)
-    except (ValueError, TypeError) as reason:
-        raise ArgumentError(f"{where}: {value!r} is {reason}") from None
+def _last_place(commands: list[Command]) -> Place | None:
+    return next((command.place for command in reversed(commands) if isinstance(command, Dispatch)), None)

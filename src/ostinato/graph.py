@@ -38,7 +38,7 @@ from .graph_memory import GraphMemory, NamedRange, RangeIndex
 from .params import Param, check_name
 from .places import Place
 from .printable import printable
-from .submission import OnQueue, Queue
+from .queue import OnQueue, Queue
 
 if TYPE_CHECKING:
     from .audit import Audit

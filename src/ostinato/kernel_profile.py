@@ -16,7 +16,7 @@ from .backends.protocol import Level
 from .clock import Clock, ClockFit, ClockPair
 from .commands import Dispatch
 from .locks import ForkLock
-from .submission import settle
+from .queue import settle
 from .tracing import HostSpan, Region, Trace
 
 _LARGEST = 2**64 - 1
@@ -52,6 +52,7 @@ class DispatchEntry:
     node: int = 0
     """Its index among all commands of the list or graph."""
     status: str = "measured"
+    """Or "bounded": shorter than the clock can tell."""
 
 
 _lock = ForkLock()
@@ -145,12 +146,20 @@ class _Accumulator:
     def level(self) -> Level:
         return Level.DISPATCHES if self.dispatches else Level.COMMAND_BUFFERS
 
+    @property
+    def probes(self) -> bool:
+        return False
+
+    def expects(self, device: object) -> None:
+        pass
+
     def submission(self, trace: Trace) -> None:
         label = trace.label or UNLABELLED
         if self.command_buffers and trace.start_ns is not None and trace.end_ns is not None:
             record(label, trace.end_ns - trace.start_ns)
         if not self.dispatches or trace.samples is None:
             return
+        step_ns = trace.plan.backend.capabilities.clock_uncertainty_ns
         times = iter(trace.samples.tolist())
         index = 0
         for node, (command, (start, end)) in enumerate(zip(trace.plan.commands, times, strict=True)):
@@ -168,6 +177,7 @@ class _Accumulator:
                             label=command.label,
                             cb_ordinal=trace.ordinal,
                             node=node,
+                            status="measured" if end - start >= step_ns else "bounded",
                         )
                     )
                 index += 1

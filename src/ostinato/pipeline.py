@@ -7,17 +7,18 @@ specialisations, while kernels already handed out go on running the old code.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from . import msl
+from . import msl, tracing
 from .commands import CompiledKernel, Dispatch, KernelOrigin
 from .copies import refuse_copy
 from .errors import ArgumentError, ConstantError, KernelNotFound
 from .locks import ForkLock
-from .submission import OnQueue, Queue, queue_of
+from .queue import OnQueue, Queue, queue_of
 
 Constants = Mapping[int | str, Any]
 Defines = Mapping[str, str | int]
@@ -87,7 +88,9 @@ class Library:
             self._compile(None)
 
     def _compile(self, only: list[str] | None) -> None:
+        begin_ns = time.monotonic_ns()
         compiled = self._queue.backend.compile(self._module, self.constants, only)
+        tracing.host_span("compile", ", ".join(only or list(self._module.kernels)[:4]), begin_ns)
         origin = KernelOrigin(self._module, self.constants)
         for name, kernel in compiled.items():
             self._kernels[name] = Kernel(replace(kernel, origin=origin), self._queue)

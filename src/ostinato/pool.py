@@ -17,7 +17,7 @@ from .allocation import Allocation, Backing, Lease
 from .buffer import Buffer, Shape, checked_dtype, checked_shape
 from .copies import refuse_copy
 from .errors import PoolError
-from .submission import OnQueue, queue_of
+from .queue import OnQueue, queue_of
 
 _SMALLEST_BYTES = 256
 

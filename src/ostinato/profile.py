@@ -12,7 +12,9 @@ before.
 
 from __future__ import annotations
 
+import atexit
 import os
+import weakref
 from contextlib import suppress
 from types import TracebackType
 
@@ -25,9 +27,9 @@ from .copies import refuse_copy
 from .encoder import CommandEncoder
 from .errors import ArgumentError, OstinatoError
 from .pipeline import compile_library
+from .queue import OnQueue, queue_of, settle
 from .recorder import Recorder
 from .recording import Recording, Writer, save
-from .submission import OnQueue, queue_of, settle
 from .tracing import level_named
 
 _PROBE = """
@@ -39,50 +41,66 @@ class Profile:
     """What was submitted while it was open. Made by `ostinato.profile`."""
 
     def __init__(self, level: Level, path: str | os.PathLike[str] | None) -> None:
-        self._writer = Writer(path)
-        self._recorder = Recorder(self._writer, level)
+        self._level = level
+        self._path = path
+        self._writer: Writer | None = None
+        self._recorder: Recorder | None = None
         self._open = False
-        self._entered = False
         self._measured: set[int] = set()
         self._summary: Summary | None = None
 
     @property
     def level(self) -> str:
         """What it takes down: "command_buffers" or "dispatches"."""
-        return self._recorder.level.name.lower()
+        return self._level.name.lower()
 
     def __enter__(self) -> Profile:
-        if self._entered:
+        if self._writer is not None:
             raise ArgumentError("a profile is entered once; make another with ostinato.profile()")
-        self._entered = self._open = True
+        self._writer = Writer(self._path)
+        self._recorder = Recorder(self._writer, self._level)
+        self._open = True
         tracing.attach(self._recorder)
+        _unfinished.add(self)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
+        assert self._recorder is not None
         self._open = False
+        self._summary = None
         tracing.detach(self._recorder)
-        if self._writer.path is not None:
+        # Without a file, what is still in flight reports later; leaving the block waits for nothing.
+        if self._path is not None or not any(queue.in_flight_count for queue in self._recorder.expected()):
             self.close()
 
     def close(self) -> None:
         """Wait for what was committed in it, write everything, and end. A profile with a file does so when left."""
-        self._settle()
-        self._writer.close()
+        writer = self._entered()
+        if not writer.closed:
+            self._settle()
+            writer.close()
+        _unfinished.discard(self)
 
     def recording(self) -> Recording:
         """What was recorded so far. Waits for what was committed."""
-        if not self._writer.closed:
+        writer = self._entered()
+        if not writer.closed:
             self._settle()
-        return self._writer.recording()
+            if not self._open:
+                self.close()
+        return writer.recording()
 
     def summary(self) -> Summary:
         """Tables, suspects, critical paths and truth checks. Waits for what was committed."""
-        if self._open or self._summary is None:
-            with self.recording() as recording:
-                self._summary = summarise(recording)
-        return self._summary
+        if self._summary is not None:
+            return self._summary
+        with self.recording() as recording:
+            found = summarise(recording)
+        if not self._open:
+            self._summary = found
+        return found
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write what was recorded so far to a file."""
@@ -93,11 +111,20 @@ class Profile:
         """The one line that says where to look first, and why."""
         return look_first(self.summary())
 
+    def _entered(self) -> Writer:
+        if self._writer is None:
+            raise ArgumentError("nothing was recorded: a profile is entered with `with` before it is read")
+        return self._writer
+
     def _settle(self) -> None:
         """Everything committed has reported, and the devices' ceilings are known."""
-        settle()
+        assert self._recorder is not None
+        assert self._writer is not None
+        given_up = settle(self._recorder.expected())
+        if given_up:
+            self._writer.drop("work whose wait was given up", given_up)
         for queue, number in self._recorder.devices():
-            if number not in self._measured:
+            if number not in self._measured and not given_up:
                 self._measured.add(number)
                 # A device that is lost, closed or full has none to measure; the report says that they are missing.
                 with suppress(OstinatoError):
@@ -115,8 +142,21 @@ class Profile:
     __reduce_ex__ = refuse_copy
 
     def __repr__(self) -> str:
-        state = "open" if self._open else "closed"
-        return f"<Profile of {self.level}, {state}, {self._writer!r}>"
+        state = "not entered" if self._writer is None else "open" if self._open else "closed"
+        return f"<Profile of {self.level}, {state}>"
+
+
+_unfinished: weakref.WeakSet[Profile] = weakref.WeakSet()
+
+
+def _close_at_exit() -> None:
+    # Registered after the writers' own, and so called before them: what is in flight still belongs to its profile.
+    for one in list(_unfinished):
+        with suppress(OstinatoError, KeyboardInterrupt):
+            one.close()
+
+
+atexit.register(_close_at_exit)
 
 
 def sampling_found(device: OnQueue) -> tuple[Level, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import os
 import runpy
 import sys
@@ -19,16 +20,33 @@ class Stop(BaseException):
     """Ends a program that must not go on; no `except Exception` of its own holds that up."""
 
 
+def check(target: str) -> None:
+    """Refuse what is neither a file nor a function of a module that can be found."""
+    module, colon, function = target.partition(":")
+    if Path(target).is_file():
+        return
+    if not (colon and module and function.isidentifier()):
+        raise ArgumentError(f"{target!r} is no file, and not module:function either")
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        found = importlib.util.find_spec(module)
+    except (ImportError, ValueError, AttributeError):
+        found = None
+    finally:
+        sys.path.pop(0)
+    if found is None:
+        raise ArgumentError(f"{target!r}: there is no module {module!r}")
+
+
 def run(target: str, arguments: Sequence[str]) -> int:
     """Run a script, or `module:function`, as the program that this process is; gives its exit status.
 
     An exception of the program is shown as its own, without the frames of this library.
     """
+    check(target)
     script = Path(target)
-    module, colon, function = target.partition(":")
+    module, _, function = target.partition(":")
     is_script = script.is_file()
-    if not is_script and not (colon and module and function.isidentifier()):
-        raise ArgumentError(f"{target!r} is no file, and not module:function either")
     before = sys.argv, list(sys.path)
     sys.argv = [target, *arguments]
     sys.path.insert(0, str(script.resolve().parent if is_script else Path.cwd()))

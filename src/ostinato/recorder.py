@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import weakref
 from collections import OrderedDict
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from . import ceilings
 from .backends.protocol import Level
 from .commands import Barrier, BufferBinding, Command, Copy, Dispatch
 from .recording import BOUNDED, MEASURED, UNAVAILABLE, PlanNode, Writer
@@ -20,6 +20,7 @@ from .tracing import HostSpan, Plan, Region, Trace
 
 # Waits name submissions that have just been taken down, never old ones.
 _RECENT = 4096
+_DESCRIBED = 65_536
 
 
 class Recorder:
@@ -30,7 +31,10 @@ class Recorder:
         self._level = level
         self._devices: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self._plans: weakref.WeakKeyDictionary[Plan, int] = weakref.WeakKeyDictionary()
-        self._regions: dict[int, int] = {}
+        self._regions: OrderedDict[int, int] = OrderedDict()
+        self._expected: weakref.WeakSet[Any] = weakref.WeakSet()
+        # By the command's identity; the command is kept too, so that no other can have it.
+        self._described: OrderedDict[int, tuple[Command, PlanNode]] = OrderedDict()
         self._recent: OrderedDict[tuple[int, int], int] = OrderedDict()
 
     @property
@@ -38,11 +42,25 @@ class Recorder:
         """What it wants to know."""
         return self._level
 
+    @property
+    def probes(self) -> bool:
+        """Yes, where dispatches are timed."""
+        return self._level is Level.DISPATCHES
+
+    def expects(self, device: Any) -> None:
+        """Remember who may still report."""
+        self._expected.add(device)
+
+    def expected(self) -> list[Any]:
+        """The queues that something was committed to."""
+        return list(self._expected)
+
     def device(self, queue: Any) -> int:
         """The number of a device in the recording."""
         found = self._devices.get(queue)
         if found is None:
             able = queue.backend.capabilities
+            known = ceilings.known(queue)
             found = self._devices[queue] = self._writer.device(
                 able.name,
                 able.backend,
@@ -50,6 +68,9 @@ class Recorder:
                 sampling=able.sampling.name.lower(),
                 clock_uncertainty_ns=round(able.clock_uncertainty_ns),
                 details={**able.details, "workers": str(able.workers)},
+                copy_bytes_per_s=None if known is None else known.copy_bytes_per_s,
+                flops_per_s=None if known is None else known.flops_per_s,
+                timestamp_cost_ns=None if known is None else known.timestamp_ns,
             )
         return found
 
@@ -63,9 +84,9 @@ class Recorder:
         device = self.device(trace.device)
         plan = self._plans.get(trace.plan)
         if plan is None:
-            plan = self._plans[trace.plan] = writer.plan(device, plan_nodes(trace.plan), trace.plan.edges)
+            plan = self._plans[trace.plan] = writer.plan(device, self._nodes(trace.plan), trace.plan.edges)
         ran = trace.start_ns is not None and trace.end_ns is not None
-        sampled = trace.samples is not None
+        sampled = trace.samples is not None and self._level is Level.DISPATCHES
         number = writer.submission(
             device=device,
             plan=plan,
@@ -73,7 +94,7 @@ class Recorder:
             label=trace.label,
             region=self._regions.get(trace.region) if trace.region else None,
             replay=trace.replay,
-            unsampled_probe=trace.probe,
+            unsampled_probe=trace.probe and self.probes,
             level="dispatches" if sampled else "command_buffers",
             encode_begin_ns=trace.encode_begin_ns,
             encode_end_ns=trace.commit_begin_ns if trace.encode_begin_ns else None,
@@ -89,9 +110,27 @@ class Recorder:
         self._recent[id(trace.device), trace.ordinal] = number
         if len(self._recent) > _RECENT:
             self._recent.popitem(last=False)
-        if trace.samples is not None:
+        if sampled and trace.samples is not None:
             starts, ends = trace.samples[:, 0], trace.samples[:, 1]
             writer.samples(number, 0, starts, ends, _statuses(starts, ends, trace))
+
+    def _nodes(self, plan: Plan) -> list[PlanNode]:
+        """The commands of a plan, as a recording describes them. Lists that change a little each time share most."""
+        if plan.origins is not None:
+            return [
+                _node(command)._replace(place=None if place is None else str(place), origin=",".join(map(str, origin)))
+                for command, place, origin in zip(plan.commands, plan.places, plan.origins, strict=True)
+            ]
+        nodes = []
+        for command, place in zip(plan.commands, plan.places, strict=True):
+            known = self._described.get(id(command))
+            if known is None:
+                known = (command, _node(command)._replace(place=None if place is None else str(place)))
+                self._described[id(command)] = known
+                if len(self._described) > _DESCRIBED:
+                    self._described.popitem(last=False)
+            nodes.append(known[1])
+        return nodes
 
     def host_span(self, span: HostSpan) -> None:
         """Write down what the program did."""
@@ -115,19 +154,12 @@ class Recorder:
         self._regions[region.number] = self._writer.begin_region(
             region.name, region.begin_ns, thread=region.thread, parent=parent
         )
+        if len(self._regions) > _RECENT:
+            self._regions.popitem(last=False)
 
     def region_ends(self, region: Region, end_ns: int) -> None:
         """Write down that it was left."""
         self._writer.end_region(self._regions.get(region.number, 0), end_ns)
-
-
-def plan_nodes(plan: Plan) -> list[PlanNode]:
-    """The commands of a plan, as a recording describes them."""
-    origins: Sequence[tuple[int, ...]] = plan.origins or [()] * len(plan.commands)
-    return [
-        _node(command)._replace(place=None if place is None else str(place), origin=",".join(map(str, origin)) or None)
-        for command, place, origin in zip(plan.commands, plan.places, origins, strict=True)
-    ]
 
 
 def _node(command: Command) -> PlanNode:

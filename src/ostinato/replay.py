@@ -7,6 +7,7 @@ first asked for and kept for the next time, for a handful of them.
 
 from __future__ import annotations
 
+import random
 import time
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
@@ -18,7 +19,7 @@ import numpy as np
 
 from . import counters, settings, tracing
 from .allocation import SharedUse
-from .backends.protocol import Backend, Inferred, Level, Native
+from .backends.protocol import Backend, Inferred, Native
 from .buffer import Buffer
 from .commands import Barrier, Dispatch, Ordering
 from .copies import refuse_copy
@@ -40,11 +41,17 @@ _PROBE_EVERY = 16
 class _Part:
     """The nodes of one submission: all of a graph, unless it is split."""
 
-    __slots__ = ("_plan", "barriers", "commands", "dispatches", "inferred", "lowered", "native", "nodes")
+    __slots__ = ("_plan", "barriers", "commands", "dispatches", "inferred", "lowered", "native", "nodes", "ordering")
 
     def __init__(
-        self, native: Native, inferred: Inferred, nodes: Sequence[CapturedNode], lowered: Sequence[bytes]
+        self,
+        native: Native,
+        inferred: Inferred,
+        nodes: Sequence[CapturedNode],
+        lowered: Sequence[bytes],
+        ordering: Ordering,
     ) -> None:
+        self.ordering = ordering
         self.native = native
         self.inferred = inferred
         self.nodes = nodes
@@ -59,7 +66,7 @@ class _Part:
         """What a profile knows of it beforehand."""
         if self._plan is None:
             places, origins = [node.place for node in self.nodes], [node.origin for node in self.nodes]
-            self._plan = Plan(backend, self.commands, self.lowered, places, origins)
+            self._plan = Plan(backend, self.commands, self.lowered, places, self.ordering, origins)
         return self._plan
 
 
@@ -77,7 +84,7 @@ class _Variant:
         for first, end in pairwise(bounds):
             lowered = graph.lowered[first:end]
             native, inferred = backend.instantiate(graph.commands[first:end], lowered, ordering, values)
-            self.parts.append(_Part(native, inferred, graph.nodes[first:end], lowered))
+            self.parts.append(_Part(native, inferred, graph.nodes[first:end], lowered, ordering))
         for memory in graph.memories.values():
             if memory.allocation is not None:
                 memory.allocation.backing.share(self.use)
@@ -87,9 +94,11 @@ class Replayable:
     """A graph that is ready to run, any number of times."""
 
     __slots__ = (
+        "_chance",
         "_lock",
         "_offsets",
         "_plain",
+        "_probe_at",
         "_sampled_replays",
         "_value_bytes",
         "_variants",
@@ -114,6 +123,8 @@ class Replayable:
         self._value_bytes = end
         self._lock = ForkLock()
         self._sampled_replays = 0
+        self._probe_at = 0
+        self._chance = random.Random(len(graph))
         self._variants: OrderedDict[tuple[Any, ...], _Variant] = OrderedDict()
         self._plain = _Variant(graph, graph.ordering, self._offsets)
 
@@ -138,14 +149,14 @@ class Replayable:
         if buffers or serial:
             with self._lock:
                 variant, rebind_ns = self._variant(buffers, serial, rebuild)
-        for watcher in watchers:
+        for watcher in watchers if counters.counting() else ():
             watcher(variant.graph, {name: value for name, value in values.items() if name in graph.params})
         label = graph.label if label is None else label
         listeners = tracing.listening()
         probe = False
-        if listeners and tracing.level_of(listeners) is Level.DISPATCHES:
-            self._sampled_replays += 1
-            probe = self._sampled_replays % _PROBE_EVERY == 0
+        if any(listener.probes for listener in listeners):
+            with self._lock:
+                probe = self._is_probe()
         submissions: list[Submission] = []
         with queue._lock:  # nothing of another thread comes between the parts
             for part in variant.parts:
@@ -174,6 +185,15 @@ class Replayable:
         last.rebind_ns = rebind_ns
         last._earlier = tuple(earlier)
         return last
+
+    def _is_probe(self) -> bool:
+        """Whether this is the one of sixteen; chance says which, as a program may have a rhythm of its own."""
+        block, position = divmod(self._sampled_replays, _PROBE_EVERY)
+        if position == 0:
+            self._probe_at = self._chance.randrange(_PROBE_EVERY)
+        self._sampled_replays += 1
+        # None of the first sixteen: they warm up, and a short profile had rather see everything.
+        return block > 0 and position == self._probe_at
 
     def _values(self, values: Mapping[str, Any]) -> tuple[bytes, dict[str, Buffer]]:
         """The block of parameter values, and the buffers to bind."""

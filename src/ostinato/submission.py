@@ -1,9 +1,4 @@
-"""Committed work: the device's one in-order queue, and the submissions in it.
-
-`Queue` hands lists of commands to the backend and keeps every submission (and through it the memory it uses)
-until the device is done with it; finished ones are let go at the next commit, allocation or wait, whether or
-not anybody waits for them. It also knows whether the device can still be used: a fault loses it, `close` ends
-it, and a fork leaves the child with something it must not touch.
+"""Committed work: one command buffer in the queue of a device.
 
 An error of a submission is never lost: it is raised by `wait`, `await` and by reading a buffer that the
 submission used, it can be read as `Submission.error`, every later use of the device cites it, and if none of
@@ -13,236 +8,39 @@ that happened it is reported as an `UnobservedError` warning when the submission
 from __future__ import annotations
 
 import asyncio
-import atexit
-import itertools
 import math
 import numbers
-import os
 import signal
-import sys
 import time
 import warnings
 import weakref
-from collections import deque
-from collections.abc import Callable, Collection, Generator, Sequence
-from typing import Any, Protocol
+from collections.abc import Generator, Sequence
+from typing import TYPE_CHECKING, Any
 
 from . import counters, tracing
-from .backends.protocol import Backend, Native, Status
+from .backends.protocol import Native, Status
 from .commands import Command, Dispatch
 from .copies import refuse_copy
 from .errors import (
     ArgumentError,
-    DeviceClosed,
     DeviceLost,
-    ForkedDevice,
     KernelFault,
     OstinatoError,
     UnobservedError,
 )
-from .locks import ForkLock
-from .residency import ResidencySet
 from .tracing import Trace
 
+if TYPE_CHECKING:
+    from .queue import Queue
+
 # A native wait cannot be interrupted, so Ctrl-C is noticed between slices of this length.
-_WAIT_SLICE_NS = 50_000_000
+WAIT_SLICE_NS = 50_000_000
 
-_queues: weakref.WeakSet[Queue] = weakref.WeakSet()
-_failed: weakref.WeakSet[Submission] = weakref.WeakSet()
-_exiting = False
+failed: weakref.WeakSet[Submission] = weakref.WeakSet()
+"""Those that ended with an error and are still there."""
 
-
-class OnQueue(Protocol):
-    """Anything that works on a device's queue: how modules below the device take one."""
-
-    @property
-    def _queue(self) -> Queue: ...
-
-
-def queue_of(device: Any, what: str) -> Queue:
-    """The queue of a device that a caller passed."""
-    queue = getattr(device, "_queue", None)
-    if not isinstance(queue, Queue):
-        raise ArgumentError(f"{what}: expected an open Device, got {type(device).__name__}")
-    return queue
-
-
-class Used(Protocol):
-    """Something that remembers the last submission that used it: a block of memory, or all the memory of a graph."""
-
-    last_use: weakref.ref[Submission] | None
-
-
-class Queue:
-    """The in-order queue of one device."""
-
-    __slots__ = (
-        "__weakref__",
-        "_closed",
-        "_fault",
-        "_fault_seen",
-        "_forked",
-        "_in_flight",
-        "_lock",
-        "_ordinals",
-        "backend",
-        "name",
-        "residency",
-        "usable",
-    )
-
-    def __init__(self, backend: Backend) -> None:
-        self.backend = backend
-        self.name = backend.capabilities.name
-        self.residency = ResidencySet(backend.update_residency)
-        self.usable = True
-        self._fault: KernelFault | None = None
-        self._fault_seen = False
-        self._closed = False
-        self._forked = False
-        self._in_flight: deque[Submission] = deque()
-        self._ordinals = itertools.count(1)
-        self._lock = ForkLock()
-        _queues.add(self)
-
-    def submit(
-        self,
-        commands: Sequence[Command],
-        start: Callable[[list[Native]], None],
-        *,
-        uses: Collection[Used],
-        keep: object,
-        label: str | None,
-        trace: Trace | None = None,
-    ) -> Submission:
-        """Start commands after everything submitted before.
-
-        `start` hands them to the backend, with the contract of `Backend.submit`; `uses` is what remembers its last
-        submission, and `keep` is held until the work is done.
-        """
-        self.reap()
-        with self._lock:
-            self.check()
-            self.residency.flush()
-            submission = Submission(self, next(self._ordinals), commands, keep, label)
-            if trace is not None:
-                submission._trace = trace
-                trace.ordinal = submission.ordinal
-                trace.commit_begin_ns = time.monotonic_ns()
-            handle: list[Native] = []
-            # Ctrl-C may come between any two of these steps, so all that keeps the memory is in place before the
-            # work starts, and whether it did is known from the handle alone.
-            try:
-                self._in_flight.append(submission)
-                this_use = weakref.ref(submission)
-                for used in uses:
-                    used.last_use = this_use
-                start(handle)
-            finally:
-                if handle:
-                    submission._native = handle[0]
-                else:
-                    self._withdraw(submission, uses)
-                if trace is not None:
-                    trace.commit_end_ns = time.monotonic_ns()
-        return submission
-
-    def _withdraw(self, submission: Submission, uses: Collection[Used]) -> None:
-        """Forget a submission that did not start. What came before it in the queue is then the last use again."""
-        if submission in self._in_flight:
-            self._in_flight.remove(submission)
-        before = weakref.ref(self._in_flight[-1]) if self._in_flight else None
-        for used in uses:
-            used.last_use = before
-
-    def reap(self) -> None:
-        """Let go of submissions that are done. They finish in order, so the first unfinished one ends it."""
-        if not self._in_flight or self._forked:
-            return
-        with self._lock:
-            while self._in_flight:
-                first = self._in_flight[0]
-                if first._native is None or not self.backend.wait(first._native, 0):
-                    break
-                first._finish()
-                # A finaliser that ran in between may have reaped too.
-                if self._in_flight and self._in_flight[0] is first:
-                    self._in_flight.popleft()
-
-    def reap_through(self, submission: Submission) -> None:
-        """Let go of everything up to a submission that is done.
-
-        Those before it are done too, or about to say so, and go first: the first of them may hold the reason why
-        the others were not run.
-        """
-        self.reap()
-        while submission._status is None and self._in_flight:
-            native = self._in_flight[0]._native
-            if native is not None:
-                self.backend.wait(native, _WAIT_SLICE_NS)
-            self.reap()
-
-    def check(self) -> None:
-        """Raise unless the device can be used."""
-        if not self.usable:
-            self.check_process()
-            if self._fault is not None:
-                self._fault_seen = True
-                raise DeviceLost(f"device {self.name!r} was lost: {self._fault}", self._fault)
-            raise DeviceClosed(f"device {self.name!r} was closed")
-
-    def check_process(self) -> None:
-        """Raise in a forked child; what only reads memory is still possible on a lost or closed device."""
-        if self._forked:
-            raise ForkedDevice(
-                f"device {self.name!r} belongs to the parent of this process; a forked child must open its own"
-                " (or be started with the 'spawn' method)"
-            )
-
-    def close(self) -> None:
-        """Finish what was submitted and refuse everything from now on.
-
-        The native device goes when the last object that needs it goes, so a waiting thread is never cut off.
-        """
-        self.check_process()
-        self.usable = False
-        self._closed = True
-        while self._in_flight:
-            self._in_flight[-1]._wait_until(None)
-
-    @property
-    def in_flight_count(self) -> int:
-        """Submissions not yet seen to be done."""
-        self.reap()
-        return len(self._in_flight)
-
-    def _lost(self, fault: KernelFault) -> None:
-        if self._fault is None:
-            self._fault = fault
-        self.usable = False
-
-    def _abandoned(self) -> bool:
-        return any(submission._abandoned for submission in self._in_flight)
-
-    def _drain(self) -> None:
-        """The end of the process or of the last reference: committed work runs, its errors are reported.
-
-        Work whose wait was given up with Ctrl-C may never end and is not waited for again.
-        """
-        self.reap()
-        while self._in_flight and not self._abandoned():
-            self._in_flight[-1]._wait_until(None)
-
-    def __del__(self) -> None:
-        if _exiting or getattr(self, "_forked", True):
-            return
-        self._drain()
-        tracing.forget_plans(self.backend)
-        if not self._in_flight:
-            self.backend.close()
-
-    def __repr__(self) -> str:
-        return f"Queue({self.name!r}, {len(self._in_flight)} in flight)"
+exiting = False
+"""Whether the process ends: then nothing native is given back any more."""
 
 
 class Submission:
@@ -350,11 +148,11 @@ class Submission:
                 pass
             if self._native is None:
                 return True
-        slice_ns = _WAIT_SLICE_NS
+        slice_ns = WAIT_SLICE_NS
         try:
             while True:
                 if deadline_ns is not None:
-                    slice_ns = min(_WAIT_SLICE_NS, max(deadline_ns - time.monotonic_ns(), 0))
+                    slice_ns = min(WAIT_SLICE_NS, max(deadline_ns - time.monotonic_ns(), 0))
                 if self._queue.backend.wait(self._native, slice_ns):
                     break
                 if deadline_ns is not None and time.monotonic_ns() >= deadline_ns:
@@ -367,7 +165,10 @@ class Submission:
 
     def _settle(self) -> None:
         """Wait on behalf of a buffer it used: its error surfaces here unless somebody has seen it already."""
+        begin_ns = time.monotonic_ns() if self._trace is not None else 0
         self._wait_until(None)
+        if begin_ns:
+            tracing.host_span("wait", self.label or "", begin_ns, submission=(self._queue, self.ordinal))
         if not self._seen():
             self._raise_error()
 
@@ -399,7 +200,7 @@ class Submission:
                 return
             self._error, self._status = error, status
             if error is not None:
-                _failed.add(self)
+                failed.add(self)
             if isinstance(error, KernelFault):
                 self._queue._lost(error)
             if self._trace is not None:
@@ -426,7 +227,7 @@ class Submission:
         # Where in a kernel's memory an address lies is not known here, so both causes are named.
         access = (
             f"access to {status.address:#x}, outside its buffers"
-            " (or its private arrays are too large for a thread's stack)"
+            " (or its private arrays are too large for a thread's stack); `ostinato check` finds such accesses"
         )
         reason = {
             "SIGFPE": "integer division by zero or overflow",
@@ -464,7 +265,7 @@ class Submission:
         # Unfinished here means that the whole device is garbage: the queue finishes and releases then.
         if self._status is not None and not self._queue._forked:
             self._report()
-            if not _exiting:
+            if not exiting:
                 self._queue.backend.release(self._native)
 
     __reduce_ex__ = refuse_copy
@@ -491,36 +292,3 @@ def _deadline_ns(timeout: Any) -> int | None:
         raise ArgumentError(f"wait: a timeout is a number of seconds or None, not {timeout!r}")
     nanoseconds = max(seconds, 0.0) * 1e9
     return None if math.isinf(nanoseconds) else time.monotonic_ns() + int(nanoseconds)
-
-
-def settle() -> None:
-    """Wait until all that was submitted so far, on any device, is done and has reported. Raises none of its errors."""
-    for queue in list(_queues):
-        if not queue._forked and queue._in_flight:
-            queue._in_flight[-1]._wait_until(None)
-            queue.reap()
-
-
-def _finish_at_exit() -> None:
-    global _exiting
-    # Who pressed Ctrl-C wants to leave, not to wait for work that may never end.
-    interrupted = issubclass(getattr(sys, "last_type", None) or Exception, KeyboardInterrupt)
-    try:
-        for queue in list(_queues):
-            if not queue._forked:
-                queue.reap() if interrupted else queue._drain()
-        for submission in list(_failed):
-            if not submission._queue._forked:
-                submission._report()
-    finally:
-        _exiting = True
-
-
-def _disown_in_child() -> None:
-    for queue in list(_queues):
-        queue._forked = True
-        queue.usable = False
-
-
-atexit.register(_finish_at_exit)
-os.register_at_fork(after_in_child=_disown_in_child)

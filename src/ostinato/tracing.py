@@ -26,7 +26,7 @@ import numpy as np
 
 from . import counters
 from .backends.protocol import Backend, Level, Native
-from .commands import Barrier, Command, Copy, Dispatch
+from .commands import Barrier, Command, Copy, Dispatch, Ordering
 from .errors import ArgumentError, LabelError, SamplingWarning
 from .locks import ForkLock
 from .places import Place
@@ -46,7 +46,7 @@ def level_named(name: Any) -> Level:
 class Plan:
     """The commands of a list, and what is known of them beforehand."""
 
-    __slots__ = ("__weakref__", "_edges", "backend", "commands", "lowered", "origins", "places")
+    __slots__ = ("__weakref__", "_edges", "backend", "commands", "lowered", "ordering", "origins", "places")
 
     def __init__(
         self,
@@ -54,6 +54,7 @@ class Plan:
         commands: Sequence[Command],
         lowered: Sequence[bytes],
         places: Sequence[Place | None],
+        ordering: Ordering,
         origins: Sequence[tuple[int, ...]] | None = None,
     ) -> None:
         self.backend = backend
@@ -63,13 +64,20 @@ class Plan:
         """The line that encoded each command, where that is known."""
         self.origins = origins
         """The captured nodes that each node of an optimised graph stands for."""
+        self.ordering = ordering
         self._edges: np.ndarray | None = None
 
     @property
     def edges(self) -> np.ndarray:
-        """Which commands wait for which, by the memory they use and by barriers."""
+        """Which commands waited for which: what the list was ordered by, and nothing else."""
         if self._edges is None:
-            self._edges = self.backend.edges(self.lowered)
+            if self.ordering is Ordering.INFERRED:
+                self._edges = self.backend.edges(self.lowered)
+            elif self.ordering is Ordering.SERIAL:
+                nodes = np.arange(len(self.commands))
+                self._edges = np.stack([nodes[:-1], nodes[1:]], axis=1)
+            else:
+                self._edges = _barrier_edges(self.commands)
         return self._edges
 
 
@@ -135,6 +143,15 @@ class Listener(Protocol):
     @property
     def level(self) -> Level: ...
 
+    @property
+    def probes(self) -> bool:
+        """Whether some replays are to run unsampled, so that the cost of sampling can be told."""
+        ...
+
+    def expects(self, device: Any) -> None:
+        """Something is about to be committed to a device; `submission` follows when it is done."""
+        ...
+
     def submission(self, trace: Trace) -> None:
         """A submission is done."""
         ...
@@ -175,6 +192,8 @@ def detach(listener: Listener) -> None:
     global _listeners
     with _lock:
         _listeners = tuple(one for one in _listeners if one is not listener)
+        if not _listeners:
+            _plans.clear()
 
 
 def listening() -> tuple[Listener, ...]:
@@ -209,6 +228,8 @@ def trace(
     if level > able:
         reason = f"device {device.name!r} cannot time {'dispatches' if able else 'command buffers'}"
         _warn_once(device, reason)
+    for listener in listeners:
+        listener.expects(device)
     return Trace(
         listeners=listeners,
         level=level,
@@ -225,14 +246,18 @@ def trace(
     )
 
 
-def plan_of(backend: Backend, commands: Sequence[Command], lowered: Sequence[bytes]) -> Plan:
+def plan_of(backend: Backend, commands: Sequence[Command], lowered: Sequence[bytes], ordering: Ordering) -> Plan:
     """The plan of a list that was encoded just now: the same for lists that are alike, so a loop has one."""
-    key = (id(backend), *(command if type(command) is Dispatch else _transfer_key(command) for command in commands))
+    key = (
+        id(backend),
+        ordering,
+        *(command if type(command) is Dispatch else _transfer_key(command) for command in commands),
+    )
     with _lock:
         found = _plans.get(key)
         if found is None:
             places = [command.place if isinstance(command, Dispatch) else None for command in commands]
-            found = _plans[key] = Plan(backend, commands, lowered, places)
+            found = _plans[key] = Plan(backend, commands, lowered, places, ordering)
             if len(_plans) > _MAX_PLANS:
                 _plans.popitem(last=False)
         else:
@@ -279,16 +304,30 @@ def region(name: str) -> Iterator[None]:
         yield
         return
     entered = Region(next(_regions), name, time.monotonic_ns(), threading.get_native_id(), _region.get())
-    token = _region.set(entered.number)
+    _region.set(entered.number)
     for listener in listeners:
         listener.region_begins(entered)
     try:
         yield
     finally:
-        _region.reset(token)
+        # Not by a token: a generator may be closed in another context than it was begun in.
+        _region.set(entered.parent)
         end_ns = time.monotonic_ns()
         for listener in listeners:
             listener.region_ends(entered, end_ns)
+
+
+def _barrier_edges(commands: Sequence[Command]) -> np.ndarray:
+    """A barrier waits for all since the one before it, and all until the next wait for it."""
+    pairs: list[tuple[int, int]] = []
+    first, barrier = 0, None
+    for node, command in enumerate(commands):
+        if isinstance(command, Barrier):
+            pairs += [(before, node) for before in range(first, node)]
+            first, barrier = node + 1, node
+        elif barrier is not None:
+            pairs.append((barrier, node))
+    return np.array(pairs, np.int64).reshape(-1, 2)
 
 
 def _transfer_key(command: Command) -> Any:

@@ -32,7 +32,7 @@ from .errors import GraphError
 from .graph import CapturedNode, Graph, GraphDevice
 from .graph_memory import GraphMemory, NamedRange, overlapping
 from .pipeline import Kernel, Library
-from .submission import queue_of
+from .queue import queue_of
 
 _BARRIERS = {Ordering.INFERRED: "auto", Ordering.BARRIERS: "manual", Ordering.SERIAL: "serial"}
 _ALIGNMENT = 64  # no type of a kernel needs more, and every device's memory has it

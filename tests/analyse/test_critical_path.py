@@ -106,10 +106,25 @@ def test_a_node_without_a_time_passes_its_predecessors_on():
     assert cp.critical_path(plan).nodes == (0, 1, 2)
 
 
-def test_a_dispatch_that_started_before_its_predecessor_ended_keeps_its_head_start():
-    plan = made(2, [(0, 1)], np.array([0.0, 8.0]), np.array([10.0, 10.0]))
-    assert plan.gap_ns.tolist() == [0.0, -2.0]
-    assert cp.wall_savings(plan, np.array([5.0, 10.0])) == 5.0
+def test_medians_that_contradict_each_other_leave_no_negative_gap_and_no_node_out():
+    chain = [(0, 1), (1, 2)]
+    plan = made(3, chain, np.array([0.0, 8.0, 8.5]), np.array([10.0, 1.0, 0.0]))
+    assert plan.gap_ns.tolist() == [0.0, 0.0, 0.0]
+    found = cp.critical_path(plan)
+    assert found.nodes == (0, 1, 2)
+    assert found.gap_ns == 0.0
+    assert cp.wall_savings(plan, np.array([5.0, 1.0, 0.0])) == 5.0
+
+
+def test_what_ran_side_by_side_on_a_full_device_has_no_known_slack():
+    edges, times = [(0, 3), (1, 3), (2, 3)], (np.array([0.0, 0.0, 0.0, 100.0]), np.array([100.0, 90.0, 100.0, 10.0]))
+    full = made(4, edges, *times, groups=np.array([64, 64, 1, 64]), workers=4)
+    assert full.side_by_side.tolist() == [True, True, True, False]
+    assert np.isnan(cp.critical_path(full).slack_ns).tolist() == [True, True, True, False]
+    roomy = made(4, edges, *times, groups=np.array([2, 1, 1, 64]), workers=4)
+    assert not roomy.side_by_side.any()
+    chain = made(2, [(0, 1)], np.array([0.0, 60.0]), np.array([100.0, 50.0]), groups=np.array([64, 64]), workers=4)
+    assert not chain.side_by_side.any()
 
 
 def repeated(count):

@@ -149,7 +149,7 @@ def test_work_is_counted_per_token_however_deep_it_was_committed():
 def test_a_region_has_wall_time_and_device_time_per_instance():
     columns = tokens(4)
     times = submission_times(columns)
-    found = {r.name: r for r in groups.by_region(columns, times.sum_ns, times.sampled)}
+    found = {r.name: r for r in groups.by_region(columns, times.sum_ns)}
     token = found["token"]
     assert (token.instances, token.wall.p50_ns, token.submissions, token.dispatches) == (4, 900, 2, 4)
     assert token.device_sum.p50_ns == 260
@@ -157,12 +157,44 @@ def test_a_region_has_wall_time_and_device_time_per_instance():
     assert found["head"].device_sum.p50_ns == 130
 
 
+def test_replays_left_unsampled_do_not_lower_the_figures_per_token():
+    made = Synthetic()
+    plan = made.plan([node("a"), node(kind="barrier", kernel="barrier"), node("b", label="x"), node("c")])
+    for i in range(16):
+        t = 1000 * i
+        token = made.region("token", t, t + 900)
+        times = [(t, t + 100), None, (t + 100, t + 140), (t + 140, t + 150)]
+        if i == 5:
+            made.submit(plan, [None] * 4, start_ns=t, end_ns=t + 150, probe=True, region=token)
+        else:
+            made.submit(plan, times, region=token)
+    made.samples.remove((9, plan, 3, 9140, 9150, 0))  # lost: that token is not whole
+    columns = made.columns()
+    spent = groups.command_times(columns, groups.instances_of(columns, "token"))
+    assert spent.instances == 14
+    assert {g.name: g.per_instance_ns for g in groups.by_kernel(columns, spent)} == {"a": 100, "b": 40, "c": 10}
+    assert [g.per_instance_ns for g in groups.by_label(columns, spent)] == [40]
+    (token,) = groups.by_region(columns, submission_times(columns).sum_ns)
+    assert (token.instances, token.dispatches, token.device_sum.p50_ns) == (16, 3.0, 150)
+
+
+def test_dispatches_that_never_ran_are_not_counted_as_ran():
+    made = Synthetic()
+    plan = made.plan([node("a"), node("b")])
+    made.submit(plan, [(0, 5), (0, 0)], quality=[0, 2], error="b crashed")
+    made.submit(plan, [None, None], status="unavailable", reason="it did not run")
+    made.submit(plan, [None, None], status="unavailable", reason="the device has no clock")
+    columns = made.columns()
+    found = {g.name: g.dispatched for g in groups.by_kernel(columns, groups.command_times(columns))}
+    assert found == {"a": 2, "b": 1}
+
+
 def test_a_region_that_was_still_open_has_no_time():
     made = Synthetic()
     made.region("token", 0, ABSENT)
     columns = made.columns()
     times = submission_times(columns)
-    assert groups.by_region(columns, times.sum_ns, times.sampled) == []
+    assert groups.by_region(columns, times.sum_ns) == []
 
 
 def test_command_buffers_are_grouped_by_label():

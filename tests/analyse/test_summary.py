@@ -22,6 +22,30 @@ def test_the_closing_line_names_the_kernel_the_saving_and_the_reason():
     assert "\n" not in line
 
 
+def test_two_devices_of_one_name_are_told_apart_and_shares_stay_below_everything():
+    made = decode()
+    made.devices = [made.devices[0]] * 2
+    plan = made.plan([node("small", groups=1, bytes_read=64)])
+    for i in range(5):
+        made.submit(plan, [(10**6 * i, 10**6 * i + 2_000)], device=1)
+    summary = summarise(made.columns())
+    assert [d.name for d in summary.devices] == ["cpu", "cpu #2"]
+    assert [(s.device, s.device_row) for s in summary.suspects] == [("cpu", 0), ("cpu #2", 1)]
+    assert {w.device for w in summary.what_ifs} == {"cpu", "cpu #2"}
+    line = look_first(summary)
+    assert line.startswith("Look first at top_k")
+    assert "1.60 ms in all (10.8 % of cpu's busy time)" in line
+
+
+def test_a_share_of_busy_time_never_exceeds_it():
+    made = Synthetic()
+    plan = made.plan([node("a", groups=1), node("a", groups=1), node("b", groups=1)], [])
+    for i in range(8):
+        t, length = 10**8 * i, 10**7 if i % 2 else 10**5
+        made.submit(plan, [(t, t + length)] * 3)
+    assert "(66.7 % of busy time)" in look_first(summarise(made.columns()))
+
+
 def test_it_also_says_when_the_device_was_mostly_idle():
     made = decode()
     for i, submission in enumerate(made.submissions):

@@ -101,6 +101,54 @@ def test_time_off_the_critical_path_cannot_be_saved():
     assert by_name["long"].twice_as_fast_share == pytest.approx(0.1)
 
 
+def test_what_ran_side_by_side_on_a_full_device_is_given_an_upper_bound():
+    made = Synthetic(devices=[CALIBRATED])
+    small = {"groups": 64, "bytes_read": 1000, "declared": True}
+    plan = made.plan([node("left", **small), node("right", **small), node("last", **small)], [(0, 2), (1, 2)])
+    for i in range(5):
+        t = 10_000_000 * i
+        made.submit(plan, [(t, t + 900_000), (t, t + 900_000), (t + 900_000, t + 1_000_000)])
+    by_name = {s.kernel: s for s in ranked(made).ranked}
+    left = by_name["left"]
+    assert (left.saving_is_bound, left.twice_as_fast_ns, left.twice_as_fast_share) == (True, None, None)
+    assert left.saving_share == pytest.approx(0.45, rel=0.01)
+    assert left.busy_share == pytest.approx(0.45)
+    assert any("side by side" in reason for reason in left.reasons)
+    assert not any("critical path" in s.reasons for s in by_name.values())
+    assert not by_name["last"].saving_is_bound
+    assert by_name["last"].twice_as_fast_share == pytest.approx(0.05)
+
+
+def test_a_few_slow_runs_do_not_put_a_chain_off_its_own_critical_path():
+    made = Synthetic(devices=[CALIBRATED])
+    small = {"groups": 64, "bytes_read": 1000, "declared": True}
+    plan = made.plan([node("most", **small), node("rest", **small)])
+    for i in range(20):
+        t, length = 100_000_000 * i, 50_000_000 if i % 5 == 4 else 980_000
+        made.submit(plan, [(t, t + length), (t + length, t + length + 20_000)])
+    most = ranked(made).ranked[0]
+    assert (most.kernel, most.p50_ns) == ("most", 980_000)
+    assert "mostly off the critical path" not in most.reasons
+    assert most.saving_share == pytest.approx(0.98, abs=0.02)
+
+
+def test_the_ranking_says_what_efficiency_is_held_against():
+    measure = ranked(decode()).measure
+    assert "the median of the other kernels, between 15 % and 75 % (50 % for a kernel that takes nearly all" in measure
+    assert "the bytes are those bound" in measure
+    assert "bound" not in ranked(decode(topk={"declared": True})).measure
+
+
+def test_next_to_nothing_is_not_written_as_nothing():
+    for device in (CALIBRATED, Device("cpu", workers=4)):
+        made = Synthetic(devices=[device])
+        made.submit(made.plan([node("slow", bytes_read=4)]), [(0, 20_000_000_000)])
+        made.submit(made.plan([node("none", declared=True)]), [(0, 30_000_000_000)])
+        reasons = {s.kernel: s.reasons[-1] for s in ranked(made).ranked if "side by side" not in s.reasons[-1]}
+        assert reasons["slow"] in ("moves at most 0.01 % of copy bandwidth", "moves at most 1 B/s")
+        assert reasons["none"] == "moves no bytes that were declared"
+
+
 def test_what_takes_no_longer_than_a_launch_has_nothing_to_save():
     made = Synthetic(devices=[CALIBRATED])
     plan = made.plan([node("tiny", bytes_read=64)] * 50 + [node("work", groups=1, bytes_read=64)])

@@ -15,7 +15,7 @@ from synthetic import Synthetic, node
 
 def drift_of(made):
     columns = made.columns()
-    return truth.drift(columns, timeline.submission_times(columns))
+    return truth.drift(columns, timeline.submission_times(columns), critical_path.warm_ups(columns))
 
 
 def buffers(*off, interval=100_000):
@@ -32,10 +32,32 @@ def buffers(*off, interval=100_000):
     ("off", "status"), [(0.0, Status.FINE), (0.05, Status.FINE), (0.07, Status.NOTED), (0.2, Status.ERROR)]
 )
 def test_drift_is_fine_to_five_percent_and_an_error_past_ten(off, status):
-    found = drift_of(buffers(off, off, off))
+    found = drift_of(buffers(*[off] * 6))
     assert found.check.status is status
     assert found.overall == pytest.approx(off)
-    assert found.judged == 3
+    assert found.judged == 5  # the first run is set aside
+
+
+def test_a_few_command_buffers_are_no_ground_for_an_error():
+    found = drift_of(buffers(0.2, 0.2))
+    assert found.check.status is Status.NOTED
+    assert "5 are needed" in found.check.sentence
+
+
+def test_drift_does_not_judge_only_the_strays_among_short_command_buffers():
+    made = buffers(*[0.0] * 30, interval=4_000)
+    for i in range(10):
+        t = 10**9 + 10**6 * i
+        made.submit(0, [(t, t + 5_000)], start_ns=t, end_ns=t + 100_000)
+    found = drift_of(made)
+    assert (found.check.status, found.judged, found.too_short) == (Status.NOT_JUDGED, 0, 39)
+    other = made.plan([node()])
+    for i in range(9):
+        t = 2 * 10**9 + 10**6 * i
+        made.submit(other, [(t, t + 100_000)])
+    found = drift_of(made)
+    assert (found.check.status, found.judged) == (Status.FINE, 8)
+    assert "39 others too short for the clock" in found.check.sentence
 
 
 def test_missing_time_is_blamed_on_what_was_not_sampled():
@@ -44,7 +66,10 @@ def test_missing_time_is_blamed_on_what_was_not_sampled():
 
 def test_dispatches_outside_their_command_buffer_are_blamed_on_the_clocks():
     made = Synthetic()
-    made.submit(made.plan([node()]), [(50_000, 150_000)], start_ns=0, end_ns=100_000)
+    plan = made.plan([node()])
+    for i in range(6):
+        t = 10**6 * i
+        made.submit(plan, [(t + 50_000, t + 150_000)], start_ns=t, end_ns=t + 100_000)
     found = drift_of(made)
     assert found.check.status is Status.ERROR
     assert "suspect the clocks" in found.check.sentence
@@ -53,7 +78,7 @@ def test_dispatches_outside_their_command_buffer_are_blamed_on_the_clocks():
 def test_one_stray_among_many_is_noted_and_named():
     found = drift_of(buffers(*[0.01] * 40, 0.5))
     assert (found.check.status, found.error) == (Status.NOTED, 1)
-    assert "the worst by 50.0 %" in found.check.sentence
+    assert "1 of them is off by more than 5 %, the worst by 50.0 %" in found.check.sentence
 
 
 def test_what_the_clock_cannot_resolve_is_not_judged():
@@ -111,6 +136,25 @@ def test_without_probes_the_cost_is_estimated_and_says_so():
     assert found.ratio is None
     assert found.estimate == pytest.approx(2 * 1000 / 1e6, rel=0.02)
     assert "an estimate" in found.check.sentence
+    assert found.check.status is Status.NOT_JUDGED
+
+
+@pytest.mark.parametrize(("cost", "least"), [(100_000.0, 0.2), (600_000.0, 5.0)])
+def test_a_large_estimate_is_an_error_however_large(cost, least):
+    found = perturbation_of(replays(1.0, probes=0, device=Device("cpu", timestamp_cost_ns=cost)))
+    assert found.check.status is Status.ERROR
+    assert found.estimate > least
+
+
+def test_too_few_probes_are_said_to_be_too_few():
+    found = perturbation_of(replays(1.0, sampled=30, probes=2))
+    assert "2 replays ran unsampled, 4 of each list are needed" in found.check.sentence
+
+
+def test_sampled_replays_that_are_faster_than_unsampled_ones_are_not_alike():
+    found = perturbation_of(replays(0.9))
+    assert found.check.status is Status.ERROR
+    assert "not alike" in found.check.sentence
 
 
 def test_without_probes_and_calibration_nothing_is_claimed():
@@ -165,3 +209,22 @@ def test_what_has_no_time_is_counted_with_the_reason():
     assert found.status is Status.NOTED
     assert "1 command buffer without full times: the device samples only" in found.sentence
     assert "1 command buffer failed: KernelFault" in found.sentence
+
+
+def test_a_command_buffer_that_failed_is_counted_once():
+    made = buffers(0.0)
+    made.submit(0, [None], status="unavailable", reason="it did not run", error="crashed", sampled=True)
+    made.submit(0, [None], start_ns=5, end_ns=9, reason="cannot time dispatches", sampled=True)
+    columns = made.columns()
+    found = truth.measured(columns, timeline.submission_times(columns))
+    assert found.sentence == (
+        "1 command buffer without full times: cannot time dispatches; 1 command buffer failed: crashed"
+    )
+
+
+def test_of_nothing_nothing_is_judged():
+    columns = Synthetic().columns()
+    times = timeline.submission_times(columns)
+    assert truth.measured(columns, times) == truth.Check("measured", Status.NOT_JUDGED, "nothing was recorded")
+    assert truth.clock(columns).status is Status.NOT_JUDGED
+    assert truth.warm_up(columns, times, critical_path.warm_ups(columns)).status is Status.NOT_JUDGED

@@ -61,6 +61,18 @@ def test_what_was_not_measured_is_null():
     assert all(kernel[key] is None for key in ("total_ns", "mean_ns", "p50_ns", "min_ns", "share"))
 
 
+def test_what_if_and_slack_are_null_where_kernels_shared_a_full_device():
+    made = Synthetic()
+    plan = made.plan([node("left"), node("right"), node("last")], [(0, 2), (1, 2)])
+    for i in range(5):
+        t = 10**6 * i
+        made.submit(plan, [(t, t + 400_000), (t, t + 400_000), (t + 400_000, t + 500_000)])
+    found = as_dict(summarise(made.columns()))
+    assert {w["kernel"]: w["saved_share"] for w in found["what_if"]} == {"left": None, "right": None, "last": 0.1}
+    assert [d["slack_ns"] for d in found["critical_paths"][0]["dispatches"]] == [None, None, 0]
+    assert [s["saving_is_bound"] for s in found["suspects"] if s["kernel"] != "last"] == [True, True]
+
+
 def test_the_text_cannot_act_on_a_terminal():
     text = as_json(summarise(hostile().columns()))
     assert text.isascii()

@@ -12,7 +12,7 @@ everything by *row*, not by the ids of the file. `reading.py` brings a recording
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,10 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 Texts = NDArray[np.object_]
+
+
+NEVER_RAN = "it did not run"
+"""The reason that a recorder gives for a submission that was given up before it started."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +48,6 @@ class Device:
     flops_per_s: float | None = None
     timestamp_cost_ns: float | None = None
     """What sampling one dispatch adds to its command buffer."""
-    dispatch_overhead_ns: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +128,12 @@ class Submissions:
     def ran(self) -> Flags:
         """Which have an interval on the device."""
         found: Flags = (self.start_ns != ABSENT) & (self.end_ns != ABSENT)
+        return found
+
+    @property
+    def done(self) -> Flags:
+        """Which ran to their end, timed or not."""
+        found: Flags = (self.error == "") & (self.ran | (self.reason != NEVER_RAN))
         return found
 
 
@@ -212,6 +221,20 @@ class Columns:
     """By row of the process, and thread."""
     closed: bool = True
     """Whether every process ended its recording properly."""
+
+
+def with_distinct_names(devices: tuple[Device, ...]) -> tuple[Device, ...]:
+    """The devices with names that tell them apart: 'cpu', 'cpu #2'."""
+    taken: set[str] = set()
+    found = []
+    for device in devices:
+        name, number = device.name, 1
+        while name in taken:
+            number += 1
+            name = f"{device.name} #{number}"
+        taken.add(name)
+        found.append(replace(device, name=name))
+    return tuple(found)
 
 
 def ints(values: Iterable[int | None]) -> Ints:

@@ -1,12 +1,14 @@
 """Which dispatches the wall time of a command buffer hangs on, and what a faster kernel would change.
 
 A plan's schedule is taken from its submissions by median: when each node started and how long it ran. The gap of a node
-is what passed between the last of its predecessors ending and its own start: launch latency, mostly. Running the
-schedule again with other durations and the *same* gaps says what the wall would have been: start = latest end of the
-predecessors + gap. With the measured durations this gives back the measured schedule exactly.
+is what passed between the last of its predecessors ending and its own start: launch latency, mostly. It is never
+negative: medians of different nodes may contradict each other by a little, but what waits cannot start before. Running
+the schedule again with other durations and the *same* gaps says what the wall would have been: start = latest end of
+the predecessors + gap.
 
 Dependencies alone do not hold a node back where the device is full. Given the number of workers, a node that was ready
-while others filled the device, and that started as one of them ended, is taken to have waited for that one.
+while others filled the device, and that started as one of them ended, is taken to have waited for that one. Nodes that
+shared a full device at the same time slowed each other down: what one of them would save, and its slack, are not known.
 
 All is linear in nodes and edges; several what-ifs of one plan are evaluated together.
 """
@@ -19,6 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .columns import UNAVAILABLE, Columns, Flags, Floats, Ints
+from .timeline import busy_share
 
 _MAX_SUBMISSIONS = 256
 """Medians over more submissions of one plan do not get better, only slower."""
@@ -28,6 +31,11 @@ _MAX_NODES = 200_000
 _LOOK_BACK = 64
 _NEAR = 0.25
 """A dispatch that starts within this part of another's duration from its end is taken to have followed it."""
+
+
+_CROWDED = 0.05
+"""What-ifs of a kernel are not known when more than this part of its time was shared with others on a full device."""
+SIDE_BY_SIDE = "ran side by side with others on a full device, so what it saves is only bounded"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +54,8 @@ class Schedule:
     order: tuple[int, ...]
     """Every node after its predecessors."""
     measured: Flags
+    side_by_side: Flags
+    """Ran at the same time as others that together want more workers than there are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +68,7 @@ class CriticalPath:
     gap_ns: float
     """Time between them, and before the first and after the last."""
     slack_ns: Floats
-    """By how much each node could take longer without the wall getting longer."""
+    """By how much each node could take longer without the wall getting longer; NaN where that is not known."""
 
 
 def schedule(
@@ -85,9 +95,21 @@ def schedule(
     if groups is not None and workers is not None:
         added = _wait_for_workers(start, ends, gaps, measured, groups, workers, predecessors, order)
     if added:
-        _, gaps = _gaps(start, duration, measured, predecessors, order)
+        ends, gaps = _gaps(start, duration, measured, predecessors, order)
+    crowded = np.zeros(start.size, bool)
+    if groups is not None and workers is not None:
+        crowded = _side_by_side(ends - duration, ends, measured, np.minimum(groups, workers), workers)
     return Schedule(
-        plan, submissions, wall_ns, start, duration, gaps, tuple(map(tuple, predecessors)), tuple(order), measured
+        plan,
+        submissions,
+        wall_ns,
+        start,
+        duration,
+        gaps,
+        tuple(map(tuple, predecessors)),
+        tuple(order),
+        measured,
+        crowded,
     )
 
 
@@ -112,7 +134,7 @@ def _gaps(
     ends, gaps = np.zeros(start.size), np.zeros(start.size)
     for node in order:
         ready = max((ends[p] for p in predecessors[node]), default=0.0)
-        gaps[node] = start[node] - ready if measured[node] else 0.0
+        gaps[node] = max(start[node] - ready, 0.0) if measured[node] else 0.0
         ends[node] = ready + gaps[node] + duration[node]
     return ends, gaps
 
@@ -148,6 +170,26 @@ def _wait_for_workers(
     return added
 
 
+def _side_by_side(start: Floats, end: Floats, measured: Flags, taken: Ints, workers: int) -> Flags:
+    """The nodes that shared the device with others while it was full, for more than a moment.
+
+    Times are those of the schedule, in which what depends on each other never overlaps.
+    """
+    found = np.zeros(start.size, bool)
+    ran = np.flatnonzero(measured & (end > start))
+    ran = ran[np.argsort(start[ran], kind="stable")]
+    reached = np.maximum.accumulate(end[ran])
+    for index in (np.flatnonzero(start[ran][1:] < reached[:-1]) + 1).tolist():
+        node = ran[index]
+        earlier = ran[max(0, index - _LOOK_BACK) : index]
+        shared = np.minimum(end[earlier], end[node]) - start[node]
+        others = earlier[shared > _NEAR * np.minimum(end[earlier] - start[earlier], end[node] - start[node])]
+        if others.size and taken[others].sum() + taken[node] > workers:
+            found[others] = True
+            found[node] = True
+    return found
+
+
 # --- running it again ----------------------------------------------------------------------------------------
 
 
@@ -175,6 +217,12 @@ def wall_savings(plan: Schedule, durations_ns: Floats) -> Floats:
     return saved
 
 
+def busy_of(plan: Schedule) -> Floats:
+    """How much of the schedule's busy time belongs to each node; an instant shared by n of them counts 1/n for each."""
+    ends = ends_of(plan, plan.duration_ns)
+    return busy_share((ends - plan.duration_ns).round().astype(np.int64), ends.round().astype(np.int64))
+
+
 def critical_path(plan: Schedule) -> CriticalPath:
     """The longest path through the schedule, and every node's slack."""
     if plan.start_ns.size == 0:
@@ -185,14 +233,16 @@ def critical_path(plan: Schedule) -> CriticalPath:
         allowed = latest[node] - plan.duration_ns[node] - plan.gap_ns[node]
         for p in plan.predecessors[node]:
             latest[p] = min(latest[p], allowed)
-    node = int(ends.argmax())
+    # Of several that end last, the one that comes last: a chain then contains all of its nodes.
+    node = max(reversed(plan.order), key=lambda n: ends[n])
     path = [node]
     while plan.predecessors[node]:
         node = max(plan.predecessors[node], key=lambda p: ends[p])
         path.append(node)
     path.reverse()
     execution = float(plan.duration_ns[path].sum())
-    return CriticalPath(tuple(path), execution, plan.wall_ns - execution, latest - ends)
+    slack = np.where(plan.side_by_side, np.nan, latest - ends)
+    return CriticalPath(tuple(path), execution, max(plan.wall_ns - execution, 0.0), slack)
 
 
 # --- from a recording ----------------------------------------------------------------------------------------
@@ -214,6 +264,17 @@ class Schedules:
         for plan, durations in zip(self.plans, shortened, strict=True):
             total += plan.submissions * wall_savings(plan, durations)
         return total
+
+    def side_by_side(self, mine: Sequence[Flags]) -> Flags:
+        """For each column of nodes: whether they spent too much of their time beside others on a full device."""
+        size = mine[0].shape[1] if mine else 0
+        spent, crowded = np.zeros(size), np.zeros(size)
+        for plan, chosen in zip(self.plans, mine, strict=True):
+            time = np.where(chosen, plan.duration_ns[:, None], 0.0) * plan.submissions
+            spent += time.sum(axis=0)
+            crowded += time[plan.side_by_side].sum(axis=0)
+        found: Flags = crowded > _CROWDED * spent
+        return found
 
 
 def schedules(columns: Columns, device: int, warm_up: Flags) -> Schedules:

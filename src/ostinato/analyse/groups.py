@@ -70,7 +70,7 @@ class Group:
     share: float | None
     """Of busy time; time that n dispatches share counts 1/n for each, so shares add up to 1."""
     per_instance_ns: float | None
-    """Total divided by the instances of the repeated region ("per token")."""
+    """Time per instance of the repeated region ("per token"), over those instances that were sampled whole."""
     place: str
     """Where it was encoded, if that is one place."""
 
@@ -89,11 +89,18 @@ class CommandTimes:
     """Where each command's samples begin, and one more."""
     dispatched: Ints
     bounded: Ints
-    busy_ns: Floats
-    """Its part of the busy time."""
+    device_busy_ns: Floats
+    """(devices, commands): its part of the busy time of each device."""
     instance_ns: Ints
-    """Time inside the repeated region."""
+    """Time inside those instances of the repeated region that were sampled whole."""
     instances: int
+    """How many those are."""
+
+    @property
+    def busy_ns(self) -> Floats:
+        """Its part of the busy time of all devices."""
+        total: Floats = self.device_busy_ns.sum(axis=0)
+        return total
 
     @property
     def counts(self) -> Ints:
@@ -108,15 +115,17 @@ def command_times(columns: Columns, instance: Ints | None = None) -> CommandTime
     known = usable(samples)
     command = columns.plans.command[known.node]
     durations = known.end_ns - known.start_ns
-    busy = np.zeros(size)
+    busy = np.zeros((len(columns.devices), size))
     device = subs.device[known.submission] if len(columns.devices) > 1 else None
     for number in range(len(columns.devices)):
         mine: Any = slice(None) if device is None else device == number
         shares = busy_share(known.start_ns[mine], known.end_ns[mine])
-        busy += np.bincount(command[mine], weights=shares, minlength=size)
+        busy[number] = np.bincount(command[mine], weights=shares, minlength=size)
     inside = np.zeros(size, np.int64)
+    whole = np.zeros(0, np.int64)
     if instance is not None and len(known):
-        chosen = instance[known.submission] >= 0
+        whole = sampled_whole(columns, instance)
+        chosen = np.isin(instance, whole)[known.submission]
         inside = np.bincount(command[chosen], weights=durations[chosen], minlength=size).astype(np.int64)
     # Sixteen-bit keys are sorted by radix, in a fraction of the time; most recordings have few enough commands.
     key = command.astype(np.uint16) if size <= 1 << 16 else command
@@ -127,18 +136,44 @@ def command_times(columns: Columns, instance: Ints | None = None) -> CommandTime
         np.bincount(command[known.status == BOUNDED], minlength=size),
         busy,
         inside,
-        int(np.unique(instance[instance >= 0]).size) if instance is not None else 0,
+        whole.size,
     )
 
 
+def sampled_whole(columns: Columns, instance: Ints) -> Ints:
+    """The region instances all of whose dispatches have a time, given each submission's instance (-1: none).
+
+    Some replays are left unsampled on purpose; an instance that holds one says nothing about the time of a whole.
+    """
+    plans, subs, known = columns.plans, columns.submissions, usable(columns.samples)
+    is_dispatch = columns.commands.kind[plans.command] == "dispatch"
+    upto = np.concatenate([[0], np.cumsum(is_dispatch)])
+    wanted = np.where(subs.plan >= 0, np.diff(upto[plans.first])[subs.plan], 0) if len(plans) else np.zeros(len(subs))
+    timed = np.bincount(known.submission, weights=is_dispatch[known.node], minlength=len(subs))
+    missing = (timed < wanted) | (~subs.sampled & (wanted > 0))
+    return np.setdiff1d(instance[(instance >= 0) & (timed > 0)], instance[missing])
+
+
 def dispatched(columns: Columns) -> Ints:
-    """How often each command ran: once per submission of its plans that did not fail. Barriers do not count."""
-    subs, plans, commands = columns.submissions, columns.plans, columns.commands
-    runs = np.bincount(subs.plan[(subs.error == "") & (subs.plan >= 0)], minlength=len(plans))
+    """How often each command ran: once per submission of its plans that did not fail. Barriers do not count.
+
+    Of a submission that failed, those dispatches ran that have a time.
+    """
+    subs, plans, commands, known = columns.submissions, columns.plans, columns.commands, usable(columns.samples)
+    runs = np.bincount(subs.plan[subs.done & (subs.plan >= 0)], minlength=len(plans))
     by_node = np.repeat(runs, np.diff(plans.first)).astype(np.float64)
     counts = np.bincount(plans.command, weights=by_node, minlength=len(commands)).astype(np.int64)
-    sampled = np.bincount(plans.command[columns.samples.node], minlength=len(commands))
-    return np.where(commands.kind == "barrier", 0, np.maximum(counts, sampled))
+    failed = ~subs.done
+    if failed.any():
+        counts += np.bincount(plans.command[known.node[failed[known.submission]]], minlength=len(commands))
+    return np.where(commands.kind == "barrier", 0, counts)
+
+
+def _dispatches_of_plans(columns: Columns) -> Ints:
+    """How many dispatches, copies and fills each plan holds."""
+    plans = columns.plans
+    upto = np.concatenate([[0], np.cumsum(columns.commands.kind[plans.command] != "barrier")])
+    return np.diff(upto[plans.first])
 
 
 def grouped(
@@ -306,7 +341,7 @@ class RegionGroup:
     submissions: float
     """Command buffers per instance."""
     dispatches: float
-    """Sampled dispatches per instance."""
+    """Dispatches, copies and fills per instance, timed or not."""
     device_sum: Times | None
     """Dispatch time per instance, of those in which all was sampled."""
 
@@ -324,10 +359,11 @@ def instances_of(columns: Columns, name: str) -> Ints:
     return np.where((at >= 0) & is_wanted[at], at, -1)
 
 
-def by_region(columns: Columns, sum_ns: Ints, sampled: Ints) -> list[RegionGroup]:
+def by_region(columns: Columns, sum_ns: Ints) -> list[RegionGroup]:
     """Every region name, most instances first."""
     regions, subs = columns.regions, columns.submissions
     found = []
+    each = np.append(_dispatches_of_plans(columns), 0)[subs.plan]
     for name in _frequent_names(columns):
         rows = np.flatnonzero((regions.name == name) & (regions.end_ns != ABSENT))
         wall = regions.end_ns[rows] - regions.begin_ns[rows]
@@ -336,17 +372,16 @@ def by_region(columns: Columns, sum_ns: Ints, sampled: Ints) -> list[RegionGroup
             continue
         within = instances_of(columns, name)
         inside = np.flatnonzero(within >= 0)
-        dispatches = np.bincount(within[inside], weights=sampled[inside], minlength=len(regions))
-        unseen = np.bincount(within[inside], weights=~subs.sampled[inside], minlength=len(regions))
+        dispatches = np.bincount(within[inside], weights=each[inside], minlength=len(regions))
         spent = np.bincount(within[inside], weights=np.maximum(sum_ns[inside], 0), minlength=len(regions))
-        whole = rows[(dispatches[rows] > 0) & (unseen[rows] == 0)]
+        whole = np.intersect1d(rows, sampled_whole(columns, within))
         found.append(
             RegionGroup(
                 name,
                 rows.size,
                 times,
                 median_interval(wall),
-                inside.size / rows.size,
+                float(np.isin(within[inside], rows).sum()) / rows.size,
                 float(dispatches[rows].sum()) / rows.size,
                 times_of(spent[whole].astype(np.int64)),
             )

@@ -85,7 +85,6 @@ def _device(facts: DeviceFacts) -> Device:
         copy_bytes_per_s=facts.copy_bytes_per_s or None,
         flops_per_s=facts.flops_per_s or None,
         timestamp_cost_ns=facts.timestamp_cost_ns,
-        dispatch_overhead_ns=facts.dispatch_cost_ns,
     )
 
 

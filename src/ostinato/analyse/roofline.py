@@ -19,6 +19,7 @@ import numpy as np
 
 from .columns import UNAVAILABLE, Columns, Device, Flags, Floats, Ints
 from .critical_path import warm_ups
+from .statistics import median
 
 _CACHE_BYTES = 64 << 20
 """What is larger cannot come from a cache."""
@@ -37,8 +38,11 @@ class Rates:
 
     count: Ints
     """Dispatches with a time."""
+    runs: Floats
+    """Dispatches that ran, timed or not."""
     total_ns: Floats
-    mean_ns: Floats
+    """What all that ran take, each as long as the median."""
+    median_ns: Floats
     bytes_moved: Floats
     """Per dispatch; NaN when nothing is known or the bound is refuted."""
     bound: Flags
@@ -61,32 +65,43 @@ class Rates:
 
 
 def rates(columns: Columns, device: int) -> Rates:
-    """What every command reached on a device, by mean time.
+    """What every command reached on a device, by the median of its times.
 
-    First runs, which also warm up caches, count as if they had taken as long as the others.
+    First runs, which also warm up caches, are set aside where there are others.
     """
-    samples, size = columns.samples, len(columns.commands)
-    chosen = (samples.status != UNAVAILABLE) & (columns.submissions.device[samples.submission] == device)
-    command = columns.plans.command[samples.node[chosen]]
+    samples, subs, plans, size = columns.samples, columns.submissions, columns.plans, len(columns.commands)
+    chosen = (samples.status != UNAVAILABLE) & (subs.device[samples.submission] == device)
+    command = plans.command[samples.node[chosen]]
     duration = (samples.end_ns - samples.start_ns)[chosen]
     warm = ~warm_ups(columns)[samples.submission[chosen]]
-    count, warm_count = np.bincount(command, minlength=size), np.bincount(command[warm], minlength=size)
-    warm_total = np.bincount(command[warm], weights=duration[warm], minlength=size)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        total = np.where(
-            warm_count > 0, warm_total / warm_count * count, np.bincount(command, weights=duration, minlength=size)
-        )
-    return rates_of(columns, columns.devices[device], count, total)
+    count = np.bincount(command, minlength=size)
+    medians = _medians(command[warm], duration[warm], size)
+    missing = np.isnan(medians) & (count > 0)
+    if missing.any():
+        first_only = missing[command]
+        medians = np.where(missing, _medians(command[first_only], duration[first_only], size), medians)
+    mine = subs.plan[(subs.device == device) & subs.done & (subs.plan >= 0)]
+    by_node = np.repeat(np.bincount(mine, minlength=len(plans)), np.diff(plans.first)).astype(np.float64)
+    runs = np.maximum(np.bincount(plans.command, weights=by_node, minlength=size), count)
+    return rates_of(columns, columns.devices[device], count, runs, medians)
 
 
-def rates_of(columns: Columns, device: Device, count: Ints, total_ns: Floats) -> Rates:
-    """The same from counts and total times per command."""
+def _medians(command: Ints, duration: Ints, size: int) -> Floats:
+    found = np.full(size, np.nan)
+    ordered = duration[np.argsort(command.astype(np.uint16) if size <= 1 << 16 else command, kind="stable")]
+    ends = np.cumsum(np.bincount(command, minlength=size))
+    for row in np.unique(command).tolist():
+        found[row] = median(ordered[int(ends[row - 1]) if row else 0 : int(ends[row])])
+    return found
+
+
+def rates_of(columns: Columns, device: Device, count: Ints, runs: Floats, median_ns: Floats) -> Rates:
+    """The same from counts and the median time of each command."""
     commands = columns.commands
     copy = device.copy_bytes_per_s or np.nan
     peak = device.flops_per_s or np.nan
     with np.errstate(divide="ignore", invalid="ignore"):
-        mean = np.where(count > 0, total_ns / count, np.nan)
-        seconds = np.where(mean > 0, mean, np.nan) * 1e-9
+        seconds = np.where(median_ns > 0, median_ns, np.nan) * 1e-9
         moved = np.nan_to_num(commands.bytes_read) + np.nan_to_num(commands.bytes_written)
         # A declaration of no bytes is a statement; a binding of none says nothing.
         moved = np.where(commands.declared | (moved > 0), moved, np.nan)
@@ -101,8 +116,9 @@ def rates_of(columns: Columns, device: Device, count: Ints, total_ns: Floats) ->
         least = np.fmax(moved / copy, commands.flops / peak) * 1e9
     return Rates(
         count,
-        total_ns,
-        mean,
+        runs,
+        np.where(count > 0, runs * median_ns, 0.0),
+        median_ns,
         moved,
         bound,
         refuted,

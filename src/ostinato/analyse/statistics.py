@@ -1,4 +1,4 @@
-"""Statistics of measured times: percentiles, intervals, tests of difference, and linear fits.
+"""Statistics of measured times: percentiles, intervals, and linear fits.
 
 Only NumPy. Percentiles follow NumPy's linear definition. Intervals are two-sided; whatever draws random numbers takes a
 seed, so the same recording always prints the same report. A figure that the sample is too small for is None or NaN,
@@ -60,16 +60,6 @@ def median(values: NDArray[Any]) -> float:
 # --- intervals -----------------------------------------------------------------------------------------------
 
 
-def mean_interval(values: ArrayLike, confidence: float = 0.95) -> Interval | None:
-    """The mean with Student's interval; None for fewer than two values."""
-    sample = np.asarray(values, dtype=np.float64)
-    if sample.size < 2:
-        return None
-    centre = float(sample.mean())
-    half = student_quantile(0.5 + confidence / 2, sample.size - 1) * float(sample.std(ddof=1)) / math.sqrt(sample.size)
-    return Interval(centre, centre - half, centre + half, confidence)
-
-
 def bootstrap_medians(ordered: Floats, generator: np.random.Generator, resamples: int = _RESAMPLES) -> Floats:
     """The medians of `resamples` samples drawn with replacement from `ordered`, which is sorted.
 
@@ -113,54 +103,6 @@ def _between(estimate: float, drawn: Floats, confidence: float) -> Interval:
     tail = 50.0 * (1.0 - confidence)
     low, high = percentiles(drawn, (tail, 100.0 - tail))
     return Interval(estimate, low, high, confidence)
-
-
-# --- is there a difference? ----------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class MannWhitney:
-    """U of the first sample, and the two-sided probability of so large a difference by chance."""
-
-    u: float
-    p_value: float
-    exact: bool
-
-
-def mann_whitney(first: ArrayLike, second: ArrayLike) -> MannWhitney | None:
-    """Whether one sample tends to be larger than the other, whatever their distributions; None if one is empty.
-
-    Exact when the smaller sample has at most 8 values and no two values are equal; otherwise the normal approximation
-    with the corrections for ties and continuity.
-    """
-    a, b = np.asarray(first, dtype=np.float64).ravel(), np.asarray(second, dtype=np.float64).ravel()
-    if a.size == 0 or b.size == 0:
-        return None
-    both = np.concatenate([a, b])
-    _, inverse, ties = np.unique(both, return_inverse=True, return_counts=True)
-    ranks = (np.cumsum(ties) - (ties - 1) / 2)[inverse]
-    u = float(ranks[: a.size].sum()) - a.size * (a.size + 1) / 2
-    larger = max(u, a.size * b.size - u)
-    if ties.max() == 1 and min(a.size, b.size) <= 8 and a.size + b.size <= 200:
-        ways = _ways_to_reach(a.size, b.size)
-        return MannWhitney(u, min(1.0, 2 * sum(ways[math.ceil(larger) :]) / sum(ways)), exact=True)
-    n = both.size
-    variance = a.size * b.size / 12 * (n + 1 - float((ties.astype(np.float64) ** 3 - ties).sum()) / (n * (n - 1)))
-    if variance <= 0:
-        return MannWhitney(u, 1.0, exact=False)
-    z = (larger - a.size * b.size / 2 - 0.5) / math.sqrt(variance)
-    return MannWhitney(u, min(1.0, math.erfc(z / math.sqrt(2))), exact=False)
-
-
-def _ways_to_reach(m: int, n: int) -> list[int]:
-    """How many arrangements of m and n distinct values have U = 0, 1, ..., m × n (the Gaussian binomial)."""
-    ways = [1] + [0] * (m * n)
-    for i in range(1, m + 1):
-        for u in range(m * n, n + i - 1, -1):  # times (1 - q^(n + i))
-            ways[u] -= ways[u - n - i]
-        for u in range(i, m * n + 1):  # divided by (1 - q^i)
-            ways[u] += ways[u - i]
-    return ways
 
 
 # --- fits ----------------------------------------------------------------------------------------------------
@@ -213,12 +155,6 @@ def least_squares(design: ArrayLike, observed: ArrayLike, confidence: float = 0.
         deviation,
         1.0 - float(residuals @ residuals) / total if total > 0 else math.nan,
     )
-
-
-def linear_fit(x: ArrayLike, y: ArrayLike, confidence: float = 0.95) -> Fit:
-    """Fits y ≈ intercept + slope × x; the coefficients come in that order."""
-    values = np.asarray(x, dtype=np.float64)
-    return least_squares(np.column_stack([np.ones_like(values), values]), y, confidence)
 
 
 # --- Student's distribution ----------------------------------------------------------------------------------

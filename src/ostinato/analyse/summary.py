@@ -6,14 +6,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ..recording.reader import Recording
 from . import critical_path as paths
 from . import groups, timeline, truth, wording
-from .columns import Columns, Device, Flags, Floats
+from .columns import Columns, Device, Flags, Floats, with_distinct_names
 from .reading import columns_of
 from .suspects import Suspect, Suspects, suspects
 from .truth import Check, Drift, Perturbation
@@ -31,10 +31,12 @@ class WhatIf:
     kernel: str
     detail: str
     device: str
+    device_row: int
     on_path_ns: float
     """Its time on the critical paths of all command buffers."""
-    saved_ns: float
-    saved_share: float
+    saved_ns: float | None
+    """None where it is not known: it ran side by side with others on a full device."""
+    saved_share: float | None
     """Of the time of all command buffers."""
 
 
@@ -43,6 +45,7 @@ class PlanPath:
     """The critical path of one command list, by medians over its submissions."""
 
     device: str
+    device_row: int
     label: str
     """Of its command buffers, if they have one."""
     submissions: int
@@ -106,6 +109,7 @@ class Summary:
 def summarise(source: Recording | Columns) -> Summary:
     """Works out everything that reports show."""
     columns = source if isinstance(source, Columns) else columns_of(source)
+    columns = replace(columns, devices=with_distinct_names(columns.devices))
     times = timeline.submission_times(columns)
     repeated = groups.repeated_region(columns)
     instance = None if repeated is None else groups.instances_of(columns, repeated)
@@ -114,12 +118,12 @@ def summarise(source: Recording | Columns) -> Summary:
     ranked, what_ifs, plan_paths = [], [], []
     for number in range(len(columns.devices)):
         schedules = paths.schedules(columns, number, first)
-        one = suspects(columns, number, schedules)
+        one = suspects(columns, number, schedules, spent)
         if one.ranked:
             ranked.append(one)
         what_ifs += _what_ifs(columns, number, schedules)
         plan_paths += [_plan_path(columns, number, plan) for plan in schedules.plans[:_MAX_PATHS]]
-    drift, perturbation = truth.drift(columns, times), truth.perturbation(columns, times, first)
+    drift, perturbation = truth.drift(columns, times, first), truth.perturbation(columns, times, first)
     ran = groups.dispatched(columns)
     return Summary(
         devices=columns.devices,
@@ -135,10 +139,10 @@ def summarise(source: Recording | Columns) -> Summary:
         command_buffers=tuple(
             groups.by_command_buffer(columns, times.interval_ns, times.queue_delay_ns, times.encode_ns)
         ),
-        regions=tuple(groups.by_region(columns, times.sum_ns, times.sampled)),
+        regions=tuple(groups.by_region(columns, times.sum_ns)),
         repeated=repeated,
         suspects=tuple(ranked),
-        what_ifs=tuple(what_ifs),
+        what_ifs=tuple(sorted(what_ifs, key=lambda w: -w.on_path_ns if w.saved_ns is None else -w.saved_ns)),
         critical_paths=tuple(sorted(plan_paths, key=lambda p: -p.wall_ns * p.submissions)[:_MAX_PATHS]),
         drift=drift,
         perturbation=perturbation,
@@ -176,14 +180,17 @@ def _what_ifs(columns: Columns, device: int, schedules: paths.Schedules) -> list
         for plan, kernel in zip(schedules.plans, of_node, strict=True)
     ]
     saved = schedules.saved_ns(faster)
+    unknown = schedules.side_by_side([kernel[:, None] == kernels for kernel in of_node])
+    saved = np.where(unknown, np.nan, saved)
     return [
         WhatIf(
             kernel=names[number][0],
             detail=names[number][1],
             device=columns.devices[device].name,
+            device_row=device,
             on_path_ns=float(on_path[number]),
-            saved_ns=float(one),
-            saved_share=float(one) / schedules.wall_ns if schedules.wall_ns else 0.0,
+            saved_ns=None if np.isnan(one) else float(one),
+            saved_share=None if np.isnan(one) or not schedules.wall_ns else float(one) / schedules.wall_ns,
         )
         for number, one in zip(kernels.tolist(), saved, strict=True)
     ]
@@ -195,6 +202,7 @@ def _plan_path(columns: Columns, device: int, plan: paths.Schedule) -> PlanPath:
     labels = columns.submissions.label[columns.submissions.plan == plan.plan]
     return PlanPath(
         device=columns.devices[device].name,
+        device_row=device,
         label=next((label for label in labels.tolist() if label), ""),
         submissions=plan.submissions,
         wall_ns=plan.wall_ns,
@@ -218,10 +226,10 @@ def look_first(summary: Summary) -> str:
     suspect = summary.suspect
     if suspect is None:
         return _without_suspects(summary) + _idle(summary)
-    wall = next((s.wall_ns for s in summary.suspects if s.device == suspect.device), 0.0)
-    each = wording.time(suspect.total_ns / max(suspect.count, 1))
+    each = wording.time(suspect.p50_ns)
     name = f"{suspect.kernel}<{suspect.detail}>" if suspect.detail else suspect.kernel
-    part = f" ({wording.percent(suspect.total_ns / wall)} of command-buffer time)" if wall else ""
+    whose = f"{suspect.device}'s " if len(summary.device_times) > 1 else ""
+    part = "" if suspect.busy_share is None else f" ({wording.percent(suspect.busy_share)} of {whose}busy time)"
     takes = f"takes {each} a dispatch, {wording.time(suspect.total_ns)} in all{part}"
     why = "; ".join(suspect.reasons)
     where = ", ".join(filter(None, (suspect.label, suspect.place)))
@@ -232,7 +240,8 @@ def look_first(summary: Summary) -> str:
         most = f"could save most ({wording.percent(suspect.saving_share)})" if suspect.saving_ns else "takes most time"
         gain = f"no kernel stands out, this one {most}"
     else:
-        gain = f"could save about {wording.percent(suspect.saving_share)}"
+        about = "up to" if suspect.saving_is_bound else "about"
+        gain = f"could save {about} {wording.percent(suspect.saving_share)}"
     return f"Look first at {name}: {takes}, {gain}: {why}{where}{_idle(summary)}"
 
 

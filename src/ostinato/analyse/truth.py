@@ -22,7 +22,12 @@ DRIFT_FINE, DRIFT_ERROR = 0.05, 0.10
 DRIFT_RESOLUTION = 100
 """An interval is judged when it is this many times as long as the clock is uncertain."""
 PERTURBATION_FINE, PERTURBATION_ERROR = 0.02, 0.10
+PERTURBATION_LOW = 0.98
+"""Sampling makes nothing faster: a ratio below this means that the two sides are not alike."""
 _MIN_PROBES = 4
+_MIN_JUDGED = 5
+"""Fewer command buffers than this are no ground for calling the whole an error."""
+_TOO_MUCH = "sampling changes what it measures; trust ratios between kernels, not their times, or sample less"
 _OUTLIERS = 0.05
 """Up to this part of the command buffers may stray before the whole is in error."""
 
@@ -65,12 +70,16 @@ class Drift:
     worst: float | None
 
 
-def drift(columns: Columns, times: SubmissionTimes) -> Drift:
-    """Judges every sampled command buffer that is long enough for its clock."""
+def drift(columns: Columns, times: SubmissionTimes, warm_up: Flags) -> Drift:
+    """Judges the sampled command buffers of all lists that usually take long enough for their clock.
+
+    Lists are chosen by their median: among short ones only the strays would be long enough by themselves.
+    """
     subs = columns.submissions
     uncertainty = np.array([d.clock_uncertainty_ns or 0.0 for d in columns.devices] or [0.0])
-    sampled = subs.ran & (times.sampled > 0)
-    long_enough = sampled & (times.interval_ns > DRIFT_RESOLUTION * uncertainty[subs.device]) & (times.interval_ns > 0)
+    sampled = subs.ran & (times.sampled > 0) & ~warm_up
+    usual = _usual_interval(columns, times, sampled)
+    long_enough = sampled & (usual > DRIFT_RESOLUTION * uncertainty[subs.device]) & (times.interval_ns > 0)
     interval, span = times.interval_ns[long_enough], times.span_ns[long_enough]
     # What counts is where the dispatches lie, too: a span of the right length at the wrong time is no better.
     outside = np.maximum(subs.start_ns[long_enough] - times.first_ns[long_enough], 0)
@@ -78,7 +87,8 @@ def drift(columns: Columns, times: SubmissionTimes) -> Drift:
     too_short = int(sampled.sum()) - interval.size
     if interval.size == 0:
         why = (
-            f"{wording.count(too_short, 'command buffer')} shorter than {DRIFT_RESOLUTION} × the clock's uncertainty"
+            f"{wording.count(too_short, 'command buffer')} too short for the clock: "
+            f"below {DRIFT_RESOLUTION} × its uncertainty"
             if too_short
             else "no command buffer has both an interval of its own and sampled dispatches"
         )
@@ -93,13 +103,18 @@ def drift(columns: Columns, times: SubmissionTimes) -> Drift:
     sentence = f"dispatches span {wording.percent(1 - overall)} of {wording.count(interval.size, 'command buffer')}"
     status = Status.FINE
     if pooled > DRIFT_ERROR or error > _OUTLIERS * interval.size:
-        status = Status.ERROR
+        status = Status.ERROR if interval.size >= _MIN_JUDGED else Status.NOTED
     elif pooled > DRIFT_FINE or noted + error:
         status = Status.NOTED
     if noted + error:
-        sentence += f"; {noted + error:,} of them are off by more than {DRIFT_FINE:.0%}, the worst by {_signed(worst)}"
-    if status is Status.ERROR:
+        off = f"{noted + error:,} of them {'is' if noted + error == 1 else 'are'}"
+        sentence += f"; {off} off by more than {wording.whole_percent(DRIFT_FINE)}, the worst by {_signed(worst)}"
+    if pooled > DRIFT_ERROR or error > _OUTLIERS * interval.size:
         sentence += f": {_drift_cause(overall if abs(overall) > DRIFT_FINE else worst, outside)}"
+    if status is Status.NOTED and interval.size < _MIN_JUDGED:
+        sentence += f"; {_MIN_JUDGED} are needed for a judgement"
+    if too_short:
+        sentence += f"; {wording.count(too_short, 'other')} too short for the clock"
     return Drift(
         Check("drift", status, sentence),
         interval.size,
@@ -111,6 +126,19 @@ def drift(columns: Columns, times: SubmissionTimes) -> Drift:
         typical,
         worst,
     )
+
+
+def _usual_interval(columns: Columns, times: SubmissionTimes, chosen: Flags) -> Floats:
+    """For every chosen submission the median interval of its list on its device; 0 for the others."""
+    subs = columns.submissions
+    usual = np.zeros(len(subs))
+    rows = np.flatnonzero(chosen)
+    key = subs.plan[rows] * max(len(columns.devices), 1) + subs.device[rows]
+    order = np.argsort(key, kind="stable")
+    heads = np.flatnonzero(np.diff(key[order], prepend=np.iinfo(np.int64).min))
+    for mine in np.split(rows[order], heads[1:]) if rows.size else ():
+        usual[mine] = median(times.interval_ns[mine])
+    return usual
 
 
 def _drift_cause(signed: float, outside: Ints) -> str:
@@ -161,14 +189,17 @@ def perturbation(columns: Columns, times: SubmissionTimes, warm_up: Flags) -> Pe
     if not (times.sampled > 0).any():
         sentence = "nothing was sampled, so nothing was disturbed"
         return Perturbation(Check("perturbation", Status.NOT_JUDGED, sentence), None, probes, 0, None)
-    few = f"{wording.count(probes, 'replay')} ran unsampled, {_MIN_PROBES} a plan are needed; " if probes else ""
+    few = f"{wording.count(probes, 'replay')} ran unsampled, {_MIN_PROBES} of each list are needed; " if probes else ""
     estimate = _estimate(columns, times)
     if estimate is None:
         sentence = f"{few}no replay ran unsampled" if not probes else few.removesuffix("; ")
         sentence += ", and what a timestamp costs was not calibrated on this device"
         return Perturbation(Check("perturbation", Status.NOT_JUDGED, sentence), None, probes, 0, None)
-    sentence = f"{few}about {wording.percent(estimate)} slower by sampling, an estimate from what a timestamp costs"
-    status = Status.NOTED if estimate > PERTURBATION_FINE else Status.FINE
+    sentence = f"{few}not measured; by what a timestamp costs, an estimate, about {wording.percent(estimate)} slower"
+    status = Status.NOTED if estimate > PERTURBATION_FINE else Status.NOT_JUDGED
+    if estimate > PERTURBATION_ERROR:
+        status = Status.ERROR
+        sentence += f": {_TOO_MUCH}"
     return Perturbation(Check("perturbation", status, sentence), None, probes, 0, estimate)
 
 
@@ -187,7 +218,10 @@ def _measured(pairs: list[tuple[Floats, Floats]], probes: int) -> Perturbation:
     status = Status.FINE
     if ratio.low > 1 + PERTURBATION_ERROR:
         status = Status.ERROR
-        sentence += ": sampling changes what it measures; trust ratios between kernels, not their times, or sample less"
+        sentence += f": {_TOO_MUCH}"
+    elif ratio.high < PERTURBATION_LOW:
+        status = Status.ERROR
+        sentence += ": sampling makes nothing faster, so the two are not alike and the ratio says nothing"
     elif ratio.estimate > 1 + PERTURBATION_FINE and 1.0 not in ratio:
         status = Status.NOTED
     elif ratio.high - ratio.low > 2 * PERTURBATION_ERROR:
@@ -205,7 +239,9 @@ def _estimate(columns: Columns, times: SubmissionTimes) -> float | None:
         return None
     # What sampling a dispatch costs lies inside the measured interval.
     spent = float((cost[device[chosen]] * times.sampled[chosen]).sum())
-    return min(spent / max(float(times.interval_ns[chosen].sum()) - spent, 1.0), 1.0)
+    whole = float(times.interval_ns[chosen].sum())
+    # A cost that exceeds the whole was calibrated on something slower; it still says that sampling is most of it.
+    return spent / max(whole - spent, 0.01 * whole)
 
 
 # --- the rest ------------------------------------------------------------------------------------------------
@@ -237,7 +273,7 @@ def clock(columns: Columns) -> Check:
         sentence += f"; {wording.count(bounded, 'dispatch', 'dispatches')} shorter than the clock resolves"
     good = samples.status != UNAVAILABLE
     if not good.any():
-        return Check("clock", Status.FINE, sentence)
+        return Check("clock", Status.NOT_JUDGED, f"{sentence}; no dispatch was timed")
     shortest = float(np.mean(samples.end_ns[good] - samples.start_ns[good] < worst))
     if shortest > 0.1 or bounded > 0.1 * good.sum():
         sentence += f"; {wording.percent(shortest)} of the dispatches are shorter than that: their times are rough"
@@ -268,6 +304,8 @@ def repetitions(columns: Columns) -> Check:
 
 def warm_up(columns: Columns, times: SubmissionTimes, first: Flags) -> Check:
     """How much slower first runs were, and where they are left out."""
+    if not columns.submissions.ran.any():
+        return Check("warm-up", Status.NOT_JUDGED, "nothing ran")
     if not first.any():
         return Check("warm-up", Status.NOTED, "nothing ran three times, so no first run was set aside")
     subs = columns.submissions
@@ -277,10 +315,10 @@ def warm_up(columns: Columns, times: SubmissionTimes, first: Flags) -> Check:
     slower = float(times.interval_ns[first].sum()) / count
     usual = float(times.interval_ns[rest].mean()) if rest.any() else np.nan
     sentence = (
-        f"{wording.count(count, 'first run')} set aside in critical path, what-ifs and perturbation, kept in the tables"
+        f"{wording.count(count, 'first run')} set aside in suspects, critical path and the checks, kept in the tables"
     )
     if usual > 0:
-        sentence += f"; they took {slower / usual:.2f} × the time of the others"
+        sentence += f"; {'it' if count == 1 else 'they'} took {slower / usual:.2f} × the time of the others"
     heavy = float(times.interval_ns[first].sum()) > 0.1 * float(times.interval_ns[subs.ran].sum())
     if usual > 0 and slower > 1.5 * usual and heavy:
         return Check("warm-up", Status.NOTED, f"{sentence}: totals and means contain them, medians hardly")
@@ -290,11 +328,14 @@ def warm_up(columns: Columns, times: SubmissionTimes, first: Flags) -> Check:
 def measured(columns: Columns, times: SubmissionTimes) -> Check:
     """What has no time, and why."""
     subs = columns.submissions
-    # A command buffer may be measured and still lack something that was asked for: its dispatches.
-    lacking = (subs.status != "measured") | (subs.reason != "")
+    if len(subs) == 0:
+        return Check("measured", Status.NOT_JUDGED, "nothing was recorded")
+    # A command buffer may be measured and still lack something that was asked for: its dispatches. What failed has a
+    # sentence of its own.
+    lacking = ((subs.status != "measured") | (subs.reason != "")) & (subs.error == "")
     reasons = Counter(reason or "no reason given" for reason in subs.reason[lacking].tolist())
     failed = [error for error in subs.error.tolist() if error]
-    bare = int((subs.sampled & (times.sampled == 0) & (subs.error == "") & (subs.status == "measured")).sum())
+    bare = int((subs.sampled & (times.sampled == 0) & (subs.error == "") & ~lacking).sum())
     if not (reasons or failed or bare):
         count = wording.count(int((times.sampled > 0).sum()), "command buffer")
         sentence = f"dispatches were timed in {count}" if (times.sampled > 0).any() else "command buffers only"
@@ -303,5 +344,5 @@ def measured(columns: Columns, times: SubmissionTimes) -> Check:
     if failed:
         parts.append(f"{wording.count(len(failed), 'command buffer')} failed: {failed[0]}")
     if bare:
-        parts.append(f"{wording.count(bare, 'command buffer')} without a sample of its dispatches")
+        parts.append(f"{wording.count(bare, 'command buffer')} without a sample of any dispatch")
     return Check("measured", Status.NOTED, "; ".join(parts))

@@ -18,11 +18,11 @@ def time(ns: float) -> str:
 
 
 def size(count: float) -> str:
-    """An amount of bytes, in powers of a thousand as bandwidths are."""
+    """An amount of bytes, in powers of a thousand as bandwidths are; never a 0 for something that is there."""
     for one, unit in _SIZES:
         if count >= one * 0.9995:
             return f"{digits(count / one)} {unit}"
-    return f"{count:.0f} B"
+    return f"{max(count, 1.0) if count > 0 else 0.0:.0f} B"
 
 
 def byte_rate(per_second: float) -> str:
@@ -38,14 +38,21 @@ def flop_rate(per_second: float) -> str:
     return f"{digits(per_second)} flop/s"
 
 
-def percent(part: float) -> str:
-    """A share, with more digits the smaller it is; never a 0 for something that is there."""
+def percent(part: float, at_most: bool = False) -> str:
+    """A share, with more digits the smaller it is; never a 0 for something that is there, nor a '<' after a '≤'."""
     value = part * 100
     if value == 0:
         return "0 %"
     if abs(value) < 0.01:
+        if at_most:
+            return "0.01 %"
         return f"{'<' if value > 0 else '>-'}0.01 %"
     return f"{value:.2f} %" if abs(value) < 0.095 else f"{value:.1f} %" if abs(value) < 99.95 else f"{value:.0f} %"
+
+
+def whole_percent(part: float) -> str:
+    """A round share: '5 %'."""
+    return f"{part * 100:.0f} %"
 
 
 def count(number: float, one: str, many: str = "") -> str:

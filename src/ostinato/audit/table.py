@@ -85,9 +85,8 @@ def summary(coverage: Coverage, findings: Sequence[Finding]) -> str:
             " compared with serial ones"
         )
     text = "; ".join(parts)
-    if coverage.unchecked:
-        text += "\nnot checked: " + "; ".join(coverage.unchecked)
-    return text
+    never = "inside a dispatch: races between its threads, threadgroup memory"
+    return f"{text}\nnot checked: {'; '.join((*coverage.unchecked, never))}"
 
 
 def renderable(audit: Audit) -> RenderableType:

@@ -3,28 +3,39 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import asdict
 
 import click
 from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from ..analyse.statistics import Interval
-from ..calibrate import Calibration, calibrate
+from ..calibrate import LEAST_R_SQUARED, Calibration, calibrate
+from ..ceilings import Ceilings
 from ..device import check_settings, open_device
 from .group import main
+
+_UNITS = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns"))
 
 
 @main.command("calibrate")
 @click.option("--device", "device_name", default="auto", show_default=True, help="Measure this device.")
-@click.option("--repetitions", type=click.IntRange(3), default=9, show_default=True, help="Of every figure.")
+@click.option(
+    "--repetitions", type=click.IntRange(3), default=9, show_default=True, help="Of every figure that is a median."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
 def calibrate_command(device_name: str, repetitions: int, as_json: bool) -> None:
     """Measure what dispatches, command buffers, barriers and timestamps cost, and the ceilings of the device.
 
-    Figures are medians with 95 % intervals; the first repetition is thrown away. The ceilings are remembered for
-    reports.
+    Times of lists, command buffers and single costs are medians of the repetitions, the first one thrown away, with
+    95 % intervals. What a replay costs on the device is a fit to the medians of graphs of many sizes, each of five
+    times as many repetitions. The ceilings (copy bandwidth, arithmetic) are the best ever seen on this device, and
+    remembered for reports: measuring again can raise them, and never lowers them. Of the cost of a timestamp, a
+    median, the least is remembered.
+
+    Takes a second or two on a CPU, longer with more repetitions or while something else runs.
 
     \b
     Example:
@@ -32,11 +43,14 @@ def calibrate_command(device_name: str, repetitions: int, as_json: bool) -> None
     """
     check_settings()
     with open_device(device_name) as device:
-        columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-        steps = Progress(*columns, console=Console(stderr=True), transient=True)
-        with steps:
-            task = steps.add_task("calibrating")
-            found = calibrate(device, repetitions, lambda what: steps.update(task, description=f"calibrating: {what}"))
+        columns = (TextColumn("calibrating: {task.description}"), BarColumn(), MofNCompleteColumn())
+        with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True) as steps:
+            task = steps.add_task("", total=None)
+
+            def progress(what: str, done: int, total: int) -> None:
+                steps.update(task, description=what, completed=done, total=total)
+
+            found = calibrate(device, repetitions, progress)
     if as_json:
         click.echo(json.dumps(asdict(found), indent=2))
     else:
@@ -50,43 +64,84 @@ def _show(found: Calibration) -> None:
     for row in found.dispatch_table:
         table.add_row(
             f"{row.dispatches:,}",
-            _time(row.encode_ns),
-            _time(row.commit_and_wait_ns),
-            f"{row.encode_ns_per_dispatch / 1000:.2f} µs",
+            interval_text(row.encode_ns),
+            interval_text(row.commit_and_wait_ns),
+            time_text(row.encode_ns_per_dispatch),
         )
     console.print(table)
     table = _table("Command buffers of one dispatch, each", "buffers", "encode only", "async", "sync")
     for line in found.buffer_table:
-        table.add_row(f"{line.buffers:,}", _time(line.encode_only_ns), _time(line.async_ns), _time(line.sync_ns))
+        regimes = (line.encode_only_ns, line.async_ns, line.sync_ns)
+        table.add_row(f"{line.buffers:,}", *(interval_text(one) for one in regimes))
     console.print(table)
-    table = _table("Single costs", "what", "time (95 %)")
-    constant, each, waits = found.model.coefficients
+    table = _table("Single costs", "what", "time (95 %)", "how")
+    best, model = found.ceilings, found.model
     for what, cost in (
         ("record a barrier", found.barrier_ns),
         ("one more buffer in a dispatch", found.binding_ns),
-        ("another kernel than the one before", found.pipeline_switch_ns),
-        ("a replay, on the device", constant),
-        ("a dispatch in it", each),
-        ("that waits for another", waits),
+        ("another kernel than before", found.pipeline_switch_ns),
     ):
-        table.add_row(what, _time(cost))
-    table.add_row("the timestamps of a dispatch", f"{found.ceilings.timestamp_ns:.0f} ns")
+        table.add_row(what, interval_text(cost), "host, median")
+    table.add_row("the timestamps of a dispatch", _timestamp(best), "device, best median")
+    fit = "device, fit" if model.describes else "device, no good fit"
+    for what, cost in (
+        ("a replay", model.constant_ns),
+        ("a dispatch that waits for another", model.waiting_ns),
+        ("a dispatch that waits for none", model.free_ns),
+    ):
+        table.add_row(what, interval_text(cost), fit)
     console.print(table)
-    best = found.ceilings
-    console.print(
-        f"ceilings: a copy at {best.copy_bytes_per_s / 1e9:.1f} GB/s (rounds differ by {best.copy_spread:.0%}),"
-        f" {best.flops_per_s / 1e9:.1f} Gflop/s ({best.flops_spread:.0%})"
-    )
-    console.print(f"the linear model of replays explains {found.model.r_squared:.1%} of their variance")
+    explained = f"{max(model.r_squared, 0.0):.1%} of the variance of the medians of replays"
+    if model.describes:
+        console.print(f"the fit explains {explained}")
+    else:
+        console.print("the fit does not describe this machine, and predicts nothing:")
+        console.print(f"it explains {explained}, less than {LEAST_R_SQUARED:.0%}")
+    console.print("ceilings, the best seen on this device so far:")
+    for what, rate, unit, spread, measured in (
+        ("a copy", best.copy_bytes_per_s, "GB/s", best.copy_spread, best.copy_measured),
+        ("arithmetic", best.flops_per_s, "Gflop/s", best.flops_spread, best.flops_measured),
+    ):
+        console.print(
+            f"  {what}: {digits(rate / 1e9)} {unit} (best three rounds within {spread:.0%}; {measured[:10]} UTC)"
+        )
+
+
+def _timestamp(best: Ceilings) -> str:
+    if best.timestamp_low_ns is None or best.timestamp_high_ns is None:
+        return f"{time_text(best.timestamp_ns)} (no interval)"
+    return interval_text(Interval(best.timestamp_ns, best.timestamp_low_ns, best.timestamp_high_ns))
 
 
 def _table(title: str, *columns: str) -> Table:
     table = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for number, heading in enumerate(columns):
-        table.add_column(heading, justify="left" if number == 0 and heading == "what" else "right")
+    for heading in columns:
+        table.add_column(heading, justify="left" if heading in ("what", "how") else "right")
     return table
 
 
-def _time(one: Interval) -> str:
-    scale, unit = (1e6, "ms") if one.estimate >= 1e6 else (1e3, "µs") if abs(one.estimate) >= 1e3 else (1.0, "ns")
-    return f"{one.estimate / scale:.3g} {unit} ({one.low / scale:.3g} … {one.high / scale:.3g})"
+def interval_text(one: Interval) -> str:
+    """A time in ns with its interval, all in the unit of the largest of the three numbers."""
+    scale, unit = _unit(one.estimate, one.low, one.high)
+    return f"{digits(one.estimate / scale)} {unit} ({digits(one.low / scale)} … {digits(one.high / scale)})"
+
+
+def time_text(ns: float) -> str:
+    """One time."""
+    scale, unit = _unit(ns)
+    return f"{digits(ns / scale)} {unit}"
+
+
+def _unit(*values: float) -> tuple[float, str]:
+    largest = max(abs(value) for value in values)
+    return next((one for one in _UNITS if largest >= one[0]), _UNITS[-1])
+
+
+def digits(value: float) -> str:
+    """Three significant digits, thousands separated, never an exponent; what is below a thousandth is 0."""
+    if not math.isfinite(value):
+        return "—"
+    if abs(value) < 0.001:
+        return "0"
+    rounded = float(f"{value:.2e}")
+    return f"{rounded:,.{max(2 - math.floor(math.log10(abs(rounded))), 0)}f}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import threading
@@ -27,6 +28,11 @@ class _Commands(click.Group):
         except OstinatoError as error:
             click.echo(f"error: {error}", err=True)
             context.exit(2 if isinstance(error, SettingError) else 1)
+        except OSError as error:  # a file that cannot be written, say; but a reader that went away is click's to handle
+            if error.errno == errno.EPIPE:
+                raise
+            click.echo(f"error: {error}", err=True)
+            context.exit(1)
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})

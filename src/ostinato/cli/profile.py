@@ -12,6 +12,7 @@ from ..analyse import summarise
 from ..device import check_settings
 from ..errors import ArgumentError
 from ..profile import profile
+from ..program import check as check_program
 from ..program import run as run_program
 from ..recording import SUFFIX, open_recording
 from ..report import as_json as summary_json
@@ -49,12 +50,13 @@ def profile_command(program: str, arguments: tuple[str, ...], output: Path | Non
       ostinato profile -o before.ostinato package.module:main
     """
     check_settings()
+    try:
+        check_program(program)  # before an earlier recording is replaced
+    except ArgumentError as error:
+        raise click.BadParameter(str(error), param_hint="PROGRAM") from None
     path = output or Path(Path(program.partition(":")[0]).stem + SUFFIX)
     with printing_to_stderr() if as_json else nullcontext(), profile(level=level, path=path):
-        try:
-            status = run_program(program, arguments)
-        except ArgumentError as error:
-            raise click.BadParameter(str(error), param_hint="PROGRAM") from None
+        status = run_program(program, arguments)
     with open_recording(path) as recording:
         summary = summarise(recording)
     if as_json:

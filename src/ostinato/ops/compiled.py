@@ -16,7 +16,7 @@ from ..commands import CompiledKernel, Dispatch
 from ..locks import ForkLock
 from ..msl import Module, parse
 from ..pipeline import Kernel, Library
-from ..submission import Queue
+from ..queue import Queue
 
 FOLDER = Path(__file__).parent / "kernels"
 """Where our own kernels are."""

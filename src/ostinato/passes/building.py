@@ -8,8 +8,8 @@ from .. import bindings, geometry
 from ..commands import Binding, BufferBinding, CompiledKernel, Dispatch, DispatchKind, InlineBinding
 from ..errors import ArgumentError, GeometryError
 from ..ops import compiled
+from ..queue import Queue
 from ..ranges import size
-from ..submission import Queue
 from .proofs import Pair
 from .rules import FusionRule, Geometry, ResolvedRule, binding_range
 

@@ -14,7 +14,7 @@ that end in `_ns`, shares lie between 0 and 1, and what was not measured is null
     regions                scopes of the host: instances, wall and device time
     command_buffers        by label: count, times, queue delay, encode time
     suspects               ranked, with the saving, the efficiency and the reasons; `measure` says against what
-    what_if                kernels twice as fast
+    what_if                kernels twice as fast; null where kernels ran side by side on a full device: not known
     critical_paths         of the command lists that take most time: nodes on the path, slack of every node
     drift, perturbation, drops
                            the truth checks that have figures; `status` is fine, noted, error or not judged

@@ -45,6 +45,9 @@ def overview(summary: Summary) -> list[str]:
     lines = [f"{d.name}: {d.description}" if d.description else d.name for d in summary.devices]
     runs = wording.count(summary.submissions, "command buffer")
     timed = f"{summary.timed:,} of {wording.count(summary.dispatched, 'dispatch', 'dispatches')} timed"
+    if not summary.submissions:
+        lines.append("nothing was recorded")
+        return lines
     lost = sum(count for _, count in summary.drops)
     lines.append(f"{runs}, {timed}, {f'{lost:,}' if lost else 'nothing'} dropped")
     return lines
@@ -68,22 +71,28 @@ def suspects(summary: Summary) -> Table:
     """What could save wall time, and why."""
     several = len(summary.suspects) > 1
     rows: list[tuple[str, ...]] = []
-    for one in summary.suspects:
-        for s in one.ranked:
-            if s.saving_ns <= 0 and rows:
-                continue
-            bound = "≤ " if s.efficiency_is_bound and s.efficiency else ""
-            rows.append(
-                (
-                    _named(s.kernel, s.detail) + (f" on {one.device}" if several else ""),
-                    wording.time(s.total_ns),
-                    _share(s.saving_share) if s.saving_share is not None else wording.time(s.saving_ns),
-                    _share(s.twice_as_fast_share),
-                    MISSING if s.efficiency is None else bound + wording.percent(s.efficiency),
-                    "; ".join(s.reasons),
-                )
+    ranked = sorted((s for one in summary.suspects for s in one.ranked), key=lambda s: (-s.saving_ns, -s.total_ns))
+    for s in ranked:
+        if s.saving_ns <= 0 and rows:
+            continue
+        bounded = s.efficiency_is_bound and bool(s.efficiency)
+        saving = _share(s.saving_share) if s.saving_share is not None else wording.time(s.saving_ns)
+        rows.append(
+            (
+                _named(s.kernel, s.detail) + (f" on {s.device}" if several else ""),
+                wording.time(s.total_ns),
+                ("up to " if s.saving_is_bound else "") + saving,
+                _share(s.twice_as_fast_share),
+                MISSING
+                if s.efficiency is None
+                else ("≤ " if bounded else "") + wording.percent(s.efficiency, at_most=bounded),
+                "; ".join(s.reasons),
             )
-    notes = [f"efficiency: {one.measure}" for one in summary.suspects]
+        )
+    notes = [
+        f"efficiency{f' on {one.device}' if len({s.measure for s in summary.suspects}) > 1 else ''}: {one.measure}"
+        for one in summary.suspects
+    ]
     return Table(
         "Suspects, by the wall time that better efficiency could save",
         (
@@ -231,7 +240,8 @@ def devices(summary: Summary) -> Table:
             )
         )
         notes += [
-            f"idle {wording.time(c.total_ns)} ({wording.percent(c.total_ns / d.idle_ns)}, {c.count:,} ×): {c.what}"
+            f"{f'{d.device} ' if len(summary.device_times) > 1 else ''}idle {wording.time(c.total_ns)}"
+            f" ({wording.percent(c.total_ns / d.idle_ns)}{f', {c.count:,} ×' if c.count else ''}): {c.what}"
             for c in d.causes[:4]
         ]
     return Table(
@@ -252,21 +262,26 @@ def devices(summary: Summary) -> Table:
 
 def critical_path(summary: Summary) -> Table:
     """What the wall hangs on."""
+    shown = summary.what_ifs[:5]
+    several = len({w.device_row for w in summary.what_ifs}) > 1
     rows = [
         (
-            _named(w.kernel, w.detail),
-            wording.time(w.on_path_ns),
-            wording.time(w.saved_ns),
-            wording.percent(w.saved_share),
+            _named(w.kernel, w.detail) + (f" on {w.device}" if several else ""),
+            MISSING if w.saved_ns is None else wording.time(w.on_path_ns),
+            _time(w.saved_ns),
+            _share(w.saved_share),
         )
-        for w in summary.what_ifs[:5]
+        for w in shown
     ]
     notes = []
+    if any(w.saved_ns is None for w in shown):
+        notes.append(f"{MISSING} not known: these ran side by side on a full device")
     for p in summary.critical_paths[:1]:
         which = f"command list {p.label!r}" if p.label else "the longest command list"
+        on_it = f"{len(p.nodes):,} of {wording.count(len(p.kernel), 'node')}"
         notes.append(
-            f"{which}: {wording.time(p.wall_ns)} = {wording.time(p.execution_ns)} of dispatches on the critical path"
-            f" + {wording.time(p.gap_ns)} between them; {len(p.nodes):,} of {len(p.kernel):,} nodes are on it"
+            f"{which}: {wording.time(p.wall_ns)}, {wording.time(p.execution_ns)} of it in the dispatches on the"
+            f" critical path ({on_it}), {wording.time(p.gap_ns)} between them"
         )
     return Table(
         "Critical path: if a kernel were twice as fast",
@@ -316,6 +331,8 @@ def _spread(times: Times | None) -> tuple[str, ...]:
 
 def _group_notes(summary: Summary, groups: Sequence[Group], shown: Sequence[Group]) -> list[str]:
     notes = []
+    if any(g.share is not None for g in shown):
+        notes.append("share: of busy time; an instant that n dispatches share counts 1/n for each")
     if len(groups) > len(shown):
         rest = sum(g.share or 0.0 for g in groups[len(shown) :])
         notes.append(f"{len(groups) - len(shown):,} more in the JSON report ({wording.percent(rest)} of busy time)")
@@ -323,10 +340,11 @@ def _group_notes(summary: Summary, groups: Sequence[Group], shown: Sequence[Grou
         notes.append(f"{MISSING} not timed: {_why_not(summary)}; the count is of those that ran")
     elif any(g.count < g.dispatched for g in shown):
         unsampled = sum(g.dispatched - g.count for g in groups)
-        notes.append(f"{unsampled:,} more ran without being timed")
+        notes.append(f"{unsampled:,} more ran without being timed; count and total leave them out")
     if any(g.bounded for g in shown):
         bounded = sum(g.bounded for g in groups)
-        notes.append(f"{bounded:,} of these times are bounds: shorter than the clock resolves")
+        times = "1 of these times is a bound" if bounded == 1 else f"{bounded:,} of these times are bounds"
+        notes.append(f"{times}: shorter than the clock resolves")
     return notes
 
 

@@ -39,7 +39,7 @@ def render(summary: Summary, width: int = WIDEST) -> str:
     """The report as text without colours."""
     out = io.StringIO()
     print_summary(summary, console(out, width))
-    return out.getvalue()
+    return "".join(f"{line.rstrip()}\n" for line in out.getvalue().split("\n")[:-1])
 
 
 def print_summary(summary: Summary, to: Console | None = None) -> None:

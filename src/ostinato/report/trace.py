@@ -17,7 +17,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from ..analyse.columns import ABSENT, BOUNDED, Columns, Ints, usable
+from ..analyse.columns import ABSENT, BOUNDED, Columns, Ints, usable, with_distinct_names
 
 _DEVICES = 1 << 30
 """Processes of devices are numbered from here, where no pid of the host is."""
@@ -77,7 +77,7 @@ def _names(columns: Columns) -> Iterator[str]:
     for process, thread in _threads(columns):
         name = columns.thread_names.get((process, thread)) or f"thread {thread}"
         yield _meta("thread_name", columns.pids[process], _tid(thread), name)
-    for number, device in enumerate(columns.devices):
+    for number, device in enumerate(with_distinct_names(columns.devices)):
         yield _meta("process_name", _DEVICES + number, 0, f"device {device.name}")
         yield _meta("process_sort_index", _DEVICES + number, 0, len(columns.pids) + number)
 

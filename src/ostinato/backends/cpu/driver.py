@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-import json
 import os
 import platform
-import sys
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache
@@ -16,15 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from ... import cache
 from ...commands import Command, CompiledKernel, Ordering
-from ...errors import DeviceError, DeviceUnavailable, KernelCompileError, OstinatoError, OutOfMemory, ToolchainError
+from ...errors import DeviceError, DeviceUnavailable, OstinatoError, OutOfMemory
 from ...locks import ForkLock
 from ...msl import Module, Translation
-from ...version import __version__
 from ..protocol import Capabilities, Inferred, Level, Lowered, Memory, Native, Status
 from . import toolchain
-from .binary import load_time_code, startup_sections
+from .building import kernel_library, runtime_library
 from .records import pack, parameters
 
 MAX_THREADS_PER_GROUP = 1024
@@ -34,29 +30,11 @@ LARGEST_THREADGROUP_MEMORY_BYTES = 64 << 20
 MAX_INLINE_BYTES = 4096
 
 _ABI_VERSION = 1
-_RUNTIME = Path(__file__).with_name("runtime")
-_INCLUDE = Path(__file__).parents[2] / "msl" / "include"
 _GATES = frozenset({"unretained_refs", "no_residency", "profile_barriers", "profile_cb", "profile_dispatch"})
 _MEMORY_ALIGNMENT = 128
 _ACCESSES = ("", "read", "write")
-_MODES = {Ordering.SERIAL: 0, Ordering.BARRIERS: 1, Ordering.INFERRED: 3}
-
-_BASE_FLAGS = ("-std=c++17", "-fPIC", "-fno-exceptions", "-fno-rtti", "-fvisibility=hidden", "-w")
-_KERNEL_FLAGS = (
-    *_BASE_FLAGS,
-    "-O3",
-    # Real shaders read one type's bytes through pointers to another.
-    "-fno-strict-aliasing",
-    "-fno-math-errno",
-    "-fno-trapping-math",
-    "-ffp-contract=fast",
-)
-# One access of the source is one access of the machine, as far as a compiler allows, in the order they are written.
-_CHECKED_FLAGS = tuple("-O1" if flag == "-O3" else flag for flag in _KERNEL_FLAGS)
-_RUNTIME_FLAGS = (*_BASE_FLAGS, "-O2", "-pthread")
-
 _lock = ForkLock()
-_loaded: dict[str, ctypes.CDLL] = {}
+_MODES = {Ordering.SERIAL: 0, Ordering.BARRIERS: 1, Ordering.INFERRED: 3}
 
 
 class _KernelInfo(ctypes.Structure):
@@ -140,7 +118,8 @@ class CpuBackend:
             )
         self._checked = checked
         self._toolchain = toolchain.find()
-        self._runtime = _runtime(self._toolchain)
+        self._runtime: Any = runtime_library(self._toolchain)
+        _declare(self._runtime)
         self.capabilities = _capabilities(self._toolchain, count, threadgroup_memory, Level[sampling.upper()])
         reason = ctypes.create_string_buffer(256)
         with _lock:
@@ -160,7 +139,7 @@ class CpuBackend:
         it, and nothing is vectorised, so that no access is made that the source does not make.
         """
         translation = module.translate("cpu", constants, only, fibers=self._checked)
-        library = _kernel_library(self._toolchain, translation, _CHECKED_FLAGS if self._checked else _KERNEL_FLAGS)
+        library = kernel_library(self._toolchain, translation, self._checked)
         count = ctypes.c_uint32.in_dll(library, "__ost_kernel_count").value
         table = (_KernelInfo * count).in_dll(library, "__ost_kernels") if count else ()
         return {kernel.name: kernel for kernel in (_compiled(info, translation) for info in table)}
@@ -343,107 +322,6 @@ def _processor() -> str:
     except OSError:
         pass
     return platform.processor() or platform.machine()
-
-
-def _compile_flags(compiler: toolchain.Toolchain, flags: tuple[str, ...]) -> tuple[str, ...]:
-    # zig checks for undefined behaviour unless told not to, and links no C++ library that could guard static variables.
-    common = (*flags, *compiler.tuning, *compiler.stacks)
-    return (*common, *(("-fno-sanitize=all", "-fno-threadsafe-statics") if compiler.is_zig else ()))
-
-
-def _link_flags(*flags: str) -> tuple[str, ...]:
-    # Undefined names are found by the linker, with a message, and not when the library is loaded.
-    strict = () if sys.platform == "darwin" else ("-Wl,-z,defs",)
-    # The level matters to zig only, which builds what it links against: 4 s at -O2, 17 s without.
-    return ("-shared", "-O2", *strict, *flags, "-lm")
-
-
-@lru_cache(maxsize=1)
-def _interface_digest() -> str:
-    """Everything a kernel is compiled against: the shim and the runtime's headers."""
-    files = sorted((*_INCLUDE.rglob("*.h"), *_RUNTIME.glob("*.h")))
-    return cache.digest(*(part for file in files for part in (file.name, file.read_bytes())))
-
-
-def _kernel_library(
-    compiler: toolchain.Toolchain, translation: Translation, kernel_flags: tuple[str, ...]
-) -> ctypes.CDLL:
-    flags = _compile_flags(compiler, (*kernel_flags, *compiler.semantics))
-    linking = _link_flags("-nostartfiles")
-    key = cache.digest(
-        "kernels", __version__, compiler.identity, *flags, *linking, _interface_digest(), translation.text
-    )
-
-    def build(work: Path) -> Path:
-        source = work / "kernels.cpp"
-        source.write_text(translation.text, encoding="utf-8")
-        folders = ("-I", str(_INCLUDE), "-I", str(_RUNTIME))
-        product = toolchain.compile_library(compiler, [source], [*flags, *folders], linking, work, (_INCLUDE, _RUNTIME))
-        try:
-            found = load_time_code(product.read_bytes(), _startup_of(compiler, linking))
-        except ValueError as error:
-            raise ToolchainError(f"{compiler.command[0]} made something that cannot be loaded: {error}") from None
-        if found is not None:
-            raise KernelCompileError(f"the compiled kernels contain code that would run when they are loaded: {found}")
-        return product
-
-    try:
-        return _load(key, build)
-    except KernelCompileError as error:
-        if error.file is not None or not translation.kernels:
-            raise
-        first = next(iter(translation.kernels.values()))
-        raise KernelCompileError(error.message, first.file, first.line, error.details) from None
-
-
-def _startup_of(compiler: toolchain.Toolchain, linking: tuple[str, ...]) -> dict[str, int]:
-    """What this linker puts into every library; nothing, except with zig, which has no way to leave it out."""
-    if not compiler.is_zig:
-        return {}
-
-    def find() -> str:
-        with cache.work_folder() as work:
-            empty = work / "empty.cpp"
-            empty.write_text("")
-            product = toolchain.compile_library(compiler, [empty], _compile_flags(compiler, _BASE_FLAGS), linking, work)
-            return json.dumps(startup_sections(product.read_bytes()))
-
-    known = json.loads(cache.note(f"startup-{cache.digest(compiler.identity, *linking)}", find))
-    return {str(name): int(size) for name, size in known.items()}
-
-
-def _runtime(compiler: toolchain.Toolchain) -> Any:
-    flags = _compile_flags(compiler, _RUNTIME_FLAGS)
-    linking = _link_flags("-pthread")
-    sources = sorted(_RUNTIME.glob("*.cpp"))
-    contents = [part for file in sources for part in (file.name, file.read_bytes())]
-    key = cache.digest("runtime", __version__, compiler.identity, *flags, *linking, _interface_digest(), *contents)
-
-    def build(work: Path) -> Path:
-        try:
-            return toolchain.compile_library(compiler, sources, [*flags, "-I", str(_RUNTIME)], linking, work)
-        except KernelCompileError as error:
-            raise DeviceError(f"the CPU runtime could not be built: {error}\n{error.details}") from None
-
-    library = _load(key, build)
-    _declare(library)
-    return library
-
-
-def _load(key: str, build: Any) -> ctypes.CDLL:
-    """Load a library once per process; code is never unloaded, since kernels may outlive their library object."""
-    with _lock:
-        loaded = _loaded.get(key)
-    if loaded is not None:
-        return loaded
-    path = cache.library(key, build)
-    with _lock:
-        if key not in _loaded:
-            try:
-                _loaded[key] = ctypes.CDLL(str(path))
-            except OSError as error:
-                raise DeviceError(f"compiled code could not be loaded: {error}") from None
-        return _loaded[key]
 
 
 def _declare(library: ctypes.CDLL) -> None:

@@ -1,0 +1,76 @@
+"""Commands from what a caller passes, checked in full: the slow path of an encoder, taken once per new combination."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from . import bindings, geometry
+from .bindings import Declared
+from .buffer import Buffer
+from .commands import CapturedOpKind, Dispatch
+from .errors import ArgumentError
+from .geometry import Extent
+from .pipeline import Kernel
+from .places import caller
+from .queue import Queue
+from .scalars import number_bytes
+
+
+def checked_dispatch(
+    queue: Queue,
+    kernel: Kernel,
+    given: Any,
+    shape: tuple[Extent | None, Extent | None, Extent | None],
+    *,
+    shared: Mapping[int, int] | None,
+    reads: Declared,
+    writes: Declared,
+    op_kind: CapturedOpKind | None,
+    label: str | None,
+    bytes_read: int | None,
+    bytes_written: int | None,
+    flops: int | None,
+) -> Dispatch:
+    """A dispatch whose arguments, grid (threads, groups, group size) and declarations fit the kernel and the device."""
+    compiled = kernel._compiled
+    capabilities = queue.backend.capabilities
+    bound = bindings.bind(compiled, given, queue)
+    kind, grid, groups, group_size = geometry.resolve(compiled, *shape, capabilities.simd_width)
+    return Dispatch(
+        kernel=compiled,
+        bindings=bound,
+        kind=kind,
+        threads=grid,
+        groups=groups,
+        group_size=group_size,
+        shared=bindings.shared_sizes(compiled, shared or {}, capabilities.threadgroup_memory_bytes),
+        op_kind=op_kind or CapturedOpKind.Other,
+        label=label,
+        accesses=bindings.accesses(bound, reads, writes, queue, f"kernel {compiled.name!r}"),
+        bytes_read=bytes_read,
+        bytes_written=bytes_written,
+        flops=flops,
+        place=caller(),
+    )
+
+
+def fill_pattern(buffer: Buffer, value: Any) -> bytes:
+    """The bytes of one element, which a fill repeats."""
+    where = f"fill of {buffer!r}"
+    if buffer.dtype.itemsize not in (1, 2, 4, 8):
+        raise ArgumentError(f"{where}: elements of {buffer.dtype.itemsize} bytes cannot be filled; use view()")
+    if isinstance(value, np.generic | np.ndarray):
+        if value.shape or value.dtype != buffer.dtype:
+            raise ArgumentError(
+                f"{where}: expected one {buffer.dtype.name}, got {value.dtype.name} of shape {value.shape}"
+            )
+        return value.tobytes()
+    if not isinstance(value, bool | int | float):
+        raise ArgumentError(f"{where}: {value!r} is not a number")
+    try:
+        return number_bytes(value, buffer.dtype.name)
+    except (ValueError, TypeError) as reason:
+        raise ArgumentError(f"{where}: {value!r} is {reason}") from None

@@ -1,0 +1,164 @@
+"""The best that a device can do: measured, remembered, never made worse by a busy machine."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict, fields, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import ostinato as ost
+from ostinato import cache, ceilings
+from ostinato.ceilings import Ceilings, best_of
+
+GOOD = Ceilings(69e9, 0.02, 200e9, 0.03, 20.0, 15.0, 30.0, *["2026-01-02T03:04:05+00:00"] * 3)
+BUSY = Ceilings(38e9, 0.79, 90e9, 0.50, 55.0, 10.0, 90.0, *["2026-05-06T07:08:09+00:00"] * 3)
+
+
+class Measurements:
+    """Stands in for `measure`: gives what it is told to, and counts."""
+
+    def __init__(self) -> None:
+        self.next = GOOD
+        self.taken = 0
+
+    def __call__(self, queue: object) -> Ceilings:
+        self.taken += 1
+        return self.next
+
+
+@pytest.fixture
+def measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Measurements:
+    """No real measurement, and nothing remembered from before."""
+    monkeypatch.setenv("OSTINATO_CACHE_DIR", str(tmp_path / "cache"))
+    stand_in = Measurements()
+    monkeypatch.setattr(ceilings, "measure", stand_in)
+    return stand_in
+
+
+def test_what_is_remembered_never_gets_worse(dev: ost.Device, measured: Measurements) -> None:
+    queue = dev._queue
+    assert ceilings.of(queue) == GOOD
+    measured.next = BUSY
+    assert ceilings.of(queue) == GOOD
+    assert measured.taken == 1
+    assert ceilings.of(queue, anew=True) == GOOD
+    assert measured.taken == 2
+    assert ceilings.of(queue) == ceilings.known(queue) == GOOD
+    # One figure may be better, the others stay; each keeps its own spread and date.
+    measured.next = replace(BUSY, flops_per_s=300e9)
+    expected = replace(GOOD, flops_per_s=300e9, flops_spread=0.50, flops_measured=BUSY.flops_measured)
+    assert ceilings.of(queue, anew=True) == ceilings.known(queue) == expected
+
+
+@given(*(st.builds(replace, st.sampled_from([GOOD, BUSY]), copy_bytes_per_s=st.floats(1, 1e15)) for _ in range(2)))
+def test_the_better_of_two_is_the_same_whichever_comes_first(one: Ceilings, other: Ceilings) -> None:
+    both = best_of(one, other)
+    assert both.copy_bytes_per_s == max(one.copy_bytes_per_s, other.copy_bytes_per_s)
+    assert best_of(other, one).copy_bytes_per_s == both.copy_bytes_per_s
+    assert both.flops_per_s == max(one.flops_per_s, other.flops_per_s)
+    assert both.timestamp_ns == min(one.timestamp_ns, other.timestamp_ns)
+
+
+def test_a_timestamp_lost_in_the_noise_does_not_replace_a_measured_one() -> None:
+    lost = replace(GOOD, timestamp_ns=0.0, timestamp_low_ns=0.0, timestamp_high_ns=5.0)
+    assert best_of(lost, BUSY).timestamp_ns == best_of(BUSY, lost).timestamp_ns == BUSY.timestamp_ns
+    assert best_of(lost, BUSY).timestamp_high_ns == BUSY.timestamp_high_ns
+    assert best_of(lost, lost).timestamp_ns == 0
+
+
+def _facts(**changed: object) -> str:
+    return json.dumps(asdict(BUSY) | changed)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "no JSON {",
+        "[]",
+        "null",
+        "[" * 100_000,
+        '{"copy_bytes_per_s": 1e9}',
+        json.dumps({name: value for name, value in asdict(BUSY).items() if not name.endswith("_measured")}),
+        _facts(unheard_of=1),
+        _facts(copy_bytes_per_s=math.nan),
+        _facts(copy_bytes_per_s=math.inf),
+        _facts(copy_bytes_per_s=1e300),
+        _facts(copy_bytes_per_s=10**400),
+        _facts(copy_bytes_per_s=0),
+        _facts(flops_per_s=-1),
+        _facts(flops_per_s="1e9"),
+        _facts(flops_spread=True),
+        _facts(timestamp_low_ns=None),
+        _facts(copy_measured="yesterday"),
+        _facts(copy_measured=20260102.5),
+    ],
+    ids=lambda text: text[:40],
+)
+def test_a_damaged_or_foreign_note_is_measured_anew(dev: ost.Device, measured: Measurements, text: str) -> None:
+    queue = dev._queue
+    cache.note(ceilings._key(queue), lambda: text, anew=True)
+    assert ceilings.known(queue) is None
+    assert measured.taken == 0
+    assert ceilings.of(queue) == GOOD
+    assert measured.taken == 1
+    assert ceilings.known(queue) == GOOD
+
+
+def test_looking_up_what_is_known_measures_nothing(
+    dev: ost.Device, measured: Measurements, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert ceilings.known(dev._queue) is None
+    assert not list(tmp_path.rglob("ceilings-*"))
+    cache.note(ceilings._key(dev._queue), _facts, anew=True)
+    assert ceilings.known(dev._queue) == BUSY
+    monkeypatch.setenv("OSTINATO_CACHE_DIR", "/dev/null/nowhere")
+    assert ceilings.known(dev._queue) is None
+    assert measured.taken == 0
+
+
+def test_rounds_that_differ_are_repeated_three_times_at_most() -> None:
+    asked = 0
+
+    def rounds(*scripted: list[float]) -> tuple[float, float]:
+        nonlocal asked
+        asked = 0
+
+        def next_rounds() -> list[float]:
+            nonlocal asked
+            asked += 1
+            return scripted[asked - 1]
+
+        return ceilings._calm(next_rounds)
+
+    assert rounds([10.0, 1.0, 1.0, 1.0, 9.0]) == (1.0, 0.0)  # the slow ones do not count
+    assert asked == 1
+    best, spread = rounds([2.0, 1.0, 3.0], [1.1, 1.05, 4.0])
+    assert (best, spread, asked) == (1.0, pytest.approx(0.1), 2)
+    best, spread = rounds([1.0, 2.0, 3.0], [4.0, 5.0, 6.0], [7.0, 8.0, 9.0], [1.0, 1.0, 1.0])
+    assert (best, spread, asked) == (1.0, 2.0, 3)
+
+
+def test_the_numbers_of_a_real_device(dev: ost.Device) -> None:
+    with ost.counters.scope() as counts:
+        found = ceilings.measure(dev._queue)
+    assert counts == ost.Counts()
+    for field in fields(found):
+        value = getattr(found, field.name)
+        if field.name.endswith("_measured"):
+            assert datetime.fromisoformat(value).utcoffset() == UTC.utcoffset(None)
+        else:
+            assert math.isfinite(value)
+            assert value >= 0
+    assert found.copy_bytes_per_s > 0
+    assert found.flops_per_s > 0
+    assert found.timestamp_low_ns is not None
+    assert found.timestamp_high_ns is not None
+    assert found.timestamp_low_ns <= found.timestamp_ns <= found.timestamp_high_ns
+    assert ceilings._read(json.dumps(asdict(found))) == found
