@@ -90,6 +90,17 @@ kernel void reverse_group(device float *x [[buffer(0)]], threadgroup float *tile
 kernel void small_groups(device float *x [[buffer(0)]], uint id [[thread_position_in_grid]]) { x[id] = 1.0f; }
 """
 
+# Two of these, each told of the other, succeed only if they run at the same time.
+MEET = """
+#include <metal_stdlib>
+using namespace metal;
+kernel void meet(device atomic_uint *mine, device const uint *other, device uint *ok, constant uint &patience) {
+    atomic_store_explicit(mine, 1u, memory_order_relaxed);
+    const device volatile uint *there = other;
+    for (uint k = 0; k < patience; ++k) if (*there) { ok[0] = 1; return; }
+}
+"""
+
 SLOW_STEPS = 150_000_000
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import ostinato as ost
-from conftest import KERNELS, SLOW_STEPS
+from conftest import KERNELS, MEET, SLOW_STEPS
 from ostinato import kernel_profile
 from ostinato.kernel_profile import DispatchEntry, ProfileEntry
 
@@ -154,7 +154,7 @@ def test_profiling_never_adds_a_wait(own_dev: ost.Device) -> None:
     x = own_dev.zeros(1, np.uint32)
     with ost.counters.scope() as counts:
         enc = own_dev.command_encoder()
-        enc.dispatch(spin, x, SLOW_STEPS // 5, threads=1)
+        enc.dispatch(spin, x, SLOW_STEPS, threads=1)
         submission = enc.commit_labeled("slow")
         assert not submission.done
     assert counts.syncs == 0
@@ -164,13 +164,14 @@ def test_profiling_never_adds_a_wait(own_dev: ost.Device) -> None:
 
 @pytest.mark.usefixtures("gates")
 def test_profiling_never_serialises_what_runs_at_the_same_time(own_dev: ost.Device) -> None:
-    spin = own_dev.library(KERNELS)["spin"]
-    ends = [own_dev.zeros(64, np.uint32)[:1] for _ in range(2)]
+    meet = own_dev.library(MEET)["meet"]
+    flags, ok = own_dev.zeros(64, np.uint32), own_dev.zeros(64, np.uint32)
     enc = own_dev.command_encoder()
-    for x in ends:
-        enc.dispatch(spin, x, SLOW_STEPS // 10, threads=1)
+    enc.dispatch(meet, flags[0:1], flags[32:33], ok[0:1], 2_000_000_000, threads=1, reads=[])
+    enc.dispatch(meet, flags[32:33], flags[0:1], ok[32:33], 2_000_000_000, threads=1, reads=[])
     enc.commit_labeled("pair")
     first, second = dict(kernel_profile.dump_dispatches())["pair"]
+    assert ok.numpy()[[0, 32]].tolist() == [1, 1]
     assert first.start_gpu_ns < second.end_gpu_ns
     assert second.start_gpu_ns < first.end_gpu_ns
 

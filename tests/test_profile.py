@@ -103,7 +103,7 @@ def test_a_commit_stays_asynchronous_and_syncs_are_not_counted(own_dev: ost.Devi
     x = own_dev.zeros(1, np.uint32)
     with ost.counters.scope() as counts, ost.profile() as prof:
         enc = own_dev.command_encoder()
-        enc.dispatch(spin, x, SLOW_STEPS // 5, threads=1)
+        enc.dispatch(spin, x, SLOW_STEPS, threads=1)
         submission = enc.commit()
         assert not submission.done
         assert (counts.syncs, counts.command_buffers) == (0, 1)

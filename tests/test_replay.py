@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ostinato as ost
-from conftest import Script
+from conftest import MEET, Script
 
 
 def floats(dev: ost.Device, *values: float) -> ost.Buffer:
@@ -162,17 +162,6 @@ def test_reading_a_buffer_waits_for_the_replay(own_dev: ost.Device) -> None:
     gc.collect()
     assert x.numpy()[0] != 0
     assert submission.done
-
-
-MEET = """
-#include <metal_stdlib>
-using namespace metal;
-kernel void meet(device atomic_uint *mine, device const uint *other, device uint *ok, constant uint &patience) {
-    atomic_store_explicit(mine, 1u, memory_order_relaxed);
-    const device volatile uint *there = other;
-    for (uint k = 0; k < patience; ++k) if (*there) { ok[0] = 1; return; }
-}
-"""
 
 
 def meeting(device: ost.Device, patience: int) -> tuple[ost.Graph, ost.Buffer]:

@@ -1,4 +1,8 @@
-"""One test for each defect that users of the seed met, named after it. Those of passes and audits stand with them."""
+"""One test for each defect that users of the seed met, named after it.
+
+Those of passes stand in test_fuse.py and test_reorder.py, of declared ranges in test_audit.py too, of the clock in
+test_clock.py.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +16,7 @@ from hypothesis import strategies as st
 import ostinato as ost
 from conftest import KERNELS, SLOW_STEPS
 from ostinato import hazards
+from ostinato.calibrate import calibrate
 
 
 @given(data=st.data())
@@ -218,3 +223,27 @@ def test_a_captured_buffer_that_the_program_dropped_was_read_after_free(dev: ost
     run.replay()
     assert out.numpy().tolist() == [1, 2, 3, 4]
     assert len(noise) == 64
+
+
+def test_dispatch_entries_without_kernel_name_buffer_ordinal_or_shape(dev: ost.Device, kernels: ost.Library) -> None:
+    x = dev.zeros(100, np.float32)
+    with ost.profile() as prof:
+        enc = dev.command_encoder()
+        enc.dispatch(kernels["bump"], x, threads=100, group_size=32)
+        ordinal = enc.commit().ordinal
+    found = prof.recording()
+    node = found.plan_nodes(1)
+    assert (node.kernel, node.op_kind) == (["bump"], ["Other"])
+    assert (node.threads.tolist(), node.group.tolist(), node.groups.tolist()) == ([[100, 1, 1]], [[32, 1, 1]], [4])
+    assert found.submissions.ordinal.tolist() == [ordinal]
+    assert node.place[0] is not None
+    assert node.place[0].startswith("test_seed_defects.py:")
+
+
+def test_calibration_regimes_async_and_alloc_only_were_the_same_code_without_fit_or_interval(dev: ost.Device) -> None:
+    found = calibrate(dev, repetitions=3)
+    row = found.buffer_table[0]
+    intervals = (row.encode_only_ns, row.async_ns, row.sync_ns)
+    assert len({one.estimate for one in intervals}) == 3  # that each is its own code, test_calibrate.py counts
+    assert all(one.low <= one.estimate <= one.high for one in intervals)
+    assert found.model.r_squared <= 1

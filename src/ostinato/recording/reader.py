@@ -313,7 +313,7 @@ class Recording:
 
     def samples_of(self, submission: int) -> Samples:
         """The samples of one submission."""
-        query = f"SELECT {_CHUNK} FROM sample_chunks NOT INDEXED WHERE submission_first <= ?1 AND submission_last >= ?1"
+        query = f"SELECT {_CHUNK} FROM sample_chunks NOT INDEXED WHERE ? BETWEEN submission_first AND submission_last"
         parts = [_empty(0)]
         with self._reading():
             for row in self._connection.execute(query, (int(submission),)):
