@@ -443,3 +443,14 @@ def test_the_serial_top_k_comes_first_in_the_table(dev: ost.Device, monkeypatch:
     assert suspects[0].ranked[0].kernel == "serial_topk", str(prof)
     assert prof.look_first().startswith("Look first at serial_topk: ")
     assert "1 threadgroup of 32 threads" in prof.look_first()
+
+
+def test_what_the_profile_takes_of_the_programs_own_time_is_said(dev: ost.Device, kernels: ost.Library) -> None:
+    run = bumps(dev, kernels).instantiate()
+    with ost.profile() as prof:
+        for _ in range(5):
+            run.replay()
+    assert int(prof.recording().meta["profile.host_ns"]) > 0
+    (host,) = [check for check in prof.summary().checks if check.name == "host"]
+    assert "a command buffer" in host.sentence
+    assert "of the program's own time" in " ".join(str(prof).split())

@@ -121,6 +121,7 @@ class Profile:
         assert self._recorder is not None
         assert self._writer is not None
         given_up = settle(self._recorder.expected())
+        self._writer.meta("profile.host_ns", str(self._recorder.host_ns))
         if given_up:
             self._writer.drop("work whose wait was given up", given_up)
         for queue, number in self._recorder.devices():

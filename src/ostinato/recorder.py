@@ -6,6 +6,7 @@ everything else to the recording's writer, which never waits.
 
 from __future__ import annotations
 
+import time
 import weakref
 from collections import OrderedDict
 from typing import Any
@@ -31,6 +32,8 @@ class Recorder:
         self._level = level
         self._devices: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self._plans: weakref.WeakKeyDictionary[Plan, int] = weakref.WeakKeyDictionary()
+        self.host_ns = 0
+        """Time of the program's threads that writing down took."""
         self._regions: OrderedDict[int, int] = OrderedDict()
         self._expected: weakref.WeakSet[Any] = weakref.WeakSet()
         # By the command's identity; the command is kept too, so that no other can have it.
@@ -80,6 +83,11 @@ class Recorder:
 
     def submission(self, trace: Trace) -> None:
         """Write down a submission that is done."""
+        begin_ns = time.perf_counter_ns()
+        self._write(trace)
+        self.host_ns += time.perf_counter_ns() - begin_ns
+
+    def _write(self, trace: Trace) -> None:
         writer = self._writer
         device = self.device(trace.device)
         plan = self._plans.get(trace.plan)

@@ -149,6 +149,7 @@ def summarise(source: Recording | Columns) -> Summary:
         checks=(
             drift.check,
             perturbation.check,
+            truth.host_cost(columns),
             truth.drops(columns),
             truth.clock(columns),
             truth.repetitions(columns),

@@ -24,6 +24,8 @@ DRIFT_RESOLUTION = 100
 PERTURBATION_FINE, PERTURBATION_ERROR = 0.02, 0.10
 PERTURBATION_LOW = 0.98
 """Sampling makes nothing faster: a ratio below this means that the two sides are not alike."""
+_MUCH_HOST_TIME = 0.05
+"""Of the time from the first start to the last end."""
 _MIN_PROBES = 4
 _MIN_JUDGED = 5
 """Fewer command buffers than this are no ground for calling the whole an error."""
@@ -323,6 +325,22 @@ def warm_up(columns: Columns, times: SubmissionTimes, first: Flags) -> Check:
     if usual > 0 and slower > 1.5 * usual and heavy:
         return Check("warm-up", Status.NOTED, f"{sentence}: totals and means contain them, medians hardly")
     return Check("warm-up", Status.FINE, sentence)
+
+
+def host_cost(columns: Columns) -> Check:
+    """What the profile itself took of the program's threads."""
+    written = columns.meta.get("profile.host_ns", "")
+    count = len(columns.submissions)
+    if not (written.isascii() and written.isdigit() and len(written) < 19) or not count:
+        return Check(
+            "host", Status.NOT_JUDGED, "what the profile took of the program's own time is not in the recording"
+        )
+    spent_ns = int(written)
+    each = f"{wording.time(spent_ns / count)} a command buffer, {wording.time(spent_ns)} in all"
+    sentence = f"writing it down took {each}, of the program's own time; idle stretches of the device may contain it"
+    subs = columns.submissions
+    span_ns = float(subs.end_ns[subs.ran].max() - subs.start_ns[subs.ran].min()) if subs.ran.any() else 0.0
+    return Check("host", Status.NOTED if spent_ns > _MUCH_HOST_TIME * span_ns else Status.FINE, sentence)
 
 
 def measured(columns: Columns, times: SubmissionTimes) -> Check:
