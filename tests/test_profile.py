@@ -387,7 +387,7 @@ def test_the_serial_top_k_comes_first_in_the_table(dev: ost.Device, monkeypatch:
     """The story that matters most: kernels that move memory well, and among them a top-k on one thread."""
     # Measured while other tests run, ceilings would say little.
     known = ceilings.Ceilings(2e10, 0.0, 1e11, 0.0, 50.0)
-    monkeypatch.setattr(ceilings, "of", lambda queue, anew=False: known)
+    monkeypatch.setattr(ceilings, "known", lambda queue: known)
     library = dev.library(
         """
         #include <metal_stdlib>
@@ -454,3 +454,20 @@ def test_what_the_profile_takes_of_the_programs_own_time_is_said(dev: ost.Device
     (host,) = [check for check in prof.summary().checks if check.name == "host"]
     assert "a command buffer" in host.sentence
     assert "of the program's own time" in " ".join(str(prof).split())
+
+
+def test_a_device_of_unknown_ceilings_is_measured_once_and_a_known_one_never(
+    dev: ost.Device, kernels: ost.Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured = ceilings.Ceilings(2e10, 0.0, 1e11, 0.0, 50.0)
+    asked: list[object] = []
+    monkeypatch.setattr(ceilings, "of", lambda queue, anew=False: asked.append(queue) or measured)
+    run = bumps(dev, kernels).instantiate()
+    for remembered, expected in ((None, 1), (measured, 0)):
+        asked.clear()
+        monkeypatch.setattr(ceilings, "known", lambda queue, remembered=remembered: remembered)
+        with ost.profile() as prof:
+            run.replay().wait()
+            prof.summary()
+        assert len(asked) == expected
+        assert prof.recording().devices[0].copy_bytes_per_s == 2e10

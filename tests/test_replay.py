@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ostinato as ost
-from conftest import MEET, Script
+from conftest import KERNELS, MEET, SLOW_STEPS, Script
 
 
 def floats(dev: ost.Device, *values: float) -> ost.Buffer:
@@ -152,8 +152,6 @@ def test_each_replay_counts_its_dispatches(dev: ost.Device, kernels: ost.Library
 
 
 def test_reading_a_buffer_waits_for_the_replay(own_dev: ost.Device) -> None:
-    from conftest import KERNELS, SLOW_STEPS
-
     spin = own_dev.library(KERNELS)["spin"]
     x = own_dev.zeros(1, np.uint32)
     run = own_dev.capture(lambda enc: enc.dispatch(spin, x, SLOW_STEPS // 10, threads=1)).instantiate()
@@ -354,8 +352,6 @@ def test_options_of_a_replay_are_checked(dev: ost.Device, kernels: ost.Library, 
 
 
 def test_a_fault_in_a_replay_names_the_kernel_and_loses_the_device(own_dev: ost.Device) -> None:
-    from conftest import KERNELS
-
     library = own_dev.library(KERNELS)
     a, b, out = (own_dev.array(np.array([n], np.int32)) for n in (1, 0, 7))
 
@@ -371,8 +367,6 @@ def test_a_fault_in_a_replay_names_the_kernel_and_loses_the_device(own_dev: ost.
 
 
 def test_a_closed_device_refuses_to_instantiate_and_to_replay(own_dev: ost.Device) -> None:
-    from conftest import KERNELS
-
     library = own_dev.library(KERNELS)
     x = floats(own_dev, 1)
     graph = own_dev.capture(lambda enc: enc.dispatch(library["bump"], x, threads=1))
@@ -432,8 +426,6 @@ def test_parts_of_a_split_replay_stay_together_among_threads(dev: ost.Device, ke
 
 @pytest.mark.parametrize("at", [0, 1, 2])
 def test_a_fault_in_any_part_of_a_split_replay_is_the_callers(own_dev: ost.Device, at: int) -> None:
-    from conftest import KERNELS
-
     library = own_dev.library(KERNELS)
     a, zero, out = (own_dev.array(np.array([n], np.int32)) for n in (1, 0, 7))
 
@@ -452,8 +444,6 @@ def test_a_fault_in_any_part_of_a_split_replay_is_the_callers(own_dev: ost.Devic
 
 
 def test_an_error_is_found_through_a_buffer_when_the_replayable_is_gone(own_dev: ost.Device) -> None:
-    from conftest import KERNELS
-
     library = own_dev.library(KERNELS)
     a, zero, out = (own_dev.array(np.array([n], np.int32)) for n in (1, 0, 7))
     submission = (
@@ -467,8 +457,6 @@ def test_an_error_is_found_through_a_buffer_when_the_replayable_is_gone(own_dev:
 
 
 def test_ctrl_c_in_a_replay_leaves_the_queue_whole(own_dev: ost.Device, monkeypatch: pytest.MonkeyPatch) -> None:
-    from conftest import KERNELS
-
     library = own_dev.library(KERNELS)
     x = floats(own_dev, 0)
     run = own_dev.capture(lambda enc: enc.dispatch(library["bump"], x, threads=1)).instantiate()

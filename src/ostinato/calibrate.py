@@ -377,28 +377,24 @@ class _Bench:
         (found,) = self.repeated(lambda: ((self._list_ns(more) - self._list_ns(less)) / _LIST,))
         return found
 
+    def _plain(self, enc: CommandEncoder) -> None:
+        for _ in range(_LIST):
+            enc.dispatch(self.one, self.floats[0], threads=1)
+
     def barrier(self) -> Interval:
         def with_barriers(enc: CommandEncoder) -> None:
             for _ in range(_LIST):
                 enc.dispatch(self.one, self.floats[0], threads=1)
                 enc.memory_barrier()
 
-        def without(enc: CommandEncoder) -> None:
-            for _ in range(_LIST):
-                enc.dispatch(self.one, self.floats[0], threads=1)
-
-        return self._difference(with_barriers, without)
+        return self._difference(with_barriers, self._plain)
 
     def binding(self) -> Interval:
         def eight(enc: CommandEncoder) -> None:
             for _ in range(_LIST):
                 enc.dispatch(self.eight, *self.floats, threads=1)
 
-        def one(enc: CommandEncoder) -> None:
-            for _ in range(_LIST):
-                enc.dispatch(self.one, self.floats[0], threads=1)
-
-        found = self._difference(eight, one)
+        found = self._difference(eight, self._plain)
         return Interval(found.estimate / 7, found.low / 7, found.high / 7, found.confidence)
 
     def switch(self) -> Interval:

@@ -21,9 +21,8 @@ from . import cache, counters
 from .analyse.statistics import Interval, median_interval
 from .backends.protocol import Capabilities
 from .buffer import allocate
-from .encoder import CommandEncoder
+from .encoder import CommandEncoder, capture
 from .errors import CacheError
-from .graph import Graph
 from .pipeline import Kernel, compile_library
 from .queue import Queue
 from .submission import Submission
@@ -204,21 +203,12 @@ def _identity(able: Capabilities) -> str:
     return cache.digest(*facts)[:32]
 
 
-def _captured(queue: Queue, encode: Callable[[CommandEncoder], object]) -> Graph:
-    encoder = CommandEncoder(queue, None, "auto", True)
-    encoder.start_capture()
-    encode(encoder)
-    graph = encoder.take_capture()
-    assert graph is not None
-    return graph
-
-
 def _best_s(queue: Queue, encode: Callable[[CommandEncoder], object]) -> tuple[float, float]:
     """The least seconds on the device of a few rounds, and by what share the best three differed.
 
     The first round, which touches memory for the first time, is left out.
     """
-    run = _captured(queue, encode).instantiate()
+    run = capture(queue, encode).instantiate()
     _done_s(run.replay())
     return _calm(lambda: [_done_s(run.replay()) for _ in range(_ROUNDS)])
 
@@ -250,7 +240,7 @@ def _timestamp_ns(queue: Queue, kernel: Kernel) -> Interval:
         for _ in range(_CHAIN):
             enc.dispatch(kernel, x, threads=1)
 
-    graph = _captured(queue, chain)
+    graph = capture(queue, chain)
     backend = queue.backend
     native, _ = backend.instantiate(graph.commands, graph.lowered, graph.ordering, {})
 

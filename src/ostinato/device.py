@@ -21,8 +21,8 @@ from .backends import cpu
 from .backends.protocol import Backend, Capabilities
 from .buffer import Buffer, Shape, adopt, allocate
 from .copies import refuse_copy
-from .encoder import CommandEncoder
-from .errors import ArgumentError, DeviceError, DeviceUnavailable, EncoderError, OstinatoError, SettingError
+from .encoder import CommandEncoder, capture
+from .errors import ArgumentError, DeviceError, DeviceUnavailable, OstinatoError, SettingError
 from .graph import Graph
 from .pipeline import Constants, Defines, Library, compile_library
 from .queue import Queue
@@ -146,19 +146,7 @@ class Device:
         self, encode: Callable[[CommandEncoder], object], label: str | None = None, barriers: str = "auto"
     ) -> Graph:
         """What `encode(encoder)` records, as a graph. Nothing of it runs."""
-        if not callable(encode):
-            raise ArgumentError(f"capture: expected a function that takes an encoder, got {encode!r}")
-        encoder = CommandEncoder(self._queue, label, barriers, True)
-        encoder.start_capture()
-        try:
-            encode(encoder)
-        except BaseException:
-            encoder.take_capture()  # what there is of it is not wanted
-            raise
-        graph = encoder.take_capture()
-        if graph is None:
-            raise EncoderError("capture: the function took the capture away from its encoder")
-        return graph
+        return capture(self._queue, encode, label, barriers)
 
     def close(self) -> None:
         """Finish committed work and refuse everything from now on. Contents of buffers can still be read."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
@@ -51,7 +51,8 @@ from .watching import watchers
 _MEMO_ENTRIES = 16384
 
 _BARRIER = Barrier()
-_ORDERINGS = {"auto": Ordering.INFERRED, "manual": Ordering.BARRIERS, "serial": Ordering.SERIAL}
+ORDERINGS = {"auto": Ordering.INFERRED, "manual": Ordering.BARRIERS, "serial": Ordering.SERIAL}
+"""What each barrier mode means."""
 _NOTHING = Inferred(0, 0, 0)
 
 
@@ -351,7 +352,7 @@ class CommandEncoder:
             self._places[first:],
             self._allocations[first_allocation:],
             self._params,
-            _ORDERINGS[self._mode],
+            ORDERINGS[self._mode],
             label,
         )
 
@@ -410,7 +411,7 @@ class CommandEncoder:
         # Closed before anything starts: a commit that Ctrl-C cuts short must not run the list a second time.
         self._ready = self._open = False
         try:
-            backend, lowered, ordering = self._queue.backend, self._lowered, _ORDERINGS[self._mode]
+            backend, lowered, ordering = self._queue.backend, self._lowered, ORDERINGS[self._mode]
             held = set(self._allocations)
             listeners = tracing.listening()
             trace = None
@@ -494,6 +495,25 @@ class CommandEncoder:
         state = f"capturing, {state}" if self._captured_from else state
         name = f" {self.label!r}" if self.label else ""
         return f"<CommandEncoder{name} on {self._queue.name!r}, {self._mode}, {state}>"
+
+
+def capture(
+    queue: Queue, encode: Callable[[CommandEncoder], object], label: str | None = None, barriers: str = "auto"
+) -> Graph:
+    """What `encode(encoder)` records on a queue, as a graph."""
+    if not callable(encode):
+        raise ArgumentError(f"capture: expected a function that takes an encoder, got {encode!r}")
+    encoder = CommandEncoder(queue, label, barriers, True)
+    encoder.start_capture()
+    try:
+        encode(encoder)
+    except BaseException:
+        encoder.take_capture()  # what there is of it is not wanted
+        raise
+    graph = encoder.take_capture()
+    if graph is None:
+        raise EncoderError("capture: the function took the capture away from its encoder")
+    return graph
 
 
 def _last_place(commands: list[Command]) -> Place | None:

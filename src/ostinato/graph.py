@@ -39,6 +39,7 @@ from .params import Param, check_name
 from .places import Place
 from .printable import printable
 from .queue import OnQueue, Queue
+from .ranges import overlap
 
 if TYPE_CHECKING:
     from .audit import Audit
@@ -262,7 +263,7 @@ class Graph:
             raise GraphError(f"{what}: the graph does not use {buffer!r}")
         begin = backing.address + buffer.byte_offset
         end = begin + buffer.nbytes
-        if any(begin < stop and start < end for start, stop in self.dropped):
+        if any(overlap((begin, end), one) for one in self.dropped):
             raise GraphError(f"{what}: a pass has done away with the writes to {buffer!r}; say it before optimise()")
         return begin, end, backing.number
 

@@ -7,7 +7,7 @@ from typing import Any
 from .errors import LabelError
 
 
-def check_label(label: Any) -> None:
+def check_label(label: Any, what: str = "a label") -> None:
     """Refuse what says nothing."""
     if not isinstance(label, str) or not label:
-        raise LabelError(f"a label is a string that is not empty, not {label!r}")
+        raise LabelError(f"{what} is a string that is not empty, not {label!r}")

@@ -22,9 +22,8 @@ from . import ceilings, counters, report, tracing
 from .analyse import Summary, look_first, summarise
 from .backends.protocol import Level
 from .buffer import allocate
-from .commands import Ordering
 from .copies import refuse_copy
-from .encoder import CommandEncoder
+from .encoder import capture
 from .errors import ArgumentError, OstinatoError
 from .pipeline import compile_library
 from .queue import OnQueue, queue_of, settle
@@ -46,7 +45,6 @@ class Profile:
         self._writer: Writer | None = None
         self._recorder: Recorder | None = None
         self._open = False
-        self._measured: set[int] = set()
         self._summary: Summary | None = None
 
     @property
@@ -124,15 +122,14 @@ class Profile:
         self._writer.meta("profile.host_ns", str(self._recorder.host_ns))
         if given_up:
             self._writer.drop("work whose wait was given up", given_up)
-        for queue, number in self._recorder.devices():
-            if number not in self._measured and not given_up:
-                self._measured.add(number)
-                # A device that is lost, closed or full has none to measure; the report says that they are missing.
-                with suppress(OstinatoError):
-                    found = ceilings.of(queue)
-                    self._writer.ceiling(number, "copy_bytes_per_s", found.copy_bytes_per_s)
-                    self._writer.ceiling(number, "flops_per_s", found.flops_per_s)
-                    self._writer.ceiling(number, "timestamp_cost_ns", found.timestamp_ns)
+            return
+        for queue, number in self._recorder.take_unmeasured():
+            # A device that is lost, closed or full has none to measure; the report says that they are missing.
+            with suppress(OstinatoError):
+                found = ceilings.of(queue)
+                self._writer.ceiling(number, "copy_bytes_per_s", found.copy_bytes_per_s)
+                self._writer.ceiling(number, "flops_per_s", found.flops_per_s)
+                self._writer.ceiling(number, "timestamp_cost_ns", found.timestamp_ns)
 
     def __str__(self) -> str:
         return report.render(self.summary())
@@ -172,21 +169,18 @@ def sampling_found(device: OnQueue) -> tuple[Level, str]:
     with counters.uncounted():
         library = compile_library(queue, _PROBE)
         buffer = allocate(queue, 1, "float32")
-        encoder = CommandEncoder(queue, "sampling probe", "auto", True)
-        encoder.dispatch(library["sampling_probe"], buffer, threads=1)
-        commands, lowered = list(encoder._commands), list(encoder._lowered)
-        encoder.discard()
+        graph = capture(queue, lambda enc: enc.dispatch(library["sampling_probe"], buffer, threads=1))
         submission = queue.submit(
-            commands,
-            lambda handle: queue.backend.submit(lowered, Ordering.SERIAL, handle, claimed is Level.DISPATCHES),
+            graph.commands,
+            lambda handle: queue.backend.submit(graph.lowered, graph.ordering, handle, claimed is Level.DISPATCHES),
             uses=[buffer._allocation().backing],
-            keep=buffer,
+            keep=graph,
             label="sampling probe",
         )
         submission._wait_until(None)
         times = submission.gpu_time
         samples = queue.backend.samples(submission._native) if claimed is Level.DISPATCHES else None
-    if times is None or times[1] <= times[0] <= 0:
+    if times is None or not 0 < times[0] <= times[1]:
         return Level.OFF, "claims to time command buffers, but a sample has no time"
     if claimed is not Level.DISPATCHES:
         return Level.COMMAND_BUFFERS, "times command buffers, not dispatches"

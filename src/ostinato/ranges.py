@@ -8,6 +8,11 @@ from collections.abc import Iterable, Sequence
 Range = tuple[int, int]
 
 
+def overlap(one: Range, other: Range) -> bool:
+    """Whether they share at least one address."""
+    return one[0] < other[1] and other[0] < one[1]
+
+
 def merged(ranges: Iterable[Range], join_touching: bool = True) -> list[Range]:
     """The same addresses, each once; ranges that only touch become one too, unless they are to stay apart."""
     found: list[Range] = []

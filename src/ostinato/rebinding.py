@@ -11,6 +11,7 @@ from .commands import Access, BufferBinding, Command, Copy, Dispatch, Fill
 from .errors import ArgumentError, GraphChanged, WrongDevice
 from .graph import Graph
 from .graph_memory import GraphMemory, NamedRange
+from .ranges import overlap
 
 
 def rebound(graph: Graph, buffers: Mapping[str, Buffer]) -> Graph:
@@ -62,14 +63,14 @@ def _check_apart(graph: Graph, moves: _Moves) -> None:
     taken = [*others, *graph.dropped]
     for known, buffer in moves:
         begin = buffer._allocation().backing.address + buffer.byte_offset
-        end = begin + known.nbytes
-        if any(begin < stop and start < end for start, stop in taken):
+        span = (begin, begin + known.nbytes)
+        if any(overlap(span, one) for one in taken):
             raise GraphChanged(
                 f"buffer {known.name!r}: {buffer!r} overlaps memory that the graph uses, and passes have changed the"
                 " graph relying on what overlapped when it was captured; bind it before optimise(), or bind memory"
                 " of its own"
             )
-        taken.append((begin, end))
+        taken.append(span)
 
 
 def _moved(command: Command, moves: _Moves, where: str) -> Command:

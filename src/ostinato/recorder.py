@@ -31,6 +31,7 @@ class Recorder:
         self._writer = writer
         self._level = level
         self._devices: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+        self._unmeasured: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self._plans: weakref.WeakKeyDictionary[Plan, int] = weakref.WeakKeyDictionary()
         self.host_ns = 0
         """Time of the program's threads that writing down took."""
@@ -75,11 +76,15 @@ class Recorder:
                 flops_per_s=None if known is None else known.flops_per_s,
                 timestamp_cost_ns=None if known is None else known.timestamp_ns,
             )
+            if known is None:
+                self._unmeasured[queue] = found
         return found
 
-    def devices(self) -> list[tuple[Any, int]]:
-        """The queues that were seen and are still there, with their numbers in the recording."""
-        return list(self._devices.items())
+    def take_unmeasured(self) -> list[tuple[Any, int]]:
+        """The queues that were described without ceilings and are still there, with their numbers; each once."""
+        taken = list(self._unmeasured.items())
+        self._unmeasured.clear()
+        return taken
 
     def submission(self, trace: Trace) -> None:
         """Write down a submission that is done."""

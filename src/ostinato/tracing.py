@@ -27,7 +27,8 @@ import numpy as np
 from . import counters
 from .backends.protocol import Backend, Level, Native
 from .commands import Barrier, Command, Copy, Dispatch, Ordering
-from .errors import ArgumentError, LabelError, SamplingWarning
+from .errors import ArgumentError, SamplingWarning
+from .labels import check_label
 from .locks import ForkLock
 from .places import Place
 
@@ -86,8 +87,6 @@ class Trace:
     """One submission: what was known when it was committed, and, once it is done, how it went."""
 
     listeners: tuple[Listener, ...]
-    level: Level
-    """What the listeners want to know."""
     plan: Plan
     device: Any
     """The queue it was committed to; only its identity and its backend's capabilities matter here."""
@@ -232,7 +231,6 @@ def trace(
         listener.expects(device)
     return Trace(
         listeners=listeners,
-        level=level,
         plan=plan,
         device=device,
         label=label,
@@ -286,8 +284,11 @@ def finish(trace: Trace, start_ns: int | None, end_ns: int | None, native: Nativ
 
 def host_span(kind: str, name: str, begin_ns: int, *, submission: tuple[Any, int] | None = None) -> None:
     """Tell the listeners what the program did from `begin_ns` until now."""
+    listeners = listening()
+    if not listeners:
+        return
     span = HostSpan(kind, name, begin_ns, time.monotonic_ns(), threading.get_native_id(), _region.get(), submission)
-    for listener in listening():
+    for listener in listeners:
         listener.host_span(span)
 
 
@@ -297,8 +298,7 @@ def region(name: str) -> Iterator[None]:
 
     Profiles sum by region, and divide by how many there were. Regions may be nested; the innermost counts.
     """
-    if not isinstance(name, str) or not name:
-        raise LabelError(f"the name of a region is a string that is not empty, not {name!r}")
+    check_label(name, "the name of a region")
     listeners = listening()
     if not listeners:
         yield

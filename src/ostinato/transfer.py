@@ -25,16 +25,15 @@ from .commands import (
     DispatchKind,
     Fill,
     InlineBinding,
-    Ordering,
 )
-from .encoder import CommandEncoder
+from .encoder import ORDERINGS, CommandEncoder
 from .errors import GraphError
 from .graph import CapturedNode, Graph, GraphDevice
 from .graph_memory import GraphMemory, NamedRange, overlapping
 from .pipeline import Kernel, Library
 from .queue import queue_of
 
-_BARRIERS = {Ordering.INFERRED: "auto", Ordering.BARRIERS: "manual", Ordering.SERIAL: "serial"}
+_BARRIERS = {ordering: mode for mode, ordering in ORDERINGS.items()}
 _ALIGNMENT = 64  # no type of a kernel needs more, and every device's memory has it
 
 

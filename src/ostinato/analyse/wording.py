@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 _TIMES = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"))
 _SIZES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "KB"))
-_RATES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+_FLOP_RATES = ((1e12, "Tflop/s"), (1e9, "Gflop/s"), (1e6, "Mflop/s"), (1e3, "kflop/s"))
 
 
 def time(ns: float) -> str:
     """A duration in the unit that suits it, to three digits."""
-    for size, unit in _TIMES:
-        if abs(ns) >= size * 0.9995:
-            return f"{digits(ns / size)} {unit}"
-    return f"{digits(ns) if ns % 1 else f'{ns:.0f}'} ns"
+    return _scaled(ns, _TIMES) or f"{digits(ns) if ns % 1 else f'{ns:.0f}'} ns"
 
 
 def size(count: float) -> str:
     """An amount of bytes, in powers of a thousand as bandwidths are; never a 0 for something that is there."""
-    for one, unit in _SIZES:
-        if count >= one * 0.9995:
-            return f"{digits(count / one)} {unit}"
-    return f"{max(count, 1.0) if count > 0 else 0.0:.0f} B"
+    return _scaled(count, _SIZES) or f"{max(count, 1.0) if count > 0 else 0.0:.0f} B"
 
 
 def byte_rate(per_second: float) -> str:
@@ -32,10 +27,7 @@ def byte_rate(per_second: float) -> str:
 
 def flop_rate(per_second: float) -> str:
     """Floating-point operations in a second."""
-    for one, unit in _RATES:
-        if per_second >= one * 0.9995:
-            return f"{digits(per_second / one)} {unit}flop/s"
-    return f"{digits(per_second)} flop/s"
+    return _scaled(per_second, _FLOP_RATES) or f"{digits(per_second)} flop/s"
 
 
 def percent(part: float, at_most: bool = False) -> str:
@@ -68,3 +60,11 @@ def digits(value: float) -> str:
     if size >= 99.95:
         return f"{value:,.0f}"
     return f"{value:.1f}" if size >= 9.995 else f"{value:.2f}"
+
+
+def _scaled(value: float, units: Sequence[tuple[float, str]]) -> str:
+    """In the largest unit that it fills; nothing if it fills none."""
+    for size, unit in units:
+        if abs(value) >= size * 0.9995:
+            return f"{digits(value / size)} {unit}"
+    return ""

@@ -19,7 +19,7 @@ from typing import overload
 from ..commands import Barrier, Binding, BufferBinding, CompiledKernel, Copy, Dispatch, Fill
 from ..errors import ArgumentError
 from ..graph import CapturedNode, Graph
-from ..ranges import Range, merged, size
+from ..ranges import Range, merged, overlap, size
 from .building import bound_to, built, fused_kernel
 from .liveness import Uses
 from .proofs import (
@@ -211,7 +211,7 @@ class _Work:
                 used = binding_range(command, rule.rule.second.intermediate)
                 before = None if used is None else newest.get((id(rule), used))
                 if before is None and used is not None:
-                    candidates = (at for at, one, made in reversed(recent) if one is rule and _overlap(made, used))
+                    candidates = (at for at, one, made in reversed(recent) if one is rule and overlap(made, used))
                     before = next(candidates, None)
                 if before is not None:
                     self._consider(rule, before, place, command, found)
@@ -344,7 +344,3 @@ class _Work:
         saved = size(pair.unwritten)
         gain = f"{saved} bytes less written and read" if saved else "what was between them is read from memory no more"
         return f"{gain}; in the place of the {'second' if place == pair.after else 'first'}"
-
-
-def _overlap(one: Range, other: Range) -> bool:
-    return one[0] < other[1] and other[0] < one[1]

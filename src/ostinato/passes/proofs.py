@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from ..commands import Access, Barrier, Binding, BufferBinding, Dispatch, InlineBinding, Ordering
 from ..graph import CapturedNode, Graph
 from ..hazards import accesses_of, conflicts
-from ..ranges import Range, common, merged, without
+from ..ranges import Range, common, merged, overlap, without
 from .liveness import Uses
 from .rules import FusionRule, binding_range
 
@@ -223,7 +223,7 @@ class Order:
 def _meet(mine: tuple[Access, ...], theirs: tuple[Access, ...]) -> bool:
     for one in mine:
         for other in theirs:
-            if (one.write or other.write) and one.begin < other.end and other.begin < one.end:
+            if (one.write or other.write) and one.overlaps(other):
                 return True
     return False
 
@@ -235,7 +235,7 @@ def noticed(pair: Pair, graph: Graph, count: int, uses: Uses) -> Reason | None:
     """Why the intermediate must be written: somebody reads it, now or at the next replay."""
     for begin, end in pair.unwritten:
         for one in graph.names.values():
-            if begin < one.end and one.begin < end:
+            if overlap((begin, end), (one.begin, one.end)):
                 return f"the intermediate is part of the buffer named {one.name!r}, which can be bound anew"
         for piece in uses.pieces(begin, end):
             between = uses.first_read(piece, pair.before, pair.after)
