@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .backends.protocol import Memory
+from .backends.protocol import Backend, Memory
 from .locks import ForkLock
 from .residency import ResidencySet
 
@@ -47,10 +47,21 @@ class SharedUse:
 class Backing:
     """A block of device memory."""
 
-    __slots__ = ("_residency", "_shared_uses", "_views", "address", "last_use", "memory", "nbytes", "number")
+    __slots__ = (
+        "_backend",
+        "_residency",
+        "_shared_uses",
+        "_views",
+        "address",
+        "last_use",
+        "memory",
+        "nbytes",
+        "number",
+    )
 
-    def __init__(self, memory: Memory, residency: ResidencySet) -> None:
+    def __init__(self, memory: Memory, backend: Backend, residency: ResidencySet) -> None:
         self.memory = memory
+        self._backend = backend
         self.address = memory.address
         self.nbytes = memory.nbytes
         self.number = next(_numbers)
@@ -80,6 +91,24 @@ class Backing:
             if submission is not None and (found is None or submission.ordinal > found.ordinal):
                 found = submission
         return found
+
+    def read(self, offset: int, nbytes: int) -> np.ndarray:
+        """A copy of bytes that nothing that runs writes to."""
+        found = np.empty(nbytes, np.uint8)
+        if nbytes:
+            self._backend.read(self.memory, offset, found)
+        return found
+
+    def write(self, offset: int, values: np.ndarray) -> None:
+        """Replace bytes that nothing that runs uses by those of an array."""
+        flat = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
+        if flat.nbytes:
+            self._backend.write(self.memory, offset, flat)
+
+    def clear(self, offset: int, nbytes: int) -> None:
+        """Set bytes that nothing that runs uses to zero."""
+        if nbytes:
+            self._backend.clear(self.memory, offset, nbytes)
 
     def serial(self, offset: int, nbytes: int, dtype: np.dtype[np.generic]) -> int:
         """A number for this range and dtype: the same for equal views, and never that of another view.

@@ -19,7 +19,7 @@ from . import counters, dlpack
 from .allocation import Allocation, Backing, Lease, Window
 from .backends.protocol import Memory
 from .copies import refuse_copy
-from .errors import ArgumentError, FreedBuffer, ViewError
+from .errors import ArgumentError, BufferAccessError, FreedBuffer, ViewError
 from .queue import Queue
 
 Shape = int | Sequence[int]
@@ -89,7 +89,7 @@ class Buffer:
 
     def numpy(self) -> np.ndarray:
         """A copy of the contents, after all committed work on this memory is done. Counts as a sync."""
-        return self._window(self._settled()).copy()
+        return self._contents(self._settled())
 
     def write(self, values: Any) -> None:
         """Replace the contents, after all committed work on this memory is done. Counts as a sync.
@@ -104,11 +104,18 @@ class Buffer:
             )
         self._allocation()
         self._queue.check()
-        self._window(self._settled())[...] = array
+        self._settled().backing.write(self._offset, np.asarray(array))
 
     def as_numpy(self) -> np.ndarray:
-        """A window on the memory itself: no copy, no wait. It keeps the memory alive, even after `free()`."""
+        """A window on the memory itself: no copy, no wait. It keeps the memory alive, even after `free()`.
+
+        Only where the host can reach the device's memory (`Capabilities.shared_memory`).
+        """
         self._queue.check_process()
+        if not self._queue.backend.capabilities.shared_memory:
+            raise BufferAccessError(
+                f"{self!r}: the host has no window on the memory of this device; numpy() gives a copy, write() fills it"
+            )
         return self._window(self._allocation())
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
@@ -118,11 +125,44 @@ class Buffer:
         return array if dtype is None else array.astype(dtype, copy=False)
 
     def __dlpack__(self, *, stream: Any = None, **options: Any) -> object:
-        """Share the memory with another library, after all committed work on it is done. Counts as a sync."""
-        return dlpack.export(self._window(self._settled()), **options)
+        """Share the memory with another library.
+
+        Of the host's memory, after all committed work on it is done, which counts as a sync. Of a device's, at once:
+        what the other library does on `stream` from now on waits for what was committed so far.
+        """
+        backend = self._queue.backend
+        if backend.capabilities.shared_memory:
+            return dlpack.export(self._window(self._settled()), **options)
+        allocation = self._allocation()
+        self._queue.check()
+        if options.get("copy"):
+            raise BufferError(f"{self!r}: its memory is shared as it is; copy it in the library that asks for it")
+        if options.get("dl_device") not in (None, backend.capabilities.dlpack_device):
+            raise BufferError(f"{self!r}: its memory is on {backend.capabilities.dlpack_device} and stays there")
+        backend.lend(stream)
+        address = allocation.backing.address + self._offset
+        return dlpack.export_memory(
+            address, self.shape, self.dtype, backend.capabilities.dlpack_device, (allocation, self._queue)
+        )
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return (1, 0)
+        return self._queue.backend.capabilities.dlpack_device
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        """For libraries that know CUDA memory by this; they are told the stream to wait for."""
+        backend = self._queue.backend
+        if backend.stream is None:
+            raise AttributeError(f"{self!r} is not in the memory of a CUDA device")
+        self._queue.check()
+        return {
+            "shape": self.shape,
+            "typestr": self.dtype.str,
+            "data": (self._allocation().backing.address + self._offset, False),
+            "version": 3,
+            "strides": None,
+            "stream": backend.stream,
+        }
 
     # --- views ---------------------------------------------------------------------------------------------
 
@@ -202,6 +242,10 @@ class Buffer:
         allocation.backing.settle()
         return allocation
 
+    def _contents(self, allocation: Allocation) -> np.ndarray:
+        found = allocation.backing.read(self._offset, self._nbytes)
+        return found.view(self.dtype).reshape(self.shape) if self._nbytes else np.empty(self.shape, self.dtype)
+
     def _window(self, allocation: Allocation) -> np.ndarray:
         return Window(allocation, self._offset, self._nbytes).array(self.shape, self.dtype)
 
@@ -231,17 +275,16 @@ def allocate(queue: Queue, shape: Shape, dtype: Any) -> Buffer:
     extent, element = checked_shape(shape), checked_dtype(dtype)
     queue.check()
     queue.reap()
-    backing = Backing(queue.backend.allocate(math.prod(extent) * element.itemsize), queue.residency)
+    memory = queue.backend.allocate(math.prod(extent) * element.itemsize)
+    backing = Backing(memory, queue.backend, queue.residency)
     return Buffer(queue, Lease(Allocation(backing)), 0, extent, element)
 
 
-def adopt(queue: Queue, array: np.ndarray) -> Buffer:
-    """A buffer over the memory of a contiguous, writable array, which it keeps alive."""
+def adopt(queue: Queue, memory: Memory, shape: tuple[int, ...], dtype: Any) -> Buffer:
+    """A buffer over memory of another library, whose owner it keeps alive."""
     queue.check()
-    memory = Memory(array.ctypes.data, array.nbytes, array)
-    return Buffer(
-        queue, Lease(Allocation(Backing(memory, queue.residency))), 0, array.shape, checked_dtype(array.dtype)
-    )
+    backing = Backing(memory, queue.backend, queue.residency)
+    return Buffer(queue, Lease(Allocation(backing)), 0, shape, checked_dtype(dtype))
 
 
 def checked_dtype(dtype: Any) -> DType:

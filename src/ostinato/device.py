@@ -16,9 +16,8 @@ from typing import Any
 import numpy as np
 
 from . import counters, dlpack, settings
-from .allocation import Window
 from .backends import cpu
-from .backends.protocol import Backend, Capabilities
+from .backends.protocol import Backend, Capabilities, Memory
 from .buffer import Buffer, Shape, adopt, allocate
 from .copies import refuse_copy
 from .encoder import CommandEncoder, capture
@@ -85,7 +84,7 @@ class Device:
         if not array.dtype.isnative:
             array = array.astype(array.dtype.newbyteorder("="))
         buffer = self.empty(array.shape, array.dtype)
-        _contents(buffer)[...] = array
+        buffer._allocation().backing.write(0, array)
         return buffer
 
     def empty(self, shape: Shape, dtype: Any) -> Buffer:
@@ -95,24 +94,29 @@ class Device:
     def zeros(self, shape: Shape, dtype: Any) -> Buffer:
         """A buffer whose bytes are all zero."""
         buffer = self.empty(shape, dtype)
-        _contents(buffer.view(np.uint8)).fill(0)
+        buffer._allocation().backing.clear(0, buffer.nbytes)
         return buffer
 
     def from_dlpack(self, producer: Any) -> Buffer:
         """A buffer over the memory of another library's array: shared where possible, else a copy.
 
-        It is shared when the memory is the host's, contiguous, aligned and writable.
+        It is shared when the memory is this device's own, contiguous, aligned and writable. On a CUDA device, what is
+        committed afterwards waits for what the other library had queued on its current stream.
         """
         self._queue.check()
         if not hasattr(producer, "__dlpack__"):
             raise ArgumentError(f"from_dlpack: {type(producer).__name__} has no __dlpack__")
+        able = self.capabilities
         try:
+            if not able.shared_memory and tuple(producer.__dlpack_device__()) == able.dlpack_device:
+                found = dlpack.adopt_memory(producer, self._queue.backend.stream)
+                return adopt(self._queue, found.memory, found.shape, found.dtype)
             array = dlpack.adopt(producer)
         except (RuntimeError, BufferError, TypeError, ValueError) as error:
             raise ArgumentError(f"from_dlpack: {error}") from None
         flags = array.flags
-        if flags.c_contiguous and flags.writeable and flags.aligned and array.nbytes:
-            return adopt(self._queue, array)
+        if able.shared_memory and flags.c_contiguous and flags.writeable and flags.aligned and array.nbytes:
+            return adopt(self._queue, Memory(array.ctypes.data, array.nbytes, array), array.shape, array.dtype)
         return self.array(array)
 
     # --- kernels -------------------------------------------------------------------------------------------
@@ -264,8 +268,3 @@ def _open(name: str, options: Mapping[str, Any]) -> Device:
     if kind.open is None:
         raise DeviceUnavailable(f"device {name!r}: {kind.availability()[1]}")
     return Device(kind.open(options))
-
-
-def _contents(buffer: Buffer) -> np.ndarray:
-    """A window on memory that no committed work uses, without counting a sync."""
-    return Window(buffer._allocation(), buffer.byte_offset, buffer.nbytes).array(buffer.shape, buffer.dtype)

@@ -1,25 +1,32 @@
-"""DLPack, for every dtype a buffer can have.
+"""DLPack, for every dtype a buffer can have, in the host's memory and in a device's.
 
-NumPy speaks DLPack for its own dtypes. bfloat16 is not one of them, so it crosses as 16-bit integers whose
-type code is changed in the capsule: after NumPy wrote it (export), or before NumPy reads it (import).
+For the host's memory NumPy speaks DLPack for its own dtypes. bfloat16 is not one of them, so it crosses as 16-bit
+integers whose type code is changed in the capsule: after NumPy wrote it (export), or before NumPy reads it (import).
+Memory of a device never becomes a NumPy array; its capsules are written and read here.
 """
 
 from __future__ import annotations
 
 import ctypes
+import math
+from dataclasses import dataclass
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 
+from .backends.protocol import Memory
+
 BFLOAT16: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
 
-_UNSIGNED, _BFLOAT = 1, 4
-_CAPSULE_NAME = b"dltensor"
+_SIGNED, _UNSIGNED, _FLOAT, _OPAQUE, _BFLOAT, _COMPLEX, _BOOL = range(7)
+_CODES = {"i": _SIGNED, "u": _UNSIGNED, "f": _FLOAT, "c": _COMPLEX, "b": _BOOL}
+_KINDS = {code: kind for kind, code in _CODES.items()}
+_CAPSULE_NAME, _USED_NAME = b"dltensor", b"used_dltensor"
 
 
 class _Tensor(ctypes.Structure):
-    """The head of DLManagedTensor, as far as the type."""
+    """DLManagedTensor."""
 
     _fields_ = (
         ("data", ctypes.c_void_p),
@@ -29,9 +36,15 @@ class _Tensor(ctypes.Structure):
         ("type_code", ctypes.c_uint8),
         ("type_bits", ctypes.c_uint8),
         ("type_lanes", ctypes.c_uint16),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+        ("manager", ctypes.c_void_p),
+        ("deleter", ctypes.c_void_p),
     )
 
 
+_Deleter = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 _capsule_pointer = ctypes.pythonapi.PyCapsule_GetPointer
 _capsule_pointer.argtypes = (ctypes.py_object, ctypes.c_char_p)
 _capsule_pointer.restype = ctypes.c_void_p
@@ -79,3 +92,87 @@ def adopt(producer: Any) -> np.ndarray:
         tensor.type_code = _UNSIGNED
         array: np.ndarray = np.from_dlpack(_Producer(capsule, producer.__dlpack_device__()))
         return array.view(BFLOAT16)
+
+
+_capsule_new = ctypes.pythonapi.PyCapsule_New
+_capsule_new.argtypes = (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
+_capsule_new.restype = ctypes.py_object
+_capsule_rename = ctypes.pythonapi.PyCapsule_SetName
+_capsule_rename.argtypes = (ctypes.py_object, ctypes.c_char_p)
+_capsule_name = ctypes.pythonapi.PyCapsule_GetName
+_capsule_name.argtypes = (ctypes.c_void_p,)
+_capsule_name.restype = ctypes.c_char_p
+_raw_pointer = ctypes.pythonapi["PyCapsule_GetPointer"]
+_raw_pointer.argtypes = (ctypes.c_void_p, ctypes.c_char_p)
+_raw_pointer.restype = ctypes.c_void_p
+
+_lent: dict[int, tuple[_Tensor, object, object]] = {}
+"""What was exported, by the address of its tensor, until its consumer is done with it."""
+
+
+def _give_back(tensor: int | None) -> None:
+    _lent.pop(tensor or 0, None)
+
+
+def _drop_untaken(capsule: int | None) -> None:
+    if capsule and _capsule_name(capsule) == _CAPSULE_NAME:
+        _lent.pop(_raw_pointer(capsule, _CAPSULE_NAME) or 0, None)
+
+
+_tensor_deleter, _capsule_destructor = _Deleter(_give_back), _Deleter(_drop_untaken)
+
+
+def export_memory(
+    address: int, shape: tuple[int, ...], dtype: np.dtype[Any], device: tuple[int, int], owner: object
+) -> object:
+    """A capsule over memory of a device; `owner` is kept until its consumer lets go."""
+    code = _BFLOAT if dtype == BFLOAT16 else _CODES.get(dtype.kind)
+    if code is None:
+        raise BufferError(f"DLPack has no type for {dtype.name}")
+    extent = (ctypes.c_int64 * max(len(shape), 1))(*shape)
+    tensor = _Tensor(address, *device, len(shape), code, 8 * dtype.itemsize, 1, extent, None, 0, None)
+    tensor.deleter = ctypes.cast(_tensor_deleter, ctypes.c_void_p).value
+    at = ctypes.addressof(tensor)
+    _lent[at] = (tensor, extent, owner)
+    return _capsule_new(at, _CAPSULE_NAME, ctypes.cast(_capsule_destructor, ctypes.c_void_p).value)
+
+
+class _Borrowed:
+    """Another library's tensor, given back when it is dropped."""
+
+    def __init__(self, tensor: _Tensor) -> None:
+        self._tensor = tensor
+
+    def __del__(self) -> None:
+        if self._tensor.deleter:
+            _Deleter(self._tensor.deleter)(ctypes.addressof(self._tensor))
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceArray:
+    """Memory of a device, as another library described it."""
+
+    memory: Memory
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+
+def adopt_memory(producer: Any, stream: int | None) -> DeviceArray:
+    """Memory of a device that anything with `__dlpack__` offers; `stream` then waits for what it has queued."""
+    capsule = producer.__dlpack__(stream=stream)
+    tensor = _tensor(capsule)
+    _capsule_rename(capsule, _USED_NAME)
+    owner = _Borrowed(tensor)
+    shape = tuple(tensor.shape[axis] for axis in range(tensor.ndim))
+    kind = _KINDS.get(tensor.type_code)
+    if tensor.type_lanes != 1 or (kind is None and (tensor.type_code, tensor.type_bits) != (_BFLOAT, 16)):
+        raise ValueError(f"DLPack type {tensor.type_code} of {tensor.type_bits} bits is not one of a buffer")
+    dtype = BFLOAT16 if kind is None else np.dtype(f"{kind}{tensor.type_bits // 8}")
+    if tensor.strides and math.prod(shape):
+        step = 1
+        for axis in reversed(range(tensor.ndim)):
+            if shape[axis] != 1 and tensor.strides[axis] != step:
+                raise ValueError("the array is not contiguous; make it so in its own library")
+            step *= shape[axis]
+    address = (tensor.data or 0) + tensor.byte_offset
+    return DeviceArray(Memory(address, math.prod(shape) * dtype.itemsize, owner), shape, dtype)

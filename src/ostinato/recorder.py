@@ -212,7 +212,7 @@ def _statuses(starts: np.ndarray, ends: np.ndarray, trace: Trace) -> np.ndarray 
 
     None when all are measured.
     """
-    step_ns = int(max(trace.device.backend.capabilities.clock_uncertainty_ns, 0))
+    step_ns = int(max(trace.device.backend.capabilities.timer_step_ns, 0))
     if not len(starts) or (starts.min() and (ends - starts).view(np.int64).min() >= step_ns):
         return None
     found = np.full(len(starts), MEASURED, np.int8)

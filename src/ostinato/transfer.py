@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from .allocation import Window
 from .buffer import Buffer
 from .commands import (
     UNKNOWN,
@@ -89,7 +88,7 @@ def memory_contents(memory: GraphMemory, offset: int, nbytes: int) -> bytes | No
     if memory.allocation is None:
         return None if memory.contents is None else memory.contents[offset : offset + nbytes]
     memory.allocation.backing.settle()
-    return Window(memory.allocation, offset, nbytes).array((nbytes,), np.dtype(np.uint8)).tobytes()
+    return memory.allocation.backing.read(offset, nbytes).tobytes()
 
 
 class _Blocks:
@@ -101,13 +100,12 @@ class _Blocks:
         # Memory that others lent need not begin where a device's own does; what was aligned stays so.
         self._blocks = [device.empty(end - begin + begin % _ALIGNMENT, np.uint8) for begin, end, _ in spans]
         for (begin, _, members), block in zip(spans, self._blocks, strict=True):
-            window = block.as_numpy()
-            window.fill(0)
+            backing = block._allocation().backing
+            backing.clear(0, block.nbytes)
             for memory in members:
                 contents = memory_contents(memory, 0, memory.nbytes)
                 if contents is not None:
-                    offset = memory.address - begin + begin % _ALIGNMENT
-                    window[offset : offset + memory.nbytes] = np.frombuffer(contents, np.uint8)
+                    backing.write(memory.address - begin + begin % _ALIGNMENT, np.frombuffer(contents, np.uint8))
 
     def view(self, begin: int, nbytes: int) -> Buffer:
         """The buffer that stands for an address."""

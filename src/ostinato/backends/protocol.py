@@ -47,6 +47,10 @@ class Capabilities:
     """The most that it can time."""
     clock_uncertainty_ns: float = 0.0
     """How well its times are known in host time."""
+    timer_step_ns: float = 0.0
+    """The shortest time that it can tell from none; a dispatch that seems shorter is only bounded."""
+    dlpack_device: tuple[int, int] = (1, 0)
+    """What DLPack calls its memory: kind and number."""
     encodes_at_replay: bool = False
     """Whether a replay encodes every dispatch anew, so that the device can start before all of it is encoded."""
     gates: frozenset[str] = frozenset()
@@ -80,6 +84,8 @@ class Status:
     """Position in the grid of the thread at fault; None when that is not known."""
     start_ns: int
     end_ns: int
+    reason: str = ""
+    """What the device's driver says of the error, where it says something."""
 
 
 class Inferred(NamedTuple):
@@ -113,6 +119,27 @@ class Backend(Protocol):
 
     def allocate(self, nbytes: int) -> Memory:
         """Get memory, aligned for any type, of undefined content."""
+        ...
+
+    def read(self, memory: Memory, offset: int, into: np.ndarray) -> None:
+        """Copy memory, which nothing that runs may write to, into a flat array of bytes."""
+        ...
+
+    def write(self, memory: Memory, offset: int, values: np.ndarray) -> None:
+        """Copy a flat array of bytes into memory that nothing that runs may use."""
+        ...
+
+    def clear(self, memory: Memory, offset: int, nbytes: int) -> None:
+        """Set bytes of memory, which nothing that runs may use, to zero."""
+        ...
+
+    @property
+    def stream(self) -> int | None:
+        """What other libraries on the device know its queue by (the stream of DLPack); None where there is no such."""
+        ...
+
+    def lend(self, stream: Any) -> None:
+        """Have another library's queue, named as in DLPack, wait for all that was submitted so far."""
         ...
 
     def lower(self, command: Command) -> Lowered:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..allocation import Window
+from ..allocation import Backing
 from ..buffer import Buffer
 from ..errors import GraphError, OstinatoError
 from ..graph import Graph
@@ -25,15 +25,23 @@ from .touched import written
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Piece:
-    """Addresses in one block of memory, and a window on them."""
+    """Addresses in one block of memory, and the block."""
 
     begin: int
     end: int
-    window: np.ndarray
+    backing: Backing
+
+    def read(self) -> np.ndarray:
+        """What is there now."""
+        return self.backing.read(self.begin - self.backing.address, self.end - self.begin)
+
+    def write(self, values: np.ndarray) -> None:
+        """Put something there."""
+        self.backing.write(self.begin - self.backing.address, values)
 
 
 def pieces(graph: Graph, ranges: Sequence[Range]) -> list[Piece]:
-    """Windows on addresses of a graph's memory, in order; each address once, though blocks may overlap."""
+    """Addresses of a graph's memory, in order; each address once, though blocks may overlap."""
     blocks = sorted(graph.memories.values(), key=lambda one: one.address)
     starts = [one.address for one in blocks]
     reaching: list[GraphMemory] = []  # of the blocks up to each, the one that ends last
@@ -50,8 +58,7 @@ def pieces(graph: Graph, ranges: Sequence[Range]) -> list[Piece]:
                 raise GraphError(f"{end - begin} bytes at {begin:#x} are in no memory of the graph")
             if block.allocation is None:
                 raise GraphError("this graph is on no device; graph.to(device) puts it on one")
-            window = Window(block.allocation, begin - block.address, stop - begin)
-            found.append(Piece(begin, stop, window.array((stop - begin,), np.dtype(np.uint8))))
+            found.append(Piece(begin, stop, block.allocation.backing))
             begin = stop
     return found
 
@@ -65,13 +72,13 @@ def settle(graph: Graph) -> None:
 
 def contents(windows: Sequence[Piece]) -> list[np.ndarray]:
     """A copy of what is there now."""
-    return [one.window.copy() for one in windows]
+    return [one.read() for one in windows]
 
 
 def put_back(windows: Sequence[Piece], saved: Sequence[np.ndarray]) -> None:
     """Write saved contents where they were."""
     for one, values in zip(windows, saved, strict=True):
-        one.window[...] = values
+        one.write(values)
 
 
 def with_buffers(graph: Graph, params: Mapping[str, Any]) -> tuple[Graph, dict[str, Any]]:

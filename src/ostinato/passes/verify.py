@@ -124,7 +124,7 @@ class _Stage:
         """What the other graph must find in its own memory: everything that either uses, as it is here now."""
         ranges = merged([*used(self.original), *self.map.back(used(self.other))])
         return [
-            (_the_one(pieces(self.other, self.map.there([(one.begin, one.end)]))), one.window.copy())
+            (_the_one(pieces(self.other, self.map.there([(one.begin, one.end)]))), one.read())
             for one in pieces(self.original, ranges)
         ]
 
@@ -151,7 +151,7 @@ class _Stage:
         """The same for the first nodes of the other graph."""
         if self._inputs:
             for piece, values in self._inputs:
-                piece.window[...] = values
+                piece.write(values)
         put_back(self._there, self._start)
         part = None if count is None else _part(self.other, range(count))
         return self._run(self.other, part, replay, self._there)

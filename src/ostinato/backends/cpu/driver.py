@@ -153,6 +153,26 @@ class CpuBackend:
         start = owner.ctypes.data
         return Memory(start + -start % _MEMORY_ALIGNMENT, nbytes, owner)
 
+    def read(self, memory: Memory, offset: int, into: np.ndarray) -> None:
+        """The memory is the host's own."""
+        ctypes.memmove(into.ctypes.data, memory.address + offset, into.nbytes)
+
+    def write(self, memory: Memory, offset: int, values: np.ndarray) -> None:
+        """As `read`."""
+        ctypes.memmove(memory.address + offset, values.ctypes.data, values.nbytes)
+
+    def clear(self, memory: Memory, offset: int, nbytes: int) -> None:
+        """As `read`."""
+        ctypes.memset(memory.address + offset, 0, nbytes)
+
+    @property
+    def stream(self) -> int | None:
+        """There is none."""
+        return None
+
+    def lend(self, stream: Any) -> None:
+        """Nothing to do: whoever shares the memory has waited."""
+
     def lower(self, command: Command) -> Lowered:
         """The command's record."""
         return pack(command)
@@ -300,6 +320,7 @@ def _capabilities(
         shared_memory=True,
         sampling=sampling,
         clock_uncertainty_ns=_clock_step_ns(),
+        timer_step_ns=_clock_step_ns(),
         gates=_GATES,
         details={"compiler": f"{compiler.command[0]} ({compiler.version})", "machine": platform.machine()},
     )
