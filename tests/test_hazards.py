@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import ostinato as ost
 from ostinato.backends.cpu.driver import CpuBackend
-from ostinato.backends.cpu.records import pack
+from ostinato.backends.records import pack
 from ostinato.commands import Access, Barrier, Command, Dispatch, DispatchKind
 from ostinato.hazards import HazardTracker, conflicts, edges, reduced
 

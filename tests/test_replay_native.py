@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from conftest import Script
 from ostinato import msl
 from ostinato.backends.cpu.driver import CpuBackend
-from ostinato.backends.cpu.records import pack, parameters
+from ostinato.backends.records import pack, parameters
 from ostinato.backends.protocol import Memory, Native
 from ostinato.commands import (
     Barrier,

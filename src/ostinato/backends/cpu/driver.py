@@ -21,7 +21,7 @@ from ...msl import Module, Translation
 from ..protocol import Capabilities, Inferred, Level, Lowered, Memory, Native, Status
 from . import toolchain
 from .building import kernel_library, runtime_library
-from .records import pack, parameters
+from ..records import pack, parameters
 
 MAX_THREADS_PER_GROUP = 1024
 SIMD_WIDTH = 32
@@ -29,7 +29,7 @@ THREADGROUP_MEMORY_BYTES = 32 << 10
 LARGEST_THREADGROUP_MEMORY_BYTES = 64 << 20
 MAX_INLINE_BYTES = 4096
 
-_ABI_VERSION = 1
+_ABI_VERSION = 2
 _GATES = frozenset({"unretained_refs", "no_residency", "profile_barriers", "profile_cb", "profile_dispatch"})
 _MEMORY_ALIGNMENT = 128
 _ACCESSES = ("", "read", "write")
@@ -196,16 +196,7 @@ class CpuBackend:
 
     def edges(self, lowered: Sequence[Lowered]) -> np.ndarray:
         """What the hazard engine finds for a list that is not run."""
-        records = b"".join(lowered)
-        count = capacity = len(lowered)
-        while True:
-            pairs = np.empty((capacity, 2), np.uint32)
-            found = self._runtime.ost_edges(records, len(records), count, pairs.ctypes.data, capacity)
-            if found == 2**64 - 1:
-                raise OutOfMemory(f"cpu: no memory to analyse a list of {count} commands")
-            if found <= capacity:
-                return pairs[:found]
-            capacity = found
+        return native_edges(self._runtime, lowered)[0]
 
     def instantiate(
         self, commands: Sequence[Command], lowered: Sequence[Lowered], ordering: Ordering, values: Mapping[str, int]
@@ -290,6 +281,28 @@ class CpuBackend:
         return f"CpuBackend({self.capabilities.workers} workers)"
 
 
+def hazard_engine() -> Any:
+    """The runtime, for whoever only wants to know which commands of a list wait for which."""
+    runtime = runtime_library(toolchain.find())
+    _declare(runtime)
+    return runtime
+
+
+def native_edges(runtime: Any, lowered: Sequence[Lowered]) -> tuple[np.ndarray, Inferred]:
+    """What the compiled hazard engine finds for a list, and what that comes to."""
+    records = b"".join(lowered)
+    count = capacity = len(lowered)
+    numbers = (ctypes.c_uint32 * 3)()
+    while True:
+        pairs = np.empty((capacity, 2), np.uint32)
+        found = runtime.ost_edges(records, len(records), count, pairs.ctypes.data, capacity, numbers)
+        if found == 2**64 - 1:
+            raise OutOfMemory(f"no memory to analyse a list of {count} commands")
+        if found <= capacity:
+            return pairs[:found], Inferred(*numbers)
+        capacity = found
+
+
 def availability() -> tuple[Capabilities | None, str]:
     """The capabilities of a CPU device opened without options, or the reason why there can be none."""
     try:
@@ -362,7 +375,7 @@ def _declare(library: ctypes.CDLL) -> None:
         ("ost_graph_release", None, (pointer,)),
         ("ost_replay", pointer, (pointer, pointer, ctypes.c_char_p, u32)),
         ("ost_samples", pointer, (pointer, pointer)),
-        ("ost_edges", u64, (ctypes.c_char_p, u64, u64, pointer, u64)),
+        ("ost_edges", u64, (ctypes.c_char_p, u64, u64, pointer, u64, pointer)),
         ("ost_wait", ctypes.c_int, (pointer, i64)),
         ("ost_status", None, (pointer, pointer)),
         ("ost_release", None, (pointer,)),

@@ -12,7 +12,7 @@
 
 namespace __ost {
 
-constexpr uint32_t abi_version = 1;
+constexpr uint32_t abi_version = 2;
 constexpr uint32_t max_lanes = 1024;                  // threads of a group
 constexpr uint32_t simd_width = 32;
 constexpr uint32_t max_simdgroups = max_lanes / simd_width;

@@ -193,12 +193,13 @@ void begin_run(Graph *g, const unsigned char *values) {
 }
 
 bool infer_edges(const void *records, uint64_t bytes, uint64_t count, uint32_t *pairs, uint64_t capacity,
-                 uint64_t *n_edges) {
+                 uint64_t *n_edges, Inferred *inferred) {
   Graph *g = make_graph(records, bytes, count, mode_serial, nullptr, 0);
   Hazards *hazards = g ? infer(g) : nullptr;
   if (hazards) {
     const Edges found = edges_of(hazards);
     *n_edges = found.count;
+    *inferred = g->inferred;
     if (found.count && found.count <= capacity) memcpy(pairs, found.pairs, found.count * 2 * sizeof(uint32_t));
   }
   const bool good = hazards != nullptr;

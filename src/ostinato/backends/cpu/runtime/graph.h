@@ -76,7 +76,7 @@ void begin_run(Graph *, const unsigned char *values);
 
 // The edges that mode_inferred would use: pairs (before, after). False when the records make no sense.
 bool infer_edges(const void *records, uint64_t bytes, uint64_t count, uint32_t *pairs, uint64_t capacity,
-                 uint64_t *n_edges);
+                 uint64_t *n_edges, Inferred *inferred);
 
 }  // namespace __ost
 

@@ -1,0 +1,128 @@
+"""Device time in host time.
+
+Kernels read the device's nanosecond counter; the host reads its own clock. A small kernel on a stream of its own meets
+the host in memory that both see: the host writes a number, the device answers with its time, and the host knows the
+device's time to half of what the exchange took. The best of a few rounds is a pair; a line through the pairs maps
+times. Command buffers are timed by events, which know no counter; so events are put right before and after that kernel
+as well, and an event of a submission is placed by its distance from them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from typing import Any
+
+from ...clock import Clock, ClockPair
+from ...errors import DeviceError
+from .api import Context, call
+from .memory import Pinned
+
+_ROUNDS = 8
+_RENEW_NS = 200_000_000
+_PATIENCE_NS = 300_000
+_REPLIES_AT = 64
+
+
+class DeviceClock:
+    """The clocks of one device."""
+
+    def __init__(self, context: Context, kernel: Any) -> None:
+        self._context = context
+        self._cu = cu = context.cu
+        self._kernel = kernel
+        self._shared = Pinned(context, 4096)
+        self._round = ctypes.c_uint32.from_address(self._shared.host)
+        self._replies = (ctypes.c_uint64 * (_ROUNDS + 2)).from_address(self._shared.host + _REPLIES_AT)
+        low, _high = call(cu.cuCtxGetStreamPriorityRange)
+        self._stream = call(cu.cuStreamCreateWithPriority, int(cu.CUstream_flags.CU_STREAM_NON_BLOCKING), _high)
+        self._before, self._after = (call(cu.cuEventCreate, 0) for _ in range(2))
+        self._reference: Any = None
+        self._reference_ticks = 0
+        self._latest_ns = 0
+        self._running = False
+        self.line = Clock()
+        self.event_uncertainty_ns = 0.0
+        """How well an event is known in device time."""
+        while len(self.line) < 2:
+            if not self.renew(anew=True):
+                raise DeviceError("cuda: the device does not answer, so its times cannot be told")
+            time.sleep(0.001)
+
+    def renew(self, anew: bool = False) -> bool:
+        """Take another pair if the last is old; False when the device was too busy to answer at once."""
+        begin_ns = time.monotonic_ns()
+        if not anew and begin_ns - self._latest_ns < _RENEW_NS:
+            return True
+        cu = self._cu
+        with self._context.current():
+            if self._running:
+                if int(cu.cuStreamQuery(self._stream)[0]):
+                    return False
+                self._running = False
+            ctypes.memset(self._shared.host, 0, _REPLIES_AT + ctypes.sizeof(self._replies))
+            before, after = call(cu.cuEventCreate, 0), call(cu.cuEventCreate, 0)
+            call(cu.cuEventRecord, before, self._stream)
+            shared = self._shared.device
+            values = (shared, shared + _REPLIES_AT, _ROUNDS)
+            types = (ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint32)
+            call(cu.cuLaunchKernel, self._kernel, 1, 1, 1, 1, 1, 1, 0, self._stream, (values, types), 0)
+            call(cu.cuEventRecord, after, self._stream)
+            self._running = True
+            pair = self._meet()
+            if pair is None:
+                self._destroy(before, after)
+                return False
+            call(cu.cuStreamSynchronize, self._stream)
+            self._running = False
+            self.line.add(pair)
+            inside_ns = self._replies[_ROUNDS + 1] - self._replies[0]
+            around_ns = call(cu.cuEventElapsedTime, before, after) * 1e6
+            # Of the time around the kernel nobody knows how much came before it and how much after.
+            beside_ns = max(around_ns - inside_ns, 0.0) / 2
+            self._reference_ticks = self._replies[_ROUNDS + 1] + round(beside_ns)
+            self.event_uncertainty_ns = beside_ns
+            self._destroy(before, self._reference)
+            self._reference = after
+            self._latest_ns = begin_ns
+        return True
+
+    def _meet(self) -> ClockPair | None:
+        best: ClockPair | None = None
+        for number in range(1, _ROUNDS + 1):
+            deadline_ns = time.monotonic_ns() + _PATIENCE_NS
+            while not self._replies[0]:
+                if time.monotonic_ns() > deadline_ns:
+                    return None
+            sent_ns = time.monotonic_ns()
+            self._round.value = number
+            while not self._replies[number]:
+                if time.monotonic_ns() > deadline_ns + _PATIENCE_NS:
+                    return None
+            came_ns = time.monotonic_ns()
+            half_ns = (came_ns - sent_ns) / 2
+            if best is None or half_ns < best.uncertainty_ns:
+                best = ClockPair(round(sent_ns + half_ns), self._replies[number], half_ns)
+        return best
+
+    def event_ticks(self, event: Any) -> int:
+        """The device time of an event that has happened."""
+        return self._reference_ticks + round(call(self._cu.cuEventElapsedTime, self._reference, event) * 1e6)
+
+    @property
+    def uncertainty_ns(self) -> float:
+        """How well a time is known in host time."""
+        return self.line.fit.uncertainty_ns + self.event_uncertainty_ns
+
+    def _destroy(self, *events: Any) -> None:
+        for event in events:
+            if event is not None:
+                self._cu.cuEventDestroy(event)
+
+    def close(self) -> None:
+        """Give everything back."""
+        with self._context.current():
+            self._cu.cuStreamSynchronize(self._stream)
+            self._destroy(self._before, self._after, self._reference)
+            self._cu.cuStreamDestroy(self._stream)
+        self._shared.free()

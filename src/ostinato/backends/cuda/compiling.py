@@ -1,0 +1,89 @@
+"""NVRTC: translated source to machine code for one architecture, kept in the cache."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from ... import cache
+from ...errors import DeviceUnavailable, KernelCompileError
+from ...msl import INCLUDE
+from ...version import __version__
+
+_ERROR = re.compile(r"^(?P<file>.+?)\((?P<line>\d+)\): (?:catastrophic )?error(?: #[^:]*)?: (?P<message>.*)$", re.MULTILINE)
+
+
+@lru_cache(maxsize=1)
+def nvrtc() -> Any:
+    """The compiler; raises `DeviceUnavailable` with the reason when there is none."""
+    try:
+        from cuda.bindings import nvrtc as found
+    except ImportError as error:
+        raise DeviceUnavailable(f"cuda: {error}; pip install 'ostinato[cuda]' brings what is missing") from None
+    try:
+        status, *_ = found.nvrtcVersion()
+    except Exception as error:  # the loader's own kinds of errors, by version
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise DeviceUnavailable(
+            f"cuda: the compiler library NVRTC is missing ({reason}); pip install 'ostinato[cuda]'"
+        ) from None
+    if int(status):
+        raise DeviceUnavailable(f"cuda: NVRTC does not work: error {int(status)}")
+    return found
+
+
+def version() -> tuple[int, int]:
+    """Of the compiler."""
+    _, major, minor = nvrtc().nvrtcVersion()
+    return major, minor
+
+
+@lru_cache(maxsize=1)
+def _headers_digest() -> str:
+    files = sorted(INCLUDE.rglob("*.h"))
+    return cache.digest(*(part for file in files for part in (file.name, file.read_bytes())))
+
+
+def cubin(text: str, architecture: str, options: Sequence[str]) -> bytes:
+    """Machine code of a CUDA C++ text; `architecture` is "sm_90" and the like."""
+    flags = (f"--gpu-architecture={architecture}", *options)
+    key = cache.digest("cubin", __version__, str(version()), *flags, _headers_digest(), text)
+
+    def build(work: Path) -> Path:
+        product = work / "kernels.cubin"
+        product.write_bytes(_compile(text, flags))
+        return product
+
+    return cache.library(key, build).read_bytes()
+
+
+def _compile(text: str, flags: Sequence[str]) -> bytes:
+    compiler = nvrtc()
+    status, program = compiler.nvrtcCreateProgram(text.encode(), b"kernels.cu", 0, [], [])
+    if int(status):
+        raise KernelCompileError(f"NVRTC takes no such source: error {int(status)}")
+    try:
+        encoded = [flag.encode() for flag in (*flags, f"--include-path={INCLUDE}")]
+        (status,) = compiler.nvrtcCompileProgram(program, len(encoded), encoded)
+        if int(status):
+            raise _failure(_text(compiler.nvrtcGetProgramLogSize, compiler.nvrtcGetProgramLog, program).decode(errors="replace"))
+        return _text(compiler.nvrtcGetCUBINSize, compiler.nvrtcGetCUBIN, program)
+    finally:
+        compiler.nvrtcDestroyProgram(program)
+
+
+def _text(size_of: Any, get: Any, program: Any) -> bytes:
+    found = bytearray(size_of(program)[1])
+    buffer = bytes(found)
+    get(program, buffer)
+    return buffer
+
+
+def _failure(log: str) -> KernelCompileError:
+    found = _ERROR.search(log)
+    if found is None:
+        return KernelCompileError("the kernels could not be compiled for this device", details=log.strip("\0\n "))
+    return KernelCompileError(found["message"], found["file"], int(found["line"]), log.strip("\0\n "))

@@ -1,0 +1,192 @@
+"""Compiled kernels: one library for each translation, with variants that are built when they are first needed.
+
+A variant differs by what is compiled in: sampling, and room for inline bytes behind pointers. The plain one always
+exists; it says what a kernel needs. Code is never unloaded: graphs and submissions may outlive whoever compiled it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...commands import CompiledKernel
+from ...errors import DeviceError
+from ...locks import ForkLock
+from ...msl import Signature, Translation, cuda_options
+from .. import records
+from .api import Context, call
+from .compiling import cubin
+from .launches import Layout, layout
+
+_INLINE_SIZES = (256, 1024, 4096, 16384)
+_STATIC_SHARED_BYTES = 48 << 10
+
+
+class Functions(ctypes.Structure):
+    """The handles of one variant, as `launcher.cpp` reads them; a record's entry is the address of one."""
+
+    _fields_ = (("plain", ctypes.c_uint64), ("sampled", ctypes.c_uint64))
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """A kernel with room for so many inline bytes."""
+
+    functions: Functions
+    entry: int
+    param_bytes: int
+    inline_at: int
+    inline_bytes: int
+
+
+class Module:
+    """A translation, and the machine code of its variants."""
+
+    def __init__(self, context: Context, architecture: str, translation: Translation) -> None:
+        self._context = context
+        self._architecture = architecture
+        self._translation = translation
+        self._lock = ForkLock()
+        self._loaded: dict[tuple[bool, int, int], Any] = {}
+
+    def function(self, number: int, sampled: bool, inline_bytes: int, registers: int = 0) -> Any:
+        """The handle of a kernel in a variant, compiled if need be; `registers` bounds what it may use."""
+        module = self._module(sampled, inline_bytes, registers)
+        return call(self._context.cu.cuModuleGetFunction, module, f"__ost_kernel_{number}".encode())
+
+    def numbers(self, number: int) -> list[int]:
+        """What the compiler says of a kernel: see `__ost_info_` in msl/cuda_entry.py."""
+        cu = self._context.cu
+        address, nbytes = call(cu.cuModuleGetGlobal, self._module(False, 0, 0), f"__ost_info_{number}".encode())
+        found = np.empty(nbytes // 4, np.uint32)
+        call(cu.cuMemcpyDtoH, found.ctypes.data, address, nbytes)
+        return [int(one) for one in found]
+
+    def _module(self, sampled: bool, inline_bytes: int, registers: int) -> Any:
+        key = (sampled, inline_bytes, registers)
+        with self._lock:
+            if key not in self._loaded:
+                options = [*cuda_options(), f"-D__OST_SAMPLED={int(sampled)}", f"-D__OST_INLINE_BYTES={inline_bytes}"]
+                if registers:
+                    options.append(f"--maxrregcount={registers}")
+                image = cubin(self._translation.text, self._architecture, options)
+                self._loaded[key] = call(self._context.cu.cuModuleLoadData, image)
+            return self._loaded[key]
+
+
+class KernelCode:
+    """What the backend knows of one compiled kernel."""
+
+    def __init__(
+        self, context: Context, module: Module, number: int, signature: Signature, entries: Entries
+    ) -> None:
+        self._context = context
+        self._module = module
+        self._entries = entries
+        self._number = number
+        self._lock = ForkLock()
+        self._variants: dict[int, Variant] = {}
+        self._shared_bytes = 0
+        self.name = signature.name
+        static_bytes, max_threads, count, n_shared, *sized = module.numbers(number)
+        self.sizes, self.alignments = tuple(sized[0 : 2 * count : 2]), tuple(sized[1 : 2 * count : 2])
+        self.threadgroup_bytes = static_bytes
+        kinds = [argument.kind for argument in signature.arguments]
+        if len(kinds) != count or len(signature.shared) != n_shared:
+            raise DeviceError(f"kernel {self.name!r}: the compiler sees {count} arguments, the front end {len(kinds)}")
+        self.layout: Layout = layout(kinds, self.sizes, n_shared)
+        plain = self._attribute(self.variant(0).functions.plain, "MAX_THREADS_PER_BLOCK")
+        self.max_threads = min(plain, max_threads) if max_threads else plain
+
+    def variant(self, inline_bytes: int) -> Variant:
+        """The one with room for so many bytes, compiled if need be."""
+        size = next((one for one in (0, *_INLINE_SIZES) if inline_bytes <= one), None)
+        if size is None:
+            raise DeviceError(f"kernel {self.name!r}: {inline_bytes} inline bytes; at most {_INLINE_SIZES[-1]}")
+        with self._lock:
+            found = self._variants.get(size)
+            if found is None:
+                found = self._variants[size] = self._make(size)
+            return found
+
+    def _make(self, inline_bytes: int) -> Variant:
+        function = self._module.function(self._number, False, inline_bytes)
+        functions = Functions(int(function), 0)
+        inline_at = records.rounded(self.layout.nbytes, 16)
+        nbytes = inline_at + inline_bytes if inline_bytes else self.layout.nbytes
+        offset, size = call(self._context.cu.cuFuncGetParamInfo, function, 0)
+        if offset or not nbytes <= size < nbytes + 16:
+            raise DeviceError(f"kernel {self.name!r}: its parameters take {size} bytes where {nbytes} were expected")
+        if self._shared_bytes:
+            self._allow(function)
+        found = Variant(functions, ctypes.addressof(functions), size, inline_at, inline_bytes)
+        self._entries[found.entry] = (self, found)
+        return found
+
+    def build_sampled(self, variant: Variant) -> int:
+        """Compile a variant's twin that takes times; gives the time that took, in ns."""
+        with self._lock:
+            if variant.functions.sampled:
+                return 0
+            begin_ns = time.monotonic_ns()
+            function = self._module.function(self._number, True, variant.inline_bytes)
+            if self._attribute(function, "MAX_THREADS_PER_BLOCK") < self.max_threads:
+                # Taking times needs registers; a twin that cannot run the same groups would be none.
+                room = 65536 // self.max_threads // 8 * 8
+                function = self._module.function(self._number, True, variant.inline_bytes, room)
+            if self._shared_bytes:
+                self._allow(function)
+            variant.functions.sampled = int(function)
+            return time.monotonic_ns() - begin_ns
+
+    def allow_shared(self, nbytes: int) -> None:
+        """Have all variants take that much threadgroup memory; beyond 48 KiB a kernel must ask for it."""
+        if nbytes <= max(self._shared_bytes, _STATIC_SHARED_BYTES):
+            return
+        with self._lock:
+            self._shared_bytes = nbytes
+            for variant in self._variants.values():
+                for handle in (variant.functions.plain, variant.functions.sampled):
+                    if handle:
+                        self._allow(handle)
+
+    def _allow(self, function: Any) -> None:
+        cu = self._context.cu
+        kind = cu.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        call(cu.cuFuncSetAttribute, cu.CUfunction(int(function)), kind, self._shared_bytes)
+
+    def _attribute(self, function: Any, name: str) -> int:
+        cu = self._context.cu
+        kind = getattr(cu.CUfunction_attribute, f"CU_FUNC_ATTRIBUTE_{name}")
+        return int(call(cu.cuFuncGetAttribute, kind, cu.CUfunction(int(function))))
+
+    def __repr__(self) -> str:
+        return f"KernelCode({self.name!r})"
+
+
+Entries = dict[int, tuple["KernelCode", Variant]]
+"""Every variant that exists, by the entry that records name it by."""
+
+
+def compiled(
+    context: Context, architecture: str, translation: Translation, entries: Entries
+) -> dict[str, CompiledKernel]:
+    """The kernels of a translation, compiled and loaded; their variants appear among `entries`."""
+    module = Module(context, architecture, translation)
+    found = {}
+    for number, (name, signature) in enumerate(translation.kernels.items()):
+        code = KernelCode(context, module, number, signature, entries)
+        found[name] = CompiledKernel(
+            name=name,
+            signature=signature,
+            max_threads_per_group=code.max_threads,
+            threadgroup_bytes=code.threadgroup_bytes,
+            argument_bytes=code.sizes,
+            argument_alignments=code.alignments,
+            code=code,
+        )
+    return found

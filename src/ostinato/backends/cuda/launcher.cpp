@@ -1,0 +1,192 @@
+// Starting work on a CUDA stream: a list of launches, or a graph, in one call from Python.
+//
+// Records are those of cpu/runtime/node.h; each dispatch has one inline argument, the block of parameters that the
+// kernel takes (launches.py). The driver is opened at run time and found by name, so nothing of CUDA is needed to
+// build this. launchers.py has the same in Python, for machines without a compiler.
+#include <dlfcn.h>
+#include <stdint.h>
+#include <string.h>
+#include <time.h>
+
+#define EXPORT extern "C" __attribute__((visibility("default")))
+
+namespace {
+
+typedef int Result;                // CUresult
+typedef void *Handle;              // contexts, streams, events, functions, graphs
+typedef uint64_t Address;          // of device memory
+
+constexpr Result success = 0, not_ready = 600, not_found = 500, invalid = 1;
+constexpr uint64_t inline_argument = uint64_t(1) << 63;
+constexpr uint32_t flags_at = 36, samples_at = 48, mask_at = 56, own_slots = 4, most_slots = 1024;
+constexpr uint32_t largest_params = 32768;
+
+struct Functions { Handle plain, sampled; };
+
+struct Record {
+  uint32_t bytes, kind;
+  const Functions *entry;
+  uint32_t grid[3], group_size[3], groups[3], n_args, n_shared, shared_bytes, n_accesses, zero;
+  uint64_t params;                 // 1 << 63 | offset from the start of the record
+};
+
+}  // namespace
+
+// What every call needs; made by `ost_cuda_open`, filled in by the driver.
+struct Launcher {
+  Handle context, stream;
+  const volatile uint32_t *done;   // the number of the last submission that finished
+  Address done_address;            // the same, as the device sees it
+  Result (*launch)(Handle, uint32_t, uint32_t, uint32_t, uint32_t, uint32_t, uint32_t, uint32_t, Handle, void **, void **);
+  Result (*launch_graph)(Handle, Handle);
+  Result (*record)(Handle, Handle);
+  Result (*copy_in)(Address, const void *, size_t, Handle);
+  Result (*write)(Handle, Address, uint32_t, uint32_t);
+  Result (*push)(Handle);
+  Result (*pop)(Handle *);
+  Result (*query)(Handle);
+};
+
+namespace {
+
+struct Current {
+  const Launcher *launcher;
+  Result status;
+  explicit Current(const Launcher *l) : launcher(l), status(l->push(l->context)) {}
+  ~Current() {
+    Handle before;
+    if (status == success) launcher->pop(&before);
+  }
+};
+
+uint32_t slots(const Record *record) {
+  const uint64_t threads = uint64_t(record->group_size[0]) * record->group_size[1] * record->group_size[2];
+  const uint64_t warps = (threads + 31) / 32 * record->groups[0] * record->groups[1] * record->groups[2];
+  if (warps >= most_slots) return most_slots;
+  uint32_t count = 1;
+  while (count < warps) count *= 2;
+  return count;
+}
+
+Result finish(const Launcher *l, Handle end, uint32_t number) {
+  const Result recorded = l->record(end, l->stream);
+  return recorded ? recorded : l->write(l->stream, l->done_address, number, 0);
+}
+
+int64_t now_ns() {
+  timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return int64_t(t.tv_sec) * 1000000000 + t.tv_nsec;
+}
+
+}  // namespace
+
+// Finds the functions of the driver, which the process has loaded already. Zero when all are there.
+EXPORT int ost_cuda_open(Launcher *l, const char *library) {
+  void *driver = dlopen(library, RTLD_NOW);
+  if (!driver) return 1;
+  const struct { const char *name; void *to; } wanted[] = {
+      {"cuLaunchKernel", &l->launch}, {"cuGraphLaunch", &l->launch_graph}, {"cuEventRecord", &l->record},
+      {"cuMemcpyHtoDAsync_v2", &l->copy_in}, {"cuStreamWriteValue32_v2", &l->write},
+      {"cuCtxPushCurrent_v2", &l->push}, {"cuCtxPopCurrent_v2", &l->pop}, {"cuStreamQuery", &l->query}};
+  for (const auto &one : wanted) {
+    void *found = dlsym(driver, one.name);
+    if (!found) return 1;
+    memcpy(one.to, &found, sizeof found);
+  }
+  return 0;
+}
+
+// Where the times of each command begin in a block of samples, and where all end: count + 1 numbers. Gives the entry of
+// the first kernel that has no twin to take times yet, or 0.
+EXPORT uint64_t ost_cuda_slots(const unsigned char *records, uint64_t count, uint32_t *starts) {
+  uint32_t at = 0;
+  for (uint64_t i = 0; i < count; ++i) {
+    const Record *record = reinterpret_cast<const Record *>(records);
+    starts[i] = at;
+    if (record->kind == 0) {
+      if (!record->entry->sampled) return uint64_t(uintptr_t(record->entry));
+      at += slots(record);
+    }
+    records += record->bytes;
+  }
+  starts[count] = at;
+  return 0;
+}
+
+// Launches a list, one after the other. With `pairs`, every launch takes its times there, at `starts`.
+EXPORT Result ost_cuda_submit(const Launcher *l, const unsigned char *records, uint64_t count, Address pairs,
+                              const uint32_t *starts, Handle start, Handle end, uint32_t number) {
+  const Current current(l);
+  if (current.status) return current.status;
+  Result status = l->record(start, l->stream);
+  alignas(16) unsigned char own[largest_params];
+  for (uint64_t i = 0; i < count && !status; ++i) {
+    const Record *record = reinterpret_cast<const Record *>(records);
+    if (record->kind == 0) {
+      const uint32_t offset = uint32_t(record->params & ~inline_argument);
+      unsigned char *params = const_cast<unsigned char *>(records) + offset;
+      Handle function = record->entry->plain;
+      if (pairs) {
+        const uint32_t bytes = record->bytes - offset;
+        if (bytes > largest_params) return invalid;
+        memcpy(own, params, bytes);
+        const uint32_t count_here = starts[i + 1] - starts[i], mask = count_here - 1;
+        const uint64_t blocks = uint64_t(record->groups[0]) * record->groups[1] * record->groups[2];
+        const uint64_t threads = uint64_t(record->group_size[0]) * record->group_size[1] * record->group_size[2];
+        const uint32_t flags = blocks * ((threads + 31) / 32) <= count_here ? own_slots : 0;
+        const Address to = pairs + uint64_t(starts[i]) * 16;
+        memcpy(own + flags_at, &flags, 4);
+        memcpy(own + samples_at, &to, 8);
+        memcpy(own + mask_at, &mask, 4);
+        params = own;
+        function = record->entry->sampled;
+      }
+      void *list[] = {params};
+      status = l->launch(function, record->groups[0] * record->groups[1] * record->groups[2], 1, 1,
+                         record->group_size[0] * record->group_size[1] * record->group_size[2], 1, 1,
+                         record->shared_bytes, l->stream, list, nullptr);
+    }
+    records += record->bytes;
+  }
+  return status ? status : finish(l, end, number);
+}
+
+// Launches a graph, after the values of its parameters, if it has any, were copied to where its kernels read them.
+EXPORT Result ost_cuda_replay(const Launcher *l, Handle graph, Address arena, void *staging, const void *values,
+                              uint64_t bytes, Handle start, Handle end, uint32_t number) {
+  const Current current(l);
+  if (current.status) return current.status;
+  Result status = success;
+  if (bytes) {
+    memcpy(staging, values, bytes);
+    status = l->copy_in(arena, staging, bytes, l->stream);
+  }
+  if (!status) status = l->record(start, l->stream);
+  if (!status) status = l->launch_graph(graph, l->stream);
+  return status ? status : finish(l, end, number);
+}
+
+// 1 when a submission is done, 0 when the time ran out, or minus the driver's error when the device was lost.
+EXPORT int ost_cuda_wait(const Launcher *l, uint32_t number, int64_t timeout_ns) {
+  if (int32_t(*l->done - number) >= 0) return 1;
+  if (timeout_ns == 0) return 0;
+  const int64_t begin = now_ns();
+  int64_t looked = begin;
+  for (;;) {
+    for (int i = 0; i < 64; ++i)
+      if (int32_t(*l->done - number) >= 0) return 1;
+    const int64_t now = now_ns();
+    if (now - looked > 1000000) {     // the word stays behind for ever once the device is lost
+      looked = now;
+      const Current current(l);
+      const Result status = current.status ? current.status : l->query(l->stream);
+      if (status != success && status != not_ready) return -status;
+    }
+    if (now - begin >= timeout_ns) return int32_t(*l->done - number) >= 0;
+    if (now - begin > 200000) {
+      const timespec pause = {0, 20000};
+      nanosleep(&pause, nullptr);
+    }
+  }
+}

@@ -1,0 +1,211 @@
+"""Starting work: a list of launches, or a graph, and waiting for it.
+
+`NativeLauncher` does each in one call of `launcher.cpp`; `PlainLauncher` does the same through the driver's Python
+functions, for machines without a C++ compiler. Both give the driver's error, or 0.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from ...errors import DeviceError, KernelCompileError, OstinatoError
+from ..cpu.building import host_library
+from ..protocol import Lowered
+from . import launches
+from .api import Context
+from .kernels import Functions
+
+_SOURCE = Path(__file__).with_name("launcher.cpp")
+_LARGEST_PAUSE_S = 0.0005
+
+
+class Launcher(Protocol):
+    """How work starts on one stream. Submissions have ascending numbers, modulo 2³²."""
+
+    kind: str
+
+    def slots(self, records: bytes, lowered: Sequence[Lowered]) -> tuple[np.ndarray, int]:
+        """Where the times of each command begin, and the entry of a kernel that has no twin to take them yet, or 0."""
+        ...
+
+    def submit(
+        self, records: bytes, count: int, pairs: int, starts: np.ndarray | None, start: int, end: int, number: int
+    ) -> int:
+        """Launch a list; with `pairs`, every launch takes its times there."""
+        ...
+
+    def replay(
+        self, graph: int, arena: int, staging: int, values: bytes, nbytes: int, start: int, end: int, number: int
+    ) -> int:
+        """Launch a graph, after its values were copied."""
+        ...
+
+    def wait(self, number: int, timeout_ns: int) -> int:
+        """1 when a submission is done, 0 when the time ran out first, or minus the error that lost the device."""
+        ...
+
+
+class _Fields(ctypes.Structure):
+    """`Launcher` of launcher.cpp."""
+
+    _fields_ = (
+        ("context", ctypes.c_uint64),
+        ("stream", ctypes.c_uint64),
+        ("done", ctypes.c_uint64),
+        ("done_address", ctypes.c_uint64),
+        ("functions", ctypes.c_void_p * 8),
+    )
+
+
+class NativeLauncher:
+    """Through launcher.cpp."""
+
+    kind = "native"
+
+    def __init__(self, context: Context, stream: int, done: int, done_address: int) -> None:
+        library: Any = host_library("cuda-launcher", [_SOURCE], ("-ldl",))
+        u32, u64, pointer = ctypes.c_uint32, ctypes.c_uint64, ctypes.c_void_p
+        for name, result, arguments in (
+            ("ost_cuda_open", ctypes.c_int, (pointer, ctypes.c_char_p)),
+            ("ost_cuda_slots", u64, (ctypes.c_char_p, u64, pointer)),
+            ("ost_cuda_submit", ctypes.c_int, (pointer, ctypes.c_char_p, u64, u64, pointer, u64, u64, u32)),
+            ("ost_cuda_replay", ctypes.c_int, (pointer, u64, u64, u64, ctypes.c_char_p, u64, u64, u64, u32)),
+            ("ost_cuda_wait", ctypes.c_int, (pointer, u32, ctypes.c_int64)),
+        ):
+            function = getattr(library, name)
+            function.restype, function.argtypes = result, arguments
+        self._fields = _Fields(int(context.handle), stream, done, done_address)
+        self._at = ctypes.addressof(self._fields)
+        if library.ost_cuda_open(self._at, b"libcuda.so.1"):
+            raise DeviceError("cuda: the driver's library has not the functions that are needed")
+        self._library = library
+        self._submit, self._replay, self._wait = library.ost_cuda_submit, library.ost_cuda_replay, library.ost_cuda_wait
+
+    def slots(self, records: bytes, lowered: Sequence[Lowered]) -> tuple[np.ndarray, int]:
+        """In one pass."""
+        starts = np.empty(len(lowered) + 1, np.uint32)
+        return starts, self._library.ost_cuda_slots(records, len(lowered), starts.ctypes.data)
+
+    def submit(
+        self, records: bytes, count: int, pairs: int, starts: np.ndarray | None, start: int, end: int, number: int
+    ) -> int:
+        """One call."""
+        at = None if starts is None else starts.ctypes.data
+        status: int = self._submit(self._at, records, count, pairs, at, start, end, number)
+        return status
+
+    def replay(
+        self, graph: int, arena: int, staging: int, values: bytes, nbytes: int, start: int, end: int, number: int
+    ) -> int:
+        """One call."""
+        status: int = self._replay(self._at, graph, arena, staging, values, nbytes, start, end, number)
+        return status
+
+    def wait(self, number: int, timeout_ns: int) -> int:
+        """One call, without holding the interpreter up."""
+        found: int = self._wait(self._at, number, timeout_ns)
+        return found
+
+
+class PlainLauncher:
+    """Through the driver's Python functions."""
+
+    kind = "python"
+
+    def __init__(self, context: Context, stream: int, done: int, done_address: int) -> None:
+        self._context = context
+        self._cu = context.cu
+        self._stream = self._cu.CUstream(stream)
+        self._done = ctypes.c_uint32.from_address(done)
+        self._done_address = self._cu.CUdeviceptr(done_address)
+
+    def slots(self, records: bytes, lowered: Sequence[Lowered]) -> tuple[np.ndarray, int]:
+        """Record by record."""
+        for one in lowered:
+            launch = launches.launch_of(one)
+            if launch is not None and not Functions.from_address(launch.entry).sampled:
+                return np.empty(0, np.uint32), launch.entry
+        return launches.sample_starts(lowered), 0
+
+    def submit(
+        self, records: bytes, count: int, pairs: int, starts: np.ndarray | None, start: int, end: int, number: int
+    ) -> int:
+        """Launch by launch."""
+        cu, stream = self._cu, self._stream
+        with self._context.current():
+            (status,) = cu.cuEventRecord(cu.CUevent(start), stream)
+            at = 0
+            for index in range(count):
+                if int(status):
+                    return int(status)
+                nbytes = int.from_bytes(records[at : at + 4], "little")
+                one = records[at : at + nbytes]
+                at += nbytes
+                launch = launches.launch_of(one)
+                if launch is None:
+                    continue
+                params = ctypes.create_string_buffer(one[launch.params_at :])
+                functions = Functions.from_address(launch.entry)
+                function = functions.plain
+                if starts is not None:
+                    function = functions.sampled
+                    launches.aim(params, launch, pairs + 16 * int(starts[index]))
+                pointers = launches.param_pointers(params)
+                (status,) = cu.cuLaunchKernel(
+                    cu.CUfunction(function), launch.blocks, 1, 1, launch.threads, 1, 1, launch.shared_bytes,
+                    stream, ctypes.addressof(pointers), 0,
+                )  # fmt: skip
+            return int(status) or self._finish(end, number)
+
+    def replay(
+        self, graph: int, arena: int, staging: int, values: bytes, nbytes: int, start: int, end: int, number: int
+    ) -> int:
+        """A copy, a launch, and what stands around them."""
+        cu, stream = self._cu, self._stream
+        with self._context.current():
+            if nbytes:
+                ctypes.memmove(staging, values, nbytes)
+                (status,) = cu.cuMemcpyHtoDAsync(cu.CUdeviceptr(arena), staging, nbytes, stream)
+                if int(status):
+                    return int(status)
+            (status,) = cu.cuEventRecord(cu.CUevent(start), stream)
+            if not int(status):
+                (status,) = cu.cuGraphLaunch(cu.CUgraphExec(graph), stream)
+            return int(status) or self._finish(end, number)
+
+    def _finish(self, end: int, number: int) -> int:
+        cu = self._cu
+        (status,) = cu.cuEventRecord(cu.CUevent(end), self._stream)
+        if not int(status):
+            (status,) = cu.cuStreamWriteValue32(self._stream, self._done_address, cu.cuuint32_t(number), 0)
+        return int(status)
+
+    def wait(self, number: int, timeout_ns: int) -> int:
+        """Looks again and again, after pauses that grow."""
+        deadline_ns = time.monotonic_ns() + timeout_ns
+        pause_s = 0.0
+        while (self._done.value - number) & 0xFFFFFFFF >= 1 << 31:
+            if time.monotonic_ns() >= deadline_ns:
+                return 0
+            if pause_s >= _LARGEST_PAUSE_S:
+                with self._context.current():
+                    (status,) = self._cu.cuStreamQuery(self._stream)
+                if int(status) not in (0, 600):
+                    return -int(status)
+            time.sleep(pause_s)
+            pause_s = min(pause_s + 0.00001, _LARGEST_PAUSE_S)
+        return 1
+
+
+def make(context: Context, stream: int, done: int, done_address: int) -> Launcher:
+    """The native one where it can be built."""
+    try:
+        return NativeLauncher(context, stream, done, done_address)
+    except (OstinatoError, KernelCompileError, OSError):
+        return PlainLauncher(context, stream, done, done_address)

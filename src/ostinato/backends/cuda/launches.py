@@ -1,0 +1,159 @@
+"""A dispatch as CUDA launches it: blocks, threads, shared memory, and one block of parameters.
+
+The parameters are a `Head` (see `msl/include/ostinato/entry_cuda.h`), an address for every buffer argument, offsets of
+threadgroup arguments, and a slot for each value. Lowered, a dispatch is a record whose one inline argument is that
+block, so a launch copies nothing, and the hazard engine reads the same record.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from ...commands import Access, BufferBinding, Dispatch, InlineBinding, Size3
+from .. import records
+from ..protocol import Lowered
+
+if TYPE_CHECKING:
+    from .kernels import KernelCode
+
+HEAD = struct.Struct("=9IIQQII")
+HEAD_BYTES = 64
+FLAGS_AT, SAMPLES_AT, MASK_AT = 36, 48, 56
+WAITS, RELEASES, OWN_SLOTS = 1, 2, 4
+"""Flags: wait for the predecessor inside the kernel; let the successor start early; every warp has a slot of its own."""
+
+MOST_SLOTS = 1024
+"""Pairs of times that one dispatch has room for; beyond, warps share them."""
+
+_INLINE = 1 << 63
+_RECORD = struct.Struct("=2IQ14IQ")
+
+
+class Launch(NamedTuple):
+    """What is read back from a record."""
+
+    entry: int
+    blocks: int
+    threads: int
+    shared_bytes: int
+    params_at: int
+    """Where in the record the parameters stand."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where everything stands in the parameters of one kernel."""
+
+    value_slots: tuple[int, ...]
+    """Of each argument; 0 for a pointer."""
+    shared_at: int
+    nbytes: int
+    """Without inline bytes for pointers, which come last."""
+
+
+def layout(kinds: Sequence[str], sizes: Sequence[int], n_shared: int) -> Layout:
+    """The layout of a kernel with arguments of these kinds ("value" or "buffer") and sizes."""
+    shared_at = HEAD_BYTES + 8 * len(kinds)
+    end = shared_at + 4 * (n_shared + n_shared % 2)
+    slots = []
+    for kind, size in zip(kinds, sizes, strict=True):
+        if kind != "value":
+            slots.append(0)
+            continue
+        end = records.rounded(end, 16)
+        slots.append(end)
+        end += records.rounded(size, 16)
+    return Layout(tuple(slots), shared_at, end)
+
+
+def lowered(dispatch: Dispatch, code: KernelCode) -> Lowered:
+    """The record of a dispatch of a compiled kernel."""
+    offsets, arena_bytes = records.shared_offsets(dispatch.kernel.threadgroup_bytes, dispatch.shared)
+    inline = sum(
+        records.rounded(_inline_bytes(one), 16)
+        for one, slot in zip(dispatch.bindings, code.layout.value_slots, strict=True)
+        if not slot and not isinstance(one, BufferBinding)
+    )
+    variant = code.variant(inline)
+    params = bytearray(variant.param_bytes)
+    HEAD.pack_into(params, 0, *dispatch.threads, *dispatch.group_size, *dispatch.groups, 0, 0, 0, 0, 0)
+    inline_at = 0
+    for position, (binding, slot) in enumerate(zip(dispatch.bindings, code.layout.value_slots, strict=True)):
+        address = 0
+        if isinstance(binding, BufferBinding):
+            address = binding.address
+        elif slot:
+            if isinstance(binding, InlineBinding):
+                params[slot : slot + len(binding.data)] = binding.data
+        else:
+            address = _INLINE | inline_at
+            if isinstance(binding, InlineBinding):
+                at = variant.inline_at + inline_at
+                params[at : at + len(binding.data)] = binding.data
+            inline_at += records.rounded(_inline_bytes(binding), 16)
+        struct.pack_into("=Q", params, HEAD_BYTES + 8 * position, address)
+    struct.pack_into(f"={len(offsets)}I", params, code.layout.shared_at, *offsets)
+    code.allow_shared(arena_bytes)
+    return record(
+        variant.entry, dispatch.threads, dispatch.group_size, dispatch.groups, arena_bytes, dispatch.accesses, params
+    )
+
+
+def record(
+    entry: int,
+    threads: Size3,
+    group_size: Size3,
+    groups: Size3,
+    shared_bytes: int,
+    accesses: Sequence[Access] | None,
+    params: bytes | bytearray,
+) -> Lowered:
+    """The record of a launch."""
+    return records.dispatch(entry, threads, group_size, groups, shared_bytes, accesses, [bytes(params)])
+
+
+def launch_of(one: Lowered) -> Launch | None:
+    """What a record launches; None for a barrier."""
+    fields = _RECORD.unpack_from(one) if len(one) >= _RECORD.size else None
+    if fields is None or fields[1]:
+        return None
+    _, _, entry, _, _, _, x, y, z, gx, gy, gz, _, _, shared_bytes, _, _, params = fields
+    return Launch(entry, gx * gy * gz, x * y * z, shared_bytes, params & ~_INLINE)
+
+
+def slots(blocks: int, threads: int) -> int:
+    """How many pairs of times a launch needs: one a warp, to a power of two, up to a bound."""
+    warps = blocks * (-(-threads // 32))
+    return MOST_SLOTS if warps >= MOST_SLOTS else 1 << (warps - 1).bit_length()
+
+
+def sample_starts(lowered: Sequence[Lowered]) -> np.ndarray:
+    """Where the pairs of each command begin in a block of samples, and, last, where all end."""
+    launches = (launch_of(one) for one in lowered)
+    counts = [0 if one is None else slots(one.blocks, one.threads) for one in launches]
+    return np.concatenate([[0], np.cumsum(counts)]).astype(np.uint32)
+
+
+def aim(params: ctypes.Array[ctypes.c_char], launch: Launch, pairs: int, flags: int = 0) -> None:
+    """Have a sampled launch, by its parameters, take its times at `pairs`."""
+    count = slots(launch.blocks, launch.threads)
+    own = OWN_SLOTS if launch.blocks * (-(-launch.threads // 32)) <= count else 0
+    struct.pack_into("=I", params, FLAGS_AT, own | flags)
+    struct.pack_into("=QI", params, SAMPLES_AT, pairs, count - 1)
+
+
+def param_pointers(params: ctypes.Array[ctypes.c_char]) -> ctypes.Array[ctypes.c_void_p]:
+    """The array of pointers to parameters that the driver takes: there is one."""
+    return (ctypes.c_void_p * 1)(ctypes.addressof(params))
+
+
+def _inline_bytes(binding: object) -> int:
+    if isinstance(binding, InlineBinding):
+        return max(len(binding.data), 1)
+    return int(getattr(binding, "nbytes", 0))

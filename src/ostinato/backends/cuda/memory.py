@@ -1,0 +1,128 @@
+"""Device memory: a pool of our own, and copies from and to the host.
+
+Memory is got and given back, and the host reads and writes it, on a stream that carries nothing else and is always
+waited for. Whoever allocates or frees has no running work on the memory (submissions keep what they use), so none of
+this has to wait for the queue. The stream is a blocking one: it keeps the order with the default stream of other
+libraries in the process.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+
+from ...errors import OutOfMemory
+from ..protocol import Memory
+from .api import Context, call
+
+_ALIGNMENT = 256
+_OUT_OF_MEMORY = 2
+
+
+class _Block:
+    """A block of the pool, given back when it is dropped."""
+
+    __slots__ = ("_address", "_pool")
+
+    def __init__(self, pool: Pool, address: int) -> None:
+        self._pool = pool
+        self._address = address
+
+    def __del__(self) -> None:
+        self._pool.free(self._address)
+
+
+class Pool:
+    """The memory of one device."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._cu = cu = context.cu
+        self.stream = call(cu.cuStreamCreate, int(cu.CUstream_flags.CU_STREAM_DEFAULT))
+        props = cu.CUmemPoolProps()
+        props.allocType = cu.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
+        props.location.type = cu.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+        props.location.id = context.ordinal
+        self._pool = call(cu.cuMemPoolCreate, props)
+        keep = cu.CUmemPool_attribute.CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
+        call(cu.cuMemPoolSetAttribute, self._pool, keep, cu.cuuint64_t(2**64 - 1))
+        self._closed = False
+
+    def allocate(self, nbytes: int) -> Memory:
+        """A block; an empty one still has an address."""
+        cu = self._cu
+        with self._context.current():
+            wanted = max(nbytes, 1)
+            status, address = cu.cuMemAllocFromPoolAsync(wanted, self._pool, self.stream)
+            if int(status) == _OUT_OF_MEMORY:
+                # What the pool holds in pieces may be enough in one.
+                call(cu.cuStreamSynchronize, self.stream)
+                call(cu.cuMemPoolTrimTo, self._pool, 0)
+                status, address = cu.cuMemAllocFromPoolAsync(wanted, self._pool, self.stream)
+            if int(status) == _OUT_OF_MEMORY:
+                free, total = call(cu.cuMemGetInfo)
+                raise OutOfMemory(
+                    f"cuda:{self._context.ordinal}: no memory for {nbytes} bytes; {free} of {total} bytes are free"
+                )
+            call(lambda: (status,))
+            call(cu.cuStreamSynchronize, self.stream)
+        return Memory(int(address), nbytes, _Block(self, int(address)))
+
+    def free(self, address: int) -> None:
+        """Give a block back; after the device was lost there is nothing to give back to."""
+        if self._closed:
+            return
+        try:
+            with self._context.current():
+                self._cu.cuMemFreeAsync(self._cu.CUdeviceptr(address), self.stream)
+        except Exception:
+            self._closed = True  # at the end of the interpreter, or with the context gone
+
+    def read(self, address: int, into: np.ndarray) -> None:
+        """Copy to the host."""
+        self._copy(self._cu.cuMemcpyDtoHAsync, into.ctypes.data, self._cu.CUdeviceptr(address), into.nbytes)
+
+    def write(self, address: int, values: np.ndarray) -> None:
+        """Copy from the host."""
+        self._copy(self._cu.cuMemcpyHtoDAsync, self._cu.CUdeviceptr(address), values.ctypes.data, values.nbytes)
+
+    def clear(self, address: int, nbytes: int) -> None:
+        """Set to zero."""
+        self._copy(self._cu.cuMemsetD8Async, self._cu.CUdeviceptr(address), 0, nbytes)
+
+    def _copy(self, function: Any, *arguments: Any) -> None:
+        with self._context.current():
+            call(function, *arguments, self.stream)
+            call(self._cu.cuStreamSynchronize, self.stream)
+
+    def close(self) -> None:
+        """Give everything back."""
+        self._closed = True
+        with self._context.current():
+            self._cu.cuStreamDestroy(self.stream)
+            self._cu.cuMemPoolDestroy(self._pool)
+
+
+class Pinned:
+    """Host memory that the device reads and writes too."""
+
+    def __init__(self, context: Context, nbytes: int) -> None:
+        self._context = context
+        with context.current():
+            flags = context.cu.CU_MEMHOSTALLOC_PORTABLE | context.cu.CU_MEMHOSTALLOC_DEVICEMAP
+            self.host = int(call(context.cu.cuMemHostAlloc, nbytes, flags))
+            self.device = int(call(context.cu.cuMemHostGetDevicePointer, self.host, 0))
+        self.nbytes = nbytes
+        ctypes.memset(self.host, 0, nbytes)
+
+    def array(self, dtype: Any) -> np.ndarray:
+        """A window on it; it must not outlive this object."""
+        window = (ctypes.c_uint8 * self.nbytes).from_address(self.host)
+        return np.frombuffer(window, dtype)
+
+    def free(self) -> None:
+        """Give it back."""
+        with self._context.current():
+            self._context.cu.cuMemFreeHost(self.host)

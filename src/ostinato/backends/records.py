@@ -1,0 +1,148 @@
+"""Commands as records: the lowered form that native code reads; the layout is described in `cpu/runtime/node.h`.
+
+The CPU runtime runs these records; the hazard engine reads them whatever device they are for. Every record is a
+multiple of 64 bytes and lists are kept 64-byte aligned, so inline bytes that are aligned within their record are
+aligned in memory, for every type MSL has.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+
+from ..commands import Access, Barrier, BufferBinding, Command, Copy, Dispatch, InlineBinding, ParamBinding, Size3
+
+ALIGNMENT = 64
+_INLINE = _WRITTEN = 1 << 63
+_UNKNOWN = 2**32 - 1
+_DISPATCH, _BARRIER, _COPY, _FILL = range(4)
+_HEAD = struct.Struct("=2IQ14I")
+_COPY_BODY, _FILL_BODY = struct.Struct("=3Q"), struct.Struct("=3Q2I")
+
+
+def pack(command: Command) -> bytes:
+    """One record, as the CPU runtime runs it."""
+    if isinstance(command, Dispatch):
+        return _pack_dispatch(command)
+    if isinstance(command, Barrier):
+        return barrier()
+    if isinstance(command, Copy):
+        return _record(_COPY, _COPY_BODY.pack(command.source.address, command.target.address, command.source.nbytes))
+    pattern = int.from_bytes(command.pattern, "little")
+    target = command.target
+    return _record(_FILL, _FILL_BODY.pack(target.address, target.nbytes, pattern, len(command.pattern), 0))
+
+
+def barrier() -> bytes:
+    """The record of a barrier."""
+    return _record(_BARRIER, b"")
+
+
+def dispatch(
+    entry: int,
+    threads: Size3,
+    group_size: Size3,
+    groups: Size3,
+    arena_bytes: int,
+    accesses: Sequence[Access] | None,
+    arguments: Sequence[int | bytes] = (),
+    shared_offsets: Sequence[int] = (),
+) -> bytes:
+    """The record of a dispatch. Arguments are addresses, or bytes that are put into the record."""
+    listed = [] if accesses is None else accesses
+    spans = [part for one in listed for part in (one.begin | (_WRITTEN if one.write else 0), one.end)]
+    head_bytes = _HEAD.size + 8 * len(arguments) + 8 * len(spans) + 4 * len(shared_offsets)
+    inline = bytearray()
+    inline_at = rounded(head_bytes, ALIGNMENT)
+    addresses = []
+    for argument in arguments:
+        if isinstance(argument, int):
+            addresses.append(argument)
+        else:
+            addresses.append(_INLINE | inline_at + len(inline))
+            inline += argument.ljust(rounded(max(len(argument), 1), ALIGNMENT), b"\0")
+    body = struct.pack(
+        f"=Q14I{len(addresses) + len(spans)}Q{len(shared_offsets)}I",
+        entry,
+        *threads,
+        *group_size,
+        *groups,
+        len(addresses),
+        len(shared_offsets),
+        arena_bytes,
+        _UNKNOWN if accesses is None else len(listed),
+        0,
+        *addresses,
+        *spans,
+        *shared_offsets,
+    )
+    return _record(_DISPATCH, body.ljust(inline_at - 8, b"\0") + inline if inline else body)
+
+
+def parameters(command: Command) -> Iterator[tuple[int, str, int]]:
+    """Position among the arguments, name and size of each parameter of a command."""
+    if isinstance(command, Dispatch):
+        for position, binding in enumerate(command.bindings):
+            if isinstance(binding, ParamBinding):
+                yield position, binding.name, binding.nbytes
+
+
+def shared_offsets(static_bytes: int, sizes: tuple[int, ...]) -> tuple[tuple[int, ...], int]:
+    """Where each threadgroup argument starts in the arena, after what the body declares, and where all ends."""
+    offsets = []
+    end = rounded(static_bytes, 16)
+    for size in sizes:
+        offsets.append(end)
+        end += rounded(size, 16)
+    return tuple(offsets), end
+
+
+def accesses_in(record: bytes) -> tuple[Access, ...] | None:
+    """The memory that a record says it uses; None for a barrier, and when it is not known."""
+    kind = int.from_bytes(record[4:8], "little")
+    if kind == _BARRIER:
+        return None
+    if kind == _COPY:
+        source, target, nbytes = _COPY_BODY.unpack_from(record, 8)
+        return Access(target, target + nbytes, True), Access(source, source + nbytes, False)
+    if kind == _FILL:
+        target, nbytes, *_ = _FILL_BODY.unpack_from(record, 8)
+        return (Access(target, target + nbytes, True),)
+    fields = _HEAD.unpack_from(record)
+    n_arguments, n_accesses = fields[12], fields[15]
+    if n_accesses == _UNKNOWN:
+        return None
+    spans = struct.unpack_from(f"={2 * n_accesses}Q", record, _HEAD.size + 8 * n_arguments)
+    pairs = zip(spans[::2], spans[1::2], strict=True)
+    return tuple(Access(begin & ~_WRITTEN, end, bool(begin & _WRITTEN)) for begin, end in pairs)
+
+
+def rounded(size: int, alignment: int) -> int:
+    """The next multiple of an alignment."""
+    return -(-size // alignment) * alignment
+
+
+def _pack_dispatch(command: Dispatch) -> bytes:
+    offsets, arena_bytes = shared_offsets(command.kernel.threadgroup_bytes, command.shared)
+    return dispatch(
+        command.kernel.code,
+        command.threads,
+        command.group_size,
+        command.groups,
+        arena_bytes,
+        command.accesses,
+        [_argument(binding) for binding in command.bindings],
+        offsets,
+    )
+
+
+def _argument(binding: BufferBinding | InlineBinding | ParamBinding) -> int | bytes:
+    if isinstance(binding, BufferBinding):
+        return binding.address
+    # What is not known yet is zero: a replay says elsewhere where its values are.
+    return binding.data if isinstance(binding, InlineBinding) else bytes(binding.nbytes)
+
+
+def _record(kind: int, body: bytes) -> bytes:
+    nbytes = rounded(8 + len(body), ALIGNMENT)
+    return struct.pack("=2I", nbytes, kind) + body.ljust(nbytes - 8, b"\0")
