@@ -1,24 +1,9 @@
-// <metal_compute> on the CPU: barriers and fences. Threads of a group are fibers of one worker, so to meet is all a
-// barrier has to do; the memory flags carry no more meaning. Convergent functions take their call site first.
+// Fences on the CPU; barriers are in fiber.h. Threads of a group are fibers of one worker, so to meet is all a barrier
+// has to do; the memory flags carry no more meaning.
 #pragma once
 
-namespace metal {
+namespace __ost {
 
-enum class mem_flags {
-  mem_none = 0, mem_device = 1, mem_threadgroup = 2, mem_texture = 4, mem_threadgroup_imageblock = 8,
-  mem_object_data = 16, mem_simdgroup = 32
-};
-OST_FN constexpr mem_flags operator|(mem_flags a, mem_flags b) { return mem_flags(int(a) | int(b)); }
-OST_FN constexpr mem_flags operator&(mem_flags a, mem_flags b) { return mem_flags(int(a) & int(b)); }
-OST_FN mem_flags &operator|=(mem_flags &a, mem_flags b) { return a = a | b; }
+OST_FN void fence(metal::thread_scope) { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 
-OST_FN void threadgroup_barrier(__ost::Site site, mem_flags) { __ost::group_barrier(site); }
-OST_FN void threadgroup_barrier(__ost::Site site, mem_flags, thread_scope) { __ost::group_barrier(site); }
-OST_FN void simdgroup_barrier(__ost::Site site, mem_flags) { __ost::simd_barrier(site); }
-OST_FN void simdgroup_barrier(__ost::Site site, mem_flags, thread_scope) { __ost::simd_barrier(site); }
-
-OST_FN void atomic_thread_fence(mem_flags, memory_order order, thread_scope = thread_scope_device) {
-  if (order != memory_order_relaxed) __atomic_thread_fence(__ATOMIC_SEQ_CST);
-}
-
-}  // namespace metal
+}  // namespace __ost

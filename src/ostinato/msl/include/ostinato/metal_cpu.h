@@ -3,7 +3,7 @@
 // with IEEE arithmetic (denormals, NaN) and 32-wide simdgroups. Textures and tensors are not here.
 //
 // All but the *_cpu.h parts is shared between targets: a target defines OST_FN (how a library function is
-// declared) and brings its own execution and atomics. No C or C++ library headers but <stdint.h> and <stddef.h>.
+// declared) and half, and brings its own elementary functions, execution and atomics. No C or C++ library headers but <stdint.h> and <stddef.h>.
 #pragma once
 
 #include <stddef.h>
@@ -24,6 +24,8 @@
 
 #include "fiber.h"
 
+typedef _Float16 half;
+
 #include "types.h"
 #include "traits.h"
 #include "limits.h"
@@ -31,6 +33,7 @@
 #include "shift.h"
 #include "arguments.h"
 #include "scalar_math.h"
+#include "scalar_math_cpu.h"
 #include "math.h"
 #include "relational.h"
 #include "integer.h"
@@ -38,8 +41,15 @@
 #include "matrix.h"
 #include "pack.h"
 #include "utility.h"
+#include "atomic_types.h"
 #include "atomic_cpu.h"
+#include "atomic.h"
 #include "exec_cpu.h"
+#include "exec.h"
+#include "simd_operations.h"
 #include "simd_cpu.h"
+#include "simd.h"
+#include "simdgroup_tile.h"
 #include "simdgroup_matrix_cpu.h"
+#include "simdgroup_matrix.h"
 #include "internals.h"

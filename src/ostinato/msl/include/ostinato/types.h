@@ -1,5 +1,5 @@
 // The scalar types of MSL that C++ does not have: unsigned short names, half, and bfloat.
-// half is the compiler's own _Float16. bfloat is a class over its 16 bits because g++ 12 has no arithmetic for it:
+// half is the target's: the compiler's own _Float16, or a class (half_cuda.h). bfloat is a class over its 16 bits because g++ 12 has no arithmetic for it:
 // every operation is done in float and rounded to nearest even once, which is the correctly rounded bfloat result
 // (24 >= 2 * 8 + 2 bits). NaN stays NaN.
 //
@@ -11,7 +11,6 @@ typedef unsigned char uchar;
 typedef unsigned short ushort;
 typedef unsigned int uint;
 typedef unsigned long ulong;
-typedef _Float16 half;
 struct bfloat;
 
 namespace __ost {
@@ -44,12 +43,15 @@ template <class T> using if_implicit_from_bfloat = typename only_if<
     (scalar_kind<T>::value >= 1 && scalar_kind<T>::value <= 4 && !only_cast_from_bfloat<T> && !__is_enum(T))>::type;
 template <class T> using if_cast_from_bfloat = typename only_if<only_cast_from_bfloat<T>>::type;
 // A class that converts to float.
-template <class T> using if_float_like = typename only_if<__is_class(T), decltype(int(static_cast<float>(*static_cast<const T *>(nullptr))))>::type;
+template <class T> using if_float_like = typename only_if<(__is_class(T) && scalar_kind<T>::value == 0), decltype(int(static_cast<float>(*static_cast<const T *>(nullptr))))>::type;
 
 // The bits of a value as another type of the same size.
 template <class To, class From> OST_FN constexpr To bits_as(const From &from) { return __builtin_bit_cast(To, from); }
 
 OST_FN constexpr uint16_t bfloat_bits(float value) {
+#ifdef OST_BFLOAT_BITS
+  if (!__builtin_is_constant_evaluated()) return OST_BFLOAT_BITS(value);
+#endif
   uint32_t bits = bits_as<uint32_t>(value);
   uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
   uint32_t quiet = (bits >> 16) | 0x40u;
