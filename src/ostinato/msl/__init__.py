@@ -1,6 +1,19 @@
 """The kernel front end: Metal Shading Language in, signatures and C++ out. See `parse`."""
 
+from .cuda_entry import ParameterLayout, parameter_layout
+from .cuda_target import cuda_options
 from .module import Module, Translation, parse
 from .reflect import Argument, FunctionConstant, SharedArgument, Signature
 
-__all__ = ["Argument", "FunctionConstant", "Module", "SharedArgument", "Signature", "Translation", "parse"]
+__all__ = [
+    "Argument",
+    "FunctionConstant",
+    "Module",
+    "ParameterLayout",
+    "SharedArgument",
+    "Signature",
+    "Translation",
+    "cuda_options",
+    "parameter_layout",
+    "parse",
+]

@@ -10,25 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 
-from .kernels import KernelInstance, Parameter
-from .syntax import ADDRESS_SPACES
-from .tokens import Token
-from .translate import literal
+from .entry_text import buffers_of, is_absent, shared_of, stored_bytes, type_text, using_namespaces
+from .kernels import KernelInstance
 
+_MOST_THREADS = 1024
 _KNOWN_WITHOUT_GROUPS = frozenset({"thread_position_in_grid", "threads_per_grid", "grid_size", "grid_origin"})
-
-
-def type_text(tokens: Sequence[Token]) -> str:
-    """A parameter's type in C++: spaces erased, constant memory const."""
-    words: list[str] = []
-    has_const = any(token.text == "const" for token in tokens)
-    for token in tokens:
-        if token.text == "constant":
-            if not has_const:
-                words.append("const")
-        elif token.text not in ADDRESS_SPACES:
-            words.append(literal(token.text) if token.kind == "number" else token.text)
-    return " ".join(words)
 
 
 def _arguments(instance: KernelInstance, absent: Callable[[str], bool], by_value: bool) -> tuple[list[str], list[str]]:
@@ -37,9 +23,7 @@ def _arguments(instance: KernelInstance, absent: Callable[[str], bool], by_value
     ``by_value`` copies constant values into locals, which no store of the kernel can change, so that loops keep them
     in registers.
     """
-    present = [p for p in instance.parameters if p.guard is None or not absent(p.guard)]
-    buffers = sorted((p for p in present if p.role in ("buffer", "value")), key=lambda p: p.index)
-    shared = sorted((p for p in present if p.role == "shared"), key=lambda p: p.index)
+    buffers, shared = buffers_of(instance, absent), shared_of(instance, absent)
     declared: list[str] = []
     passed: list[str] = []
     for position, parameter in enumerate(instance.parameters):
@@ -47,7 +31,7 @@ def _arguments(instance: KernelInstance, absent: Callable[[str], bool], by_value
         if parameter.role == "thread":
             passed.append(f"t.{parameter.thread_attribute}<{type_text(parameter.type)}>()")
             continue
-        if parameter not in present:
+        if is_absent(parameter, absent):
             source = "nullptr" if parameter.role == "buffer" else "__ost::absent"
         elif parameter.role == "shared":
             source = f"w->arena + d->shared_offsets[{shared.index(parameter)}]"
@@ -62,11 +46,6 @@ def _arguments(instance: KernelInstance, absent: Callable[[str], bool], by_value
     return declared, passed
 
 
-def _sized(parameters: Sequence[Parameter], absent: Callable[[str], bool]) -> list[str]:
-    present = [p for p in parameters if p.role in ("buffer", "value") and (p.guard is None or not absent(p.guard))]
-    return [type_text(parameter.pointee) for parameter in sorted(present, key=lambda p: p.index)]
-
-
 class Way(Enum):
     """How the threads of a kernel run."""
 
@@ -78,11 +57,7 @@ class Way(Enum):
 def entry(instance: KernelInstance, number: int, way: Way, absent: Callable[[str], bool], stored: bool = False) -> str:
     """The entry point of one kernel."""
     declared, passed = _arguments(instance, absent, by_value=way is not Way.FIBERS)
-    namespaces = "".join(
-        f" using namespace {'::'.join(instance.function.scope[: depth + 1])};"
-        for depth in range(len(instance.function.scope))
-        if all(instance.function.scope[: depth + 1])
-    )
+    namespaces = using_namespaces(instance)
     call = f"{instance.call}({', '.join(['w', *passed])});"
     setup = " ".join(declared)
     signature = "const __ost::Dispatch *d, __ost::Worker *w, uint64_t first, uint64_t end"
@@ -141,19 +116,16 @@ def table(
     for number, instance in enumerate(instances):
         layout = layouts.get(instance.function.name_at)
         parts.append(entry(instance, number, ways[instance.name], absent, stored=layout is not None))
-        types = _sized(instance.parameters, absent)
-        scope = instance.function.scope
-        namespaces = " ".join(f"using namespace {'::'.join(scope[: depth + 1])};" for depth in range(len(scope)))
-        parts.append(f"namespace __ost_sizes_{number} {{ {namespaces}")
+        types = [type_text(parameter.pointee) for parameter in buffers_of(instance, absent)]
+        parts.append(f"namespace __ost_sizes_{number} {{{using_namespaces(instance)}")
         for what in ("size", "alignment"):
             values = ", ".join(f"__ost::SizeOf<{type_}>::{what}" for type_ in types) or "0"
             parts.append(f" static constexpr uint32_t {what}[] = {{{values}}};")
         parts.append(" }\n")
-        arguments = instance.call[instance.call.index("<") :] if "<" in instance.call else ""
-        size = f"{layout}{arguments}(~0u)" if layout else "0"
+        size = stored_bytes(instance, layout)
         name = instance.name.replace("\\", "\\\\").replace('"', '\\"')
         rows.append(
-            f'  {{"{name}", __ost_entry_{number}, {size}, {instance.max_threads}, '
+            f'  {{"{name}", __ost_entry_{number}, {size}, {instance.max_threads or _MOST_THREADS}, '
             f"{int(ways[instance.name] is Way.FIBERS)}, {len(types)}, "
             f"__ost_sizes_{number}::size, __ost_sizes_{number}::alignment}}"
         )

@@ -72,7 +72,8 @@ class KernelInstance:
     formal: list[Parameter]
     substitution: dict[str, list[Token]]
     template_arguments: list[Token]
-    max_threads: int
+    max_threads: int | None
+    """Of a group, as [[max_total_threads_per_threadgroup]] says; None when the source does not say."""
     token: Token
 
 
@@ -207,19 +208,19 @@ class KernelFinder:
 
     def _max_threads(
         self, attributes: Sequence[Attribute], substitution: Mapping[str, Sequence[Token]] | None = None
-    ) -> int:
+    ) -> int | None:
         for attribute in attributes:
             if attribute.name == "max_total_threads_per_threadgroup":
                 try:
                     limit = whole(evaluate(self._substitute(attribute.arguments, substitution or {}), self.constant))
                 except NotConstant:
-                    return 1024
+                    return None
                 if not 1 <= limit <= 1024:
                     raise fail(
                         f"max_total_threads_per_threadgroup({limit}) is not between 1 and 1024", attribute.arguments[0]
                     )
                 return limit
-        return 1024
+        return None
 
     def _parameters(
         self, opening: int, closing: int, function: Function, roles: Sequence[Parameter] | None = None

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import ConstantError, KernelCompileError, KernelNotFound
-from . import cpu_entry
 from .constant_expression import NotConstant, Value, evaluate, whole
 from .convergence import Convergence
+from .cpu_target import translate_for_cpu
+from .cuda_target import translate_for_cuda
 from .declarations import Declarations, parse_declarations
 from .kernels import KernelInstance, find_kernels, refuse_shared_indices, signature
 from .overloads import told_apart_by_place
@@ -26,12 +27,15 @@ from .safety import check_declarations, check_tokens
 from .single_text import single_text
 from .syntax import Syntax, text_of
 from .tokens import Token
-from .translate import Translator, constant_text, swizzle_macros
+from .target import Source
+from .translate import constant_text, swizzle_macros
 
 _INTEGER_RANGES = {
     "int8": (-(2**7), 2**7 - 1), "uint8": (0, 2**8 - 1), "int16": (-(2**15), 2**15 - 1), "uint16": (0, 2**16 - 1),
     "int32": (-(2**31), 2**31 - 1), "uint32": (0, 2**32 - 1), "int64": (-(2**63), 2**63 - 1), "uint64": (0, 2**64 - 1),
 }  # fmt: skip
+
+_TARGETS: Mapping[str, Callable[[Source], str]] = {"cpu": translate_for_cpu, "cuda": translate_for_cuda}
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,8 +244,8 @@ class Module:
     def _translate(
         self, target: str, constants: Mapping[int | str, object] | None, only: Collection[str] | None, fibers: bool
     ) -> Translation:
-        if target != "cpu":
-            raise ValueError(f"no translation for target {target!r}")
+        if target not in _TARGETS:
+            raise ValueError(f"no translation for target {target!r}; there are {', '.join(_TARGETS)}")
         given = self.check_constants(constants or {})
         unknown = sorted(set(only or ()) - set(self._instances))
         if unknown:
@@ -251,31 +255,12 @@ class Module:
         instances = [instance for name, instance in self._instances.items() if only is None or name in only]
         # Translation edits what it reads, so it works on its own copy of the declarations.
         declarations: Declarations = parse_declarations(self._syntax)
-        meeting = [] if fibers else [instance for instance in instances if self._meets(instance)]
-        parameters = {one.function.name_at: (one.formal, _small_types(one, meeting)) for one in meeting}
-        translator = Translator(self._syntax, declarations, self._convergence, parameters)
         texts = {c.name: constant_text(c.scalar, given[c.name]) if c.name in given else None for c in self.constants}
-        body = translator.run(texts)
-        ways = {instance.name: self._way(instance, translator, fibers) for instance in instances}
-        table = cpu_entry.table(instances, ways, translator.layouts, self._absent(given))
-        includes = '#include "ostinato/metal_cpu.h"\n#include "ostinato/entry_cpu.h"\n'
-        text = swizzle_macros(self._syntax) + includes + body + table
+        source = Source(
+            self._syntax, declarations, self._convergence, instances, texts, self._absent(given), self._meets, fibers
+        )
+        text = swizzle_macros(self._syntax) + _TARGETS[target](source)
         return Translation(target, text, self._signatures(instances, given))
-
-    def _way(self, instance: KernelInstance, translator: Translator, fibers: bool) -> cpu_entry.Way:
-        if instance.function.name_at in translator.split:
-            return cpu_entry.Way.REGIONS
-        return cpu_entry.Way.FIBERS if fibers or self._meets(instance) else cpu_entry.Way.LOOP
-
-
-def _small_types(instance: KernelInstance, instances: Sequence[KernelInstance]) -> frozenset[str]:
-    """Template parameters of a kernel that stand for scalars or vectors in all of its instances."""
-    alike = [one for one in instances if one.function.name_at == instance.function.name_at]
-    return frozenset(
-        name
-        for name in instance.substitution
-        if all(element_type(one.substitution.get(name, ()), {}, {}).scalar is not None for one in alike)
-    )
 
 
 def _checked(constant: FunctionConstant, value: object) -> Value:

@@ -154,8 +154,8 @@ def template_arguments(function: Function) -> str:
     return f"<{', '.join(names)}>" if names else ""
 
 
-def rewrite_storage(syntax: Syntax, rewriter: Rewriter, function: Function, number: int) -> str | None:
-    """Turns the declarations into references; returns the name of the layout function, None without variables."""
+def rewrite_storage(syntax: Syntax, rewriter: Rewriter, function: Function, number: int, arena: str) -> str | None:
+    """Turns the declarations into references into ``arena``; returns the name of the layout function, None without variables."""
     assert function.body is not None
     variables = find_storage(syntax, function.body)
     if not variables:
@@ -177,7 +177,7 @@ def rewrite_storage(syntax: Syntax, rewriter: Rewriter, function: Function, numb
         alias = f"__ost_stored_{number}_{order}"
         replacements.setdefault((variable.start, variable.end), []).append(
             f"typedef {type_text} {alias} {suffix}; "
-            f"{alias} &{variable.name} = *({alias} *)(__ost_w->arena + __ost::constant<{layout}{arguments}({order})>);"
+            f"{alias} &{variable.name} = *({alias} *)({arena} + __ost::constant<{layout}{arguments}({order})>);"
         )
     header = " ".join(rewriter.inline(h.start, h.end + 1) for h in function.templates)
     rewriter.before(

@@ -17,6 +17,8 @@ ADDRESS_SPACES = frozenset(
     {"device", "constant", "thread", "threadgroup", "threadgroup_imageblock", "ray_data", "object_data"}
 )
 _BRACKETS = {"(": ")", "[": "]", "{": "}"}
+BEFORE_EXPRESSIONS = frozenset("return else do case and or not xor bitand bitor compl".split())
+"""Words after which an expression begins."""
 
 
 @dataclass(slots=True)
@@ -171,6 +173,43 @@ class Syntax:
                 index += 1
             return min(index + 1, end)
         return end
+
+    def postfix_start(self, index: int) -> int:
+        """Where the expression `a.b<c>::name` that ends at ``index`` begins."""
+        texts, tokens, match = self.texts, self.tokens, self.match
+        while index > 0:
+            before = texts[index - 1]
+            if before == "template":
+                index -= 1
+            elif before in (".", "->", "::"):
+                index -= 1
+                if index == 0:
+                    break
+                if texts[index - 1] == ">":
+                    index = self.angle_start(index - 1)
+                while texts[index - 1] in (")", "]"):
+                    index = match[index - 1]
+                if index > 0 and (tokens[index - 1].kind == IDENTIFIER and texts[index - 1] not in BEFORE_EXPRESSIONS):
+                    index -= 1
+                elif before == "::":
+                    break
+            else:
+                break
+        return index
+
+    def angle_start(self, closing: int) -> int:
+        """The ``<`` that the ``>`` at ``closing`` closes; ``closing`` itself when there is none."""
+        level = 0
+        for index in range(closing, -1, -1):
+            if self.texts[index] == ">":
+                level += 1
+            elif self.texts[index] == "<":
+                level -= 1
+                if level == 0:
+                    return index
+            elif self.texts[index] in (";", "{", "}"):
+                break
+        return closing
 
 
 def text_of(tokens: Sequence[Token]) -> str:

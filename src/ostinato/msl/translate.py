@@ -1,16 +1,15 @@
 """MSL tokens to C++ text.
 
 Metal's address-space words vanish or become ``const``, attributes vanish, literals get their Metal types, function
-constants get their values. Calls that make threads meet receive an identity: MSL's own convergent functions take the
-site of the call as a hidden first argument, calls of user functions that reach one are bracketed by a `Frame`, loops
-around them by a `Loop`, so that each thread knows by which path it came. What a backend appends (entry points) is its
-own affair: see `cpu_entry`.
+constants get their values. Calls that make threads meet receive a hidden first argument, their site. What that is, and
+whatever else a target's C++ needs, is the target's own affair (`Dialect`), as are the entry points it appends.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 
 from .constant_expression import Value
 from .convergence import BUILTINS, Convergence
@@ -25,7 +24,6 @@ from .tokens import IDENTIFIER, NUMBER
 
 _SWIZZLE = re.compile(r"[xyzw]{2,4}|[rgba]{2,4}")
 _FLOATING = re.compile(r"(?:[0-9']*\.[0-9']*|[0-9']+(?=[eE]))(?:[eE][+-]?[0-9]+)?|0[xX][0-9a-fA-F.']*[pP][+-]?[0-9]+")
-_BEFORE_EXPRESSIONS = frozenset("return else do case and or not xor bitand bitor compl".split())
 _LONGEST_TYPE = 400
 """Tokens of a type, template arguments included, beyond which nobody writes one."""
 _STORAGE_WORDS = frozenset({"constant", "const", "static", "constexpr", "inline"})
@@ -70,6 +68,20 @@ def swizzle_macros(syntax: Syntax) -> str:
     return "".join(lines)
 
 
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """What the C++ of a target needs beyond the words of MSL."""
+
+    kernel_parameters: str
+    """Hidden first parameters of every kernel."""
+    arena: str
+    """The block of threadgroup memory, inside a kernel."""
+    enter_namesake: str
+    """What begins the body of a user's function that bears the name of a convergent function of MSL."""
+    mark_sites: Callable[[Syntax, Declarations, Convergence, Rewriter, Collection[int]], None]
+    """Writes the hidden arguments of convergent calls, but for the kernels at the positions given."""
+
+
 class Translator:
     """Rewrites one source; ``layouts`` then names the layout function of each kernel with threadgroup variables."""
 
@@ -78,20 +90,21 @@ class Translator:
         syntax: Syntax,
         declarations: Declarations,
         convergence: Convergence,
-        parameters: Mapping[int, tuple[Sequence[Parameter], frozenset[str]]],
+        dialect: Dialect,
+        parameters: Mapping[int, tuple[Sequence[Parameter], frozenset[str]]] | None = None,
     ) -> None:
         self.syntax = syntax
         self.declarations = declarations
         self.convergence = convergence
         self.rewriter = Rewriter(syntax.tokens)
-        self.parameters = parameters
+        self.dialect = dialect
+        self.parameters = parameters or {}
         """Kernels that may be split, by the position of their names: their parameters and small template types."""
         self._constants = frozenset(variable.name for variable in declarations.variables if not variable.in_struct)
         self._mutators = mutators(syntax, declarations)
         self.layouts: dict[int, str] = {}
         self.split: set[int] = set()
         """Kernels that run as loops between barriers."""
-        self._sites = 0
 
     def run(self, constants: Mapping[str, str | None]) -> str:
         """The C++ text; ``constants`` gives the C++ value of each function constant, None when it is not defined."""
@@ -102,7 +115,7 @@ class Translator:
         self._globals(constants)
         merge_overloads(self.syntax, self.declarations, self.rewriter)
         self._functions()
-        self._convergent_calls()
+        self.dialect.mark_sites(self.syntax, self.declarations, self.convergence, self.rewriter, self.split)
         self._layouts()
         for instantiation in self.declarations.instantiations:
             self.rewriter.delete(instantiation.start, instantiation.end)
@@ -157,14 +170,14 @@ class Translator:
                 continue
             if texts[index - 1] == "." and text not in members and any(a < index < b for a, b in constants):
                 places = ", ".join(str(place) for place in _swizzle_places(text))
-                self.rewriter.before(self._postfix_start(index), f"__ost::pick<{places}>(", outermost=True)
+                self.rewriter.before(self.syntax.postfix_start(index), f"__ost::pick<{places}>(", outermost=True)
                 self.rewriter.replace(index - 1, "")
                 self.rewriter.replace(index, ")")
                 continue
             after = index + 1
             while texts[after] == "[":
                 after = match[after] + 1
-            start = self._postfix_start(index)
+            start = self.syntax.postfix_start(index)
             if self.syntax.assigns(after) or texts[start - 1] in ("++", "--") or texts[index + 1] == "(":
                 continue
             self.rewriter.before(start, "__ost::value(", outermost=True)
@@ -284,7 +297,7 @@ class Translator:
             if is_kernel(self.syntax, function):
                 if texts[function.opening + 1 : function.closing] == ["void"]:
                     rewriter.replace(function.opening + 1, "")
-                rewriter.after(function.opening, f"__ost::Worker *__ost_w{comma}")
+                rewriter.after(function.opening, f"{self.dialect.kernel_parameters}{comma}")
                 if function.body is not None and function.name_at in self.parameters:
                     formal, small_types = self.parameters[function.name_at]
                     names = SourceNames(self._constants, self._mutators, small_types)
@@ -300,160 +313,17 @@ class Translator:
                 if function.name in BUILTINS:
                     rewriter.after(function.opening, f"__ost::Site __ost_site{comma}")
                     if function.body is not None:
-                        rewriter.after(function.body[0], "__ost::Frame __ost_frame(__ost_site);")
+                        rewriter.after(function.body[0], self.dialect.enter_namesake)
                 if function.body is not None:
                     refuse_storage_outside_kernels(self.syntax, function)
 
     def _layouts(self) -> None:
         for number, function in enumerate(self.declarations.functions):
             if function.body is not None and is_kernel(self.syntax, function):
-                layout = rewrite_storage(self.syntax, self.rewriter, function, number)
+                layout = rewrite_storage(self.syntax, self.rewriter, function, number, self.dialect.arena)
                 if layout is not None:
                     scope = "".join(f"{name}::" for name in function.scope if name)
                     self.layouts[function.name_at] = scope + layout
-
-    # -- convergence ------------------------------------------------------------------------------------------------
-
-    def _site(self) -> int:
-        self._sites += 1
-        return self._sites
-
-    def _convergent_calls(self) -> None:
-        """Sites are numbered in source order, which is what makes the earlier meeting point win."""
-        syntax = self.syntax
-        names = self.convergence.names
-        declared = {function.name_at for function in self.declarations.functions}
-        in_body = bytearray(len(syntax.tokens))
-        for function in self.declarations.functions:
-            if function.body is not None and function.name_at not in self.split:
-                begin, end = function.closing, function.body[1]
-                in_body[begin:end] = b"\1" * (end - begin)
-        calls: dict[int, int] = {}
-        for index, token in enumerate(syntax.tokens):
-            called = token.kind == IDENTIFIER and token.text in names and in_body[index] and index not in declared
-            if called and not self._is_declared(index):
-                opening = self._call_opening(index)
-                if opening is not None:
-                    calls[index] = opening
-        meets = [0]
-        for index in range(len(syntax.tokens)):
-            meets.append(meets[-1] + (index in calls and syntax.texts[index] != "threadgroup_barrier"))
-        loop_conditions: set[int] = set()
-        for index in range(len(syntax.tokens)):
-            if index in calls:
-                self._rewrite_call(index, calls[index])
-            elif in_body[index] and syntax.texts[index] in ("for", "while", "do") and index not in loop_conditions:
-                end = self.syntax.after_statement(index)
-                if meets[end] > meets[index]:
-                    self._rewrite_loop(index, end, loop_conditions)
-
-    def _is_declared(self, index: int) -> bool:
-        """Whether ``name(`` declares a variable rather than calling something."""
-        before = self.syntax.tokens[index - 1]
-        return before.kind == IDENTIFIER and before.text not in _BEFORE_EXPRESSIONS
-
-    def _call_opening(self, index: int) -> int | None:
-        texts = self.syntax.texts
-        after = index + 1
-        if after < len(texts) and texts[after] == "<":
-            closing = self.syntax.angle_end(after, in_expression=True)
-            if closing is None:
-                return None
-            after = closing + 1
-        return after if after < len(texts) and texts[after] == "(" else None
-
-    def _rewrite_call(self, index: int, opening: int) -> None:
-        site = self._site()
-        if self.syntax.texts[index] in BUILTINS:
-            comma = "," if self.syntax.match[opening] > opening + 1 else ""
-            self.rewriter.after(opening, f"__ost::Site{{{site}}}{comma}")
-            return
-        if self.syntax.texts[index] in self.convergence.names - self.convergence.meeting:
-            return
-        start = self._postfix_start(index)
-        self.rewriter.before(start, f"(__ost::Frame(__ost::Site{{{site}}}),", outermost=True)
-        self.rewriter.after(self.syntax.match[opening], ")")
-
-    def _postfix_start(self, index: int) -> int:
-        """Where the expression `a.b<c>::name` that ends at ``index`` begins."""
-        texts, tokens, match = self.syntax.texts, self.syntax.tokens, self.syntax.match
-        while index > 0:
-            before = texts[index - 1]
-            if before == "template":
-                index -= 1
-            elif before in (".", "->", "::"):
-                index -= 1
-                if index == 0:
-                    break
-                if texts[index - 1] == ">":
-                    index = self._angle_start(index - 1)
-                while texts[index - 1] in (")", "]"):
-                    index = match[index - 1]
-                if index > 0 and (tokens[index - 1].kind == IDENTIFIER and texts[index - 1] not in _BEFORE_EXPRESSIONS):
-                    index -= 1
-                elif before == "::":
-                    break
-            else:
-                break
-        return index
-
-    def _angle_start(self, closing: int) -> int:
-        level = 0
-        for index in range(closing, -1, -1):
-            if self.syntax.texts[index] == ">":
-                level += 1
-            elif self.syntax.texts[index] == "<":
-                level -= 1
-                if level == 0:
-                    return index
-            elif self.syntax.texts[index] in (";", "{", "}"):
-                break
-        return closing
-
-    def _rewrite_loop(self, index: int, end: int, loop_conditions: set[int]) -> None:
-        texts, match, rewriter = self.syntax.texts, self.syntax.match, self.rewriter
-        keyword = texts[index]
-        if keyword == "do":
-            condition_at = self.syntax.after_statement(index + 1)
-            if condition_at + 1 >= len(texts) or texts[condition_at] != "while":
-                return
-            loop_conditions.add(condition_at)
-            opening = condition_at + 1
-        else:
-            opening = index + 1
-        closing = match[opening]
-        begin, finish = opening + 1, closing
-        site = self._site()
-        name = f"__ost_loop_{site}"
-        rewriter.before(index, f"for (__ost::Loop {name}(__ost::Site{{{site}}}); {name}.once();)", outermost=True)
-        if keyword == "for":
-            semicolons = [at for at in self._top_level(opening + 1, closing) if texts[at] == ";"]
-            if len(semicolons) != 2:
-                self._count_in_body(name, closing, end)  # over a range there is no condition
-                return
-            begin, finish = semicolons[0] + 1, semicolons[1]
-        tokens = self.syntax.tokens
-        if keyword != "do" and tokens[begin].kind == tokens[begin + 1].kind == IDENTIFIER:
-            self._count_in_body(name, closing, end)  # the condition declares a variable
-            return
-        if begin == finish:
-            rewriter.before(finish, f"{name}.next()")
-        else:
-            rewriter.before(begin, f"{name}.next() && (", outermost=True)
-            rewriter.after(finish - 1, ")")
-
-    def _count_in_body(self, name: str, closing: int, end: int) -> None:
-        self.rewriter.before(closing + 1, f"{{ {name}.next();", outermost=True)
-        self.rewriter.after(end - 1, "}")
-
-    def _top_level(self, begin: int, end: int) -> list[int]:
-        found = []
-        index = begin
-        while index < end:
-            found.append(index)
-            index = self.syntax.match[index] if self.syntax.match[index] > index else index
-            index += 1
-        return found
 
 
 def constant_text(scalar: str, value: Value) -> str:

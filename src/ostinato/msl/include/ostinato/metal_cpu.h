@@ -2,14 +2,16 @@
 // standard library that Ostinato supports means in C++17 what the Metal Shading Language specification says,
 // with IEEE arithmetic (denormals, NaN) and 32-wide simdgroups. Textures and tensors are not here.
 //
-// All but the *_cpu.h parts is shared between targets: a target defines OST_FN (how a library function is
-// declared) and half, and brings its own elementary functions, execution and atomics. No C or C++ library headers but <stdint.h> and <stddef.h>.
+// All but the *_cpu.h and *_cuda.h parts is shared between targets: a target defines OST_FN (how a library function is
+// declared), OST_ROOT (the namespace in which MSL's global names are) and half, and brings its own elementary functions,
+// execution and atomics. No C or C++ library headers but <stdint.h> and <stddef.h>.
 #pragma once
 
 #include <stddef.h>
 #include <stdint.h>
 
 #define OST_FN inline __attribute__((always_inline))
+#define OST_ROOT
 
 // Real shaders convert freely inside braces and leave helpers unused; in Metal neither is worth a message. These stay
 // off for the rest of the file on purpose: user code follows.

@@ -19,7 +19,7 @@ template <class To, class From> OST_FN To as_type(From from) {
 
 namespace metal {
 
-using ::as_type;
+using OST_ROOT::as_type;
 
 template <class T, size_t N> struct array {
   typedef T value_type;

@@ -368,7 +368,9 @@ OST_VECTOR_NAMES(float, float)
 #undef OST_VECTOR_NAMES
 
 namespace metal {
-using ::uchar; using ::ushort; using ::uint; using ::ulong; using ::half; using ::bfloat; using ::size_t; using ::ptrdiff_t;
-using ::int8_t; using ::uint8_t; using ::int16_t; using ::uint16_t; using ::int32_t; using ::uint32_t; using ::int64_t;
-using ::uint64_t;
+#define OST_USING(name) using OST_ROOT::name;
+OST_USING(uchar) OST_USING(ushort) OST_USING(uint) OST_USING(ulong) OST_USING(half) OST_USING(bfloat) OST_USING(size_t)
+OST_USING(ptrdiff_t) OST_USING(int8_t) OST_USING(uint8_t) OST_USING(int16_t) OST_USING(uint16_t) OST_USING(int32_t)
+OST_USING(uint32_t) OST_USING(int64_t) OST_USING(uint64_t)
+#undef OST_USING
 }  // namespace metal

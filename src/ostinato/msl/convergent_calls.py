@@ -1,0 +1,56 @@
+"""Where a source calls functions that make threads meet."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from .declarations import Declarations
+from .syntax import BEFORE_EXPRESSIONS, Syntax
+from .tokens import IDENTIFIER
+
+
+@dataclass(frozen=True, slots=True)
+class ConvergentCalls:
+    """``openings`` has the ``(`` of each call by the position of its name; ``in_body`` marks the tokens of functions."""
+
+    openings: dict[int, int]
+    in_body: bytearray
+
+
+def find_calls(
+    syntax: Syntax, declarations: Declarations, names: Collection[str], skipped: Collection[int] = ()
+) -> ConvergentCalls:
+    """The calls of ``names`` in function bodies, but for functions whose name stands at a ``skipped`` position."""
+    declared = {function.name_at for function in declarations.functions}
+    in_body = bytearray(len(syntax.tokens))
+    for function in declarations.functions:
+        if function.body is not None and function.name_at not in skipped:
+            begin, end = function.closing, function.body[1]
+            in_body[begin:end] = b"\1" * (end - begin)
+    openings: dict[int, int] = {}
+    for index, token in enumerate(syntax.tokens):
+        called = token.kind == IDENTIFIER and token.text in names and in_body[index] and index not in declared
+        if called and not _is_declared(syntax, index):
+            opening = call_opening(syntax, index)
+            if opening is not None:
+                openings[index] = opening
+    return ConvergentCalls(openings, in_body)
+
+
+def _is_declared(syntax: Syntax, index: int) -> bool:
+    """Whether ``name(`` declares a variable rather than calling something."""
+    before = syntax.tokens[index - 1]
+    return before.kind == IDENTIFIER and before.text not in BEFORE_EXPRESSIONS
+
+
+def call_opening(syntax: Syntax, index: int) -> int | None:
+    """The ``(`` of a call of the name at ``index``, behind its template arguments; None when it is no call."""
+    texts = syntax.texts
+    after = index + 1
+    if after < len(texts) and texts[after] == "<":
+        closing = syntax.angle_end(after, in_expression=True)
+        if closing is None:
+            return None
+        after = closing + 1
+    return after if after < len(texts) and texts[after] == "(" else None

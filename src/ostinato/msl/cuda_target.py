@@ -1,0 +1,42 @@
+"""CUDA: every thread of a kernel is a thread, every simdgroup a warp; compiled by NVRTC."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from . import cuda_entry
+from .lane_sites import mark_lanes
+from .target import Source
+from .translate import Dialect, Translator
+
+_INCLUDES = '#include "ostinato/metal_cuda.h"\n#include "ostinato/entry_cuda.h"\n'
+_DIALECT = Dialect(
+    kernel_parameters="const __ost::Site __ost_lanes, __ost::Sampled &__ost_sample",
+    arena="__ost_arena",
+    enter_namesake="",
+    mark_sites=mark_lanes,
+)
+
+
+def translate_for_cuda(source: Source) -> str:
+    """CUDA C++17 for NVRTC, to be compiled with `cuda_options`."""
+    translator = Translator(source.syntax, source.declarations, source.convergence, _DIALECT)
+    body = translator.run(source.constants)
+    entries = cuda_entry.table(source.instances, translator.layouts, source.absent)
+    return f"{_INCLUDES}namespace __ost_program {{\n{body}{entries}}}  // namespace __ost_program\n"
+
+
+def cuda_options(architecture: str, inline_bytes: int = 0) -> tuple[str, ...]:
+    """The options NVRTC needs for a translation; ``architecture`` is ``sm_90`` or ``compute_90`` and the like.
+
+    ``inline_bytes`` is the room in each kernel's parameters for the bytes of buffers that are only read.
+    """
+    include = Path(__file__).parent / "include"
+    options = (
+        f"--gpu-architecture={architecture}",
+        "--std=c++17",
+        "--device-as-default-execution-space",
+        "--device-int128",
+        f"--include-path={include}",
+    )
+    return (*options, f"--define-macro=__OST_INLINE_BYTES={inline_bytes}") if inline_bytes else options

@@ -1,0 +1,111 @@
+"""The path of a thread, for threads that run as fibers.
+
+Fibers of a simdgroup meet when they come to the same call by the same calls and loop iterations. So every convergent
+call receives an identity: MSL's own functions take the site of the call as a hidden first argument, calls of user
+functions that reach one are bracketed by a `Frame`, loops around them by a `Loop`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from .convergence import BUILTINS, Convergence
+from .convergent_calls import find_calls
+from .declarations import Declarations
+from .rewriter import Rewriter
+from .syntax import Syntax
+from .tokens import IDENTIFIER
+
+
+def mark_paths(
+    syntax: Syntax, declarations: Declarations, convergence: Convergence, rewriter: Rewriter, skipped: Collection[int]
+) -> None:
+    """Writes sites, frames and loops into all functions but the kernels that are ``skipped``."""
+    _Marker(syntax, convergence, rewriter).run(declarations, skipped)
+
+
+class _Marker:
+    def __init__(self, syntax: Syntax, convergence: Convergence, rewriter: Rewriter) -> None:
+        self.syntax = syntax
+        self.convergence = convergence
+        self.rewriter = rewriter
+        self._sites = 0
+
+    def _site(self) -> int:
+        self._sites += 1
+        return self._sites
+
+    def run(self, declarations: Declarations, skipped: Collection[int]) -> None:
+        """Sites are numbered in source order, which is what makes the earlier meeting point win."""
+        syntax = self.syntax
+        calls = find_calls(syntax, declarations, self.convergence.names, skipped)
+        meets = [0]
+        for index in range(len(syntax.tokens)):
+            meets.append(meets[-1] + (index in calls.openings and syntax.texts[index] != "threadgroup_barrier"))
+        loop_conditions: set[int] = set()
+        for index in range(len(syntax.tokens)):
+            if index in calls.openings:
+                self._rewrite_call(index, calls.openings[index])
+            elif (
+                calls.in_body[index] and syntax.texts[index] in ("for", "while", "do") and index not in loop_conditions
+            ):
+                end = self.syntax.after_statement(index)
+                if meets[end] > meets[index]:
+                    self._rewrite_loop(index, end, loop_conditions)
+
+    def _rewrite_call(self, index: int, opening: int) -> None:
+        site = self._site()
+        if self.syntax.texts[index] in BUILTINS:
+            comma = "," if self.syntax.match[opening] > opening + 1 else ""
+            self.rewriter.after(opening, f"__ost::Site{{{site}}}{comma}")
+            return
+        if self.syntax.texts[index] in self.convergence.names - self.convergence.meeting:
+            return
+        start = self.syntax.postfix_start(index)
+        self.rewriter.before(start, f"(__ost::Frame(__ost::Site{{{site}}}),", outermost=True)
+        self.rewriter.after(self.syntax.match[opening], ")")
+
+    def _rewrite_loop(self, index: int, end: int, loop_conditions: set[int]) -> None:
+        texts, match, rewriter = self.syntax.texts, self.syntax.match, self.rewriter
+        keyword = texts[index]
+        if keyword == "do":
+            condition_at = self.syntax.after_statement(index + 1)
+            if condition_at + 1 >= len(texts) or texts[condition_at] != "while":
+                return
+            loop_conditions.add(condition_at)
+            opening = condition_at + 1
+        else:
+            opening = index + 1
+        closing = match[opening]
+        begin, finish = opening + 1, closing
+        site = self._site()
+        name = f"__ost_loop_{site}"
+        rewriter.before(index, f"for (__ost::Loop {name}(__ost::Site{{{site}}}); {name}.once();)", outermost=True)
+        if keyword == "for":
+            semicolons = [at for at in self._top_level(opening + 1, closing) if texts[at] == ";"]
+            if len(semicolons) != 2:
+                self._count_in_body(name, closing, end)  # over a range there is no condition
+                return
+            begin, finish = semicolons[0] + 1, semicolons[1]
+        tokens = self.syntax.tokens
+        if keyword != "do" and tokens[begin].kind == tokens[begin + 1].kind == IDENTIFIER:
+            self._count_in_body(name, closing, end)  # the condition declares a variable
+            return
+        if begin == finish:
+            rewriter.before(finish, f"{name}.next()")
+        else:
+            rewriter.before(begin, f"{name}.next() && (", outermost=True)
+            rewriter.after(finish - 1, ")")
+
+    def _count_in_body(self, name: str, closing: int, end: int) -> None:
+        self.rewriter.before(closing + 1, f"{{ {name}.next();", outermost=True)
+        self.rewriter.after(end - 1, "}")
+
+    def _top_level(self, begin: int, end: int) -> list[int]:
+        found = []
+        index = begin
+        while index < end:
+            found.append(index)
+            index = self.syntax.match[index] if self.syntax.match[index] > index else index
+            index += 1
+        return found

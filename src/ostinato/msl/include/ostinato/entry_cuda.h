@@ -1,0 +1,135 @@
+// What the translator's generated entry points are made of on CUDA: the head of a kernel's parameters, the group and
+// thread positions of a block, and how arguments are read. Included after the shim; not for users' sources.
+#pragma once
+
+// Buffers that are only read may travel with the parameters in a build that makes room for them.
+#ifndef __OST_INLINE_BYTES
+#define __OST_INLINE_BYTES 0
+#endif
+#if __OST_INLINE_BYTES
+#define __OST_INLINE_AT(a) , (a).inline_bytes
+#else
+#define __OST_INLINE_AT(a)
+#endif
+
+namespace __ost_program {
+
+// Threadgroup memory of a block: what the kernel's body declares, then what the dispatch asks for.
+extern __shared__ __align__(128) unsigned char __ost_arena[];
+
+namespace __ost {
+
+struct alignas(8) Head {
+  uint32_t grid[3];                // threads in the grid
+  uint32_t group_size[3];          // nominal; groups at the edge are clipped by the grid
+  uint32_t groups[3];
+  uint32_t sample;                 // first pair of this dispatch in the sample block
+  uint64_t *const *samples;        // where the address of the sample block stands
+  uint64_t zero[2];
+};
+static_assert(sizeof(Head) == 64, "the head is part of the contract with the driver");
+typedef Head Dispatch;
+
+}  // namespace __ost
+
+#include "positions.h"
+#include "sampling_cuda.h"
+
+namespace __ost {
+
+// With programmatic launches a kernel may start while the ones before it still run.
+OST_FN void wait_for_predecessors() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+// Where a block's group lies in the grid, clipped at the grid's edge. Blocks are numbered in one row, x fastest.
+struct Group {
+  uint32_t position[3], size[3], count;
+  OST_FN explicit Group(const Head &head) {
+    position[0] = blockIdx.x;
+    position[1] = position[2] = 0;
+    if (head.groups[1] * head.groups[2] != 1) {
+      const uint32_t rest = blockIdx.x / head.groups[0];
+      position[0] = blockIdx.x - rest * head.groups[0];
+      position[2] = rest / head.groups[1];
+      position[1] = rest - position[2] * head.groups[1];
+    }
+    count = 1;
+#pragma unroll
+    for (int axis = 0; axis < 3; ++axis) {
+      const uint32_t left = head.grid[axis] - position[axis] * head.group_size[axis];
+      size[axis] = left < head.group_size[axis] ? left : head.group_size[axis];
+      count *= size[axis];
+    }
+  }
+  // The lanes of this thread's warp that exist.
+  OST_FN Site lanes() const {
+    const uint32_t left = count - (threadIdx.x & ~31u);
+    return Site{left >= 32 ? 0xffffffffu : (1u << left) - 1u};
+  }
+};
+
+OST_FN Thread running_thread(const Head &head, const Group &group) {
+  Thread t;
+  t.d = &head;
+  t.group_position = group.position;
+  t.group_size = group.size;
+  t.index = threadIdx.x;
+  t.local[0] = threadIdx.x;
+  t.local[1] = t.local[2] = 0;
+  if (group.size[1] * group.size[2] != 1) {
+    const uint32_t rest = threadIdx.x / group.size[0];
+    t.local[0] = threadIdx.x - rest * group.size[0];
+    t.local[2] = rest / group.size[1];
+    t.local[1] = rest - t.local[2] * group.size[1];
+  }
+#pragma unroll
+  for (int axis = 0; axis < 3; ++axis) t.grid[axis] = group.position[axis] * head.group_size[axis] + t.local[axis];
+  return t;
+}
+
+// The room of a value in a kernel's parameters.
+template <class T> constexpr uint32_t value_bytes = (uint32_t(sizeof(T)) + 15u) / 16u * 16u;
+
+// A value stands in its slot unless it has an address. A copy: no store of the kernel can change it.
+template <class T> OST_FN metal::remove_cv_t<T> value_of(uint64_t address, const unsigned char *slot) {
+  if (address) return *reinterpret_cast<const T *>(::__cvta_global_to_generic(address));
+  if constexpr (alignof(T) <= 16) {
+    return *reinterpret_cast<const T *>(slot);
+  } else {
+    // slots are aligned to 16 bytes only
+    struct alignas(16) Words { uint64_t word[sizeof(T) / 8]; } words = *reinterpret_cast<const Words *>(slot);
+    return bits_as<metal::remove_cv_t<T>>(words);
+  }
+}
+
+// A buffer: where it lies in device memory.
+template <class T> OST_FN T *pointer_to(uint64_t address) {
+  return static_cast<T *>(::__cvta_global_to_generic(address));
+}
+// A buffer that is only read may also be bytes that travel with the parameters: the top bit says so.
+template <class T> OST_FN T *pointer_to(uint64_t address, const unsigned char *inline_bytes) {
+  return address >> 63 ? reinterpret_cast<T *>(const_cast<unsigned char *>(inline_bytes + (address & 0x7fffffffffffffffu)))
+                       : pointer_to<T>(address);
+}
+
+// What an argument refers to when its function constant leaves it out and the kernel takes it by reference.
+alignas(64) static __device__ const unsigned char absent[4096] = {};
+
+// A thread that leaves a kernel while others of its warp go on to barriers: it must end, not wait for them.
+OST_FN void leave(Sampled &sample) {
+  sample.end();
+  asm volatile("exit;");
+  __builtin_unreachable();
+}
+
+// Which kind of memory an address lies in, for overloads that differ only in address space: 1 threadgroup memory,
+// 2 a thread's own, 0 anything else.
+OST_FN int place_of(const void *address) { return ::__isShared(address) ? 1 : ::__isLocal(address) ? 2 : 0; }
+
+}  // namespace __ost
+
+}  // namespace __ost_program

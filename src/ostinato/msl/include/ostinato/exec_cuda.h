@@ -1,0 +1,26 @@
+// How threads meet on CUDA. A simdgroup is a warp. Convergent functions take a Site first, which on CUDA names the lanes
+// that meet: all that exist where the translator has proved that every lane comes by, the active ones elsewhere.
+#pragma once
+
+namespace __ost {
+
+struct Site { uint32_t lanes; };
+// For barriers that all lanes of a warp reach together.
+struct Everyone : Site {};
+
+OST_FN uint32_t lane_id() { return threadIdx.x & 31u; }
+OST_FN Site active_lanes() { return Site{::__activemask()}; }
+// Only where every lane that has not returned comes by: lanes that have are not waited for, and not counted.
+OST_FN Site existing_lanes() { return Site{::__ballot_sync(0xffffffffu, 1)}; }
+
+OST_FN void group_barrier(Everyone) { ::__syncthreads(); }
+// Waits for every thread of the group that has not ended, whichever barrier it stands at.
+OST_FN void group_barrier(Site) { asm volatile("barrier.sync 0;" ::: "memory"); }
+OST_FN void simd_barrier(Site site) { ::__syncwarp(site.lanes); }
+
+OST_FN void fence(metal::thread_scope scope) {
+  if (scope == metal::thread_scope_device) ::__threadfence();
+  else if (scope != metal::thread_scope_thread) ::__threadfence_block();
+}
+
+}  // namespace __ost

@@ -1,0 +1,73 @@
+// What a translated Metal kernel sees on CUDA, compiled by NVRTC with unannotated functions on the device. Contract: that
+// of metal_cpu.h. No headers of the toolkit or of C are needed.
+//
+// CUDA has functions and types of its own under many of MSL's names (float4, sin, min), all global. So shim and kernels
+// live together in one namespace, where MSL's names come first.
+#pragma once
+
+#define OST_FN __device__ __forceinline__
+#define OST_ROOT __ost_program
+
+// Real shaders convert freely inside braces and leave helpers unused; in Metal neither is worth a message. These stay
+// off for the rest of the file on purpose: user code follows.
+#pragma nv_diag_suppress 177, 550, 2361, 161, 111, 128, 174, 186, 68, 1866
+
+namespace __ost_program {
+
+#include "builtins_cuda.h"
+
+struct half;
+
+namespace __ost {
+// To nearest, ties to even.
+OST_FN uint16_t native_bfloat_bits(float value) {
+#if __CUDA_ARCH__ >= 800
+  uint16_t bits;
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+  return bits;
+#else
+  const uint32_t bits = __builtin_bit_cast(uint32_t, value);
+  return uint16_t(value != value ? 0x7fffu : (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+#endif
+}
+OST_FN constexpr float larger(float x, float y) {
+  return __builtin_is_constant_evaluated() ? (y != y ? x : (x > y ? x : y)) : ::fmaxf(x, y);
+}
+OST_FN constexpr float smaller(float x, float y) {
+  return __builtin_is_constant_evaluated() ? (y != y ? x : (x < y ? x : y)) : ::fminf(x, y);
+}
+}  // namespace __ost
+#define OST_BFLOAT_BITS(value) __ost::native_bfloat_bits(value)
+#define OST_FLOAT_MAX(x, y) __ost::larger(x, y)
+#define OST_FLOAT_MIN(x, y) __ost::smaller(x, y)
+
+#include "types.h"
+#include "half_cuda.h"
+#include "traits.h"
+#include "limits.h"
+#include "vector.h"
+#include "shift.h"
+#include "arguments.h"
+#include "scalar_math.h"
+#include "scalar_math_cuda.h"
+#include "math.h"
+#include "relational.h"
+#include "integer.h"
+#include "geometric.h"
+#include "matrix.h"
+#include "pack.h"
+#include "utility.h"
+#include "atomic_types.h"
+#include "atomic_cuda.h"
+#include "atomic.h"
+#include "exec_cuda.h"
+#include "exec.h"
+#include "simd_operations.h"
+#include "simd_cuda.h"
+#include "simd.h"
+#include "simdgroup_tile.h"
+#include "simdgroup_matrix_cuda.h"
+#include "simdgroup_matrix.h"
+#include "internals.h"
+
+}  // namespace __ost_program
