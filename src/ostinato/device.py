@@ -7,6 +7,7 @@ and checks the result.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -189,6 +190,25 @@ class _Kind:
     open: Callable[[Mapping[str, Any]], Backend] | None
 
 
+def _open_cuda(options: Mapping[str, Any], ordinal: int = 0) -> Backend:
+    # Here and not above: whoever imports ostinato has not asked for CUDA.
+    from .backends.cuda import CudaBackend
+
+    unknown = options.keys() - {"sampling", "native"}
+    if unknown:
+        raise DeviceUnavailable(
+            f"device 'cuda' has no option {', '.join(sorted(unknown))}; it has sampling and native (False: start work"
+            " through Python, as on a machine without a C++ compiler)"
+        )
+    return CudaBackend(ordinal, **options)
+
+
+def _cuda_availability() -> tuple[Capabilities | None, str]:
+    from .backends.cuda import availability
+
+    return availability()
+
+
 def _not_there() -> tuple[None, str]:
     return None, "this version of ostinato has no backend for it"
 
@@ -196,7 +216,7 @@ def _not_there() -> tuple[None, str]:
 # In the order that "auto" tries them.
 _KINDS: Mapping[str, _Kind] = {
     "metal": _Kind(_not_there, None),
-    "cuda": _Kind(_not_there, None),
+    "cuda": _Kind(_cuda_availability, _open_cuda),
     "cpu": _Kind(cpu.availability, _open_cpu),
 }
 
@@ -245,7 +265,7 @@ def check_settings() -> None:
     for gate in settings.GATES:
         settings.get(gate)
     chosen = settings.text("device")
-    if chosen is not None and chosen != "auto" and chosen not in _KINDS:
+    if chosen is not None and chosen != "auto" and re.sub(r"^cuda:\d+$", "cuda", chosen) not in _KINDS:
         raise SettingError(f"OSTINATO_DEVICE={chosen!r}: expected one of {', '.join(_KINDS)}, auto")
 
 
@@ -262,6 +282,11 @@ def probe(device: Device) -> None:
 
 
 def _open(name: str, options: Mapping[str, Any]) -> Device:
+    base, colon, number = name.partition(":")
+    if base == "cuda" and colon:
+        if not number.isdecimal():
+            raise DeviceUnavailable(f"{name!r}: expected cuda or cuda:0, cuda:1, …")
+        return Device(_open_cuda(options, int(number)))
     kind = _KINDS.get(name)
     if kind is None:
         raise DeviceUnavailable(f"no device named {name!r}; there are {', '.join(_KINDS)} and auto")

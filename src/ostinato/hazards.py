@@ -18,6 +18,8 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from .commands import Access, Barrier, Command, Copy, Fill
 
 
@@ -157,6 +159,27 @@ def edges(commands: Sequence[Iterable[Access] | None]) -> list[tuple[int, int]]:
     """The dependency edges (before, after) of a list of commands; ``None`` is a fence or an unknown access."""
     tracker = HazardTracker()
     return [(before, after) for after, accesses in enumerate(commands) for before in tracker.add(after, accesses)]
+
+
+def serial_edges(count: int) -> np.ndarray:
+    """Each command waits for the one before."""
+    nodes = np.arange(count)
+    return np.stack([nodes[:-1], nodes[1:]], axis=1)
+
+
+def barrier_edges(is_barrier: Sequence[bool]) -> np.ndarray:
+    """A barrier waits for all since the one before it, and all until the next wait for it."""
+    pairs: list[tuple[int, int]] = []
+    first, barrier = 0, None
+    for node, found in enumerate(is_barrier):
+        if found:
+            pairs += [(before, node) for before in range(first, node)]
+            if barrier is not None and first == node:
+                pairs.append((barrier, node))
+            first, barrier = node + 1, node
+        elif barrier is not None:
+            pairs.append((barrier, node))
+    return np.array(pairs, np.int64).reshape(-1, 2)
 
 
 def conflicts(before: int, first: Iterable[Access], after: int, second: Iterable[Access]) -> list[Conflict]:

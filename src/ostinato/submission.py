@@ -14,6 +14,7 @@ import signal
 import time
 import warnings
 import weakref
+from collections import Counter
 from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -120,7 +121,8 @@ class Submission:
         if not self.done or self._status is None or self._status.error == 2:
             return None
         first = self._earlier[0]._status if self._earlier else None
-        return (first or self._status).start_ns, self._status.end_ns
+        start_ns, end_ns = (first or self._status).start_ns, self._status.end_ns
+        return (start_ns, end_ns) if start_ns and end_ns else None
 
     @property
     def error(self) -> OstinatoError | None:
@@ -204,7 +206,7 @@ class Submission:
             if isinstance(error, KernelFault):
                 self._queue._lost(error)
             if self._trace is not None:
-                ran = status.error != 2
+                ran = status.error != 2 and status.start_ns != 0
                 tracing.finish(
                     self._trace,
                     status.start_ns if ran else None,
@@ -217,6 +219,8 @@ class Submission:
             self._kept = None
 
     def _describe_fault(self, status: Status) -> KernelFault:
+        if status.node < 0:
+            return self._describe_unplaced(status)
         command = self._commands[status.node] if status.node < len(self._commands) else None
         name = command.kernel.name if isinstance(command, Dispatch) else type(command).__name__.lower()
         scope = getattr(command, "label", None)
@@ -239,6 +243,24 @@ class Submission:
         return KernelFault(
             f"kernel {name!r}, command {status.node}{where} of {self._title()}: {reason} ({signal_name})",
             kernel=name,
+            label=self.label,
+            signal=status.signal,
+            address=status.address,
+        )
+
+    def _describe_unplaced(self, status: Status) -> KernelFault:
+        """A fault of which the device only says that it happened: one of the dispatches in flight made it."""
+        names = Counter(
+            (f"{command.label}/" if command.label else "") + command.kernel.name
+            for command in self._commands
+            if isinstance(command, Dispatch)
+        )
+        listed = ", ".join(f"{name} × {count}" if count > 1 else name for name, count in names.most_common(8))
+        more = f" and {len(names) - 8} more" if len(names) > 8 else ""
+        return KernelFault(
+            f"{self._title()}: {status.reason or 'fault'}; in flight were {listed or 'no dispatches'}{more};"
+            " `ostinato check` finds accesses outside of buffers",
+            kernel=next(iter(names)).rpartition("/")[2] if len(names) == 1 else "",
             label=self.label,
             signal=status.signal,
             address=status.address,

@@ -28,6 +28,7 @@ from . import counters
 from .backends.protocol import Backend, Level, Native
 from .commands import Barrier, Command, Copy, Dispatch, Ordering
 from .errors import ArgumentError, SamplingWarning
+from .hazards import barrier_edges, serial_edges
 from .labels import check_label
 from .locks import ForkLock
 from .places import Place
@@ -75,10 +76,9 @@ class Plan:
             if self.ordering is Ordering.INFERRED:
                 self._edges = self.backend.edges(self.lowered)
             elif self.ordering is Ordering.SERIAL:
-                nodes = np.arange(len(self.commands))
-                self._edges = np.stack([nodes[:-1], nodes[1:]], axis=1)
+                self._edges = serial_edges(len(self.commands))
             else:
-                self._edges = _barrier_edges(self.commands)
+                self._edges = barrier_edges([isinstance(command, Barrier) for command in self.commands])
         return self._edges
 
 
@@ -315,19 +315,6 @@ def region(name: str) -> Iterator[None]:
         end_ns = time.monotonic_ns()
         for listener in listeners:
             listener.region_ends(entered, end_ns)
-
-
-def _barrier_edges(commands: Sequence[Command]) -> np.ndarray:
-    """A barrier waits for all since the one before it, and all until the next wait for it."""
-    pairs: list[tuple[int, int]] = []
-    first, barrier = 0, None
-    for node, command in enumerate(commands):
-        if isinstance(command, Barrier):
-            pairs += [(before, node) for before in range(first, node)]
-            first, barrier = node + 1, node
-        elif barrier is not None:
-            pairs.append((barrier, node))
-    return np.array(pairs, np.int64).reshape(-1, 2)
 
 
 def _transfer_key(command: Command) -> Any:

@@ -99,9 +99,9 @@ def shared_offsets(static_bytes: int, sizes: tuple[int, ...]) -> tuple[tuple[int
 
 def accesses_in(record: bytes) -> tuple[Access, ...] | None:
     """The memory that a record says it uses; None for a barrier, and when it is not known."""
-    kind = int.from_bytes(record[4:8], "little")
-    if kind == _BARRIER:
+    if is_barrier(record):
         return None
+    kind = int.from_bytes(record[4:8], "little")
     if kind == _COPY:
         source, target, nbytes = _COPY_BODY.unpack_from(record, 8)
         return Access(target, target + nbytes, True), Access(source, source + nbytes, False)
@@ -115,6 +115,11 @@ def accesses_in(record: bytes) -> tuple[Access, ...] | None:
     spans = struct.unpack_from(f"={2 * n_accesses}Q", record, _HEAD.size + 8 * n_arguments)
     pairs = zip(spans[::2], spans[1::2], strict=True)
     return tuple(Access(begin & ~_WRITTEN, end, bool(begin & _WRITTEN)) for begin, end in pairs)
+
+
+def is_barrier(record: bytes) -> bool:
+    """Whether a record is that of a barrier."""
+    return int.from_bytes(record[4:8], "little") == _BARRIER
 
 
 def rounded(size: int, alignment: int) -> int:

@@ -126,7 +126,7 @@ def entry(instance: KernelInstance, number: int, layout: str | None, absent: Cal
     return (
         f"{_parameters(instance, number, buffers, shared)}"
         f'extern "C" __global__ void{bounds} __ost_kernel_{number}(const __grid_constant__ __ost_args_{number} a) {{\n'
-        f"  __ost::wait_for_predecessors();\n"
+        f"  __ost::wait_for_predecessors(a.head);\n"
         f"  const __ost::Group group(a.head);\n"
         f"  if (threadIdx.x >= group.count) return;\n"
         f"  __ost::Sampled sample(a.head, group.count);\n"

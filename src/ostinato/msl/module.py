@@ -26,8 +26,8 @@ from .reflect import FunctionConstant, Signature, element_type
 from .safety import check_declarations, check_tokens
 from .single_text import single_text
 from .syntax import Syntax, text_of
-from .tokens import Token
 from .target import Source
+from .tokens import Token
 from .translate import constant_text, swizzle_macros
 
 _INTEGER_RANGES = {

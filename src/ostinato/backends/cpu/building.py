@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import json
 import sys
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -121,6 +122,22 @@ def runtime_library(compiler: toolchain.Toolchain) -> ctypes.CDLL:
             return toolchain.compile_library(compiler, sources, [*flags, "-I", str(_RUNTIME)], linking, work)
         except KernelCompileError as error:
             raise DeviceError(f"the CPU runtime could not be built: {error}\n{error.details}") from None
+
+    return _load(key, build)
+
+
+def host_library(name: str, sources: Sequence[Path], linking: tuple[str, ...] = ()) -> ctypes.CDLL:
+    """Native code of another backend that runs on the host, compiled with the machine's compiler."""
+    compiler = toolchain.find()
+    flags, linked = _compile_flags(compiler, _RUNTIME_FLAGS), _link_flags("-pthread", *linking)
+    contents = [part for file in sources for part in (file.name, file.read_bytes())]
+    key = cache.digest(name, __version__, compiler.identity, *flags, *linked, *contents)
+
+    def build(work: Path) -> Path:
+        try:
+            return toolchain.compile_library(compiler, list(sources), list(flags), linked, work)
+        except KernelCompileError as error:
+            raise DeviceError(f"{name} could not be built: {error}\n{error.details}") from None
 
     return _load(key, build)
 

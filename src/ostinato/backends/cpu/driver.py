@@ -18,10 +18,11 @@ from ...commands import Command, CompiledKernel, Ordering
 from ...errors import DeviceError, DeviceUnavailable, OstinatoError, OutOfMemory
 from ...locks import ForkLock
 from ...msl import Module, Translation
+from ..inference import infer
 from ..protocol import Capabilities, Inferred, Level, Lowered, Memory, Native, Status
+from ..records import pack, parameters
 from . import toolchain
 from .building import kernel_library, runtime_library
-from ..records import pack, parameters
 
 MAX_THREADS_PER_GROUP = 1024
 SIMD_WIDTH = 32
@@ -196,7 +197,7 @@ class CpuBackend:
 
     def edges(self, lowered: Sequence[Lowered]) -> np.ndarray:
         """What the hazard engine finds for a list that is not run."""
-        return native_edges(self._runtime, lowered)[0]
+        return infer(self._runtime, lowered)[0]
 
     def instantiate(
         self, commands: Sequence[Command], lowered: Sequence[Lowered], ordering: Ordering, values: Mapping[str, int]
@@ -286,21 +287,6 @@ def hazard_engine() -> Any:
     runtime = runtime_library(toolchain.find())
     _declare(runtime)
     return runtime
-
-
-def native_edges(runtime: Any, lowered: Sequence[Lowered]) -> tuple[np.ndarray, Inferred]:
-    """What the compiled hazard engine finds for a list, and what that comes to."""
-    records = b"".join(lowered)
-    count = capacity = len(lowered)
-    numbers = (ctypes.c_uint32 * 3)()
-    while True:
-        pairs = np.empty((capacity, 2), np.uint32)
-        found = runtime.ost_edges(records, len(records), count, pairs.ctypes.data, capacity, numbers)
-        if found == 2**64 - 1:
-            raise OutOfMemory(f"no memory to analyse a list of {count} commands")
-        if found <= capacity:
-            return pairs[:found], Inferred(*numbers)
-        capacity = found
 
 
 def availability() -> tuple[Capabilities | None, str]:

@@ -34,9 +34,8 @@ class DeviceClock:
         self._shared = Pinned(context, 4096)
         self._round = ctypes.c_uint32.from_address(self._shared.host)
         self._replies = (ctypes.c_uint64 * (_ROUNDS + 2)).from_address(self._shared.host + _REPLIES_AT)
-        low, _high = call(cu.cuCtxGetStreamPriorityRange)
-        self._stream = call(cu.cuStreamCreateWithPriority, int(cu.CUstream_flags.CU_STREAM_NON_BLOCKING), _high)
-        self._before, self._after = (call(cu.cuEventCreate, 0) for _ in range(2))
+        _, highest = call(cu.cuCtxGetStreamPriorityRange)
+        self._stream = call(cu.cuStreamCreateWithPriority, int(cu.CUstream_flags.CU_STREAM_NON_BLOCKING), highest)
         self._reference: Any = None
         self._reference_ticks = 0
         self._latest_ns = 0
@@ -107,7 +106,8 @@ class DeviceClock:
 
     def event_ticks(self, event: Any) -> int:
         """The device time of an event that has happened."""
-        return self._reference_ticks + round(call(self._cu.cuEventElapsedTime, self._reference, event) * 1e6)
+        elapsed_ms: float = call(self._cu.cuEventElapsedTime, self._reference, event)
+        return self._reference_ticks + round(elapsed_ms * 1e6)
 
     @property
     def uncertainty_ns(self) -> float:
@@ -123,6 +123,6 @@ class DeviceClock:
         """Give everything back."""
         with self._context.current():
             self._cu.cuStreamSynchronize(self._stream)
-            self._destroy(self._before, self._after, self._reference)
+            self._destroy(self._reference)
             self._cu.cuStreamDestroy(self._stream)
         self._shared.free()

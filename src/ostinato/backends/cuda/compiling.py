@@ -10,10 +10,12 @@ from typing import Any
 
 from ... import cache
 from ...errors import DeviceUnavailable, KernelCompileError
-from ...msl import INCLUDE
 from ...version import __version__
 
-_ERROR = re.compile(r"^(?P<file>.+?)\((?P<line>\d+)\): (?:catastrophic )?error(?: #[^:]*)?: (?P<message>.*)$", re.MULTILINE)
+_INCLUDE = Path(__file__).parents[2] / "msl" / "include"
+_ERROR = re.compile(
+    r"^(?P<file>.+?)\((?P<line>\d+)\): (?:catastrophic )?error(?: #[^:]*)?: (?P<message>.*)$", re.MULTILINE
+)
 
 
 @lru_cache(maxsize=1)
@@ -43,14 +45,14 @@ def version() -> tuple[int, int]:
 
 @lru_cache(maxsize=1)
 def _headers_digest() -> str:
-    files = sorted(INCLUDE.rglob("*.h"))
+    files = sorted(_INCLUDE.rglob("*.h"))
     return cache.digest(*(part for file in files for part in (file.name, file.read_bytes())))
 
 
-def cubin(text: str, architecture: str, options: Sequence[str]) -> bytes:
-    """Machine code of a CUDA C++ text; `architecture` is "sm_90" and the like."""
-    flags = (f"--gpu-architecture={architecture}", *options)
-    key = cache.digest("cubin", __version__, str(version()), *flags, _headers_digest(), text)
+def cubin(text: str, flags: Sequence[str]) -> bytes:
+    """Machine code of a CUDA C++ text."""
+    named = (flag for flag in flags if not flag.startswith("--include-path="))  # what is there is in the digest
+    key = cache.digest("cubin", __version__, str(version()), *named, _headers_digest(), text)
 
     def build(work: Path) -> Path:
         product = work / "kernels.cubin"
@@ -66,20 +68,21 @@ def _compile(text: str, flags: Sequence[str]) -> bytes:
     if int(status):
         raise KernelCompileError(f"NVRTC takes no such source: error {int(status)}")
     try:
-        encoded = [flag.encode() for flag in (*flags, f"--include-path={INCLUDE}")]
+        encoded = [flag.encode() for flag in flags]
         (status,) = compiler.nvrtcCompileProgram(program, len(encoded), encoded)
         if int(status):
-            raise _failure(_text(compiler.nvrtcGetProgramLogSize, compiler.nvrtcGetProgramLog, program).decode(errors="replace"))
+            raise _failure(
+                _text(compiler.nvrtcGetProgramLogSize, compiler.nvrtcGetProgramLog, program).decode(errors="replace")
+            )
         return _text(compiler.nvrtcGetCUBINSize, compiler.nvrtcGetCUBIN, program)
     finally:
         compiler.nvrtcDestroyProgram(program)
 
 
 def _text(size_of: Any, get: Any, program: Any) -> bytes:
-    found = bytearray(size_of(program)[1])
-    buffer = bytes(found)
-    get(program, buffer)
-    return buffer
+    found = bytes(size_of(program)[1])
+    get(program, found)
+    return found
 
 
 def _failure(log: str) -> KernelCompileError:

@@ -16,11 +16,9 @@ import numpy as np
 from ...commands import CompiledKernel
 from ...errors import DeviceError
 from ...locks import ForkLock
-from ...msl import Signature, Translation, cuda_options
-from .. import records
+from ...msl import ParameterLayout, Signature, Translation, cuda_options, parameter_layout
 from .api import Context, call
 from .compiling import cubin
-from .launches import Layout, layout
 
 _INLINE_SIZES = (256, 1024, 4096, 16384)
 _STATIC_SHARED_BYTES = 48 << 10
@@ -38,8 +36,7 @@ class Variant:
 
     functions: Functions
     entry: int
-    param_bytes: int
-    inline_at: int
+    layout: ParameterLayout
     inline_bytes: int
 
 
@@ -70,10 +67,12 @@ class Module:
         key = (sampled, inline_bytes, registers)
         with self._lock:
             if key not in self._loaded:
-                options = [*cuda_options(), f"-D__OST_SAMPLED={int(sampled)}", f"-D__OST_INLINE_BYTES={inline_bytes}"]
+                options = list(cuda_options(self._architecture, inline_bytes))
+                if sampled:
+                    options.append("--define-macro=__OST_SAMPLED=1")
                 if registers:
                     options.append(f"--maxrregcount={registers}")
-                image = cubin(self._translation.text, self._architecture, options)
+                image = cubin(self._translation.text, options)
                 self._loaded[key] = call(self._context.cu.cuModuleLoadData, image)
             return self._loaded[key]
 
@@ -81,9 +80,7 @@ class Module:
 class KernelCode:
     """What the backend knows of one compiled kernel."""
 
-    def __init__(
-        self, context: Context, module: Module, number: int, signature: Signature, entries: Entries
-    ) -> None:
+    def __init__(self, context: Context, module: Module, number: int, signature: Signature, entries: Entries) -> None:
         self._context = context
         self._module = module
         self._entries = entries
@@ -95,10 +92,12 @@ class KernelCode:
         static_bytes, max_threads, count, n_shared, *sized = module.numbers(number)
         self.sizes, self.alignments = tuple(sized[0 : 2 * count : 2]), tuple(sized[1 : 2 * count : 2])
         self.threadgroup_bytes = static_bytes
-        kinds = [argument.kind for argument in signature.arguments]
-        if len(kinds) != count or len(signature.shared) != n_shared:
-            raise DeviceError(f"kernel {self.name!r}: the compiler sees {count} arguments, the front end {len(kinds)}")
-        self.layout: Layout = layout(kinds, self.sizes, n_shared)
+        self._signature = signature
+        seen = len(signature.arguments)
+        if seen != count or len(signature.shared) != n_shared:
+            raise DeviceError(f"kernel {self.name!r}: the compiler sees {count} arguments, the front end {seen}")
+        self.values = frozenset(parameter_layout(signature, self.sizes).values)
+        """Positions of the arguments that have a slot for their value."""
         plain = self._attribute(self.variant(0).functions.plain, "MAX_THREADS_PER_BLOCK")
         self.max_threads = min(plain, max_threads) if max_threads else plain
 
@@ -116,14 +115,15 @@ class KernelCode:
     def _make(self, inline_bytes: int) -> Variant:
         function = self._module.function(self._number, False, inline_bytes)
         functions = Functions(int(function), 0)
-        inline_at = records.rounded(self.layout.nbytes, 16)
-        nbytes = inline_at + inline_bytes if inline_bytes else self.layout.nbytes
+        layout = parameter_layout(self._signature, self.sizes, inline_bytes)
         offset, size = call(self._context.cu.cuFuncGetParamInfo, function, 0)
-        if offset or not nbytes <= size < nbytes + 16:
-            raise DeviceError(f"kernel {self.name!r}: its parameters take {size} bytes where {nbytes} were expected")
+        if (offset, size) != (0, layout.total_bytes):
+            raise DeviceError(
+                f"kernel {self.name!r}: its parameters take {size} bytes where {layout.total_bytes} were expected"
+            )
         if self._shared_bytes:
             self._allow(function)
-        found = Variant(functions, ctypes.addressof(functions), size, inline_at, inline_bytes)
+        found = Variant(functions, ctypes.addressof(functions), layout, inline_bytes)
         self._entries[found.entry] = (self, found)
         return found
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import ctypes
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -25,25 +26,27 @@ _SOURCE = Path(__file__).with_name("launcher.cpp")
 _LARGEST_PAUSE_S = 0.0005
 
 
+Start = Callable[..., int]
+
+
 class Launcher(Protocol):
-    """How work starts on one stream. Submissions have ascending numbers, modulo 2³²."""
+    """How work starts on one stream. Submissions have ascending numbers, modulo 2³².
+
+    `submit(records, count, pairs, starts, start, end, number)` launches a list; with `pairs`, every launch takes its
+    times there, at the numbers at address `starts`. `replay(graph, arena, staging, values, nbytes, start, end, number)`
+    launches a graph, after its values were copied. Events `start` and `end` are put around the work.
+    """
 
     kind: str
 
+    @property
+    def submit(self) -> Start: ...
+
+    @property
+    def replay(self) -> Start: ...
+
     def slots(self, records: bytes, lowered: Sequence[Lowered]) -> tuple[np.ndarray, int]:
         """Where the times of each command begin, and the entry of a kernel that has no twin to take them yet, or 0."""
-        ...
-
-    def submit(
-        self, records: bytes, count: int, pairs: int, starts: np.ndarray | None, start: int, end: int, number: int
-    ) -> int:
-        """Launch a list; with `pairs`, every launch takes its times there."""
-        ...
-
-    def replay(
-        self, graph: int, arena: int, staging: int, values: bytes, nbytes: int, start: int, end: int, number: int
-    ) -> int:
-        """Launch a graph, after its values were copied."""
         ...
 
     def wait(self, number: int, timeout_ns: int) -> int:
@@ -85,31 +88,18 @@ class NativeLauncher:
         if library.ost_cuda_open(self._at, b"libcuda.so.1"):
             raise DeviceError("cuda: the driver's library has not the functions that are needed")
         self._library = library
-        self._submit, self._replay, self._wait = library.ost_cuda_submit, library.ost_cuda_replay, library.ost_cuda_wait
+        # Partials of native functions: calling one takes no step of the interpreter.
+        self.submit: Start = partial(library.ost_cuda_submit, self._at)
+        self.replay: Start = partial(library.ost_cuda_replay, self._at)
 
     def slots(self, records: bytes, lowered: Sequence[Lowered]) -> tuple[np.ndarray, int]:
         """In one pass."""
         starts = np.empty(len(lowered) + 1, np.uint32)
         return starts, self._library.ost_cuda_slots(records, len(lowered), starts.ctypes.data)
 
-    def submit(
-        self, records: bytes, count: int, pairs: int, starts: np.ndarray | None, start: int, end: int, number: int
-    ) -> int:
-        """One call."""
-        at = None if starts is None else starts.ctypes.data
-        status: int = self._submit(self._at, records, count, pairs, at, start, end, number)
-        return status
-
-    def replay(
-        self, graph: int, arena: int, staging: int, values: bytes, nbytes: int, start: int, end: int, number: int
-    ) -> int:
-        """One call."""
-        status: int = self._replay(self._at, graph, arena, staging, values, nbytes, start, end, number)
-        return status
-
     def wait(self, number: int, timeout_ns: int) -> int:
         """One call, without holding the interpreter up."""
-        found: int = self._wait(self._at, number, timeout_ns)
+        found: int = self._library.ost_cuda_wait(self._at, number, timeout_ns)
         return found
 
 
@@ -134,9 +124,10 @@ class PlainLauncher:
         return launches.sample_starts(lowered), 0
 
     def submit(
-        self, records: bytes, count: int, pairs: int, starts: np.ndarray | None, start: int, end: int, number: int
+        self, records: bytes, count: int, pairs: int, starts: int | None, start: int, end: int, number: int
     ) -> int:
         """Launch by launch."""
+        begins = None if starts is None else (ctypes.c_uint32 * count).from_address(starts)
         cu, stream = self._cu, self._stream
         with self._context.current():
             (status,) = cu.cuEventRecord(cu.CUevent(start), stream)
@@ -153,9 +144,9 @@ class PlainLauncher:
                 params = ctypes.create_string_buffer(one[launch.params_at :])
                 functions = Functions.from_address(launch.entry)
                 function = functions.plain
-                if starts is not None:
+                if begins is not None:
                     function = functions.sampled
-                    launches.aim(params, launch, pairs + 16 * int(starts[index]))
+                    launches.aim(params, launch, pairs + 16 * begins[index])
                 pointers = launches.param_pointers(params)
                 (status,) = cu.cuLaunchKernel(
                     cu.CUfunction(function), launch.blocks, 1, 1, launch.threads, 1, 1, launch.shared_bytes,

@@ -10,7 +10,6 @@ from __future__ import annotations
 import ctypes
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -23,10 +22,9 @@ if TYPE_CHECKING:
     from .kernels import KernelCode
 
 HEAD = struct.Struct("=9IIQQII")
-HEAD_BYTES = 64
 FLAGS_AT, SAMPLES_AT, MASK_AT = 36, 48, 56
 WAITS, RELEASES, OWN_SLOTS = 1, 2, 4
-"""Flags: wait for the predecessor inside the kernel; let the successor start early; every warp has a slot of its own."""
+"""Flags: wait inside for the predecessor; let the successor start early; every warp has a pair of its own."""
 
 MOST_SLOTS = 1024
 """Pairs of times that one dispatch has room for; beyond, warps share them."""
@@ -46,59 +44,32 @@ class Launch(NamedTuple):
     """Where in the record the parameters stand."""
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """Where everything stands in the parameters of one kernel."""
-
-    value_slots: tuple[int, ...]
-    """Of each argument; 0 for a pointer."""
-    shared_at: int
-    nbytes: int
-    """Without inline bytes for pointers, which come last."""
-
-
-def layout(kinds: Sequence[str], sizes: Sequence[int], n_shared: int) -> Layout:
-    """The layout of a kernel with arguments of these kinds ("value" or "buffer") and sizes."""
-    shared_at = HEAD_BYTES + 8 * len(kinds)
-    end = shared_at + 4 * (n_shared + n_shared % 2)
-    slots = []
-    for kind, size in zip(kinds, sizes, strict=True):
-        if kind != "value":
-            slots.append(0)
-            continue
-        end = records.rounded(end, 16)
-        slots.append(end)
-        end += records.rounded(size, 16)
-    return Layout(tuple(slots), shared_at, end)
-
-
 def lowered(dispatch: Dispatch, code: KernelCode) -> Lowered:
     """The record of a dispatch of a compiled kernel."""
     offsets, arena_bytes = records.shared_offsets(dispatch.kernel.threadgroup_bytes, dispatch.shared)
-    inline = sum(
-        records.rounded(_inline_bytes(one), 16)
-        for one, slot in zip(dispatch.bindings, code.layout.value_slots, strict=True)
-        if not slot and not isinstance(one, BufferBinding)
+    behind_pointers = (
+        one for at, one in enumerate(dispatch.bindings) if at not in code.values and not isinstance(one, BufferBinding)
     )
-    variant = code.variant(inline)
-    params = bytearray(variant.param_bytes)
+    variant = code.variant(sum(records.rounded(_inline_bytes(one), 16) for one in behind_pointers))
+    layout = variant.layout
+    params = bytearray(layout.total_bytes)
     HEAD.pack_into(params, 0, *dispatch.threads, *dispatch.group_size, *dispatch.groups, 0, 0, 0, 0, 0)
     inline_at = 0
-    for position, (binding, slot) in enumerate(zip(dispatch.bindings, code.layout.value_slots, strict=True)):
-        address = 0
+    for position, binding in enumerate(dispatch.bindings):
+        address, slot = 0, layout.values.get(position)
         if isinstance(binding, BufferBinding):
             address = binding.address
-        elif slot:
+        elif slot is not None:
             if isinstance(binding, InlineBinding):
                 params[slot : slot + len(binding.data)] = binding.data
         else:
             address = _INLINE | inline_at
             if isinstance(binding, InlineBinding):
-                at = variant.inline_at + inline_at
+                at = layout.inline_bytes + inline_at
                 params[at : at + len(binding.data)] = binding.data
             inline_at += records.rounded(_inline_bytes(binding), 16)
-        struct.pack_into("=Q", params, HEAD_BYTES + 8 * position, address)
-    struct.pack_into(f"={len(offsets)}I", params, code.layout.shared_at, *offsets)
+        struct.pack_into("=Q", params, layout.addresses + 8 * position, address)
+    struct.pack_into(f"={len(offsets)}I", params, layout.shared_offsets, *offsets)
     code.allow_shared(arena_bytes)
     return record(
         variant.entry, dispatch.threads, dispatch.group_size, dispatch.groups, arena_bytes, dispatch.accesses, params
@@ -120,10 +91,9 @@ def record(
 
 def launch_of(one: Lowered) -> Launch | None:
     """What a record launches; None for a barrier."""
-    fields = _RECORD.unpack_from(one) if len(one) >= _RECORD.size else None
-    if fields is None or fields[1]:
+    if records.is_barrier(one):
         return None
-    _, _, entry, _, _, _, x, y, z, gx, gy, gz, _, _, shared_bytes, _, _, params = fields
+    _, _, entry, _, _, _, x, y, z, gx, gy, gz, _, _, shared_bytes, _, _, params = _RECORD.unpack_from(one)
     return Launch(entry, gx * gy * gz, x * y * z, shared_bytes, params & ~_INLINE)
 
 

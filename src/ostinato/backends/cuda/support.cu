@@ -10,7 +10,7 @@ static __device__ uint64 now() {
 }
 
 // One block a command: the earliest start and the latest end of its pairs, which are zero again afterwards.
-extern "C" __global__ void ost_resolve(const uint32 *starts, ulonglong2 *pairs, ulonglong2 *out) {
+static __device__ void resolve(const uint32 *starts, ulonglong2 *pairs, ulonglong2 *out) {
   __shared__ uint64 first[32], last[32];
   uint64 earliest = ~0ull, latest = 0;
   for (uint32 i = starts[blockIdx.x] + threadIdx.x; i < starts[blockIdx.x + 1]; i += blockDim.x) {
@@ -37,6 +37,15 @@ extern "C" __global__ void ost_resolve(const uint32 *starts, ulonglong2 *pairs, 
   out[blockIdx.x] = earliest == ~0ull || !latest ? make_ulonglong2(0, 0) : make_ulonglong2(earliest, latest);
 }
 
+extern "C" __global__ void ost_resolve(const uint32 *starts, ulonglong2 *pairs, ulonglong2 *out) {
+  resolve(starts, pairs, out);
+}
+
+// The same inside a graph, whose replays say in memory where they want the times.
+extern "C" __global__ void ost_resolve_to(const uint32 *starts, ulonglong2 *pairs, ulonglong2 *const *out) {
+  resolve(starts, pairs, *out);
+}
+
 // Answers the host: when it writes the number of the next round, the device writes its time. The first reply says that
 // the kernel runs, the last when it left. A host that does not come back is waited for a tenth of a second.
 extern "C" __global__ void ost_pairs(const volatile uint32 *round, volatile uint64 *replies, uint32 rounds) {
@@ -49,4 +58,17 @@ extern "C" __global__ void ost_pairs(const volatile uint32 *round, volatile uint
     __threadfence_system();
   }
   replies[rounds + 1] = now();
+}
+
+// The step of the device's time: the least that two readings differ by, if they differ.
+extern "C" __global__ void ost_step(volatile uint64 *out) {
+  uint64 least = ~0ull, before = now();
+  for (int changes = 0; changes < 64;) {
+    const uint64 after = now();
+    if (after == before) continue;
+    if (after - before < least) least = after - before;
+    before = after;
+    ++changes;
+  }
+  *out = least;
 }

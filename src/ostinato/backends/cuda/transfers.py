@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ...commands import Access, BufferBinding, CompiledKernel, Copy, Dispatch, DispatchKind, Fill, InlineBinding
+from ...commands import (
+    Access,
+    Binding,
+    BufferBinding,
+    CompiledKernel,
+    Copy,
+    Dispatch,
+    DispatchKind,
+    Fill,
+    InlineBinding,
+)
 
 _GROUP = 256
 _MOST_GROUPS = 4096
@@ -18,13 +28,13 @@ def dispatch_of(command: Copy | Fill, kernels: Mapping[str, CompiledKernel]) -> 
         accesses = (target.access(True), source.access(False))
         return _dispatch(kernels[f"copy_{width}"], (source, target), (), source.nbytes // width, accesses)
     target, pattern = command.target, command.pattern
-    accesses = (target.access(True),)
+    written = (target.access(True),)
     if target.address % len(pattern):
-        values = (pattern.ljust(8, b"\0"), _number(target.nbytes, 8), _number(len(pattern), 4))
-        return _dispatch(kernels["fill_bytes"], (target,), (values[0], values[2]), target.nbytes, accesses)
+        values = (pattern.ljust(8, b"\0"), _number(len(pattern), 4))
+        return _dispatch(kernels["fill_bytes"], (target,), values, target.nbytes, written)
     width = _width(16, len(pattern), target.address, target.nbytes)
     repeated = pattern * (width // len(pattern))
-    return _dispatch(kernels[f"fill_{width}"], (target,), (repeated,), target.nbytes // width, accesses)
+    return _dispatch(kernels[f"fill_{width}"], (target,), (repeated,), target.nbytes // width, written)
 
 
 def _width(*sizes: int) -> int:
@@ -45,7 +55,10 @@ def _dispatch(
 ) -> Dispatch:
     # The number of elements follows the first value of a fill, and the buffers of a copy.
     ordered = [*values[:1], _number(count, 8), *values[1:]]
-    bindings = (*buffers, *(InlineBinding(len(buffers) + at, value) for at, value in enumerate(ordered)))
+    bindings: tuple[Binding, ...] = (
+        *buffers,
+        *(InlineBinding(len(buffers) + at, value) for at, value in enumerate(ordered)),
+    )
     groups = max(1, min(-(-count // _GROUP), _MOST_GROUPS))
     return Dispatch(
         kernel=kernel,

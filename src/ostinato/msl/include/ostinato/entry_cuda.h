@@ -23,10 +23,13 @@ struct alignas(8) Head {
   uint32_t grid[3];                // threads in the grid
   uint32_t group_size[3];          // nominal; groups at the edge are clipped by the grid
   uint32_t groups[3];
-  uint32_t sample;                 // first pair of this dispatch in the sample block
-  uint64_t *const *samples;        // where the address of the sample block stands
-  uint64_t zero[2];
+  uint32_t flags;                  // see below
+  uint64_t zero;
+  ulonglong2 *samples;             // where the dispatch takes down its times: start and end, a pair a warp
+  uint32_t sample_mask;            // number of pairs, a power of two, less one
+  uint32_t zero_32;
 };
+constexpr uint32_t waits = 1, releases = 2, own_pairs = 4;
 static_assert(sizeof(Head) == 64, "the head is part of the contract with the driver");
 typedef Head Dispatch;
 
@@ -37,11 +40,12 @@ typedef Head Dispatch;
 
 namespace __ost {
 
-// With programmatic launches a kernel may start while the ones before it still run.
-OST_FN void wait_for_predecessors() {
+// With a dependent launch a kernel starts while the one before it still runs, and waits here. To wait costs a block half a
+// microsecond even when nothing is left to wait for, so only those do that were launched so.
+OST_FN void wait_for_predecessors(const Head &head) {
 #if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+  if (head.flags & releases) asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+  if (head.flags & waits) asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
 

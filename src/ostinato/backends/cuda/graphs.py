@@ -1,0 +1,194 @@
+"""A list of commands as a native graph, with exactly the edges that order it.
+
+Values that change from replay to replay stand in an arena in device memory, which one small copy fills before each
+launch; kernels that take them are given their address there. Where a small kernel has one predecessor, and that is a
+small kernel too, the edge is a programmatic one: the kernel is launched while its predecessor still runs, and waits
+inside. Large ones gain nothing from that, and every block would pay for the wait.
+
+The graph that takes times is a second one, of the kernels' sampled twins, made when it is first asked for. Its last
+node makes one pair of times of each command and writes them to where the arena says.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...commands import Command
+from ...locks import ForkLock
+from .. import records
+from ..protocol import Lowered, Memory
+from . import launches
+from .api import call
+from .kernels import Functions
+from .launches import Launch
+from .sampling import RESOLVE_THREADS, Pairs
+
+if TYPE_CHECKING:
+    from .driver import CudaBackend
+
+_ADDRESSES_AT = 64
+_JOINS = 4
+"""A barrier with more commands before it than this is a node of its own; with fewer its successors name them all."""
+
+
+class _Node:
+    """A launch, or (without one) a point where many edges meet."""
+
+    __slots__ = ("blocks", "dependent", "index", "launch", "params", "predecessors")
+
+    def __init__(self, index: int, predecessors: list[int], launch: Launch | None, params: bytes) -> None:
+        self.index = index
+        self.predecessors = predecessors
+        self.launch = launch
+        self.params = params
+        self.blocks = 0 if launch is None else launch.blocks
+        self.dependent = False
+
+
+class NativeGraph:
+    """What `Backend.instantiate` makes."""
+
+    def __init__(
+        self,
+        backend: CudaBackend,
+        commands: Sequence[Command],
+        lowered: Sequence[Lowered],
+        edges: np.ndarray,
+        values: Mapping[str, int],
+    ) -> None:
+        self.backend = backend
+        self._context = backend.context
+        self._cu = backend.context.cu
+        self._lowered = lowered
+        self._lock = ForkLock()
+        self.count = len(lowered)
+        offsets = {
+            (node, position): (values[name], nbytes)
+            for node, command in enumerate(commands)
+            for position, name, nbytes in records.parameters(command)
+        }
+        self.value_bytes = max((start + nbytes for start, nbytes in offsets.values()), default=0)
+        self.result_at = records.rounded(self.value_bytes, 16)
+        """Where in the arena the address of a sampled replay's results stands."""
+        self.arena: Memory = backend.pool.allocate(self.result_at + 16)
+        self._nodes = _nodes(lowered, edges)
+        launched = {one.index: one for one in self._nodes}
+        for (node, position), (start, _) in offsets.items():
+            params = bytearray(launched[node].params)
+            struct.pack_into("=Q", params, _ADDRESSES_AT + 8 * position, self.arena.address + start)
+            launched[node].params = bytes(params)
+        if backend.dependent_launch:
+            self._link(backend.capabilities.workers)
+        self.executable = self._build(None)
+        self._sampled: int = 0
+        self._pairs: Pairs | None = None
+
+    def _link(self, most_blocks: int) -> None:
+        """Mark the nodes that are launched while their one predecessor still runs."""
+        for one in self._nodes:
+            if one.launch is None or len(one.predecessors) != 1 or one.blocks > most_blocks:
+                continue
+            before = self._nodes[one.predecessors[0]]
+            if before.launch is not None and before.blocks <= most_blocks:
+                one.dependent = True
+
+    def sampled(self) -> int:
+        """The graph that takes times, made if need be."""
+        with self._lock:
+            if not self._sampled:
+                self.backend.build_twins(one.launch.entry for one in self._nodes if one.launch is not None)
+                self._pairs = Pairs(self.backend.pool, launches.sample_starts(self._lowered))
+                self._sampled = self._build(self._pairs)
+            return self._sampled
+
+    def _build(self, pairs: Pairs | None) -> int:
+        cu = self._cu
+        with self._context.current():
+            graph = call(cu.cuGraphCreate, 0)
+            try:
+                added = self._add_nodes(graph, pairs)
+                if pairs is not None and added:
+                    self._add_resolver(graph, added, pairs)
+                executable = call(cu.cuGraphInstantiate, graph, 0)
+                call(cu.cuGraphUpload, executable, self.backend.pool.stream)
+                call(cu.cuStreamSynchronize, self.backend.pool.stream)
+            finally:
+                cu.cuGraphDestroy(graph)
+        return int(executable)
+
+    def _add_nodes(self, graph: Any, pairs: Pairs | None) -> list[Any]:
+        cu = self._cu
+        programmatic = cu.CUgraphEdgeData()
+        programmatic.from_port = 1
+        programmatic.type = cu.CUgraphDependencyType.CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC
+        starts = None if pairs is None else launches.sample_starts(self._lowered)
+        releases = {one.predecessors[0] for one in self._nodes if one.dependent}
+        kernel = cu.CUgraphNodeParams()
+        kernel.type = cu.CUgraphNodeType.CU_GRAPH_NODE_TYPE_KERNEL
+        kernel.kernel.gridDimY = kernel.kernel.gridDimZ = kernel.kernel.blockDimY = kernel.kernel.blockDimZ = 1
+        added: list[Any] = []
+        for at, one in enumerate(self._nodes):
+            before = [added[other] for other in one.predecessors]
+            if one.launch is None:
+                added.append(call(cu.cuGraphAddEmptyNode, graph, before, len(before)))
+                continue
+            params = ctypes.create_string_buffer(one.params, len(one.params))
+            flags = (launches.WAITS if one.dependent else 0) | (launches.RELEASES if at in releases else 0)
+            struct.pack_into("=I", params, launches.FLAGS_AT, flags)
+            functions = Functions.from_address(one.launch.entry)
+            if starts is not None and pairs is not None:
+                launches.aim(params, one.launch, pairs.memory.address + 16 * int(starts[one.index]), flags)
+            pointers = launches.param_pointers(params)
+            kernel.kernel.func = cu.CUfunction(functions.plain if pairs is None else functions.sampled)
+            kernel.kernel.gridDimX, kernel.kernel.blockDimX = one.launch.blocks, one.launch.threads
+            kernel.kernel.sharedMemBytes = one.launch.shared_bytes
+            kernel.kernel.kernelParams = ctypes.addressof(pointers)
+            data = [programmatic] if one.dependent else None
+            added.append(call(cu.cuGraphAddNode, graph, before, data, len(before), kernel))
+        return added
+
+    def _add_resolver(self, graph: Any, added: list[Any], pairs: Pairs) -> None:
+        """The node that reads the times off, after everything else."""
+        cu = self._cu
+        inner = {other for one in self._nodes for other in one.predecessors}
+        last = [node for at, node in enumerate(added) if at not in inner]
+        values = (ctypes.c_uint64 * 3)(pairs.table.address, pairs.memory.address, self.arena.address + self.result_at)
+        pointers = (ctypes.c_void_p * 3)(*(ctypes.addressof(values) + 8 * at for at in range(3)))
+        kernel = cu.CUgraphNodeParams()
+        kernel.type = cu.CUgraphNodeType.CU_GRAPH_NODE_TYPE_KERNEL
+        kernel.kernel.func = self.backend.resolve_in_graph
+        kernel.kernel.gridDimX, kernel.kernel.blockDimX = self.count, RESOLVE_THREADS
+        kernel.kernel.gridDimY = kernel.kernel.gridDimZ = kernel.kernel.blockDimY = kernel.kernel.blockDimZ = 1
+        kernel.kernel.kernelParams = ctypes.addressof(pointers)
+        call(cu.cuGraphAddNode, graph, last, None, len(last), kernel)
+
+    def __del__(self) -> None:
+        # The driver keeps what still runs.
+        for executable in (getattr(self, "executable", 0), getattr(self, "_sampled", 0)):
+            if executable and not self.backend.closed:
+                with self._context.current():
+                    self._cu.cuGraphExecDestroy(self._cu.CUgraphExec(executable))
+
+
+def _nodes(lowered: Sequence[Lowered], edges: np.ndarray) -> list[_Node]:
+    """The launches and what each waits for; barriers vanish, or become points where many edges meet."""
+    before: list[list[int]] = [[] for _ in lowered]
+    for first, second in edges.tolist():
+        before[second].append(first)
+    nodes: list[_Node] = []
+    stands_for: list[list[int]] = []  # of each command: the nodes that have to be done before it counts as done
+    for index, one in enumerate(lowered):
+        predecessors = list(dict.fromkeys(node for other in before[index] for node in stands_for[other]))
+        launch = launches.launch_of(one)
+        if launch is None and len(predecessors) <= _JOINS:
+            stands_for.append(predecessors)
+            continue
+        params = b"" if launch is None else one[launch.params_at :]
+        stands_for.append([len(nodes)])
+        nodes.append(_Node(index, predecessors, launch, params))
+    return nodes

@@ -1,0 +1,52 @@
+"""Which commands of a lowered list wait for which, and what that comes to for a device that has barriers.
+
+`infer` asks the compiled hazard engine of the CPU runtime; `infer_plainly` is the same in Python.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from .. import hazards
+from ..errors import OutOfMemory
+from . import records
+from .protocol import Inferred, Lowered
+
+
+def infer(runtime: Any, lowered: Sequence[Lowered]) -> tuple[np.ndarray, Inferred]:
+    """The edges as pairs (before, after), by the compiled engine."""
+    records = b"".join(lowered)
+    count = capacity = len(lowered)
+    numbers = (ctypes.c_uint32 * 3)()
+    while True:
+        pairs = np.empty((capacity, 2), np.uint32)
+        found = runtime.ost_edges(records, len(records), count, pairs.ctypes.data, capacity, numbers)
+        if found == 2**64 - 1:
+            raise OutOfMemory(f"no memory to analyse a list of {count} commands")
+        if found <= capacity:
+            return pairs[:found], Inferred(*numbers)
+        capacity = found
+
+
+def infer_plainly(lowered: Sequence[Lowered]) -> tuple[np.ndarray, Inferred]:
+    """The same, by the engine in Python."""
+    tracker = hazards.HazardTracker()
+    pairs: list[tuple[int, int]] = []
+    barriers = concurrent = first = 0
+    for node, one in enumerate(lowered):
+        before = tracker.add(node, records.accesses_in(one))
+        pairs += [(other, node) for other in before]
+        # A device with barriers runs a group of commands at once until one depends on another of the same group.
+        if records.is_barrier(one):
+            first = node + 1
+        elif any(other >= first for other in before):
+            barriers += 1
+            first = node
+        else:
+            concurrent += 1
+    edges = np.array(pairs, np.uint32).reshape(-1, 2)
+    return edges, Inferred(barriers, concurrent, len(tracker))
