@@ -29,8 +29,10 @@ from .submission import Submission
 
 # Several times the last-level cache of a workstation, so that memory is what is measured.
 _COPY_BYTES = 128 << 20
-_ARITHMETIC_THREADS = 1 << 16
-_REPEATS = 16
+# Enough for every worker of any device to have several of its largest groups.
+_ARITHMETIC_THREADS, _THREADS_PER_WORKER = 1 << 16, 8 << 10
+# A list takes at least so long, or starting it would be measured too; it holds at most so many repeats.
+_LEAST_S, _MOST_REPEATS = 0.002, 64
 _ROUNDS = 5
 # Where the best three rounds still differ by more than this share, there are more rounds, up to so many times.
 _CALM, _TRIES = 0.15, 3
@@ -90,20 +92,17 @@ def measure(queue: Queue) -> Ceilings:
         copy_s, copy_spread = _best_s(
             queue, lambda enc: enc.dispatch(library["ceiling_copy"], source, target, threads=count)
         )
-        values = allocate(queue, _ARITHMETIC_THREADS, np.float32)
-        threads = values.size
-
-        def arithmetic(enc: CommandEncoder) -> None:
-            for _ in range(_REPEATS):
-                enc.dispatch(library["ceiling_arithmetic"], values, 0.5, 0.25, threads=threads)
-
-        arithmetic_s, arithmetic_spread = _best_s(queue, arithmetic)
+        threads = max(_ARITHMETIC_THREADS, _THREADS_PER_WORKER * queue.backend.capabilities.workers)
+        values = allocate(queue, threads, np.float32)
+        arithmetic_s, arithmetic_spread = _best_s(
+            queue, lambda enc: enc.dispatch(library["ceiling_arithmetic"], values, 0.5, 0.25, threads=threads)
+        )
         timestamp = _timestamp_ns(queue, library["ceiling_nothing"])
     now = datetime.now(UTC).isoformat(timespec="seconds")
     return Ceilings(
         copy_bytes_per_s=2 * _COPY_BYTES / copy_s,
         copy_spread=copy_spread,
-        flops_per_s=_REPEATS * threads * _FLOPS_PER_THREAD / arithmetic_s,
+        flops_per_s=threads * _FLOPS_PER_THREAD / arithmetic_s,
         flops_spread=arithmetic_spread,
         timestamp_ns=timestamp.estimate,
         timestamp_low_ns=timestamp.low,
@@ -206,11 +205,18 @@ def _identity(able: Capabilities) -> str:
 def _best_s(queue: Queue, encode: Callable[[CommandEncoder], object]) -> tuple[float, float]:
     """The least seconds on the device of a few rounds, and by what share the best three differed.
 
-    The first round, which touches memory for the first time, is left out.
+    The first rounds, of which one touches memory for the first time, only say how often to repeat it in a list.
     """
-    run = capture(queue, encode).instantiate()
-    _done_s(run.replay())
-    return _calm(lambda: [_done_s(run.replay()) for _ in range(_ROUNDS)])
+    once = capture(queue, encode).instantiate()
+    _done_s(once.replay())
+    repeats = min(math.ceil(_LEAST_S / _done_s(once.replay())), _MOST_REPEATS)
+
+    def repeated(encoder: CommandEncoder) -> None:
+        for _ in range(repeats):
+            encode(encoder)
+
+    run = capture(queue, repeated).instantiate()
+    return _calm(lambda: [_done_s(run.replay()) / repeats for _ in range(_ROUNDS)])
 
 
 def _calm(rounds: Callable[[], list[float]]) -> tuple[float, float]:

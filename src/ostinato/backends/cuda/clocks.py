@@ -3,8 +3,8 @@
 Kernels read the device's nanosecond counter; the host reads its own clock. A small kernel on a stream of its own meets
 the host in memory that both see: the host writes a number, the device answers with its time, and the host knows the
 device's time to half of what the exchange took. The best of a few rounds is a pair; a line through the pairs maps
-times. Command buffers are timed by events, which know no counter; so events are put right before and after that kernel
-as well, and an event of a submission is placed by its distance from them.
+times. Command buffers are timed by events, which know no counter; so an event is put between that kernel and another
+that says when it began, and an event of a submission is placed by its distance from it.
 """
 
 from __future__ import annotations
@@ -22,18 +22,20 @@ _ROUNDS = 8
 _RENEW_NS = 200_000_000
 _PATIENCE_NS = 300_000
 _REPLIES_AT = 64
+_ADDRESS = ctypes.c_uint64
 
 
 class DeviceClock:
     """The clocks of one device."""
 
-    def __init__(self, context: Context, kernel: Any) -> None:
+    def __init__(self, context: Context, kernel: Any, mark: Any) -> None:
         self._context = context
         self._cu = cu = context.cu
         self._kernel = kernel
+        self._mark = mark
         self._shared = Pinned(context, 4096)
         self._round = ctypes.c_uint32.from_address(self._shared.host)
-        self._replies = (ctypes.c_uint64 * (_ROUNDS + 2)).from_address(self._shared.host + _REPLIES_AT)
+        self._replies = (ctypes.c_uint64 * (_ROUNDS + 3)).from_address(self._shared.host + _REPLIES_AT)
         _, highest = call(cu.cuCtxGetStreamPriorityRange)
         self._stream = call(cu.cuStreamCreateWithPriority, int(cu.CUstream_flags.CU_STREAM_NON_BLOCKING), highest)
         self._reference: Any = None
@@ -60,31 +62,30 @@ class DeviceClock:
                     return False
                 self._running = False
             ctypes.memset(self._shared.host, 0, _REPLIES_AT + ctypes.sizeof(self._replies))
-            before, after = call(cu.cuEventCreate, 0), call(cu.cuEventCreate, 0)
-            call(cu.cuEventRecord, before, self._stream)
-            shared = self._shared.device
-            values = (shared, shared + _REPLIES_AT, _ROUNDS)
-            types = (ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint32)
-            call(cu.cuLaunchKernel, self._kernel, 1, 1, 1, 1, 1, 1, 0, self._stream, (values, types), 0)
-            call(cu.cuEventRecord, after, self._stream)
+            event = call(cu.cuEventCreate, 0)
+            replies = self._shared.device + _REPLIES_AT
+            self._launch(self._kernel, (self._shared.device, replies, _ROUNDS), (_ADDRESS, _ADDRESS, ctypes.c_uint32))
+            # Both are in the stream while the kernel still waits for the host, so nothing comes late.
+            call(cu.cuEventRecord, event, self._stream)
+            self._launch(self._mark, (replies + 8 * (_ROUNDS + 2),), (_ADDRESS,))
             self._running = True
             pair = self._meet()
             if pair is None:
-                self._destroy(before, after)
+                self._destroy(event)
                 return False
             call(cu.cuStreamSynchronize, self._stream)
             self._running = False
             self.line.add(pair)
-            inside_ns = self._replies[_ROUNDS + 1] - self._replies[0]
-            around_ns = call(cu.cuEventElapsedTime, before, after) * 1e6
-            # Of the time around the kernel nobody knows how much came before it and how much after.
-            beside_ns = max(around_ns - inside_ns, 0.0) / 2
-            self._reference_ticks = self._replies[_ROUNDS + 1] + round(beside_ns)
-            self.event_uncertainty_ns = beside_ns
-            self._destroy(before, self._reference)
-            self._reference = after
+            left, came = self._replies[_ROUNDS + 1], self._replies[_ROUNDS + 2]
+            self._reference_ticks = (left + came) // 2
+            self.event_uncertainty_ns = (came - left) / 2
+            self._destroy(self._reference)
+            self._reference = event
             self._latest_ns = begin_ns
         return True
+
+    def _launch(self, kernel: Any, values: tuple[int, ...], types: tuple[Any, ...]) -> None:
+        call(self._cu.cuLaunchKernel, kernel, 1, 1, 1, 1, 1, 1, 0, self._stream, (values, types), 0)
 
     def _meet(self) -> ClockPair | None:
         best: ClockPair | None = None

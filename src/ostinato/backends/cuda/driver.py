@@ -101,7 +101,7 @@ class CudaBackend:
             kernels = {name: call(cu.cuModuleGetFunction, support, name.encode()) for name in _SUPPORT}
             self.resolve_in_graph = kernels["ost_resolve_to"]
             self._resolver = Resolver(context, self.pool, kernels["ost_resolve"])
-            self._clock = DeviceClock(context, kernels["ost_pairs"])
+            self._clock = DeviceClock(context, kernels["ost_pairs"], kernels["ost_mark"])
             step_ns = self._timer_step_ns(kernels["ost_step"])
         at = (context, int(self._stream), self._done.host, self._done.device)
         self._launcher = launchers.make(*at) if native else launchers.PlainLauncher(*at)
@@ -414,7 +414,7 @@ class CudaBackend:
         return f"CudaBackend({self.context.ordinal}, {self._launcher.kind} launcher)"
 
 
-_SUPPORT = ("ost_resolve", "ost_resolve_to", "ost_pairs", "ost_step")
+_SUPPORT = ("ost_resolve", "ost_resolve_to", "ost_pairs", "ost_mark", "ost_step")
 
 
 def availability() -> tuple[Capabilities | None, str]:

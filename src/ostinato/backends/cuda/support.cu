@@ -60,6 +60,9 @@ extern "C" __global__ void ost_pairs(const volatile uint32 *round, volatile uint
   replies[rounds + 1] = now();
 }
 
+// When it ran.
+extern "C" __global__ void ost_mark(volatile uint64 *out) { *out = now(); }
+
 // The step of the device's time: the least that two readings differ by, if they differ.
 extern "C" __global__ void ost_step(volatile uint64 *out) {
   uint64 least = ~0ull, before = now();
