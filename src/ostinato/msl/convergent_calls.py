@@ -12,7 +12,7 @@ from .tokens import IDENTIFIER
 
 @dataclass(frozen=True, slots=True)
 class ConvergentCalls:
-    """``openings`` has the ``(`` of each call by the position of its name; ``in_body`` marks the tokens of functions."""
+    """``openings``: the ``(`` of each call by the position of its name; ``in_body`` marks the tokens of functions."""
 
     openings: dict[int, int]
     in_body: bytearray

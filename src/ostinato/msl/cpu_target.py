@@ -16,6 +16,7 @@ _DIALECT = Dialect(
     kernel_parameters="__ost::Worker *__ost_w",
     arena="__ost_w->arena",
     enter_namesake="__ost::Frame __ost_frame(__ost_site);",
+    rewrite_types=lambda syntax, declarations, rewriter: None,
     mark_sites=mark_paths,
 )
 

@@ -136,7 +136,8 @@ def entry(instance: KernelInstance, number: int, layout: str | None, absent: Cal
         f"  sample.end();\n"
         f"}}\n"
         f'extern "C" __device__ const uint32_t __ost_info_{number}[] = '
-        f"{{{stored_bytes(instance, layout)}, {instance.max_threads or 0}, {len(buffers)}, {len(shared)}{sizes}}};\n}}\n"
+        f"{{{stored_bytes(instance, layout)}, {instance.max_threads or 0}, {len(buffers)}, {len(shared)}{sizes}}};\n"
+        f"}}\n"
     )
 
 

@@ -5,15 +5,41 @@ from __future__ import annotations
 from pathlib import Path
 
 from . import cuda_entry
+from .conditionals import arm_conditionals
+from .declarations import Declarations
+from .half_overloads import add_half_overloads
 from .lane_sites import mark_lanes
+from .rewriter import Rewriter
+from .syntax import ADDRESS_SPACES, BEFORE_EXPRESSIONS, Syntax
 from .target import Source
+from .tokens import IDENTIFIER
 from .translate import Dialect, Translator
 
 _INCLUDES = '#include "ostinato/metal_cuda.h"\n#include "ostinato/entry_cuda.h"\n'
+_BEFORE_TYPES = frozenset("const constexpr inline static typename using typedef volatile".split())
+_NAMESPACE = "__ost_program"
+
+
+def _rewrite_types(syntax: Syntax, declarations: Declarations, rewriter: Rewriter) -> None:
+    arm_conditionals(syntax, rewriter)
+    add_half_overloads(syntax, declarations, rewriter)
+    for index in range(syntax.count):
+        # What is global in the source is in the program's namespace.
+        if syntax.texts[index] == "::" and not _is_qualified(syntax, index) and not rewriter.is_deleted(index):
+            rewriter.before(index, _NAMESPACE)
+
+
+def _is_qualified(syntax: Syntax, index: int) -> bool:
+    before = syntax.tokens[index - 1]
+    named = before.kind == IDENTIFIER and before.text not in BEFORE_EXPRESSIONS | ADDRESS_SPACES | _BEFORE_TYPES
+    return index > 0 and (named or before.text in (">", ")"))
+
+
 _DIALECT = Dialect(
     kernel_parameters="const __ost::Site __ost_lanes, __ost::Sampled &__ost_sample",
     arena="__ost_arena",
     enter_namesake="",
+    rewrite_types=_rewrite_types,
     mark_sites=mark_lanes,
 )
 
@@ -23,7 +49,7 @@ def translate_for_cuda(source: Source) -> str:
     translator = Translator(source.syntax, source.declarations, source.convergence, _DIALECT)
     body = translator.run(source.constants)
     entries = cuda_entry.table(source.instances, translator.layouts, source.absent)
-    return f"{_INCLUDES}namespace __ost_program {{\n{body}{entries}}}  // namespace __ost_program\n"
+    return f"{_INCLUDES}namespace {_NAMESPACE} {{\n{body}{entries}}}  // namespace {_NAMESPACE}\n"
 
 
 def cuda_options(architecture: str, inline_bytes: int = 0) -> tuple[str, ...]:

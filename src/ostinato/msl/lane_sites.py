@@ -16,6 +16,6 @@ def mark_lanes(
 ) -> None:
     """Passes the lanes that meet to every convergent function of MSL."""
     calls = find_calls(syntax, declarations, BUILTINS, skipped)
-    for index, opening in calls.openings.items():
+    for opening in calls.openings.values():
         comma = "," if syntax.match[opening] > opening + 1 else ""
         rewriter.after(opening, f"__ost::active_lanes(){comma}")

@@ -29,6 +29,10 @@ class Rewriter:
             self._before.pop(index, None)
             self._after.pop(index, None)
 
+    def is_deleted(self, index: int) -> bool:
+        """Whether nothing is printed for the token itself."""
+        return self._replaced.get(index) == ""
+
     def before(self, index: int, text: str, outermost: bool = False) -> None:
         """Prints ``text`` before the token; ``outermost`` puts it in front of what is there already."""
         texts = self._before.setdefault(index, [])

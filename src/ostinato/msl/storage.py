@@ -155,7 +155,7 @@ def template_arguments(function: Function) -> str:
 
 
 def rewrite_storage(syntax: Syntax, rewriter: Rewriter, function: Function, number: int, arena: str) -> str | None:
-    """Turns the declarations into references into ``arena``; returns the name of the layout function, None without variables."""
+    """Makes the declarations references into ``arena``; returns the name of the layout function, None without any."""
     assert function.body is not None
     variables = find_storage(syntax, function.body)
     if not variables:

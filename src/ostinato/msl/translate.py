@@ -78,6 +78,8 @@ class Dialect:
     """The block of threadgroup memory, inside a kernel."""
     enter_namesake: str
     """What begins the body of a user's function that bears the name of a convergent function of MSL."""
+    rewrite_types: Callable[[Syntax, Declarations, Rewriter], None]
+    """What the target's own scalar types and names ask of the source."""
     mark_sites: Callable[[Syntax, Declarations, Convergence, Rewriter, Collection[int]], None]
     """Writes the hidden arguments of convergent calls, but for the kernels at the positions given."""
 
@@ -109,10 +111,12 @@ class Translator:
     def run(self, constants: Mapping[str, str | None]) -> str:
         """The C++ text; ``constants`` gives the C++ value of each function constant, None when it is not defined."""
         self._words()
-        self._range_initialisers()
         self._swizzles()
         self._shifts()
         self._globals(constants)
+        self.dialect.rewrite_types(self.syntax, self.declarations, self.rewriter)
+        # From here on text is copied and deleted, so every other edit of expressions comes first.
+        self._range_initialisers()
         merge_overloads(self.syntax, self.declarations, self.rewriter)
         self._functions()
         self.dialect.mark_sites(self.syntax, self.declarations, self.convergence, self.rewriter, self.split)

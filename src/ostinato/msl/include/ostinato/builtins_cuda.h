@@ -23,6 +23,8 @@ static_assert(sizeof(long) == 8 && sizeof(size_t) == 8, "long has 64 bits in MSL
 #define __LONG_LONG_MAX__ 9223372036854775807LL
 #endif
 
+#define __extension__
+
 namespace __ost {
 template <class A, class B> struct same { static constexpr bool value = false; };
 template <class A> struct same<A, A> { static constexpr bool value = true; };
@@ -45,6 +47,8 @@ OST_BUILTIN_2(powf) OST_BUILTIN_2(fminf) OST_BUILTIN_2(fmaxf)
 OST_FN float __builtin_fmaf(float x, float y, float z) { return ::fmaf(x, y, z); }
 OST_FN float __builtin_frexpf(float x, int *exponent) { return ::frexpf(x, exponent); }
 OST_FN int __builtin_ilogbf(float x) { return ::ilogbf(x); }
+
+OST_FN void *__builtin_memcpy(void *to, const void *from, size_t bytes) { return ::memcpy(to, from, bytes); }
 
 // Bit counts are constants where their arguments are, as users' tables expect.
 OST_FN constexpr int __builtin_popcountll(unsigned long long x) {

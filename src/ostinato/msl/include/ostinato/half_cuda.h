@@ -42,6 +42,13 @@ OST_FN constexpr float half_value(uint16_t bits) {
 template <class T> using if_half = typename only_if<__is_same(T, half)>::type;
 // The arithmetic types of C++ itself.
 template <class T> using if_native = typename only_if<(scalar_kind<T>::value >= 1 && scalar_kind<T>::value <= 4 && !__is_same(T, half))>::type;
+// A class, const or not, that converts to float.
+template <class T> struct bare { typedef T type; };
+template <class T> struct bare<const T> : bare<T> {};
+template <class T> struct bare<T &> : bare<T> {};
+template <class T> T &&any();
+template <class T> using if_to_float = typename only_if<
+    (__is_class(typename bare<T>::type) && scalar_kind<typename bare<T>::type>::value == 0), decltype(int(static_cast<float>(any<T>())))>::type;
 template <class T> using if_wide_float = typename only_if<(__is_same(T, float) || __is_same(T, double))>::type;
 
 }  // namespace __ost
@@ -51,7 +58,7 @@ struct half {
 
   half() = default;
   template <class A, __ost::if_native<A> = 0> OST_FN constexpr half(A value) : __bits(__ost::half_bits(float(value))) {}
-  template <class C, __ost::if_float_like<C> = 0> OST_FN constexpr half(const C &value)
+  template <class C, __ost::if_to_float<C> = 0> OST_FN constexpr half(C &&value)
       : __bits(__ost::half_bits(static_cast<float>(value))) {}
   // One conversion: where several arithmetic types would do, float is the nearest and the call is not ambiguous.
   OST_FN constexpr operator float() const { return __ost::half_value(__bits); }

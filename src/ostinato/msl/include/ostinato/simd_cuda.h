@@ -11,10 +11,10 @@ constexpr uint32_t all_lanes = 0xffffffffu;
 template <class T> OST_FN T shuffled(uint32_t lanes, T value, uint32_t from) {
   constexpr int words = (sizeof(T) + 3) / 4;
   uint32_t word[words] = {};
-  memcpy(word, &value, sizeof(T));
+  ::memcpy(word, &value, sizeof(T));
   for (int i = 0; i < words; i++) word[i] = ::__shfl_sync(lanes, word[i], int(from));
   T result;
-  memcpy(&result, word, sizeof(T));
+  ::memcpy(&result, word, sizeof(T));
   return result;
 }
 

@@ -70,6 +70,7 @@ struct bfloat {
   template <class C, __ost::if_float_like<C> = 0> OST_FN explicit constexpr bfloat(const C &value)
       : __bits(__ost::bfloat_bits(static_cast<float>(value))) {}
   template <class F, __ost::if_floating<F> = 0> OST_FN constexpr bfloat &operator=(F value) { return *this = bfloat(value); }
+  template <class C, __ost::if_float_like<C> = 0> OST_FN constexpr bfloat &operator=(const C &value) { return *this = bfloat(value); }
 
   // Templates, so that each conversion is to exactly that type. int, long, half and double only by a cast: `c ? b :
   // 0` is bfloat and an overload set of float, half and int is called with float.
