@@ -13,7 +13,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import ostinato as ost
-from conftest import Script
 from ostinato.audit import Audit, Finding
 from ostinato.audit.barriers import missing_pairs, redundant_barriers
 from ostinato.audit.differences import merged
@@ -25,6 +24,7 @@ from ostinato.graph import CapturedNode, Graph
 from ostinato.graph_file import load_graph
 from ostinato.hazards import edges
 from ostinato.ranges import common, without
+from scripting import Script
 
 KERNELS = """
 #include <metal_stdlib>

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 import ostinato as ost
-from conftest import Script
 from ostinato import cache
+from scripting import Script
 
 RUN = """
 dev = ost.open_device("cpu", workers=1)

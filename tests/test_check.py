@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from conftest import Script
+from scripting import Script
 
 PRELUDE = """\
 import sys

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ostinato as ost
-from conftest import Script
 from ostinato.commands import Dispatch
+from scripting import Script
 
 MODES = ["auto", "manual", "serial"]
 

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from conftest import Script
+from scripting import Script
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 

@@ -199,7 +199,7 @@ def test_without_contents_memory_is_zero(dev: ost.Device, graph: ost.Graph, tmp_
 
 
 def test_saving_waits_for_committed_work(dev: ost.Device, kernels: ost.Library, tmp_path: Path) -> None:
-    from conftest import SLOW_STEPS
+    from small_kernels import SLOW_STEPS
 
     x = dev.zeros(1, np.uint32)
     run = dev.capture(lambda enc: enc.dispatch(kernels["spin"], x, SLOW_STEPS // 4, threads=1)).named(x=x)

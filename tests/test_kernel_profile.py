@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import ostinato as ost
-from conftest import KERNELS, MEET, SLOW_STEPS
 from ostinato import kernel_profile
 from ostinato.kernel_profile import DispatchEntry, ProfileEntry
+from small_kernels import KERNELS, MEET, SLOW_STEPS
 
 
 @pytest.fixture(autouse=True)

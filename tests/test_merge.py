@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from conftest import Script
 from ostinato.recording import Recording, RecordingError, expand, merge, open_recording
 from recordings import START_NS, read_everything, read_file, write
+from scripting import Script
 
 
 def set_meta(path: Path, **facts: str | int | None) -> Path:

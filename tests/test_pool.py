@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ostinato as ost
-from conftest import SLOW_STEPS
+from small_kernels import SLOW_STEPS
 
 
 def address(buffer: ost.Buffer) -> int:

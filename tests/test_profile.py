@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 
 import ostinato as ost
-from conftest import KERNELS, SLOW_STEPS, Script
 from ostinato import analyse, ceilings, recording
 from ostinato.analyse import columns_of
 from ostinato.profile import sampling_found
+from scripting import Script
+from small_kernels import KERNELS, SLOW_STEPS
 
 
 def bumps(dev: ost.Device, kernels: ost.Library, count: int = 3) -> ost.Graph:

@@ -22,7 +22,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ostinato
-from conftest import Script
 from ostinato.recording import (
     NONE,
     SPAN_KINDS,
@@ -38,6 +37,7 @@ from ostinato.recording import (
     save,
 )
 from recordings import EDGES, NODES, START_NS, fill, read_everything, read_file, write
+from scripting import Script
 
 # --- what is taken down is read back --------------------------------------------------------------------------------
 

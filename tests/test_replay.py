@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ostinato as ost
-from conftest import KERNELS, MEET, SLOW_STEPS, Script
+from scripting import Script
+from small_kernels import KERNELS, MEET, SLOW_STEPS
 
 
 def floats(dev: ost.Device, *values: float) -> ost.Buffer:

@@ -15,7 +15,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from conftest import Script
 from ostinato import msl
 from ostinato.backends.cpu.driver import CpuBackend
 from ostinato.backends.records import pack, parameters
@@ -35,6 +34,7 @@ from ostinato.commands import (
     ParamBinding,
     Size3,
 )
+from scripting import Script
 
 SOURCE = """
 #include <metal_stdlib>

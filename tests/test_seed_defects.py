@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ostinato as ost
-from conftest import KERNELS, SLOW_STEPS
 from ostinato import hazards
 from ostinato.calibrate import calibrate
+from small_kernels import KERNELS, SLOW_STEPS
 
 
 @given(data=st.data())

@@ -16,8 +16,9 @@ import numpy as np
 import pytest
 
 import ostinato as ost
-from conftest import KERNELS, SLOW_STEPS, Script
 from ostinato.commands import Ordering
+from scripting import Script
+from small_kernels import KERNELS, SLOW_STEPS
 
 
 def slow(dev: ost.Device, kernels: ost.Library, steps: int = SLOW_STEPS) -> ost.Submission:

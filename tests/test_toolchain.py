@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 import ostinato as ost
-from conftest import Script
 from ostinato.backends.cpu import building, toolchain
 from ostinato.backends.cpu.binary import load_time_code, startup_sections
+from scripting import Script
 
 
 @pytest.fixture(autouse=True)

@@ -11,9 +11,9 @@ from random import Random
 
 import numpy as np
 import pytest
-from launching import launch
 
 import ostinato
+from launching import launch
 from ostinato.msl import parse
 
 HEAD = "#include <metal_stdlib>\nusing namespace metal;\n#define BARRIER threadgroup_barrier(mem_flags::mem_threadgroup);\n"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from launching import HEAD, launch
 
 import ostinato as ost
+from launching import HEAD, launch
 
 SOURCE = f"""{HEAD}
 float load(device const float *p, uint i) {{ return p[i]; }}

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from launching import HEAD, launch
 
 import ostinato as ost
+from launching import HEAD, launch
 
 HEADERS = """metal_stdlib metal_atomic metal_common metal_compute metal_geometric metal_graphics metal_integer metal_math
 metal_matrix metal_pack metal_relational metal_simdgroup metal_simdgroup_matrix metal_quadgroup metal_types metal_type_traits

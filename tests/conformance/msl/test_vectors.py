@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from launching import HEAD, launch
 
 import ostinato as ost
+from launching import HEAD, launch
 
 # In each, a = (1, 2, 3, 4), b = (10, 20, 30, 40), s = 2, n = 3 come from memory, and r is the result, at first 0.
 FLOATS: list[tuple[str, list[float]]] = [

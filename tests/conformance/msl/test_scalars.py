@@ -8,9 +8,9 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from launching import HEAD, launch
 
 import ostinato as ost
+from launching import HEAD, launch
 
 SIZES = {
     **dict.fromkeys(["bool", "char", "int8_t", "uchar", "uint8_t", "signed char", "unsigned char"], (1, 1)),

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from launching import HEAD, launch
 
 import ostinato as ost
+from launching import HEAD, launch
 
 BARRIER = "threadgroup_barrier(mem_flags::mem_threadgroup);"
 PLACE = (

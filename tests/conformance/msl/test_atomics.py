@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from launching import HEAD, launch
 
 import ostinato as ost
+from launching import HEAD, launch
 
 RELAXED = "memory_order_relaxed"
 

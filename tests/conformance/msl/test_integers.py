@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from launching import HEAD, launch
 
 import ostinato as ost
+from launching import HEAD, launch
 
 TYPES: dict[str, Any] = {
     "char": np.int8,

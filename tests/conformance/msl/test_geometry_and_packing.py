@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from launching import HEAD, launch
 
 import ostinato as ost
+from launching import HEAD, launch
 
 PACKED = {
     "unorm4x8": (4, 8, False),

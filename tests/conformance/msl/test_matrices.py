@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from launching import HEAD, launch
 
 import ostinato as ost
+from launching import HEAD, launch
 
 SHAPES = [(c, r) for c in (2, 3, 4) for r in (2, 3, 4)]
 SIZES = (2, 3, 4)

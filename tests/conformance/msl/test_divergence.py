@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from launching import HEAD, launch
 
 import ostinato as ost
+from launching import HEAD, launch
 
 HELPERS = """
 float total(float x) { return simd_sum(x); }

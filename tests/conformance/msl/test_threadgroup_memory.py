@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from launching import HEAD, launch
 
 import ostinato as ost
+from launching import HEAD, launch
 
 BARRIER = "threadgroup_barrier(mem_flags::mem_threadgroup);"
 PLACE = "uint i [[thread_index_in_threadgroup]], uint n [[threads_per_threadgroup]]"

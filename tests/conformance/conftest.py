@@ -1,0 +1,136 @@
+"""Which devices the suite runs on, and its fixtures: those of the other tests, for each of these devices in turn.
+
+`--device NAME` chooses, and may be repeated; without it the suite runs on all of `KINDS` that this machine has. One
+that it lacks is one skipped test (in test_devices.py), not one for each test of the suite.
+
+A test marked `faults` loses its device on purpose. Where a fault takes the whole process along, as with CUDA, whose
+errors stick, it runs in a process of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import pytest
+
+import ostinato as ost
+from availability import unavailable
+from ostinato.backends.protocol import Level
+from scripting import Script, run_script
+from small_kernels import KERNELS
+
+KINDS = ("cpu", "cuda")
+# Enough workers for two dispatches at the same time, also on a machine of one core.
+OPTIONS: dict[str, dict[str, Any]] = {"cpu": {"workers": 2}}
+# Kinds whose faults lose one device and nothing else.
+CONTAINED = {"cpu"}
+_IN_A_CHILD = "PYTEST_OSTINATO_MAY_FAULT"
+
+
+def wanted(config: pytest.Config) -> list[str]:
+    """The devices asked for."""
+    return list(dict.fromkeys(config.getoption("--device") or KINDS))
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    names = wanted(metafunc.config)
+    if "any_device_name" in metafunc.fixturenames:
+        metafunc.parametrize("any_device_name", names)
+    if "device_name" in metafunc.fixturenames:
+        present = [name for name in names if not unavailable(name)]
+        metafunc.parametrize("device_name", present, scope="session")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Where none of the devices is there, leave out what would be skipped for each of none."""
+    if all(unavailable(name) for name in wanted(config)):
+        left_out = [item for item in items if "device_name" in getattr(item, "fixturenames", ())]
+        items[:] = [item for item in items if item not in left_out]
+        config.hook.pytest_deselected(items=left_out)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    if pyfuncitem.get_closest_marker("faults") is None or _IN_A_CHILD in os.environ:
+        return None
+    name = pyfuncitem.callspec.params["device_name"]
+    if name.partition(":")[0] in CONTAINED:
+        return None
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--device", name, pyfuncitem.nodeid]
+    done = subprocess.run(
+        command,
+        cwd=pyfuncitem.config.rootpath,
+        env=os.environ | {_IN_A_CHILD: "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, f"in a process of its own:\n{done.stdout}\n{done.stderr}"
+    return True
+
+
+@pytest.fixture(scope="session")
+def dev(private_environment: None, device_name: str) -> Iterator[ost.Device]:
+    """The device under test, shared by the tests that do not lose or close it."""
+    with ost.open_device(device_name) as device:
+        yield device
+
+
+@pytest.fixture(scope="session")
+def kernels(dev: ost.Device) -> ost.Library:
+    """The small kernels, compiled once."""
+    return dev.library(KERNELS)
+
+
+@pytest.fixture
+def open_another(private_environment: None, device_name: str) -> Callable[[], ost.Device]:
+    """Opens one more device of the kind under test."""
+    return partial(ost.open_device, device_name, **OPTIONS.get(device_name, {}))
+
+
+@pytest.fixture
+def own_dev(open_another: Callable[[], ost.Device]) -> ost.Device:
+    """A device that a test may close; a test that loses it is marked `faults`."""
+    return open_another()
+
+
+@pytest.fixture
+def script(device_name: str) -> Script:
+    """Runs Python text in a process of its own, with `ost`, `np`, `KERNELS` and the name of the `DEVICE` at hand."""
+    return partial(run_script, device=device_name)
+
+
+# --- what not every device has ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def windows(dev: ost.Device) -> None:
+    """For tests of windows on a buffer's memory."""
+    if not dev.capabilities.shared_memory:
+        pytest.skip(f"device {dev.name!r} does not share its memory with the host")
+
+
+@pytest.fixture(scope="session")
+def dispatch_times(dev: ost.Device) -> None:
+    """For tests of the times of single dispatches."""
+    if dev.capabilities.sampling < Level.DISPATCHES:
+        pytest.skip(f"device {dev.name!r} cannot time dispatches")
+
+
+@pytest.fixture(scope="session")
+def slack_ns(dev: ost.Device) -> float:
+    """How far apart two equal times may seem, read from two clocks; nothing where host and device have one."""
+    return 2 * dev.capabilities.clock_uncertainty_ns
+
+
+@pytest.fixture(scope="session")
+def cpu_beside(private_environment: None) -> None:
+    """For tests that compare with the CPU, whatever the device under test is."""
+    if reason := unavailable("cpu"):
+        pytest.skip(f"no CPU device to compare with: {reason}")

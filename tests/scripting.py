@@ -1,0 +1,29 @@
+"""Python texts run in processes of their own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+
+Script = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+def run_script(
+    text: str, *arguments: str, device: str = "cpu", timeout: float = 120, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Runs a text with `ost`, `np`, `KERNELS`, `SLOW_STEPS` and the name of the `DEVICE` under test at hand."""
+    prelude = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
+    prelude += "import numpy as np, ostinato as ost\nfrom small_kernels import KERNELS, SLOW_STEPS\n"
+    prelude += f"DEVICE = {device!r}\n"
+    return subprocess.run(
+        [sys.executable, "-c", prelude + textwrap.dedent(text), *arguments],
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
