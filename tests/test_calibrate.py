@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ostinato as ost
-from ostinato import calibrate, ceilings
+from ostinato import calibrate
 from ostinato.analyse.statistics import Interval
 from ostinato.calibrate import MODEL_SIZES, Calibration, ModelError, Replayed, ReplayModel, explain, fitted, predict
 from ostinato.ceilings import Ceilings
@@ -150,43 +149,12 @@ def test_barriers_are_not_work(dev: ost.Device, kernels: ost.Library) -> None:
     assert found.overhead_ns == 1000 + 200 + 30
 
 
-def test_explaining_leaves_memory_and_counters_as_they_were(
-    dev: ost.Device, kernels: ost.Library, memory: tuple[ost.Buffer, ost.Buffer]
-) -> None:
-    x, y = memory
-    graph = _chain(dev, kernels, x, y)
-    before, totals = predict(graph, KNOWN), ost.counters.totals()
-    with ost.counters.scope() as counts:
-        found = explain(graph, KNOWN, params={"factor": 3.0}, repetitions=4)
-    assert counts == ost.Counts()
-    assert ost.counters.totals() == totals
-    assert x.numpy().tolist() == [0, 1, 2, 3]
-    assert y.numpy().tolist() == [9] * 4
-    assert found.measured_ns is not None
-    assert found.measured_ns.low <= found.measured_ns.estimate <= found.measured_ns.high
-    assert found.unexplained_ns == found.measured_ns.estimate - found.predicted_ns
-    assert replace(found, measured_ns=None) == before
-    assert "unexplained" in str(found)
-
-
 def test_explaining_replays_as_often_as_asked_and_once_more(
     dev: ost.Device, kernels: ost.Library, memory: tuple[ost.Buffer, ost.Buffer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls = _counted(monkeypatch)
     explain(_chain(dev, kernels, *memory), KNOWN, params={"factor": 1.0}, repetitions=5)
     assert calls["wait"] == 6
-
-
-def test_explaining_takes_buffers_too(dev: ost.Device, kernels: ost.Library) -> None:
-    x, other = dev.zeros(4, np.float32), dev.array(np.full(4, 5, np.float32))
-
-    def encode(enc: ost.CommandEncoder) -> None:
-        enc.dispatch(kernels["bump"], x, threads=4)
-
-    graph = dev.capture(encode).named(x=x)
-    found = explain(graph, KNOWN, params={"x": other}, repetitions=2)
-    assert found.measured_ns is not None
-    assert (x.numpy().tolist(), other.numpy().tolist()) == ([0] * 4, [5] * 4)
 
 
 def test_what_explain_is_not_given_right_is_refused(
@@ -248,30 +216,6 @@ def test_each_column_is_its_regime(dev: ost.Device, monkeypatch: pytest.MonkeyPa
         monkeypatch.setattr(bench, name, lambda count, value=value: value * count)
     row = bench.buffers(10)
     assert [one.estimate for one in (row.encode_only_ns, row.async_ns, row.sync_ns)] == [10.0, 20.0, 30.0]
-
-
-@pytest.fixture
-def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fewer and smaller measurements, and ceilings that are not measured."""
-    monkeypatch.setattr(ceilings, "of", lambda queue, anew=False: KNOWN.ceilings)
-    monkeypatch.setattr(calibrate, "DISPATCH_COUNTS", (1, 20))
-    monkeypatch.setattr(calibrate, "BUFFER_COUNTS", (2,))
-    monkeypatch.setattr(calibrate, "MODEL_SIZES", (1, 3, 6))
-    monkeypatch.setattr(calibrate, "_LIST", 20)
-
-
-@pytest.mark.usefixtures("short")
-def test_calibrating_says_how_far_it_is_and_counts_nothing(dev: ost.Device) -> None:
-    said: list[tuple[str, int, int]] = []
-    with ost.counters.scope() as counts:
-        found = calibrate.calibrate(dev, 3, lambda what, done, total: said.append((what, done, total)))
-    assert counts == ost.Counts()
-    assert [done for _, done, _ in said] == list(range(len(said)))
-    assert {total for *_, total in said} == {len(said) - 1} == {1 + 2 + 1 + 3 + 3}
-    assert len({what for what, *_ in said}) == len(said)
-    assert [row.dispatches for row in found.dispatch_table] == [1, 20]
-    assert json.loads(json.dumps(asdict(found), allow_nan=False))["model"]["r_squared"] <= 1
-    assert calibrate.calibrate(dev, 3).device == found.device
 
 
 @pytest.mark.usefixtures("private_environment")

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import gc
 import signal
 import subprocess
 import sys
 import time
 import weakref
-from typing import Any
 
 import numpy as np
 import pytest
 
 import ostinato as ost
-from ostinato.commands import Ordering
 from scripting import Script
 from small_kernels import KERNELS, SLOW_STEPS
 
@@ -25,16 +22,6 @@ def slow(dev: ost.Device, kernels: ost.Library, steps: int = SLOW_STEPS) -> ost.
     encoder = dev.command_encoder()
     encoder.dispatch(kernels["spin"], dev.zeros(1, np.uint32), steps, threads=1)
     return encoder.commit_labeled("slow")
-
-
-def faulty(dev: ost.Device, label: str = "bad work") -> ost.Submission:
-    library = dev.library(KERNELS)
-    ones, zeros = dev.array(np.ones(4, np.int32)), dev.zeros(4, np.int32)
-    encoder = dev.command_encoder()
-    encoder.dispatch(library["divide"], ones, ones, dev.zeros(4, np.int32), threads=4)
-    with encoder.scope("second half"):
-        encoder.dispatch(library["divide"], ones, zeros, dev.zeros(4, np.int32), threads=4)
-    return encoder.commit_labeled(label)
 
 
 def test_wait_with_a_timeout(dev: ost.Device, kernels: ost.Library) -> None:
@@ -61,73 +48,6 @@ def test_a_timeout_that_is_no_number_is_an_error(dev: ost.Device, kernels: ost.L
             submission.wait(timeout)  # type: ignore[arg-type]
     assert submission.wait(-float("inf")) in (True, False)
     submission.wait()
-
-
-def test_ctrl_c_just_after_the_start_neither_frees_memory_nor_runs_the_list_twice(
-    own_dev: ost.Device, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    queue, library = own_dev._queue, own_dev.library(KERNELS)
-    spun, bumped = own_dev.zeros(1, np.uint32), own_dev.zeros(4, np.float32)
-    memory = weakref.ref(spun._allocation())
-    encoder = own_dev.command_encoder()
-    encoder.dispatch(library["spin"], spun, SLOW_STEPS, threads=1)
-    encoder.dispatch(library["bump"], bumped, threads=4)
-    start = queue.backend.submit
-
-    def interrupted(*call: Any) -> None:
-        start(*call)
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(queue.backend, "submit", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            encoder.commit()
-    with pytest.raises(ost.EncoderError, match="committed"):
-        encoder.commit()
-    del encoder, spun
-    gc.collect()
-    assert queue.in_flight_count == 1
-    assert memory() is not None
-    assert (bumped.numpy() == 1).all()
-    assert queue.in_flight_count == 0
-
-
-def test_ctrl_c_during_the_native_call_does_not_lose_its_handle(own_dev: ost.Device) -> None:
-    backend: Any = own_dev._queue.backend
-    # A native call in place of the real one, during which the signal comes: it takes the device for a signal's number.
-    interrupting = ctypes.CDLL(None)["raise"]
-    interrupting.restype = (77).__add__  # its result, 0, as a handle
-    handle: list[object] = []
-    device, submit = backend._device, backend._submit
-    try:
-        backend._device, backend._submit = int(signal.SIGINT), interrupting
-        with pytest.raises(KeyboardInterrupt):
-            backend.submit([], Ordering.SERIAL, handle)
-    finally:
-        backend._device, backend._submit = device, submit
-    assert handle == [77]
-
-
-def test_work_that_could_not_start_can_be_committed_again(own_dev: ost.Device, monkeypatch: pytest.MonkeyPatch) -> None:
-    queue, library = own_dev._queue, own_dev.library(KERNELS)
-    bumped, spun = own_dev.zeros(4, np.float32), own_dev.zeros(1, np.uint32)
-    earlier = own_dev.command_encoder()
-    earlier.dispatch(library["spin"], spun, SLOW_STEPS // 4, threads=1)
-    earlier.commit()
-    encoder = own_dev.command_encoder()
-    encoder.dispatch(library["bump"], bumped, threads=4)
-    encoder.dispatch(library["spin"], spun, 1, threads=1)
-
-    def refused(*call: Any) -> None:
-        raise ost.OutOfMemory("none left")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(queue.backend, "submit", refused)
-        with pytest.raises(ost.OutOfMemory):
-            encoder.commit()
-    assert spun.numpy()[0] & 1, "the earlier work is still waited for"
-    encoder.commit_and_wait()
-    assert (bumped.numpy() == 1).all()
 
 
 def test_commit_does_not_wait(dev: ost.Device, kernels: ost.Library) -> None:
@@ -169,105 +89,6 @@ def test_submissions_can_be_awaited(dev: ost.Device, kernels: ost.Library) -> No
 
 
 # --- faults --------------------------------------------------------------------------------------------------
-
-
-def test_a_division_by_zero_is_an_error_that_names_the_kernel(own_dev: ost.Device) -> None:
-    submission = faulty(own_dev, "token 7")
-    with pytest.raises(ost.KernelFault, match="divide") as caught:
-        submission.wait()
-    fault = caught.value
-    assert (fault.kernel, fault.label, fault.signal) == ("divide", "token 7", int(signal.SIGFPE))
-    assert "token 7" in str(fault)
-    assert "second half" in str(fault)
-    assert "integer division by zero or overflow (SIGFPE)" in str(fault)
-    assert submission.error is fault
-
-
-def test_a_wild_access_is_an_error_and_the_process_lives(own_dev: ost.Device) -> None:
-    library, kept = own_dev.library(KERNELS), own_dev.array(np.arange(4, dtype=np.float32))
-    encoder = own_dev.command_encoder()
-    encoder.dispatch(library["bump"], kept, threads=4)
-    encoder.dispatch(library["wild"], own_dev.zeros(4, np.float32), 1 << 45, threads=1)
-    with pytest.raises(ost.KernelFault, match=r"wild.*outside its buffers .*too large.*`ostinato check`"):
-        encoder.commit_and_wait()
-    assert kept.numpy().tolist() == [1, 2, 3, 4], "data of a lost device stays readable"
-
-
-def test_a_lost_device_says_why_at_every_later_use(own_dev: ost.Device) -> None:
-    x, library = own_dev.zeros(4, np.float32), own_dev.library(KERNELS)
-    open_encoder = own_dev.command_encoder()
-    with pytest.raises(ost.KernelFault):
-        faulty(own_dev).wait()
-    uses = [
-        own_dev.command_encoder,
-        lambda: own_dev.zeros(4, np.float32),
-        lambda: own_dev.library(KERNELS),
-        lambda: x.write(np.ones(4, np.float32)),
-        lambda: open_encoder.dispatch(library["bump"], x, threads=4),
-        open_encoder.commit,
-    ]
-    for use in uses:
-        with pytest.raises(ost.DeviceLost, match="divide") as caught:
-            use()
-        assert isinstance(caught.value.cause, ost.KernelFault)
-    assert x.numpy().tolist() == [0, 0, 0, 0]
-
-
-def test_work_behind_a_fault_is_not_run_and_says_so(own_dev: ost.Device) -> None:
-    library = own_dev.library(KERNELS)
-    x = own_dev.zeros(4, np.float32)
-    slow(own_dev, library)
-    bad = faulty(own_dev)
-    encoder = own_dev.command_encoder()
-    encoder.dispatch(library["bump"], x, threads=4)
-    behind = encoder.commit()
-    with pytest.raises(ost.DeviceLost, match="divide"):
-        behind.wait()
-    assert behind.gpu_time is None
-    assert isinstance(bad.error, ost.KernelFault)
-    assert x.numpy().tolist() == [0, 0, 0, 0]
-
-
-def test_other_devices_are_not_lost(own_dev: ost.Device, dev: ost.Device, kernels: ost.Library) -> None:
-    with pytest.raises(ost.KernelFault):
-        faulty(own_dev).wait()
-    slow(dev, kernels, 1000).wait()
-
-
-def test_an_error_nobody_looked_at_is_reported_when_the_submission_goes(own_dev: ost.Device) -> None:
-    submission = faulty(own_dev, "forgotten")
-    while not submission.done:
-        time.sleep(0.001)
-    with pytest.warns(ost.UnobservedError, match=r"divide.*forgotten"):
-        del submission
-
-
-def test_an_error_is_raised_by_reading_what_the_work_wrote(own_dev: ost.Device) -> None:
-    library = own_dev.library(KERNELS)
-    out, zeros = own_dev.zeros(4, np.int32), own_dev.zeros(4, np.int32)
-    encoder = own_dev.command_encoder()
-    encoder.dispatch(library["divide"], zeros, zeros, out, threads=4)
-    submission = encoder.commit()
-    with pytest.raises(ost.KernelFault, match="divide"):
-        out.numpy()
-    assert out.numpy().tolist() == [0, 0, 0, 0]
-    assert submission.error is not None
-
-
-def test_an_error_of_work_nobody_waited_for_is_reported_at_exit(script: Script) -> None:
-    result = script(
-        """
-        dev = ost.open_device("cpu")
-        lib = dev.library(KERNELS)
-        zeros = dev.zeros(4, np.int32)
-        enc = dev.command_encoder()
-        enc.dispatch(lib["divide"], zeros, zeros, zeros.view(), threads=4)
-        enc.commit_labeled("last words")
-        """
-    )
-    assert result.returncode == 0
-    assert "divide" in result.stderr
-    assert "last words" in result.stderr
 
 
 def test_committed_work_is_finished_before_the_process_ends(script: Script, tmp_path: object) -> None:

@@ -156,15 +156,6 @@ def test_commit_after_fence_returned_without_waiting(own_dev: ost.Device) -> Non
     assert x.as_numpy()[0] != 0
 
 
-def test_async_errors_lost_and_the_drivers_text_thrown_away(own_dev: ost.Device) -> None:
-    library = own_dev.library(KERNELS)
-    a, b, out = (own_dev.array(np.array([n], np.int32)) for n in (1, 0, 7))
-    run = own_dev.capture(lambda enc: enc.dispatch(library["divide"], a, b, out, threads=1)).instantiate()
-    run.replay()
-    with pytest.raises(ost.KernelFault, match=r"integer division by zero or overflow \(SIGFPE\)"):
-        out.numpy()
-
-
 def test_gates_read_with_is_set_so_0_switched_them_on_and_not_switchable_at_run_time(
     dev: ost.Device, kernels: ost.Library
 ) -> None:

@@ -352,21 +352,6 @@ def test_options_of_a_replay_are_checked(dev: ost.Device, kernels: ost.Library, 
 # --- faults and ends -----------------------------------------------------------------------------------------------
 
 
-def test_a_fault_in_a_replay_names_the_kernel_and_loses_the_device(own_dev: ost.Device) -> None:
-    library = own_dev.library(KERNELS)
-    a, b, out = (own_dev.array(np.array([n], np.int32)) for n in (1, 0, 7))
-
-    def encode(enc: ost.CommandEncoder) -> None:
-        with enc.scope("broken"):
-            enc.dispatch(library["divide"], a, b, out, threads=1)
-
-    run = own_dev.capture(encode, label="token").instantiate()
-    with pytest.raises(ost.KernelFault, match=r"'divide', command 0 in scope 'broken' of submission \d+ 'token'"):
-        run.replay().wait()
-    with pytest.raises(ost.DeviceLost):
-        run.replay()
-
-
 def test_a_closed_device_refuses_to_instantiate_and_to_replay(own_dev: ost.Device) -> None:
     library = own_dev.library(KERNELS)
     x = floats(own_dev, 1)
@@ -423,57 +408,6 @@ def test_parts_of_a_split_replay_stay_together_among_threads(dev: ost.Device, ke
 
     with ThreadPoolExecutor(4) as pool:
         assert [done.result() for done in [pool.submit(work, *pair) for pair in ends]] == [0] * 4
-
-
-@pytest.mark.parametrize("at", [0, 1, 2])
-def test_a_fault_in_any_part_of_a_split_replay_is_the_callers(own_dev: ost.Device, at: int) -> None:
-    library = own_dev.library(KERNELS)
-    a, zero, out = (own_dev.array(np.array([n], np.int32)) for n in (1, 0, 7))
-
-    def encode(enc: ost.CommandEncoder) -> None:
-        for part in range(3):
-            enc.dispatch(library["divide"], a, zero if part == at else a, out, threads=1)
-
-    graph = own_dev.capture(encode)
-    run = graph.with_nodes(graph.nodes, splits=(1, 2)).instantiate()
-    # The first part may fail before the others are started: then starting them says so.
-    with pytest.raises((ost.KernelFault, ost.DeviceLost), match="division by zero") as caught:
-        run.replay().wait()
-    assert isinstance(caught.value, ost.KernelFault) or isinstance(caught.value.__cause__, ost.KernelFault)
-    del run, graph, caught
-    gc.collect()  # and nobody is told that nobody looked
-
-
-def test_an_error_is_found_through_a_buffer_when_the_replayable_is_gone(own_dev: ost.Device) -> None:
-    library = own_dev.library(KERNELS)
-    a, zero, out = (own_dev.array(np.array([n], np.int32)) for n in (1, 0, 7))
-    submission = (
-        own_dev.capture(lambda enc: enc.dispatch(library["divide"], a, zero, out, threads=1)).instantiate().replay()
-    )
-    while not submission.done:
-        pass
-    gc.collect()
-    with pytest.raises(ost.KernelFault):
-        out.numpy()
-
-
-def test_ctrl_c_in_a_replay_leaves_the_queue_whole(own_dev: ost.Device, monkeypatch: pytest.MonkeyPatch) -> None:
-    library = own_dev.library(KERNELS)
-    x = floats(own_dev, 0)
-    run = own_dev.capture(lambda enc: enc.dispatch(library["bump"], x, threads=1)).instantiate()
-    backend = own_dev._queue.backend
-    start = backend.replay
-
-    def interrupted(*call: object) -> None:
-        start(*call)
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(backend, "replay", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            run.replay()
-    run.replay()
-    assert x.numpy().tolist() == [2]  # it had started before the interrupt, and was not lost
 
 
 def test_a_forked_child_cannot_replay_its_parents_graph(script: Script) -> None:

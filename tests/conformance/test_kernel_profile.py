@@ -9,7 +9,6 @@ import pytest
 
 import ostinato as ost
 from ostinato import kernel_profile
-from ostinato.kernel_profile import DispatchEntry, ProfileEntry
 from small_kernels import KERNELS, MEET, SLOW_STEPS
 
 
@@ -28,34 +27,6 @@ def gates() -> Iterator[None]:
 
 def buffers(dev: ost.Device, count: int) -> tuple[ost.Buffer, ost.Buffer]:
     return dev.array(np.arange(count, dtype=np.float32)), dev.empty(count, np.float32)
-
-
-# --- the tables -----------------------------------------------------------------------------------------------------
-
-
-def test_record_dump_reset_cycle() -> None:
-    kernel_profile.record("A", 100)
-    kernel_profile.record("A", 200)
-    kernel_profile.record("B", 50)
-    assert kernel_profile.dump() == [("A", ProfileEntry(2, 300, 100, 200)), ("B", ProfileEntry(1, 50, 50, 50))]
-    kernel_profile.reset()
-    assert kernel_profile.dump() == []
-
-
-def test_totals_saturate() -> None:
-    kernel_profile.record("A", 2**64 - 10)
-    kernel_profile.record("A", 100)
-    assert kernel_profile.dump()[0][1].total_ns == 2**64 - 1
-
-
-def test_dispatches_are_grouped_in_order_of_arrival() -> None:
-    for label, index in (("late", 0), ("early", 0), ("late", 1)):
-        kernel_profile.record_dispatch(DispatchEntry(label, "Other", index, 5, 10, 15))
-    found = kernel_profile.dump_dispatches()
-    assert [(label, [entry.dispatch_index for entry in entries]) for label, entries in found] == [
-        ("late", [0, 1]),
-        ("early", [0]),
-    ]
 
 
 # --- what the seed's end-to-end test means ----------------------------------------------------------------------------
@@ -186,20 +157,6 @@ def test_it_can_be_switched_in_a_running_process(dev: ost.Device, kernels: ost.L
     ost.settings.change("profile_cb", None)
     assert [label for label, _ in kernel_profile.dump()] == ["on=1"]
     assert kernel_profile.dump_dispatches() == []
-
-
-def test_what_did_not_run_has_no_time(own_dev: ost.Device) -> None:
-    library = own_dev.library(KERNELS)
-    a, b, out = (own_dev.array(np.array([n], np.int32)) for n in (1, 0, 7))
-    with ost.settings.override(profile_cb=1, profile_dispatch=1):
-        enc = own_dev.command_encoder()
-        enc.dispatch(library["divide"], a, b, out, threads=1)
-        enc.dispatch(library["divide"], a, b, out, threads=1)
-        submission = enc.commit_labeled("broken")
-        with pytest.raises(ost.KernelFault):
-            submission.wait()
-    assert dict(kernel_profile.dump())["broken"].count == 1
-    assert kernel_profile.dump_dispatches() == []  # neither of the two came to its end
 
 
 @pytest.mark.usefixtures("gates")

@@ -13,7 +13,6 @@ import pytest
 import ostinato as ost
 from ostinato import analyse, ceilings, recording
 from ostinato.analyse import columns_of
-from ostinato.profile import sampling_found
 from scripting import Script
 from small_kernels import KERNELS, SLOW_STEPS
 
@@ -132,45 +131,6 @@ def test_command_buffers_alone_cost_less_and_say_so(dev: ost.Device, kernels: os
     assert prof.recording().submissions.start_ns[0] > 0
 
 
-@pytest.mark.parametrize("sampling", ["command_buffers", "off"])
-def test_a_device_that_cannot_time_dispatches_says_so_once_and_shows_no_zeros(sampling: str) -> None:
-    device = ost.open_device("cpu", sampling=sampling)
-    kernels = device.library(KERNELS)
-    run = bumps(device, kernels).instantiate()
-    with ost.profile() as prof:
-        with pytest.warns(ost.SamplingWarning, match="cannot time"):
-            run.replay()
-        run.replay()
-    found = prof.recording()
-    assert len(found.samples()) == 0
-    assert found.devices[0].sampling == sampling
-    assert "cannot time" in str(prof)
-    if sampling == "off":
-        assert (found.submissions.start_ns < 0).all()  # not given
-
-
-def test_a_fault_is_in_the_recording_with_what_came_before(own_dev: ost.Device, tmp_path: Path) -> None:
-    library = own_dev.library(KERNELS)
-    run = bumps(own_dev, library).instantiate()
-    a, b, out = (own_dev.array(np.array([n], np.int32)) for n in (1, 0, 7))
-    path = tmp_path / "fault.ostinato"
-    with ost.profile(path=path):
-        run.replay()
-        enc = own_dev.command_encoder()
-        enc.dispatch(library["divide"], a, b, out, threads=1)
-        submission = enc.commit_labeled("broken")
-        with pytest.raises(ost.KernelFault):
-            submission.wait()
-    with recording.open_recording(path) as found:
-        assert found.submissions.label == ["token", "broken"]
-        errors = found.submissions.error
-        assert errors[0] is None
-        assert "division by zero" in (errors[1] or "")
-        samples = found.samples()
-        broken = samples.status[samples.submission == found.submissions.id[1]]
-        assert broken.tolist() == [recording.UNAVAILABLE]
-
-
 def test_a_profile_in_a_file_can_be_reported_later(dev: ost.Device, kernels: ost.Library, tmp_path: Path) -> None:
     run = bumps(dev, kernels).instantiate()
     path = tmp_path / "run.ostinato"
@@ -217,14 +177,6 @@ def test_leaving_a_profile_without_a_file_waits_for_nothing_and_reading_it_ends_
     assert not submission.done
     assert prof.summary().submissions == 1
     assert set(threading.enumerate()) <= threads
-
-
-def test_a_profile_starts_nothing_until_it_is_entered() -> None:
-    before = threading.active_count()
-    profiles = [ost.profile() for _ in range(5)]
-    assert threading.active_count() == before
-    with pytest.raises(ost.ArgumentError, match="entered with `with`"):
-        profiles[0].summary()
 
 
 def test_work_in_flight_at_the_end_of_the_process_is_in_its_recording(script: Script, tmp_path: Path) -> None:
@@ -290,18 +242,6 @@ def test_probes_do_not_follow_a_rhythm_of_the_program(dev: ost.Device, kernels: 
     assert len(set((at % 16).tolist())) > 3
 
 
-def test_a_warning_turned_error_loses_no_work() -> None:
-    device = ost.open_device("cpu", sampling="off")
-    x = device.zeros(1, np.float32)
-    enc = device.command_encoder()
-    enc.dispatch(device.library(KERNELS)["bump"], x, threads=1)
-    with ost.profile():
-        with pytest.raises(ost.SamplingWarning):  # an error here, as the tests make every warning one
-            enc.commit()
-        enc.commit()
-    assert x.numpy().tolist() == [1]
-
-
 def test_a_region_may_end_in_another_context_than_it_began_in(dev: ost.Device, kernels: ost.Library) -> None:
     def tokens() -> Iterator[int]:
         with ost.region("token"):
@@ -358,30 +298,6 @@ def test_dropping_a_device_lets_go_of_its_plans(script: Script) -> None:
         """
     )
     assert result.stdout.split() == ["True"], result.stderr
-
-
-@pytest.mark.parametrize(
-    ("claimed", "sentence"),
-    [
-        ("dispatches", "times dispatches, to about"),
-        ("command_buffers", "times command buffers, not dispatches"),
-        ("off", "times nothing"),
-    ],
-)
-def test_what_a_device_can_time_is_found_by_taking_a_sample(claimed: str, sentence: str) -> None:
-    device = ost.open_device("cpu", sampling=claimed)
-    with ost.counters.scope() as counts:
-        level, said = sampling_found(device)
-    assert level.name.lower() == claimed
-    assert said.startswith(sentence)
-    assert counts == ost.Counts()
-
-
-def test_a_device_whose_samples_are_zero_is_found_out(own_dev: ost.Device, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(own_dev._queue.backend, "samples", lambda submission: np.zeros((1, 2), np.uint64))
-    level, said = sampling_found(own_dev)
-    assert level.name == "COMMAND_BUFFERS"
-    assert "a sample has no time" in said
 
 
 def test_the_serial_top_k_comes_first_in_the_table(dev: ost.Device, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -455,20 +371,3 @@ def test_what_the_profile_takes_of_the_programs_own_time_is_said(dev: ost.Device
     (host,) = [check for check in prof.summary().checks if check.name == "host"]
     assert "a command buffer" in host.sentence
     assert "of the program's own time" in " ".join(str(prof).split())
-
-
-def test_a_device_of_unknown_ceilings_is_measured_once_and_a_known_one_never(
-    dev: ost.Device, kernels: ost.Library, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    measured = ceilings.Ceilings(2e10, 0.0, 1e11, 0.0, 50.0)
-    asked: list[object] = []
-    monkeypatch.setattr(ceilings, "of", lambda queue, anew=False: asked.append(queue) or measured)
-    run = bumps(dev, kernels).instantiate()
-    for remembered, expected in ((None, 1), (measured, 0)):
-        asked.clear()
-        monkeypatch.setattr(ceilings, "known", lambda queue, remembered=remembered: remembered)
-        with ost.profile() as prof:
-            run.replay().wait()
-            prof.summary()
-        assert len(asked) == expected
-        assert prof.recording().devices[0].copy_bytes_per_s == 2e10

@@ -1,0 +1,130 @@
+"""What work costs on a device, and the best it can do: that it is measured, and leaves no trace."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict, fields, replace
+from datetime import UTC, datetime
+
+import numpy as np
+import pytest
+
+import ostinato as ost
+from ostinato import calibrate, ceilings
+from ostinato.analyse.statistics import Interval
+from ostinato.calibrate import Calibration, ReplayModel, explain, predict
+from ostinato.ceilings import Ceilings
+
+
+def exactly(value: float) -> Interval:
+    return Interval(value, value, value)
+
+
+KNOWN = Calibration(
+    device="cpu",
+    description="made up",
+    dispatch_table=(),
+    buffer_table=(),
+    barrier_ns=exactly(1.0),
+    binding_ns=exactly(1.0),
+    pipeline_switch_ns=exactly(1.0),
+    ceilings=Ceilings(1e9, 0.0, 1e10, 0.0, 50.0),  # a byte a nanosecond
+    model=ReplayModel(exactly(1000.0), exactly(200.0), exactly(30.0), 0.99),
+)
+
+
+# --- predict and explain -------------------------------------------------------------------------------------
+
+
+def _chain(dev: ost.Device, kernels: ost.Library, x: ost.Buffer, y: ost.Buffer) -> ost.Graph:
+    def encode(enc: ost.CommandEncoder) -> None:
+        enc.dispatch(kernels["bump"], x, threads=4)  # says nothing: its 16 bound bytes
+        enc.dispatch(
+            kernels["scale"], x, y, ost.param("factor", np.float32), threads=4, bytes_read=100, bytes_written=50
+        )
+        enc.dispatch(kernels["bump"], y, threads=4, bytes_read=0, bytes_written=0, flops=5_000)
+
+    return dev.capture(encode)
+
+
+@pytest.fixture
+def memory(dev: ost.Device) -> tuple[ost.Buffer, ost.Buffer]:
+    return dev.array(np.arange(4, dtype=np.float32)), dev.array(np.full(4, 9, np.float32))
+
+
+def test_explaining_leaves_memory_and_counters_as_they_were(
+    dev: ost.Device, kernels: ost.Library, memory: tuple[ost.Buffer, ost.Buffer]
+) -> None:
+    x, y = memory
+    graph = _chain(dev, kernels, x, y)
+    before, totals = predict(graph, KNOWN), ost.counters.totals()
+    with ost.counters.scope() as counts:
+        found = explain(graph, KNOWN, params={"factor": 3.0}, repetitions=4)
+    assert counts == ost.Counts()
+    assert ost.counters.totals() == totals
+    assert x.numpy().tolist() == [0, 1, 2, 3]
+    assert y.numpy().tolist() == [9] * 4
+    assert found.measured_ns is not None
+    assert found.measured_ns.low <= found.measured_ns.estimate <= found.measured_ns.high
+    assert found.unexplained_ns == found.measured_ns.estimate - found.predicted_ns
+    assert replace(found, measured_ns=None) == before
+    assert "unexplained" in str(found)
+
+
+def test_explaining_takes_buffers_too(dev: ost.Device, kernels: ost.Library) -> None:
+    x, other = dev.zeros(4, np.float32), dev.array(np.full(4, 5, np.float32))
+
+    def encode(enc: ost.CommandEncoder) -> None:
+        enc.dispatch(kernels["bump"], x, threads=4)
+
+    graph = dev.capture(encode).named(x=x)
+    found = explain(graph, KNOWN, params={"x": other}, repetitions=2)
+    assert found.measured_ns is not None
+    assert (x.numpy().tolist(), other.numpy().tolist()) == ([0] * 4, [5] * 4)
+
+
+# --- the tables ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fewer and smaller measurements, and ceilings that are not measured."""
+    monkeypatch.setattr(ceilings, "of", lambda queue, anew=False: KNOWN.ceilings)
+    monkeypatch.setattr(calibrate, "DISPATCH_COUNTS", (1, 20))
+    monkeypatch.setattr(calibrate, "BUFFER_COUNTS", (2,))
+    monkeypatch.setattr(calibrate, "MODEL_SIZES", (1, 3, 6))
+    monkeypatch.setattr(calibrate, "_LIST", 20)
+
+
+@pytest.mark.usefixtures("short")
+def test_calibrating_says_how_far_it_is_and_counts_nothing(dev: ost.Device) -> None:
+    said: list[tuple[str, int, int]] = []
+    with ost.counters.scope() as counts:
+        found = calibrate.calibrate(dev, 3, lambda what, done, total: said.append((what, done, total)))
+    assert counts == ost.Counts()
+    assert [done for _, done, _ in said] == list(range(len(said)))
+    assert {total for *_, total in said} == {len(said) - 1} == {1 + 2 + 1 + 3 + 3}
+    assert len({what for what, *_ in said}) == len(said)
+    assert [row.dispatches for row in found.dispatch_table] == [1, 20]
+    assert json.loads(json.dumps(asdict(found), allow_nan=False))["model"]["r_squared"] <= 1
+    assert calibrate.calibrate(dev, 3).device == found.device
+
+
+def test_the_numbers_of_a_real_device(dev: ost.Device) -> None:
+    with ost.counters.scope() as counts:
+        found = ceilings.measure(dev._queue)
+    assert counts == ost.Counts()
+    for field in fields(found):
+        value = getattr(found, field.name)
+        if field.name.endswith("_measured"):
+            assert datetime.fromisoformat(value).utcoffset() == UTC.utcoffset(None)
+        else:
+            assert math.isfinite(value)
+            assert value >= 0
+    assert found.copy_bytes_per_s > 0
+    assert found.flops_per_s > 0
+    assert found.timestamp_low_ns is not None
+    assert found.timestamp_high_ns is not None
+    assert found.timestamp_low_ns <= found.timestamp_ns <= found.timestamp_high_ns
+    assert ceilings._read(json.dumps(asdict(found))) == found

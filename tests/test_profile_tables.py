@@ -1,0 +1,48 @@
+"""The seed's accumulators, as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from ostinato import kernel_profile
+from ostinato.kernel_profile import DispatchEntry, ProfileEntry
+
+
+@pytest.fixture(autouse=True)
+def clean_tables() -> Iterator[None]:
+    kernel_profile.reset()
+    yield
+    kernel_profile.reset()
+
+
+# --- the tables -----------------------------------------------------------------------------------------------------
+
+
+def test_record_dump_reset_cycle() -> None:
+    kernel_profile.record("A", 100)
+    kernel_profile.record("A", 200)
+    kernel_profile.record("B", 50)
+    assert kernel_profile.dump() == [("A", ProfileEntry(2, 300, 100, 200)), ("B", ProfileEntry(1, 50, 50, 50))]
+    kernel_profile.reset()
+    assert kernel_profile.dump() == []
+
+
+def test_totals_saturate() -> None:
+    kernel_profile.record("A", 2**64 - 10)
+    kernel_profile.record("A", 100)
+    assert kernel_profile.dump()[0][1].total_ns == 2**64 - 1
+
+
+def test_dispatches_are_grouped_in_order_of_arrival() -> None:
+    for label, index in (("late", 0), ("early", 0), ("late", 1)):
+        kernel_profile.record_dispatch(DispatchEntry(label, "Other", index, 5, 10, 15))
+    found = kernel_profile.dump_dispatches()
+    assert [(label, [entry.dispatch_index for entry in entries]) for label, entries in found] == [
+        ("late", [0, 1]),
+        ("early", [0]),
+    ]
+
+
+# --- what the seed's end-to-end test means ----------------------------------------------------------------------------
