@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -168,3 +169,20 @@ def test_the_compiled_engine_takes_an_unknown_access_for_a_fence(dev: ost.Device
     assert isinstance(backend, CpuBackend)
     found = backend.edges([pack(one) for one in (*commands, unknown, commands[0])])
     assert sorted(found.tolist()) == [[0, 3], [1, 3], [2, 3], [3, 4]]
+
+
+def test_independent_dispatches_really_overlap(own_dev: ost.Device) -> None:
+    """Two kernels that wait for each other end only if they run at the same time."""
+    meet = own_dev.library(
+        "#include <metal_stdlib>\nusing namespace metal;\n"
+        "kernel void meet(device atomic_uint *mine, device const uint *other, device uint *ok) {\n"
+        "  atomic_store_explicit(mine, 1u, memory_order_relaxed);\n"
+        "  const device volatile uint *there = other;\n"
+        "  for (uint k = 0; k < 2000000000u; ++k) if (*there) { ok[0] = 1; return; }\n}"
+    )["meet"]
+    flags, ok = own_dev.zeros(64, np.uint32), own_dev.zeros(64, np.uint32)
+    encoder = own_dev.command_encoder()
+    encoder.dispatch(meet, flags[0:1], flags[32:33], ok[0:1], threads=1, reads=[])
+    encoder.dispatch(meet, flags[32:33], flags[0:1], ok[32:33], threads=1, reads=[])
+    assert encoder.commit().wait(timeout=60)
+    assert ok.numpy()[[0, 32]].tolist() == [1, 1]

@@ -43,6 +43,3 @@ def test_dispatches_are_grouped_in_order_of_arrival() -> None:
         ("late", [0, 1]),
         ("early", [0]),
     ]
-
-
-# --- what the seed's end-to-end test means ----------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import ostinato as ost
-from ostinato import ceilings
+from ostinato import ceilings, kernel_profile
 from ostinato.profile import sampling_found
 from small_kernels import KERNELS
 
@@ -101,3 +101,17 @@ def test_a_device_of_unknown_ceilings_is_measured_once_and_a_known_one_never(
             prof.summary()
         assert len(asked) == expected
         assert prof.recording().devices[0].copy_bytes_per_s == 2e10
+
+
+def test_the_seeds_tables_have_command_buffers_where_dispatches_cannot_be_timed() -> None:
+    device = ost.open_device("cpu", sampling="command_buffers")
+    x = device.zeros(1, np.float32)
+    kernel_profile.reset()
+    with ost.settings.override(profile_cb=1, profile_dispatch=1):
+        enc = device.command_encoder()
+        enc.dispatch(device.library(KERNELS)["bump"], x, threads=1)
+        with pytest.warns(ost.SamplingWarning, match="cannot time dispatches"):
+            enc.commit_and_wait_labeled("test.profile.cb")
+    assert dict(kernel_profile.dump())["test.profile.cb"].count == 1
+    assert kernel_profile.dump_dispatches() == []  # nothing rather than zeros
+    kernel_profile.reset()

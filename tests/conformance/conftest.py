@@ -16,13 +16,14 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pytest
 
 import ostinato as ost
 from availability import unavailable
 from ostinato.backends.protocol import Level
 from scripting import Script, run_script
-from small_kernels import KERNELS
+from small_kernels import KERNELS, MEET
 
 KINDS = ("cpu", "cuda")
 # Enough workers for two dispatches at the same time, also on a machine of one core.
@@ -104,6 +105,19 @@ def own_dev(open_another: Callable[[], ost.Device]) -> ost.Device:
 def script(device_name: str) -> Script:
     """Runs Python text in a process of its own, with `ost`, `np`, `KERNELS` and the name of the `DEVICE` at hand."""
     return partial(run_script, device=device_name)
+
+
+@pytest.fixture(scope="session")
+def patience(dev: ost.Device) -> int:
+    """How many turns `meet` waits for the other before it gives up: those of some seconds."""
+    meet, turns = dev.library(MEET)["meet"], 100_000
+    flags, took_ns = dev.zeros(64, np.uint32), []
+    for _ in range(5):
+        encoder = dev.command_encoder()
+        encoder.dispatch(meet, flags[0:1], flags[32:33], flags[48:49], turns, threads=1)
+        start_s, end_s = encoder.commit_wait_with_gpu_time()
+        took_ns.append(max((end_s - start_s) * 1e9, 1.0))
+    return min(int(4e9 * turns / min(took_ns)), (1 << 32) - 1)
 
 
 # --- what not every device has ---------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 
 _SETUP = """
 import gc, os, signal
-dev = ost.open_device("cpu")
+dev = ost.open_device(DEVICE)
 lib = dev.library(KERNELS)
 x = dev.zeros(1, np.uint32)
 enc = dev.command_encoder()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import ml_dtypes
@@ -169,8 +170,8 @@ def test_a_library_is_compiled_once_for_a_device(dev: ost.Device, monkeypatch: p
     run(dev, ops.add, x, x, x)
 
 
-def test_kernels_found_again_do_not_keep_their_device() -> None:
-    device = ost.open_device("cpu", workers=1)
+def test_kernels_found_again_do_not_keep_their_device(open_another: Callable[[], ost.Device]) -> None:
+    device = open_another()
     x = device.zeros(4, np.float32)
     run(device, ops.add, x, x, x)
     queue = weakref.ref(device._queue)

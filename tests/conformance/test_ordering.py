@@ -69,23 +69,6 @@ def test_a_barrier_by_hand_spares_the_inferred_one(dev: ost.Device, kernels: ost
     assert (counts.barriers, counts.auto_barriers, counts.concurrent) == (1, 0, 2)
 
 
-def test_independent_dispatches_really_overlap(own_dev: ost.Device) -> None:
-    """Two kernels that wait for each other end only if they run at the same time."""
-    meet = own_dev.library(
-        "#include <metal_stdlib>\nusing namespace metal;\n"
-        "kernel void meet(device atomic_uint *mine, device const uint *other, device uint *ok) {\n"
-        "  atomic_store_explicit(mine, 1u, memory_order_relaxed);\n"
-        "  const device volatile uint *there = other;\n"
-        "  for (uint k = 0; k < 2000000000u; ++k) if (*there) { ok[0] = 1; return; }\n}"
-    )["meet"]
-    flags, ok = own_dev.zeros(64, np.uint32), own_dev.zeros(64, np.uint32)
-    encoder = own_dev.command_encoder()
-    encoder.dispatch(meet, flags[0:1], flags[32:33], ok[0:1], threads=1, reads=[])
-    encoder.dispatch(meet, flags[32:33], flags[0:1], ok[32:33], threads=1, reads=[])
-    assert encoder.commit().wait(timeout=60)
-    assert ok.numpy()[[0, 32]].tolist() == [1, 1]
-
-
 def test_a_declared_write_to_what_is_only_read_is_refused(dev: ost.Device, kernels: ost.Library) -> None:
     x, y = dev.zeros(4, np.float32), dev.zeros(4, np.float32)
     encoder = dev.command_encoder()

@@ -16,6 +16,8 @@ from ostinato.analyse import columns_of
 from scripting import Script
 from small_kernels import KERNELS, SLOW_STEPS
 
+pytestmark = pytest.mark.usefixtures("dispatch_times")
+
 
 def bumps(dev: ost.Device, kernels: ost.Library, count: int = 3) -> ost.Graph:
     x = dev.zeros(1, np.float32)
@@ -55,15 +57,16 @@ def test_every_dispatch_is_seen_live_and_replayed_labelled_or_not(dev: ost.Devic
 
 
 def test_dispatches_lie_within_their_command_buffer_and_the_host_spans_around_it(
-    dev: ost.Device, kernels: ost.Library
+    dev: ost.Device, kernels: ost.Library, slack_ns: float
 ) -> None:
     run = bumps(dev, kernels, 50).instantiate()
     with ost.profile() as prof, ost.region("token"):
         run.replay().wait()
     found = prof.recording()
     one, samples = found.submissions, found.samples()
-    assert one.commit_begin_ns[0] <= one.start_ns[0] <= samples.start_ns.min()
-    assert samples.end_ns.max() <= one.end_ns[0]
+    assert one.commit_begin_ns[0] <= one.start_ns[0] + slack_ns
+    assert one.start_ns[0] <= samples.start_ns.min() + slack_ns
+    assert samples.end_ns.max() <= one.end_ns[0] + slack_ns
     spans = found.host_spans
     waits = [at for at, kind in enumerate(spans.kind) if recording.SPAN_KINDS[kind] == "wait"]
     assert len(waits) == 1
@@ -139,7 +142,7 @@ def test_a_profile_in_a_file_can_be_reported_later(dev: ost.Device, kernels: ost
             run.replay()
     with recording.open_recording(path) as found:
         summary = analyse.summarise(found)
-    assert str(prof).splitlines()[-1].startswith("Look first at bump: ")
+    assert " ".join(str(prof).split()).endswith(" ".join(prof.look_first().split()))
     assert analyse.look_first(summary) == prof.look_first()
     saved = tmp_path / "again.ostinato"
     prof.save(saved)
@@ -183,7 +186,7 @@ def test_work_in_flight_at_the_end_of_the_process_is_in_its_recording(script: Sc
     path = tmp_path / "end.ostinato"
     result = script(
         """
-        dev = ost.open_device("cpu")
+        dev = ost.open_device(DEVICE)
         spin = dev.library(KERNELS)["spin"]
         x = dev.zeros(1, np.uint32)
         prof = ost.profile(path=sys.argv[1]).__enter__()
@@ -283,7 +286,7 @@ def test_dropping_a_device_lets_go_of_its_plans(script: Script) -> None:
     result = script(
         """
         import gc, weakref
-        dev = ost.open_device("cpu")
+        dev = ost.open_device(DEVICE)
         kernels = dev.library(KERNELS)
         x = dev.zeros(1, np.float32)
         with ost.profile() as prof:
@@ -302,9 +305,9 @@ def test_dropping_a_device_lets_go_of_its_plans(script: Script) -> None:
 
 def test_the_serial_top_k_comes_first_in_the_table(dev: ost.Device, monkeypatch: pytest.MonkeyPatch) -> None:
     """The story that matters most: kernels that move memory well, and among them a top-k on one thread."""
-    # Measured while other tests run, ceilings would say little.
-    known = ceilings.Ceilings(2e10, 0.0, 1e11, 0.0, 50.0)
-    monkeypatch.setattr(ceilings, "known", lambda queue: known)
+    if dev.capabilities.backend == "cpu":  # measured while other tests keep it busy, its ceilings would say little
+        known = ceilings.Ceilings(2e10, 0.0, 1e11, 0.0, 50.0)
+        monkeypatch.setattr(ceilings, "known", lambda queue: known)
     library = dev.library(
         """
         #include <metal_stdlib>

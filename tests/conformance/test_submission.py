@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 import weakref
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -91,11 +92,12 @@ def test_submissions_can_be_awaited(dev: ost.Device, kernels: ost.Library) -> No
 # --- faults --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("windows")
 def test_committed_work_is_finished_before_the_process_ends(script: Script, tmp_path: object) -> None:
     path = f"{tmp_path}/out.bin"
     result = script(
         """
-        dev = ost.open_device("cpu")
+        dev = ost.open_device(DEVICE)
         lib = dev.library(KERNELS)
         out = np.memmap(sys.argv[1], np.uint32, "w+", shape=1)
         enc = dev.command_encoder()
@@ -115,7 +117,7 @@ def test_ctrl_c_abandons_a_wait_and_the_device_stays_usable(script: Script) -> N
     result = script(
         """
         import os, signal, threading, time
-        dev = ost.open_device("cpu")
+        dev = ost.open_device(DEVICE)
         lib = dev.library(KERNELS)
         x = dev.zeros(1, np.uint32)
         enc = dev.command_encoder()
@@ -138,10 +140,10 @@ def test_ctrl_c_abandons_a_wait_and_the_device_stays_usable(script: Script) -> N
     assert result.stdout.splitlines() == ["interrupted True False", "1 [1.0, 1.0, 1.0, 1.0]"], result.stderr
 
 
-def test_a_process_interrupted_while_it_waits_for_endless_work_ends() -> None:
+def test_a_process_interrupted_while_it_waits_for_endless_work_ends(device_name: str) -> None:
     code = (
         "import ostinato as ost, numpy as np\n"
-        "dev = ost.open_device('cpu')\n"
+        f"dev = ost.open_device({device_name!r})\n"
         "lib = dev.library('''kernel void forever(device volatile uint *x [[buffer(0)]]) { while (x[0] == 0) {} }''')\n"
         "enc = dev.command_encoder(); enc.dispatch(lib['forever'], dev.zeros(1, np.uint32), threads=1)\n"
         "s = enc.commit(); print('waiting', flush=True); s.wait()\n"
@@ -162,7 +164,7 @@ def test_a_process_interrupted_while_it_waits_for_endless_work_ends() -> None:
 def test_a_process_that_ends_by_ctrl_c_does_not_wait_for_endless_work(script: Script) -> None:
     result = script(
         """
-        dev = ost.open_device("cpu")
+        dev = ost.open_device(DEVICE)
         lib = dev.library("kernel void forever(device volatile uint *x [[buffer(0)]]) { while (x[0] == 0) {} }")
         enc = dev.command_encoder()
         enc.dispatch(lib["forever"], dev.zeros(1, np.uint32), threads=1)
@@ -220,8 +222,9 @@ def test_unretained_work_keeps_nothing(dev: ost.Device, kernels: ost.Library, re
     assert x.numpy()[0] & 1, "reading still waits"
 
 
-def test_a_device_dropped_with_work_in_flight_finishes_it(private_environment: None) -> None:
-    device = ost.open_device("cpu", workers=1)
+@pytest.mark.usefixtures("windows")
+def test_a_device_dropped_with_work_in_flight_finishes_it(open_another: Callable[[], ost.Device]) -> None:
+    device = open_another()
     x = device.zeros(1, np.uint32)
     window = x.as_numpy()
     encoder = device.command_encoder()
@@ -232,8 +235,8 @@ def test_a_device_dropped_with_work_in_flight_finishes_it(private_environment: N
     assert window[0] & 1
 
 
-def test_a_closed_device_refuses_work_but_not_reading(private_environment: None) -> None:
-    with ost.open_device("cpu", workers=1) as device:
+def test_a_closed_device_refuses_work_but_not_reading(open_another: Callable[[], ost.Device]) -> None:
+    with open_another() as device:
         x = device.array(np.arange(3, dtype=np.float32))
         submission = slow(device, device.library(KERNELS), 1_000_000)
     assert submission.done

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -279,8 +280,17 @@ def test_buffers_can_be_bound_for_verification(dev: ost.Device, library: ost.Lib
 # --- between devices ---------------------------------------------------------------------------------------------
 
 
-def test_a_graph_is_compared_with_itself_on_another_device(dev: ost.Device, chain: Chain) -> None:
-    with ost.open_device("cpu", workers=1) as oracle:
+@pytest.fixture(params=["another of its kind", "the CPU"])
+def oracle(request: pytest.FixtureRequest, open_another: Callable[[], ost.Device]) -> ost.Device:
+    """A device to compare with."""
+    if request.param != "the CPU":
+        return open_another()
+    request.getfixturevalue("cpu_beside")
+    return ost.open_device("cpu")
+
+
+def test_a_graph_is_compared_with_itself_on_another_device(dev: ost.Device, oracle: ost.Device, chain: Chain) -> None:
+    with oracle:
         copy = chain.graph.to(oracle)
         chain.buffers[0].write(np.arange(8, dtype=np.float32))  # what was moved is not what is there now
         check = verify(chain.graph, copy)
@@ -293,8 +303,8 @@ def test_a_graph_is_compared_with_itself_on_another_device(dev: ost.Device, chai
         assert verify(optimised, copy).ok  # two that were moved from one
 
 
-def test_a_divergence_between_devices_is_bisected(dev: ost.Device, chain: Chain) -> None:
-    with ost.open_device("cpu", workers=1) as oracle:
+def test_a_divergence_between_devices_is_bisected(dev: ost.Device, oracle: ost.Device, chain: Chain) -> None:
+    with oracle:
         other = chain.spoiled(6, 1.75).to(oracle)
         memory = [memory.allocation for memory in other.memories.values()]
         check = verify(chain.graph, other)
