@@ -3,17 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import strategies as st
 
 import ostinato as ost
 from ostinato.passes import reorder, verify
-
-Kind = ost.CapturedOpKind
-
-
-def chain(*parts: int) -> list[list[tuple[int, int, bool]]]:
-    """Nodes that write one byte each, so that nodes with the same number must keep their order."""
-    return [[(part, part + 1, True)] for part in parts]
 
 
 def order(graph: ost.Graph) -> list[int]:
@@ -58,12 +50,3 @@ def test_barriers_are_counted_as_the_device_counts_them(dev: ost.Device, kernels
         with ost.counters.scope() as counts:
             run.replay().wait()
         assert counts.auto_barriers == report.numbers[name]
-
-
-# --- for all graphs ----------------------------------------------------------------------------------------------
-
-access = st.tuples(st.integers(0, 12), st.integers(1, 3), st.booleans()).map(
-    lambda one: (one[0], one[0] + one[1], one[2])
-)
-kinds = st.sampled_from([Kind.Other, Kind.Other, Kind.Other, Kind.Sdpa, Kind.Softmax, Kind.ElemAdd])
-commands = st.tuples(st.lists(access, min_size=1, max_size=3), kinds)

@@ -34,6 +34,8 @@ DTYPES: dict[str, Any] = {
 DTYPES |= {"short": np.int16, "ushort": np.uint16, "int": np.int32, "uint": np.uint32}
 DTYPES |= {"long": np.int64, "ulong": np.uint64, "float": np.float32}
 
+EDGES = [np.inf, -np.inf, np.nan, -0.0, 1e-40, 3.4e38]
+
 SOURCE = f"""{HEAD}
 {chr(10).join(f"constant {t} value_{t} [[function_constant({k})]];" for k, t in enumerate(TYPES))}
 {chr(10).join(f"kernel void store_{t}(device {t} *out) {{ out[0] = value_{t}; }}" for t in TYPES)}
@@ -84,12 +86,19 @@ def test_constants_derive_from_constants(dev: ost.Device, library: ost.Library) 
     np.testing.assert_array_equal(launch(dev, library["derived"], np.zeros(7, np.int32)), [-14, 1, 1, 250, 5, 1, 10])
 
 
-@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan, -0.0, 1e-40, 3.4e38], ids=str)
-def test_floats_at_the_edge_arrive_bit_for_bit(dev: ost.Device, value: float) -> None:
-    source = f"{HEAD}constant float v [[function_constant(0)]]; kernel void k(device float *out) {{ out[0] = v; }}"
-    got = launch(dev, dev.library(source, constants={"v": value})["k"], np.zeros(1, np.float32))
-    assert np.array_equal(got, [np.float32(value)], equal_nan=True)
-    assert np.signbit(got[0]) == np.signbit(value)
+@pytest.fixture(scope="module")
+def edges(dev: ost.Device) -> Any:
+    constants = "".join(f"constant float v{k} [[function_constant({k})]];\n" for k in range(len(EDGES)))
+    stores = "".join(f" out[{k}] = v{k};" for k in range(len(EDGES)))
+    library = dev.library(f"{HEAD}{constants}kernel void k(device float *out) {{{stores} }}", dict(enumerate(EDGES)))
+    return launch(dev, library["k"], np.zeros(len(EDGES), np.float32))
+
+
+@pytest.mark.parametrize("value", EDGES, ids=str)
+def test_floats_at_the_edge_arrive_bit_for_bit(edges: Any, value: float) -> None:
+    got = edges[list(map(str, EDGES)).index(str(value))]
+    assert np.array_equal(got, np.float32(value), equal_nan=True)
+    assert np.signbit(got) == np.signbit(value)
 
 
 def test_constants_may_be_named_and_are_part_of_the_library(dev: ost.Device) -> None:

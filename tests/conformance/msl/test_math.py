@@ -176,7 +176,7 @@ def sample(dtype: Any, limit: float = np.inf) -> Any:
     return values[~(np.abs(values.astype(np.float64)) > limit)]
 
 
-def assert_within(got: Any, expected: Any, dtype: Any, ulps: float, given: Any, floor: float = 0.0) -> None:
+def assert_within(got: Any, expected: Any, dtype: Any, ulps: Any, given: Any, floor: float = 0.0) -> None:
     """Whether results lie within so many units in the last place of the exact ones, which are doubles."""
     with np.errstate(all="ignore"):
         nearest = expected.astype(dtype).astype(np.float64)
@@ -275,12 +275,19 @@ def test_fract_stays_below_one(unary: Any, type_name: str) -> None:
     assert np.isnan(mine[np.isnan(wide)]).all()
 
 
-@pytest.mark.parametrize("name", ["fast::exp", "precise::exp", "precise::log", "precise::sqrt"])
-def test_fast_and_precise_name_the_same_functions(unary: Any, name: str) -> None:
+@pytest.mark.parametrize("name", ["precise::exp", "precise::log", "precise::sqrt"])
+def test_precise_functions_keep_metals_error_bounds(unary: Any, name: str) -> None:
     x, got = unary["float"]
     with np.errstate(all="ignore"):
         expected = getattr(np, name.split("::")[1])(x.astype(np.float64))
     assert_within(got[UNARY.index(name)], expected, np.float32, 4, x)
+
+
+def test_a_fast_exponential_may_lose_more_the_larger_its_argument(unary: Any) -> None:
+    x, got = unary["float"]
+    inside = np.abs(x) < 80  # where neither the result nor an intermediate leaves the normal numbers
+    expected, bound = np.exp(x[inside].astype(np.float64)), 3 + np.floor(2 * np.abs(x[inside].astype(np.float64)))
+    assert_within(got[UNARY.index("fast::exp")][inside], expected, np.float32, bound, x[inside])
 
 
 @pytest.mark.parametrize("type_name", DTYPES)
@@ -419,14 +426,14 @@ def test_functions_of_vectors_are_functions_of_their_components(dev: ost.Device,
         np.sign(a - 2), np.exp2(a), [0, 1, 1, 2], [1, 0, 0, 0], np.minimum(np.minimum(a, b / 10), 3.5), 1 / a,
     ]  # fmt: skip
     for row, (mine, theirs) in enumerate(zip(got, expected, strict=True)):
-        np.testing.assert_allclose(mine, theirs, rtol=1e-6, atol=1e-7, err_msg=f"row {row}")
+        np.testing.assert_allclose(mine, theirs, rtol=2e-6, atol=5e-7, err_msg=f"row {row}")  # 16 ulp, those of pow
 
 
 def test_arguments_of_mixed_types_meet_in_the_wider_one(dev: ost.Device, library: ost.Library) -> None:
     f, h, k = np.array([1.5], np.float32), np.array([0.5], np.float16), np.array([-7, 9], np.int32)
     got = launch(dev, library["mixed"], f, h, k, np.zeros(14, np.float32))
     expected = [1.5, 1, 1.5, 3, 7, 2.25, 3, 0.5, np.exp(0.5), 1.5, np.exp(1.5), np.tanh(1.5), 5, 1]
-    np.testing.assert_allclose(got, expected, rtol=1e-6)
+    np.testing.assert_allclose(got, expected, rtol=2e-6)
 
 
 def test_denormals_are_kept(dev: ost.Device, library: ost.Library) -> None:
