@@ -71,3 +71,9 @@ def test_auto_skips_a_device_that_fails_its_probe(private_environment: None, mon
     monkeypatch.setattr(device, "_PROBE", device._PROBE.replace("* 3u", "* 4u"))
     with pytest.raises(ost.DeviceUnavailable, match=r"cpu: .*wrong answer"):
         ost.open_device("auto")
+
+
+def test_the_probe_of_auto_is_not_the_users_work(private_environment: None) -> None:
+    with ost.counters.scope() as counts:
+        ost.open_device("auto").close()
+    assert counts == ost.Counts()

@@ -88,12 +88,6 @@ def test_totals_and_reset(dev: ost.Device, kernels: ost.Library) -> None:
         assert counts.dispatches == 5, "a reset must not reach into a scope"
 
 
-def test_the_probe_of_auto_is_not_the_users_work(private_environment: None) -> None:
-    with ost.counters.scope() as counts:
-        ost.open_device("auto").close()
-    assert counts == ost.Counts()
-
-
 def test_a_dropped_encoder_counts_nothing(dev: ost.Device, kernels: ost.Library) -> None:
     with ost.counters.scope() as counts:
         encoder = bumps(dev, kernels, 2)
