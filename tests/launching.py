@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
+import pytest
 
 import ostinato as ost
 
@@ -16,6 +18,12 @@ LIMIT_S = 60
 
 def launch(dev: ost.Device, kernel: ost.Kernel, *arguments: Any, **geometry: Any) -> Any:
     """Runs a kernel on arrays (numbers pass by value); gives back what it may have written, in argument order."""
+    size = geometry.get("group_size", 1)
+    threads = size if isinstance(size, int) else math.prod(size)
+    if threads > kernel.max_threads_per_group:
+        pytest.skip(
+            f"on {dev.name!r} kernel {kernel.name!r} takes groups of {kernel.max_threads_per_group} threads at most"
+        )
     bound = [dev.array(value) if isinstance(value, np.ndarray) else value for value in arguments]
     encoder = dev.command_encoder()
     encoder.dispatch(kernel, *bound, **({"threads": 1} | geometry if "groups" not in geometry else geometry))

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import ostinato as ost
+from ostinato import kernel_profile
 from small_kernels import KERNELS
 
 
@@ -44,6 +45,15 @@ def test_a_wild_access_is_an_error_and_the_process_lives(own_dev: ost.Device) ->
     with pytest.raises(ost.KernelFault, match=r"wild.*outside its buffers .*too large.*`ostinato check`"):
         encoder.commit_and_wait()
     assert kept.numpy().tolist() == [1, 2, 3, 4], "data of a lost device stays readable"
+
+
+def test_the_command_buffer_of_a_fault_has_a_time_and_its_dispatches_none(own_dev: ost.Device) -> None:
+    kernel_profile.reset()
+    with ost.settings.override(profile_cb=1, profile_dispatch=1), pytest.raises(ost.KernelFault):
+        faulty(own_dev, "broken").wait()
+    assert dict(kernel_profile.dump())["broken"].count == 1
+    assert [len(entries) for _, entries in kernel_profile.dump_dispatches()] == [1]  # the first of the two had ended
+    kernel_profile.reset()
 
 
 def test_other_devices_are_not_lost(own_dev: ost.Device, dev: ost.Device, kernels: ost.Library) -> None:

@@ -108,6 +108,23 @@ def test_inline_data_is_copied_at_the_call(dev: ost.Device, kernels: ost.Library
     assert out.numpy()[0] == 4
 
 
+def test_inline_data_may_be_as_large_as_the_device_says(dev: ost.Device, kernels: ost.Library) -> None:
+    count = dev.capabilities.max_inline_bytes // 4
+    a, b = np.random.default_rng(1).integers(-99, 99, (2, count)).astype(np.float32)
+    out = dev.zeros(count, np.float32)
+    run(dev, kernels["subtract"], a, b, out, threads=count)
+    assert np.array_equal(out.numpy(), a - b)
+
+
+def test_a_kernel_may_have_as_many_buffers_as_metal_has(dev: ost.Device) -> None:
+    inputs = "".join(f"device const uint *b{at} [[buffer({at})]], " for at in range(30))
+    total = " + ".join(f"b{at}[0] * {at + 1}u" for at in range(30))
+    library = dev.library(f"kernel void total({inputs}device uint *out [[buffer(30)]]) {{ out[0] = {total}; }}")
+    values, out = np.arange(7, 37, dtype=np.uint32), dev.zeros(1, np.uint32)
+    run(dev, library["total"], *(dev.array(values[at : at + 1]) for at in range(30)), out, threads=1)
+    assert out.numpy()[0] == (values * np.arange(1, 31)).sum()
+
+
 def test_uint8_binds_to_anything(dev: ost.Device, kernels: ost.Library) -> None:
     raw = dev.array(np.zeros(4, np.float32)).view(np.uint8)
     run(dev, kernels["bump"], raw, threads=4)
@@ -161,6 +178,19 @@ def test_groups_are_never_clipped(dev: ost.Device, kernels: ost.Library) -> None
     assert (ran.numpy() == 1).all()
     assert (sizes.numpy() == 7).all()
     assert groups.numpy().tolist() == [0] * 7 + [1] * 7 + [2] * 7
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+@pytest.mark.parametrize("group", [1, 3])
+def test_every_axis_may_have_very_many_groups(dev: ost.Device, kernels: ost.Library, axis: int, group: int) -> None:
+    threads, group_size = [1, 1, 1], [1, 1, 1]
+    threads[axis], group_size[axis] = 70_000 * group - 1, group
+    ran, groups, sizes = (dev.zeros(threads[axis], np.uint32) for _ in range(3))
+    run(dev, kernels["where_am_i"], ran, groups, sizes, threads=threads, group_size=group_size)
+    at = np.arange(threads[axis], dtype=np.uint32)
+    assert (ran.numpy() == 1).all()
+    assert np.array_equal(groups.numpy(), at // group * np.uint32(1000**axis))
+    assert np.array_equal(sizes.numpy(), np.minimum(group, threads[axis] - at // group * group))
 
 
 def test_a_chosen_group_size_respects_the_kernel(dev: ost.Device, kernels: ost.Library) -> None:
@@ -230,6 +260,21 @@ def test_copy_and_fill(dev: ost.Device) -> None:
     expected[50:60], expected[:5] = np.arange(10, 20), 2.5
     assert np.array_equal(y.numpy(), expected)
     assert x.numpy()[0] == -1
+
+
+def test_bytes_are_copied_from_and_to_any_offset(dev: ost.Device) -> None:
+    values = np.arange(200, dtype=np.uint8)
+    x, y = dev.array(values), dev.zeros(200, np.uint8)
+    encoder = dev.command_encoder()
+    for source, target, count in ((3, 5, 1), (7, 11, 13), (100, 33, 67), (1, 199, 1)):
+        encoder.copy(x[source : source + count], y[target : target + count])
+    encoder.copy(x[50:60], x[60:70])
+    encoder.commit_and_wait()
+    expected = np.zeros(200, np.uint8)
+    for source, target, count in ((3, 5, 1), (7, 11, 13), (100, 33, 67), (1, 199, 1)):
+        expected[target : target + count] = values[source : source + count]
+    assert np.array_equal(y.numpy(), expected)
+    assert np.array_equal(x.numpy()[60:70], values[50:60])
 
 
 def test_empty_buffers_may_be_copied_filled_and_bound(dev: ost.Device, kernels: ost.Library) -> None:

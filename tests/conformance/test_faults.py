@@ -174,7 +174,6 @@ def test_what_did_not_run_has_no_time(own_dev: ost.Device) -> None:
         submission = enc.commit_labeled("broken")
         with pytest.raises(ost.KernelFault):
             submission.wait()
-    assert dict(kernel_profile.dump())["broken"].count == 1
     assert kernel_profile.dump_dispatches() == []  # neither of the two came to its end
     kernel_profile.reset()
 
