@@ -76,6 +76,7 @@ class Convergence:
             known = {function.name for function in declarations.functions} | declarations.structs
             seeds |= called - known - declarations.aliases.keys() - NEVER_OBJECTS
         self.names = _closure(seeds, callers)
+        self._barring = _closure(frozenset({"threadgroup_barrier", "__metal_threadgroup_barrier"}), callers)
         self.meeting = _closure(seeds - aware - {"threadgroup_barrier"}, callers)
         self.hidden_calls = bool(specials & self.names)
         """Whether an operator, constructor or destructor converges: it runs without its name in sight."""
@@ -83,6 +84,10 @@ class Convergence:
     def reached_from(self, tokens: Sequence[Token]) -> bool:
         """Whether code with these tokens may converge."""
         return self.hidden_calls or any(token.kind == IDENTIFIER and token.text in self.names for token in tokens)
+
+    def reaches_barrier(self, tokens: Sequence[Token]) -> bool:
+        """Whether code with these tokens may come to a barrier of the group."""
+        return self.hidden_calls or any(token.kind == IDENTIFIER and token.text in self._barring for token in tokens)
 
 
 def _closure(seeds: frozenset[str], callers: Mapping[str, set[str]]) -> frozenset[str]:

@@ -1,4 +1,8 @@
-"""Which lanes meet at a convergent call, for threads that are lanes of a warp."""
+"""Which lanes meet at a convergent call, for threads that are lanes of a warp.
+
+Where all lanes of a simdgroup surely come by together, those that exist are named, so that they wait for each other
+wherever the compiler or the hardware has led them. Everywhere else it is the lanes that happen to be active.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +10,13 @@ from collections.abc import Collection
 
 from .convergence import BUILTINS, Convergence
 from .convergent_calls import find_calls
-from .declarations import Declarations
+from .declarations import Declarations, Function
+from .kernels import is_kernel
 from .rewriter import Rewriter
 from .syntax import Syntax
+from .uniformity import analyse
+
+_ACTIVE = "__ost::active_lanes()"
 
 
 def mark_lanes(
@@ -16,6 +24,28 @@ def mark_lanes(
 ) -> None:
     """Passes the lanes that meet to every convergent function of MSL."""
     calls = find_calls(syntax, declarations, BUILTINS, skipped)
-    for opening in calls.openings.values():
-        comma = "," if syntax.match[opening] > opening + 1 else ""
-        rewriter.after(opening, f"__ost::active_lanes(){comma}")
+    uniformity = analyse(syntax, declarations, convergence)
+    for function in declarations.functions:
+        if function.body is None:
+            continue
+        everyone = _all_lanes(syntax, function)
+        for index in range(function.closing, function.body[1]):
+            opening = calls.openings.get(index)
+            if opening is not None:
+                site = everyone if index in uniformity.uniform_calls else _ACTIVE
+                if syntax.texts[index] == "threadgroup_barrier" and site != _ACTIVE:
+                    site = "__ost::Everyone{}"
+                comma = "," if syntax.match[opening] > opening + 1 else ""
+                rewriter.after(opening, f"{site}{comma}")
+            elif index in uniformity.varying_returns and convergence.reaches_barrier(
+                syntax.tokens[slice(*function.body)]
+            ):
+                # A lane that waited for the others at the end of the kernel would hold up their barriers.
+                rewriter.replace(index, "return __ost::leave(__ost_sample)")
+
+
+def _all_lanes(syntax: Syntax, function: Function) -> str:
+    """All lanes that are with a function in uniform flow."""
+    if is_kernel(syntax, function):
+        return "__ost_lanes"
+    return "__ost_site" if function.name in BUILTINS else "__ost::existing_lanes()"
