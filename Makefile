@@ -3,13 +3,17 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test test-cuda lint bench clean
 
 demo: $(VENV)/base
 	$(BIN)/ostinato demo
 
 test: lint
 	$(BIN)/python -m pytest -n auto
+
+# One process: the tests share one GPU.
+test-cuda: $(VENV)/test
+	$(BIN)/python -m pytest tests/conformance $(wildcard tests/cuda) --device cuda
 
 lint: $(VENV)/test
 	$(BIN)/ruff check src tests bench
