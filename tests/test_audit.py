@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,8 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import ostinato as ost
-from audit_kernels import KERNELS
-from ostinato.audit import Audit, Finding
+from audit_cases import KERNELS, N, audited, floats, only
 from ostinato.audit.barriers import missing_pairs, redundant_barriers
 from ostinato.audit.differences import merged
 from ostinato.audit.guards import CANARY, Arena, Room
@@ -27,29 +25,10 @@ from ostinato.hazards import edges
 from ostinato.ranges import common, without
 from scripting import Script
 
-N = 64
-
 
 @pytest.fixture(scope="module")
 def lib(dev: ost.Device) -> ost.Library:
     return dev.library(KERNELS)
-
-
-def floats(dev: ost.Device, count: int = N) -> ost.Buffer:
-    return dev.array(np.arange(count, dtype=np.float32))
-
-
-Encode = Callable[[ost.CommandEncoder], object]
-
-
-def audited(dev: ost.Device, encode: Encode, barriers: str = "auto", **options: object) -> Audit:
-    return dev.capture(encode, barriers=barriers).audit(run=True, **options)
-
-
-def only(audit: Audit, kind: str) -> Finding:
-    found = [finding for finding in audit.findings if finding.kind == kind]
-    assert len(found) == 1, str(audit)
-    return found[0]
 
 
 # --- barriers, by structure ------------------------------------------------------------------------------------------

@@ -14,32 +14,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ostinato as ost
+from calibrations import KNOWN, chain
 from ostinato import calibrate
 from ostinato.analyse.statistics import Interval
-from ostinato.calibrate import MODEL_SIZES, Calibration, ModelError, Replayed, ReplayModel, explain, fitted, predict
-from ostinato.ceilings import Ceilings
+from ostinato.calibrate import MODEL_SIZES, Calibration, ModelError, Replayed, explain, fitted, predict
 from ostinato.cli import calibrate as cli
 from ostinato.cli import main
 from ostinato.encoder import CommandEncoder
 from ostinato.errors import ArgumentError, GraphError
 from ostinato.submission import Submission
 
-
-def exactly(value: float) -> Interval:
-    return Interval(value, value, value)
-
-
-KNOWN = Calibration(
-    device="cpu",
-    description="made up",
-    dispatch_table=(),
-    buffer_table=(),
-    barrier_ns=exactly(1.0),
-    binding_ns=exactly(1.0),
-    pipeline_switch_ns=exactly(1.0),
-    ceilings=Ceilings(1e9, 0.0, 1e10, 0.0, 50.0),  # a byte a nanosecond
-    model=ReplayModel(exactly(1000.0), exactly(200.0), exactly(30.0), 0.99),
-)
 POOR = replace(KNOWN, model=replace(KNOWN.model, r_squared=0.38))
 
 
@@ -103,20 +87,6 @@ def test_overhead_is_the_constant_and_each_dispatch_once() -> None:
     assert KNOWN.overhead_ns(10, 9) == 1000 + 9 * 200 + 30
 
 
-# --- predict and explain -------------------------------------------------------------------------------------
-
-
-def _chain(dev: ost.Device, kernels: ost.Library, x: ost.Buffer, y: ost.Buffer) -> ost.Graph:
-    def encode(enc: ost.CommandEncoder) -> None:
-        enc.dispatch(kernels["bump"], x, threads=4)  # says nothing: its 16 bound bytes
-        enc.dispatch(
-            kernels["scale"], x, y, ost.param("factor", np.float32), threads=4, bytes_read=100, bytes_written=50
-        )
-        enc.dispatch(kernels["bump"], y, threads=4, bytes_read=0, bytes_written=0, flops=5_000)
-
-    return dev.capture(encode)
-
-
 @pytest.fixture
 def memory(dev: ost.Device) -> tuple[ost.Buffer, ost.Buffer]:
     return dev.array(np.arange(4, dtype=np.float32)), dev.array(np.full(4, 9, np.float32))
@@ -125,7 +95,7 @@ def memory(dev: ost.Device) -> tuple[ost.Buffer, ost.Buffer]:
 def test_a_prediction_adds_overhead_and_work(
     dev: ost.Device, kernels: ost.Library, memory: tuple[ost.Buffer, ost.Buffer]
 ) -> None:
-    found = predict(_chain(dev, kernels, *memory), KNOWN)
+    found = predict(chain(dev, kernels, *memory), KNOWN)
     assert (found.dispatches, found.waiting, found.unknown) == (3, 2, 1)
     assert found.overhead_ns == 1000 + 2 * 200 + 30
     assert found.work_ns == pytest.approx(16 + 150 + 500)
@@ -153,14 +123,14 @@ def test_explaining_replays_as_often_as_asked_and_once_more(
     dev: ost.Device, kernels: ost.Library, memory: tuple[ost.Buffer, ost.Buffer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls = _counted(monkeypatch)
-    explain(_chain(dev, kernels, *memory), KNOWN, params={"factor": 1.0}, repetitions=5)
+    explain(chain(dev, kernels, *memory), KNOWN, params={"factor": 1.0}, repetitions=5)
     assert calls["wait"] == 6
 
 
 def test_what_explain_is_not_given_right_is_refused(
     dev: ost.Device, kernels: ost.Library, memory: tuple[ost.Buffer, ost.Buffer]
 ) -> None:
-    graph = _chain(dev, kernels, *memory)
+    graph = chain(dev, kernels, *memory)
     for repetitions in (0, -1, True, 2.0):
         with pytest.raises(ArgumentError, match="repetitions"):
             explain(graph, KNOWN, params={"factor": 1.0}, repetitions=repetitions)  # type: ignore[arg-type]

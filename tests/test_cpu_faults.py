@@ -22,9 +22,6 @@ def faulty(dev: ost.Device, label: str = "bad work") -> ost.Submission:
     return encoder.commit_labeled(label)
 
 
-# --- faults --------------------------------------------------------------------------------------------------
-
-
 def test_a_division_by_zero_is_an_error_that_names_the_kernel(own_dev: ost.Device) -> None:
     submission = faulty(own_dev, "token 7")
     with pytest.raises(ost.KernelFault, match="divide") as caught:
@@ -47,12 +44,12 @@ def test_a_wild_access_is_an_error_and_the_process_lives(own_dev: ost.Device) ->
     assert kept.numpy().tolist() == [1, 2, 3, 4], "data of a lost device stays readable"
 
 
-def test_the_command_buffer_of_a_fault_has_a_time_and_its_dispatches_none(own_dev: ost.Device) -> None:
+def test_the_command_buffer_of_a_fault_has_a_time_and_the_faulty_dispatch_none(own_dev: ost.Device) -> None:
     kernel_profile.reset()
     with ost.settings.override(profile_cb=1, profile_dispatch=1), pytest.raises(ost.KernelFault):
         faulty(own_dev, "broken").wait()
     assert dict(kernel_profile.dump())["broken"].count == 1
-    assert [len(entries) for _, entries in kernel_profile.dump_dispatches()] == [1]  # the first of the two had ended
+    assert sum(len(entries) for _, entries in kernel_profile.dump_dispatches()) <= 1  # the other may have ended
     kernel_profile.reset()
 
 

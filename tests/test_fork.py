@@ -6,34 +6,15 @@ import os
 
 import pytest
 
+from forking import SETUP
 from scripting import Script
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 
-_SETUP = """
-import gc, os, signal
-dev = ost.open_device("cpu")
-lib = dev.library(KERNELS)
-x = dev.zeros(1, np.uint32)
-enc = dev.command_encoder()
-enc.dispatch(lib["spin"], x, SLOW_STEPS, threads=1)
-running = enc.commit()
-half = dev.command_encoder()
-half.dispatch(lib["spin"], x, 10, threads=1)
-
-def in_child(work):
-    sys.stdout.flush()
-    pid = os.fork()
-    if pid == 0:
-        signal.alarm(30)  # a hang kills the child, and the parent sees it
-        work()
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-"""
-
 
 def test_a_fault_in_a_childs_own_device_is_an_error_and_the_child_lives(script: Script) -> None:
     result = script(
-        _SETUP
+        SETUP
         + """
 def work():
     mine = ost.open_device("cpu")
@@ -56,7 +37,7 @@ half.commit()
 
 def test_a_child_may_open_a_device_of_its_own(script: Script) -> None:
     result = script(
-        _SETUP
+        SETUP
         + """
 def work():
     mine = ost.open_device("cpu")

@@ -138,9 +138,6 @@ def test_many_commands_over_many_buffers_take_flat_time() -> None:
     assert time.monotonic() - started < 60
 
 
-# --- the compiled engine, and what encoders do with it -------------------------------------------------------------
-
-
 def dispatch_of(kernels: ost.Library, accesses: list[Access] | None) -> Command:
     if accesses is None:
         return Barrier()

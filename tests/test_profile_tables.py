@@ -17,9 +17,6 @@ def clean_tables() -> Iterator[None]:
     kernel_profile.reset()
 
 
-# --- the tables -----------------------------------------------------------------------------------------------------
-
-
 def test_record_dump_reset_cycle() -> None:
     kernel_profile.record("A", 100)
     kernel_profile.record("A", 200)

@@ -10,19 +10,8 @@ import pytest
 import ostinato as ost
 from ostinato import ceilings, kernel_profile
 from ostinato.profile import sampling_found
+from small_graphs import bumps
 from small_kernels import KERNELS
-
-
-def bumps(dev: ost.Device, kernels: ost.Library, count: int = 3) -> ost.Graph:
-    x = dev.zeros(1, np.float32)
-
-    def encode(enc: ost.CommandEncoder) -> None:
-        with enc.scope("decode"):
-            for layer in range(count):
-                with enc.scope(f"layer.{layer}"):
-                    enc.dispatch(kernels["bump"], x, threads=1, bytes_read=4, bytes_written=4, flops=1)
-
-    return dev.capture(encode, label="token")
 
 
 @pytest.mark.parametrize("sampling", ["command_buffers", "off"])

@@ -33,9 +33,6 @@ def test_where_a_replay_encodes_the_rule_is_applied(
     assert len(split(graph)[0].splits) == 1
 
 
-# --- searching ---------------------------------------------------------------------------------------------------
-
-
 def rounds(level: float, noise: float, seed: int, count: int = 20) -> list[float]:
     return list(np.random.default_rng(seed).normal(level, noise, count))
 

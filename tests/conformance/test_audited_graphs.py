@@ -2,39 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import ostinato as ost
-from audit_kernels import KERNELS
-from ostinato.audit import Audit, Finding
-
-N = 64
+from audit_cases import KERNELS, N, audited, floats, only
 
 
 @pytest.fixture(scope="module")
 def lib(dev: ost.Device) -> ost.Library:
     return dev.library(KERNELS)
-
-
-def floats(dev: ost.Device, count: int = N) -> ost.Buffer:
-    return dev.array(np.arange(count, dtype=np.float32))
-
-
-Encode = Callable[[ost.CommandEncoder], object]
-
-
-def audited(dev: ost.Device, encode: Encode, barriers: str = "auto", **options: object) -> Audit:
-    return dev.capture(encode, barriers=barriers).audit(run=True, **options)
-
-
-def only(audit: Audit, kind: str) -> Finding:
-    found = [finding for finding in audit.findings if finding.kind == kind]
-    assert len(found) == 1, str(audit)
-    return found[0]
 
 
 # --- barriers, by structure ------------------------------------------------------------------------------------------

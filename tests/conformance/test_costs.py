@@ -11,41 +11,9 @@ import numpy as np
 import pytest
 
 import ostinato as ost
+from calibrations import KNOWN, chain
 from ostinato import calibrate, ceilings
-from ostinato.analyse.statistics import Interval
-from ostinato.calibrate import Calibration, ReplayModel, explain, predict
-from ostinato.ceilings import Ceilings
-
-
-def exactly(value: float) -> Interval:
-    return Interval(value, value, value)
-
-
-KNOWN = Calibration(
-    device="cpu",
-    description="made up",
-    dispatch_table=(),
-    buffer_table=(),
-    barrier_ns=exactly(1.0),
-    binding_ns=exactly(1.0),
-    pipeline_switch_ns=exactly(1.0),
-    ceilings=Ceilings(1e9, 0.0, 1e10, 0.0, 50.0),  # a byte a nanosecond
-    model=ReplayModel(exactly(1000.0), exactly(200.0), exactly(30.0), 0.99),
-)
-
-
-# --- predict and explain -------------------------------------------------------------------------------------
-
-
-def _chain(dev: ost.Device, kernels: ost.Library, x: ost.Buffer, y: ost.Buffer) -> ost.Graph:
-    def encode(enc: ost.CommandEncoder) -> None:
-        enc.dispatch(kernels["bump"], x, threads=4)  # says nothing: its 16 bound bytes
-        enc.dispatch(
-            kernels["scale"], x, y, ost.param("factor", np.float32), threads=4, bytes_read=100, bytes_written=50
-        )
-        enc.dispatch(kernels["bump"], y, threads=4, bytes_read=0, bytes_written=0, flops=5_000)
-
-    return dev.capture(encode)
+from ostinato.calibrate import explain, predict
 
 
 @pytest.fixture
@@ -57,7 +25,7 @@ def test_explaining_leaves_memory_and_counters_as_they_were(
     dev: ost.Device, kernels: ost.Library, memory: tuple[ost.Buffer, ost.Buffer]
 ) -> None:
     x, y = memory
-    graph = _chain(dev, kernels, x, y)
+    graph = chain(dev, kernels, x, y)
     before, totals = predict(graph, KNOWN), ost.counters.totals()
     with ost.counters.scope() as counts:
         found = explain(graph, KNOWN, params={"factor": 3.0}, repetitions=4)
@@ -82,9 +50,6 @@ def test_explaining_takes_buffers_too(dev: ost.Device, kernels: ost.Library) -> 
     found = explain(graph, KNOWN, params={"x": other}, repetitions=2)
     assert found.measured_ns is not None
     assert (x.numpy().tolist(), other.numpy().tolist()) == ([0] * 4, [5] * 4)
-
-
-# --- the tables ----------------------------------------------------------------------------------------------
 
 
 @pytest.fixture

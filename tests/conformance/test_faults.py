@@ -12,6 +12,7 @@ import pytest
 import ostinato as ost
 from ostinato import kernel_profile, recording
 from scripting import Script
+from small_graphs import bumps
 from small_kernels import KERNELS, SLOW_STEPS
 
 pytestmark = pytest.mark.faults
@@ -176,18 +177,6 @@ def test_what_did_not_run_has_no_time(own_dev: ost.Device) -> None:
             submission.wait()
     assert kernel_profile.dump_dispatches() == []  # neither of the two came to its end
     kernel_profile.reset()
-
-
-def bumps(dev: ost.Device, kernels: ost.Library, count: int = 3) -> ost.Graph:
-    x = dev.zeros(1, np.float32)
-
-    def encode(enc: ost.CommandEncoder) -> None:
-        with enc.scope("decode"):
-            for layer in range(count):
-                with enc.scope(f"layer.{layer}"):
-                    enc.dispatch(kernels["bump"], x, threads=1, bytes_read=4, bytes_written=4, flops=1)
-
-    return dev.capture(encode, label="token")
 
 
 def test_a_fault_is_in_the_recording_with_what_came_before(own_dev: ost.Device, tmp_path: Path) -> None:

@@ -14,21 +14,10 @@ import ostinato as ost
 from ostinato import analyse, ceilings, recording
 from ostinato.analyse import columns_of
 from scripting import Script
+from small_graphs import bumps
 from small_kernels import KERNELS, SLOW_STEPS
 
 pytestmark = pytest.mark.usefixtures("dispatch_times")
-
-
-def bumps(dev: ost.Device, kernels: ost.Library, count: int = 3) -> ost.Graph:
-    x = dev.zeros(1, np.float32)
-
-    def encode(enc: ost.CommandEncoder) -> None:
-        with enc.scope("decode"):
-            for layer in range(count):
-                with enc.scope(f"layer.{layer}"):
-                    enc.dispatch(kernels["bump"], x, threads=1, bytes_read=4, bytes_written=4, flops=1)
-
-    return dev.capture(encode, label="token")
 
 
 def test_every_dispatch_is_seen_live_and_replayed_labelled_or_not(dev: ost.Device, kernels: ost.Library) -> None:
@@ -47,7 +36,7 @@ def test_every_dispatch_is_seen_live_and_replayed_labelled_or_not(dev: ost.Devic
     assert nodes.label == ["decode/layer.0", "decode/layer.1", "decode/layer.2"]
     assert nodes.bytes_declared.tolist() == [True] * 3
     assert nodes.flops.tolist() == [1, 1, 1]
-    assert all(place is not None and place.startswith("test_profile.py:") for place in nodes.place)
+    assert all(place is not None and place.startswith("small_graphs.py:") for place in nodes.place)
     live = prof.recording().plan_nodes(1)
     assert (live.bytes_declared.tolist(), live.bytes_written.tolist()) == ([False], [256])  # the bound bytes
     submissions = prof.recording().submissions

@@ -1,6 +1,13 @@
-"""Kernels that do what kernels do wrong. For the tests of audits."""
+"""Kernels that do what kernels do wrong, and how to audit them."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+import ostinato as ost
+from ostinato.audit import Audit, Finding
 
 KERNELS = """
 #include <metal_stdlib>
@@ -75,3 +82,21 @@ kernel void own_stack(device float *out [[buffer(0)]], constant uint &at [[buffe
     out[0] = large[at];
 }
 """
+
+N = 64
+
+Encode = Callable[[ost.CommandEncoder], object]
+
+
+def floats(dev: ost.Device, count: int = N) -> ost.Buffer:
+    return dev.array(np.arange(count, dtype=np.float32))
+
+
+def audited(dev: ost.Device, encode: Encode, barriers: str = "auto", **options: object) -> Audit:
+    return dev.capture(encode, barriers=barriers).audit(run=True, **options)
+
+
+def only(audit: Audit, kind: str) -> Finding:
+    found = [finding for finding in audit.findings if finding.kind == kind]
+    assert len(found) == 1, str(audit)
+    return found[0]

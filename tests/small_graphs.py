@@ -1,0 +1,20 @@
+"""Small graphs that tests of profiles replay."""
+
+from __future__ import annotations
+
+import numpy as np
+
+import ostinato as ost
+
+
+def bumps(dev: ost.Device, kernels: ost.Library, count: int = 3) -> ost.Graph:
+    """A chain of dispatches, each in a scope of its own, that says what it reads, writes and computes."""
+    x = dev.zeros(1, np.float32)
+
+    def encode(enc: ost.CommandEncoder) -> None:
+        with enc.scope("decode"):
+            for layer in range(count):
+                with enc.scope(f"layer.{layer}"):
+                    enc.dispatch(kernels["bump"], x, threads=1, bytes_read=4, bytes_written=4, flops=1)
+
+    return dev.capture(encode, label="token")
