@@ -9,9 +9,6 @@ from hypothesis import strategies as st
 
 import ostinato as ost
 
-# --- the compiled engine, and what encoders do with it -------------------------------------------------------------
-
-
 PROGRAMS = st.lists(
     st.tuples(
         st.integers(0, 15), st.integers(0, 15), st.integers(1, 8), st.sampled_from(["inc", "copy", "fill", "barrier"])
