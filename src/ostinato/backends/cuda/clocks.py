@@ -21,6 +21,7 @@ from .memory import Pinned
 _ROUNDS = 8
 _RENEW_NS = 200_000_000
 _PATIENCE_NS = 300_000
+_OPENING_NS = 3_000_000_000
 _REPLIES_AT = 64
 _ADDRESS = ctypes.c_uint64
 
@@ -45,16 +46,21 @@ class DeviceClock:
         self.line = Clock()
         self.event_uncertainty_ns = 0.0
         """How well an event is known in device time."""
+        # Other processes on the device take turns with this one, so it may not answer for a while.
+        deadline_ns = time.monotonic_ns() + _OPENING_NS
         while len(self.line) < 2:
-            if not self.renew(anew=True):
-                raise DeviceError("cuda: the device does not answer, so its times cannot be told")
+            if not self._take(_OPENING_NS // 10) and time.monotonic_ns() > deadline_ns:
+                raise DeviceError("cuda: the device does not answer, so its times cannot be told; is it very busy?")
             time.sleep(0.001)
 
-    def renew(self, anew: bool = False) -> bool:
+    def renew(self) -> bool:
         """Take another pair if the last is old; False when the device was too busy to answer at once."""
-        begin_ns = time.monotonic_ns()
-        if not anew and begin_ns - self._latest_ns < _RENEW_NS:
+        if time.monotonic_ns() - self._latest_ns < _RENEW_NS:
             return True
+        return self._take(_PATIENCE_NS)
+
+    def _take(self, patience_ns: int) -> bool:
+        begin_ns = time.monotonic_ns()
         cu = self._cu
         with self._context.current():
             if self._running:
@@ -69,7 +75,7 @@ class DeviceClock:
             call(cu.cuEventRecord, event, self._stream)
             self._launch(self._mark, (replies + 8 * (_ROUNDS + 2),), (_ADDRESS,))
             self._running = True
-            pair = self._meet()
+            pair = self._meet(patience_ns)
             if pair is None:
                 self._destroy(event)
                 return False
@@ -87,18 +93,19 @@ class DeviceClock:
     def _launch(self, kernel: Any, values: tuple[int, ...], types: tuple[Any, ...]) -> None:
         call(self._cu.cuLaunchKernel, kernel, 1, 1, 1, 1, 1, 1, 0, self._stream, (values, types), 0)
 
-    def _meet(self) -> ClockPair | None:
+    def _meet(self, patience_ns: int) -> ClockPair | None:
         best: ClockPair | None = None
+        deadline_ns = time.monotonic_ns() + patience_ns
+        while not self._replies[0]:
+            if time.monotonic_ns() > deadline_ns:
+                return None
         for number in range(1, _ROUNDS + 1):
-            deadline_ns = time.monotonic_ns() + _PATIENCE_NS
-            while not self._replies[0]:
-                if time.monotonic_ns() > deadline_ns:
-                    return None
-            sent_ns = time.monotonic_ns()
+            sent_ns = came_ns = time.monotonic_ns()
             self._round.value = number
             while not self._replies[number]:
-                if time.monotonic_ns() > deadline_ns + _PATIENCE_NS:
+                if came_ns > deadline_ns:
                     return None
+                came_ns = time.monotonic_ns()
             came_ns = time.monotonic_ns()
             half_ns = (came_ns - sent_ns) / 2
             if best is None or half_ns < best.uncertainty_ns:
