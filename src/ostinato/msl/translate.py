@@ -8,6 +8,7 @@ whatever else a target's C++ needs, is the target's own affair (`Dialect`), as a
 from __future__ import annotations
 
 import re
+import struct
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -26,6 +27,7 @@ _SWIZZLE = re.compile(r"[xyzw]{2,4}|[rgba]{2,4}")
 _FLOATING = re.compile(r"(?:[0-9']*\.[0-9']*|[0-9']+(?=[eE]))(?:[eE][+-]?[0-9]+)?|0[xX][0-9a-fA-F.']*[pP][+-]?[0-9]+")
 _LONGEST_TYPE = 400
 """Tokens of a type, template arguments included, beyond which nobody writes one."""
+_SMALLEST_NORMAL = 2.0**-126
 _STORAGE_WORDS = frozenset({"constant", "const", "static", "constexpr", "inline"})
 
 
@@ -42,8 +44,24 @@ def literal(text: str) -> str:
             digits = text[: -len(suffix)]
             return f"{type_name}({digits if any(m in digits for m in '.eEpP') else digits + '.0'}f)"
     if lower.endswith("f") and not hexadecimal:
-        return text if any(mark in lower for mark in ".e") else f"{text[:-1]}.0f"
-    return text + "f" if _FLOATING.fullmatch(text) else text
+        return _exact(text) if any(mark in lower for mark in ".e") else f"{text[:-1]}.0f"
+    if not _FLOATING.fullmatch(text):
+        return text
+    return text + "f" if hexadecimal else _exact(text + "f")
+
+
+def _exact(text: str) -> str:
+    """A decimal literal too small for a normal float as the float it stands for: not every compiler rounds these."""
+    if "e-" not in text.lower():
+        return text
+    value = float(text.rstrip("fF"))
+    return f"{_rounded(value).hex()}f" if 0 < value < _SMALLEST_NORMAL else text
+
+
+def _rounded(value: float) -> float:
+    """The nearest value that a float can have."""
+    rounded: float = struct.unpack("<f", struct.pack("<f", value))[0]
+    return rounded
 
 
 def _swizzle_places(name: str) -> list[int]:
@@ -341,7 +359,7 @@ def constant_text(scalar: str, value: Value) -> str:
         elif number in (float("inf"), float("-inf")):
             text = f"({'-' if number < 0 else ''}__builtin_inff())"
         else:
-            text = f"({number.hex()}f)"
+            text = f"({_rounded(number).hex()}f)"
         return text if scalar == "float32" else f"{'half' if scalar == 'float16' else 'bfloat'}({text})"
     suffix = {"uint64": "ull", "int64": "ll", "uint32": "u"}.get(scalar, "")
     whole = int(value)
