@@ -213,7 +213,8 @@ class Walk:
                 self._alias(*read)
         if before.text == "&" and not self._is_operand(index - 2):
             self.facts.vary(self.body, name)
-        if self._passed_to_change(index, begin):
+        decays = name in self.body.arrays and self.texts[index + 1] != "["  # then a pointer may change it
+        if decays or self._passed_to_change(index, begin):
             self.facts.vary(self.body, name)
 
     def _alias(self, begin: int, end: int) -> None:
@@ -243,9 +244,6 @@ class Walk:
         """Whether it stands among the arguments of something that may take them by reference."""
         for callee, position in self._callees(index, begin):
             if position in self.facts.changed_by.get(callee, ()) or not self._is_known(callee):
-                return True
-            # An array goes by its address.
-            if self.texts[index] in self.body.arrays and callee in self.facts.functions:
                 return True
         return False
 

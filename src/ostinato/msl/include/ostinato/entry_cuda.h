@@ -98,16 +98,21 @@ OST_FN Thread running_thread(const Head &head, const Group &group) {
 // The room of a value in a kernel's parameters.
 template <class T> constexpr uint32_t value_bytes = (uint32_t(sizeof(T)) + 15u) / 16u * 16u;
 
-// A value stands in its slot unless it has an address. A copy: no store of the kernel can change it.
-template <class T> OST_FN metal::remove_cv_t<T> value_of(uint64_t address, const unsigned char *slot) {
-  if (address) return *reinterpret_cast<const T *>(::__cvta_global_to_generic(address));
+// A value stands in its slot unless it has an address. A copy: no store of the kernel can change it. The slot is read
+// whether or not it is needed: a choice between two places would be a load from an address of unknown kind.
+template <class T> OST_FN metal::remove_cv_t<T> slot_value(const unsigned char *slot) {
   if constexpr (alignof(T) <= 16) {
     return *reinterpret_cast<const T *>(slot);
   } else {
-    // slots are aligned to 16 bytes only
-    struct alignas(16) Words { uint64_t word[sizeof(T) / 8]; } words = *reinterpret_cast<const Words *>(slot);
-    return bits_as<metal::remove_cv_t<T>>(words);
+    metal::remove_cv_t<T> value;
+    ::memcpy(&value, slot, sizeof(T));  // slots are aligned to 16 bytes only
+    return value;
   }
+}
+template <class T> OST_FN metal::remove_cv_t<T> value_of(uint64_t address, const unsigned char *slot) {
+  metal::remove_cv_t<T> value = slot_value<T>(slot);
+  if (address) return *static_cast<const T *>(::__cvta_global_to_generic(address));
+  return value;
 }
 
 // A buffer: where it lies in device memory.

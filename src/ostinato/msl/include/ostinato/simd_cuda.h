@@ -7,15 +7,26 @@ namespace __ost {
 
 constexpr uint32_t all_lanes = 0xffffffffu;
 
-// The value that lane `from` holds, which must be one of `lanes`.
-template <class T> OST_FN T shuffled(uint32_t lanes, T value, uint32_t from) {
+// A value moved between lanes by words: `move` does it with one.
+template <class T, class Move> OST_FN T by_words(T value, Move move) {
   constexpr int words = (sizeof(T) + 3) / 4;
   uint32_t word[words] = {};
   ::memcpy(word, &value, sizeof(T));
-  for (int i = 0; i < words; i++) word[i] = ::__shfl_sync(lanes, word[i], int(from));
+  for (int i = 0; i < words; i++) word[i] = move(word[i]);
   T result;
   ::memcpy(&result, word, sizeof(T));
   return result;
+}
+// The value that lane `from` holds, which must be one of `lanes`.
+template <class T> OST_FN T shuffled(uint32_t lanes, T value, uint32_t from) {
+  return by_words(value, [=](uint32_t word) { return ::__shfl_sync(lanes, word, int(from)); });
+}
+// Where all lanes take part: the value of the lane whose number differs in `bits`, or that is `by` lower.
+template <class T> OST_FN T exchanged(T value, uint32_t bits) {
+  return by_words(value, [=](uint32_t word) { return ::__shfl_xor_sync(all_lanes, word, int(bits)); });
+}
+template <class T> OST_FN T from_below(T value, uint32_t by) {
+  return by_words(value, [=](uint32_t word) { return ::__shfl_up_sync(all_lanes, word, by); });
 }
 
 OST_FN bool is_in(uint32_t lanes, uint32_t lane) { return (lanes >> (lane & 31u)) & 1u; }
@@ -66,7 +77,7 @@ template <int W, class Op, class T> OST_FN T reduce_scalar(Site site, T value) {
     Acc sum = Acc(value);
     if (site.lanes == all_lanes) {
 #pragma unroll
-      for (uint32_t width = W / 2; width > 0; width /= 2) sum = Op::of(sum, shuffled(all_lanes, sum, lane_id() ^ width));
+      for (uint32_t width = W / 2; width > 0; width /= 2) sum = Op::of(sum, exchanged(sum, width));
     } else {
       sum = gathered<W, Op>(site.lanes, sum, sum, false, [](uint32_t) { return true; });
     }
@@ -81,11 +92,11 @@ template <int W, class Op, bool Inclusive, class T> OST_FN T prefix_scalar(Site 
   if (site.lanes == all_lanes) {
 #pragma unroll
     for (uint32_t width = 1; width < W; width *= 2) {
-      const Acc below = shuffled(all_lanes, sum, own >= width ? lane - width : lane);
+      const Acc below = from_below(sum, width);
       sum = own >= width ? Op::of(below, sum) : sum;
     }
     if (!Inclusive) {
-      const Acc below = shuffled(all_lanes, sum, own ? lane - 1 : lane);
+      const Acc below = from_below(sum, 1);
       sum = own ? below : Acc(Op::identity);
     }
   } else {

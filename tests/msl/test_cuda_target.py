@@ -1,0 +1,274 @@
+"""The CUDA target as far as no GPU is needed: NVRTC accepts every kernel, parameters lie where the driver puts them,
+errors name the user's lines, half behaves as a built-in type, and lanes meet by the right instructions."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from launching import HEAD
+from nvrtc import Nvrtc
+
+import ostinato
+from ostinato.msl import parameter_layout, parse
+
+OPS = sorted((Path(ostinato.__file__).parent / "ops" / "kernels").glob("*.metal"))
+MODULES = """address_spaces atomics divergence geometry_and_packing integers math matrices scalars simdgroup_matrix structs
+templates thread_positions threadgroup_barriers threadgroup_memory vectors""".split()
+
+
+@pytest.fixture(scope="module")
+def nvrtc() -> Nvrtc:
+    return Nvrtc()
+
+
+# -- everything compiles ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", OPS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("architecture", ["compute_80", "compute_90"])
+def test_the_packages_own_kernels_compile(nvrtc: Nvrtc, path: Path, architecture: str) -> None:
+    compiled = nvrtc.compile(parse(path).translate("cuda"), architecture)
+    assert compiled.ptx, compiled.log
+    assert not compiled.log
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_the_kernels_of_the_other_tests_compile(nvrtc: Nvrtc, module: str) -> None:
+    source = importlib.import_module(f"test_{module}").SOURCE
+    compiled = nvrtc.compile(parse(source).translate("cuda"))
+    assert compiled.ptx, compiled.log
+
+
+def test_votes_and_some_simdgroup_functions_of_every_kind_compile(nvrtc: Nvrtc) -> None:
+    votes = importlib.import_module("test_simdgroup").VOTES
+    assert nvrtc.compile(parse(votes).translate("cuda")).ptx
+    calls = "".join(
+        f"x += {name}(x{more}); " for name, more in
+        [("simd_sum", ""), ("simd_prefix_exclusive_sum", ""), ("simd_prefix_inclusive_product", ""), ("quad_max", ""),
+         ("simd_shuffle_xor", ", 1"), ("simd_shuffle_and_fill_up", ", T(3), 2"), ("simd_broadcast_first", "")]
+    )  # fmt: skip
+    kernel = f"template <class T> kernel void k(device T *d [[buffer(0)]]) {{ T x = d[0]; {calls} d[0] = x; }}\n"
+    for type_ in ("float", "half", "int", "uchar", "float3"):
+        kernel += f'template [[host_name("{type_}")]] kernel void k<{type_}>(device {type_} *);\n'
+    compiled = nvrtc.compile(parse(HEAD + kernel).translate("cuda"))
+    assert compiled.ptx, compiled.log
+
+
+def test_names_that_cuda_has_of_its_own_belong_to_the_source(nvrtc: Nvrtc) -> None:
+    source = f"""{HEAD}
+    inline float erf(float x) {{ return x; }}
+    struct dim3 {{ uint x; }};
+    inline float norm(float2 x) {{ return ::metal::dot(x, x); }}
+    kernel void k(device float4 *out [[buffer(0)]]) {{
+        dim3 d = {{1}};
+        out[0] = float4(erf(sin(out[1].x)), norm(out[1].xy), min(out[1].z, 2.0f), d.x);
+    }}"""
+    compiled = nvrtc.compile(parse(source).translate("cuda"))
+    assert compiled.ptx, compiled.log
+
+
+# -- parameters ---------------------------------------------------------------------------------------------------------
+
+ARGUMENTS = {
+    "": [],
+    "device float *a [[buffer(2)]]": [4],
+    "constant uint &n [[buffer(0)]]": [4],
+    "device float *a [[buffer(3)]], constant float4x4 &m [[buffer(1)]], constant uchar &c [[buffer(0)]]": [1, 64, 4],
+    "threadgroup float *t [[threadgroup(0)]], constant ulong4 &w [[buffer(0)]]": [32],
+    "threadgroup int *s [[threadgroup(1)]], threadgroup float *t [[threadgroup(0)]], device half3 &x [[buffer(0)]]": [
+        8
+    ],
+    "constant Big &b [[buffer(0)]], device const Big *c [[buffer(1)]], threadgroup int *s [[threadgroup(0)]]": [20, 20],
+}
+
+
+@pytest.mark.parametrize("inline_bytes", [0, 48])
+def test_parameters_lie_where_the_layout_says(nvrtc: Nvrtc, inline_bytes: int) -> None:
+    kernels = "".join(f"kernel void k{i}({arguments}) {{}}\n" for i, arguments in enumerate(ARGUMENTS))
+    translation = parse(f"{HEAD}struct Big {{ uint a[5]; }};\n{kernels}").translate("cuda")
+    compiled = nvrtc.compile(translation, inline_bytes=inline_bytes)
+    assert compiled.ptx, compiled.log
+    for number, (signature, sizes) in enumerate(zip(translation.kernels.values(), ARGUMENTS.values(), strict=True)):
+        info = compiled.info(number)
+        assert info[:4] == [0, 0, len(sizes), len(signature.shared)]
+        assert info[4::2] == sizes
+        layout = parameter_layout(signature, sizes, inline_bytes)
+        assert compiled.parameter_bytes(number) == layout.total_bytes
+        assert all(at % 16 == 0 for at in layout.values.values())
+        by_value = [a for a in signature.arguments if a.kind == "value" and a.space == "constant"]
+        assert len(layout.values) == len(by_value)
+
+
+def test_the_description_has_memory_and_threads(nvrtc: Nvrtc) -> None:
+    source = f"""{HEAD}
+    template <int N> [[max_total_threads_per_threadgroup(N * 32)]] kernel void k(device float *out [[buffer(0)]]) {{
+        threadgroup float all[N]; threadgroup uchar small[3]; all[0] = 1; small[0] = 2; out[0] = all[0] + small[0];
+    }}
+    template [[host_name("k4")]] kernel void k<4>(device float *);
+    kernel void plain(device float *out [[buffer(0)]]) {{ out[0] = 1; }}"""
+    translation = parse(source).translate("cuda")
+    compiled = nvrtc.compile(translation)
+    by_name = {name: compiled.info(number) for number, name in enumerate(translation.kernels)}
+    bounds = {name: ".maxntid" in compiled.body(number) for number, name in enumerate(translation.kernels)}
+    assert by_name["k4"][:4] == [19, 128, 1, 0]
+    assert by_name["plain"][:4] == [0, 0, 1, 0]
+    assert bounds == {"k4": True, "plain": False}
+
+
+def test_arguments_left_out_by_their_constant_take_no_room(nvrtc: Nvrtc) -> None:
+    source = f"""{HEAD}
+    constant bool wide [[function_constant(0)]];
+    kernel void k(device float *out [[buffer(0)]], device float *more [[buffer(1), function_constant(wide)]],
+                  constant uint &n [[buffer(2), function_constant(wide)]]) {{ out[0] = wide ? more[n] : 1.0f; }}"""
+    for wide, expected in ((True, [4, 4, 4, 4, 4, 4]), (False, [4, 4])):
+        compiled = nvrtc.compile(parse(source).translate("cuda", {0: wide}))
+        assert compiled.info(0)[4:] == expected, compiled.log
+
+
+def test_buffers_are_known_to_lie_in_device_memory_and_values_in_the_parameters(nvrtc: Nvrtc) -> None:
+    source = f"""{HEAD}kernel void k(device float4 *out [[buffer(0)]], device const float4 *in [[buffer(1)]],
+    constant float &scale [[buffer(2)]], uint i [[thread_position_in_grid]]) {{ out[i] = in[i] * scale; }}"""
+    body = nvrtc.compile(parse(source).translate("cuda")).body(0)
+    assert re.search(r"ld\.global\S*\.v4", body)
+    assert re.search(r"st\.global\S*\.v4", body)
+    assert not re.search(r"\b(ld|st)\.[fub]\d+", body)  # of an unknown space
+    assert body.index("griddepcontrol.wait") < body.index("ld.global")
+
+
+def test_the_compilers_errors_name_the_users_file_and_line(nvrtc: Nvrtc, tmp_path: Path) -> None:
+    (tmp_path / "inner.h").write_text("\n\ninline float f() { return nowhere; }\n")
+    (tmp_path / "outer.metal").write_text(
+        f'{HEAD}#include "inner.h"\n\nkernel void k(device float *x) {{\n  x[0] = wrong;\n}}\n'
+    )
+    compiled = nvrtc.compile(parse(tmp_path / "outer.metal").translate("cuda"))
+    assert not compiled.ptx
+    assert re.findall(r'(\w+\.\w+)\((\d+)\): error: identifier "(\w+)"', compiled.log) == [
+        ("inner.h", "3", "nowhere"),
+        ("outer.metal", "6", "wrong"),
+    ]
+
+
+# -- half ---------------------------------------------------------------------------------------------------------------
+
+
+def accepted(nvrtc: Nvrtc, statements: str) -> None:
+    compiled = nvrtc.compile(parse(f"{HEAD}{statements}\nkernel void k() {{}}").translate("cuda"))
+    assert compiled.ptx, compiled.log
+
+
+def test_constant_halves_are_rounded_as_numpy_rounds_them(nvrtc: Nvrtc) -> None:
+    rng = np.random.default_rng(7)
+    bits = np.concatenate([
+        rng.integers(0, 2**32, 100, np.uint32),
+        (rng.integers(95, 150, 300).astype(np.uint32) << 23) | (rng.integers(0, 1 << 10, 300).astype(np.uint32) << 13)
+        | rng.choice(np.array([0, 0xFFF, 0x1000, 0x1001, 0x1FFF], np.uint32), 300),
+        np.array([0x33000000, 0x33000001, 0x387FF000, 0x387FFFFF, 0x477FEFFF, 0x477FF000, 0x7F800000, 0], np.uint32),
+    ])  # fmt: skip
+    values = bits.view(np.float32)
+    with np.errstate(over="ignore", invalid="ignore"):
+        halves = values.astype(np.float16)
+    asserts = ""
+    for pattern, value, half in zip(bits.tolist(), values, halves, strict=True):
+        given = f"half(__builtin_bit_cast(float, {pattern}u))"
+        if np.isnan(value):
+            asserts += f'static_assert({given} != {given}, "");\n'
+            continue
+        asserts += f'static_assert(__builtin_bit_cast(ushort, {given}) == {half.view(np.uint16)}, "");\n'
+        back = np.float32(half).view(np.uint32)
+        asserts += f'static_assert(__builtin_bit_cast(uint, float({given})) == {back}u, "");\n'
+    accepted(nvrtc, asserts)
+
+
+@pytest.mark.parametrize(
+    ("expression", "type_"),
+    [
+        ("h + h", "half"), ("h + 1", "half"), ("2u * h", "half"), ("h / 2.0f", "float"), ("1.0f - h", "float"),
+        ("h * b", "float"), ("-h", "half"), ("true ? h : h", "half"), ("true ? h : 1.0f", "float"),
+        ("false ? 1.0f : h", "float"), ("true ? h : 0", "half"), ("true ? 0u : h", "half"),
+        ("true ? h : false ? h : 1.0f", "float"), ("true ? b : 1.0f", "float"), ("true ? 1 : 2u", "uint"),
+        ("max(h, h)", "half"), ("max(h, 1.0f)", "float"), ("exp(h)", "half"), ("h < f", "bool"), ("v * h", "half4"),
+        ("metal::select(h, h, true)", "half"), ("true ? v : half4(h)", "half4"),
+    ],
+)  # fmt: skip
+def test_expressions_with_half_have_the_types_of_a_built_in_half(nvrtc: Nvrtc, expression: str, type_: str) -> None:
+    names = "inline void f(half h, bfloat b, float f, half4 v)"
+    accepted(nvrtc, f'{names} {{ static_assert(is_same_v<decltype({expression}), {type_}>, ""); }}')
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "half x = 1.0f; half y = 2; half z = f; x = f; x += f; x *= 2; f += x; int i = x; if (x) i = 1;",
+        "half a[2] = {1.0f, f}; float s = a[0] * f; uint u = a[1]; bool b = a[0];",
+        "half x = f > 1 ? h : f; x = f > 1 ? h : 0.0h; x = f > 1 ? f : h; device float *p = f > 1 ? out : nullptr;",
+        "half x = h; x++; --x; x = -x; x = !x ? h : x; float4 w = float4(h, h, x, 1); w *= h;",
+        "Fp8 e = {1}; half x = e; x = half(e); bfloat y = bfloat(h); y = h; y = e; x = half(y);",
+        "float w = one(h); w = two(h);",
+        "uint n = 3; (f > 1 ? n : n) = 4; const thread float &r = f > 1 ? f : float(h); w(r);",
+        "simdgroup_half8x8 m = make_filled_simdgroup_matrix<half, 8, 8>(f > 1 ? h : 0);",
+    ],
+)
+def test_half_converts_as_a_built_in_half(nvrtc: Nvrtc, statement: str) -> None:
+    accepted(
+        nvrtc,
+        f"""struct Fp8 {{ uchar bits; operator float() const {{ return float(bits); }} }};
+        struct Complex {{ float re; template <class T> Complex(T x) : re(float(x)) {{}} }};
+        inline float one(float x) {{ return x; }}
+        inline float one(Complex x) {{ return x.re; }}
+        inline float two(float x) {{ return x; }}
+        inline int two(int x) {{ return x; }}
+        inline void w(float) {{}}
+        inline void f(half h, float f, device float *out) {{ {statement} }}""",
+    )
+
+
+# -- lanes --------------------------------------------------------------------------------------------------------------
+
+
+def body_of(nvrtc: Nvrtc, statements: str, architecture: str = "compute_90") -> str:
+    source = f"""{HEAD}kernel void k(device float *out [[buffer(0)]], device uint *in [[buffer(1)]],
+    constant uint &n [[buffer(2)]], uint i [[thread_position_in_grid]], uint lane [[thread_index_in_simdgroup]]) {{
+        {statements} }}"""
+    compiled = nvrtc.compile(parse(source).translate("cuda"), architecture)
+    assert compiled.ptx, compiled.log
+    return compiled.body(0)
+
+
+@pytest.mark.parametrize("function", ["sum", "min", "max", "and", "or", "xor"])
+def test_integers_are_reduced_by_one_instruction(nvrtc: Nvrtc, function: str) -> None:
+    body = body_of(nvrtc, f"in[i] = simd_{function}(in[i]);")
+    assert "redux.sync" in body
+    assert "shfl" not in body
+
+
+def test_floats_are_reduced_in_five_steps_where_all_lanes_are_there(nvrtc: Nvrtc) -> None:
+    body = body_of(nvrtc, "out[i] = simd_sum(out[i]);")
+    assert body.count("shfl.sync") == 6  # and one in the loop for a partial simdgroup
+    assert "activemask" not in body
+
+
+def test_lanes_that_may_be_apart_ask_who_is_there(nvrtc: Nvrtc) -> None:
+    assert "activemask" in body_of(nvrtc, "if (in[i] > 2) out[i] = simd_sum(out[i]);")
+    assert "activemask" not in body_of(nvrtc, "if (n > 2) out[i] = simd_sum(out[i]);")
+
+
+def test_a_barrier_in_uniform_flow_is_the_blocks_own(nvrtc: Nvrtc) -> None:
+    barrier = "threadgroup_barrier(mem_flags::mem_threadgroup);"
+    assert "barrier.sync" not in body_of(nvrtc, f"{barrier} out[i] = 1;")
+    assert "barrier.sync" in body_of(nvrtc, f"if (in[i] > 2) return; {barrier} out[i] = 1;")
+
+
+def test_a_lane_that_leaves_before_a_barrier_ends(nvrtc: Nvrtc) -> None:
+    barrier = "threadgroup_barrier(mem_flags::mem_threadgroup); out[i] = 1;"
+    assert "exit;" in body_of(nvrtc, f"if (i >= n) return; {barrier}")
+    assert "exit;" not in body_of(nvrtc, f"if (n == 0) return; {barrier}")
+    assert "exit;" not in body_of(nvrtc, "if (i >= n) return; out[i] = 1;")
+
+
+def test_a_translation_for_an_unknown_target_is_refused() -> None:
+    with pytest.raises(ValueError, match="opencl"):
+        parse(f"{HEAD}kernel void k() {{}}").translate("opencl")
