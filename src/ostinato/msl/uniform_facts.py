@@ -96,7 +96,7 @@ class Facts:
 
     def _may_meet(self, function: Function) -> bool:
         assert function.body is not None
-        if self.convergence.hidden_calls or is_kernel(self.syntax, function):
+        if self.convergence.hidden_calls:
             return True
         return any(self.texts[at] in self.convergence.names for at in range(function.closing, function.body[1]))
 

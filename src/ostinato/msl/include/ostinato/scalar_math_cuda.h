@@ -1,5 +1,5 @@
-// The floating-point functions on one float that CUDA computes its own way: its precise device functions (at most 2 ulp,
-// tan 4, denormals kept), never the fast intrinsics.
+// The floating-point functions on one float that CUDA computes its own way: its precise device functions, never the fast
+// intrinsics. Within 2 ulp but for sinh, asinh, atanh and atan2 (3), and tan, tanpi, acosh and pow (4).
 #pragma once
 
 namespace __ost {
