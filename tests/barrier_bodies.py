@@ -106,6 +106,9 @@ FIBERS: dict[str, tuple[str, Expected]] = {
     "simdgroup functions too": ("t[i] = simd_sum(x); BARRIER r = t[0] + t[32];", tree),
 }
 
+UNDEFINED = {"a loop of each thread's own"}
+"""Threads come by barriers unequally often. Metal leaves open what happens; a GPU may wait for ever."""
+
 EITHER: dict[str, tuple[str, Expected]] = {
     "a pointer moved by each thread": (
         "device const float *p = in; p += g * n + i; t[i] = *p; BARRIER r = t[63 - i];",

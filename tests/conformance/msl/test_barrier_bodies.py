@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import ostinato
-from barrier_bodies import CASES, many
+from barrier_bodies import CASES, UNDEFINED, many
 from launching import launch
 
 
@@ -17,6 +17,8 @@ def library(dev: ostinato.Device) -> ostinato.Library:
 
 @pytest.mark.parametrize("name", CASES)
 def test_every_way_gives_the_same_answer(dev: ostinato.Device, library: ostinato.Library, name: str) -> None:
+    if name in UNDEFINED and dev.capabilities.backend != "cpu":
+        pytest.skip("undefined in Metal; only the CPU's fibers give it a meaning")
     number = list(CASES).index(name)
     values = np.random.default_rng(number).integers(-50, 50, (3, 64)).astype(np.float32)
     got = launch(dev, library[f"k{number}"], values.ravel(), np.zeros(192, np.float32), groups=3, group_size=64)

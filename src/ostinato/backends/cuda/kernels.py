@@ -50,6 +50,10 @@ class Module:
         self._lock = ForkLock()
         self._loaded: dict[tuple[bool, int, int], Any] = {}
 
+    def load(self) -> None:
+        """Compile the plain variant."""
+        self._module(False, 0, 0)
+
     def function(self, number: int, sampled: bool, inline_bytes: int, registers: int = 0) -> Any:
         """The handle of a kernel in a variant, compiled if need be; `registers` bounds what it may use."""
         module = self._module(sampled, inline_bytes, registers)
@@ -177,6 +181,7 @@ def compiled(
 ) -> dict[str, CompiledKernel]:
     """The kernels of a translation, compiled and loaded; their variants appear among `entries`."""
     module = Module(context, architecture, translation)
+    module.load()  # also without any kernel: what is wrong in the source is said now
     found = {}
     for number, (name, signature) in enumerate(translation.kernels.items()):
         code = KernelCode(context, module, number, signature, entries)

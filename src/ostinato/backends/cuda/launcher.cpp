@@ -45,6 +45,7 @@ struct Launcher {
   Result (*push)(Handle);
   Result (*pop)(Handle *);
   Result (*query)(Handle);
+  int64_t looked_ns;               // when the driver was last asked whether the device is still there
 };
 
 namespace {
@@ -168,17 +169,15 @@ EXPORT Result ost_cuda_replay(const Launcher *l, Handle graph, Address arena, vo
 }
 
 // 1 when a submission is done, 0 when the time ran out, or minus the driver's error when the device was lost.
-EXPORT int ost_cuda_wait(const Launcher *l, uint32_t number, int64_t timeout_ns) {
+EXPORT int ost_cuda_wait(Launcher *l, uint32_t number, int64_t timeout_ns) {
   if (int32_t(*l->done - number) >= 0) return 1;
-  if (timeout_ns == 0) return 0;
   const int64_t begin = now_ns();
-  int64_t looked = begin;
   for (;;) {
-    for (int i = 0; i < 64; ++i)
+    for (int i = 0; i < 64 && timeout_ns; ++i)
       if (int32_t(*l->done - number) >= 0) return 1;
     const int64_t now = now_ns();
-    if (now - looked > 1000000) {     // the word stays behind for ever once the device is lost
-      looked = now;
+    if (now - l->looked_ns > 1000000) {     // the word stays behind for ever once the device is lost
+      l->looked_ns = now;
       const Current current(l);
       const Result status = current.status ? current.status : l->query(l->stream);
       if (status != success && status != not_ready) return -status;

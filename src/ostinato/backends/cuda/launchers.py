@@ -24,6 +24,8 @@ from .kernels import Functions
 
 _SOURCE = Path(__file__).with_name("launcher.cpp")
 _LARGEST_PAUSE_S = 0.0005
+_LOOK_NS = 1_000_000
+_NOT_READY = 600
 
 
 Start = Callable[..., int]
@@ -63,6 +65,7 @@ class _Fields(ctypes.Structure):
         ("done", ctypes.c_uint64),
         ("done_address", ctypes.c_uint64),
         ("functions", ctypes.c_void_p * 8),
+        ("looked_ns", ctypes.c_int64),
     )
 
 
@@ -114,6 +117,7 @@ class PlainLauncher:
         self._stream = self._cu.CUstream(stream)
         self._done = ctypes.c_uint32.from_address(done)
         self._done_address = self._cu.CUdeviceptr(done_address)
+        self._looked_ns = 0
 
     def slots(self, records: bytes, lowered: Sequence[Lowered]) -> tuple[np.ndarray, int]:
         """Record by record."""
@@ -182,13 +186,15 @@ class PlainLauncher:
         deadline_ns = time.monotonic_ns() + timeout_ns
         pause_s = 0.0
         while (self._done.value - number) & 0xFFFFFFFF >= 1 << 31:
-            if time.monotonic_ns() >= deadline_ns:
-                return 0
-            if pause_s >= _LARGEST_PAUSE_S:
+            now_ns = time.monotonic_ns()
+            if now_ns - self._looked_ns > _LOOK_NS:
+                self._looked_ns = now_ns
                 with self._context.current():
                     (status,) = self._cu.cuStreamQuery(self._stream)
-                if int(status) not in (0, 600):
+                if int(status) not in (0, _NOT_READY):
                     return -int(status)
+            if now_ns >= deadline_ns:
+                return 0
             time.sleep(pause_s)
             pause_s = min(pause_s + 0.00001, _LARGEST_PAUSE_S)
         return 1

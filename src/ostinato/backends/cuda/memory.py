@@ -15,7 +15,7 @@ import numpy as np
 
 from ...errors import OutOfMemory
 from ..protocol import Memory
-from .api import Context, call
+from .api import Context, call, failure
 
 _ALIGNMENT = 256
 _OUT_OF_MEMORY = 2
@@ -54,6 +54,9 @@ class Pool:
         """A block; an empty one still has an address."""
         cu = self._cu
         with self._context.current():
+            free, total = call(cu.cuMemGetInfo)
+            if nbytes > total:
+                raise self._out_of_memory(nbytes, free, total)
             wanted = max(nbytes, 1)
             status, address = cu.cuMemAllocFromPoolAsync(wanted, self._pool, self.stream)
             if int(status) == _OUT_OF_MEMORY:
@@ -62,13 +65,16 @@ class Pool:
                 call(cu.cuMemPoolTrimTo, self._pool, 0)
                 status, address = cu.cuMemAllocFromPoolAsync(wanted, self._pool, self.stream)
             if int(status) == _OUT_OF_MEMORY:
-                free, total = call(cu.cuMemGetInfo)
-                raise OutOfMemory(
-                    f"cuda:{self._context.ordinal}: no memory for {nbytes} bytes; {free} of {total} bytes are free"
-                )
-            call(lambda: (status,))
+                raise self._out_of_memory(nbytes, *call(cu.cuMemGetInfo))
+            if int(status):
+                raise failure(int(status), "allocating memory")
             call(cu.cuStreamSynchronize, self.stream)
         return Memory(int(address), nbytes, _Block(self, int(address)))
+
+    def _out_of_memory(self, nbytes: int, free: int, total: int) -> OutOfMemory:
+        return OutOfMemory(
+            f"cuda:{self._context.ordinal}: no memory for {nbytes} bytes; {free} of {total} bytes are free"
+        )
 
     def free(self, address: int) -> None:
         """Give a block back; after the device was lost there is nothing to give back to."""

@@ -111,13 +111,14 @@ template <class T> OST_FN metal::remove_cv_t<T> slot_value(const unsigned char *
 }
 template <class T> OST_FN metal::remove_cv_t<T> value_of(uint64_t address, const unsigned char *slot) {
   metal::remove_cv_t<T> value = slot_value<T>(slot);
-  if (address) return *static_cast<const T *>(::__cvta_global_to_generic(address));
+  if (address) return *reinterpret_cast<const T *>(address);
   return value;
 }
 
-// A buffer: where it lies in device memory.
+// A buffer: where it lies in device memory. A plain cast: the compiler knows by itself that kernels are given addresses
+// of global memory, and telling it with a conversion makes the optimiser of NVRTC 13.0 run for ever.
 template <class T> OST_FN T *pointer_to(uint64_t address) {
-  return static_cast<T *>(::__cvta_global_to_generic(address));
+  return reinterpret_cast<T *>(address);
 }
 // A buffer that is only read may also be bytes that travel with the parameters: the top bit says so.
 template <class T> OST_FN T *pointer_to(uint64_t address, const unsigned char *inline_bytes) {
