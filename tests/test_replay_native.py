@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from ostinato import msl
 from ostinato.backends.cpu.driver import CpuBackend
-from ostinato.backends.records import pack, parameters
 from ostinato.backends.protocol import Memory, Native
+from ostinato.backends.records import pack, parameters
 from ostinato.commands import (
     Barrier,
     Binding,

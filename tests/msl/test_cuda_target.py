@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from launching import HEAD
 from nvrtc import Nvrtc
 
 import ostinato
+from launching import HEAD
 from ostinato.msl import parameter_layout, parse
 
 OPS = sorted((Path(ostinato.__file__).parent / "ops" / "kernels").glob("*.metal"))

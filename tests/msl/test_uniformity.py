@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from launching import HEAD
 
+from launching import HEAD
 from ostinato.msl import parse
 from ostinato.msl.uniformity import analyse
 
