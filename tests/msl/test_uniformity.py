@@ -66,6 +66,8 @@ UNIFORM = [
     "if constexpr (sizeof(uint) == 4) x = simd_sum(1u);",
     "uint all[2] = {n, 4u}; if (all[0] > all[1]) x = simd_sum(1u);",
     "uint most = simd_max(in[i]); if (most > 4) x = simd_sum(1u);",
+    "if (lane > 3) { for (uint j = 0; j < 4; ++j) y += j; } for (uint j = 0; j < 4; ++j) x = simd_sum(1u);",
+    "{ uint z = lane; y += z; } uint z = n; if (z > 3) x = simd_sum(1u);",
 ]
 VARYING = [
     "if (lane == 0) x = simd_sum(1u);",
@@ -86,6 +88,10 @@ VARYING = [
     "do { x = simd_sum(1u); } while (++y < lane);",
     "while (true) { if (in[i] == ++y) break; x = simd_sum(1u); }",
     "if (lane > 3) y = 2; if (y == 2) x = simd_sum(1u);",
+    "uint z = n; if (n > 1) { z = lane; } if (z > 3) x = simd_sum(1u);",
+    "uint z = lane; if (n > 1) { uint z = n; y += z; } if (z > 3) x = simd_sum(1u);",
+    "uint z = lane; if (uint z = n) y = z; if (z > 3) x = simd_sum(1u);",
+    "uint z = lane; for (uint z = 0; z < n; ++z) y++; if (n * z > 3) x = simd_sum(1u);",
     "uint z = n; if (lane == 1) z++; if (z > 7) x = simd_sum(1u);",
     "uint z = n; z += in[z]; if (z > 7) x = simd_sum(1u);",
     "uint z = n; uint w = z; z = lane; w = z; if (w > 7) x = simd_sum(1u);",
@@ -155,6 +161,17 @@ def test_what_a_helper_may_change_is_not_trusted() -> None:
     assert not together("uint z[1] = {n}; fill(z, lane); if (z[0] > 3) x = simd_sum(1u);", before=helper)
 
 
+def test_constants_of_a_class_are_uniform_and_its_members_are_not() -> None:
+    tile = """template <int N> struct Tile {
+        static constexpr constant int twice = N * 2;
+        void run(thread uint &x) { for (int k = 0; k < N && k < twice; ++k) x += simd_sum(1u); }
+    };\n"""
+    holder = "struct Holder { uint limit; uint run(uint x) { if (x > limit) return x; return x + simd_sum(1u); } };\n"
+    assert together("Tile<4> t; t.run(x);", before=tile)
+    assert not together("if (lane > 2) { Tile<4> t; t.run(x); }", before=tile)
+    assert not together("Holder h = {lane}; x = h.run(n);", before=holder)
+
+
 def test_a_function_passed_around_may_run_anywhere() -> None:
     helper = (
         "uint one(uint a) { return simd_sum(1u); }\ntemplate <uint (*F)(uint)> uint apply(uint a) { return F(a); }\n"
@@ -172,7 +189,8 @@ def test_a_namesake_does_not_vouch_for_those_who_call_it_apart() -> None:
 
 
 def test_returns_of_some_lanes_are_named() -> None:
-    module = parse(HEAD + STRUCTS + KERNEL.format(body="if (n > 3) return; if (i > n) return; out[i] = 1;"))
+    body = "if (n > 3) return; if (i > n) return; threadgroup_barrier(mem_flags::mem_none); out[i] = 1;"
+    module = parse(HEAD + STRUCTS + KERNEL.format(body=body))
     found = analyse(module._syntax, module._declarations, module._convergence).varying_returns
     assert [module._syntax.texts[at - 4 : at] for at in found] == [["i", ">", "n", ")"]]
 

@@ -57,7 +57,8 @@ class Body:
     function: Function
     kernel: bool
     parameters: list[str]
-    declared: set[str]
+    names: dict[int, str]
+    """The variable that a token names. A variable is its name, or its name and where it is declared."""
     arrays: set[str]
     varying: set[str]
     constant_pointers: set[str]
@@ -80,6 +81,12 @@ class Facts:
         self.pointer_types = {
             name for name, tokens in declarations.aliases.items() if any(token.text == "*" for token in tokens)
         }
+        self.members, static_members = set[str](), set[str]()
+        for variable in declarations.variables:
+            if variable.in_struct:
+                static = {"static", "constexpr"} & set(self.texts[variable.start : variable.name_at])
+                (static_members if static else self.members).add(variable.name)
+        self.class_constants = (static_members | self._template_parameters()) - self.members
         self.changed_by = self._changed_arguments()
         self.constants = {v.name for v in declarations.variables if not v.in_struct}
         self.types = declarations.structs | declarations.aliases.keys()
@@ -108,6 +115,18 @@ class Facts:
             for position, parameter in enumerate(formal_parameters(self.syntax, function)):
                 if parameter.reference and "const" not in parameter.type.split():
                     places.add(position)
+        return found
+
+    def _template_parameters(self) -> set[str]:
+        """The names of all template parameters, those of classes included."""
+        found: set[str] = set()
+        for index, text in enumerate(self.texts):
+            if text == "template" and self.texts[index + 1] == "<":
+                closing = self.syntax.angle_end(index + 1) or index
+                for begin, end in self.syntax.split(index + 2, closing):
+                    equals = next((at for at in range(begin, end) if self.texts[at] == "="), end)
+                    if self.tokens[equals - 1].kind == IDENTIFIER:
+                        found.add(self.texts[equals - 1])
         return found
 
     def _is_indirect(self, type_: str) -> bool:
@@ -161,11 +180,11 @@ class Facts:
                 constant_pointers.add(parameter.name)
             elif indirect or (kernel and not self._attributes(begin, end) & _UNIFORM_ATTRIBUTES):
                 varying.add(parameter.name)
-        templates = {p.name for header in function.templates for p in header.parameters}
-        declared, arrays, pointers = self._declared(*function.body)
-        varying |= pointers | {variable.name for variable in find_storage(self.syntax, function.body)}
-        declared |= set(names) | templates
-        body = Body(function, kernel, names, declared, arrays, varying - {""}, constant_pointers)
+        templates = [p.name for header in function.templates for p in header.parameters]
+        resolved, arrays, pointers = self._resolve(function, [*names, *templates])
+        stored = {variable.name for variable in find_storage(self.syntax, function.body)}
+        varying |= pointers | {name for name in resolved.values() if name.partition("@")[0] in stored}
+        body = Body(function, kernel, names, resolved, arrays, varying - {""}, constant_pointers)
         body.entered = not function.special
         return body
 
@@ -176,26 +195,45 @@ class Facts:
                 found |= {attribute.name for attribute in self.syntax.attributes_at(index)}
         return found
 
-    def _declared(self, begin: int, end: int) -> tuple[set[str], set[str], set[str]]:
-        """Names that look declared between two tokens; those of arrays, and of pointers, among them."""
-        found: set[str] = set()
+    def _resolve(self, function: Function, outer: list[str]) -> tuple[dict[int, str], set[str], set[str]]:
+        """The variable each token of a body names; the arrays, and the pointers, among them.
+
+        Two identifiers in a row surely declare the second, anew in the scope around. What only looks like a declaration
+        (``a * b;``) names the variable that is known by that name already, if one is.
+        """
+        assert function.body is not None
+        begin, end = function.body
+        scopes: list[tuple[int, dict[str, str]]] = [(end + 1, {name: name for name in outer})]
+        resolved: dict[int, str] = {}
         arrays: set[str] = set()
         pointers: set[str] = set()
-        for index in range(begin + 1, end):
-            if self.tokens[index].kind != IDENTIFIER or self.texts[index] in KEYWORDS:
+        for index in range(begin, end):
+            while index >= scopes[-1][0]:
+                scopes.pop()
+            text, before, after = self.texts[index], self.tokens[index - 1], self.texts[index + 1]
+            if text == "{":
+                scopes.append((self.match[index], {}))
+            elif text in ("for", "while", "switch") or (text == "if" and before.text != "else"):
+                scopes.append((self.syntax.after_statement(index), {}))
+            if self.tokens[index].kind != IDENTIFIER or text in KEYWORDS or before.text in (".", "->", "::"):
                 continue
-            name, before, after = self.texts[index], self.tokens[index - 1], self.texts[index + 1]
-            typed = before.kind == IDENTIFIER and before.text not in BEFORE_EXPRESSIONS | KEYWORDS
-            listed = before.text == "," and after in ("=", ";", ",", "[")
-            if not (typed or listed or before.text in (">", "*", "&")) or after not in _AFTER_DECLARATOR:
+            known = next((scope[text] for _, scope in reversed(scopes) if text in scope), None)
+            if after in _AFTER_DECLARATOR:
+                listed = before.text == "," and after in ("=", ";", ",", "[")
+                if before.kind == IDENTIFIER and before.text not in BEFORE_EXPRESSIONS | KEYWORDS:
+                    known = scopes[-1][1][text] = f"{text}@{index}"
+                elif known is None and (listed or before.text in (">", "*", "&")) and text not in self.members:
+                    known = scopes[0][1][text] = text
+            if known is None:
                 continue
-            found.add(name)
-            if after == "[":
-                arrays.add(name)
+            resolved[index] = known
+            declares = before.kind == IDENTIFIER or before.text in (">", ",", "*", "&")
+            if after == "[" and declares:
+                arrays.add(known)
             is_pointer = before.text == "*" and self.texts[index - 3] in _BEFORE_DECLARATION
             if is_pointer or before.text in self.pointer_types:
-                pointers.add(name)
-        return found, arrays, pointers
+                pointers.add(known)
+        return resolved, arrays, pointers
 
     def distrust_names_without_calls(self) -> None:
         """A function whose name stands anywhere but in a call may be called from anywhere."""
@@ -212,7 +250,7 @@ class Facts:
         for name in body.parameters if not body.kernel else ():
             self.vary(body, name)
 
-    def vary(self, body: Body, name: str) -> None:
+    def vary(self, body: Body, name: str | None) -> None:
         """A variable is not uniform after all."""
         if name and name not in body.varying and name not in body.constant_pointers:
             body.varying.add(name)

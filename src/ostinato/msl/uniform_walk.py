@@ -122,8 +122,7 @@ class Walk:
         inner = flow and not ranged and self.is_uniform(*tested) and index not in self.body.diverging_loops
         if ranged:
             for at in range(opening + 1, closing):
-                if self.tokens[at].kind == IDENTIFIER:
-                    self.facts.vary(self.body, self.texts[at])
+                self.facts.vary(self.body, self.body.names.get(at))
         self.loops.append(index)
         skipping = self.skipping
         if keyword != "do":
@@ -178,14 +177,13 @@ class Walk:
         """Nobody knows when it runs: what it names varies, and what it calls is not called together."""
         for at in range(index, self.match[opening]):
             if self.tokens[at].kind == IDENTIFIER:
-                if self.texts[at] in self.body.declared:
-                    self.facts.vary(self.body, self.texts[at])
+                self.facts.vary(self.body, self.body.names.get(at))
                 self._call(at, index, False)
 
     def _name(self, index: int, begin: int, end: int, flow: bool) -> None:
-        name, before = self.texts[index], self.tokens[index - 1]
+        name, before = self.body.names.get(index), self.tokens[index - 1]
         self._call(index, begin, flow)
-        if name not in self.body.declared:
+        if name is None:
             return
         after = index + 1
         while self.texts[after] in (".", "->", "["):
@@ -220,8 +218,7 @@ class Walk:
     def _alias(self, begin: int, end: int) -> None:
         """A reference to these variables may change them."""
         for at in range(begin, end):
-            if self.texts[at] in self.body.declared:
-                self.facts.vary(self.body, self.texts[at])
+            self.facts.vary(self.body, self.body.names.get(at))
 
     def _is_operand(self, index: int) -> bool:
         token = self.tokens[index]
@@ -332,7 +329,7 @@ class Walk:
             ):
                 return False  # a method, or the way into memory
             elif token.text == "*" and not self._is_operand(index - 1):
-                if self.texts[index + 1] not in self.body.constant_pointers:
+                if self.body.names.get(index + 1) not in self.body.constant_pointers:
                     return False
             elif token.text == "[" and self._lambda(index) is not None:
                 return False
@@ -341,9 +338,11 @@ class Walk:
 
     def _is_uniform_name(self, index: int) -> bool:
         name, facts, body = self.texts[index], self.facts, self.body
-        if name in body.varying:
+        if index in body.names:
+            return body.names[index] not in body.varying
+        if body.function.in_struct and name in facts.members:
             return False
-        if name in body.declared or name in body.constant_pointers or name in facts.constants:
+        if name in facts.constants or name in facts.class_constants:
             return True
         if name in WORDS or name in SCALARS or VECTOR.fullmatch(name):
             return True

@@ -6,9 +6,9 @@ of the simdgroup, results of simdgroup reductions, and what is computed from the
 condition and loop around it is, and no lane has left before. Whatever is not understood counts as varying: loads from
 memory, pointers, references, results of functions that are not plainly arithmetic, everything a lambda touches.
 
-Names stand for variables, without regard to scope, and a variable is uniform only if every assignment to it is. A
-helper is entered uniformly if each of its calls is in uniform flow, and a parameter of it is uniform if each argument
-is. The analysis begins with everything uniform and takes back until nothing changes.
+A variable is uniform only if every assignment to it is, wherever it stands. A helper is entered uniformly if each of
+its calls is in uniform flow, and a parameter of it is uniform if each argument is. The analysis begins with everything
+uniform and takes back until nothing changes.
 """
 
 from __future__ import annotations
