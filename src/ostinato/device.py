@@ -128,13 +128,16 @@ class Device:
         constants: Constants | None = None,
         include_dirs: Sequence[str | Path] = (),
         defines: Defines | None = None,
+        *,
+        cuda: str | Path | None = None,
     ) -> Library:
         """Compile Metal source: a text (`str`) or a file (`Path`).
 
         `constants` gives function constants by index or name, `include_dirs` where `#include` looks besides the
-        file's own folder, `defines` macros.
+        file's own folder, `defines` macros. `cuda` is CUDA source for some of its kernels, which runs instead of them
+        on a CUDA device: `extern "C" __global__ void name(…)` with the buffer arguments by ascending index.
         """
-        return compile_library(self._queue, source, constants, include_dirs, defines)
+        return compile_library(self._queue, source, constants, include_dirs, defines, cuda)
 
     # --- work ----------------------------------------------------------------------------------------------
 

@@ -139,14 +139,16 @@ def compile_library(
     constants: Constants | None = None,
     include_dirs: Sequence[str | Path] = (),
     defines: Defines | None = None,
+    cuda: str | Path | None = None,
 ) -> Library:
-    """Parse and compile a source text or file."""
+    """Parse and compile a source text or file, with CUDA source beside it if there is any."""
     queue.check()
     folders = _checked_folders(include_dirs)
     for folder in folders:
         if not folder.is_dir():
             raise ArgumentError(f"include_dirs: there is no folder {str(folder)!r}")
-    module = msl.parse(_checked_source(source), include_dirs=folders, defines=_checked_defines(defines))
+    native = {} if cuda is None else {"cuda": _checked_native(cuda)}
+    module = msl.parse(_checked_source(source), include_dirs=folders, defines=_checked_defines(defines), native=native)
     return Library(queue, module, _checked_constants(constants))
 
 
@@ -156,6 +158,17 @@ def _checked_source(source: Any) -> str | Path:
     if not isinstance(source, str | Path):
         raise ArgumentError(f"source: expected a text (str) or a file (Path), got {type(source).__name__}")
     return source
+
+
+def _checked_native(cuda: Any) -> str:
+    if isinstance(cuda, Path):
+        try:
+            return cuda.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ArgumentError(f"cuda: {str(cuda)!r} cannot be read: {error}") from None
+    if not isinstance(cuda, str):
+        raise ArgumentError(f"cuda: expected a text (str) or a file (Path), got {type(cuda).__name__}")
+    return cuda
 
 
 def _checked_folders(include_dirs: Any) -> tuple[Path, ...]:

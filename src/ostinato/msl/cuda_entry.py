@@ -16,7 +16,7 @@ argument refers to. `parameter_layout` gives the same struct to the host.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from .entry_text import buffers_of, is_absent, shared_of, stored_bytes, type_text, using_namespaces
@@ -105,7 +105,20 @@ def _argument(
     return f"{pointee} *const a{place} = {source};", f"*a{place}" if reference else f"a{place}"
 
 
-def entry(instance: KernelInstance, number: int, layout: str | None, absent: Callable[[str], bool]) -> str:
+def _native_call(instance: KernelInstance, buffers: Sequence[Parameter]) -> str:
+    """The call of a kernel that the CUDA source defines: its arguments become whatever it declares them to be."""
+    passed = (
+        f"__ost::NativeValue{{a.args[{at}], a.value_{at}}}"
+        if _by_value(one)
+        else f"__ost::NativePointer{{a.args[{at}]}}"
+        for at, one in enumerate(buffers)
+    )
+    return f"::{instance.name}({', '.join(passed)});"
+
+
+def entry(
+    instance: KernelInstance, number: int, layout: str | None, absent: Callable[[str], bool], native: bool = False
+) -> str:
     """The parameters, the entry point and the description of one kernel."""
     buffers, shared = buffers_of(instance, absent), shared_of(instance, absent)
     declared: list[str] = []
@@ -118,6 +131,7 @@ def entry(instance: KernelInstance, number: int, layout: str | None, absent: Cal
         declared.append(declaration)
         passed.append(expression)
     setup = "".join(f"  {line}\n" for line in declared)
+    called = _native_call(instance, buffers) if native else f"{instance.call}({', '.join(passed)});"
     bounds = f" __launch_bounds__({instance.max_threads})" if instance.max_threads else ""
     sizes = "".join(
         f", __ost::SizeOf<{type_text(p.pointee)}>::size, __ost::SizeOf<{type_text(p.pointee)}>::alignment"
@@ -131,8 +145,8 @@ def entry(instance: KernelInstance, number: int, layout: str | None, absent: Cal
         f"  if (threadIdx.x >= group.count) return;\n"
         f"  __ost::Sampled sample(a.head, group.count);\n"
         f"  const __ost::Thread t = __ost::running_thread(a.head, group); (void)t;\n"
-        f"{setup}"
-        f"  {instance.call}({', '.join(passed)});\n"
+        f"{'' if native else setup}"
+        f"  {called}\n"
         f"  sample.end();\n"
         f"}}\n"
         f'extern "C" __device__ const uint32_t __ost_info_{number}[] = '
@@ -141,10 +155,15 @@ def entry(instance: KernelInstance, number: int, layout: str | None, absent: Cal
     )
 
 
-def table(instances: Sequence[KernelInstance], layouts: Mapping[int, str], absent: Callable[[str], bool]) -> str:
-    """All entry points."""
+def table(
+    instances: Sequence[KernelInstance],
+    layouts: Mapping[int, str],
+    absent: Callable[[str], bool],
+    native: Collection[str] = (),
+) -> str:
+    """All entry points; kernels in ``native`` are those of a CUDA source."""
     entries = (
-        entry(instance, number, layouts.get(instance.function.name_at), absent)
+        entry(instance, number, layouts.get(instance.function.name_at), absent, instance.name in native)
         for number, instance in enumerate(instances)
     )
     return '\n#line 1 "<entry points>"\n' + "".join(entries)

@@ -9,6 +9,7 @@ from .conditionals import arm_conditionals
 from .declarations import Declarations
 from .half_overloads import add_half_overloads
 from .lane_sites import mark_lanes
+from .native_cuda import as_device_functions, native_kernels
 from .rewriter import Rewriter
 from .syntax import ADDRESS_SPACES, BEFORE_EXPRESSIONS, Syntax
 from .target import Source
@@ -48,8 +49,9 @@ def translate_for_cuda(source: Source) -> str:
     """CUDA C++17 for NVRTC, to be compiled with `cuda_options`."""
     translator = Translator(source.syntax, source.declarations, source.convergence, _DIALECT)
     body = translator.run(source.constants)
-    entries = cuda_entry.table(source.instances, translator.layouts, source.absent)
-    return f"{_INCLUDES}namespace {_NAMESPACE} {{\n{body}{entries}}}  // namespace {_NAMESPACE}\n"
+    entries = cuda_entry.table(source.instances, translator.layouts, source.absent, native_kernels(source.native))
+    program = f"namespace {_NAMESPACE} {{\n{body}{entries}}}  // namespace {_NAMESPACE}\n"
+    return as_device_functions(source.native) + _INCLUDES + program
 
 
 def cuda_options(architecture: str, inline_bytes: int = 0) -> tuple[str, ...]:

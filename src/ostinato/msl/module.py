@@ -20,6 +20,7 @@ from .cpu_target import translate_for_cpu
 from .cuda_target import translate_for_cuda
 from .declarations import Declarations, parse_declarations
 from .kernels import KernelInstance, find_kernels, refuse_shared_indices, signature
+from .native_cuda import check_native
 from .overloads import told_apart_by_place
 from .preprocess import known_macros, preprocess
 from .reflect import FunctionConstant, Signature, element_type
@@ -50,8 +51,16 @@ class Translation:
 class Module:
     """One source after parsing. Made by `parse`."""
 
-    def __init__(self, tokens: list[Token], files: Sequence[str], text: str | None = None) -> None:
+    def __init__(
+        self,
+        tokens: list[Token],
+        files: Sequence[str],
+        text: str | None = None,
+        native: Mapping[str, str] | None = None,
+    ) -> None:
         self.files = tuple(files)
+        self.native = dict(native or {})
+        """Sources in the languages of targets, for some of the kernels."""
         self._text = text
         self._syntax = Syntax(tokens)
         self._tokens = self._syntax.tokens
@@ -64,7 +73,9 @@ class Module:
         self.constants = self._find_constants()
         self._instances = find_kernels(self._syntax, self._declarations, self._constant_value({}))
         self.kernels = self._signatures(self._instances.values(), None)
-        self.text_key = hashlib.sha256("\0".join(self._syntax.texts).encode()).digest()
+        parts = [*self._syntax.texts, *(part for item in sorted(self.native.items()) for part in item)]
+        self.text_key = hashlib.sha256("\0".join(parts).encode()).digest()
+        check_native(self.native.get("cuda", ""), self.kernels)
 
     def __repr__(self) -> str:
         return f"<Module {len(self.kernels)} kernels, {len(self.constants)} function constants>"
@@ -257,7 +268,15 @@ class Module:
         declarations: Declarations = parse_declarations(self._syntax)
         texts = {c.name: constant_text(c.scalar, given[c.name]) if c.name in given else None for c in self.constants}
         source = Source(
-            self._syntax, declarations, self._convergence, instances, texts, self._absent(given), self._meets, fibers
+            self._syntax,
+            declarations,
+            self._convergence,
+            instances,
+            texts,
+            self._absent(given),
+            self._meets,
+            self.native.get(target, ""),
+            fibers,
         )
         text = swizzle_macros(self._syntax) + _TARGETS[target](source)
         return Translation(target, text, self._signatures(instances, given))
@@ -291,12 +310,19 @@ def _checked(constant: FunctionConstant, value: object) -> Value:
 
 
 def parse(
-    source: str | Path, *, include_dirs: Sequence[Path] = (), defines: Mapping[str, str | int] | None = None
+    source: str | Path,
+    *,
+    include_dirs: Sequence[Path] = (),
+    defines: Mapping[str, str | int] | None = None,
+    native: Mapping[str, str] | None = None,
 ) -> Module:
-    """Parses a Metal source text or file; raises `KernelCompileError` with file and line when it cannot."""
+    """Parses a Metal source text or file; raises `KernelCompileError` with file and line when it cannot.
+
+    ``native`` gives sources in the languages of targets ("cuda"), which replace some of the kernels there.
+    """
     try:
         read = preprocess(source, include_dirs, defines)
-        return Module(read.tokens, read.files, read.text)
+        return Module(read.tokens, read.files, read.text, native)
     except RecursionError:
         raise KernelCompileError(
             "the source is nested too deeply", file=str(source) if isinstance(source, Path) else "<source>"

@@ -26,5 +26,7 @@ class Source:
     """Whether an argument's guard leaves it out."""
     meets: Callable[[KernelInstance], bool]
     """Whether a kernel's threads may meet."""
+    native: str
+    """Source in the target's own language for some of the kernels, or nothing."""
     fibers: bool
     """Whether every kernel's threads must run one by one, where a target has a choice."""

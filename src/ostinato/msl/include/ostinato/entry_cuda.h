@@ -126,6 +126,17 @@ template <class T> OST_FN T *pointer_to(uint64_t address, const unsigned char *i
                        : pointer_to<T>(address);
 }
 
+// Arguments of a kernel that comes as CUDA source: they become what it declares them to be.
+struct NativePointer {
+  uint64_t address;
+  template <class T> OST_FN operator T *() const { return reinterpret_cast<T *>(address); }
+};
+struct NativeValue {
+  uint64_t address;
+  const unsigned char *slot;
+  template <class T> OST_FN operator T() const { return value_of<T>(address, slot); }
+};
+
 // What an argument refers to when its function constant leaves it out and the kernel takes it by reference.
 alignas(64) static __device__ const unsigned char absent[4096] = {};
 
