@@ -58,6 +58,15 @@ def test_votes_and_some_simdgroup_functions_of_every_kind_compile(nvrtc: Nvrtc) 
     assert compiled.ptx, compiled.log
 
 
+def test_function_constants_of_every_type_and_the_smallest_floats_compile(nvrtc: Nvrtc) -> None:
+    constants = importlib.import_module("test_function_constants")
+    typed = parse(constants.SOURCE).translate("cuda", dict(enumerate(constants.TYPES.values())))
+    assert nvrtc.compile(typed).ptx
+    small = "constant float v [[function_constant(0)]];\nkernel void k(device float *x) { x[0] = v + 1e-40f + 1e-45; }"
+    compiled = nvrtc.compile(parse(HEAD + small).translate("cuda", {0: 1e-40}))
+    assert compiled.ptx, compiled.log
+
+
 def test_names_that_cuda_has_of_its_own_belong_to_the_source(nvrtc: Nvrtc) -> None:
     source = f"""{HEAD}
     inline float erf(float x) {{ return x; }}
@@ -264,9 +273,15 @@ def test_a_barrier_in_uniform_flow_is_the_blocks_own(nvrtc: Nvrtc) -> None:
 
 def test_a_lane_that_leaves_before_a_barrier_ends(nvrtc: Nvrtc) -> None:
     barrier = "threadgroup_barrier(mem_flags::mem_threadgroup); out[i] = 1;"
-    assert "exit;" in body_of(nvrtc, f"if (i >= n) return; {barrier}")
-    assert "exit;" not in body_of(nvrtc, f"if (n == 0) return; {barrier}")
-    assert "exit;" not in body_of(nvrtc, "if (i >= n) return; out[i] = 1;")
+    outside_the_grid = 1
+    assert body_of(nvrtc, f"if (i >= n) return; {barrier}").count("exit;") == outside_the_grid + 1
+    assert body_of(nvrtc, f"if (n == 0) return; {barrier}").count("exit;") == outside_the_grid
+    assert body_of(nvrtc, "if (i >= n) return; out[i] = 1;").count("exit;") == outside_the_grid
+
+
+def test_what_a_lane_wrote_before_it_left_is_kept(nvrtc: Nvrtc) -> None:
+    body = body_of(nvrtc, "if (i >= n) { out[i] = 3; return; } threadgroup_barrier(mem_flags::mem_none); in[i] = 1;")
+    assert re.search(r"st\.global[^;]*;(?:(?!\bret\b).)*?exit;", body, re.S)
 
 
 def test_a_translation_for_an_unknown_target_is_refused() -> None:

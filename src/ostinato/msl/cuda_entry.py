@@ -142,7 +142,7 @@ def entry(
         f'extern "C" __global__ void{bounds} __ost_kernel_{number}(const __grid_constant__ __ost_args_{number} a) {{\n'
         f"  __ost::wait_for_predecessors(a.head);\n"
         f"  const __ost::Group group(a.head);\n"
-        f"  if (threadIdx.x >= group.count) return;\n"
+        f"  if (threadIdx.x >= group.count) __ost::end_thread();\n"
         f"  __ost::Sampled sample(a.head, group.count);\n"
         f"  const __ost::Thread t = __ost::running_thread(a.head, group); (void)t;\n"
         f"{'' if native else setup}"

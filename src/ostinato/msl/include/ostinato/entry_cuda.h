@@ -140,11 +140,16 @@ struct NativeValue {
 // What an argument refers to when its function constant leaves it out and the kernel takes it by reference.
 alignas(64) static __device__ const unsigned char absent[4096] = {};
 
-// A thread that leaves a kernel while others of its warp go on to barriers: it must end, not wait for them.
+// Ends a thread here and now. A plain return may lead it to the end of the kernel first, where it would wait for the
+// rest of its warp, which waits for it at a barrier.
+OST_FN void end_thread() {
+  asm volatile("exit;" ::: "memory");
+  __builtin_unreachable();
+}
+// A thread that returns from a kernel while others of its warp go on to barriers.
 OST_FN void leave(Sampled &sample) {
   sample.end();
-  asm volatile("exit;");
-  __builtin_unreachable();
+  end_thread();
 }
 
 // Which kind of memory an address lies in, for overloads that differ only in address space: 1 threadgroup memory,
