@@ -108,7 +108,7 @@ def test_devices_reports_a_setting_that_makes_no_sense(monkeypatch: pytest.Monke
 def test_an_unavailable_device_has_status_1(tmp_path: Path) -> None:
     file = tmp_path / "good.metal"
     file.write_text(GOOD)
-    result = ostinato("compile", str(file), "--device", "cuda")
+    result = ostinato("compile", str(file), "--device", "metal")
     assert result.returncode == 1
     assert "no backend" in result.stderr
 

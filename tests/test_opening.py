@@ -12,7 +12,8 @@ import ostinato as ost
     ("name", "options", "text"),
     [
         ("gpu9", {}, "gpu9"),
-        ("cuda", {}, "no backend"),
+        ("cuda:x", {}, "cuda:0"),
+        ("cuda", {"workers": 2}, "workers"),
         ("metal", {}, "no backend"),
         ("cpu", {"workers": 0}, "workers"),
         ("cpu", {"workers": 1.5}, "workers"),
