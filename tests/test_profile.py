@@ -13,7 +13,7 @@ import pytest
 import ostinato as ost
 from conftest import KERNELS, SLOW_STEPS, Script
 from ostinato import analyse, ceilings, recording
-from ostinato.analyse import columns_of
+from ostinato.analyse import capacity, columns_of, critical_path
 from ostinato.profile import sampling_found
 
 
@@ -443,6 +443,45 @@ def test_the_serial_top_k_comes_first_in_the_table(dev: ost.Device, monkeypatch:
     assert suspects[0].ranked[0].kernel == "serial_topk", str(prof)
     assert prof.look_first().startswith("Look first at serial_topk: ")
     assert "1 threadgroup of 32 threads" in prof.look_first()
+
+
+def test_what_kernels_save_that_share_all_workers_comes_from_a_replay_of_their_work() -> None:
+    with ost.open_device("cpu", workers=2) as device:
+        library = device.library(
+            "".join(
+                f"kernel void {name}(device uint *x [[buffer(0)]], uint id [[thread_position_in_grid]])"
+                " { uint v = id; for (uint i = 0; i < 3000; ++i) { v = v * 1664525u + 1u; v ^= v >> 13; } x[id] = v; }"
+                for name in ("left", "right", "joined")
+            )
+        )
+        x = device.zeros(64 * 64, np.uint32)
+        y = device.zeros(64 * 64, np.uint32)
+
+        def encode(enc: ost.CommandEncoder) -> None:
+            enc.dispatch(library["left"], x, threads=x.size, group_size=64)
+            enc.dispatch(library["right"], y, threads=y.size, group_size=64)
+            enc.dispatch(library["joined"], x, threads=x.size, group_size=64, reads=[x, y])
+
+        run = device.capture(encode).instantiate()
+        with ost.profile() as prof:
+            for _ in range(20):
+                run.replay().wait()
+        summary = prof.summary()
+    columns = columns_of(prof.recording())
+    (plan,) = critical_path.schedules(columns, 0, critical_path.warm_ups(columns)).plans
+    saved = {one.kernel: one.saved_ns for one in summary.what_ifs}
+    assert saved["joined"] is not None
+    # A machine that is busy elsewhere may run them in a way that nothing explains; then nothing is claimed.
+    if plan.crowds:
+        (crowd,) = plan.crowds
+        assert sorted(crowd.nodes) == [0, 1]
+        assert summary.replay_residue is not None
+        assert 0 <= summary.replay_residue <= capacity.FITS
+        both = saved["left"] + saved["right"]
+        assert 0 <= both <= plan.submissions * crowd.wall_ns * 1.001
+    else:
+        assert plan.unknown.tolist() == [True, True, False]
+        assert saved["left"] is None
 
 
 def test_what_the_profile_takes_of_the_programs_own_time_is_said(dev: ost.Device, kernels: ost.Library) -> None:

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ostinato.analyse import critical_path as cp
-from synthetic import Synthetic, node
+from ostinato.analyse.capacity import Sharing
+from synthetic import Synthetic, node, wandering
 
 
 @st.composite
@@ -90,12 +91,29 @@ def test_launch_gaps_stay_as_measured():
 def test_on_a_full_device_independent_kernels_wait_for_each_other():
     times = np.array([0.0, 98.0]), np.array([100.0, 100.0])
     free = made(2, [], *times)
-    full = made(2, [], *times, groups=np.array([64, 64]), workers=4)
+    full = made(2, [], *times, useful=np.array([4.0, 4.0]), workers=4, sharing=Sharing.PROPORTIONAL)
     halved = np.array([50.0, 100.0])
     assert cp.wall_savings(free, halved) == 0.0
-    assert cp.wall_savings(full, halved) == 50.0
-    roomy = made(2, [], *times, groups=np.array([1, 64]), workers=4)
+    assert cp.wall_savings(full, halved) == pytest.approx(50.0, abs=1.5)
+    assert cp.critical_path(full).nodes == (0, 1)
+    roomy = made(2, [], *times, useful=np.array([1.0, 3.0]), workers=4)
+    assert not roomy.crowds
     assert cp.wall_savings(roomy, halved) == 0.0
+
+
+def test_a_crowd_between_two_others_moves_what_follows():
+    edges = [(0, 1), (0, 2), (1, 3), (2, 3)]
+    start, duration = np.array([0.0, 15.0, 15.0, 120.0]), np.array([10.0, 100.0, 100.0, 20.0])
+    plan = made(4, edges, start, duration, useful=np.full(4, 2.0), workers=2)
+    (crowd,) = plan.crowds
+    assert crowd.nodes == (1, 2)
+    assert cp.ends_of(plan, duration) == pytest.approx(start + duration)
+    columns = duration[:, None] * np.array([[0.5, 1, 1, 1], [1, 0.5, 1, 1], [1, 0.5, 0.5, 1], [1, 1, 1, 0.5]]).T
+    assert cp.wall_savings(plan, columns) == pytest.approx([5.0, 25.0, 50.0, 10.0])
+    found = cp.critical_path(plan)
+    assert found.nodes[0] == 0
+    assert found.nodes[-1] == 3
+    assert found.slack_ns == pytest.approx(np.zeros(4), abs=0.2)
 
 
 def test_a_node_without_a_time_passes_its_predecessors_on():
@@ -116,15 +134,21 @@ def test_medians_that_contradict_each_other_leave_no_negative_gap_and_no_node_ou
     assert cp.wall_savings(plan, np.array([5.0, 1.0, 0.0])) == 5.0
 
 
-def test_what_ran_side_by_side_on_a_full_device_has_no_known_slack():
-    edges, times = [(0, 3), (1, 3), (2, 3)], (np.array([0.0, 0.0, 0.0, 100.0]), np.array([100.0, 90.0, 100.0, 10.0]))
-    full = made(4, edges, *times, groups=np.array([64, 64, 1, 64]), workers=4)
-    assert full.side_by_side.tolist() == [True, True, True, False]
-    assert np.isnan(cp.critical_path(full).slack_ns).tolist() == [True, True, True, False]
-    roomy = made(4, edges, *times, groups=np.array([2, 1, 1, 64]), workers=4)
-    assert not roomy.side_by_side.any()
-    chain = made(2, [(0, 1)], np.array([0.0, 60.0]), np.array([100.0, 50.0]), groups=np.array([64, 64]), workers=4)
-    assert not chain.side_by_side.any()
+def test_slack_in_a_crowd_is_what_idle_workers_can_take_up():
+    # One group runs for 100; beside it three workers do 60 of work each and are idle afterwards.
+    edges, times = [(0, 2), (1, 2)], (np.array([0.0, 0.0, 100.0]), np.array([100.0, 60.0, 10.0]))
+    plan = made(3, edges, *times, useful=np.array([1.0, 4.0, 4.0]), workers=4)
+    assert cp.critical_path(plan).slack_ns == pytest.approx([0.0, 40.0, 0.0], abs=0.2)
+    assert cp.wall_savings(plan, np.array([100.0, 30.0, 10.0])) == 0.0
+    assert cp.wall_savings(plan, np.array([50.0, 60.0, 10.0])) == pytest.approx(42.5)
+
+
+def test_where_no_replay_fits_nothing_is_claimed():
+    columns = wandering().columns()
+    (plan,) = cp.schedules(columns, 0, cp.warm_ups(columns)).plans
+    assert not plan.crowds
+    assert plan.unknown.tolist() == [True, True, True, False]
+    assert np.isnan(cp.critical_path(plan).slack_ns).tolist() == [True, True, True, False]
 
 
 def repeated(count):

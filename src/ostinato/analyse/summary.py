@@ -35,7 +35,7 @@ class WhatIf:
     on_path_ns: float
     """Its time on the critical paths of all command buffers."""
     saved_ns: float | None
-    """None where it is not known: it ran side by side with others on a full device."""
+    """None where it is not known: it shares a full device with others in a way that no replay explains."""
     saved_share: float | None
     """Of the time of all command buffers."""
 
@@ -86,6 +86,8 @@ class Summary:
     """The region that `per_instance_ns` counts by."""
     suspects: tuple[Suspects, ...]
     what_ifs: tuple[WhatIf, ...]
+    replay_residue: float | None
+    """How far replays of what shared a full device are from what was measured, as a part of it; of the worst device."""
     critical_paths: tuple[PlanPath, ...]
     drift: Drift
     perturbation: Perturbation
@@ -115,13 +117,14 @@ def summarise(source: Recording | Columns) -> Summary:
     instance = None if repeated is None else groups.instances_of(columns, repeated)
     spent = groups.command_times(columns, instance)
     first = paths.warm_ups(columns)
-    ranked, what_ifs, plan_paths = [], [], []
+    ranked, what_ifs, plan_paths, residues = [], [], [], []
     for number in range(len(columns.devices)):
         schedules = paths.schedules(columns, number, first)
         one = suspects(columns, number, schedules, spent)
         if one.ranked:
             ranked.append(one)
         what_ifs += _what_ifs(columns, number, schedules)
+        residues += [] if schedules.residue is None else [schedules.residue]
         plan_paths += [_plan_path(columns, number, plan) for plan in schedules.plans[:_MAX_PATHS]]
     drift, perturbation = truth.drift(columns, times, first), truth.perturbation(columns, times, first)
     ran = groups.dispatched(columns)
@@ -143,6 +146,7 @@ def summarise(source: Recording | Columns) -> Summary:
         repeated=repeated,
         suspects=tuple(ranked),
         what_ifs=tuple(sorted(what_ifs, key=lambda w: -w.on_path_ns if w.saved_ns is None else -w.saved_ns)),
+        replay_residue=max(residues, default=None),
         critical_paths=tuple(sorted(plan_paths, key=lambda p: -p.wall_ns * p.submissions)[:_MAX_PATHS]),
         drift=drift,
         perturbation=perturbation,
@@ -181,7 +185,7 @@ def _what_ifs(columns: Columns, device: int, schedules: paths.Schedules) -> list
         for plan, kernel in zip(schedules.plans, of_node, strict=True)
     ]
     saved = schedules.saved_ns(faster)
-    unknown = schedules.side_by_side([kernel[:, None] == kernels for kernel in of_node])
+    unknown = schedules.unknown([kernel[:, None] == kernels for kernel in of_node])
     saved = np.where(unknown, np.nan, saved)
     return [
         WhatIf(

@@ -5,8 +5,8 @@ For every kernel: how long would it take if it came as close to the ceilings as 
 of copy bandwidth is well-behaved and a top-k at 0.4 % is not, even where the matrix products take more time. A kernel
 that takes nearly all of the time has no company to be held against: half of a ceiling is then what it could reach. What
 that saves is run through the schedule: off the critical path it is worth less. Nothing takes less time than launching
-it. Where kernels ran side by side on a full device the schedule cannot tell; then the same part of the kernel's own
-busy time is an upper bound.
+it. Where kernels share a full device and no replay explains how, the schedule cannot tell; then the same part of the
+kernel's own busy time is an upper bound.
 
 Without measured ceilings the others' bandwidth is the measure, and the result says so. Where the efficiency of a kernel
 cannot be known (nothing declared, and the bound bytes impossible), it is as likely anything between nothing and that
@@ -22,7 +22,7 @@ import numpy as np
 
 from . import wording
 from .columns import UNAVAILABLE, Columns, Device, Flags, Floats, Ints
-from .critical_path import SIDE_BY_SIDE, Schedules, busy_of
+from .critical_path import NOT_KNOWN, Schedules, busy_of
 from .groups import CommandTimes, command_times, kernel_codes
 from .roofline import Rates, rates, weighted_median
 from .statistics import median
@@ -56,7 +56,7 @@ class Suspect:
     saving_ns: float
     """Wall time that all command buffers together would save."""
     saving_is_bound: bool
-    """It may save less: it ran side by side with others on a full device."""
+    """It may save less: it shares a full device with others in a way that no replay explains."""
     saving_share: float | None
     """The same as a part of the command buffers' time; None when no schedule is known."""
     twice_as_fast_ns: float | None
@@ -106,12 +106,12 @@ def suspects(columns: Columns, device: int, schedules: Schedules, spent: Command
         rows = np.flatnonzero(code == kernel)
         worst = int(rows[saved[rows].argmax()])
         reasons = _reasons(columns, facts, reached, rows, worst, calibrated)
-        saving, share, halved, crowded = float(by_kernel[kernel]), None, None, False
+        saving, share, halved, bounded = float(by_kernel[kernel]), None, None, False
         if wall is not None and wall.scheduled[number]:
-            crowded = bool(wall.side_by_side[number])
-            if crowded:
+            bounded = bool(wall.unknown[number])
+            if bounded:
                 saving = float(wall.most_ns[number])
-                reasons.append(SIDE_BY_SIDE)
+                reasons.append(NOT_KNOWN)
             else:
                 saving = max(float(wall.saving_ns[number]), 0.0)
                 halved = max(float(wall.halved_ns[number]), 0.0)
@@ -132,7 +132,7 @@ def suspects(columns: Columns, device: int, schedules: Schedules, spent: Command
                 p50_ns=median(timed[kernel]),
                 busy_share=_part(float(busy[rows].sum()), float(busy.sum())),
                 saving_ns=saving,
-                saving_is_bound=crowded,
+                saving_is_bound=bounded,
                 saving_share=share,
                 twice_as_fast_ns=halved,
                 twice_as_fast_share=None if halved is None else _part(halved, schedules.wall_ns),
@@ -192,10 +192,10 @@ class _Wall:
 
     scheduled: Flags
     """Whether any schedule holds it."""
-    side_by_side: Flags
+    unknown: Flags
     """Whether what it saves is not known."""
     ideal_ns: Floats
-    """What its dispatches save, each by itself."""
+    """What its dispatches save, each by itself, with the part of the device that it had."""
     saving_ns: Floats
     halved_ns: Floats
     most_ns: Floats
@@ -216,16 +216,16 @@ def _on_the_wall(columns: Columns, schedules: Schedules, code: Ints, kernels: In
         now = plan.duration_ns[:, None]
         better = np.minimum(now, attainable[command][:, None])
         scheduled |= (mine & plan.measured[:, None]).any(axis=0)
-        ideal += plan.submissions * np.where(mine, now - better, 0.0).sum(axis=0)
-        if plan.side_by_side.any():
+        part_of_device = plan.device_share[:, None]
+        ideal += plan.submissions * np.where(mine, (now - better) * part_of_device, 0.0).sum(axis=0)
+        if plan.unknown is not None and plan.unknown.any():
             part = np.divide(now - better, now, out=np.zeros_like(now), where=now > 0)
             most += plan.submissions * np.where(mine, busy_of(plan)[:, None] * part, 0.0).sum(axis=0)
         else:
             most += plan.submissions * np.where(mine, now - better, 0.0).sum(axis=0)
         shortened.append(np.concatenate([np.where(mine, better, now), np.where(mine, now / 2, now)], axis=1))
     saved = schedules.saved_ns(shortened)
-    crowded = schedules.side_by_side(mine_of)
-    return _Wall(scheduled, crowded, ideal, saved[:size], saved[size:], most)
+    return _Wall(scheduled, schedules.unknown(mine_of), ideal, saved[:size], saved[size:], most)
 
 
 # --- in words ------------------------------------------------------------------------------------------------

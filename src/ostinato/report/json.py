@@ -14,7 +14,9 @@ that end in `_ns`, shares lie between 0 and 1, and what was not measured is null
     regions                scopes of the host: instances, wall and device time
     command_buffers        by label: count, times, queue delay, encode time
     suspects               ranked, with the saving, the efficiency and the reasons; `measure` says against what
-    what_if                kernels twice as fast; null where kernels ran side by side on a full device: not known
+    what_if                kernels twice as fast; null where it is not known: they share a full device, and no replay of
+                           their work comes near to what was measured
+    replay_residue         how far those replays are from what was measured, as a part of it; null without any
     critical_paths         of the command lists that take most time: nodes on the path, slack of every node
     drift, perturbation, drops
                            the truth checks that have figures; `status` is fine, noted, error or not judged
@@ -87,6 +89,7 @@ def as_dict(summary: Summary) -> dict[str, Any]:
         ],
         "suspects": [{**_fields(s), "measure": one.measure} for one in summary.suspects for s in one.ranked],
         "what_if": [_fields(w) for w in summary.what_ifs],
+        "replay_residue": summary.replay_residue,
         "critical_paths": [_path(path) for path in summary.critical_paths],
         "drift": {
             **_fields(summary.drift.check),
