@@ -48,18 +48,27 @@ class Profile:
         self._summary: Summary | None = None
 
     @property
+    def recorder(self) -> Recorder | None:
+        """Who takes down what is submitted; None before it is entered."""
+        return self._recorder
+
+    @property
     def level(self) -> str:
         """What it takes down: "command_buffers" or "dispatches"."""
         return self._level.name.lower()
 
-    def __enter__(self) -> Profile:
+    def begin(self) -> Recorder:
+        """Open the recording; gives who takes down what is submitted. `with` does so, and also makes it listen."""
         if self._writer is not None:
             raise ArgumentError("a profile is entered once; make another with ostinato.profile()")
         self._writer = Writer(self._path)
         self._recorder = Recorder(self._writer, self._level)
         self._open = True
-        tracing.attach(self._recorder)
         _unfinished.add(self)
+        return self._recorder
+
+    def __enter__(self) -> Profile:
+        tracing.attach(self.begin())
         return self
 
     def __exit__(
