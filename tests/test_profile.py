@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextvars
 import threading
 from collections.abc import Iterator
@@ -72,6 +73,17 @@ def test_dispatches_lie_within_their_command_buffer_and_the_host_spans_around_it
     assert found.regions.name == ["token"]
     assert one.region[0] == found.regions.id[0]
     assert found.regions.begin_ns[0] <= one.commit_begin_ns[0] <= found.regions.end_ns[0]
+
+
+def test_what_compiling_and_instantiating_take_is_taken_down(dev: ost.Device) -> None:
+    with ost.profile() as prof:
+        library = dev.library("kernel void made_up(device float *x [[buffer(0)]]) { x[0] = 3.25f; }")
+        x = dev.zeros(1, np.float32)
+        run = dev.capture(lambda enc: enc.dispatch(library["made_up"], x, threads=1), label="token").instantiate()
+        run.replay().wait()
+    spans = columns_of(prof.recording()).host_spans
+    assert ("compile", "made_up") in zip(spans.kind, spans.name, strict=True)
+    assert ("setup", "instantiate token") in zip(spans.kind, spans.name, strict=True)
 
 
 def test_profiles_nest_and_each_has_what_was_committed_in_it(dev: ost.Device, kernels: ost.Library) -> None:
@@ -299,6 +311,49 @@ def test_a_warning_turned_error_loses_no_work() -> None:
             enc.commit()
         enc.commit()
     assert x.numpy().tolist() == [1]
+
+
+def test_a_region_is_its_threads_own_unless_another_runs_in_its_context(dev: ost.Device, kernels: ost.Library) -> None:
+    run = bumps(dev, kernels).instantiate()
+
+    def elsewhere(*work: object) -> None:
+        thread = threading.Thread(target=work[0], args=work[1:])  # type: ignore[arg-type]
+        thread.start()
+        thread.join()
+
+    async def in_a_task() -> None:
+        await asyncio.to_thread(run.replay)
+
+    with ost.profile() as prof:
+        for _ in range(2):
+            with ost.region("token"):
+                run.replay()
+                elsewhere(run.replay)
+                elsewhere(contextvars.copy_context().run, run.replay)
+                asyncio.run(in_a_task())
+    submissions = columns_of(prof.recording()).submissions
+    assert submissions.region.tolist() == [0, -1, 0, 0, 1, -1, 1, 1]
+    summary = prof.summary()
+    assert summary.outside is not None
+    assert (summary.outside.submissions, summary.outside.while_open) == (2, 2)
+    assert "2 command buffers outside of every 'token', 2 of them committed while one was open" in str(prof)
+
+
+def test_a_region_around_thousands_of_others_is_kept(dev: ost.Device, kernels: ost.Library) -> None:
+    run = bumps(dev, kernels).instantiate()
+    with ost.profile(level="command_buffers") as prof:
+        with ost.region("all"):
+            for _ in range(5000):
+                with ost.region("token"):
+                    pass
+            with ost.region("token"):
+                run.replay()
+        run.replay().wait()
+    columns = columns_of(prof.recording())
+    outer = columns.regions.name.tolist().index("all")
+    assert columns.regions.end_ns[outer] > columns.regions.begin_ns[outer]
+    assert (columns.regions.parent[1:] == outer).all()
+    assert columns.submissions.region.tolist() == [5001, -1]
 
 
 def test_a_region_may_end_in_another_context_than_it_began_in(dev: ost.Device, kernels: ost.Library) -> None:

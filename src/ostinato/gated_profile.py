@@ -21,12 +21,15 @@ from .recorder import Recorder
 from .recording import SUFFIX
 from .tracing import level_named
 
+_GATES = settings.watched("profile", "profile_file")
 _lock = ForkLock()
 _profiles: dict[tuple[int, str, str], Profile | None] = {}
 """By process, level and file; None where a file cannot be recorded into."""
 
 
 def _gate() -> Recorder | None:
+    if not settings.any_set(_GATES):
+        return None
     level, file = settings.text("profile"), settings.text("profile_file")
     if (level is None and file is None) or level == "off":
         return None

@@ -35,7 +35,9 @@ class Recorder:
         self._plans: weakref.WeakKeyDictionary[Plan, int] = weakref.WeakKeyDictionary()
         self.host_ns = 0
         """Time of the program's threads that writing down took."""
-        self._regions: OrderedDict[int, int] = OrderedDict()
+        # Work reports after the region it was committed in has ended, so those that ended lately are kept too.
+        self._open_regions: dict[int, int] = {}
+        self._ended_regions: OrderedDict[int, int] = OrderedDict()
         self._expected: weakref.WeakSet[Any] = weakref.WeakSet()
         # By the command's identity; the command is kept too, so that no other can have it.
         self._described: OrderedDict[int, tuple[Command, PlanNode]] = OrderedDict()
@@ -71,7 +73,11 @@ class Recorder:
                 description=able.description,
                 sampling=able.sampling.name.lower(),
                 clock_uncertainty_ns=round(able.clock_uncertainty_ns),
-                details={**able.details, "workers": str(able.workers)},
+                details={
+                    **able.details,
+                    "workers": str(able.workers),
+                    **({} if known is None else known.details()),
+                },
                 copy_bytes_per_s=None if known is None else known.copy_bytes_per_s,
                 flops_per_s=None if known is None else known.flops_per_s,
                 timestamp_cost_ns=None if known is None else known.timestamp_ns,
@@ -105,7 +111,7 @@ class Recorder:
             plan=plan,
             ordinal=trace.ordinal,
             label=trace.label,
-            region=self._regions.get(trace.region) if trace.region else None,
+            region=self._region(trace.region),
             replay=trace.replay,
             unsampled_probe=trace.probe and self.probes,
             level="dispatches" if sampled else "command_buffers",
@@ -158,21 +164,29 @@ class Recorder:
             name=span.name or None,
             thread=span.thread,
             submission=submission,
-            region=self._regions.get(span.region) if span.region else None,
+            region=self._region(span.region),
         )
 
     def region_begins(self, region: Region) -> None:
         """Write down that a region was entered."""
-        parent = self._regions.get(region.parent) if region.parent else None
-        self._regions[region.number] = self._writer.begin_region(
+        parent = self._region(region.parent)
+        self._open_regions[region.number] = self._writer.begin_region(
             region.name, region.begin_ns, thread=region.thread, parent=parent
         )
-        if len(self._regions) > _RECENT:
-            self._regions.popitem(last=False)
 
     def region_ends(self, region: Region, end_ns: int) -> None:
         """Write down that it was left."""
-        self._writer.end_region(self._regions.get(region.number, 0), end_ns)
+        number = self._open_regions.pop(region.number, 0)
+        self._writer.end_region(number, end_ns)
+        self._ended_regions[region.number] = number
+        if len(self._ended_regions) > _RECENT:
+            self._ended_regions.popitem(last=False)
+
+    def _region(self, number: int | None) -> int | None:
+        """The id in the recording of a region that is open or ended lately; None if there is none."""
+        if number is None:
+            return None
+        return self._open_regions.get(number) or self._ended_regions.get(number)
 
 
 def _node(command: Command) -> PlanNode:

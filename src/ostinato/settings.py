@@ -190,6 +190,16 @@ def get(name: str) -> Value | None:
     return None
 
 
+def watched(*names: str) -> tuple[Any, ...]:
+    """What `any_set` takes, for these gates: their variables and aliases as the environment keeps them."""
+    return tuple(key for name in names for key in _KEYS[name])
+
+
+def any_set(keys: tuple[Any, ...]) -> bool:
+    """Whether any of these gates is set at all: one quick look, for those that are asked for with every commit."""
+    return not _environment.keys().isdisjoint(keys)
+
+
 def is_on(name: str) -> bool:
     """Whether a switch is set and not `0`."""
     return get(name) is True

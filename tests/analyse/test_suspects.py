@@ -140,6 +140,25 @@ def test_a_few_slow_runs_do_not_put_a_chain_off_its_own_critical_path():
     assert most.saving_share == pytest.approx(0.98, abs=0.02)
 
 
+@pytest.mark.parametrize(
+    ("measured", "said"),
+    [
+        ("2026-11-15T09:00:00+00:00", "a copy at 20.0 GB/s (±3.0 %, measured with it)"),
+        ("2026-11-15T05:00:00+00:00", "a copy at 20.0 GB/s (±3.0 %, measured 4 hours before)"),
+        ("2026-11-01T05:00:00+00:00", "a copy at 20.0 GB/s (±3.0 %, measured 14 days before)"),
+        ("", "a copy at 20.0 GB/s (±3.0 %)"),
+        ("yesterday", "a copy at 20.0 GB/s (±3.0 %)"),
+    ],
+)
+def test_ceilings_come_with_their_spread_and_age(measured, said):
+    device = replace(CALIBRATED, copy_bytes_per_s=20e9, copy_spread=0.03, copy_measured=measured)
+    made = Synthetic(devices=[device])
+    made.submit(made.plan([node("k", bytes_read=4000)]), [(0, 1_000_000)])
+    columns = replace(made.columns(), meta={"created": "2026-11-15T09:30:00+00:00"})
+    found = suspects(columns, 0, cp.schedules(columns, 0, cp.warm_ups(columns)))
+    assert said in found.measure
+
+
 def test_the_ranking_says_what_efficiency_is_held_against():
     measure = ranked(decode()).measure
     assert "the median of the other kernels, between 15 % and 75 % (50 % for a kernel that takes nearly all" in measure

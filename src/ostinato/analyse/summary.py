@@ -84,6 +84,8 @@ class Summary:
     regions: tuple[groups.RegionGroup, ...]
     repeated: str | None
     """The region that `per_instance_ns` counts by."""
+    outside: groups.Outside | None
+    """What was committed outside of it; None without one."""
     suspects: tuple[Suspects, ...]
     what_ifs: tuple[WhatIf, ...]
     replay_residue: float | None
@@ -108,12 +110,15 @@ class Summary:
         return min(found, key=lambda s: (-s.saving_ns, -s.total_ns), default=None)
 
 
-def summarise(source: Recording | Columns) -> Summary:
-    """Works out everything that reports show."""
+def summarise(source: Recording | Columns, per: str | None = None) -> Summary:
+    """Works out everything that reports show.
+
+    `per` names the region of the host that figures "per …" count by; without it, that is the one with most instances.
+    """
     columns = source if isinstance(source, Columns) else columns_of(source)
     columns = replace(columns, devices=with_distinct_names(columns.devices))
     times = timeline.submission_times(columns)
-    repeated = groups.repeated_region(columns)
+    repeated = groups.repeated_region(columns) if per is None else groups.region_named(columns, per)
     instance = None if repeated is None else groups.instances_of(columns, repeated)
     spent = groups.command_times(columns, instance)
     first = paths.warm_ups(columns)
@@ -144,6 +149,7 @@ def summarise(source: Recording | Columns) -> Summary:
         ),
         regions=tuple(groups.by_region(columns, times.sum_ns)),
         repeated=repeated,
+        outside=None if instance is None or repeated is None else groups.outside(columns, repeated, instance),
         suspects=tuple(ranked),
         what_ifs=tuple(sorted(what_ifs, key=lambda w: -w.on_path_ns if w.saved_ns is None else -w.saved_ns)),
         replay_residue=max(residues, default=None),

@@ -145,7 +145,8 @@ def suspects(columns: Columns, device: int, schedules: Schedules, spent: Command
         )
     found.sort(key=lambda s: (-s.saving_ns, -s.total_ns))
     bounds = bool(reached.bound[(code >= 0) & ~np.isnan(reached.least_ns)].any())
-    return Suspects(facts.name, device, tuple(found), _measure(facts, calibrated, bounds), schedules.wall_ns)
+    measure = _measure(facts, calibrated, bounds, columns.meta.get("created", ""))
+    return Suspects(facts.name, device, tuple(found), measure, schedules.wall_ns)
 
 
 def _timed(columns: Columns, device: int, code: Ints, size: int) -> list[Ints]:
@@ -271,7 +272,7 @@ def _speed(columns: Columns, reached: Rates, rows: Ints, worst: int, calibrated:
     return f"moves {at_most}{wording.byte_rate(rate)}"
 
 
-def _measure(device: Device, calibrated: bool, bounds: bool) -> str:
+def _measure(device: Device, calibrated: bool, bounds: bool, recorded: str) -> str:
     if not calibrated:
         return (
             "no ceilings were measured on this device (`ostinato calibrate` does): "
@@ -279,15 +280,25 @@ def _measure(device: Device, calibrated: bool, bounds: bool) -> str:
         )
     parts = []
     if device.copy_bytes_per_s:
-        parts.append(f"a copy at {wording.byte_rate(device.copy_bytes_per_s)}")
+        known = _how_known(device.copy_spread, device.copy_measured, recorded)
+        parts.append(f"a copy at {wording.byte_rate(device.copy_bytes_per_s)}{known}")
     if device.flops_per_s:
-        parts.append(f"{wording.flop_rate(device.flops_per_s)}")
+        known = _how_known(device.flops_spread, device.flops_measured, recorded)
+        parts.append(f"{wording.flop_rate(device.flops_per_s)}{known}")
     low, high, alone = (wording.whole_percent(one) for one in (_LEAST_REFERENCE, _MOST_REFERENCE, _REFERENCE_ALONE))
     return (
         f"of the ceilings measured on this device: {' and '.join(parts)}; held against the median of the other kernels,"
         f" between {low} and {high} ({alone} for a kernel that takes nearly all of the time)"
         + ("; ≤: the bytes are those bound, not declared, so it may be lower" if bounds else "")
     )
+
+
+def _how_known(spread: float | None, measured: str, recorded: str) -> str:
+    """By how much a ceiling varied when it was measured, and how long before the recording that was."""
+    parts = [] if spread is None else [f"±{wording.percent(spread)}"]
+    age = wording.age(measured, recorded)
+    parts += [age] if age else []
+    return f" ({', '.join(parts)})" if parts else ""
 
 
 def _efficiency(reached: Rates, rows: Ints) -> tuple[float | None, bool]:

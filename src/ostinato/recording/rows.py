@@ -42,6 +42,7 @@ class Rows:
         "_chunk_ids",
         "_commands",
         "_commands_stored",
+        "_details",
         "_devices",
         "_drop",
         "_plan_aliases",
@@ -80,6 +81,7 @@ class Rows:
         self._plan_aliases = array("q", [0])
         self._plan_sizes = array("q", [0])
         self._devices: set[int] = set()
+        self._details: set[tuple[int, str]] = set()
         self._submissions: dict[int, int] = {}
         self._regions = IdSet()
         self._threads: set[int] = set()
@@ -176,8 +178,14 @@ class Rows:
             (number, self.process, *numbers, _amount(clock_uncertainty_ns), *(_ceiling(value) for value in ceilings))
         )
         self._devices.add(number)
-        stored = {_clean(str(key)): _clean(str(value)) for key, value in details.items()}
-        self.tables["device_details"] += [(number, key, value) for key, value in stored.items()]
+        for key, value in details.items():
+            self.add_detail(number, key, value)
+
+    def add_detail(self, device: int, key: str, value: str) -> None:
+        name = _clean(str(key))
+        if device in self._devices and (device, name) not in self._details:
+            self._details.add((device, name))
+            self.tables["device_details"].append((device, name, _clean(str(value))))
 
     def add_ceiling(self, device: int, name: str, value: float) -> None:
         self.device_updates.append((name, float(value), device))

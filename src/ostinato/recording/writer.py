@@ -128,6 +128,10 @@ class Writer:
             raise RecordingError(f"{name!r} is not a ceiling; there are {', '.join(CEILINGS)}")
         self._put("ceilings", 1, _EVENT_BYTES, self._rows.add_ceiling, (device, name, value))
 
+    def detail(self, device: int, key: str, value: str) -> None:
+        """Add a fact about a device that was described before, unless there is one of that name."""
+        self._put("facts", 1, _EVENT_BYTES, self._rows.add_detail, (device, key, value))
+
     def plan(self, device: int, nodes: Sequence[PlanNode], edges: np.ndarray | None = None) -> int:
         """Describe a command list; the id is what its submissions name. `edges` are pairs (before, after).
 
@@ -138,17 +142,12 @@ class Writer:
         size = _EVENT_BYTES + _NODE_BYTES * len(taken) + (0 if pairs is None else pairs.nbytes)
         return self._numbered("plan", size, self._rows.add_plan, device, taken, pairs)
 
-    def reserve_submission(self) -> int:
-        """An id for a submission that will be described when it is done, for spans that name it before."""
-        return next(self._ids["submission"])
-
     def submission(
         self,
         *,
         device: int,
         plan: int | None,
         ordinal: int,
-        number: int | None = None,
         label: str | None = None,
         region: int | None = None,
         replay: bool = False,
@@ -165,8 +164,8 @@ class Writer:
         error: str | None = None,
         thread: int = 0,
     ) -> int:
-        """Take down a finished command buffer; `number` is its reserved id, if it has one."""
-        number = number or next(self._ids["submission"])
+        """Take down a finished command buffer."""
+        number = next(self._ids["submission"])
         times = (encode_begin_ns, encode_end_ns, commit_begin_ns, commit_end_ns, start_ns, end_ns)
         event = (
             *(number, device, plan, ordinal, label, region, replay, unsampled_probe, level, times),

@@ -10,7 +10,9 @@ that end in `_ns`, shares lie between 0 and 1, and what was not measured is null
     kernels, labels, label_patterns, op_kinds, shapes
                            groups: name, detail, depth, dispatched, count, bounded, total_ns, mean_ns, p50_ns, p90_ns,
                            p99_ns, min_ns, max_ns, share (of busy time), per_instance_ns, place
-    repeated_region        what per_instance_ns counts by
+    repeated_region        what per_instance_ns counts by: the region with most instances, or the one asked for
+    outside_region         command buffers outside of every instance of it, and how many of them were committed while
+                           one was open, by a thread or task that was not in it
     regions                scopes of the host: instances, wall and device time
     command_buffers        by label: count, times, queue delay, encode time
     suspects               ranked, with the saving, the efficiency and the reasons; `measure` says against what
@@ -64,6 +66,7 @@ def as_dict(summary: Summary) -> dict[str, Any]:
         "op_kinds": _groups(summary.op_kinds),
         "shapes": _groups(summary.shapes),
         "repeated_region": summary.repeated,
+        "outside_region": None if summary.outside is None else _fields(summary.outside),
         "regions": [
             {
                 "name": r.name,
