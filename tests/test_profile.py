@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import pytest
 
 import ostinato as ost
 from conftest import KERNELS, SLOW_STEPS, Script
-from ostinato import analyse, ceilings, recording
+from ostinato import analyse, ceilings, recorder, recording, tracing
 from ostinato.analyse import capacity, columns_of, critical_path
 from ostinato.profile import sampling_found
 
@@ -84,6 +85,45 @@ def test_what_compiling_and_instantiating_take_is_taken_down(dev: ost.Device) ->
     spans = columns_of(prof.recording()).host_spans
     assert ("compile", "made_up") in zip(spans.kind, spans.name, strict=True)
     assert ("setup", "instantiate token") in zip(spans.kind, spans.name, strict=True)
+
+
+def test_who_submits_does_not_describe_what_it_submits(
+    dev: ost.Device, kernels: ost.Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[str] = []
+    described = recorder.Recorder._nodes
+
+    def watched(self: recorder.Recorder, plan: tracing.Plan) -> list[recording.PlanNode]:
+        threads.append(threading.current_thread().name)
+        return described(self, plan)
+
+    monkeypatch.setattr(recorder.Recorder, "_nodes", watched)
+    with ost.profile() as prof:
+        x = dev.zeros(1, np.float32)
+        for value in range(3):
+            enc = dev.command_encoder()
+            enc.dispatch(kernels["scale"], x, x, float(value), threads=1)
+            enc.commit_and_wait()
+        while len(threads) < 3:
+            time.sleep(0.01)  # about five times a second
+    assert set(threads) == {"ostinato-recording"}
+    assert len(prof.recording().commands) == 1  # alike but for the value
+
+
+def test_the_line_of_live_work_is_said_to_be_the_first_and_that_of_captured_work_is_exact(
+    dev: ost.Device, kernels: ost.Library
+) -> None:
+    x = dev.zeros(1, np.uint32)
+    with ost.profile() as live:
+        enc = dev.command_encoder()
+        enc.dispatch(kernels["spin"], x, 1000, threads=1)
+        enc.commit_and_wait()
+    assert "first encoded at test_profile.py:" in live.look_first()
+    run = dev.capture(lambda enc: enc.dispatch(kernels["spin"], x, 1000, threads=1)).instantiate()
+    with ost.profile() as replayed:
+        run.replay().wait()
+    assert "first encoded at" not in replayed.look_first()
+    assert "test_profile.py:" in replayed.look_first()
 
 
 def test_profiles_nest_and_each_has_what_was_committed_in_it(dev: ost.Device, kernels: ost.Library) -> None:

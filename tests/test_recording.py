@@ -229,6 +229,26 @@ def test_what_was_read_stays_and_the_rest_is_refused_after_closing(tmp_path: Pat
         recording.samples()
 
 
+def test_a_plan_may_be_described_by_the_thread_that_writes(writer: Writer) -> None:
+    device = writer.device("d", "cpu")
+    asked: list[str] = []
+
+    def described() -> list[PlanNode]:
+        asked.append("now")
+        return list(NODES)
+
+    plan = writer.plan_to_come(device, len(NODES), described)
+    lost = writer.plan_to_come(device, len(NODES) + 1, described)
+    number = writer.submission(device=device, plan=plan, ordinal=1)
+    writer.submission(device=device, plan=lost, ordinal=2)
+    with writer.recording() as recording:
+        assert recording.plan_nodes(plan).kernel == [node.kernel for node in NODES]
+        assert recording.submissions.id[0] == number
+    assert asked == ["now", "now"]
+    mismatch = f"described with {len(NODES)} nodes instead of {len(NODES) + 1}"
+    assert any(mismatch in where for where in writer.dropped)
+
+
 def test_a_device_may_be_told_more_of_later_and_keeps_what_it_was_told_first(writer: Writer) -> None:
     device = writer.device("d", "cpu", details={"workers": "2"})
     writer.flush()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 import weakref
 from collections import OrderedDict
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ import numpy as np
 from . import ceilings
 from .backends.protocol import Level
 from .commands import Barrier, BufferBinding, Command, Copy, Dispatch
+from .places import Place
 from .recording import BOUNDED, MEASURED, UNAVAILABLE, PlanNode, Writer
 from .tracing import HostSpan, Plan, Region, Trace
 
@@ -103,7 +105,9 @@ class Recorder:
         device = self.device(trace.device)
         plan = self._plans.get(trace.plan)
         if plan is None:
-            plan = self._plans[trace.plan] = writer.plan(device, self._nodes(trace.plan), trace.plan.edges)
+            described = partial(self._nodes, trace.plan)
+            count = len(trace.plan.commands)
+            plan = self._plans[trace.plan] = writer.plan_to_come(device, count, described, trace.plan.edges)
         ran = trace.start_ns is not None and trace.end_ns is not None
         sampled = trace.samples is not None and self._level is Level.DISPATCHES
         number = writer.submission(
@@ -134,18 +138,20 @@ class Recorder:
             writer.samples(number, 0, starts, ends, _statuses(starts, ends, trace))
 
     def _nodes(self, plan: Plan) -> list[PlanNode]:
-        """The commands of a plan, as a recording describes them. Lists that change a little each time share most."""
+        """The commands of a plan, as a recording describes them. Lists that change a little each time share most.
+
+        Called by the thread that writes, so that nobody waits for it who submits.
+        """
         if plan.origins is not None:
             return [
-                _node(command)._replace(place=None if place is None else str(place), origin=",".join(map(str, origin)))
+                _node(command, place, ",".join(map(str, origin)))
                 for command, place, origin in zip(plan.commands, plan.places, plan.origins, strict=True)
             ]
         nodes = []
         for command, place in zip(plan.commands, plan.places, strict=True):
             known = self._described.get(id(command))
             if known is None:
-                known = (command, _node(command)._replace(place=None if place is None else str(place)))
-                self._described[id(command)] = known
+                known = self._described[id(command)] = (command, _node(command, place))
                 if len(self._described) > _DESCRIBED:
                     self._described.popitem(last=False)
             nodes.append(known[1])
@@ -189,35 +195,56 @@ class Recorder:
         return self._open_regions.get(number) or self._ended_regions.get(number)
 
 
-def _node(command: Command) -> PlanNode:
+def _node(command: Command, place: Place | None, origin: str | None = None) -> PlanNode:
+    where = None if place is None else str(place)
     if isinstance(command, Dispatch):
-        return _dispatch_node(command)
+        return _dispatch_node(command, where, origin)
     if isinstance(command, Barrier):
-        return PlanNode("barrier", "barrier")
-    if isinstance(command, Copy):
-        moved = command.source.nbytes
-        return PlanNode("copy", "copy", command.label, bytes_read=moved, bytes_written=moved, bytes_declared=True)
-    return PlanNode("fill", "fill", command.label, bytes_written=command.target.nbytes, bytes_declared=True)
+        return PlanNode("barrier", "barrier", place=where, origin=origin)
+    read = command.source.nbytes if isinstance(command, Copy) else 0
+    kind = "copy" if isinstance(command, Copy) else "fill"
+    return PlanNode(
+        kind,
+        kind,
+        command.label,
+        bytes_read=read,
+        bytes_written=command.target.nbytes,
+        bytes_declared=True,
+        place=where,
+        origin=origin,
+    )
 
 
-def _dispatch_node(command: Dispatch) -> PlanNode:
-    declared = command.bytes_read is not None or command.bytes_written is not None
-    buffers = [one for one in command.bindings if isinstance(one, BufferBinding)]
-    origin = command.kernel.origin
-    constants = {} if origin is None else origin.constants
+def _dispatch_node(command: Dispatch, place: str | None, origin: str | None) -> PlanNode:
+    read, written = command.bytes_read, command.bytes_written
+    declared = read is not None or written is not None
+    if not declared:
+        read = written = 0
+        for one in command.bindings:
+            if isinstance(one, BufferBinding):
+                if one.writes:
+                    written += one.nbytes
+                else:
+                    read += one.nbytes
+    source = command.kernel.origin
+    constants = {} if source is None else source.constants
     return PlanNode(
         kind="dispatch",
         kernel=command.kernel.name,
         label=command.label,
-        specialisation=",".join(f"{name}={value}" for name, value in sorted(constants.items(), key=str)),
+        specialisation=",".join(f"{name}={value}" for name, value in sorted(constants.items(), key=str))
+        if constants
+        else "",
         op_kind=command.op_kind.value,
         threads=command.threads,
         group=command.group_size,
         groups=command.groups[0] * command.groups[1] * command.groups[2],
-        bytes_read=command.bytes_read or 0 if declared else sum(one.nbytes for one in buffers if not one.writes),
-        bytes_written=command.bytes_written or 0 if declared else sum(one.nbytes for one in buffers if one.writes),
+        bytes_read=read or 0,
+        bytes_written=written or 0,
         bytes_declared=declared,
         flops=command.flops,
+        place=place,
+        origin=origin,
     )
 
 

@@ -243,7 +243,8 @@ def look_first(summary: Summary) -> str:
     part = "" if suspect.busy_share is None else f" ({wording.percent(suspect.busy_share)} of {whose}busy time)"
     takes = f"takes {each} a dispatch, {wording.time(suspect.total_ns)} in all{part}"
     why = "; ".join(suspect.reasons)
-    where = ", ".join(filter(None, (suspect.label, suspect.place)))
+    place = f"first encoded at {suspect.place}" if suspect.place and suspect.place_is_first else suspect.place
+    where = ", ".join(filter(None, (suspect.label, place)))
     where = f" [{where}]" if where else ""
     if suspect.saving_share is None:
         gain = f"could save {wording.time(suspect.saving_ns)} of dispatch time"

@@ -47,6 +47,8 @@ class Suspect:
     label: str
     """The label path under which it could save most."""
     place: str
+    place_is_first: bool
+    """It was encoded live: the line is that of the first dispatch which was equal in everything else."""
     count: int
     total_ns: float
     """Of the dispatches that have a time."""
@@ -101,6 +103,7 @@ def suspects(columns: Columns, device: int, schedules: Schedules, spent: Command
     wall = _on_the_wall(columns, schedules, code, candidates, attainable)
     busy = spent.device_busy_ns[device]
     timed = _timed(columns, device, code, len(names))
+    live = _encoded_live(columns)
     found = []
     for number, kernel in enumerate(candidates.tolist()):
         rows = np.flatnonzero(code == kernel)
@@ -127,6 +130,7 @@ def suspects(columns: Columns, device: int, schedules: Schedules, spent: Command
                 device_row=device,
                 label=columns.commands.label[worst],
                 place=columns.commands.place[worst],
+                place_is_first=bool(live[worst]),
                 count=int(reached.count[rows].sum()),
                 total_ns=float(timed[kernel].sum()),
                 p50_ns=median(timed[kernel]),
@@ -147,6 +151,16 @@ def suspects(columns: Columns, device: int, schedules: Schedules, spent: Command
     bounds = bool(reached.bound[(code >= 0) & ~np.isnan(reached.least_ns)].any())
     measure = _measure(facts, calibrated, bounds, columns.meta.get("created", ""))
     return Suspects(facts.name, device, tuple(found), measure, schedules.wall_ns)
+
+
+def _encoded_live(columns: Columns) -> Flags:
+    """The commands that were submitted without a graph."""
+    plans, subs = columns.plans, columns.submissions
+    live = np.zeros(len(plans), bool)
+    live[subs.plan[~subs.replay & (subs.plan >= 0)]] = True
+    found: Flags = np.zeros(len(columns.commands), bool)
+    found[plans.command[np.repeat(live, np.diff(plans.first))]] = True
+    return found
 
 
 def _timed(columns: Columns, device: int, code: Ints, size: int) -> list[Ints]:

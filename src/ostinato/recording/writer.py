@@ -138,9 +138,18 @@ class Writer:
         The same list may be described again and again: it is stored once.
         """
         taken = tuple(nodes)
+        return self.plan_to_come(device, len(taken), lambda: taken, edges)
+
+    def plan_to_come(
+        self, device: int, count: int, describe: Callable[[], Sequence[PlanNode]], edges: np.ndarray | None = None
+    ) -> int:
+        """The same for a list of `count` commands that is described when it is written, by the thread that writes.
+
+        So whoever hands it over does not spend its time on that. `describe` is called once, or never.
+        """
         pairs = None if edges is None else np.array(edges, np.int64)
-        size = _EVENT_BYTES + _NODE_BYTES * len(taken) + (0 if pairs is None else pairs.nbytes)
-        return self._numbered("plan", size, self._rows.add_plan, device, taken, pairs)
+        size = _EVENT_BYTES + _NODE_BYTES * count + (0 if pairs is None else pairs.nbytes)
+        return self._numbered("plan", size, self._rows.add_plan, device, count, describe, pairs)
 
     def submission(
         self,

@@ -9,7 +9,8 @@ that end in `_ns`, shares lie between 0 and 1, and what was not measured is null
     timeline               per device: span, busy (union), sum, idle, what the bubbles waited for, the longest of them
     kernels, labels, label_patterns, op_kinds, shapes
                            groups: name, detail, depth, dispatched, count, bounded, total_ns, mean_ns, p50_ns, p90_ns,
-                           p99_ns, min_ns, max_ns, share (of busy time), per_instance_ns, place
+                           p99_ns, min_ns, max_ns, share (of busy time), per_instance_ns, place (of live work: of the
+                           first dispatch that was equal in everything else)
     repeated_region        what per_instance_ns counts by: the region with most instances, or the one asked for
     outside_region         command buffers outside of every instance of it, and how many of them were committed while
                            one was open, by a thread or task that was not in it
