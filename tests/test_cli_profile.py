@@ -78,10 +78,11 @@ def test_a_report_groups_and_counts_by_what_is_asked_for(program: Path, tmp_path
     assert "Kernels\n" in plain
     assert "Labels\n" in plain
     assert "Op kinds" not in plain
-    grouped = ostinato("report", "decode.ostinato", "--by", "op", "--by", "shape", folder=tmp_path).stdout
-    assert "Op kinds\n" in grouped
-    assert "threads 4096×1×1" in " ".join(grouped.split())
-    assert "Kernels\n" not in grouped
+    grouped = ostinato("report", "decode.ostinato", "--by", "op", "--by", "shape", folder=tmp_path)
+    assert grouped.returncode == 0, grouped.stderr
+    assert "Op kinds\n" in grouped.stdout
+    assert "threads 4096×1×1" in " ".join(grouped.stdout.split())
+    assert "Kernels\n" not in grouped.stdout
     per = ostinato("report", "decode.ostinato", "--per", "token", "--json", folder=tmp_path)
     assert json.loads(per.stdout)["repeated_region"] == "token"
     wrong = ostinato("report", "decode.ostinato", "--per", "layer", folder=tmp_path)
