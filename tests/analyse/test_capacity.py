@@ -171,6 +171,16 @@ def test_a_crowd_is_separate_from_everything_else(workload):
         assert useful[[node, *beside]].sum() <= workers or not beside
 
 
+def test_workers_that_were_not_there_are_not_handed_out():
+    # One after the other, although there are two workers and nobody waits for anybody.
+    times = np.array([[0.0, 30.0, 100.0]]), np.array([[30.0, 70.0, 150.0]])
+    crowd = capacity.calibrated((0, 1, 2), [(), (), ()], np.full(3, 2.0), 2, Sharing.FIRST, *times)
+    run = capacity.replay(crowd, crowd.work_ns)
+    assert run.start_ns == pytest.approx([0.0, 30.0, 100.0])
+    assert run.end_ns == pytest.approx([30.0, 100.0, 250.0])
+    assert run.cause == (-1, 0, 1)
+
+
 def test_a_launch_holds_the_worker_that_it_waits_on():
     # The second worker takes 20 to wake up; until then the first node has only one.
     crowd = capacity.calibrated(

@@ -310,7 +310,10 @@ def critical_path(summary: Summary) -> Table:
         notes.append(f"{MISSING} not known: these share a full device with others in a way that no replay explains")
     if summary.replay_residue is not None:
         off = wording.percent(summary.replay_residue)
-        notes.append(f"kernels that share a full device: their work run again, within {off} of the measured time")
+        notes.append(
+            "kernels that share a full device save beside the path too, by leaving it more of the device: from their"
+            f" work run again, which takes the measured time to within {off}"
+        )
     for p in summary.critical_paths[:1]:
         which = f"command list {p.label!r}" if p.label else "the longest command list"
         on_it = f"{len(p.nodes):,} of {wording.count(len(p.kernel), 'node')}"
