@@ -20,6 +20,7 @@ import ostinato
 from harness import Table, interleaved, median, report
 from ostinato.analyse import columns_of
 from ostinato.analyse import critical_path as paths
+from ostinato.analyse.schedules import schedules, warm_ups
 
 METAL = """
 #include <metal_stdlib>
@@ -135,12 +136,12 @@ def predicted(slow: Callable[[], float], kernel: str) -> tuple[float | None, flo
     said = next(one for one in profile.summary().what_ifs if one.kernel == kernel)
     with profile.recording() as recording:
         columns = columns_of(recording)
-    schedules = paths.schedules(columns, 0, paths.warm_ups(columns))
-    (plan,) = schedules.plans
+    found = schedules(columns, 0, warm_ups(columns))
+    (plan,) = found.plans
     alone = replace(plan, crowds=())
     kernels = columns.commands.kernel[columns.plans.command[columns.plans.nodes(plan.plan)]]
     halved = np.where(kernels == kernel, plan.duration_ns / 2, plan.duration_ns)
-    return said.saved_share, float(paths.wall_savings(alone, halved)) / plan.wall_ns, schedules.residue
+    return said.saved_share, float(paths.wall_savings(alone, halved)) / plan.wall_ns, found.residue
 
 
 def main() -> None:

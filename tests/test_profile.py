@@ -15,7 +15,7 @@ import pytest
 import ostinato as ost
 from conftest import KERNELS, SLOW_STEPS, Script
 from ostinato import analyse, ceilings, recorder, recording, tracing
-from ostinato.analyse import capacity, columns_of, critical_path
+from ostinato.analyse import capacity, columns_of, schedules
 from ostinato.profile import sampling_found
 
 
@@ -563,7 +563,7 @@ def test_what_kernels_save_that_share_all_workers_comes_from_a_replay_of_their_w
                 run.replay().wait()
         summary = prof.summary()
     columns = columns_of(prof.recording())
-    (plan,) = critical_path.schedules(columns, 0, critical_path.warm_ups(columns)).plans
+    (plan,) = schedules.schedules(columns, 0, schedules.warm_ups(columns)).plans
     saved = {one.kernel: one.saved_ns for one in summary.what_ifs}
     assert saved["joined"] is not None
     # A machine that is busy elsewhere may run them in a way that nothing explains; then nothing is claimed.

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from ostinato.analyse import critical_path as cp
 from ostinato.analyse.capacity import Sharing
+from ostinato.analyse.schedules import schedules, warm_ups
 from synthetic import Synthetic, node, wandering
 
 
@@ -145,7 +146,7 @@ def test_slack_in_a_crowd_is_what_idle_workers_can_take_up():
 
 def test_where_no_replay_fits_nothing_is_claimed():
     columns = wandering().columns()
-    (plan,) = cp.schedules(columns, 0, cp.warm_ups(columns)).plans
+    (plan,) = schedules(columns, 0, warm_ups(columns)).plans
     assert not plan.crowds
     assert plan.unknown.tolist() == [True, True, True, False]
     assert np.isnan(cp.critical_path(plan).slack_ns).tolist() == [True, True, True, False]
@@ -163,9 +164,9 @@ def repeated(count):
 
 def test_the_schedule_of_a_plan_is_the_median_without_the_warm_up():
     columns = repeated(7).columns()
-    warm = cp.warm_ups(columns)
+    warm = warm_ups(columns)
     assert warm.tolist() == [True] + [False] * 6
-    found = cp.schedules(columns, 0, warm)
+    found = schedules(columns, 0, warm)
     (plan,) = found.plans
     assert plan.submissions == 7
     assert plan.duration_ns.tolist() == [101.0, 0.0, 80.0]
@@ -175,14 +176,14 @@ def test_the_schedule_of_a_plan_is_the_median_without_the_warm_up():
 
 
 def test_two_submissions_are_too_few_to_set_one_aside():
-    assert not cp.warm_ups(repeated(2).columns()).any()
+    assert not warm_ups(repeated(2).columns()).any()
 
 
 def test_samples_out_of_order_and_missing_are_put_right():
     made = repeated(5)
     made.samples = [s for s in reversed(made.samples) if (s[0], s[2]) != (2, 2)]
     columns = made.columns()
-    (plan,) = cp.schedules(columns, 0, cp.warm_ups(columns)).plans
+    (plan,) = schedules(columns, 0, warm_ups(columns)).plans
     assert plan.duration_ns[2] == 80.0
 
 
@@ -190,7 +191,7 @@ def test_a_plan_that_was_never_sampled_is_left_out():
     made = Synthetic()
     made.submit(made.plan([node()]), [None], start_ns=0, end_ns=9)
     columns = made.columns()
-    assert cp.schedules(columns, 0, cp.warm_ups(columns)).left_out == 1
+    assert schedules(columns, 0, warm_ups(columns)).left_out == 1
 
 
 def test_a_thousand_nodes_and_ten_what_ifs_take_no_time():

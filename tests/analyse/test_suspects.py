@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ostinato.analyse import critical_path as cp
 from ostinato.analyse import roofline
 from ostinato.analyse.columns import Device
+from ostinato.analyse.schedules import schedules, warm_ups
 from ostinato.analyse.suspects import suspects
 from synthetic import Synthetic, node, wandering
 
@@ -18,7 +18,7 @@ CALIBRATED = Device("cpu", workers=4, clock_uncertainty_ns=50.0, copy_bytes_per_
 
 def ranked(made):
     columns = made.columns()
-    return suspects(columns, 0, cp.schedules(columns, 0, cp.warm_ups(columns)))
+    return suspects(columns, 0, schedules(columns, 0, warm_ups(columns)))
 
 
 def decode(device=CALIBRATED, tokens=8, topk=None, layers=16):
@@ -155,7 +155,7 @@ def test_ceilings_come_with_their_spread_and_age(measured, said):
     made = Synthetic(devices=[device])
     made.submit(made.plan([node("k", bytes_read=4000)]), [(0, 1_000_000)])
     columns = replace(made.columns(), meta={"created": "2026-11-15T09:30:00+00:00"})
-    found = suspects(columns, 0, cp.schedules(columns, 0, cp.warm_ups(columns)))
+    found = suspects(columns, 0, schedules(columns, 0, warm_ups(columns)))
     assert said in found.measure
 
 

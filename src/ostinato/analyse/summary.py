@@ -15,6 +15,7 @@ from . import critical_path as paths
 from . import groups, timeline, truth, wording
 from .columns import Columns, Device, Flags, Floats, with_distinct_names
 from .reading import columns_of
+from .schedules import Schedules, schedules, warm_ups
 from .suspects import Suspect, Suspects, suspects
 from .truth import Check, Drift, Perturbation
 
@@ -121,16 +122,16 @@ def summarise(source: Recording | Columns, per: str | None = None) -> Summary:
     repeated = groups.repeated_region(columns) if per is None else groups.region_named(columns, per)
     instance = None if repeated is None else groups.instances_of(columns, repeated)
     spent = groups.command_times(columns, instance)
-    first = paths.warm_ups(columns)
+    first = warm_ups(columns)
     ranked, what_ifs, plan_paths, residues = [], [], [], []
     for number in range(len(columns.devices)):
-        schedules = paths.schedules(columns, number, first)
-        one = suspects(columns, number, schedules, spent)
+        found = schedules(columns, number, first)
+        one = suspects(columns, number, found, spent)
         if one.ranked:
             ranked.append(one)
-        what_ifs += _what_ifs(columns, number, schedules)
-        residues += [] if schedules.residue is None else [schedules.residue]
-        plan_paths += [_plan_path(columns, number, plan) for plan in schedules.plans[:_MAX_PATHS]]
+        what_ifs += _what_ifs(columns, number, found)
+        residues += [] if found.residue is None else [found.residue]
+        plan_paths += [_plan_path(columns, number, plan) for plan in found.plans[:_MAX_PATHS]]
     drift, perturbation = truth.drift(columns, times, first), truth.perturbation(columns, times, first)
     ran = groups.dispatched(columns)
     return Summary(
@@ -171,7 +172,7 @@ def summarise(source: Recording | Columns, per: str | None = None) -> Summary:
     )
 
 
-def _what_ifs(columns: Columns, device: int, schedules: paths.Schedules) -> list[WhatIf]:
+def _what_ifs(columns: Columns, device: int, schedules: Schedules) -> list[WhatIf]:
     """The ten kernels that take most time on the device, each twice as fast."""
     if not schedules.plans:
         return []
@@ -181,7 +182,7 @@ def _what_ifs(columns: Columns, device: int, schedules: paths.Schedules) -> list
     for plan, kernel in zip(schedules.plans, of_node, strict=True):
         chosen = kernel >= 0
         spent += np.bincount(kernel[chosen], plan.duration_ns[chosen] * plan.submissions, minlength=len(names))
-        path = np.array(paths.critical_path(plan).nodes, np.int64)
+        path = np.array(paths.path_of(plan), np.int64)
         path = path[chosen[path]]
         on_path += np.bincount(kernel[path], plan.duration_ns[path] * plan.submissions, minlength=len(names))
     kernels = np.argsort(-spent, kind="stable")[:_TOP]

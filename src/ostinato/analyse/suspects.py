@@ -22,9 +22,10 @@ import numpy as np
 
 from . import wording
 from .columns import UNAVAILABLE, Columns, Device, Flags, Floats, Ints
-from .critical_path import NOT_KNOWN, Schedules, busy_of
+from .critical_path import NOT_KNOWN, busy_of
 from .groups import CommandTimes, command_times, kernel_codes
 from .roofline import Rates, rates, weighted_median
+from .schedules import Schedules
 from .statistics import median
 
 _CANDIDATES = 10
