@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ostinato.analyse import capacity
 from ostinato.analyse import critical_path as cp
 from ostinato.analyse.capacity import Sharing
 from ostinato.analyse.schedules import schedules, warm_ups
@@ -200,3 +201,26 @@ def test_a_thousand_nodes_and_ten_what_ifs_take_no_time():
     plan = made(size, [(i, i + 1) for i in range(size - 1)], start, np.full(size, 8.0))
     many = np.repeat(plan.duration_ns[:, None], 10, axis=1) / 2
     assert cp.wall_savings(plan, many) == pytest.approx(np.full(10, 4.0 * size))
+
+
+def test_one_of_many_crowds_may_be_off_where_all_together_fit():
+    made, generator = Synthetic(), np.random.default_rng(3)
+    layers = 40
+    edges = [edge for n in range(0, 3 * layers, 3) for edge in ((n, n + 1), (n, n + 2), (n + 1, n + 3), (n + 2, n + 3))]
+    plan = made.plan([node("k") for _ in range(3 * layers + 1)], edges)
+    for run in range(9):
+        at, times = 10**9 * run, []
+        for _ in range(layers):
+            times.append((at, at + 5000))
+            lengths = generator.integers(8_500, 11_500, 2)
+            times += [(at + 5000, at + 5000 + int(one)) for one in lengths]
+            at += 5000 + int(lengths.max())
+        made.submit(plan, [*times, (at, at + 5000)])
+    columns = made.columns()
+    found = schedules(columns, 0, warm_ups(columns))
+    (schedule,) = found.plans
+    residues = [crowd.residue for crowd in schedule.crowds]
+    assert len(residues) == layers
+    assert found.residue == pytest.approx(np.mean(residues), rel=0.05)
+    assert max(residues) > found.residue
+    assert found.residue < capacity.FITS

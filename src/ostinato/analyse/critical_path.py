@@ -29,6 +29,8 @@ _MAX_CROWDED = 5_000
 """Nodes of crowds that are run again, of one plan; those of longer ones are not known."""
 _MAX_SLACK_STEPS = 10_000
 """Slack in crowds is found by trying, node by node: until the squares of their sizes add up to this."""
+_FITS_AMONG_OTHERS = 0.3
+"""How far the replay of one crowd may be off where those of a plan fit together."""
 NOT_KNOWN = "shares a full device with others in a way that no replay explains, so what it saves is only bounded"
 
 
@@ -155,22 +157,26 @@ def _crowds(
         own = {node: number for number, node in enumerate(nodes)}
         whole = ~np.isnan(start[:, nodes][:, useful[nodes] > 0]).any(axis=1)
         budget -= len(nodes)
-        crowd = None
-        if budget >= 0 and whole.any():
-            crowd = capacity.calibrated(
-                nodes,
-                [tuple(own[p] for p in predecessors[node] if p in own) for node in nodes],
-                useful[nodes],
-                workers,
-                sharing,
-                np.maximum(start[whole][:, nodes] - begin[whole, None], 0.0),
-                duration[whole][:, nodes],
-            )
-        if crowd is not None and crowd.residue <= capacity.FITS:
-            found.append(crowd)
-        else:
+        if budget < 0 or not whole.any():
             unknown[nodes] = True
-    return found, unknown
+            continue
+        crowd = capacity.calibrated(
+            nodes,
+            [tuple(own[p] for p in predecessors[node] if p in own) for node in nodes],
+            useful[nodes],
+            workers,
+            sharing,
+            np.maximum(start[whole][:, nodes] - begin[whole, None], 0.0),
+            duration[whole][:, nodes],
+        )
+        found.append(crowd)
+    # Where there are many, that some are off by chance says nothing against all of them together.
+    off = sum(crowd.residue * crowd.wall_ns for crowd in found)
+    together = off <= capacity.FITS * sum(crowd.wall_ns for crowd in found)
+    limit = _FITS_AMONG_OTHERS if together else capacity.FITS
+    for crowd in found:
+        unknown[list(crowd.nodes)] = crowd.residue > limit
+    return [crowd for crowd in found if crowd.residue <= limit], unknown
 
 
 def _order(start: Floats, measured: Flags, predecessors: list[list[int]]) -> list[int]:
