@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +23,16 @@ PROGRAM = """
         enc.commit()
     print(x.numpy()[0])
 """
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_open(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What a test switches on in this process ends with it, and says nothing at the end of all tests."""
+    monkeypatch.setattr(gated_profile, "_tell", lambda *_: None)
+    yield
+    for profile in _opened_here():
+        profile.close()
+    gated_profile._profiles.clear()
 
 
 def bump(dev: ost.Device, kernels: ost.Library) -> None:
@@ -83,7 +94,7 @@ def test_it_is_switched_on_and_off_and_on_again_in_a_running_process(
     other = tmp_path / "other.ostinato"
     with ost.settings.override(profile="command_buffers", profile_file=str(other)):
         bump(dev, kernels)
-    for profile in list(_opened_here()):
+    for profile in _opened_here():
         profile.close()
     with recording.open_recording(path) as found:
         assert (len(found.submissions), len(found.samples())) == (2, 2)
