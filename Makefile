@@ -26,6 +26,7 @@ bench: $(VENV)/bench
 	$(BIN)/python bench/replay.py
 	$(BIN)/python bench/profiling.py
 	$(BIN)/python bench/recording.py
+	$(BIN)/python bench/what_if.py
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit("ostinato needs Python 3.11 or newer, this is " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'

@@ -70,6 +70,37 @@ def stretch(work: Work, level: str | None) -> tuple[float, float]:
     return median([device for device, _ in found]), median([host for _, host in found])
 
 
+class Live:
+    """A list of dispatches that is encoded anew each time, with other values in none, one or all of them."""
+
+    COUNT = 1_000
+
+    def __init__(self, device: ostinato.Device, kernel: ostinato.Kernel, changed: int) -> None:
+        self.device, self.kernel, self.changed = device, kernel, changed
+        self.buffers = [device.zeros(1, np.uint32) for _ in range(self.COUNT)]
+        self.turn = 0
+
+    def once(self) -> float:
+        """Seconds of host time to commit it and to see it done."""
+        self.turn = self.turn % 4_000 + 1
+        encoder = self.device.command_encoder()
+        for number, buffer in enumerate(self.buffers):
+            encoder.dispatch(self.kernel, buffer, self.turn if number < self.changed else 1, threads=1)
+        start = time.perf_counter()
+        submission = encoder.commit()
+        submission.wait()
+        wall = time.perf_counter() - start
+        times = submission.gpu_time
+        assert times is not None
+        return wall - (times[1] - times[0]) / 1e9
+
+
+def live_stretch(work: Live, level: str | None) -> float:
+    """The least of some of them: whatever else the machine does only makes it longer."""
+    with nullcontext() if level is None else ostinato.profile(level=level):
+        return min([work.once() for _ in range(25)][5:])
+
+
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     options.add_argument("--json", action="store_true", help="print one JSON object")
@@ -101,7 +132,21 @@ def main() -> None:
         "host µs a submission, command buffers",
         "host µs a submission, dispatches",
     )
-    report([Table("What profiling adds", columns, rows)], arguments.json)
+    live_rows = []
+    for name, changed in (("none", 0), ("one", 1), ("all", Live.COUNT)):
+        live = Live(device, kernel, changed)
+        turns = {level: partial(live_stretch, live, LEVELS[level]) for level in LEVELS}
+        found = interleaved(turns, arguments.rounds)
+        added = [(median(found[level]) - median(found["off"])) * 1e6 / Live.COUNT for level in list(LEVELS)[1:]]
+        live_rows.append((name, *(round(one, 2) for one in added)))
+    live_columns = ("new values in", "off again", "command buffers", "dispatches")
+    report(
+        [
+            Table("What profiling adds", columns, rows),
+            Table("Live lists of 1,000: host µs a dispatch more, to commit and see done", live_columns, live_rows),
+        ],
+        arguments.json,
+    )
 
 
 if __name__ == "__main__":

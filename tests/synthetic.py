@@ -137,3 +137,16 @@ class Synthetic:
             tuple(self.drops),
             {},
         )
+
+
+def wandering(runs: int = 9, **device: Any) -> Synthetic:
+    """Three kernels side by side on a full device, another one slow each time: no amount of work explains the whole."""
+    made = Synthetic(devices=[Device("cpu", clock_uncertainty_ns=50.0, workers=4, **device)])
+    small = {"bytes_read": 1000, "declared": True}
+    kernels = [node(name, **small) for name in ("left", "right", "third", "last")]
+    plan = made.plan(kernels, [(0, 3), (1, 3), (2, 3)])
+    for i in range(runs):
+        t = 10_000_000 * i
+        times = [(t, t + (900_000 if i % 3 == slow else 100_000)) for slow in range(3)]
+        made.submit(plan, [*times, (t + 900_000, t + 1_000_000)])
+    return made

@@ -72,6 +72,25 @@ def test_a_program_is_recorded_and_its_status_passed_on(program: Path, tmp_path:
     assert again.stdout.rstrip().splitlines()[-1] == done.stdout.rstrip().splitlines()[-1]
 
 
+def test_a_report_groups_and_counts_by_what_is_asked_for(program: Path, tmp_path: Path) -> None:
+    assert ostinato("profile", "decode.py", "10", folder=tmp_path).returncode == 0
+    plain = ostinato("report", "decode.ostinato", folder=tmp_path).stdout
+    assert "Kernels\n" in plain
+    assert "Labels\n" in plain
+    assert "Op kinds" not in plain
+    grouped = ostinato("report", "decode.ostinato", "--by", "op", "--by", "shape", folder=tmp_path)
+    assert grouped.returncode == 0, grouped.stderr
+    assert "Op kinds\n" in grouped.stdout
+    assert "threads 4096×1×1" in " ".join(grouped.stdout.split())
+    assert "Kernels\n" not in grouped.stdout
+    per = ostinato("report", "decode.ostinato", "--per", "token", "--json", folder=tmp_path)
+    assert json.loads(per.stdout)["repeated_region"] == "token"
+    wrong = ostinato("report", "decode.ostinato", "--per", "layer", folder=tmp_path)
+    assert wrong.returncode == 2
+    assert "there is no region named 'layer' in this recording; there are: 'token'" in " ".join(wrong.stderr.split())
+    assert ostinato("report", "decode.ostinato", "--by", "colour", folder=tmp_path).returncode == 2
+
+
 def test_with_json_standard_output_holds_only_the_json(program: Path, tmp_path: Path) -> None:
     done = ostinato("profile", "--json", "-o", "run.ostinato", "decode.py", "10", folder=tmp_path)
     assert done.returncode == 0, done.stderr

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+import ostinato as ost
 from ostinato import kernel_profile
 from ostinato.kernel_profile import DispatchEntry, ProfileEntry
 
@@ -30,6 +31,27 @@ def test_totals_saturate() -> None:
     kernel_profile.record("A", 2**64 - 10)
     kernel_profile.record("A", 100)
     assert kernel_profile.dump()[0][1].total_ns == 2**64 - 1
+
+
+def test_what_finds_no_room_is_counted_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel_profile, "MOST_DISPATCHES", 3)
+    monkeypatch.setattr(kernel_profile, "MOST_LABELS", 2)
+    for index in range(5):
+        kernel_profile.record_dispatch(DispatchEntry("A", "Other", index, 5, 10, 15))
+        kernel_profile.record(f"label {index}", 10)
+    assert kernel_profile.dropped_dispatches() == 2
+    with pytest.warns(ost.SamplingWarning, match="keeps 3 dispatches until reset.*; 2 more were dropped"):
+        ((_, entries),) = kernel_profile.dump_dispatches()
+    assert [entry.dispatch_index for entry in entries] == [0, 1, 2]
+    assert {label: entry.count for label, entry in kernel_profile.dump()} == {
+        "label 0": 1,
+        "label 1": 1,
+        kernel_profile.OTHER_LABELS: 3,
+    }
+    kernel_profile.reset()
+    assert kernel_profile.dropped_dispatches() == 0
+    kernel_profile.record_dispatch(DispatchEntry("A", "Other", 0, 5, 10, 15))
+    assert len(kernel_profile.dump_dispatches()) == 1
 
 
 def test_dispatches_are_grouped_in_order_of_arrival() -> None:

@@ -229,15 +229,34 @@ def test_what_was_read_stays_and_the_rest_is_refused_after_closing(tmp_path: Pat
         recording.samples()
 
 
-def test_submissions_may_be_numbered_before_they_are_done(writer: Writer) -> None:
+def test_a_plan_may_be_described_by_the_thread_that_writes(writer: Writer) -> None:
     device = writer.device("d", "cpu")
-    early, late = writer.reserve_submission(), writer.reserve_submission()
-    writer.host_span("commit", 1, 2, submission=early)
-    writer.host_span("commit", 3, 4, submission=late)
-    assert writer.submission(number=late, device=device, plan=None, ordinal=2) == late
+    asked: list[str] = []
+
+    def described() -> list[PlanNode]:
+        asked.append("now")
+        return list(NODES)
+
+    plan = writer.plan_to_come(device, len(NODES), described)
+    lost = writer.plan_to_come(device, len(NODES) + 1, described)
+    number = writer.submission(device=device, plan=plan, ordinal=1)
+    writer.submission(device=device, plan=lost, ordinal=2)
     with writer.recording() as recording:
-        assert recording.submissions.id.tolist() == [late]
-        assert recording.host_spans.submission.tolist() == [NONE, late]
+        assert recording.plan_nodes(plan).kernel == [node.kernel for node in NODES]
+        assert recording.submissions.id[0] == number
+    assert asked == ["now", "now"]
+    mismatch = f"described with {len(NODES)} nodes instead of {len(NODES) + 1}"
+    assert any(mismatch in where for where in writer.dropped)
+
+
+def test_a_device_may_be_told_more_of_later_and_keeps_what_it_was_told_first(writer: Writer) -> None:
+    device = writer.device("d", "cpu", details={"workers": "2"})
+    writer.flush()
+    writer.detail(device, "ceiling.copy.spread", "0.02")
+    writer.detail(device, "workers", "3")
+    writer.detail(device + 1, "workers", "3")  # there is no such device
+    with writer.recording() as recording:
+        assert recording.devices[0].details == {"workers": "2", "ceiling.copy.spread": "0.02"}
 
 
 def test_other_tools_find_plain_tables(tmp_path: Path) -> None:
@@ -289,7 +308,6 @@ def test_mistakes_of_producers_are_counted_and_the_file_stays_whole(writer: Writ
     mistakes: list[Callable[[], object]] = [
         lambda: writer.submission(device=77, plan=plan, ordinal=1),
         lambda: writer.submission(device=device, plan=plan, ordinal=1, status="perhaps"),
-        lambda: writer.submission(device=device, plan=plan, ordinal=1, number=good),
         lambda: writer.samples(good, 3, [1, 2], [3, 4]),
         lambda: writer.samples(good, [0], [1, 2], [3, 4]),
         lambda: writer.samples(good, 0, ["noon"], [2]),

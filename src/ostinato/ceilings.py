@@ -82,6 +82,15 @@ class Ceilings:
     flops_measured: str = ""
     timestamp_measured: str = ""
 
+    def details(self) -> dict[str, str]:
+        """How far the figures go, as facts of a recording."""
+        return {
+            "ceiling.copy.spread": f"{self.copy_spread:.4f}",
+            "ceiling.copy.measured": self.copy_measured,
+            "ceiling.flops.spread": f"{self.flops_spread:.4f}",
+            "ceiling.flops.measured": self.flops_measured,
+        }
+
 
 def measure(queue: Queue) -> Ceilings:
     """Measure now; takes less than a second on a CPU, up to three times as long if the machine is busy."""

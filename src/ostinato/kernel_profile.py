@@ -9,17 +9,24 @@ These tables answer the seed's questions. `ostinato.profile()` answers more of t
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, replace
 
 from . import settings, tracing
 from .backends.protocol import Level
 from .clock import Clock, ClockFit, ClockPair
 from .commands import Dispatch
+from .errors import SamplingWarning
 from .locks import ForkLock
 from .queue import settle
 from .tracing import HostSpan, Region, Trace
 
 _LARGEST = 2**64 - 1
+MOST_DISPATCHES = 1 << 18
+"""Dispatches that are kept until `reset`; further ones are counted in `dropped_dispatches`."""
+MOST_LABELS = 1 << 16
+"""Labels of command buffers that are kept until `reset`; those of further ones go under `OTHER_LABELS`."""
+OTHER_LABELS = "(other labels)"
 UNLABELLED = "(no label)"
 
 
@@ -55,9 +62,11 @@ class DispatchEntry:
     """Or "bounded": shorter than the clock can tell."""
 
 
+_GATES = settings.watched("profile_cb", "profile_dispatch")
 _lock = ForkLock()
 _entries: dict[str, ProfileEntry] = {}
 _dispatches: dict[str, list[DispatchEntry]] = {}
+_kept = _dropped = 0
 _clock = Clock()
 
 
@@ -75,6 +84,8 @@ def record(label: str, gpu_ns: int) -> None:
     """Add the device time of one command buffer to its label's entry."""
     spent = min(max(int(gpu_ns), 0), _LARGEST)
     with _lock:
+        if label not in _entries and len(_entries) >= MOST_LABELS:
+            label = OTHER_LABELS
         known = _entries.get(label)
         if known is None:
             _entries[label] = ProfileEntry(1, spent, spent, spent)
@@ -89,9 +100,20 @@ def record(label: str, gpu_ns: int) -> None:
 
 
 def record_dispatch(entry: DispatchEntry) -> None:
-    """Add one dispatch to its command buffer's label."""
+    """Add one dispatch to its command buffer's label, if there is room."""
+    global _kept, _dropped
     with _lock:
-        _dispatches.setdefault(entry.cb_label, []).append(entry)
+        if _kept >= MOST_DISPATCHES:
+            _dropped += 1
+        else:
+            _kept += 1
+            _dispatches.setdefault(entry.cb_label, []).append(entry)
+
+
+def dropped_dispatches() -> int:
+    """How many dispatches found no room since the last `reset`."""
+    settle()
+    return _dropped
 
 
 def dump() -> list[tuple[str, ProfileEntry]]:
@@ -102,18 +124,27 @@ def dump() -> list[tuple[str, ProfileEntry]]:
 
 
 def dump_dispatches() -> list[tuple[str, list[DispatchEntry]]]:
-    """Dispatches by the label of their command buffer, labels and dispatches in order of arrival."""
+    """Dispatches by the label of their command buffer, labels and dispatches in order of arrival.
+
+    At most `MOST_DISPATCHES` are kept; a `SamplingWarning` says how many more there were.
+    """
     settle()
     with _lock:
-        return [(label, list(entries)) for label, entries in _dispatches.items()]
+        found = [(label, list(entries)) for label, entries in _dispatches.items()]
+    if _dropped:
+        sentence = f"kernel_profile keeps {MOST_DISPATCHES:,} dispatches until reset(); {_dropped:,} more were dropped"
+        warnings.warn(sentence, SamplingWarning, stacklevel=2)
+    return found
 
 
 def reset() -> None:
     """Forget everything that was recorded, clock pairs included. Work in flight is waited for, and forgotten too."""
+    global _kept, _dropped
     settle()
     with _lock:
         _entries.clear()
         _dispatches.clear()
+        _kept = _dropped = 0
         _clock.clear()
 
 
@@ -193,6 +224,8 @@ class _Accumulator:
 
 
 def _gate() -> _Accumulator | None:
+    if not settings.any_set(_GATES):
+        return None
     command_buffers, dispatches = is_enabled(), is_dispatch_enabled()
     return _Accumulator(command_buffers, dispatches) if command_buffers or dispatches else None
 

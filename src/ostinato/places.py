@@ -25,7 +25,7 @@ class Place(NamedTuple):
     line: int
 
     def __str__(self) -> str:
-        return f"{Path(self.file).name}:{self.line}"
+        return f"{os.path.basename(self.file)}:{self.line}"
 
 
 def caller() -> Place | None:

@@ -48,18 +48,27 @@ class Profile:
         self._summary: Summary | None = None
 
     @property
+    def recorder(self) -> Recorder | None:
+        """Who takes down what is submitted; None before it is entered."""
+        return self._recorder
+
+    @property
     def level(self) -> str:
         """What it takes down: "command_buffers" or "dispatches"."""
         return self._level.name.lower()
 
-    def __enter__(self) -> Profile:
+    def begin(self) -> Recorder:
+        """Open the recording; gives who takes down what is submitted. `with` does so, and also makes it listen."""
         if self._writer is not None:
             raise ArgumentError("a profile is entered once; make another with ostinato.profile()")
         self._writer = Writer(self._path)
         self._recorder = Recorder(self._writer, self._level)
         self._open = True
-        tracing.attach(self._recorder)
         _unfinished.add(self)
+        return self._recorder
+
+    def __enter__(self) -> Profile:
+        tracing.attach(self.begin())
         return self
 
     def __exit__(
@@ -90,13 +99,16 @@ class Profile:
                 self.close()
         return writer.recording()
 
-    def summary(self) -> Summary:
-        """Tables, suspects, critical paths and truth checks. Waits for what was committed."""
-        if self._summary is not None:
+    def summary(self, per: str | None = None) -> Summary:
+        """Tables, suspects, critical paths and truth checks. Waits for what was committed.
+
+        `per` names the region that figures "per …" count by, if not the one with most instances.
+        """
+        if self._summary is not None and per is None:
             return self._summary
         with self.recording() as recording:
-            found = summarise(recording)
-        if not self._open:
+            found = summarise(recording, per)
+        if not self._open and per is None:
             self._summary = found
         return found
 
@@ -130,6 +142,8 @@ class Profile:
                 self._writer.ceiling(number, "copy_bytes_per_s", found.copy_bytes_per_s)
                 self._writer.ceiling(number, "flops_per_s", found.flops_per_s)
                 self._writer.ceiling(number, "timestamp_cost_ns", found.timestamp_ns)
+                for key, value in found.details().items():
+                    self._writer.detail(number, key, value)
 
     def __str__(self) -> str:
         return report.render(self.summary())

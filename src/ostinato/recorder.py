@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 import weakref
 from collections import OrderedDict
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ import numpy as np
 from . import ceilings
 from .backends.protocol import Level
 from .commands import Barrier, BufferBinding, Command, Copy, Dispatch
+from .places import Place
 from .recording import BOUNDED, MEASURED, UNAVAILABLE, PlanNode, Writer
 from .tracing import HostSpan, Plan, Region, Trace
 
@@ -35,7 +37,9 @@ class Recorder:
         self._plans: weakref.WeakKeyDictionary[Plan, int] = weakref.WeakKeyDictionary()
         self.host_ns = 0
         """Time of the program's threads that writing down took."""
-        self._regions: OrderedDict[int, int] = OrderedDict()
+        # Work reports after the region it was committed in has ended, so those that ended lately are kept too.
+        self._open_regions: dict[int, int] = {}
+        self._ended_regions: OrderedDict[int, int] = OrderedDict()
         self._expected: weakref.WeakSet[Any] = weakref.WeakSet()
         # By the command's identity; the command is kept too, so that no other can have it.
         self._described: OrderedDict[int, tuple[Command, PlanNode]] = OrderedDict()
@@ -71,7 +75,11 @@ class Recorder:
                 description=able.description,
                 sampling=able.sampling.name.lower(),
                 clock_uncertainty_ns=round(able.clock_uncertainty_ns),
-                details={**able.details, "workers": str(able.workers)},
+                details={
+                    **able.details,
+                    "workers": str(able.workers),
+                    **({} if known is None else known.details()),
+                },
                 copy_bytes_per_s=None if known is None else known.copy_bytes_per_s,
                 flops_per_s=None if known is None else known.flops_per_s,
                 timestamp_cost_ns=None if known is None else known.timestamp_ns,
@@ -97,7 +105,9 @@ class Recorder:
         device = self.device(trace.device)
         plan = self._plans.get(trace.plan)
         if plan is None:
-            plan = self._plans[trace.plan] = writer.plan(device, self._nodes(trace.plan), trace.plan.edges)
+            described = partial(self._nodes, trace.plan)
+            count = len(trace.plan.commands)
+            plan = self._plans[trace.plan] = writer.plan_to_come(device, count, described, trace.plan.edges)
         ran = trace.start_ns is not None and trace.end_ns is not None
         sampled = trace.samples is not None and self._level is Level.DISPATCHES
         number = writer.submission(
@@ -105,7 +115,7 @@ class Recorder:
             plan=plan,
             ordinal=trace.ordinal,
             label=trace.label,
-            region=self._regions.get(trace.region) if trace.region else None,
+            region=self._region(trace.region),
             replay=trace.replay,
             unsampled_probe=trace.probe and self.probes,
             level="dispatches" if sampled else "command_buffers",
@@ -128,18 +138,20 @@ class Recorder:
             writer.samples(number, 0, starts, ends, _statuses(starts, ends, trace))
 
     def _nodes(self, plan: Plan) -> list[PlanNode]:
-        """The commands of a plan, as a recording describes them. Lists that change a little each time share most."""
+        """The commands of a plan, as a recording describes them. Lists that change a little each time share most.
+
+        Called by the thread that writes, so that nobody waits for it who submits.
+        """
         if plan.origins is not None:
             return [
-                _node(command)._replace(place=None if place is None else str(place), origin=",".join(map(str, origin)))
+                _node(command, place, ",".join(map(str, origin)))
                 for command, place, origin in zip(plan.commands, plan.places, plan.origins, strict=True)
             ]
         nodes = []
         for command, place in zip(plan.commands, plan.places, strict=True):
             known = self._described.get(id(command))
             if known is None:
-                known = (command, _node(command)._replace(place=None if place is None else str(place)))
-                self._described[id(command)] = known
+                known = self._described[id(command)] = (command, _node(command, place))
                 if len(self._described) > _DESCRIBED:
                     self._described.popitem(last=False)
             nodes.append(known[1])
@@ -158,52 +170,81 @@ class Recorder:
             name=span.name or None,
             thread=span.thread,
             submission=submission,
-            region=self._regions.get(span.region) if span.region else None,
+            region=self._region(span.region),
         )
 
     def region_begins(self, region: Region) -> None:
         """Write down that a region was entered."""
-        parent = self._regions.get(region.parent) if region.parent else None
-        self._regions[region.number] = self._writer.begin_region(
+        parent = self._region(region.parent)
+        self._open_regions[region.number] = self._writer.begin_region(
             region.name, region.begin_ns, thread=region.thread, parent=parent
         )
-        if len(self._regions) > _RECENT:
-            self._regions.popitem(last=False)
 
     def region_ends(self, region: Region, end_ns: int) -> None:
         """Write down that it was left."""
-        self._writer.end_region(self._regions.get(region.number, 0), end_ns)
+        number = self._open_regions.pop(region.number, 0)
+        self._writer.end_region(number, end_ns)
+        self._ended_regions[region.number] = number
+        if len(self._ended_regions) > _RECENT:
+            self._ended_regions.popitem(last=False)
+
+    def _region(self, number: int | None) -> int | None:
+        """The id in the recording of a region that is open or ended lately; None if there is none."""
+        if number is None:
+            return None
+        return self._open_regions.get(number) or self._ended_regions.get(number)
 
 
-def _node(command: Command) -> PlanNode:
+def _node(command: Command, place: Place | None, origin: str | None = None) -> PlanNode:
+    where = None if place is None else str(place)
     if isinstance(command, Dispatch):
-        return _dispatch_node(command)
+        return _dispatch_node(command, where, origin)
     if isinstance(command, Barrier):
-        return PlanNode("barrier", "barrier")
-    if isinstance(command, Copy):
-        moved = command.source.nbytes
-        return PlanNode("copy", "copy", command.label, bytes_read=moved, bytes_written=moved, bytes_declared=True)
-    return PlanNode("fill", "fill", command.label, bytes_written=command.target.nbytes, bytes_declared=True)
+        return PlanNode("barrier", "barrier", place=where, origin=origin)
+    read = command.source.nbytes if isinstance(command, Copy) else 0
+    kind = "copy" if isinstance(command, Copy) else "fill"
+    return PlanNode(
+        kind,
+        kind,
+        command.label,
+        bytes_read=read,
+        bytes_written=command.target.nbytes,
+        bytes_declared=True,
+        place=where,
+        origin=origin,
+    )
 
 
-def _dispatch_node(command: Dispatch) -> PlanNode:
-    declared = command.bytes_read is not None or command.bytes_written is not None
-    buffers = [one for one in command.bindings if isinstance(one, BufferBinding)]
-    origin = command.kernel.origin
-    constants = {} if origin is None else origin.constants
+def _dispatch_node(command: Dispatch, place: str | None, origin: str | None) -> PlanNode:
+    read, written = command.bytes_read, command.bytes_written
+    declared = read is not None or written is not None
+    if not declared:
+        read = written = 0
+        for one in command.bindings:
+            if isinstance(one, BufferBinding):
+                if one.writes:
+                    written += one.nbytes
+                else:
+                    read += one.nbytes
+    source = command.kernel.origin
+    constants = {} if source is None else source.constants
     return PlanNode(
         kind="dispatch",
         kernel=command.kernel.name,
         label=command.label,
-        specialisation=",".join(f"{name}={value}" for name, value in sorted(constants.items(), key=str)),
+        specialisation=",".join(f"{name}={value}" for name, value in sorted(constants.items(), key=str))
+        if constants
+        else "",
         op_kind=command.op_kind.value,
         threads=command.threads,
         group=command.group_size,
         groups=command.groups[0] * command.groups[1] * command.groups[2],
-        bytes_read=command.bytes_read or 0 if declared else sum(one.nbytes for one in buffers if not one.writes),
-        bytes_written=command.bytes_written or 0 if declared else sum(one.nbytes for one in buffers if one.writes),
+        bytes_read=read or 0,
+        bytes_written=written or 0,
         bytes_declared=declared,
         flops=command.flops,
+        place=place,
+        origin=origin,
     )
 
 

@@ -80,11 +80,13 @@ class _Variant:
         self.graph = graph
         self.use = SharedUse()
         self.parts = []
+        begin_ns = time.monotonic_ns()
         bounds = (0, *graph.splits, len(graph))
         for first, end in pairwise(bounds):
             lowered = graph.lowered[first:end]
             native, inferred = backend.instantiate(graph.commands[first:end], lowered, ordering, values)
             self.parts.append(_Part(native, inferred, graph.nodes[first:end], lowered, ordering))
+        tracing.host_span("setup", f"instantiate {graph.label or 'a graph'}", begin_ns)
         for memory in graph.memories.values():
             if memory.allocation is not None:
                 memory.allocation.backing.share(self.use)

@@ -44,6 +44,16 @@ def _switch(text: str) -> bool:
     raise ValueError("0 or 1")
 
 
+def _level(text: str) -> str:
+    lowered = text.lower()
+    if lowered in ("dispatches", "command_buffers", "off"):
+        return lowered
+    try:
+        return "dispatches" if _switch(lowered) else "off"
+    except ValueError:
+        raise ValueError("dispatches, command_buffers, or 0 for off") from None
+
+
 def _text(text: str) -> str | None:
     return None if text == "0" else text
 
@@ -110,6 +120,22 @@ GATES: Mapping[str, Gate] = {
             "1: the residency set is not used",
         ),
         Gate(
+            "profile",
+            "OSTINATO_PROFILE",
+            _level,
+            (),
+            "dispatches, command_buffers; 1 is dispatches, 0 is off",
+            "records what the program submits into OSTINATO_PROFILE_FILE",
+        ),
+        Gate(
+            "profile_file",
+            "OSTINATO_PROFILE_FILE",
+            _text,
+            (),
+            "a file; {pid} becomes the number of the process",
+            "where the program is recorded (PROGRAM-PID.ostinato if only OSTINATO_PROFILE is set)",
+        ),
+        Gate(
             "profile_barriers",
             "OSTINATO_PROFILE_BARRIERS",
             _switch,
@@ -123,7 +149,7 @@ GATES: Mapping[str, Gate] = {
             _switch,
             (("MLX_PROFILE_CB", _switch),),
             "0 or 1",
-            "1: time every command buffer",
+            "1: every command buffer reports to kernel_profile",
         ),
         Gate(
             "profile_dispatch",
@@ -131,7 +157,7 @@ GATES: Mapping[str, Gate] = {
             _switch,
             (("MLX_PROFILE_DISPATCH", _switch),),
             "0 or 1",
-            "1: time every dispatch",
+            "1: every dispatch reports to kernel_profile",
         ),
     )
 }
@@ -162,6 +188,16 @@ def get(name: str) -> Value | None:
         if value is not None:
             return value
     return None
+
+
+def watched(*names: str) -> tuple[Any, ...]:
+    """What `any_set` takes, for these gates: their variables and aliases as the environment keeps them."""
+    return tuple(key for name in names for key in _KEYS[name])
+
+
+def any_set(keys: tuple[Any, ...]) -> bool:
+    """Whether any of these gates is set at all: one quick look, for those that are asked for with every commit."""
+    return not _environment.keys().isdisjoint(keys)
 
 
 def is_on(name: str) -> bool:

@@ -283,7 +283,10 @@ def finish(trace: Trace, start_ns: int | None, end_ns: int | None, native: Nativ
 
 
 def host_span(kind: str, name: str, begin_ns: int, *, submission: tuple[Any, int] | None = None) -> None:
-    """Tell the listeners what the program did from `begin_ns` until now."""
+    """Tell the listeners what the program did from `begin_ns` until now: "wait", "compile" or "setup".
+
+    Setting up is what happens once before work can run, and is not compiling kernels: instantiating a graph, say.
+    """
     listeners = listening()
     if not listeners:
         return
@@ -296,7 +299,12 @@ def host_span(kind: str, name: str, begin_ns: int, *, submission: tuple[Any, int
 def region(name: str) -> Iterator[None]:
     """A stretch of the program that repeats, such as one token: what is committed in it is counted as its own.
 
-    Profiles sum by region, and divide by how many there were. Regions may be nested; the innermost counts.
+    Profiles sum by region, and divide by how many there were. Regions may be nested: what is committed in the inner one
+    is in the outer one too.
+
+    A region is its thread's or task's own: two threads may each be in a token at the same time. Tasks of asyncio that
+    are started in it, and `asyncio.to_thread`, are in it; a thread that is started otherwise is not, unless it runs in
+    a copy of the context (`contextvars.copy_context().run`). Reports count what was committed beside an open region.
     """
     check_label(name, "the name of a region")
     listeners = listening()

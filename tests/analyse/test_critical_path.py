@@ -7,8 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ostinato.analyse import capacity
 from ostinato.analyse import critical_path as cp
-from synthetic import Synthetic, node
+from ostinato.analyse.capacity import Sharing
+from ostinato.analyse.schedules import schedules, warm_ups
+from synthetic import Synthetic, node, wandering
 
 
 @st.composite
@@ -90,12 +93,29 @@ def test_launch_gaps_stay_as_measured():
 def test_on_a_full_device_independent_kernels_wait_for_each_other():
     times = np.array([0.0, 98.0]), np.array([100.0, 100.0])
     free = made(2, [], *times)
-    full = made(2, [], *times, groups=np.array([64, 64]), workers=4)
+    full = made(2, [], *times, useful=np.array([4.0, 4.0]), workers=4, sharing=Sharing.PROPORTIONAL)
     halved = np.array([50.0, 100.0])
     assert cp.wall_savings(free, halved) == 0.0
-    assert cp.wall_savings(full, halved) == 50.0
-    roomy = made(2, [], *times, groups=np.array([1, 64]), workers=4)
+    assert cp.wall_savings(full, halved) == pytest.approx(50.0, abs=1.5)
+    assert cp.critical_path(full).nodes == (0, 1)
+    roomy = made(2, [], *times, useful=np.array([1.0, 3.0]), workers=4)
+    assert not roomy.crowds
     assert cp.wall_savings(roomy, halved) == 0.0
+
+
+def test_a_crowd_between_two_others_moves_what_follows():
+    edges = [(0, 1), (0, 2), (1, 3), (2, 3)]
+    start, duration = np.array([0.0, 15.0, 15.0, 120.0]), np.array([10.0, 100.0, 100.0, 20.0])
+    plan = made(4, edges, start, duration, useful=np.full(4, 2.0), workers=2)
+    (crowd,) = plan.crowds
+    assert crowd.nodes == (1, 2)
+    assert cp.ends_of(plan, duration) == pytest.approx(start + duration)
+    columns = duration[:, None] * np.array([[0.5, 1, 1, 1], [1, 0.5, 1, 1], [1, 0.5, 0.5, 1], [1, 1, 1, 0.5]]).T
+    assert cp.wall_savings(plan, columns) == pytest.approx([5.0, 25.0, 50.0, 10.0])
+    found = cp.critical_path(plan)
+    assert found.nodes[0] == 0
+    assert found.nodes[-1] == 3
+    assert found.slack_ns == pytest.approx(np.zeros(4), abs=0.2)
 
 
 def test_a_node_without_a_time_passes_its_predecessors_on():
@@ -116,15 +136,21 @@ def test_medians_that_contradict_each_other_leave_no_negative_gap_and_no_node_ou
     assert cp.wall_savings(plan, np.array([5.0, 1.0, 0.0])) == 5.0
 
 
-def test_what_ran_side_by_side_on_a_full_device_has_no_known_slack():
-    edges, times = [(0, 3), (1, 3), (2, 3)], (np.array([0.0, 0.0, 0.0, 100.0]), np.array([100.0, 90.0, 100.0, 10.0]))
-    full = made(4, edges, *times, groups=np.array([64, 64, 1, 64]), workers=4)
-    assert full.side_by_side.tolist() == [True, True, True, False]
-    assert np.isnan(cp.critical_path(full).slack_ns).tolist() == [True, True, True, False]
-    roomy = made(4, edges, *times, groups=np.array([2, 1, 1, 64]), workers=4)
-    assert not roomy.side_by_side.any()
-    chain = made(2, [(0, 1)], np.array([0.0, 60.0]), np.array([100.0, 50.0]), groups=np.array([64, 64]), workers=4)
-    assert not chain.side_by_side.any()
+def test_slack_in_a_crowd_is_what_idle_workers_can_take_up():
+    # One group runs for 100; beside it three workers do 60 of work each and are idle afterwards.
+    edges, times = [(0, 2), (1, 2)], (np.array([0.0, 0.0, 100.0]), np.array([100.0, 60.0, 10.0]))
+    plan = made(3, edges, *times, useful=np.array([1.0, 4.0, 4.0]), workers=4)
+    assert cp.critical_path(plan).slack_ns == pytest.approx([0.0, 40.0, 0.0], abs=0.2)
+    assert cp.wall_savings(plan, np.array([100.0, 30.0, 10.0])) == 0.0
+    assert cp.wall_savings(plan, np.array([50.0, 60.0, 10.0])) == pytest.approx(42.5)
+
+
+def test_where_no_replay_fits_nothing_is_claimed():
+    columns = wandering().columns()
+    (plan,) = schedules(columns, 0, warm_ups(columns)).plans
+    assert not plan.crowds
+    assert plan.unknown.tolist() == [True, True, True, False]
+    assert np.isnan(cp.critical_path(plan).slack_ns).tolist() == [True, True, True, False]
 
 
 def repeated(count):
@@ -139,9 +165,9 @@ def repeated(count):
 
 def test_the_schedule_of_a_plan_is_the_median_without_the_warm_up():
     columns = repeated(7).columns()
-    warm = cp.warm_ups(columns)
+    warm = warm_ups(columns)
     assert warm.tolist() == [True] + [False] * 6
-    found = cp.schedules(columns, 0, warm)
+    found = schedules(columns, 0, warm)
     (plan,) = found.plans
     assert plan.submissions == 7
     assert plan.duration_ns.tolist() == [101.0, 0.0, 80.0]
@@ -151,14 +177,14 @@ def test_the_schedule_of_a_plan_is_the_median_without_the_warm_up():
 
 
 def test_two_submissions_are_too_few_to_set_one_aside():
-    assert not cp.warm_ups(repeated(2).columns()).any()
+    assert not warm_ups(repeated(2).columns()).any()
 
 
 def test_samples_out_of_order_and_missing_are_put_right():
     made = repeated(5)
     made.samples = [s for s in reversed(made.samples) if (s[0], s[2]) != (2, 2)]
     columns = made.columns()
-    (plan,) = cp.schedules(columns, 0, cp.warm_ups(columns)).plans
+    (plan,) = schedules(columns, 0, warm_ups(columns)).plans
     assert plan.duration_ns[2] == 80.0
 
 
@@ -166,7 +192,7 @@ def test_a_plan_that_was_never_sampled_is_left_out():
     made = Synthetic()
     made.submit(made.plan([node()]), [None], start_ns=0, end_ns=9)
     columns = made.columns()
-    assert cp.schedules(columns, 0, cp.warm_ups(columns)).left_out == 1
+    assert schedules(columns, 0, warm_ups(columns)).left_out == 1
 
 
 def test_a_thousand_nodes_and_ten_what_ifs_take_no_time():
@@ -175,3 +201,26 @@ def test_a_thousand_nodes_and_ten_what_ifs_take_no_time():
     plan = made(size, [(i, i + 1) for i in range(size - 1)], start, np.full(size, 8.0))
     many = np.repeat(plan.duration_ns[:, None], 10, axis=1) / 2
     assert cp.wall_savings(plan, many) == pytest.approx(np.full(10, 4.0 * size))
+
+
+def test_one_of_many_crowds_may_be_off_where_all_together_fit():
+    made, generator = Synthetic(), np.random.default_rng(3)
+    layers = 40
+    edges = [edge for n in range(0, 3 * layers, 3) for edge in ((n, n + 1), (n, n + 2), (n + 1, n + 3), (n + 2, n + 3))]
+    plan = made.plan([node("k") for _ in range(3 * layers + 1)], edges)
+    for run in range(9):
+        at, times = 10**9 * run, []
+        for _ in range(layers):
+            times.append((at, at + 5000))
+            lengths = generator.integers(8_500, 11_500, 2)
+            times += [(at + 5000, at + 5000 + int(one)) for one in lengths]
+            at += 5000 + int(lengths.max())
+        made.submit(plan, [*times, (at, at + 5000)])
+    columns = made.columns()
+    found = schedules(columns, 0, warm_ups(columns))
+    (schedule,) = found.plans
+    residues = [crowd.residue for crowd in schedule.crowds]
+    assert len(residues) == layers
+    assert found.residue == pytest.approx(np.mean(residues), rel=0.05)
+    assert max(residues) > found.residue
+    assert found.residue < capacity.FITS

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ostinato.analyse import groups
+from ostinato.analyse import groups, summarise
 from ostinato.analyse.columns import ABSENT
 from ostinato.analyse.timeline import submission_times
+from ostinato.errors import ArgumentError
 from synthetic import Synthetic, node
 
 labels = st.sampled_from(["", "decode", "decode/layer.0", "decode/layer.1/attn", "decode/layer.1/mlp", "prefill/x"])
@@ -127,6 +128,10 @@ def test_shapes_and_op_kinds():
 
 
 def tokens(count):
+    return token_loop(count).columns()
+
+
+def token_loop(count):
     made = Synthetic()
     plan = made.plan([node("a"), node("b")])
     outer = made.region("run", 0, 1000 * count)
@@ -136,7 +141,7 @@ def tokens(count):
         made.submit(plan, [(1000 * i + 10, 1000 * i + 110), (1000 * i + 110, 1000 * i + 140)], region=inner)
         made.submit(plan, [(1000 * i + 400, 1000 * i + 500), (1000 * i + 500, 1000 * i + 530)], region=token)
     made.submit(plan, [(10**6, 10**6 + 7), (10**6 + 7, 10**6 + 9)])
-    return made.columns()
+    return made
 
 
 def test_work_is_counted_per_token_however_deep_it_was_committed():
@@ -144,6 +149,39 @@ def test_work_is_counted_per_token_however_deep_it_was_committed():
     assert groups.repeated_region(columns) == "token"
     spent = groups.command_times(columns, groups.instances_of(columns, "token"))
     assert {g.name: g.per_instance_ns for g in groups.by_kernel(columns, spent)} == {"a": 200.0, "b": 60.0}
+
+
+def test_figures_count_by_the_region_that_is_asked_for():
+    columns = tokens(4)
+    figures = {}
+    for name in ("token", "head", "run"):
+        found = summarise(columns, per=name)
+        assert found.repeated == name
+        figures[name] = {k.name: k.per_instance_ns for k in found.kernels}
+    assert figures["head"]["a"] == pytest.approx(figures["token"]["a"] / 2)
+    assert figures["run"]["a"] == pytest.approx(figures["token"]["a"] * 4)
+    assert summarise(columns).repeated == "token"
+
+
+def test_a_region_that_is_not_there_is_refused_with_those_that_are():
+    with pytest.raises(ArgumentError, match=r"no region named 'layer' .*'token'"):
+        summarise(tokens(4), per="layer")
+    with pytest.raises(ArgumentError, match="there are: none"):
+        summarise(Synthetic().columns(), per="layer")
+
+
+def test_what_was_committed_beside_an_open_region_is_counted():
+    made = token_loop(4)
+    made.submit(0, [None, None], commit_begin_ns=450)  # in a token, by a thread that was not
+    made.submit(0, [None, None], commit_begin_ns=950)  # between two of them
+    made.submit(0, [None, None])  # nobody knows
+    columns = made.columns()
+    found = groups.outside(columns, "token", groups.instances_of(columns, "token"))
+    assert (found.submissions, found.while_open) == (4, 1)
+    made.region("token", 10**9, ABSENT)
+    made.submit(0, [None, None], commit_begin_ns=2 * 10**9)
+    columns = made.columns()
+    assert groups.outside(columns, "token", groups.instances_of(columns, "token")).while_open == 2
 
 
 def test_a_region_has_wall_time_and_device_time_per_instance():

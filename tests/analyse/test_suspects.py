@@ -7,18 +7,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ostinato.analyse import critical_path as cp
 from ostinato.analyse import roofline
 from ostinato.analyse.columns import Device
+from ostinato.analyse.schedules import schedules, warm_ups
 from ostinato.analyse.suspects import suspects
-from synthetic import Synthetic, node
+from synthetic import Synthetic, node, wandering
 
 CALIBRATED = Device("cpu", workers=4, clock_uncertainty_ns=50.0, copy_bytes_per_s=20e9, flops_per_s=100e9)
 
 
 def ranked(made):
     columns = made.columns()
-    return suspects(columns, 0, cp.schedules(columns, 0, cp.warm_ups(columns)))
+    return suspects(columns, 0, schedules(columns, 0, warm_ups(columns)))
 
 
 def decode(device=CALIBRATED, tokens=8, topk=None, layers=16):
@@ -101,7 +101,7 @@ def test_time_off_the_critical_path_cannot_be_saved():
     assert by_name["long"].twice_as_fast_share == pytest.approx(0.1)
 
 
-def test_what_ran_side_by_side_on_a_full_device_is_given_an_upper_bound():
+def test_what_shares_a_full_device_saves_its_part_of_it():
     made = Synthetic(devices=[CALIBRATED])
     small = {"groups": 64, "bytes_read": 1000, "declared": True}
     plan = made.plan([node("left", **small), node("right", **small), node("last", **small)], [(0, 2), (1, 2)])
@@ -110,13 +110,21 @@ def test_what_ran_side_by_side_on_a_full_device_is_given_an_upper_bound():
         made.submit(plan, [(t, t + 900_000), (t, t + 900_000), (t + 900_000, t + 1_000_000)])
     by_name = {s.kernel: s for s in ranked(made).ranked}
     left = by_name["left"]
-    assert (left.saving_is_bound, left.twice_as_fast_ns, left.twice_as_fast_share) == (True, None, None)
+    assert not left.saving_is_bound
+    assert left.twice_as_fast_share == pytest.approx(0.225)
     assert left.saving_share == pytest.approx(0.45, rel=0.01)
     assert left.busy_share == pytest.approx(0.45)
-    assert any("side by side" in reason for reason in left.reasons)
-    assert not any("critical path" in s.reasons for s in by_name.values())
-    assert not by_name["last"].saving_is_bound
+    assert not any("critical path" in reason for s in by_name.values() for reason in s.reasons)
     assert by_name["last"].twice_as_fast_share == pytest.approx(0.05)
+
+
+def test_where_no_replay_explains_the_times_the_saving_is_an_upper_bound():
+    by_name = {s.kernel: s for s in ranked(wandering()).ranked}
+    left = by_name["left"]
+    assert (left.saving_is_bound, left.twice_as_fast_ns, left.twice_as_fast_share) == (True, None, None)
+    assert any("no replay explains" in reason for reason in left.reasons)
+    assert not any("critical path" in reason for s in by_name.values() for reason in s.reasons)
+    assert not by_name["last"].saving_is_bound
 
 
 def test_a_few_slow_runs_do_not_put_a_chain_off_its_own_critical_path():
@@ -132,6 +140,25 @@ def test_a_few_slow_runs_do_not_put_a_chain_off_its_own_critical_path():
     assert most.saving_share == pytest.approx(0.98, abs=0.02)
 
 
+@pytest.mark.parametrize(
+    ("measured", "said"),
+    [
+        ("2026-11-15T09:00:00+00:00", "a copy at 20.0 GB/s (±3.0 %, measured with it)"),
+        ("2026-11-15T05:00:00+00:00", "a copy at 20.0 GB/s (±3.0 %, measured 4 hours before)"),
+        ("2026-11-01T05:00:00+00:00", "a copy at 20.0 GB/s (±3.0 %, measured 14 days before)"),
+        ("", "a copy at 20.0 GB/s (±3.0 %)"),
+        ("yesterday", "a copy at 20.0 GB/s (±3.0 %)"),
+    ],
+)
+def test_ceilings_come_with_their_spread_and_age(measured, said):
+    device = replace(CALIBRATED, copy_bytes_per_s=20e9, copy_spread=0.03, copy_measured=measured)
+    made = Synthetic(devices=[device])
+    made.submit(made.plan([node("k", bytes_read=4000)]), [(0, 1_000_000)])
+    columns = replace(made.columns(), meta={"created": "2026-11-15T09:30:00+00:00"})
+    found = suspects(columns, 0, schedules(columns, 0, warm_ups(columns)))
+    assert said in found.measure
+
+
 def test_the_ranking_says_what_efficiency_is_held_against():
     measure = ranked(decode()).measure
     assert "the median of the other kernels, between 15 % and 75 % (50 % for a kernel that takes nearly all" in measure
@@ -144,7 +171,7 @@ def test_next_to_nothing_is_not_written_as_nothing():
         made = Synthetic(devices=[device])
         made.submit(made.plan([node("slow", bytes_read=4)]), [(0, 20_000_000_000)])
         made.submit(made.plan([node("none", declared=True)]), [(0, 30_000_000_000)])
-        reasons = {s.kernel: s.reasons[-1] for s in ranked(made).ranked if "side by side" not in s.reasons[-1]}
+        reasons = {s.kernel: s.reasons[-1] for s in ranked(made).ranked}
         assert reasons["slow"] in ("moves at most 0.01 % of copy bandwidth", "moves at most 1 B/s")
         assert reasons["none"] == "moves no bytes that were declared"
 

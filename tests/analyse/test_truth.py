@@ -7,15 +7,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ostinato.analyse import critical_path, timeline, truth
+from ostinato.analyse import timeline, truth
 from ostinato.analyse.columns import Device, Drop
+from ostinato.analyse.schedules import warm_ups
 from ostinato.analyse.truth import Status
 from synthetic import Synthetic, node
 
 
 def drift_of(made):
     columns = made.columns()
-    return truth.drift(columns, timeline.submission_times(columns), critical_path.warm_ups(columns))
+    return truth.drift(columns, timeline.submission_times(columns), warm_ups(columns))
 
 
 def buffers(*off, interval=100_000):
@@ -109,7 +110,7 @@ def replays(slower, sampled=48, probes=12, noise=0.003, device=None):
 
 def perturbation_of(made):
     columns = made.columns()
-    return truth.perturbation(columns, timeline.submission_times(columns), critical_path.warm_ups(columns))
+    return truth.perturbation(columns, timeline.submission_times(columns), warm_ups(columns))
 
 
 @pytest.mark.parametrize(("slower", "status"), [(1.0, Status.FINE), (1.05, Status.NOTED), (1.3, Status.ERROR)])
@@ -194,10 +195,10 @@ def test_repetitions_and_warm_up():
     columns = buffers(*[0.0] * 8).columns()
     assert truth.repetitions(columns).status is Status.FINE
     times = timeline.submission_times(columns)
-    found = truth.warm_up(columns, times, critical_path.warm_ups(columns))
+    found = truth.warm_up(columns, times, warm_ups(columns))
     assert found.status is Status.FINE
     assert "1 first run set aside" in found.sentence
-    assert "no first run was set aside" in truth.warm_up(once, times, critical_path.warm_ups(once)).sentence
+    assert "no first run was set aside" in truth.warm_up(once, times, warm_ups(once)).sentence
 
 
 def test_what_has_no_time_is_counted_with_the_reason():
@@ -227,4 +228,4 @@ def test_of_nothing_nothing_is_judged():
     times = timeline.submission_times(columns)
     assert truth.measured(columns, times) == truth.Check("measured", Status.NOT_JUDGED, "nothing was recorded")
     assert truth.clock(columns).status is Status.NOT_JUDGED
-    assert truth.warm_up(columns, times, critical_path.warm_ups(columns)).status is Status.NOT_JUDGED
+    assert truth.warm_up(columns, times, warm_ups(columns)).status is Status.NOT_JUDGED

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextvars
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,8 +13,8 @@ import numpy as np
 import pytest
 
 import ostinato as ost
-from ostinato import analyse, ceilings, recording
-from ostinato.analyse import columns_of
+from ostinato import analyse, ceilings, recorder, recording, tracing
+from ostinato.analyse import capacity, columns_of, schedules
 from scripting import Script
 from small_graphs import bumps
 from small_kernels import KERNELS, SLOW_STEPS
@@ -64,6 +66,56 @@ def test_dispatches_lie_within_their_command_buffer_and_the_host_spans_around_it
     assert found.regions.name == ["token"]
     assert one.region[0] == found.regions.id[0]
     assert found.regions.begin_ns[0] <= one.commit_begin_ns[0] <= found.regions.end_ns[0]
+
+
+def test_what_compiling_and_instantiating_take_is_taken_down(dev: ost.Device) -> None:
+    with ost.profile() as prof:
+        library = dev.library("kernel void made_up(device float *x [[buffer(0)]]) { x[0] = 3.25f; }")
+        x = dev.zeros(1, np.float32)
+        run = dev.capture(lambda enc: enc.dispatch(library["made_up"], x, threads=1), label="token").instantiate()
+        run.replay().wait()
+    spans = columns_of(prof.recording()).host_spans
+    assert ("compile", "made_up") in zip(spans.kind, spans.name, strict=True)
+    assert ("setup", "instantiate token") in zip(spans.kind, spans.name, strict=True)
+
+
+def test_who_submits_does_not_describe_what_it_submits(
+    dev: ost.Device, kernels: ost.Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[str] = []
+    described = recorder.Recorder._nodes
+
+    def watched(self: recorder.Recorder, plan: tracing.Plan) -> list[recording.PlanNode]:
+        threads.append(threading.current_thread().name)
+        return described(self, plan)
+
+    monkeypatch.setattr(recorder.Recorder, "_nodes", watched)
+    with ost.profile() as prof:
+        x = dev.zeros(1, np.float32)
+        for value in range(3):
+            enc = dev.command_encoder()
+            enc.dispatch(kernels["scale"], x, x, float(value), threads=1)
+            enc.commit_and_wait()
+        while len(threads) < 3:
+            time.sleep(0.01)  # about five times a second
+    assert set(threads) == {"ostinato-recording"}
+    assert len(prof.recording().commands) == 1  # alike but for the value
+
+
+def test_the_line_of_live_work_is_said_to_be_the_first_and_that_of_captured_work_is_exact(
+    dev: ost.Device, kernels: ost.Library
+) -> None:
+    x = dev.zeros(1, np.uint32)
+    with ost.profile() as live:
+        enc = dev.command_encoder()
+        enc.dispatch(kernels["spin"], x, 1000, threads=1)
+        enc.commit_and_wait()
+    assert "first encoded at test_profile.py:" in live.look_first()
+    run = dev.capture(lambda enc: enc.dispatch(kernels["spin"], x, 1000, threads=1)).instantiate()
+    with ost.profile() as replayed:
+        run.replay().wait()
+    assert "first encoded at" not in replayed.look_first()
+    assert "test_profile.py:" in replayed.look_first()
 
 
 def test_profiles_nest_and_each_has_what_was_committed_in_it(dev: ost.Device, kernels: ost.Library) -> None:
@@ -234,6 +286,49 @@ def test_probes_do_not_follow_a_rhythm_of_the_program(dev: ost.Device, kernels: 
     assert len(set((at % 16).tolist())) > 3
 
 
+def test_a_region_is_its_threads_own_unless_another_runs_in_its_context(dev: ost.Device, kernels: ost.Library) -> None:
+    run = bumps(dev, kernels).instantiate()
+
+    def elsewhere(*work: object) -> None:
+        thread = threading.Thread(target=work[0], args=work[1:])  # type: ignore[arg-type]
+        thread.start()
+        thread.join()
+
+    async def in_a_task() -> None:
+        await asyncio.to_thread(run.replay)
+
+    with ost.profile() as prof:
+        for _ in range(2):
+            with ost.region("token"):
+                run.replay()
+                elsewhere(run.replay)
+                elsewhere(contextvars.copy_context().run, run.replay)
+                asyncio.run(in_a_task())
+    submissions = columns_of(prof.recording()).submissions
+    assert submissions.region.tolist() == [0, -1, 0, 0, 1, -1, 1, 1]
+    summary = prof.summary()
+    assert summary.outside is not None
+    assert (summary.outside.submissions, summary.outside.while_open) == (2, 2)
+    assert "2 command buffers outside of every 'token', 2 of them committed while one was open" in str(prof)
+
+
+def test_a_region_around_thousands_of_others_is_kept(dev: ost.Device, kernels: ost.Library) -> None:
+    run = bumps(dev, kernels).instantiate()
+    with ost.profile(level="command_buffers") as prof:
+        with ost.region("all"):
+            for _ in range(5000):
+                with ost.region("token"):
+                    pass
+            with ost.region("token"):
+                run.replay()
+        run.replay().wait()
+    columns = columns_of(prof.recording())
+    outer = columns.regions.name.tolist().index("all")
+    assert columns.regions.end_ns[outer] > columns.regions.begin_ns[outer]
+    assert (columns.regions.parent[1:] == outer).all()
+    assert columns.submissions.region.tolist() == [5001, -1]
+
+
 def test_a_region_may_end_in_another_context_than_it_began_in(dev: ost.Device, kernels: ost.Library) -> None:
     def tokens() -> Iterator[int]:
         with ost.region("token"):
@@ -352,6 +447,45 @@ def test_the_serial_top_k_comes_first_in_the_table(dev: ost.Device, monkeypatch:
     assert suspects[0].ranked[0].kernel == "serial_topk", str(prof)
     assert prof.look_first().startswith("Look first at serial_topk: ")
     assert "1 threadgroup of 32 threads" in prof.look_first()
+
+
+def test_what_kernels_save_that_share_all_workers_comes_from_a_replay_of_their_work() -> None:
+    with ost.open_device("cpu", workers=2) as device:
+        library = device.library(
+            "".join(
+                f"kernel void {name}(device uint *x [[buffer(0)]], uint id [[thread_position_in_grid]])"
+                " { uint v = id; for (uint i = 0; i < 3000; ++i) { v = v * 1664525u + 1u; v ^= v >> 13; } x[id] = v; }"
+                for name in ("left", "right", "joined")
+            )
+        )
+        x = device.zeros(64 * 64, np.uint32)
+        y = device.zeros(64 * 64, np.uint32)
+
+        def encode(enc: ost.CommandEncoder) -> None:
+            enc.dispatch(library["left"], x, threads=x.size, group_size=64)
+            enc.dispatch(library["right"], y, threads=y.size, group_size=64)
+            enc.dispatch(library["joined"], x, threads=x.size, group_size=64, reads=[x, y])
+
+        run = device.capture(encode).instantiate()
+        with ost.profile() as prof:
+            for _ in range(20):
+                run.replay().wait()
+        summary = prof.summary()
+    columns = columns_of(prof.recording())
+    (plan,) = schedules.schedules(columns, 0, schedules.warm_ups(columns)).plans
+    saved = {one.kernel: one.saved_ns for one in summary.what_ifs}
+    assert saved["joined"] is not None
+    # A machine that is busy elsewhere may run them in a way that nothing explains; then nothing is claimed.
+    if plan.crowds:
+        (crowd,) = plan.crowds
+        assert sorted(crowd.nodes) == [0, 1]
+        assert summary.replay_residue is not None
+        assert 0 <= summary.replay_residue <= capacity.FITS
+        both = saved["left"] + saved["right"]
+        assert 0 <= both <= plan.submissions * crowd.wall_ns * 1.001
+    else:
+        assert plan.unknown.tolist() == [True, True, False]
+        assert saved["left"] is None
 
 
 def test_what_the_profile_takes_of_the_programs_own_time_is_said(dev: ost.Device, kernels: ost.Library) -> None:

@@ -11,11 +11,11 @@ from sampled import decoder, hostile
 from ostinato.analyse import summarise
 from ostinato.report import as_dict, as_json
 from ostinato.report import json as report_json
-from synthetic import Synthetic, node
+from synthetic import Synthetic, node, wandering
 
 KEYS = """format version devices submissions dispatched timed timeline kernels labels label_patterns op_kinds shapes
-repeated_region regions command_buffers suspects what_if critical_paths drift perturbation drops checks look_first
-meta""".split()
+repeated_region outside_region regions command_buffers suspects what_if replay_residue critical_paths drift
+perturbation drops checks look_first meta""".split()
 
 
 def plain(value):
@@ -61,16 +61,35 @@ def test_what_was_not_measured_is_null():
     assert all(kernel[key] is None for key in ("total_ns", "mean_ns", "p50_ns", "min_ns", "share"))
 
 
-def test_what_if_and_slack_are_null_where_kernels_shared_a_full_device():
+def test_what_if_and_slack_of_kernels_that_share_a_full_device():
     made = Synthetic()
     plan = made.plan([node("left"), node("right"), node("last")], [(0, 2), (1, 2)])
     for i in range(5):
         t = 10**6 * i
         made.submit(plan, [(t, t + 400_000), (t, t + 400_000), (t + 400_000, t + 500_000)])
     found = as_dict(summarise(made.columns()))
-    assert {w["kernel"]: w["saved_share"] for w in found["what_if"]} == {"left": None, "right": None, "last": 0.1}
-    assert [d["slack_ns"] for d in found["critical_paths"][0]["dispatches"]] == [None, None, 0]
-    assert [s["saving_is_bound"] for s in found["suspects"] if s["kernel"] != "last"] == [True, True]
+    assert {w["kernel"]: round(w["saved_share"], 9) for w in found["what_if"]} == {
+        "left": 0.2,
+        "right": 0.2,
+        "last": 0.1,
+    }
+    assert [d["slack_ns"] for d in found["critical_paths"][0]["dispatches"]] == [0, 0, 0]
+    assert found["replay_residue"] == pytest.approx(0)
+    assert not any(s["saving_is_bound"] for s in found["suspects"])
+
+
+def test_what_if_and_slack_are_null_where_no_replay_explains_the_times():
+    found = as_dict(summarise(wandering().columns()))
+    saved = {w["kernel"]: w["saved_share"] for w in found["what_if"]}
+    assert saved == {"left": None, "right": None, "third": None, "last": pytest.approx(0.05)}
+    assert [d["slack_ns"] for d in found["critical_paths"][0]["dispatches"]] == [None, None, None, 0]
+    assert {s["kernel"]: s["saving_is_bound"] for s in found["suspects"]} == {
+        "left": True,
+        "right": True,
+        "third": True,
+        "last": False,
+    }
+    assert found["replay_residue"] is None
 
 
 def test_the_text_cannot_act_on_a_terminal():

@@ -11,7 +11,7 @@ from sampled import decoder, hostile
 
 from ostinato.analyse import summarise
 from ostinato.report import console, print_summary, render
-from synthetic import Synthetic, node
+from synthetic import Synthetic, node, wandering
 
 
 def report(made, width=100):
@@ -83,14 +83,20 @@ def test_a_report_is_never_wider_than_100_columns():
 
 
 def test_what_is_not_known_is_a_dash_with_a_note():
+    text = report(wandering())
+    section = text[text.index("Critical path") :]
+    assert next(line for line in section.splitlines() if line.startswith("left")).split()[-2:] == ["–", "–"]
+    assert "– not known: these share a full device with others in a way that no replay explains" in section
+
+
+def test_what_rests_on_a_replay_says_how_good_it_is():
     made = Synthetic()
     plan = made.plan([node("left"), node("right")], [])
     for i in range(5):
         made.submit(plan, [(10**6 * i, 10**6 * i + 900_000)] * 2)
-    text = report(made)
-    section = text[text.index("Critical path") :]
-    assert next(line for line in section.splitlines() if line.startswith("left")).split()[-2:] == ["–", "–"]
-    assert "– not known: these ran side by side on a full device" in section
+    section = report(made).partition("Critical path")[2]
+    assert next(line for line in section.splitlines() if line.startswith("left")).split()[-2:] == ["25.0", "%"]
+    assert "from their work run again, which takes the measured time to within 0 %" in " ".join(section.split())
 
 
 def test_suspects_of_several_devices_are_ranked_together():

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
+import threading
 from collections import defaultdict
+from dataclasses import replace
 from decimal import Decimal
 from itertools import pairwise
 
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 from sampled import HOSTILE, decoder, hostile
+from trace_format import validate
 
+import ostinato as ost
+from ostinato.analyse import columns_of
 from ostinato.analyse.columns import Columns
 from ostinato.report import trace, write_trace
 from synthetic import Synthetic, node
@@ -21,7 +28,7 @@ def written(made_or_columns):
     columns = made_or_columns if isinstance(made_or_columns, Columns) else made_or_columns.columns()
     out = io.StringIO()
     count = write_trace(columns, out)
-    events = json.loads(out.getvalue(), parse_float=Decimal)["traceEvents"]
+    events = validate(out.getvalue())
     assert len(events) == count
     return events
 
@@ -76,6 +83,75 @@ def test_slices_of_one_lane_never_overlap(pairs):
     for lane in lanes.values():
         lane.sort()
         assert all(a[1] <= b[0] for a, b in pairwise(lane))
+
+
+moments = st.tuples(st.integers(0, 60), st.integers(0, 30)).map(lambda pair: (pair[0], sum(pair)))
+
+
+@given(
+    st.lists(moments, max_size=6),
+    st.lists(st.tuples(st.sampled_from(["wait", "compile", "setup"]), moments), max_size=6),
+    st.lists(st.tuples(moments, moments, moments), max_size=6),
+)
+def test_whatever_overlaps_on_a_host_thread_the_trace_is_valid(regions, spans, submissions):
+    made = Synthetic()
+    for number, (begin, end) in enumerate(regions):
+        made.region(f"region {number}", begin, end)
+    for kind, (begin, end) in spans:
+        made.span(kind, begin, end)
+    plan = made.plan([node()])
+    for encode, commit, run in submissions:
+        times = {"encode_begin_ns": encode[0], "encode_end_ns": encode[1]}
+        times |= {"commit_begin_ns": commit[0], "commit_end_ns": commit[1]}
+        made.submit(plan, [run], **times)
+    events = written(made)
+    assert len(slices(events, "region")) == len(regions)
+    assert len(slices(events, "commit")) == len(submissions)
+    flows = [e for e in events if e["ph"] == "s"]
+    assert len(flows) == sum(run[0] >= commit[0] for _, commit, run in submissions)
+
+
+def test_encoders_that_take_turns_on_one_thread_get_a_line_each():
+    made = Synthetic()
+    plan = made.plan([node()])
+    for begin, end in ((0, 50), (10, 70)):
+        commit = {"commit_begin_ns": end, "commit_end_ns": end + 5}
+        made.submit(plan, [(100 + begin, 105 + begin)], encode_begin_ns=begin, encode_end_ns=end, **commit)
+    events = written(made)
+    assert len({e["tid"] for e in slices(events, "encode")}) == 2
+    assert {e["args"]["name"] for e in events if e["name"] == "thread_name"} >= {"thread 1", "thread 1 (2)"}
+
+
+def test_the_trace_of_a_real_run_is_valid(dev, kernels):
+    x = dev.zeros(64, np.float32)
+    run = dev.capture(lambda enc: enc.dispatch(kernels["bump"], x, threads=64), label="token").instantiate()
+
+    async def several():
+        await asyncio.gather(*(asyncio.to_thread(run.replay) for _ in range(3)), run.replay(), run.replay())
+
+    with ost.profile() as prof:
+        first, second = dev.command_encoder(), dev.command_encoder(label="second")
+        for enc in (first, second, first):
+            enc.dispatch(kernels["bump"], x, threads=64)
+        for enc in (first, second):
+            enc.commit()
+        with ost.region("token"):
+            threads = [threading.Thread(target=run.replay) for _ in range(3)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            asyncio.run(several())
+    events = written(columns_of(prof.recording()))
+    assert len(slices(events, "dispatch")) == 3 + 3 + 5
+    assert len([e for e in events if e["ph"] == "s"]) == 2 + 3 + 5
+
+
+def test_processes_of_one_number_stay_apart():
+    columns = decoder().columns()
+    twice = replace(columns, pids=(7, 7))
+    names = [e for e in written(twice) if e["name"] == "process_name" and "host" in e["args"]["name"]]
+    assert len({e["pid"] for e in names}) == len(names) == 2
 
 
 def test_nanoseconds_survive_long_recordings():

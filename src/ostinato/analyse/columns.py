@@ -48,6 +48,12 @@ class Device:
     flops_per_s: float | None = None
     timestamp_cost_ns: float | None = None
     """What sampling one dispatch adds to its command buffer."""
+    copy_spread: float | None = None
+    """By how much the best rounds of the copy differed, as a part."""
+    flops_spread: float | None = None
+    copy_measured: str = ""
+    """When, in UTC as ISO 8601 writes it; "" if that is not known."""
+    flops_measured: str = ""
 
 
 @dataclass(frozen=True, slots=True)

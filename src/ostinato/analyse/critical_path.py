@@ -6,36 +6,32 @@ negative: medians of different nodes may contradict each other by a little, but 
 the schedule again with other durations and the *same* gaps says what the wall would have been: start = latest end of
 the predecessors + gap.
 
-Dependencies alone do not hold a node back where the device is full. Given the number of workers, a node that was ready
-while others filled the device, and that started as one of them ended, is taken to have waited for that one. Nodes that
-shared a full device at the same time slowed each other down: what one of them would save, and its slack, are not known.
+Dependencies alone do not hold a node back where the device is full. Stretches of a plan in which nodes may run beside
+each other and together want more workers than there are (*crowds*) are run again on a device of that many workers:
+`capacity.py` says how. Where that does not come close to what was measured, what a node there would save, and its
+slack, are not known.
 
-All is linear in nodes and edges; several what-ifs of one plan are evaluated together.
+All is linear in nodes and edges but for crowds, which are bounded; the what-ifs of a plan are evaluated together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from .columns import UNAVAILABLE, Columns, Flags, Floats, Ints
+from . import capacity
+from .capacity import Crowd, Sharing
+from .columns import Flags, Floats, Ints
 from .timeline import busy_share
 
-_MAX_SUBMISSIONS = 256
-"""Medians over more submissions of one plan do not get better, only slower."""
-_MAX_CELLS = 1 << 22
-_MAX_NODES = 200_000
-"""Plans are looked at by their share of the time until this many nodes."""
-_LOOK_BACK = 64
-_NEAR = 0.25
-"""A dispatch that starts within this part of another's duration from its end is taken to have followed it."""
-
-
-_CROWDED = 0.05
-"""What-ifs of a kernel are not known when more than this part of its time was shared with others on a full device."""
-SIDE_BY_SIDE = "ran side by side with others on a full device, so what it saves is only bounded"
+_MAX_CROWDED = 5_000
+"""Nodes of crowds that are run again, of one plan; those of longer ones are not known."""
+_MAX_SLACK_STEPS = 10_000
+"""Slack in crowds is found by trying, node by node: until the squares of their sizes add up to this."""
+_FITS_AMONG_OTHERS = 0.3
+"""How far the replay of one crowd may be off where those of a plan fit together."""
+NOT_KNOWN = "shares a full device with others in a way that no replay explains, so what it saves is only bounded"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +50,26 @@ class Schedule:
     order: tuple[int, ...]
     """Every node after its predecessors."""
     measured: Flags
-    side_by_side: Flags
-    """Ran at the same time as others that together want more workers than there are."""
+    crowds: tuple[Crowd, ...] = ()
+    """Stretches of `order` that share a full device."""
+    unknown: Flags | None = None
+    """In crowds that were not run again: too large, or the replay did not fit."""
+
+    @property
+    def device_share(self) -> Floats:
+        """The part of the device that each node had while it ran: what the wall shrinks by, at best, per ns saved."""
+        found = np.ones(self.start_ns.size)
+        for crowd in self.crowds:
+            nodes = list(crowd.nodes)
+            ran = self.duration_ns[nodes] > 0
+            had = np.divide(crowd.work_ns, self.duration_ns[nodes], out=np.zeros(len(nodes)), where=ran)
+            found[nodes] = np.minimum(had / crowd.workers, 1.0)
+        return found
+
+    @property
+    def residue_ns(self) -> float:
+        """How far the replays of its crowds were from what was measured, added up."""
+        return sum(crowd.residue * crowd.wall_ns for crowd in self.crowds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +92,16 @@ def schedule(
     duration_ns: Floats,
     wall_ns: float,
     edges: tuple[Ints, Ints],
-    groups: Ints | None = None,
+    useful: Floats | None = None,
     workers: int | None = None,
+    sharing: Sharing = Sharing.FIRST,
+    runs: tuple[Floats, Floats] | None = None,
 ) -> Schedule:
-    """Makes a schedule of what was measured; NaN where a node has no time. `groups` and `workers` go together."""
+    """Makes a schedule of what was measured; NaN where a node has no time.
+
+    `useful` says how many of the workers each node can use; without it no node stands in another's way. `runs` are
+    starts and durations of single submissions, a row each, where the medians stand for several.
+    """
     measured = ~np.isnan(start_ns)
     before, after = edges
     predecessors: list[list[int]] = [[] for _ in range(start_ns.size)]
@@ -90,15 +110,12 @@ def schedule(
     start = np.where(measured, start_ns, 0.0)
     duration = np.where(measured, duration_ns, 0.0)
     order = _order(start, measured, predecessors)
-    ends, gaps = _gaps(start, duration, measured, predecessors, order)
-    added = False
-    if groups is not None and workers is not None:
-        added = _wait_for_workers(start, ends, gaps, measured, groups, workers, predecessors, order)
-    if added:
-        ends, gaps = _gaps(start, duration, measured, predecessors, order)
-    crowded = np.zeros(start.size, bool)
-    if groups is not None and workers is not None:
-        crowded = _side_by_side(ends - duration, ends, measured, np.minimum(groups, workers), workers)
+    gaps = _gaps(start, duration, measured, predecessors, order)
+    found: list[Crowd] = []
+    unknown = None
+    if useful is not None and workers is not None:
+        single = runs or (start_ns[None, :], duration_ns[None, :])
+        found, unknown = _crowds(order, predecessors, np.where(measured, useful, 0.0), workers, sharing, single)
     return Schedule(
         plan,
         submissions,
@@ -109,8 +126,57 @@ def schedule(
         tuple(map(tuple, predecessors)),
         tuple(order),
         measured,
-        crowded,
+        tuple(found),
+        unknown,
     )
+
+
+def _crowds(
+    order: list[int],
+    predecessors: list[list[int]],
+    useful: Floats,
+    workers: int,
+    sharing: Sharing,
+    runs: tuple[Floats, Floats],
+) -> tuple[list[Crowd], Flags]:
+    """The crowds whose replay fits, and the nodes of the others."""
+    unknown = np.zeros(len(order), bool)
+    stretches = capacity.crowds(order, predecessors, useful, workers)
+    if not stretches:
+        return [], unknown
+    start, duration = runs
+    # Everything that stands before a crowd has ended when it begins.
+    ended = np.fmax.accumulate((start + duration)[:, order], axis=1)
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order))
+    found: list[Crowd] = []
+    budget = _MAX_CROWDED
+    for nodes in stretches:
+        first = int(place[nodes[0]])
+        begin = np.nan_to_num(ended[:, first - 1]) if first else np.zeros(len(start))
+        own = {node: number for number, node in enumerate(nodes)}
+        whole = ~np.isnan(start[:, nodes][:, useful[nodes] > 0]).any(axis=1)
+        budget -= len(nodes)
+        if budget < 0 or not whole.any():
+            unknown[nodes] = True
+            continue
+        crowd = capacity.calibrated(
+            nodes,
+            [tuple(own[p] for p in predecessors[node] if p in own) for node in nodes],
+            useful[nodes],
+            workers,
+            sharing,
+            np.maximum(start[whole][:, nodes] - begin[whole, None], 0.0),
+            duration[whole][:, nodes],
+        )
+        found.append(crowd)
+    # Where there are many, that some are off by chance says nothing against all of them together.
+    off = sum(crowd.residue * crowd.wall_ns for crowd in found)
+    together = off <= capacity.FITS * sum(crowd.wall_ns for crowd in found)
+    limit = _FITS_AMONG_OTHERS if together else capacity.FITS
+    for crowd in found:
+        unknown[list(crowd.nodes)] = crowd.residue > limit
+    return [crowd for crowd in found if crowd.residue <= limit], unknown
 
 
 def _order(start: Floats, measured: Flags, predecessors: list[list[int]]) -> list[int]:
@@ -128,76 +194,35 @@ def _order(start: Floats, measured: Flags, predecessors: list[list[int]]) -> lis
     return listed
 
 
-def _gaps(
-    start: Floats, duration: Floats, measured: Flags, predecessors: list[list[int]], order: list[int]
-) -> tuple[Floats, Floats]:
+def _gaps(start: Floats, duration: Floats, measured: Flags, predecessors: list[list[int]], order: list[int]) -> Floats:
     ends, gaps = np.zeros(start.size), np.zeros(start.size)
     for node in order:
         ready = max((ends[p] for p in predecessors[node]), default=0.0)
         gaps[node] = max(start[node] - ready, 0.0) if measured[node] else 0.0
         ends[node] = ready + gaps[node] + duration[node]
-    return ends, gaps
-
-
-def _wait_for_workers(
-    start: Floats,
-    ends: Floats,
-    gaps: Floats,
-    measured: Flags,
-    groups: Ints,
-    workers: int,
-    predecessors: list[list[int]],
-    order: list[int],
-) -> bool:
-    """Adds the node that each one seems to have waited for because the device was full; whether it added any."""
-    added = False
-    taken = np.minimum(groups, workers)
-    ran = np.array([node for node in order if measured[node]], np.int64)
-    if np.any(np.diff(start[ran]) < 0):
-        return False  # the order is not that of the starts, so an addition could close a circle
-    for index, node in enumerate(ran.tolist()):
-        ready = start[node] - gaps[node]
-        earlier = ran[max(0, index - _LOOK_BACK) : index]
-        others = earlier[(ends[earlier] > ready) & (start[earlier] < start[node])]
-        if gaps[node] <= 0 or others.size == 0 or taken[others].sum() < workers:
-            continue
-        away = np.abs(ends[others] - start[node])
-        nearest = int(away.argmin())
-        other = int(others[nearest])
-        if away[nearest] <= _NEAR * (ends[other] - start[other]) and other not in predecessors[node]:
-            predecessors[node].append(other)
-            added = True
-    return added
-
-
-def _side_by_side(start: Floats, end: Floats, measured: Flags, taken: Ints, workers: int) -> Flags:
-    """The nodes that shared the device with others while it was full, for more than a moment.
-
-    Times are those of the schedule, in which what depends on each other never overlaps.
-    """
-    found = np.zeros(start.size, bool)
-    ran = np.flatnonzero(measured & (end > start))
-    ran = ran[np.argsort(start[ran], kind="stable")]
-    reached = np.maximum.accumulate(end[ran])
-    for index in (np.flatnonzero(start[ran][1:] < reached[:-1]) + 1).tolist():
-        node = ran[index]
-        earlier = ran[max(0, index - _LOOK_BACK) : index]
-        shared = np.minimum(end[earlier], end[node]) - start[node]
-        others = earlier[shared > _NEAR * np.minimum(end[earlier] - start[earlier], end[node] - start[node])]
-        if others.size and taken[others].sum() + taken[node] > workers:
-            found[others] = True
-            found[node] = True
-    return found
+    return gaps
 
 
 # --- running it again ----------------------------------------------------------------------------------------
 
 
 def ends_of(plan: Schedule, durations_ns: Floats) -> Floats:
-    """When each node ends with other durations and the same gaps; one column per set of durations."""
+    """When each node ends with other durations and the same gaps; one column per set of durations.
+
+    In a crowd a duration is what a node would take at the pace that was measured: half of it means half of the work.
+    """
     ends = np.zeros_like(durations_ns)
     own = durations_ns + (plan.gap_ns if durations_ns.ndim == 1 else plan.gap_ns[:, None])
+    crowded = {crowd.nodes[0]: crowd for crowd in plan.crowds}
+    inside = {node for crowd in plan.crowds for node in crowd.nodes}
+    reached = np.zeros(durations_ns.shape[1:])
     for node in plan.order:
+        if node in inside:
+            if node in crowded:
+                nodes = list(crowded[node].nodes)
+                ends[nodes] = reached + _crowd_ends(crowded[node], plan.duration_ns[nodes], durations_ns[nodes])
+                reached = ends[nodes].max(axis=0)
+            continue
         found = plan.predecessors[node]
         if len(found) == 1:
             ends[node] = ends[found[0]] + own[node]
@@ -205,6 +230,25 @@ def ends_of(plan: Schedule, durations_ns: Floats) -> Floats:
             ends[node] = ends[list(found)].max(axis=0) + own[node]
         else:
             ends[node] = own[node]
+        reached = np.maximum(reached, ends[node]) if plan.crowds else reached
+    return ends
+
+
+def _crowd_ends(crowd: Crowd, measured_ns: Floats, durations_ns: Floats) -> Floats:
+    """When the nodes of a crowd end, from the moment at which the first could start."""
+    if durations_ns.ndim == 1:
+        return _crowd_ends(crowd, measured_ns, durations_ns[:, None])[:, 0]
+    part = np.divide(
+        durations_ns, measured_ns[:, None], out=np.zeros_like(durations_ns), where=measured_ns[:, None] > 0
+    )
+    ends = np.empty_like(durations_ns)
+    done: dict[bytes, Floats] = {}
+    for column in range(durations_ns.shape[1]):
+        factors = np.ascontiguousarray(part[:, column])
+        key = factors.tobytes()
+        if key not in done:
+            done[key] = capacity.replay(crowd, crowd.work_ns * factors).end_ns
+        ends[:, column] = done[key]
     return ends
 
 
@@ -228,142 +272,60 @@ def critical_path(plan: Schedule) -> CriticalPath:
     if plan.start_ns.size == 0:
         return CriticalPath((), 0.0, plan.wall_ns, np.zeros(0))
     ends = ends_of(plan, plan.duration_ns)
-    latest = np.full(ends.size, ends.max())
-    for node in reversed(plan.order):
-        allowed = latest[node] - plan.duration_ns[node] - plan.gap_ns[node]
-        for p in plan.predecessors[node]:
-            latest[p] = min(latest[p], allowed)
+    path = path_of(plan, ends)
+    execution = float(plan.duration_ns[list(path)].sum())
+    return CriticalPath(path, execution, max(plan.wall_ns - execution, 0.0), _slack(plan, ends))
+
+
+def path_of(plan: Schedule, ends: Floats | None = None) -> tuple[int, ...]:
+    """The nodes of the critical path alone, which take less to find; `ends` are those of the unchanged schedule."""
+    if plan.start_ns.size == 0:
+        return ()
+    ends = ends_of(plan, plan.duration_ns) if ends is None else ends
+    causes = _causes(plan)
     # Of several that end last, the one that comes last: a chain then contains all of its nodes.
     node = max(reversed(plan.order), key=lambda n: ends[n])
     path = [node]
-    while plan.predecessors[node]:
-        node = max(plan.predecessors[node], key=lambda p: ends[p])
+    while True:
+        before = causes.get(node)
+        if before is None:
+            before = max(plan.predecessors[node], key=lambda p: ends[p], default=-1)
+        if before < 0:
+            break
+        node = before
         path.append(node)
-    path.reverse()
-    execution = float(plan.duration_ns[path].sum())
-    slack = np.where(plan.side_by_side, np.nan, latest - ends)
-    return CriticalPath(tuple(path), execution, max(plan.wall_ns - execution, 0.0), slack)
+    return tuple(reversed(path))
 
 
-# --- from a recording ----------------------------------------------------------------------------------------
+def _causes(plan: Schedule) -> dict[int, int]:
+    """For nodes in crowds that waited for another of the crowd: which. It may have had no more than the workers."""
+    found = {}
+    for crowd in plan.crowds:
+        for node, cause in zip(crowd.nodes, capacity.replay(crowd, crowd.work_ns).cause, strict=True):
+            if cause >= 0:
+                found[node] = crowd.nodes[cause]
+    return found
 
 
-@dataclass(frozen=True, slots=True)
-class Schedules:
-    """The schedules of a device's plans, and what they stand for."""
-
-    plans: tuple[Schedule, ...]
-    wall_ns: float
-    """All command buffers together that the schedules stand for."""
-    left_out: int
-    """Plans not looked at: never sampled, or too many."""
-
-    def saved_ns(self, shortened: Sequence[Floats]) -> Floats:
-        """What all command buffers together save; per schedule one matrix of durations, a column per what-if."""
-        total = np.zeros(shortened[0].shape[1] if shortened else 0)
-        for plan, durations in zip(self.plans, shortened, strict=True):
-            total += plan.submissions * wall_savings(plan, durations)
-        return total
-
-    def side_by_side(self, mine: Sequence[Flags]) -> Flags:
-        """For each column of nodes: whether they spent too much of their time beside others on a full device."""
-        size = mine[0].shape[1] if mine else 0
-        spent, crowded = np.zeros(size), np.zeros(size)
-        for plan, chosen in zip(self.plans, mine, strict=True):
-            time = np.where(chosen, plan.duration_ns[:, None], 0.0) * plan.submissions
-            spent += time.sum(axis=0)
-            crowded += time[plan.side_by_side].sum(axis=0)
-        found: Flags = crowded > _CROWDED * spent
-        return found
-
-
-def schedules(columns: Columns, device: int, warm_up: Flags) -> Schedules:
-    """The schedules of all plans that were sampled on a device; submissions in `warm_up` are set aside.
-
-    A plan whose only sampled submission is a warm-up is still looked at: one measurement is better than none.
-    """
-    subs, samples = columns.submissions, columns.samples
-    known = np.bincount(samples.submission[samples.status != UNAVAILABLE], minlength=len(subs)) > 0
-    here = np.flatnonzero((subs.device == device) & subs.ran & (subs.plan >= 0))
-    here = here[np.argsort(subs.plan[here], kind="stable")]
-    plans, heads = np.unique(subs.plan[here], return_index=True)
-    rows_of = np.split(here, heads[1:])
-    spent = np.bincount(subs.plan[here], weights=(subs.end_ns - subs.start_ns)[here], minlength=len(columns.plans))
-    index = _by_submission(columns)
-    found: list[Schedule] = []
-    left_out = 0
-    budget = _MAX_NODES
-    for number in np.argsort(-spent[plans], kind="stable").tolist():
-        plan, rows = int(plans[number]), rows_of[number]
-        chosen = rows[known[rows] & ~warm_up[rows]]
-        chosen = chosen if chosen.size else rows[known[rows]]
-        size = int(columns.plans.first[plan + 1] - columns.plans.first[plan])
-        if chosen.size == 0 or size > budget:
-            left_out += 1
-            continue
-        budget -= size
-        limit = max(1, min(_MAX_SUBMISSIONS, _MAX_CELLS // max(size, 1)))
-        if chosen.size > limit:
-            chosen = chosen[np.linspace(0, chosen.size - 1, limit).astype(np.int64)]
-        found.append(_schedule(columns, device, plan, rows, chosen, index))
-    return Schedules(tuple(found), sum(p.wall_ns * p.submissions for p in found), left_out)
-
-
-def _schedule(
-    columns: Columns, device: int, plan: int, rows: Ints, chosen: Ints, index: tuple[Ints | None, Ints]
-) -> Schedule:
-    subs, samples, plans = columns.submissions, columns.samples, columns.plans
-    order, first = index
-    size = int(plans.first[plan + 1] - plans.first[plan])
-    start, duration = np.full((chosen.size, size), np.nan), np.full((chosen.size, size), np.nan)
-    for line, row in enumerate(chosen.tolist()):
-        stretch = slice(int(first[row]), int(first[row + 1]))
-        picked = stretch if order is None else order[stretch]
-        node = samples.node[picked] - plans.first[plan]
-        good = samples.status[picked] != UNAVAILABLE
-        begin = samples.start_ns[picked][good]
-        start[line, node[good]] = begin - subs.start_ns[row]
-        duration[line, node[good]] = samples.end_ns[picked][good] - begin
-    whole = not np.isnan(start).any()
-    if whole:
-        starts, durations = np.median(start, axis=0), np.median(duration, axis=0)
-    else:
-        seen = ~np.isnan(start).all(axis=0)
-        starts, durations = np.full(size, np.nan), np.full(size, np.nan)
-        starts[seen], durations[seen] = np.nanmedian(start[:, seen], axis=0), np.nanmedian(duration[:, seen], axis=0)
-    return schedule(
-        plan,
-        rows.size,
-        starts,
-        durations,
-        float(np.median((subs.end_ns - subs.start_ns)[chosen])),
-        plans.edges[plan],
-        columns.commands.groups[plans.command[plans.nodes(plan)]],
-        columns.devices[device].workers,
-    )
-
-
-def _by_submission(columns: Columns) -> tuple[Ints | None, Ints]:
-    """(order, first): the samples of submission s are order[first[s]:first[s + 1]]; no order when already in it."""
-    owner = columns.samples.submission
-    first = np.concatenate([[0], np.cumsum(np.bincount(owner, minlength=len(columns.submissions)))])
-    if owner.size < 2 or not (np.diff(owner) < 0).any():
-        return None, first
-    return np.argsort(owner, kind="stable"), first
-
-
-def warm_ups(columns: Columns) -> Flags:
-    """The first submission of each plan on each device, where the plan ran at least three times.
-
-    Fewer repetitions leave too little to set anything aside.
-    """
-    subs = columns.submissions
-    chosen = np.zeros(len(subs), bool)
-    ran = np.flatnonzero(subs.ran & (subs.plan >= 0))
-    if ran.size == 0:
-        return chosen
-    ran = ran[np.argsort(subs.start_ns[ran], kind="stable")]
-    key = subs.plan[ran] * max(len(columns.devices), 1) + subs.device[ran]
-    _, first, count = np.unique(key, return_index=True, return_counts=True)
-    chosen[ran[first[count >= 3]]] = True
-    return chosen
+def _slack(plan: Schedule, ends: Floats) -> Floats:
+    latest = np.full(ends.size, ends.max())
+    crowd_of = {node: crowd for crowd in plan.crowds for node in crowd.nodes}
+    for node in reversed(plan.order):
+        if node in crowd_of:
+            # All of a crowd is waited for, so whatever comes before must not move its beginning.
+            crowd = crowd_of[node]
+            allowed = float(ends[list(crowd.nodes)].max()) - crowd.wall_ns
+        else:
+            allowed = latest[node] - plan.duration_ns[node] - plan.gap_ns[node]
+        for p in plan.predecessors[node]:
+            latest[p] = min(latest[p], allowed)
+    slack: Floats = latest - ends
+    if plan.unknown is not None:
+        slack[plan.unknown] = np.nan
+    steps = 0
+    for crowd in plan.crowds:
+        nodes = list(crowd.nodes)
+        steps += len(nodes) ** 2
+        known = steps <= _MAX_SLACK_STEPS
+        slack[nodes] = capacity.slack_of(crowd, plan.duration_ns[nodes]) if known else np.nan
+    return slack

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import ArgumentError
 from .columns import ABSENT, BOUNDED, Columns, Floats, Ints, usable
 from .statistics import Interval, median_interval, percentiles
 from .timeline import busy_share
@@ -26,6 +27,7 @@ _MAX_DEPTH = 16
 _MAX_REGION_NAMES = 64
 """Only the most frequent names of regions are looked at: a name made anew each time is no repetition."""
 _MAX_NESTING = 64
+_NAMES_SHOWN = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -403,6 +405,41 @@ def repeated_region(columns: Columns) -> str | None:
         if best is None or (count, wall) > best[:2]:
             best = (count, wall, name)
     return best[2] if best else None
+
+
+def region_named(columns: Columns, name: str) -> str:
+    """The same name, if there is such a region; raises `ArgumentError` with those that there are."""
+    if not (columns.regions.name == name).any():
+        known = ", ".join(repr(one) for one in _frequent_names(columns)[:_NAMES_SHOWN]) or "none"
+        raise ArgumentError(f"there is no region named {name!r} in this recording; there are: {known}")
+    return name
+
+
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """Command buffers that belong to no instance of a region."""
+
+    submissions: int
+    while_open: int
+    """Those of them that were committed while an instance was open: by a thread or task that was not in it."""
+
+
+def outside(columns: Columns, name: str, instance: Ints) -> Outside:
+    """What was committed outside of every instance of a region, given each submission's (-1: none)."""
+    regions, subs = columns.regions, columns.submissions
+    left_out = np.flatnonzero(instance < 0)
+    beside = 0
+    for process in np.unique(subs.process[left_out]).tolist():
+        mine = (regions.name == name) & (regions.process == process)
+        begin = regions.begin_ns[mine]
+        end = np.where(regions.end_ns[mine] == ABSENT, np.iinfo(np.int64).max, regions.end_ns[mine])
+        order = np.argsort(begin, kind="stable")
+        reached = np.maximum.accumulate(end[order])
+        at = subs.commit_begin_ns[left_out][subs.process[left_out] == process]
+        before = np.searchsorted(begin[order], at, side="right") - 1
+        known = (at != ABSENT) & (before >= 0)
+        beside += int((reached[before[known]] > at[known]).sum())
+    return Outside(left_out.size, beside)
 
 
 def _frequent_names(columns: Columns) -> list[str]:

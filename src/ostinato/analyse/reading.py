@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
@@ -85,7 +86,29 @@ def _device(facts: DeviceFacts) -> Device:
         copy_bytes_per_s=facts.copy_bytes_per_s or None,
         flops_per_s=facts.flops_per_s or None,
         timestamp_cost_ns=facts.timestamp_cost_ns,
+        copy_spread=_spread(facts.details.get("ceiling.copy.spread", "")),
+        flops_spread=_spread(facts.details.get("ceiling.flops.spread", "")),
+        copy_measured=_moment(facts.details.get("ceiling.copy.measured", "")),
+        flops_measured=_moment(facts.details.get("ceiling.flops.measured", "")),
     )
+
+
+def _spread(text: str) -> float | None:
+    """A part as it was written down; None for anything else."""
+    try:
+        found = float(text[:32])
+    except ValueError:
+        return None
+    return found if 0 <= found < 1e3 else None
+
+
+def _moment(text: str) -> str:
+    """A time as it was written down; "" for anything else."""
+    try:
+        found = datetime.fromisoformat(text[:40])
+        return found.astimezone(UTC).isoformat(timespec="seconds") if found.tzinfo else ""
+    except (ValueError, OverflowError):
+        return ""
 
 
 def _commands(recording: Recording) -> Commands:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .columns import UNAVAILABLE, Columns, Device, Flags, Floats, Ints
-from .critical_path import warm_ups
+from .schedules import warm_ups
 from .statistics import median
 
 _CACHE_BYTES = 64 << 20

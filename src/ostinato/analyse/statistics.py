@@ -87,18 +87,6 @@ def median_interval(values: ArrayLike, confidence: float = 0.95, seed: int = 0) 
     return _between(median(ordered), drawn, confidence)
 
 
-def ratio_of_medians_interval(
-    numerator: ArrayLike, denominator: ArrayLike, confidence: float = 0.95, seed: int = 0
-) -> Interval | None:
-    """median(numerator) / median(denominator) with its bootstrap interval; None for fewer than two values on a side."""
-    above, below = (np.sort(np.asarray(side, dtype=np.float64)) for side in (numerator, denominator))
-    if above.size < 2 or below.size < 2 or below[0] <= 0:
-        return None
-    generator = np.random.default_rng(seed)
-    drawn = bootstrap_medians(above, generator) / bootstrap_medians(below, generator)
-    return _between(median(above) / median(below), drawn, confidence)
-
-
 def _between(estimate: float, drawn: Floats, confidence: float) -> Interval:
     tail = 50.0 * (1.0 - confidence)
     low, high = percentiles(drawn, (tail, 100.0 - tail))

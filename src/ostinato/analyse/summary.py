@@ -15,6 +15,7 @@ from . import critical_path as paths
 from . import groups, timeline, truth, wording
 from .columns import Columns, Device, Flags, Floats, with_distinct_names
 from .reading import columns_of
+from .schedules import Schedules, schedules, warm_ups
 from .suspects import Suspect, Suspects, suspects
 from .truth import Check, Drift, Perturbation
 
@@ -35,7 +36,7 @@ class WhatIf:
     on_path_ns: float
     """Its time on the critical paths of all command buffers."""
     saved_ns: float | None
-    """None where it is not known: it ran side by side with others on a full device."""
+    """None where it is not known: it shares a full device with others in a way that no replay explains."""
     saved_share: float | None
     """Of the time of all command buffers."""
 
@@ -84,8 +85,12 @@ class Summary:
     regions: tuple[groups.RegionGroup, ...]
     repeated: str | None
     """The region that `per_instance_ns` counts by."""
+    outside: groups.Outside | None
+    """What was committed outside of it; None without one."""
     suspects: tuple[Suspects, ...]
     what_ifs: tuple[WhatIf, ...]
+    replay_residue: float | None
+    """How far replays of what shared a full device are from what was measured, as a part of it; of the worst device."""
     critical_paths: tuple[PlanPath, ...]
     drift: Drift
     perturbation: Perturbation
@@ -106,23 +111,27 @@ class Summary:
         return min(found, key=lambda s: (-s.saving_ns, -s.total_ns), default=None)
 
 
-def summarise(source: Recording | Columns) -> Summary:
-    """Works out everything that reports show."""
+def summarise(source: Recording | Columns, per: str | None = None) -> Summary:
+    """Works out everything that reports show.
+
+    `per` names the region of the host that figures "per …" count by; without it, that is the one with most instances.
+    """
     columns = source if isinstance(source, Columns) else columns_of(source)
     columns = replace(columns, devices=with_distinct_names(columns.devices))
     times = timeline.submission_times(columns)
-    repeated = groups.repeated_region(columns)
+    repeated = groups.repeated_region(columns) if per is None else groups.region_named(columns, per)
     instance = None if repeated is None else groups.instances_of(columns, repeated)
     spent = groups.command_times(columns, instance)
-    first = paths.warm_ups(columns)
-    ranked, what_ifs, plan_paths = [], [], []
+    first = warm_ups(columns)
+    ranked, what_ifs, plan_paths, residues = [], [], [], []
     for number in range(len(columns.devices)):
-        schedules = paths.schedules(columns, number, first)
-        one = suspects(columns, number, schedules, spent)
+        found = schedules(columns, number, first)
+        one = suspects(columns, number, found, spent)
         if one.ranked:
             ranked.append(one)
-        what_ifs += _what_ifs(columns, number, schedules)
-        plan_paths += [_plan_path(columns, number, plan) for plan in schedules.plans[:_MAX_PATHS]]
+        what_ifs += _what_ifs(columns, number, found)
+        residues += [] if found.residue is None else [found.residue]
+        plan_paths += [_plan_path(columns, number, plan) for plan in found.plans[:_MAX_PATHS]]
     drift, perturbation = truth.drift(columns, times, first), truth.perturbation(columns, times, first)
     ran = groups.dispatched(columns)
     return Summary(
@@ -141,8 +150,10 @@ def summarise(source: Recording | Columns) -> Summary:
         ),
         regions=tuple(groups.by_region(columns, times.sum_ns)),
         repeated=repeated,
+        outside=None if instance is None or repeated is None else groups.outside(columns, repeated, instance),
         suspects=tuple(ranked),
         what_ifs=tuple(sorted(what_ifs, key=lambda w: -w.on_path_ns if w.saved_ns is None else -w.saved_ns)),
+        replay_residue=max(residues, default=None),
         critical_paths=tuple(sorted(plan_paths, key=lambda p: -p.wall_ns * p.submissions)[:_MAX_PATHS]),
         drift=drift,
         perturbation=perturbation,
@@ -161,7 +172,7 @@ def summarise(source: Recording | Columns) -> Summary:
     )
 
 
-def _what_ifs(columns: Columns, device: int, schedules: paths.Schedules) -> list[WhatIf]:
+def _what_ifs(columns: Columns, device: int, schedules: Schedules) -> list[WhatIf]:
     """The ten kernels that take most time on the device, each twice as fast."""
     if not schedules.plans:
         return []
@@ -171,7 +182,7 @@ def _what_ifs(columns: Columns, device: int, schedules: paths.Schedules) -> list
     for plan, kernel in zip(schedules.plans, of_node, strict=True):
         chosen = kernel >= 0
         spent += np.bincount(kernel[chosen], plan.duration_ns[chosen] * plan.submissions, minlength=len(names))
-        path = np.array(paths.critical_path(plan).nodes, np.int64)
+        path = np.array(paths.path_of(plan), np.int64)
         path = path[chosen[path]]
         on_path += np.bincount(kernel[path], plan.duration_ns[path] * plan.submissions, minlength=len(names))
     kernels = np.argsort(-spent, kind="stable")[:_TOP]
@@ -181,7 +192,7 @@ def _what_ifs(columns: Columns, device: int, schedules: paths.Schedules) -> list
         for plan, kernel in zip(schedules.plans, of_node, strict=True)
     ]
     saved = schedules.saved_ns(faster)
-    unknown = schedules.side_by_side([kernel[:, None] == kernels for kernel in of_node])
+    unknown = schedules.unknown([kernel[:, None] == kernels for kernel in of_node])
     saved = np.where(unknown, np.nan, saved)
     return [
         WhatIf(
@@ -233,7 +244,8 @@ def look_first(summary: Summary) -> str:
     part = "" if suspect.busy_share is None else f" ({wording.percent(suspect.busy_share)} of {whose}busy time)"
     takes = f"takes {each} a dispatch, {wording.time(suspect.total_ns)} in all{part}"
     why = "; ".join(suspect.reasons)
-    where = ", ".join(filter(None, (suspect.label, suspect.place)))
+    place = f"first encoded at {suspect.place}" if suspect.place and suspect.place_is_first else suspect.place
+    where = ", ".join(filter(None, (suspect.label, place)))
     where = f" [{where}]" if where else ""
     if suspect.saving_share is None:
         gain = f"could save {wording.time(suspect.saving_ns)} of dispatch time"

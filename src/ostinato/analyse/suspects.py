@@ -5,8 +5,8 @@ For every kernel: how long would it take if it came as close to the ceilings as 
 of copy bandwidth is well-behaved and a top-k at 0.4 % is not, even where the matrix products take more time. A kernel
 that takes nearly all of the time has no company to be held against: half of a ceiling is then what it could reach. What
 that saves is run through the schedule: off the critical path it is worth less. Nothing takes less time than launching
-it. Where kernels ran side by side on a full device the schedule cannot tell; then the same part of the kernel's own
-busy time is an upper bound.
+it. Where kernels share a full device and no replay explains how, the schedule cannot tell; then the same part of the
+kernel's own busy time is an upper bound.
 
 Without measured ceilings the others' bandwidth is the measure, and the result says so. Where the efficiency of a kernel
 cannot be known (nothing declared, and the bound bytes impossible), it is as likely anything between nothing and that
@@ -22,9 +22,10 @@ import numpy as np
 
 from . import wording
 from .columns import UNAVAILABLE, Columns, Device, Flags, Floats, Ints
-from .critical_path import SIDE_BY_SIDE, Schedules, busy_of
+from .critical_path import NOT_KNOWN, busy_of
 from .groups import CommandTimes, command_times, kernel_codes
 from .roofline import Rates, rates, weighted_median
+from .schedules import Schedules
 from .statistics import median
 
 _CANDIDATES = 10
@@ -47,6 +48,8 @@ class Suspect:
     label: str
     """The label path under which it could save most."""
     place: str
+    place_is_first: bool
+    """It was encoded live: the line is that of the first dispatch which was equal in everything else."""
     count: int
     total_ns: float
     """Of the dispatches that have a time."""
@@ -56,7 +59,7 @@ class Suspect:
     saving_ns: float
     """Wall time that all command buffers together would save."""
     saving_is_bound: bool
-    """It may save less: it ran side by side with others on a full device."""
+    """It may save less: it shares a full device with others in a way that no replay explains."""
     saving_share: float | None
     """The same as a part of the command buffers' time; None when no schedule is known."""
     twice_as_fast_ns: float | None
@@ -101,17 +104,18 @@ def suspects(columns: Columns, device: int, schedules: Schedules, spent: Command
     wall = _on_the_wall(columns, schedules, code, candidates, attainable)
     busy = spent.device_busy_ns[device]
     timed = _timed(columns, device, code, len(names))
+    live = _encoded_live(columns)
     found = []
     for number, kernel in enumerate(candidates.tolist()):
         rows = np.flatnonzero(code == kernel)
         worst = int(rows[saved[rows].argmax()])
         reasons = _reasons(columns, facts, reached, rows, worst, calibrated)
-        saving, share, halved, crowded = float(by_kernel[kernel]), None, None, False
+        saving, share, halved, bounded = float(by_kernel[kernel]), None, None, False
         if wall is not None and wall.scheduled[number]:
-            crowded = bool(wall.side_by_side[number])
-            if crowded:
+            bounded = bool(wall.unknown[number])
+            if bounded:
                 saving = float(wall.most_ns[number])
-                reasons.append(SIDE_BY_SIDE)
+                reasons.append(NOT_KNOWN)
             else:
                 saving = max(float(wall.saving_ns[number]), 0.0)
                 halved = max(float(wall.halved_ns[number]), 0.0)
@@ -127,12 +131,13 @@ def suspects(columns: Columns, device: int, schedules: Schedules, spent: Command
                 device_row=device,
                 label=columns.commands.label[worst],
                 place=columns.commands.place[worst],
+                place_is_first=bool(live[worst]),
                 count=int(reached.count[rows].sum()),
                 total_ns=float(timed[kernel].sum()),
                 p50_ns=median(timed[kernel]),
                 busy_share=_part(float(busy[rows].sum()), float(busy.sum())),
                 saving_ns=saving,
-                saving_is_bound=crowded,
+                saving_is_bound=bounded,
                 saving_share=share,
                 twice_as_fast_ns=halved,
                 twice_as_fast_share=None if halved is None else _part(halved, schedules.wall_ns),
@@ -145,7 +150,18 @@ def suspects(columns: Columns, device: int, schedules: Schedules, spent: Command
         )
     found.sort(key=lambda s: (-s.saving_ns, -s.total_ns))
     bounds = bool(reached.bound[(code >= 0) & ~np.isnan(reached.least_ns)].any())
-    return Suspects(facts.name, device, tuple(found), _measure(facts, calibrated, bounds), schedules.wall_ns)
+    measure = _measure(facts, calibrated, bounds, columns.meta.get("created", ""))
+    return Suspects(facts.name, device, tuple(found), measure, schedules.wall_ns)
+
+
+def _encoded_live(columns: Columns) -> Flags:
+    """The commands that were submitted without a graph."""
+    plans, subs = columns.plans, columns.submissions
+    live = np.zeros(len(plans), bool)
+    live[subs.plan[~subs.replay & (subs.plan >= 0)]] = True
+    found: Flags = np.zeros(len(columns.commands), bool)
+    found[plans.command[np.repeat(live, np.diff(plans.first))]] = True
+    return found
 
 
 def _timed(columns: Columns, device: int, code: Ints, size: int) -> list[Ints]:
@@ -192,10 +208,10 @@ class _Wall:
 
     scheduled: Flags
     """Whether any schedule holds it."""
-    side_by_side: Flags
+    unknown: Flags
     """Whether what it saves is not known."""
     ideal_ns: Floats
-    """What its dispatches save, each by itself."""
+    """What its dispatches save, each by itself, with the part of the device that it had."""
     saving_ns: Floats
     halved_ns: Floats
     most_ns: Floats
@@ -216,16 +232,16 @@ def _on_the_wall(columns: Columns, schedules: Schedules, code: Ints, kernels: In
         now = plan.duration_ns[:, None]
         better = np.minimum(now, attainable[command][:, None])
         scheduled |= (mine & plan.measured[:, None]).any(axis=0)
-        ideal += plan.submissions * np.where(mine, now - better, 0.0).sum(axis=0)
-        if plan.side_by_side.any():
+        part_of_device = plan.device_share[:, None]
+        ideal += plan.submissions * np.where(mine, (now - better) * part_of_device, 0.0).sum(axis=0)
+        if plan.unknown is not None and plan.unknown.any():
             part = np.divide(now - better, now, out=np.zeros_like(now), where=now > 0)
             most += plan.submissions * np.where(mine, busy_of(plan)[:, None] * part, 0.0).sum(axis=0)
         else:
             most += plan.submissions * np.where(mine, now - better, 0.0).sum(axis=0)
         shortened.append(np.concatenate([np.where(mine, better, now), np.where(mine, now / 2, now)], axis=1))
     saved = schedules.saved_ns(shortened)
-    crowded = schedules.side_by_side(mine_of)
-    return _Wall(scheduled, crowded, ideal, saved[:size], saved[size:], most)
+    return _Wall(scheduled, schedules.unknown(mine_of), ideal, saved[:size], saved[size:], most)
 
 
 # --- in words ------------------------------------------------------------------------------------------------
@@ -271,7 +287,7 @@ def _speed(columns: Columns, reached: Rates, rows: Ints, worst: int, calibrated:
     return f"moves {at_most}{wording.byte_rate(rate)}"
 
 
-def _measure(device: Device, calibrated: bool, bounds: bool) -> str:
+def _measure(device: Device, calibrated: bool, bounds: bool, recorded: str) -> str:
     if not calibrated:
         return (
             "no ceilings were measured on this device (`ostinato calibrate` does): "
@@ -279,15 +295,25 @@ def _measure(device: Device, calibrated: bool, bounds: bool) -> str:
         )
     parts = []
     if device.copy_bytes_per_s:
-        parts.append(f"a copy at {wording.byte_rate(device.copy_bytes_per_s)}")
+        known = _how_known(device.copy_spread, device.copy_measured, recorded)
+        parts.append(f"a copy at {wording.byte_rate(device.copy_bytes_per_s)}{known}")
     if device.flops_per_s:
-        parts.append(f"{wording.flop_rate(device.flops_per_s)}")
+        known = _how_known(device.flops_spread, device.flops_measured, recorded)
+        parts.append(f"{wording.flop_rate(device.flops_per_s)}{known}")
     low, high, alone = (wording.whole_percent(one) for one in (_LEAST_REFERENCE, _MOST_REFERENCE, _REFERENCE_ALONE))
     return (
         f"of the ceilings measured on this device: {' and '.join(parts)}; held against the median of the other kernels,"
         f" between {low} and {high} ({alone} for a kernel that takes nearly all of the time)"
         + ("; ≤: the bytes are those bound, not declared, so it may be lower" if bounds else "")
     )
+
+
+def _how_known(spread: float | None, measured: str, recorded: str) -> str:
+    """By how much a ceiling varied when it was measured, and how long before the recording that was."""
+    parts = [] if spread is None else [f"±{wording.percent(spread)}"]
+    age = wording.age(measured, recorded)
+    parts += [age] if age else []
+    return f" ({', '.join(parts)})" if parts else ""
 
 
 def _efficiency(reached: Rates, rows: Ints) -> tuple[float | None, bool]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from datetime import datetime
 
 _TIMES = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"))
+_AGES = ((86_400 * 365, "year"), (86_400, "day"), (3600, "hour"))
 _SIZES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "KB"))
 _FLOP_RATES = ((1e12, "Tflop/s"), (1e9, "Gflop/s"), (1e6, "Mflop/s"), (1e3, "kflop/s"))
 
@@ -45,6 +47,18 @@ def percent(part: float, at_most: bool = False) -> str:
 def whole_percent(part: float) -> str:
     """A round share: '5 %'."""
     return f"{part * 100:.0f} %"
+
+
+def age(then: str, now: str) -> str:
+    """How long before `now` a moment lies, both as ISO 8601 writes them: 'measured 3 days before'; "" if not known."""
+    try:
+        seconds = (datetime.fromisoformat(now) - datetime.fromisoformat(then)).total_seconds()
+    except (ValueError, TypeError, OverflowError):
+        return ""
+    for length, unit in _AGES:
+        if seconds >= length:
+            return f"measured {count(seconds // length, unit)} before"
+    return "measured with it" if seconds > -86_400 else ""
 
 
 def count(number: float, one: str, many: str = "") -> str:

@@ -7,9 +7,11 @@ from pathlib import Path
 import click
 
 from ..analyse import columns_of, summarise
+from ..errors import ArgumentError
+from ..printable import printable
 from ..recording import expand, merge, open_recording
+from ..report import DEFAULT_GROUPINGS, GROUPINGS, print_summary, write_trace
 from ..report import as_json as summary_json
-from ..report import print_summary, write_trace
 from .group import busy_after, main
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -21,12 +23,25 @@ _NEW_FILE = click.Path(dir_okay=False, path_type=Path)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
 @click.option("--trace", type=_NEW_FILE, help="Also write a timeline that Perfetto and Chrome open.")
 @click.option("--tables", is_flag=True, help="Also expand the samples into plain tables, for other tools.")
-def report_command(file: Path, as_json: bool, trace: Path | None, tables: bool) -> None:
+@click.option(
+    "--by",
+    multiple=True,
+    type=click.Choice(list(GROUPINGS)),
+    default=DEFAULT_GROUPINGS,
+    show_default=True,
+    help="Group dispatches by this; may be given several times.",
+)
+@click.option("--per", metavar="REGION", help="Show figures per instance of this region. [default: the most frequent]")
+def report_command(
+    file: Path, as_json: bool, trace: Path | None, tables: bool, by: tuple[str, ...], per: str | None
+) -> None:
     """Say where the time of a recording went.
 
     \b
     Examples:
       ostinato report run.ostinato
+      ostinato report run.ostinato --by shape --by op
+      ostinato report run.ostinato --per layer         (with ostinato.region("layer") in the program)
       ostinato report run.ostinato --json | jq .suspects
       ostinato report run.ostinato --trace run.json    (open it at ui.perfetto.dev)
     """
@@ -40,11 +55,14 @@ def report_command(file: Path, as_json: bool, trace: Path | None, tables: bool) 
             progress("timeline")
             events = write_trace(columns, trace)
         progress("summary")
-        summary = summarise(columns)
+        try:
+            summary = summarise(columns, per)
+        except ArgumentError as error:
+            raise click.BadParameter(printable(str(error)), param_hint="--per") from None
     if as_json:
         click.echo(summary_json(summary))
         return
-    print_summary(summary)
+    print_summary(summary, by=by)
     if trace is not None:
         click.echo(f"{events:,} events in {trace}", err=True)
 

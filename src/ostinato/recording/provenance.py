@@ -77,7 +77,7 @@ def start_facts() -> Iterator[tuple[str, str]]:
     for gate in settings.GATES.values():
         for variable in (gate.variable, *(alias for alias, _ in gate.aliases)):
             if value := os.environ.get(variable):
-                yield f"setting.{variable}", "(set)" if gate.name == "cache_dir" else value
+                yield f"setting.{variable}", "(set)" if gate.name in ("cache_dir", "profile_file") else value
 
 
 def project_folder() -> Path:

@@ -42,6 +42,7 @@ class Rows:
         "_chunk_ids",
         "_commands",
         "_commands_stored",
+        "_details",
         "_devices",
         "_drop",
         "_plan_aliases",
@@ -80,6 +81,7 @@ class Rows:
         self._plan_aliases = array("q", [0])
         self._plan_sizes = array("q", [0])
         self._devices: set[int] = set()
+        self._details: set[tuple[int, str]] = set()
         self._submissions: dict[int, int] = {}
         self._regions = IdSet()
         self._threads: set[int] = set()
@@ -176,22 +178,33 @@ class Rows:
             (number, self.process, *numbers, _amount(clock_uncertainty_ns), *(_ceiling(value) for value in ceilings))
         )
         self._devices.add(number)
-        stored = {_clean(str(key)): _clean(str(value)) for key, value in details.items()}
-        self.tables["device_details"] += [(number, key, value) for key, value in stored.items()]
+        for key, value in details.items():
+            self.add_detail(number, key, value)
+
+    def add_detail(self, device: int, key: str, value: str) -> None:
+        name = _clean(str(key))
+        if device in self._devices and (device, name) not in self._details:
+            self._details.add((device, name))
+            self.tables["device_details"].append((device, name, _clean(str(value))))
 
     def add_ceiling(self, device: int, name: str, value: float) -> None:
         self.device_updates.append((name, float(value), device))
 
-    def add_plan(self, number: int, device: int, nodes: tuple[PlanNode, ...], edges: np.ndarray | None) -> None:
+    def add_plan(
+        self, number: int, device: int, count: int, describe: Callable[[], Sequence[PlanNode]], edges: np.ndarray | None
+    ) -> None:
         """Store a plan, unless the same one is stored: then submissions of this one will name that one."""
         for column in (self._plan_aliases, self._plan_sizes):
             column.extend([0] * (number + 1 - len(column)))
         if device not in self._devices:
             raise ValueError("of an unknown device")
         pairs = np.empty((0, 2), np.int64) if edges is None else edges.reshape(-1, 2)
-        if len(nodes) > MAX_PLAN_NODES or len(pairs) > MAX_PLAN_EDGES:
+        if count > MAX_PLAN_NODES or len(pairs) > MAX_PLAN_EDGES:
             self._drop(f"plans of more than {MAX_PLAN_NODES} nodes or {MAX_PLAN_EDGES} edges", 1)
             return
+        nodes = describe()
+        if len(nodes) != count:
+            raise ValueError(f"described with {len(nodes)} nodes instead of {count}")
         forward = (pairs[:, 0] >= 0) & (pairs[:, 0] < pairs[:, 1]) & (pairs[:, 1] < len(nodes))
         if not forward.all():
             self._drop("edges that do not lead from a node to a later one", int(np.count_nonzero(~forward)))

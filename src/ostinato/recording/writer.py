@@ -128,19 +128,28 @@ class Writer:
             raise RecordingError(f"{name!r} is not a ceiling; there are {', '.join(CEILINGS)}")
         self._put("ceilings", 1, _EVENT_BYTES, self._rows.add_ceiling, (device, name, value))
 
+    def detail(self, device: int, key: str, value: str) -> None:
+        """Add a fact about a device that was described before, unless there is one of that name."""
+        self._put("facts", 1, _EVENT_BYTES, self._rows.add_detail, (device, key, value))
+
     def plan(self, device: int, nodes: Sequence[PlanNode], edges: np.ndarray | None = None) -> int:
         """Describe a command list; the id is what its submissions name. `edges` are pairs (before, after).
 
         The same list may be described again and again: it is stored once.
         """
         taken = tuple(nodes)
-        pairs = None if edges is None else np.array(edges, np.int64)
-        size = _EVENT_BYTES + _NODE_BYTES * len(taken) + (0 if pairs is None else pairs.nbytes)
-        return self._numbered("plan", size, self._rows.add_plan, device, taken, pairs)
+        return self.plan_to_come(device, len(taken), lambda: taken, edges)
 
-    def reserve_submission(self) -> int:
-        """An id for a submission that will be described when it is done, for spans that name it before."""
-        return next(self._ids["submission"])
+    def plan_to_come(
+        self, device: int, count: int, describe: Callable[[], Sequence[PlanNode]], edges: np.ndarray | None = None
+    ) -> int:
+        """The same for a list of `count` commands that is described when it is written, by the thread that writes.
+
+        So whoever hands it over does not spend its time on that. `describe` is called once, or never.
+        """
+        pairs = None if edges is None else np.array(edges, np.int64)
+        size = _EVENT_BYTES + _NODE_BYTES * count + (0 if pairs is None else pairs.nbytes)
+        return self._numbered("plan", size, self._rows.add_plan, device, count, describe, pairs)
 
     def submission(
         self,
@@ -148,7 +157,6 @@ class Writer:
         device: int,
         plan: int | None,
         ordinal: int,
-        number: int | None = None,
         label: str | None = None,
         region: int | None = None,
         replay: bool = False,
@@ -165,8 +173,8 @@ class Writer:
         error: str | None = None,
         thread: int = 0,
     ) -> int:
-        """Take down a finished command buffer; `number` is its reserved id, if it has one."""
-        number = number or next(self._ids["submission"])
+        """Take down a finished command buffer."""
+        number = next(self._ids["submission"])
         times = (encode_begin_ns, encode_end_ns, commit_begin_ns, commit_end_ns, start_ns, end_ns)
         event = (
             *(number, device, plan, ordinal, label, region, replay, unsampled_probe, level, times),

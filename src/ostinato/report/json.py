@@ -9,12 +9,17 @@ that end in `_ns`, shares lie between 0 and 1, and what was not measured is null
     timeline               per device: span, busy (union), sum, idle, what the bubbles waited for, the longest of them
     kernels, labels, label_patterns, op_kinds, shapes
                            groups: name, detail, depth, dispatched, count, bounded, total_ns, mean_ns, p50_ns, p90_ns,
-                           p99_ns, min_ns, max_ns, share (of busy time), per_instance_ns, place
-    repeated_region        what per_instance_ns counts by
+                           p99_ns, min_ns, max_ns, share (of busy time), per_instance_ns, place (of live work: of the
+                           first dispatch that was equal in everything else)
+    repeated_region        what per_instance_ns counts by: the region with most instances, or the one asked for
+    outside_region         command buffers outside of every instance of it, and how many of them were committed while
+                           one was open, by a thread or task that was not in it
     regions                scopes of the host: instances, wall and device time
     command_buffers        by label: count, times, queue delay, encode time
     suspects               ranked, with the saving, the efficiency and the reasons; `measure` says against what
-    what_if                kernels twice as fast; null where kernels ran side by side on a full device: not known
+    what_if                kernels twice as fast; null where it is not known: they share a full device, and no replay of
+                           their work comes near to what was measured
+    replay_residue         how far those replays are from what was measured, as a part of it; null without any
     critical_paths         of the command lists that take most time: nodes on the path, slack of every node
     drift, perturbation, drops
                            the truth checks that have figures; `status` is fine, noted, error or not judged
@@ -62,6 +67,7 @@ def as_dict(summary: Summary) -> dict[str, Any]:
         "op_kinds": _groups(summary.op_kinds),
         "shapes": _groups(summary.shapes),
         "repeated_region": summary.repeated,
+        "outside_region": None if summary.outside is None else _fields(summary.outside),
         "regions": [
             {
                 "name": r.name,
@@ -87,6 +93,7 @@ def as_dict(summary: Summary) -> dict[str, Any]:
         ],
         "suspects": [{**_fields(s), "measure": one.measure} for one in summary.suspects for s in one.ranked],
         "what_if": [_fields(w) for w in summary.what_ifs],
+        "replay_residue": summary.replay_residue,
         "critical_paths": [_path(path) for path in summary.critical_paths],
         "drift": {
             **_fields(summary.drift.check),

@@ -6,7 +6,7 @@ a table escapes it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..analyse import wording
@@ -16,6 +16,8 @@ from ..analyse.summary import Summary
 MISSING = "–"
 _ROWS = 15
 _LABEL_ROWS = 24
+_ROWS_ASKED_FOR = 60
+DEFAULT_GROUPINGS = ("kernel", "label")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +55,16 @@ def overview(summary: Summary) -> list[str]:
     return lines
 
 
-def tables(summary: Summary) -> list[Table]:
-    """All tables that have something to show, most useful first; the truth checks are not among them."""
+def tables(summary: Summary, by: Sequence[str] = DEFAULT_GROUPINGS) -> list[Table]:
+    """All tables that have something to show, most useful first; the truth checks are not among them.
+
+    `by` says what dispatches are grouped by, of `GROUPINGS`. Groupings that were asked for, instead of those that are
+    shown anyway, are shown at greater length.
+    """
+    rows = _ROWS if tuple(by) == DEFAULT_GROUPINGS else _ROWS_ASKED_FOR
     made = (
         suspects(summary),
-        kernels(summary),
-        labels(summary),
+        *(GROUPINGS[one](summary, rows) for one in dict.fromkeys(by)),
         regions(summary),
         command_buffers(summary),
         devices(summary),
@@ -108,11 +114,25 @@ def suspects(summary: Summary) -> Table:
     )
 
 
-def kernels(summary: Summary) -> Table:
+def kernels(summary: Summary, rows: int = _ROWS) -> Table:
     """Every kernel by its total."""
-    shown = summary.kernels[:_ROWS]
+    return _grouped(summary, "Kernels", "kernel", summary.kernels, rows)
+
+
+def op_kinds(summary: Summary, rows: int = _ROWS) -> Table:
+    """Every op kind by its total."""
+    return _grouped(summary, "Op kinds", "op kind", summary.op_kinds, rows)
+
+
+def shapes(summary: Summary, rows: int = _ROWS) -> Table:
+    """Every kernel by its grid."""
+    return _grouped(summary, "Shapes: kernels by grid", "kernel and grid", summary.shapes, rows)
+
+
+def _grouped(summary: Summary, title: str, heading: str, groups: Sequence[Group], most: int) -> Table:
+    shown = groups[:most]
     columns = [
-        Column("kernel", right=False),
+        Column(heading, right=False),
         Column("count"),
         Column("total"),
         Column("share"),
@@ -134,30 +154,31 @@ def kernels(summary: Summary) -> Table:
         )
         for g in shown
     ]
-    return Table("Kernels", tuple(columns), tuple(rows), tuple(_group_notes(summary, summary.kernels, shown)))
+    return Table(title, tuple(columns), tuple(rows), tuple(_group_notes(summary, groups, shown)))
 
 
-def labels(summary: Summary) -> Table:
+def labels(summary: Summary, rows: int = _ROWS) -> Table:
     """The label tree: every path holds what is below it. Numbers are folded where there are many."""
-    folded = len(summary.labels) > _LABEL_ROWS
+    most = max(rows, _LABEL_ROWS)
+    folded = len(summary.labels) > most
     groups = summary.label_patterns if folded else summary.labels
-    shown = _tree(groups)[:_LABEL_ROWS]
+    shown = _tree(groups)[:most]
     columns = [Column("label", right=False), Column("count"), Column("total"), Column("share")]
     if summary.repeated:
         columns.append(Column(f"per {summary.repeated}", spare=1))
-    rows = []
+    lines = []
     for g in shown:
-        row = [
+        line = [
             "  " * (g.depth - 1) + g.name.split("/", g.depth - 1)[-1],
             _count(g),
             _figure(g.times, "total_ns"),
             _share(g.share),
         ]
-        rows.append((*row, _time(g.per_instance_ns)) if summary.repeated else tuple(row))
+        lines.append((*line, _time(g.per_instance_ns)) if summary.repeated else tuple(line))
     notes = ["* stands for a number"] if folded and any("*" in g.name for g in shown) else []
     if len(groups) > len(shown):
         notes.append(f"{len(groups) - len(shown):,} more in the JSON report")
-    return Table("Labels", tuple(columns), tuple(rows), tuple(notes))
+    return Table("Labels", tuple(columns), tuple(lines), tuple(notes))
 
 
 def regions(summary: Summary) -> Table:
@@ -189,8 +210,19 @@ def regions(summary: Summary) -> Table:
             Column("device time"),
         ),
         tuple(rows),
-        ("device time: the dispatches of an instance added up, of those that were sampled whole",) if rows else (),
+        tuple(_region_notes(summary)) if rows else (),
     )
+
+
+def _region_notes(summary: Summary) -> list[str]:
+    notes = ["device time: the dispatches of an instance added up, of those that were sampled whole"]
+    left_out = summary.outside
+    if left_out is not None and left_out.submissions:
+        sentence = f"{wording.count(left_out.submissions, 'command buffer')} outside of every {summary.repeated!r}"
+        if left_out.while_open:
+            sentence += f", {left_out.while_open:,} of them committed while one was open, by threads not in it"
+        notes.append(sentence)
+    return notes
 
 
 def command_buffers(summary: Summary) -> Table:
@@ -275,7 +307,13 @@ def critical_path(summary: Summary) -> Table:
     ]
     notes = []
     if any(w.saved_ns is None for w in shown):
-        notes.append(f"{MISSING} not known: these ran side by side on a full device")
+        notes.append(f"{MISSING} not known: these share a full device with others in a way that no replay explains")
+    if summary.replay_residue is not None:
+        off = wording.percent(summary.replay_residue)
+        notes.append(
+            "kernels that share a full device save beside the path too, by leaving it more of the device: from their"
+            f" work run again, which takes the measured time to within {off}"
+        )
     for p in summary.critical_paths[:1]:
         which = f"command list {p.label!r}" if p.label else "the longest command list"
         on_it = f"{len(p.nodes):,} of {wording.count(len(p.kernel), 'node')}"
@@ -298,6 +336,15 @@ def checks(summary: Summary) -> Table:
         (Column("check", right=False), Column("", right=False), Column("", right=False, wide=True)),
         tuple((c.name, c.status.value, c.sentence) for c in summary.checks),
     )
+
+
+GROUPINGS: Mapping[str, Callable[[Summary, int], Table]] = {
+    "kernel": kernels,
+    "label": labels,
+    "op": op_kinds,
+    "shape": shapes,
+}
+"""What dispatches can be grouped by."""
 
 
 # --- cells ---------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ cut, so that a row can be matched to a program.
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 from typing import IO
 
 from rich import box
@@ -17,7 +18,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from ..analyse.summary import Summary, look_first
-from .tables import Column, Table, checks, overview, tables
+from .tables import DEFAULT_GROUPINGS, Column, Table, checks, overview, tables
 from .text import visible
 
 WIDEST = 100
@@ -42,12 +43,12 @@ def render(summary: Summary, width: int = WIDEST) -> str:
     return "".join(f"{line.rstrip()}\n" for line in out.getvalue().split("\n")[:-1])
 
 
-def print_summary(summary: Summary, to: Console | None = None) -> None:
-    """Prints the whole report."""
+def print_summary(summary: Summary, to: Console | None = None, by: Sequence[str] = DEFAULT_GROUPINGS) -> None:
+    """Prints the whole report, dispatches grouped by `by` (of `GROUPINGS`)."""
     to = to or console()
     for line in overview(summary):
         to.print(Text(visible(line)))
-    for table in tables(summary):
+    for table in tables(summary, by):
         to.print()
         _print(table, to)
     to.print()

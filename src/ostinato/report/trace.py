@@ -2,6 +2,8 @@
 
 Host threads show regions, encoding, commits and waits; every device shows its command buffers and, below, its
 dispatches, on as many lanes as ran at the same time. An arrow leads from each commit to its start on the device.
+Slices of one track must nest, so what overlaps on a thread without nesting (two encoders that take turns, tasks that
+wait at the same time) goes to a further lane of that thread.
 Times are microseconds with three decimals since the earliest event. The file is written piece by piece, so a long
 recording needs no more memory than a short one.
 """
@@ -13,6 +15,7 @@ import json
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
+from dataclasses import dataclass
 from typing import IO, Any
 
 import numpy as np
@@ -21,8 +24,12 @@ from ..analyse.columns import ABSENT, BOUNDED, Columns, Ints, usable, with_disti
 
 _DEVICES = 1 << 30
 """Processes of devices are numbered from here, where no pid of the host is."""
+_PROCESSES = 1 << 29
+"""Processes of the host that cannot have their own number are numbered from here."""
 _BUFFER_LANES, _DISPATCH_LANES = 1, 1000
 _MAX_LANES = 900
+_NEXT_LANE = 1 << 24
+"""Further lanes of a host thread are numbered this far apart, where no thread of its process is."""
 _LINES = 4096
 
 
@@ -50,8 +57,9 @@ def write_trace(columns: Columns, target: str | os.PathLike[str] | IO[str]) -> i
 def events(columns: Columns) -> Iterator[str]:
     """Every event as one JSON object."""
     base = _base(columns)
-    yield from _names(columns)
-    yield from _host(columns, base)
+    host = _host_slices(columns)
+    yield from _names(columns, host)
+    yield from _host(columns, host, base)
     for device in range(len(columns.devices)):
         yield from _command_buffers(columns, device, base)
         yield from _dispatches(columns, device, base)
@@ -70,24 +78,27 @@ def _base(columns: Columns) -> int:
 # --- tracks --------------------------------------------------------------------------------------------------
 
 
-def _names(columns: Columns) -> Iterator[str]:
-    for row, pid in enumerate(columns.pids):
-        yield _meta("process_name", pid, 0, f"host process {pid}")
-        yield _meta("process_sort_index", pid, 0, row)
-    for process, thread in _threads(columns):
+def _names(columns: Columns, host: list[_HostSlice]) -> Iterator[str]:
+    numbers = _process_numbers(columns)
+    for row, (number, pid) in enumerate(zip(numbers, columns.pids, strict=True)):
+        yield _meta("process_name", number, 0, f"host process {pid}")
+        yield _meta("process_sort_index", number, 0, row)
+    lanes = {(one.process, one.thread, one.lane): one.tid for one in host}
+    for (process, thread, lane), tid in sorted(lanes.items()):
         name = columns.thread_names.get((process, thread)) or f"thread {thread}"
-        yield _meta("thread_name", columns.pids[process], _tid(thread), name)
+        yield _meta("thread_name", numbers[process], tid, f"{name} ({lane + 1})" if lane else name)
     for number, device in enumerate(with_distinct_names(columns.devices)):
         yield _meta("process_name", _DEVICES + number, 0, f"device {device.name}")
         yield _meta("process_sort_index", _DEVICES + number, 0, len(columns.pids) + number)
 
 
-def _threads(columns: Columns) -> list[tuple[int, int]]:
-    pairs = [
-        np.stack([part.process, part.thread], axis=1)
-        for part in (columns.submissions, columns.regions, columns.host_spans)
-    ]
-    return [(int(p), int(t)) for p, t in np.unique(np.concatenate(pairs), axis=0)]
+def _process_numbers(columns: Columns) -> list[int]:
+    """A number for each process: its own, unless another one (of another container, say) has it too."""
+    found: list[int] = []
+    for row, pid in enumerate(columns.pids):
+        usable = 0 <= pid < _PROCESSES and pid not in found
+        found.append(pid if usable else _PROCESSES + row)
+    return found
 
 
 def _tid(thread: int) -> int:
@@ -103,32 +114,94 @@ def _meta(what: str, pid: int, tid: int, value: str | int) -> str:
 # --- events --------------------------------------------------------------------------------------------------
 
 
-def _host(columns: Columns, base: int) -> Iterator[str]:
+@dataclass(slots=True)
+class _HostSlice:
+    """Something that a host thread did."""
+
+    process: int
+    thread: int
+    begin_ns: int
+    end_ns: int
+    kind: str
+    title: str
+    submission: int = -1
+    lane: int = 0
+    tid: int = 0
+
+
+def _host_slices(columns: Columns) -> list[_HostSlice]:
+    """What all host threads did, each on a lane where it nests with the others."""
     regions, spans, subs = columns.regions, columns.host_spans, columns.submissions
-    for row in range(len(regions)):
-        if regions.end_ns[row] != ABSENT:
-            place = columns.pids[regions.process[row]], _tid(int(regions.thread[row]))
-            name = str(regions.name[row])
-            yield _complete(name, "region", place, int(regions.begin_ns[row]), int(regions.end_ns[row]), base, {})
+    found = [
+        _HostSlice(process, thread, begin, end, "region", str(name))
+        for process, thread, begin, end, name in _rows(
+            regions.process, regions.thread, regions.begin_ns, regions.end_ns, regions.name
+        )
+        if end != ABSENT
+    ]
     # Encoding and committing are known from the submissions; their spans would only repeat them.
     repeated = (spans.submission >= 0) & np.isin(spans.kind, ["encode", "commit"])
-    for row in np.flatnonzero(~repeated & (spans.kind != "region")).tolist():
-        place = columns.pids[spans.process[row]], _tid(int(spans.thread[row]))
-        kind, name = str(spans.kind[row]), str(spans.name[row])
-        title = f"{kind} {name}" if name else kind
-        yield _complete(title, kind, place, int(spans.begin_ns[row]), int(spans.end_ns[row]), base, {})
-    for row in range(len(subs)):
-        place = columns.pids[subs.process[row]], _tid(int(subs.thread[row]))
-        title = _title(columns, row)
-        facts = {"command buffer": int(subs.ordinal[row])}
-        for kind, begin, end in (
-            ("encode", int(subs.encode_begin_ns[row]), int(subs.encode_end_ns[row])),
-            ("commit", int(subs.commit_begin_ns[row]), int(subs.commit_end_ns[row])),
-        ):
-            if begin != ABSENT and end != ABSENT:
-                yield _complete(f"{kind} {title}", kind, place, begin, end, base, facts)
-        if _has_flow(columns, row):
-            yield _flow("s", row, place, int(subs.commit_begin_ns[row]), base)
+    kept = np.flatnonzero(~repeated & (spans.kind != "region"))
+    found += [
+        _HostSlice(process, thread, begin, end, str(kind), f"{kind} {name}" if name else str(kind))
+        for process, thread, begin, end, kind, name in _rows(
+            *(column[kept] for column in (spans.process, spans.thread, spans.begin_ns, spans.end_ns)),
+            spans.kind[kept],
+            spans.name[kept],
+        )
+    ]
+    for kind, begins, ends in (
+        ("encode", subs.encode_begin_ns, subs.encode_end_ns),
+        ("commit", subs.commit_begin_ns, subs.commit_end_ns),
+    ):
+        found += [
+            _HostSlice(process, thread, begin, end, kind, f"{kind} {_title(columns, row)}", row)
+            for row, (process, thread, begin, end) in enumerate(_rows(subs.process, subs.thread, begins, ends))
+            if begin != ABSENT and end != ABSENT
+        ]
+    _place(found)
+    return found
+
+
+def _rows(*columns: Any) -> Iterable[Any]:
+    return zip(*(column.tolist() for column in columns), strict=True)
+
+
+def _place(slices: list[_HostSlice]) -> None:
+    """Gives every slice the first lane of its thread on which it nests, and every lane a number of its own."""
+    open_until: dict[tuple[int, int], list[list[int]]] = {}
+    tids: dict[tuple[int, int, int], int] = {}
+    taken = {(one.process, _tid(one.thread)) for one in slices}
+    for one in sorted(slices, key=lambda each: (each.begin_ns, -each.end_ns)):
+        lanes = open_until.setdefault((one.process, one.thread), [])
+        for number, lane in enumerate(lanes):
+            while lane and lane[-1] <= one.begin_ns:
+                lane.pop()
+            if not lane or one.end_ns <= lane[-1]:
+                one.lane = number
+                break
+        else:
+            one.lane = len(lanes)
+            lanes.append([])
+        lanes[one.lane].append(one.end_ns)
+        key = one.process, one.thread, one.lane
+        if key not in tids:
+            tid = _tid(one.thread)
+            while one.lane and (one.process, tid) in taken:
+                tid = _tid(tid + _NEXT_LANE)
+            taken.add((one.process, tid))
+            tids[key] = tid
+        one.tid = tids[key]
+
+
+def _host(columns: Columns, slices: list[_HostSlice], base: int) -> Iterator[str]:
+    subs, numbers = columns.submissions, _process_numbers(columns)
+    for one in slices:
+        place = numbers[one.process], one.tid
+        facts = {"command buffer": int(subs.ordinal[one.submission])} if one.submission >= 0 else {}
+        yield _complete(one.title, one.kind, place, one.begin_ns, one.end_ns, base, facts)
+        if one.kind == "commit" and one.submission >= 0 and _has_flow(columns, one.submission):
+            yield _flow("s", one.submission, place, one.begin_ns, base)
 
 
 def _command_buffers(columns: Columns, device: int, base: int) -> Iterator[str]:
@@ -238,8 +311,10 @@ def _title(columns: Columns, row: int) -> str:
 
 
 def _has_flow(columns: Columns, row: int) -> bool:
+    """Whether an arrow leads to its start: both ends are known, and clocks that are a little off do not turn it."""
     subs = columns.submissions
-    return bool(subs.commit_begin_ns[row] != ABSENT and subs.commit_end_ns[row] != ABSENT and subs.ran[row])
+    committed = subs.commit_begin_ns[row] != ABSENT and subs.commit_end_ns[row] != ABSENT
+    return bool(committed and subs.ran[row] and subs.start_ns[row] >= subs.commit_begin_ns[row])
 
 
 def _flow(phase: str, row: int, place: tuple[int, int], at: int, base: int) -> str:

@@ -25,7 +25,13 @@ struct fn_sign {
     return x != x ? 0.0f : s;
   }
 };
-struct fn_copysign { static OST_FN float of(float x, float y) { return with_sign(x, y); } };
+struct fn_copysign {
+  static OST_FN float of(float x, float y) { return with_sign(x, y); }
+  // Not by way of float, where a NaN may lose its sign.
+  template <class T> static OST_FN T of(T x, T y) {
+    return bits_as<T>(uint16_t((bits_as<uint16_t>(x) & 0x7fffu) | (bits_as<uint16_t>(y) & 0x8000u)));
+  }
+};
 struct fn_fdim {
   static OST_FN float of(float x, float y) { float d = x > y ? x - y : 0.0f; return x != x || y != y ? x + y : d; }
 };

@@ -1,0 +1,209 @@
+"""Replays on a device of limited capacity, against workers that take one threadgroup after another."""
+
+from __future__ import annotations
+
+import heapq
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ostinato.analyse import capacity
+from ostinato.analyse.capacity import Sharing
+
+
+def run_by_groups(cost, groups, edges, workers):
+    """The oracle: every worker takes groups of the node it is at, then a node that waits, then helps the oldest one.
+
+    Start and end of each node. `cost` is what one group takes.
+    """
+    size = len(cost)
+    before = [{a for a, b in edges if b == node} for node in range(size)]
+    unclaimed, unfinished = list(groups), list(groups)
+    start, end = [None] * size, [None] * size
+    started, done = [], set()
+    busy = []  # (until, worker, node)
+    idle = list(range(workers))
+    at = {}
+    now = 0.0
+    while len(done) < size:
+        for worker in sorted(idle):
+            node = at.get(worker)
+            if node is None or not unclaimed[node]:
+                waiting = [n for n in range(size) if start[n] is None and before[n] <= done]
+                helped = [n for n in started if unclaimed[n]]
+                node = waiting[0] if waiting else helped[0] if helped else None
+            if node is None:
+                continue
+            if start[node] is None:
+                start[node] = now
+                started.append(node)
+            at[worker] = node
+            unclaimed[node] -= 1
+            idle.remove(worker)
+            heapq.heappush(busy, (now + cost[node], worker, node))
+        now = busy[0][0]
+        while busy and busy[0][0] <= now + 1e-9:
+            _, worker, node = heapq.heappop(busy)
+            idle.append(worker)
+            unfinished[node] -= 1
+            if not unfinished[node]:
+                end[node] = now
+                done.add(node)
+    return np.array(start), np.array(end)
+
+
+@st.composite
+def workloads(draw):
+    """Nodes of many groups each, so that the last groups matter little."""
+    size = draw(st.integers(2, 5))
+    workers = draw(st.integers(2, 4))
+    groups = [draw(st.sampled_from([1, 120, 240])) for _ in range(size)]
+    cost = [draw(st.integers(1, 4)) * (60.0 if groups[n] == 1 else 1.0) for n in range(size)]
+    edges = [(a, b) for b in range(size) for a in range(b) if draw(st.integers(0, 3)) == 0]
+    return cost, groups, edges, workers
+
+
+def crowd_of(cost, groups, edges, workers):
+    start, end = run_by_groups(cost, groups, edges, workers)
+    order = np.lexsort((np.arange(len(cost)), start)).tolist()
+    place = {node: number for number, node in enumerate(order)}
+    before = [tuple(sorted(place[a] for a, b in edges if b == node)) for node in order]
+    useful = np.minimum(np.array(groups), workers).astype(float)[order]
+    made = capacity.calibrated(
+        order, before, useful, workers, Sharing.FIRST, start[None, order], (end - start)[None, order]
+    )
+    return made, order, float(end.max())
+
+
+@given(workloads())
+def test_the_work_that_is_read_off_adds_up_to_the_work_that_was_done(workload):
+    cost, groups, _, _ = workload
+    crowd, _, wall = crowd_of(*workload)
+    assert crowd.wall_ns == pytest.approx(wall)
+    assert crowd.work_ns.sum() == pytest.approx(np.dot(cost, groups), rel=0.1)
+
+
+@given(workloads(), st.integers(0, 4))
+def test_half_the_work_is_what_workers_would_make_of_it(workload, chosen):
+    cost, groups, edges, workers = workload
+    chosen %= len(cost)
+    crowd, order, wall = crowd_of(*workload)
+    if crowd.residue > capacity.FITS:
+        return  # then nothing is claimed
+    halved = [c / 2 if n == chosen else c for n, c in enumerate(cost)]
+    truth = float(run_by_groups(halved, groups, edges, workers)[1].max())
+    factors = np.where(np.array(order) == chosen, 0.5, 1.0)
+    found = capacity.replay(crowd, crowd.work_ns * factors).wall_ns
+    assert found == pytest.approx(truth, abs=0.12 * wall)
+
+
+def test_the_replays_of_ordinary_workloads_fit():
+    generator = np.random.default_rng(1)
+    residues, errors = [], []
+    for _ in range(200):
+        size, workers = int(generator.integers(2, 6)), int(generator.integers(2, 5))
+        groups = generator.choice([1, 120, 240], size).tolist()
+        cost = [float(generator.integers(1, 5)) * (60.0 if g == 1 else 1.0) for g in groups]
+        edges = [(a, b) for b in range(size) for a in range(b) if generator.random() < 0.25]
+        crowd, order, wall = crowd_of(cost, groups, edges, workers)
+        residues.append(crowd.residue)
+        chosen = int(generator.integers(size))
+        truth = run_by_groups([c / 2 if n == chosen else c for n, c in enumerate(cost)], groups, edges, workers)[1]
+        found = capacity.replay(crowd, crowd.work_ns * np.where(np.array(order) == chosen, 0.5, 1.0)).wall_ns
+        errors.append(abs(found - float(truth.max())) / wall)
+    assert np.median(residues) < 0.005
+    assert np.mean(np.array(residues) > capacity.FITS) < 0.05
+    assert np.median(errors) < 0.01
+    assert np.quantile(errors, 0.9) < 0.05
+
+
+@given(
+    st.lists(st.integers(1, 8), min_size=1, max_size=6),
+    st.integers(1, 8),
+    st.sampled_from(list(Sharing)),
+)
+def test_no_worker_is_idle_that_somebody_could_use(wanted, workers, sharing):
+    useful = [float(min(one, workers)) for one in wanted]
+    had = capacity.shares(range(len(useful)), useful, workers, sharing)
+    assert sum(had) == pytest.approx(min(sum(useful), workers))
+    assert all(0 < one <= most + 1e-9 for one, most in zip(had, useful, strict=True))
+    if sharing is Sharing.FIRST and len(useful) <= workers:
+        assert min(had) >= 1
+
+
+@given(workloads())
+def test_slack_is_what_a_node_can_take_longer(workload):
+    crowd, _, _ = crowd_of(*workload)
+    wall = capacity.replay(crowd, crowd.work_ns).wall_ns
+    durations = capacity.replay(crowd, crowd.work_ns)
+    slack = capacity.slack_of(crowd, durations.end_ns - durations.start_ns)
+    for node, spare in enumerate(slack.tolist()):
+        pace = crowd.work_ns[node] / (durations.end_ns - durations.start_ns)[node]
+        longer = crowd.work_ns.copy()
+        longer[node] += spare * pace
+        assert capacity.replay(crowd, longer).wall_ns <= wall * 1.001
+        longer[node] = crowd.work_ns[node] + (wall + spare) * 2 * crowd.workers
+        assert capacity.replay(crowd, longer).wall_ns > wall
+
+
+@given(workloads())
+def test_a_crowd_is_separate_from_everything_else(workload):
+    cost, groups, edges, workers = workload
+    size = len(cost)
+    before = [[a for a, b in edges if b == node] for node in range(size)]
+    reach = np.eye(size, dtype=bool)
+    for a, b in edges:
+        reach[a, b] = True
+    for middle in range(size):
+        reach |= reach[:, [middle]] & reach[[middle], :]
+    useful = capacity.useful_workers(np.array(groups), workers)
+    found = capacity.crowds(range(size), before, useful, workers)
+    inside = {node for nodes in found for node in nodes}
+    for nodes in found:
+        assert useful[nodes].sum() > workers
+        for node in nodes:
+            for other in set(range(size)) - set(nodes):
+                assert reach[node, other] or reach[other, node]
+    for node in set(range(size)) - inside:
+        beside = [other for other in range(size) if not (reach[node, other] or reach[other, node])]
+        assert useful[[node, *beside]].sum() <= workers or not beside
+
+
+def test_workers_that_were_not_there_are_not_handed_out():
+    # One after the other, although there are two workers and nobody waits for anybody.
+    times = np.array([[0.0, 30.0, 100.0]]), np.array([[30.0, 70.0, 150.0]])
+    crowd = capacity.calibrated((0, 1, 2), [(), (), ()], np.full(3, 2.0), 2, Sharing.FIRST, *times)
+    run = capacity.replay(crowd, crowd.work_ns)
+    assert run.start_ns == pytest.approx([0.0, 30.0, 100.0])
+    assert run.end_ns == pytest.approx([30.0, 100.0, 250.0])
+    assert run.cause == (-1, 0, 1)
+
+
+def test_a_launch_holds_the_worker_that_it_waits_on():
+    # The second worker takes 20 to wake up; until then the first node has only one.
+    crowd = capacity.calibrated(
+        (0, 1), [(), ()], np.array([2.0, 2.0]), 2, Sharing.FIRST, np.array([[0.0, 20.0]]), np.array([[100.0, 80.0]])
+    )
+    assert crowd.work_ns.tolist() == [100.0, 80.0]
+    assert crowd.gap_ns.tolist() == [0.0, 20.0]
+    assert crowd.residue == pytest.approx(0.0)
+
+
+def test_who_was_seen_to_start_on_a_full_device_does_not_wait():
+    times = np.array([[0.0, 30.0]]), np.array([[100.0, 40.0]])
+    crowd = capacity.calibrated((0, 1), [(), ()], np.array([4.0, 4.0]), 4, Sharing.PROPORTIONAL, *times)
+    assert crowd.joins.tolist() == [False, True]
+    run = capacity.replay(crowd, crowd.work_ns)
+    assert run.start_ns == pytest.approx([0.0, 30.0])
+    assert run.end_ns == pytest.approx([100.0, 70.0])
+
+
+def test_what_has_no_time_takes_none_and_passes_on():
+    start, duration = np.array([[0.0, 0.0, np.nan, 50.0]]), np.array([[50.0, 50.0, np.nan, 10.0]])
+    useful = np.array([2.0, 2.0, 0.0, 2.0])
+    crowd = capacity.calibrated((0, 1, 2, 3), [(), (), (0, 1), (2,)], useful, 2, Sharing.FIRST, start, duration)
+    run = capacity.replay(crowd, crowd.work_ns)
+    assert run.end_ns == pytest.approx([50.0, 50.0, 50.0, 60.0])
+    assert run.cause[3] == 2

@@ -1,0 +1,104 @@
+"""What Chrome and Perfetto ask of a trace, checked strictly: the JSON trace event format.
+
+Events of the kinds that we write: M (metadata), X (complete slices), s and f (the two ends of a flow). A reader drops
+or misplaces, often without a word, what breaks one of these rules:
+
+- every event has a phase, a process and a thread, both integers of 32 bits, and a name;
+- slices have a start and a duration, neither negative, a category and arguments;
+- the slices of one thread nest: of two that overlap, one contains the other;
+- metadata names something known, with the argument that it needs, before or after but once;
+- both ends of a flow have the same id, name and category; there are two of each, the end is not before the start, and
+  each lies in a slice of its thread, to which it binds (the end by "bp": "e").
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from decimal import Decimal
+
+METADATA = {
+    "process_name": ("name", str),
+    "thread_name": ("name", str),
+    "process_sort_index": ("sort_index", int),
+    "thread_sort_index": ("sort_index", int),
+}
+PHASES = {
+    "M": {"ph", "name", "pid", "tid", "args"},
+    "X": {"ph", "name", "cat", "pid", "tid", "ts", "dur", "args"},
+    "s": {"ph", "name", "cat", "id", "pid", "tid", "ts"},
+    "f": {"ph", "name", "cat", "id", "pid", "tid", "ts", "bp"},
+}
+
+
+def validate(text):
+    """Raises an `AssertionError` for the first rule that the text of a trace breaks; gives its events."""
+    whole = json.loads(text, parse_float=Decimal, parse_constant=_refuse)
+    assert set(whole) == {"traceEvents", "displayTimeUnit", "otherData"}
+    assert whole["displayTimeUnit"] in ("ms", "ns")
+    assert all(isinstance(value, str) for value in whole["otherData"].values())
+    events = whole["traceEvents"]
+    for event in events:
+        _check(event)
+    named = Counter((e["name"], e["pid"], e["tid"]) for e in events if e["ph"] == "M")
+    assert max(named.values(), default=1) == 1, "one name for a track, or it depends on the reader which it gets"
+    tracks = defaultdict(list)
+    for event in events:
+        if event["ph"] == "X":
+            tracks[event["pid"], event["tid"]].append((event["ts"], event["ts"] + event["dur"]))
+            assert ("process_name", event["pid"]) in {(name, pid) for name, pid, _ in named}
+            assert ("thread_name", event["pid"], event["tid"]) in named
+    for track, slices in tracks.items():
+        _check_nesting(track, slices)
+    _check_flows(events, tracks)
+    return events
+
+
+def _refuse(constant):
+    raise AssertionError(f"{constant} is no JSON")
+
+
+def _check(event):
+    phase = event["ph"]
+    assert set(event) == PHASES[phase], event
+    assert isinstance(event["name"], str)
+    for key in ("pid", "tid"):
+        assert type(event[key]) is int
+        assert 0 <= event[key] < 1 << 31
+    for key in ("ts", "dur"):
+        if key in event:
+            assert type(event[key]) in (int, Decimal)
+            assert event[key] >= 0
+    if phase == "M":
+        key, kind = METADATA[event["name"]]
+        assert set(event["args"]) == {key}
+        assert type(event["args"][key]) is kind
+    else:
+        assert event["cat"]
+    if phase == "X":
+        assert isinstance(event["args"], dict)
+    if phase == "f":
+        assert event["bp"] == "e"
+
+
+def _check_nesting(track, slices):
+    open_until = []
+    for begin, end in sorted(slices, key=lambda one: (one[0], -one[1])):
+        while open_until and open_until[-1] <= begin:
+            open_until.pop()
+        assert not open_until or end <= open_until[-1], f"slices of {track} overlap and do not nest"
+        open_until.append(end)
+
+
+def _check_flows(events, tracks):
+    ends = defaultdict(list)
+    for event in events:
+        if event["ph"] in ("s", "f"):
+            ends[event["id"]].append(event)
+            around = tracks[event["pid"], event["tid"]]
+            assert any(begin <= event["ts"] <= end for begin, end in around), "a flow that binds to no slice"
+    for pair in ends.values():
+        start, end = sorted(pair, key=lambda one: one["ph"], reverse=True)
+        assert (start["ph"], end["ph"], len(pair)) == ("s", "f", 2)
+        assert (start["name"], start["cat"]) == (end["name"], end["cat"])
+        assert start["ts"] <= end["ts"]
