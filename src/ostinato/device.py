@@ -197,11 +197,10 @@ def _open_cuda(options: Mapping[str, Any], ordinal: int = 0) -> Backend:
     # Here and not above: whoever imports ostinato has not asked for CUDA.
     from .backends.cuda import CudaBackend
 
-    unknown = options.keys() - {"sampling", "native"}
+    unknown = options.keys() - {"sampling", "native", "nvtx"}
     if unknown:
         raise DeviceUnavailable(
-            f"device 'cuda' has no option {', '.join(sorted(unknown))}; it has sampling and native (False: start work"
-            " through Python, as on a machine without a C++ compiler)"
+            f"device 'cuda' has no option {', '.join(sorted(unknown))}; it has sampling, native and nvtx"
         )
     return CudaBackend(ordinal, **options)
 

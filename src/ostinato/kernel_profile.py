@@ -190,7 +190,7 @@ class _Accumulator:
             record(label, trace.end_ns - trace.start_ns)
         if not self.dispatches or trace.samples is None:
             return
-        step_ns = trace.plan.backend.capabilities.clock_uncertainty_ns
+        step_ns = trace.plan.backend.capabilities.timer_step_ns
         times = iter(trace.samples.tolist())
         index = 0
         for node, (command, (start, end)) in enumerate(zip(trace.plan.commands, times, strict=True)):

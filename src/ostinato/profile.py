@@ -200,7 +200,7 @@ def sampling_found(device: OnQueue) -> tuple[Level, str]:
         return Level.COMMAND_BUFFERS, "times command buffers, not dispatches"
     if samples is None or not 0 < samples[0, 0] <= samples[0, 1]:
         return Level.COMMAND_BUFFERS, "claims to time dispatches, but a sample has no time"
-    resolution = queue.backend.capabilities.clock_uncertainty_ns
+    resolution = queue.backend.capabilities.timer_step_ns
     return Level.DISPATCHES, f"times dispatches, to about {resolution:.0f} ns"
 
 

@@ -118,7 +118,12 @@ class Queue:
                 this_use = weakref.ref(submission)
                 for used in uses:
                     used.last_use = this_use
-                start(handle)
+                block = self.backend.annotated(label)
+                if block is None:
+                    start(handle)
+                else:
+                    with block:
+                        start(handle)
             finally:
                 if handle:
                     submission._native = handle[0]

@@ -66,7 +66,7 @@ class _Part:
         """What a profile knows of it beforehand."""
         if self._plan is None:
             places, origins = [node.place for node in self.nodes], [node.origin for node in self.nodes]
-            self._plan = Plan(backend, self.commands, self.lowered, places, self.ordering, origins)
+            self._plan = Plan(backend, self.commands, self.lowered, places, self.ordering, origins, self.native)
         return self._plan
 
 

@@ -48,7 +48,10 @@ def level_named(name: Any) -> Level:
 class Plan:
     """The commands of a list, and what is known of them beforehand."""
 
-    __slots__ = ("__weakref__", "_edges", "backend", "commands", "lowered", "ordering", "origins", "places")
+    __slots__ = (
+        "__weakref__", "_edges", "_is_sampleable", "backend", "commands", "graph", "lowered", "ordering", "origins",
+        "places",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -58,8 +61,12 @@ class Plan:
         places: Sequence[Place | None],
         ordering: Ordering,
         origins: Sequence[tuple[int, ...]] | None = None,
+        graph: Native | None = None,
     ) -> None:
         self.backend = backend
+        self.graph = graph
+        """What is replayed, if it is; else the list is launched."""
+        self._is_sampleable = False
         self.commands = tuple(commands)
         self.lowered = tuple(lowered)
         self.places = places
@@ -68,6 +75,15 @@ class Plan:
         """The captured nodes that each node of an optimised graph stands for."""
         self.ordering = ordering
         self._edges: np.ndarray | None = None
+
+    def make_sampleable(self, label: str | None) -> None:
+        """Have the device make ready what it needs to take times of this, once; that is time of setting up."""
+        if self._is_sampleable:
+            return
+        begin_ns = time.monotonic_ns()
+        if self.backend.prepare_samples(self.lowered if self.graph is None else self.graph):
+            host_span("setup", f"timing of {label or 'a command list'}", begin_ns)
+        self._is_sampleable = True
 
     @property
     def edges(self) -> np.ndarray:
@@ -229,13 +245,16 @@ def trace(
         _warn_once(device, reason)
     for listener in listeners:
         listener.expects(device)
+    sampled = min(level, able) is Level.DISPATCHES and not probe
+    if sampled:
+        plan.make_sampleable(label)
     return Trace(
         listeners=listeners,
         plan=plan,
         device=device,
         label=label,
         replay=replay,
-        sampled=min(level, able) is Level.DISPATCHES and not probe,
+        sampled=sampled,
         probe=probe,
         region=_region.get(),
         encode_begin_ns=encode_begin_ns,

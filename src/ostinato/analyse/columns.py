@@ -42,6 +42,9 @@ class Device:
     description: str = ""
     sampling: str = ""
     clock_uncertainty_ns: float | None = None
+    """How well its times are known in host time."""
+    timer_step_ns: float | None = None
+    """The shortest time that it can tell from none."""
     workers: int | None = None
     """Cores, or multiprocessors: how many threadgroups it runs at the same time at least."""
     copy_bytes_per_s: float | None = None

@@ -82,24 +82,25 @@ def _device(facts: DeviceFacts) -> Device:
         description=facts.description,
         sampling=facts.sampling,
         clock_uncertainty_ns=float(facts.clock_uncertainty_ns),
+        timer_step_ns=_amount(facts.details.get("timer_step_ns", "")),
         workers=int(workers) if usable else None,
         copy_bytes_per_s=facts.copy_bytes_per_s or None,
         flops_per_s=facts.flops_per_s or None,
         timestamp_cost_ns=facts.timestamp_cost_ns,
-        copy_spread=_spread(facts.details.get("ceiling.copy.spread", "")),
-        flops_spread=_spread(facts.details.get("ceiling.flops.spread", "")),
+        copy_spread=_amount(facts.details.get("ceiling.copy.spread", "")),
+        flops_spread=_amount(facts.details.get("ceiling.flops.spread", "")),
         copy_measured=_moment(facts.details.get("ceiling.copy.measured", "")),
         flops_measured=_moment(facts.details.get("ceiling.flops.measured", "")),
     )
 
 
-def _spread(text: str) -> float | None:
-    """A part as it was written down; None for anything else."""
+def _amount(text: str) -> float | None:
+    """A share, or a short time, as it was written down; None for anything else."""
     try:
         found = float(text[:32])
     except ValueError:
         return None
-    return found if 0 <= found < 1e3 else None
+    return found if 0 <= found < 1e6 else None
 
 
 def _moment(text: str) -> str:

@@ -14,7 +14,7 @@ from enum import StrEnum
 import numpy as np
 
 from . import wording
-from .columns import BOUNDED, UNAVAILABLE, Columns, Flags, Floats, Ints
+from .columns import BOUNDED, UNAVAILABLE, Columns, Device, Flags, Floats, Ints
 from .statistics import Interval, bootstrap_medians, median, percentiles
 from .timeline import SubmissionTimes
 
@@ -79,18 +79,21 @@ def drift(columns: Columns, times: SubmissionTimes, warm_up: Flags) -> Drift:
     """
     subs = columns.submissions
     uncertainty = np.array([d.clock_uncertainty_ns or 0.0 for d in columns.devices] or [0.0])
+    # Lengths are those of one clock, the device's own; only where they lie depends on how it maps to the host's.
+    resolution = np.array([_resolution_ns(d) for d in columns.devices] or [0.0])
     sampled = subs.ran & (times.sampled > 0) & ~warm_up
     usual = _usual_interval(columns, times, sampled)
-    long_enough = sampled & (usual > DRIFT_RESOLUTION * uncertainty[subs.device]) & (times.interval_ns > 0)
+    long_enough = sampled & (usual > DRIFT_RESOLUTION * resolution[subs.device]) & (times.interval_ns > 0)
     interval, span = times.interval_ns[long_enough], times.span_ns[long_enough]
     # What counts is where the dispatches lie, too: a span of the right length at the wrong time is no better.
     outside = np.maximum(subs.start_ns[long_enough] - times.first_ns[long_enough], 0)
     outside += np.maximum(times.last_ns[long_enough] - subs.end_ns[long_enough], 0)
+    outside = np.maximum(outside - 2 * uncertainty[subs.device[long_enough]], 0)
     too_short = int(sampled.sum()) - interval.size
     if interval.size == 0:
         why = (
             f"{wording.count(too_short, 'command buffer')} too short for the clock: "
-            f"below {DRIFT_RESOLUTION} × its uncertainty"
+            f"below {DRIFT_RESOLUTION} × what it resolves"
             if too_short
             else "no command buffer has both an interval of its own and sampled dispatches"
         )
@@ -268,7 +271,10 @@ def clock(columns: Columns) -> Check:
     if not known:
         return Check("clock", Status.NOT_JUDGED, "how uncertain the clocks are was not recorded")
     worst = max(d.clock_uncertainty_ns or 0.0 for d in known)
+    step = max(_resolution_ns(d) for d in known)
     sentence = f"host and device time agree to ±{wording.time(worst)}"
+    if step != worst:
+        sentence += f"; the device counts in steps of {wording.time(step)}"
     samples = columns.samples
     bounded = int((samples.status == BOUNDED).sum())
     if bounded:
@@ -276,11 +282,16 @@ def clock(columns: Columns) -> Check:
     good = samples.status != UNAVAILABLE
     if not good.any():
         return Check("clock", Status.NOT_JUDGED, f"{sentence}; no dispatch was timed")
-    shortest = float(np.mean(samples.end_ns[good] - samples.start_ns[good] < worst))
+    shortest = float(np.mean(samples.end_ns[good] - samples.start_ns[good] < step))
     if shortest > 0.1 or bounded > 0.1 * good.sum():
         sentence += f"; {wording.percent(shortest)} of the dispatches are shorter than that: their times are rough"
         return Check("clock", Status.NOTED, sentence)
     return Check("clock", Status.FINE, sentence)
+
+
+def _resolution_ns(device: Device) -> float:
+    """The shortest time that a device tells from none."""
+    return (device.clock_uncertainty_ns or 0.0) if device.timer_step_ns is None else device.timer_step_ns
 
 
 def repetitions(columns: Columns) -> Check:

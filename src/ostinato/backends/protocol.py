@@ -9,6 +9,7 @@ callers only hand them back.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, NamedTuple, Protocol
@@ -168,6 +169,14 @@ class Backend(Protocol):
         `values` says at which byte of the block given to each replay the value of each parameter stands. The graph is
         given back when the returned object is dropped, which is possible at any time, even while it runs.
         """
+        ...
+
+    def prepare_samples(self, work: Native | Sequence[Lowered]) -> bool:
+        """Make ready what taking times of a graph, or of a list, needs; says whether there was something to make."""
+        ...
+
+    def annotated(self, label: str | None) -> AbstractContextManager[None] | None:
+        """A block that the platform's own tools show under this label; None when none of them looks."""
         ...
 
     def replay(self, graph: Native, values: bytes, sample: bool, handle: list[Native]) -> None:

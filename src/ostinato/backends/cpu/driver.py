@@ -7,6 +7,7 @@ import os
 import platform
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import lru_cache
 from itertools import pairwise, starmap
 from pathlib import Path
@@ -223,6 +224,14 @@ class CpuBackend:
         numbers = (ctypes.c_uint32 * 3)()
         self._runtime.ost_graph_inferred(graph.handle[0], numbers)
         return graph, Inferred(*numbers)
+
+    def prepare_samples(self, work: Native | Sequence[Lowered]) -> bool:
+        """Nothing to make: the workers read the clock around what they run."""
+        return False
+
+    def annotated(self, label: str | None) -> AbstractContextManager[None] | None:
+        """No tool of the platform looks at a CPU device."""
+        return None
 
     def replay(self, graph: Native, values: bytes, sample: bool, handle: list[Native]) -> None:
         """One call, whatever the length of the list."""

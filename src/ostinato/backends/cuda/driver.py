@@ -12,6 +12,7 @@ from __future__ import annotations
 import ctypes
 import operator
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import lru_cache
 from itertools import compress, starmap
 from pathlib import Path
@@ -28,7 +29,7 @@ from .. import records
 from ..cpu.driver import hazard_engine
 from ..inference import infer, infer_plainly
 from ..protocol import Capabilities, Inferred, Level, Lowered, Memory, Native, Status
-from . import launchers, launches, transfers
+from . import launchers, launches, ranges, transfers
 from .api import Context, bindings, call, is_lost, words
 from .clocks import DeviceClock
 from .compiling import cubin, nvrtc, version
@@ -74,7 +75,9 @@ class _Run:
 class CudaBackend:
     """One NVIDIA device."""
 
-    def __init__(self, ordinal: int = 0, sampling: str = "dispatches", native: bool = True) -> None:
+    def __init__(
+        self, ordinal: int = 0, sampling: str = "dispatches", native: bool = True, nvtx: bool | None = None
+    ) -> None:
         if not isinstance(sampling, str) or sampling.upper() not in Level.__members__:
             raise DeviceUnavailable(
                 f"sampling={sampling!r}: expected one of {', '.join(one.name.lower() for one in Level)}"
@@ -106,6 +109,7 @@ class CudaBackend:
         at = (context, int(self._stream), self._done.host, self._done.device)
         self._launcher = launchers.make(*at) if native else launchers.PlainLauncher(*at)
         self._engine: Any = _engine()
+        self._ranges = ranges.find(nvtx)
         self.capabilities = Capabilities(
             name=f"cuda:{ordinal}",
             backend="cuda",
@@ -237,6 +241,22 @@ class CudaBackend:
         else:
             edges = hazards.barrier_edges([isinstance(command, Barrier) for command in commands])
         return NativeGraph(self, commands, lowered, edges, values), inferred
+
+    def prepare_samples(self, work: Native | Sequence[Lowered]) -> bool:
+        """Compile the twins of kernels that have none, and build a graph's own twin."""
+        if isinstance(work, NativeGraph):
+            if work.is_sampled:
+                return False
+            work.sampled()
+            return True
+        found = [launch.entry for launch in map(launches.launch_of, work) if launch is not None]
+        missing = [entry for entry in found if not self._entries[entry][1].functions.sampled]
+        self.build_twins(missing)
+        return bool(missing)
+
+    def annotated(self, label: str | None) -> AbstractContextManager[None] | None:
+        """A range of NVTX, which Nsight shows."""
+        return None if self._ranges is None else self._ranges.range(label)
 
     def replay(self, graph: Native, values: bytes, sample: bool, handle: list[Native]) -> None:
         """One call, whatever the length of the list."""

@@ -97,6 +97,11 @@ class NativeGraph:
             if before.launch is not None and before.blocks <= most_blocks:
                 one.dependent = True
 
+    @property
+    def is_sampled(self) -> bool:
+        """Whether the graph that takes times is there."""
+        return bool(self._sampled)
+
     def sampled(self) -> int:
         """The graph that takes times, made if need be."""
         with self._lock:

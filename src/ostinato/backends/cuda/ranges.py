@@ -1,0 +1,61 @@
+"""Labels of submissions as NVTX ranges, so that Nsight shows them.
+
+The package `nvtx` is optional and looked for only when somebody watches: when a tool has put itself into the process
+(NVTX_INJECTION64_PATH, as Nsight Systems does), or when the device was opened with `nvtx=True`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+from ...errors import DeviceUnavailable
+
+
+class Ranges:
+    """Ranges in a domain of our own: entering one costs a fraction of the package's context manager."""
+
+    def __init__(self, nvtx: Any) -> None:
+        self._domain = nvtx.get_domain("ostinato")
+        self._attributes: dict[str, Any] = {}
+
+    def range(self, label: str | None) -> AbstractContextManager[None]:
+        """A block that shows under a label."""
+        return self._entered(label or "command buffer")
+
+    @contextmanager
+    def _entered(self, label: str) -> Iterator[None]:
+        attributes = self._attributes.get(label)
+        if attributes is None:
+            if len(self._attributes) > 4096:
+                self._attributes.clear()
+            attributes = self._attributes[label] = self._domain.get_event_attributes(message=label)
+        self._domain.push_range(attributes)
+        try:
+            yield
+        finally:
+            self._domain.pop_range()
+
+
+def find(wanted: bool | None) -> Ranges | None:
+    """Ranges if they are wanted (None: if a tool is there to see them); an error if they are and cannot be had."""
+    if wanted is None:
+        wanted = bool(os.environ.get("NVTX_INJECTION64_PATH"))
+        if not wanted:
+            return None
+        try:
+            import nvtx
+        except ImportError:
+            return None
+        return Ranges(nvtx)
+    if not isinstance(wanted, bool):
+        raise DeviceUnavailable(f"nvtx={wanted!r}: expected True or False")
+    if not wanted:
+        return None
+    try:
+        import nvtx
+    except ImportError:
+        raise DeviceUnavailable("nvtx=True: the package is not installed; pip install nvtx") from None
+    return Ranges(nvtx)
