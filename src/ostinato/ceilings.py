@@ -52,6 +52,13 @@ using namespace metal;
 kernel void ceiling_copy(device const float4 *in [[buffer(0)]], device float4 *out [[buffer(1)]],
                          uint id [[thread_position_in_grid]]) {{ out[id] = in[id]; }}
 
+// The same with four loads in flight a thread, which is what it takes on a device whose threads are many and short.
+kernel void ceiling_copy_wide(device const float4 *in [[buffer(0)]], device float4 *out [[buffer(1)]],
+                              uint id [[thread_position_in_grid]], uint size [[threads_per_grid]]) {{
+    const float4 a = in[id], b = in[id + size], c = in[id + 2 * size], d = in[id + 3 * size];
+    out[id] = a; out[id + size] = b; out[id + 2 * size] = c; out[id + 3 * size] = d;
+}}
+
 kernel void ceiling_arithmetic(device float *x [[buffer(0)]], constant float &m [[buffer(1)]],
                                constant float &b [[buffer(2)]], uint id [[thread_position_in_grid]]) {{
     float {", ".join(f"a{n} = x[id] + {n}.0f" for n in range(_CHAINS))};
@@ -98,8 +105,9 @@ def measure(queue: Queue) -> Ceilings:
         library = compile_library(queue, SOURCE)
         count = _COPY_BYTES // 16
         source, target = allocate(queue, (count, 4), np.float32), allocate(queue, (count, 4), np.float32)
-        copy_s, copy_spread = _best_s(
-            queue, lambda enc: enc.dispatch(library["ceiling_copy"], source, target, threads=count)
+        copy_s, copy_spread = min(
+            _best_s(queue, lambda enc: enc.dispatch(library["ceiling_copy"], source, target, threads=count)),
+            _best_s(queue, lambda enc: enc.dispatch(library["ceiling_copy_wide"], source, target, threads=count // 4)),
         )
         threads = max(_ARITHMETIC_THREADS, _THREADS_PER_WORKER * queue.backend.capabilities.workers)
         values = allocate(queue, threads, np.float32)

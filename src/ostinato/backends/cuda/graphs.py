@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from .driver import CudaBackend
 
 _ADDRESSES_AT = 64
+_SMALL = 4
+"""Blocks a multiprocessor up to which a kernel gains by an early launch: twice as many gain little, more lose."""
 _JOINS = 4
 """A barrier with more commands before it than this is a node of its own; with fewer its successors name them all."""
 
@@ -83,7 +85,7 @@ class NativeGraph:
             struct.pack_into("=Q", params, _ADDRESSES_AT + 8 * position, self.arena.address + start)
             launched[node].params = bytes(params)
         if backend.dependent_launch:
-            self._link(backend.capabilities.workers)
+            self._link(_SMALL * backend.capabilities.workers)
         self.executable = self._build(None)
         self._sampled: int = 0
         self._pairs: Pairs | None = None

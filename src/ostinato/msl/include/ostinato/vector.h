@@ -87,21 +87,22 @@ template <class T, int N> struct parts {
 
 }  // namespace __ost
 
-// A union over members that write through has no assignment of its own; without them the compiler's stays.
+// A union over members that write through has no assignment of its own; without them the compiler's stays. It takes the
+// vector by value: read whole before anything is written, one access of memory and not one a component.
 #ifdef __OST_SWIZZLES_2
-#define OST_VEC_ASSIGN_2 OST_FN constexpr vec &operator=(const vec &v) { OST_EACH_2(OST_COPY, ); return *this; }
+#define OST_VEC_ASSIGN_2 OST_FN constexpr vec &operator=(vec v) { OST_EACH_2(OST_COPY, ); return *this; }
 #else
 #define OST_VEC_ASSIGN_2 vec &operator=(const vec &) = default;
 #define __OST_SWIZZLES_2(S)
 #endif
 #ifdef __OST_SWIZZLES_3
-#define OST_VEC_ASSIGN_3 OST_FN constexpr vec &operator=(const vec &v) { OST_EACH_3(OST_COPY, ); return *this; }
+#define OST_VEC_ASSIGN_3 OST_FN constexpr vec &operator=(vec v) { OST_EACH_3(OST_COPY, ); return *this; }
 #else
 #define OST_VEC_ASSIGN_3 vec &operator=(const vec &) = default;
 #define __OST_SWIZZLES_3(S)
 #endif
 #ifdef __OST_SWIZZLES_4
-#define OST_VEC_ASSIGN_4 OST_FN constexpr vec &operator=(const vec &v) { OST_EACH_4(OST_COPY, ); return *this; }
+#define OST_VEC_ASSIGN_4 OST_FN constexpr vec &operator=(vec v) { OST_EACH_4(OST_COPY, ); return *this; }
 #else
 #define OST_VEC_ASSIGN_4 vec &operator=(const vec &) = default;
 #define __OST_SWIZZLES_4(S)
