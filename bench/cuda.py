@@ -331,7 +331,7 @@ class Bench:
 
             def encode(enc: ost.CommandEncoder, cycles: int = cycles) -> None:
                 for _ in range(50):
-                    enc.dispatch(spin, word, cycles, groups=132, group_size=64)
+                    enc.dispatch(spin, word, cycles, groups=1, group_size=32)
 
             samples, _ = self._times(self.device.capture(encode).instantiate(), 10)
             got = float(np.median(samples[:, :, 1] - samples[:, :, 0])) / 1000

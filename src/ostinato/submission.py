@@ -58,6 +58,7 @@ class Submission:
         "_observed",
         "_queue",
         "_status",
+        "_times",
         "_trace",
         "_use",
         "label",
@@ -78,6 +79,7 @@ class Submission:
         self._commands = commands
         self._kept = keep
         self._status: Status | None = None
+        self._times: tuple[int, int] | None = None
         self._error: OstinatoError | None = None
         self._observed = False
         self._abandoned = False
@@ -120,9 +122,14 @@ class Submission:
         """When the device started and ended it, in ns of the monotonic clock; None until done, or if it never ran."""
         if not self.done or self._status is None or self._status.error == 2:
             return None
-        first = self._earlier[0]._status if self._earlier else None
-        start_ns, end_ns = (first or self._status).start_ns, self._status.end_ns
-        return (start_ns, end_ns) if start_ns and end_ns else None
+        last, first = self._own_times(), (self._earlier[0] if self._earlier else self)._own_times()
+        return None if first is None or last is None else (first[0], last[1])
+
+    def _own_times(self) -> tuple[int, int] | None:
+        """Of this part of a replay; asked of the device when somebody wants to know."""
+        if self._times is None and self._status is not None and self._status.error != 2:
+            self._times = self._queue.backend.times(self._native)
+        return self._times
 
     @property
     def error(self) -> OstinatoError | None:
@@ -206,11 +213,10 @@ class Submission:
             if isinstance(error, KernelFault):
                 self._queue._lost(error)
             if self._trace is not None:
-                ran = status.error != 2 and status.start_ns != 0
+                times = self._own_times() or (None, None)
                 tracing.finish(
                     self._trace,
-                    status.start_ns if ran else None,
-                    status.end_ns if ran else None,
+                    *times,
                     self._native,
                     None if error is None else str(error),
                 )
@@ -298,7 +304,8 @@ class Submission:
         elif self._error is not None:
             state = f"failed: {self._error}"
         else:
-            state = f"done in {(self._status.end_ns - self._status.start_ns) / 1000:.1f} µs"
+            times = self._own_times()
+            state = "done" if times is None else f"done in {(times[1] - times[0]) / 1000:.1f} µs"
         return f"<Submission {self.ordinal} on {self._queue.name!r}{f' {self.label!r}' if self.label else ''}, {state}>"
 
 

@@ -83,8 +83,6 @@ class Status:
     """What was attempted at the address: "read" or "write", or "" when that is not known."""
     thread: tuple[int, int, int] | None
     """Position in the grid of the thread at fault; None when that is not known."""
-    start_ns: int
-    end_ns: int
     reason: str = ""
     """What the device's driver says of the error, where it says something."""
 
@@ -196,6 +194,10 @@ class Backend(Protocol):
 
     def status(self, submission: Native) -> Status:
         """How a finished submission ended."""
+        ...
+
+    def times(self, submission: Native) -> tuple[int, int] | None:
+        """When a finished submission started and ended, in ns of the monotonic clock; None when that is not known."""
         ...
 
     def samples(self, submission: Native) -> np.ndarray | None:

@@ -23,7 +23,7 @@ from .entry_text import buffers_of, is_absent, shared_of, stored_bytes, type_tex
 from .kernels import KernelInstance, Parameter
 from .reflect import Signature
 
-HEAD_BYTES = 64
+HEAD_BYTES = 80
 _SLOT_ALIGNMENT = 16
 
 

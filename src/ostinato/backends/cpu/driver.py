@@ -260,9 +260,13 @@ class CpuBackend:
             address=found.address,
             access=_ACCESSES[found.access],
             thread=tuple(found.thread) if found.thread_known else None,
-            start_ns=found.start_ns,
-            end_ns=found.end_ns,
         )
+
+    def times(self, submission: Native) -> tuple[int, int] | None:
+        """What the runtime took down."""
+        found = _Status()
+        self._runtime.ost_status(submission, ctypes.byref(found))
+        return (found.start_ns, found.end_ns) if found.start_ns else None
 
     def samples(self, submission: Native) -> np.ndarray | None:
         """A copy of the runtime's table, which ends with the submission."""

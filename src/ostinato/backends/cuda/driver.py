@@ -266,17 +266,16 @@ class CudaBackend:
             raise ValueError(f"a replay of this graph takes {graph.value_bytes} bytes of values, got {len(values)}")
         run = self._run(graph.count)
         run.graph = graph
-        executable, nbytes = graph.executable, graph.value_bytes
+        executable, arena, nbytes, result, staging = graph.executable, graph.arena.address, graph.value_bytes, 0, 0
         if sample and graph.count:
             executable = graph.sampled()
             run.result = self._resolver.take_result(graph.count)
-            values = values[: graph.result_at].ljust(graph.result_at, b"\0") + run.result.device.to_bytes(16, "little")
-            nbytes = len(values)
-        staging = 0
+            result = run.result.device
         if nbytes:
             run.staging = self._take_staging(nbytes)
             staging = run.staging.host
-        call_ = (executable, graph.arena.address, staging, values, nbytes, run.start, run.end, run.number)
+        events = (run.start, run.end, run.number)
+        call_ = (executable, arena, staging, values, nbytes, arena + graph.result_at, result, *events)
         self._start(self._launcher.replay, call_, run, handle)
 
     def _run(self, count: int) -> _Run:
@@ -323,7 +322,7 @@ class CudaBackend:
         return found != 0
 
     def status(self, submission: Native) -> Status:
-        """The times of its events in host time, or what became of it when the device was lost."""
+        """Well, or what became of it when the device was lost."""
         run: _Run = submission
         if run.status is None:
             run.status = self._found(run)
@@ -337,17 +336,23 @@ class CudaBackend:
         behind = (run.number - ctypes.c_uint32.from_address(self._done.host).value) & 0xFFFFFFFF
         if self._lost and 0 < behind < 1 << 31:
             error = _FAULT if behind == 1 else _NOT_RUN
-            return _status(error, reason=words(self._lost))
+            return _status(error, words(self._lost))
+        return _status(0)
+
+    def times(self, submission: Native) -> tuple[int, int] | None:
+        """Those of its events, in host time; None once the device is lost, which then cannot be asked any more."""
+        run: _Run = submission
+        if self._lost or not run.start:
+            return None
         try:
             with self.context.current():
                 self._clock.renew()
-                fit = self._clock.line.fit
                 start = self._clock.event_ticks(self._cu.CUevent(run.start))
                 end = self._clock.event_ticks(self._cu.CUevent(run.end))
         except OstinatoError:
-            # It is done; but the device was lost since, and nobody can ask for the times any more.
-            return _status(0)
-        return _status(0, fit.host_ns(start), fit.host_ns(end))
+            return None
+        fit = self._clock.line.fit
+        return fit.host_ns(start), fit.host_ns(end)
 
     def samples(self, submission: Native) -> np.ndarray | None:
         """Its times, read off once, in host time."""
@@ -477,8 +482,8 @@ def _engine() -> Any:
         return None  # no compiler: the hazard engine in Python does the same
 
 
-def _status(error: int, start_ns: int = 0, end_ns: int = 0, reason: str = "") -> Status:
-    return Status(error, -1, 0, 0, "", None, start_ns, end_ns, reason)
+def _status(error: int, reason: str = "") -> Status:
+    return Status(error, -1, 0, 0, "", None, reason)
 
 
 def _details(context: Context, architecture: str, launcher: str) -> dict[str, str]:

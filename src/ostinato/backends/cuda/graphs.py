@@ -26,12 +26,11 @@ from . import launches
 from .api import call
 from .kernels import Functions
 from .launches import Launch
-from .sampling import RESOLVE_THREADS, Pairs
+from .sampling import RESOLVE_THREADS, Pairs, resolve_blocks
 
 if TYPE_CHECKING:
     from .driver import CudaBackend
 
-_ADDRESSES_AT = 64
 _SMALL = 4
 """Blocks a multiprocessor up to which a kernel gains by an early launch: twice as many gain little, more lose."""
 _JOINS = 4
@@ -82,7 +81,7 @@ class NativeGraph:
         launched = {one.index: one for one in self._nodes}
         for (node, position), (start, _) in offsets.items():
             params = bytearray(launched[node].params)
-            struct.pack_into("=Q", params, _ADDRESSES_AT + 8 * position, self.arena.address + start)
+            struct.pack_into("=Q", params, launches.HEAD.size + 8 * position, self.arena.address + start)
             launched[node].params = bytes(params)
         if backend.dependent_launch:
             self._link(_SMALL * backend.capabilities.workers)
@@ -146,7 +145,7 @@ class NativeGraph:
                 continue
             params = ctypes.create_string_buffer(one.params, len(one.params))
             flags = (launches.WAITS if one.dependent else 0) | (launches.RELEASES if at in releases else 0)
-            struct.pack_into("=I", params, launches.FLAGS_AT, flags)
+            launches.add_flags(params, flags)
             functions = Functions.from_address(one.launch.entry)
             if starts is not None and pairs is not None:
                 launches.aim(params, one.launch, pairs.memory.address + 16 * int(starts[one.index]), flags)
@@ -164,12 +163,13 @@ class NativeGraph:
         cu = self._cu
         inner = {other for one in self._nodes for other in one.predecessors}
         last = [node for at, node in enumerate(added) if at not in inner]
-        values = (ctypes.c_uint64 * 3)(pairs.table.address, pairs.memory.address, self.arena.address + self.result_at)
-        pointers = (ctypes.c_void_p * 3)(*(ctypes.addressof(values) + 8 * at for at in range(3)))
+        addresses = (pairs.table.address, pairs.memory.address, self.arena.address + self.result_at)
+        values = (ctypes.c_uint64 * 4)(*addresses, self.count)
+        pointers = (ctypes.c_void_p * 4)(*(ctypes.addressof(values) + 8 * at for at in range(4)))
         kernel = cu.CUgraphNodeParams()
         kernel.type = cu.CUgraphNodeType.CU_GRAPH_NODE_TYPE_KERNEL
         kernel.kernel.func = self.backend.resolve_in_graph
-        kernel.kernel.gridDimX, kernel.kernel.blockDimX = self.count, RESOLVE_THREADS
+        kernel.kernel.gridDimX, kernel.kernel.blockDimX = resolve_blocks(self.count), RESOLVE_THREADS
         kernel.kernel.gridDimY = kernel.kernel.gridDimZ = kernel.kernel.blockDimY = kernel.kernel.blockDimZ = 1
         kernel.kernel.kernelParams = ctypes.addressof(pointers)
         call(cu.cuGraphAddNode, graph, last, None, len(last), kernel)

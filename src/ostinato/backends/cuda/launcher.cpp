@@ -18,7 +18,7 @@ typedef uint64_t Address;          // of device memory
 
 constexpr Result success = 0, not_ready = 600, not_found = 500, invalid = 1;
 constexpr uint64_t inline_argument = uint64_t(1) << 63;
-constexpr uint32_t flags_at = 36, samples_at = 48, mask_at = 56, own_slots = 4, most_slots = 1024;
+constexpr uint32_t flags_at = 48, mask_at = 60, samples_at = 64, own_slots = 4, most_slots = 1024;
 constexpr uint32_t largest_params = 32768;
 
 struct Functions { Handle plain, sampled; };
@@ -42,6 +42,7 @@ struct Launcher {
   Result (*record)(Handle, Handle);
   Result (*copy_in)(Address, const void *, size_t, Handle);
   Result (*write)(Handle, Address, uint32_t, uint32_t);
+  Result (*write_address)(Handle, Address, uint64_t, uint32_t);
   Result (*push)(Handle);
   Result (*pop)(Handle *);
   Result (*query)(Handle);
@@ -89,6 +90,7 @@ EXPORT int ost_cuda_open(Launcher *l, const char *library) {
   const struct { const char *name; void *to; } wanted[] = {
       {"cuLaunchKernel", &l->launch}, {"cuGraphLaunch", &l->launch_graph}, {"cuEventRecord", &l->record},
       {"cuMemcpyHtoDAsync_v2", &l->copy_in}, {"cuStreamWriteValue32_v2", &l->write},
+      {"cuStreamWriteValue64_v2", &l->write_address},
       {"cuCtxPushCurrent_v2", &l->push}, {"cuCtxPopCurrent_v2", &l->pop}, {"cuStreamQuery", &l->query}};
   for (const auto &one : wanted) {
     void *found = dlsym(driver, one.name);
@@ -135,7 +137,9 @@ EXPORT Result ost_cuda_submit(const Launcher *l, const unsigned char *records, u
         const uint32_t count_here = starts[i + 1] - starts[i], mask = count_here - 1;
         const uint64_t blocks = uint64_t(record->groups[0]) * record->groups[1] * record->groups[2];
         const uint64_t threads = uint64_t(record->group_size[0]) * record->group_size[1] * record->group_size[2];
-        const uint32_t flags = blocks * ((threads + 31) / 32) <= count_here ? own_slots : 0;
+        uint32_t flags;
+        memcpy(&flags, own + flags_at, 4);
+        if (blocks * ((threads + 31) / 32) <= count_here) flags |= own_slots;
         const Address to = pairs + uint64_t(starts[i]) * 16;
         memcpy(own + flags_at, &flags, 4);
         memcpy(own + samples_at, &to, 8);
@@ -153,9 +157,11 @@ EXPORT Result ost_cuda_submit(const Launcher *l, const unsigned char *records, u
   return status ? status : finish(l, end, number);
 }
 
-// Launches a graph, after the values of its parameters, if it has any, were copied to where its kernels read them.
+// Launches a graph, after the values of its parameters, if it has any, were copied to where its kernels read them, and,
+// if it takes times, the address for them was written to `result_at`.
 EXPORT Result ost_cuda_replay(const Launcher *l, Handle graph, Address arena, void *staging, const void *values,
-                              uint64_t bytes, Handle start, Handle end, uint32_t number) {
+                              uint64_t bytes, Address result_at, uint64_t result, Handle start, Handle end,
+                              uint32_t number) {
   const Current current(l);
   if (current.status) return current.status;
   Result status = success;
@@ -163,6 +169,7 @@ EXPORT Result ost_cuda_replay(const Launcher *l, Handle graph, Address arena, vo
     memcpy(staging, values, bytes);
     status = l->copy_in(arena, staging, bytes, l->stream);
   }
+  if (result && !status) status = l->write_address(l->stream, result_at, result, 0);
   if (!status) status = l->record(start, l->stream);
   if (!status) status = l->launch_graph(graph, l->stream);
   return status ? status : finish(l, end, number);

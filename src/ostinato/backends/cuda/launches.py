@@ -21,10 +21,11 @@ from ..protocol import Lowered
 if TYPE_CHECKING:
     from .kernels import KernelCode
 
-HEAD = struct.Struct("=9IIQQII")
-FLAGS_AT, SAMPLES_AT, MASK_AT = 36, 48, 56
-WAITS, RELEASES, OWN_SLOTS = 1, 2, 4
-"""Flags: wait inside for the predecessor; let the successor start early; every warp has a pair of its own."""
+HEAD = struct.Struct("=9I12x4IQQ")
+FLAGS_AT, MASK_AT, SAMPLES_AT = 48, 60, 64
+WAITS, RELEASES, OWN_SLOTS, ONE_ROW = 1, 2, 4, 8
+"""Flags: wait inside for the predecessor; let the successor start early; every warp has a pair of its own; a grid of
+one row."""
 
 MOST_SLOTS = 1024
 """Pairs of times that one dispatch has room for; beyond, warps share them."""
@@ -53,7 +54,10 @@ def lowered(dispatch: Dispatch, code: KernelCode) -> Lowered:
     variant = code.variant(sum(records.rounded(_inline_bytes(one), 16) for one in behind_pointers))
     layout = variant.layout
     params = bytearray(layout.total_bytes)
-    HEAD.pack_into(params, 0, *dispatch.threads, *dispatch.group_size, *dispatch.groups, 0, 0, 0, 0, 0)
+    threads, group_size = dispatch.threads, dispatch.group_size
+    flat = threads[1:] == (1, 1) and group_size[1:] == (1, 1)
+    hot = (ONE_ROW if flat else 0, threads[0], group_size[0], 0)
+    HEAD.pack_into(params, 0, *threads, *group_size, *dispatch.groups, *hot, 0, 0)
     inline_at = 0
     for position, binding in enumerate(dispatch.bindings):
         address, slot = 0, layout.values.get(position)
@@ -114,8 +118,14 @@ def aim(params: ctypes.Array[ctypes.c_char], launch: Launch, pairs: int, flags: 
     """Have a sampled launch, by its parameters, take its times at `pairs`."""
     count = slots(launch.blocks, launch.threads)
     own = OWN_SLOTS if launch.blocks * (-(-launch.threads // 32)) <= count else 0
-    struct.pack_into("=I", params, FLAGS_AT, own | flags)
-    struct.pack_into("=QI", params, SAMPLES_AT, pairs, count - 1)
+    add_flags(params, own | flags)
+    struct.pack_into("=IQ", params, MASK_AT, count - 1, pairs)
+
+
+def add_flags(params: ctypes.Array[ctypes.c_char], flags: int) -> None:
+    """Set flags in the head of a launch's parameters."""
+    (before,) = struct.unpack_from("=I", params, FLAGS_AT)
+    struct.pack_into("=I", params, FLAGS_AT, before | flags)
 
 
 def param_pointers(params: ctypes.Array[ctypes.c_char]) -> ctypes.Array[ctypes.c_void_p]:

@@ -18,7 +18,12 @@ from ..protocol import Memory
 from .api import Context, call
 from .memory import Pinned, Pool
 
-RESOLVE_THREADS = 128
+RESOLVE_THREADS = 256
+
+
+def resolve_blocks(count: int) -> int:
+    """Blocks that read the times of so many commands off: a warp does one."""
+    return -(-count * 32 // RESOLVE_THREADS)
 
 
 class Pairs:
@@ -98,10 +103,10 @@ class Resolver:
         result = self.take_result(count)
         cu = self._context.cu
         with self._context.current():
-            values = (block.table.address, block.memory.address, result.device)
-            types = (ctypes.c_uint64,) * 3
-            stream = self._pool.stream
-            call(cu.cuLaunchKernel, self.kernel, count, 1, 1, RESOLVE_THREADS, 1, 1, 0, stream, (values, types), 0)
+            values = (block.table.address, block.memory.address, result.device, count)
+            types = (*(ctypes.c_uint64,) * 3, ctypes.c_uint32)
+            stream, blocks = self._pool.stream, resolve_blocks(count)
+            call(cu.cuLaunchKernel, self.kernel, blocks, 1, 1, RESOLVE_THREADS, 1, 1, 0, stream, (values, types), 0)
             call(cu.cuStreamSynchronize, stream)
         found = result.array(np.uint64).reshape(-1, 2)[:count].copy()
         self.give_back_result(count, result)

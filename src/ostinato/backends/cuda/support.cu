@@ -9,11 +9,12 @@ static __device__ uint64 now() {
   return ticks;
 }
 
-// One block a command: the earliest start and the latest end of its pairs, which are zero again afterwards.
-static __device__ void resolve(const uint32 *starts, ulonglong2 *pairs, ulonglong2 *out) {
-  __shared__ uint64 first[32], last[32];
+// One warp a command: the earliest start and the latest end of its pairs, which are zero again afterwards.
+static __device__ void resolve(const uint32 *starts, ulonglong2 *pairs, ulonglong2 *out, uint32 count) {
+  const uint32 command = (blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = threadIdx.x % 32;
+  if (command >= count) return;
   uint64 earliest = ~0ull, latest = 0;
-  for (uint32 i = starts[blockIdx.x] + threadIdx.x; i < starts[blockIdx.x + 1]; i += blockDim.x) {
+  for (uint32 i = starts[command] + lane; i < starts[command + 1]; i += 32) {
     const ulonglong2 pair = pairs[i];
     if (pair.x && pair.x < earliest) earliest = pair.x;
     if (pair.y > latest) latest = pair.y;
@@ -24,26 +25,17 @@ static __device__ void resolve(const uint32 *starts, ulonglong2 *pairs, ulonglon
     if (other_first < earliest) earliest = other_first;
     if (other_last > latest) latest = other_last;
   }
-  if (threadIdx.x % 32 == 0) {
-    first[threadIdx.x / 32] = earliest;
-    last[threadIdx.x / 32] = latest;
-  }
-  __syncthreads();
-  if (threadIdx.x) return;
-  for (uint32 warp = 1; warp < blockDim.x / 32; ++warp) {
-    if (first[warp] < earliest) earliest = first[warp];
-    if (last[warp] > latest) latest = last[warp];
-  }
-  out[blockIdx.x] = earliest == ~0ull || !latest ? make_ulonglong2(0, 0) : make_ulonglong2(earliest, latest);
+  const bool known = earliest != ~0ull && latest;
+  if (lane == 0) out[command] = known ? make_ulonglong2(earliest, latest) : make_ulonglong2(0, 0);
 }
 
-extern "C" __global__ void ost_resolve(const uint32 *starts, ulonglong2 *pairs, ulonglong2 *out) {
-  resolve(starts, pairs, out);
+extern "C" __global__ void ost_resolve(const uint32 *starts, ulonglong2 *pairs, ulonglong2 *out, uint32 count) {
+  resolve(starts, pairs, out, count);
 }
 
 // The same inside a graph, whose replays say in memory where they want the times.
-extern "C" __global__ void ost_resolve_to(const uint32 *starts, ulonglong2 *pairs, ulonglong2 *const *out) {
-  resolve(starts, pairs, *out);
+extern "C" __global__ void ost_resolve_to(const uint32 *starts, ulonglong2 *pairs, ulonglong2 *const *out, uint32 count) {
+  resolve(starts, pairs, *out, count);
 }
 
 // Answers the host: when it writes the number of the next round, the device writes its time. The first reply says that

@@ -23,14 +23,18 @@ struct alignas(8) Head {
   uint32_t grid[3];                // threads in the grid
   uint32_t group_size[3];          // nominal; groups at the edge are clipped by the grid
   uint32_t groups[3];
+  uint32_t zero[3];
+  // What every kernel reads lies together with the first arguments: parameters come from memory by 64 bytes at a time,
+  // counted from 48 on, and each costs a small kernel a tenth of its time.
   uint32_t flags;                  // see below
-  uint64_t zero;
-  ulonglong2 *samples;             // where the dispatch takes down its times: start and end, a pair a warp
+  uint32_t row_threads;            // grid[0] and group_size[0] once more
+  uint32_t row_group;
   uint32_t sample_mask;            // number of pairs, a power of two, less one
-  uint32_t zero_32;
+  ulonglong2 *samples;             // where the dispatch takes down its times: start and end, a pair a warp
+  uint64_t zero_64;
 };
-constexpr uint32_t waits = 1, releases = 2, own_pairs = 4;
-static_assert(sizeof(Head) == 64, "the head is part of the contract with the driver");
+constexpr uint32_t waits = 1, releases = 2, own_pairs = 4, one_row = 8;
+static_assert(sizeof(Head) == 80, "the head is part of the contract with the driver");
 typedef Head Dispatch;
 
 }  // namespace __ost
@@ -55,6 +59,12 @@ struct Group {
   OST_FN explicit Group(const Head &head) {
     position[0] = blockIdx.x;
     position[1] = position[2] = 0;
+    if (head.flags & one_row) {
+      const uint32_t left = head.row_threads - blockIdx.x * head.row_group;
+      size[0] = count = left < head.row_group ? left : head.row_group;
+      size[1] = size[2] = 1;
+      return;
+    }
     if (head.groups[1] * head.groups[2] != 1) {
       const uint32_t rest = blockIdx.x / head.groups[0];
       position[0] = blockIdx.x - rest * head.groups[0];
@@ -84,6 +94,11 @@ OST_FN Thread running_thread(const Head &head, const Group &group) {
   t.index = threadIdx.x;
   t.local[0] = threadIdx.x;
   t.local[1] = t.local[2] = 0;
+  if (head.flags & one_row) {
+    t.grid[0] = blockIdx.x * head.row_group + threadIdx.x;
+    t.grid[1] = t.grid[2] = 0;
+    return t;
+  }
   if (group.size[1] * group.size[2] != 1) {
     const uint32_t rest = threadIdx.x / group.size[0];
     t.local[0] = threadIdx.x - rest * group.size[0];
