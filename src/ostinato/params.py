@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import keyword
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,10 @@ class Param:
     name: str
     dtype: np.dtype[Any]
     shape: tuple[int, ...] = ()
+    _scalar: str = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_scalar", self.dtype.name)  # NumPy makes the name up every time it is asked
 
     @property
     def nbytes(self) -> int:
@@ -37,7 +41,7 @@ class Param:
         number = value if type(value) in (int, float, bool) else plain_number(value)
         if number is not None and not self.shape:
             try:
-                return number_bytes(number, self.dtype.name)
+                return number_bytes(number, self._scalar)
             except ValueError as reason:
                 raise ArgumentError(f"{self}: {value!r} is {reason}") from None
         raise ArgumentError(f"{self}: expected a number or a NumPy value of that type, got {value!r}")

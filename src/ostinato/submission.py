@@ -213,13 +213,8 @@ class Submission:
             if isinstance(error, KernelFault):
                 self._queue._lost(error)
             if self._trace is not None:
-                times = self._own_times() or (None, None)
-                tracing.finish(
-                    self._trace,
-                    *times,
-                    self._native,
-                    None if error is None else str(error),
-                )
+                told = None if error is None else str(error)
+                tracing.finish(self._trace, self._own_times(), self._native, told)
                 self._trace = None
             self._commands = ()
             self._kept = None

@@ -289,12 +289,12 @@ def forget_plans(backend: Backend) -> None:
             del _plans[key]
 
 
-def finish(trace: Trace, start_ns: int | None, end_ns: int | None, native: Native, error: str | None) -> None:
+def finish(trace: Trace, times: tuple[int, int] | None, native: Native, error: str | None) -> None:
     """Take down how a submission went, and tell those who wanted to know. Its samples are read here, once."""
     trace.error = error
     able = trace.plan.backend.capabilities.sampling
-    if able >= Level.COMMAND_BUFFERS:
-        trace.start_ns, trace.end_ns = start_ns, end_ns
+    if able >= Level.COMMAND_BUFFERS and times is not None:
+        trace.start_ns, trace.end_ns = times
     if trace.sampled:
         trace.samples = trace.plan.backend.samples(native)
     for listener in trace.listeners:

@@ -266,16 +266,17 @@ class CudaBackend:
             raise ValueError(f"a replay of this graph takes {graph.value_bytes} bytes of values, got {len(values)}")
         run = self._run(graph.count)
         run.graph = graph
-        executable, arena, nbytes, result, staging = graph.executable, graph.arena.address, graph.value_bytes, 0, 0
+        executable, nbytes = graph.executable, graph.value_bytes
         if sample and graph.count:
             executable = graph.sampled()
             run.result = self._resolver.take_result(graph.count)
-            result = run.result.device
+            values = values[: graph.result_at].ljust(graph.result_at, b"\0") + run.result.device.to_bytes(16, "little")
+            nbytes = len(values)
+        staging = 0
         if nbytes:
             run.staging = self._take_staging(nbytes)
             staging = run.staging.host
-        events = (run.start, run.end, run.number)
-        call_ = (executable, arena, staging, values, nbytes, arena + graph.result_at, result, *events)
+        call_ = (executable, graph.arena.address, staging, values, nbytes, run.start, run.end, run.number)
         self._start(self._launcher.replay, call_, run, handle)
 
     def _run(self, count: int) -> _Run:

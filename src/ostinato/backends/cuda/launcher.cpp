@@ -42,7 +42,6 @@ struct Launcher {
   Result (*record)(Handle, Handle);
   Result (*copy_in)(Address, const void *, size_t, Handle);
   Result (*write)(Handle, Address, uint32_t, uint32_t);
-  Result (*write_address)(Handle, Address, uint64_t, uint32_t);
   Result (*push)(Handle);
   Result (*pop)(Handle *);
   Result (*query)(Handle);
@@ -90,7 +89,6 @@ EXPORT int ost_cuda_open(Launcher *l, const char *library) {
   const struct { const char *name; void *to; } wanted[] = {
       {"cuLaunchKernel", &l->launch}, {"cuGraphLaunch", &l->launch_graph}, {"cuEventRecord", &l->record},
       {"cuMemcpyHtoDAsync_v2", &l->copy_in}, {"cuStreamWriteValue32_v2", &l->write},
-      {"cuStreamWriteValue64_v2", &l->write_address},
       {"cuCtxPushCurrent_v2", &l->push}, {"cuCtxPopCurrent_v2", &l->pop}, {"cuStreamQuery", &l->query}};
   for (const auto &one : wanted) {
     void *found = dlsym(driver, one.name);
@@ -157,11 +155,9 @@ EXPORT Result ost_cuda_submit(const Launcher *l, const unsigned char *records, u
   return status ? status : finish(l, end, number);
 }
 
-// Launches a graph, after the values of its parameters, if it has any, were copied to where its kernels read them, and,
-// if it takes times, the address for them was written to `result_at`.
+// Launches a graph, after the values of its parameters, if it has any, were copied to where its kernels read them.
 EXPORT Result ost_cuda_replay(const Launcher *l, Handle graph, Address arena, void *staging, const void *values,
-                              uint64_t bytes, Address result_at, uint64_t result, Handle start, Handle end,
-                              uint32_t number) {
+                              uint64_t bytes, Handle start, Handle end, uint32_t number) {
   const Current current(l);
   if (current.status) return current.status;
   Result status = success;
@@ -169,7 +165,6 @@ EXPORT Result ost_cuda_replay(const Launcher *l, Handle graph, Address arena, vo
     memcpy(staging, values, bytes);
     status = l->copy_in(arena, staging, bytes, l->stream);
   }
-  if (result && !status) status = l->write_address(l->stream, result_at, result, 0);
   if (!status) status = l->record(start, l->stream);
   if (!status) status = l->launch_graph(graph, l->stream);
   return status ? status : finish(l, end, number);

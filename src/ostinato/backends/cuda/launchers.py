@@ -35,9 +35,8 @@ class Launcher(Protocol):
     """How work starts on one stream. Submissions have ascending numbers, modulo 2³².
 
     `submit(records, count, pairs, starts, start, end, number)` launches a list; with `pairs`, every launch takes its
-    times there, at the numbers at address `starts`. `replay(graph, arena, staging, values, nbytes, result_at, result,
-    start, end, number)` launches a graph, after its values were copied and, with `result`, where its times go was
-    written. Events `start` and `end` are put around the work.
+    times there, at the numbers at address `starts`. `replay(graph, arena, staging, values, nbytes, start, end, number)`
+    launches a graph, after its values were copied. Events `start` and `end` are put around the work.
     """
 
     kind: str
@@ -65,7 +64,7 @@ class _Fields(ctypes.Structure):
         ("stream", ctypes.c_uint64),
         ("done", ctypes.c_uint64),
         ("done_address", ctypes.c_uint64),
-        ("functions", ctypes.c_void_p * 9),
+        ("functions", ctypes.c_void_p * 8),
         ("looked_ns", ctypes.c_int64),
     )
 
@@ -82,7 +81,7 @@ class NativeLauncher:
             ("ost_cuda_open", ctypes.c_int, (pointer, ctypes.c_char_p)),
             ("ost_cuda_slots", u64, (ctypes.c_char_p, u64, pointer)),
             ("ost_cuda_submit", ctypes.c_int, (pointer, ctypes.c_char_p, u64, u64, pointer, u64, u64, u32)),
-            ("ost_cuda_replay", ctypes.c_int, (pointer, u64, u64, u64, ctypes.c_char_p, u64, u64, u64, u64, u64, u32)),
+            ("ost_cuda_replay", ctypes.c_int, (pointer, u64, u64, u64, ctypes.c_char_p, u64, u64, u64, u32)),
             ("ost_cuda_wait", ctypes.c_int, (pointer, u32, ctypes.c_int64)),
         ):
             function = getattr(library, name)
@@ -160,20 +159,14 @@ class PlainLauncher:
             return int(status) or self._finish(end, number)
 
     def replay(
-        self, graph: int, arena: int, staging: int, values: bytes, nbytes: int, result_at: int, result: int,
-        start: int, end: int, number: int,
-    ) -> int:  # fmt: skip
+        self, graph: int, arena: int, staging: int, values: bytes, nbytes: int, start: int, end: int, number: int
+    ) -> int:
         """A copy, a launch, and what stands around them."""
         cu, stream = self._cu, self._stream
         with self._context.current():
             if nbytes:
                 ctypes.memmove(staging, values, nbytes)
                 (status,) = cu.cuMemcpyHtoDAsync(cu.CUdeviceptr(arena), staging, nbytes, stream)
-                if int(status):
-                    return int(status)
-            if result:
-                at, value = cu.CUdeviceptr(result_at), cu.cuuint64_t(result)
-                (status,) = cu.cuStreamWriteValue64(stream, at, value, 0)
                 if int(status):
                     return int(status)
             (status,) = cu.cuEventRecord(cu.CUevent(start), stream)
