@@ -8,6 +8,7 @@ import pytest
 
 import ostinato as ost
 from availability import unavailable
+from nvrtc import Nvrtc
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -15,6 +16,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items:
             if "needs_device" in item.keywords:
                 item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.fixture(scope="session")
+def nvrtc() -> Nvrtc:
+    return Nvrtc()
 
 
 @pytest.fixture(scope="session")

@@ -52,8 +52,11 @@ class Nvrtc:
         assert status == self._api.nvrtcResult.NVRTC_SUCCESS, status
 
     def compile(self, translation: Translation, architecture: str = "compute_90", inline_bytes: int = 0) -> Compiled:
+        return self.compile_text(translation.text, architecture, inline_bytes)
+
+    def compile_text(self, text: str, architecture: str = "compute_90", inline_bytes: int = 0) -> Compiled:
         api = self._api
-        status, program = api.nvrtcCreateProgram(translation.text.encode(), b"kernels.cu", 0, [], [])
+        status, program = api.nvrtcCreateProgram(text.encode(), b"kernels.cu", 0, [], [])
         self._check(status)
         options = [option.encode() for option in cuda_options(architecture, inline_bytes)]
         (compiled,) = api.nvrtcCompileProgram(program, len(options), options)
