@@ -139,11 +139,9 @@ class Buffer:
             raise BufferError(f"{self!r}: its memory is shared as it is; copy it in the library that asks for it")
         if options.get("dl_device") not in (None, backend.capabilities.dlpack_device):
             raise BufferError(f"{self!r}: its memory is on {backend.capabilities.dlpack_device} and stays there")
-        backend.lend(stream)
+        owner = (allocation, self._queue, backend.lend(stream))
         address = allocation.backing.address + self._offset
-        return dlpack.export_memory(
-            address, self.shape, self.dtype, backend.capabilities.dlpack_device, (allocation, self._queue)
-        )
+        return dlpack.export_memory(address, self.shape, self.dtype, backend.capabilities.dlpack_device, owner)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return self._queue.backend.capabilities.dlpack_device
@@ -154,6 +152,8 @@ class Buffer:
         backend = self._queue.backend
         if backend.stream is None:
             raise AttributeError(f"{self!r} is not in the memory of a CUDA device")
+        if self.dtype == dlpack.BFLOAT16:
+            raise AttributeError(f"{self!r}: this interface has no name for bfloat16; DLPack has")
         self._queue.check()
         return {
             "shape": self.shape,

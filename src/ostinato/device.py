@@ -99,16 +99,25 @@ class Device:
         return buffer
 
     def from_dlpack(self, producer: Any) -> Buffer:
-        """A buffer over the memory of another library's array: shared where possible, else a copy.
+        """A buffer over the memory of another library's array: shared where it can be, else a copy.
 
-        It is shared when the memory is this device's own, contiguous, aligned and writable. On a CUDA device, what is
-        committed afterwards waits for what the other library had queued on its current stream.
+        The host's memory is shared with a device that has the same if it is contiguous, aligned and writable, and
+        copied otherwise. On a CUDA device, memory of that device is always shared, and must be contiguous; arrays
+        that only have `__cuda_array_interface__` are taken too. What is committed afterwards waits for what the other
+        library had queued on the stream it names. Writing to an array that its library takes for immutable (JAX's) is
+        the caller's to avoid: the interface does not say.
         """
         self._queue.check()
-        if not hasattr(producer, "__dlpack__"):
-            raise ArgumentError(f"from_dlpack: {type(producer).__name__} has no __dlpack__")
         able = self.capabilities
+        has_interface = self._queue.backend.stream is not None and hasattr(producer, "__cuda_array_interface__")
+        if not hasattr(producer, "__dlpack__") and not has_interface:
+            raise ArgumentError(f"from_dlpack: {type(producer).__name__} has no __dlpack__")
         try:
+            if not hasattr(producer, "__dlpack__"):
+                found, stream = dlpack.adopt_interface(producer)
+                if stream is not None:
+                    self._queue.backend.borrow(stream)
+                return adopt(self._queue, found.memory, found.shape, found.dtype)
             if not able.shared_memory and tuple(producer.__dlpack_device__()) == able.dlpack_device:
                 found = dlpack.adopt_memory(producer, self._queue.backend.stream)
                 return adopt(self._queue, found.memory, found.shape, found.dtype)
@@ -253,7 +262,10 @@ def open_device(name: str = "auto", **options: Any) -> Device:
 
 
 def devices() -> list[DeviceInfo]:
-    """Every kind of device, with its capabilities or the reason why it cannot be used. Opens nothing."""
+    """Every kind of device, with its capabilities or the reason why it cannot be used.
+
+    What must be opened to know them (a CUDA device) is opened for a moment.
+    """
     settings.report_unknown()
     found = []
     for name, kind in _KINDS.items():

@@ -168,11 +168,30 @@ def adopt_memory(producer: Any, stream: int | None) -> DeviceArray:
     if tensor.type_lanes != 1 or (kind is None and (tensor.type_code, tensor.type_bits) != (_BFLOAT, 16)):
         raise ValueError(f"DLPack type {tensor.type_code} of {tensor.type_bits} bits is not one of a buffer")
     dtype = BFLOAT16 if kind is None else np.dtype(f"{kind}{tensor.type_bits // 8}")
-    if tensor.strides and math.prod(shape):
-        step = 1
-        for axis in reversed(range(tensor.ndim)):
-            if shape[axis] != 1 and tensor.strides[axis] != step:
-                raise ValueError("the array is not contiguous; make it so in its own library")
-            step *= shape[axis]
+    if tensor.strides:
+        _check_contiguous(shape, [tensor.strides[axis] for axis in range(tensor.ndim)])
     address = (tensor.data or 0) + tensor.byte_offset
     return DeviceArray(Memory(address, math.prod(shape) * dtype.itemsize, owner), shape, dtype)
+
+
+def adopt_interface(producer: Any) -> tuple[DeviceArray, int | None]:
+    """The same for an array that has `__cuda_array_interface__` only, and the stream that has to be waited for."""
+    facts = producer.__cuda_array_interface__
+    shape, dtype = tuple(int(axis) for axis in facts["shape"]), np.dtype(facts["typestr"])
+    address, read_only = facts["data"]
+    if read_only:
+        raise ValueError("the array is read-only; copy it in its own library")
+    strides = facts.get("strides")
+    if strides is not None:
+        _check_contiguous(shape, [stride // dtype.itemsize for stride in strides])
+    memory = Memory(int(address or 0), math.prod(shape) * dtype.itemsize, producer)
+    return DeviceArray(memory, shape, dtype), facts.get("stream")
+
+
+def _check_contiguous(shape: tuple[int, ...], strides: list[int]) -> None:
+    """Strides, in elements, of an array whose elements lie in C order without gaps."""
+    step, elements = 1, math.prod(shape)
+    for extent, stride in zip(reversed(shape), reversed(strides), strict=True):
+        if extent != 1 and stride != step and elements:
+            raise ValueError("the array is not contiguous; make it so in its own library")
+        step *= extent

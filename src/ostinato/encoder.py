@@ -27,6 +27,7 @@ from .copies import refuse_copy
 from .dispatching import checked_dispatch, fill_pattern
 from .errors import (
     ArgumentError,
+    DeviceError,
     EncoderError,
     OstinatoError,
     OstinatoWarning,
@@ -382,7 +383,8 @@ class CommandEncoder:
     def commit_wait_with_gpu_time(self) -> tuple[float, float]:
         """`commit_and_wait`, and when the device started and ended the work, in seconds of its clock."""
         times = self.commit_and_wait().gpu_time
-        assert times is not None
+        if times is None:
+            raise DeviceError(f"device {self._queue.name!r} did not say when the work ran")
         return times[0] / 1e9, times[1] / 1e9
 
     def discard(self) -> None:

@@ -295,6 +295,8 @@ def finish(trace: Trace, times: tuple[int, int] | None, native: Native, error: s
     able = trace.plan.backend.capabilities.sampling
     if able >= Level.COMMAND_BUFFERS and times is not None:
         trace.start_ns, trace.end_ns = times
+    elif times is None and error is None:
+        trace.reason = trace.reason or "it ran, but the device was lost before its times were read"
     if trace.sampled:
         trace.samples = trace.plan.backend.samples(native)
     for listener in trace.listeners:

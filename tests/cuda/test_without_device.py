@@ -17,7 +17,7 @@ from ostinato import hazards, msl
 from ostinato.backends import inference, records
 from ostinato.backends.cpu.building import host_library
 from ostinato.backends.cpu.driver import hazard_engine
-from ostinato.backends.cuda import api, compiling, graphs, launches, ranges, transfers
+from ostinato.backends.cuda import api, compiling, graphs, launches, nsight, transfers
 from ostinato.backends.cuda.kernels import Functions
 from ostinato.commands import Access, BufferBinding, CompiledKernel, Copy, Dispatch, Fill
 
@@ -243,10 +243,10 @@ def test_other_devices_run_the_metal_source(private_environment: None) -> None:
 @pytest.fixture
 def forgetful() -> Any:
     """What was found of the driver and the compiler is found anew, in the test and after it."""
-    for found in (api.bindings, compiling.nvrtc):
+    for found in (api._initialised, compiling.nvrtc):
         found.cache_clear()
     yield
-    for found in (api.bindings, compiling.nvrtc):
+    for found in (api._initialised, compiling.nvrtc):
         found.cache_clear()
 
 
@@ -276,7 +276,7 @@ class Driver:
     [
         (Driver(100), "sees no device"),
         (Driver(999), "could not be started: error 999"),
-        (Driver(0, 11080), r"supports CUDA 11\.8; 12\.4 or newer is needed"),
+        (Driver(0, 11080), r"supports CUDA 11\.8; 13\.0 or newer is needed"),
     ],
 )
 def test_drivers_that_will_not_do_say_so_in_a_sentence(
@@ -298,11 +298,11 @@ def test_importing_ostinato_touches_no_cuda() -> None:
 
 def test_ranges_are_there_when_somebody_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NVTX_INJECTION64_PATH", raising=False)
-    assert ranges.find(None) is None
-    assert ranges.find(False) is None
+    assert nsight.find(None) is None
+    assert nsight.find(False) is None
     monkeypatch.setitem(sys.modules, "nvtx", None)
     with pytest.raises(ost.DeviceUnavailable, match="pip install nvtx"):
-        ranges.find(True)
+        nsight.find(True)
     shown: list[str] = []
 
     class Domain:
@@ -316,7 +316,7 @@ def test_ranges_are_there_when_somebody_looks(monkeypatch: pytest.MonkeyPatch) -
             shown.append("end")
 
     monkeypatch.setitem(sys.modules, "nvtx", type("Nvtx", (), {"get_domain": staticmethod(lambda name: Domain())}))
-    found = ranges.find(True)
+    found = nsight.find(True)
     assert found is not None
     with found.range("token"), found.range(None):
         pass

@@ -137,8 +137,15 @@ class Backend(Protocol):
         """What other libraries on the device know its queue by (the stream of DLPack); None where there is no such."""
         ...
 
-    def lend(self, stream: Any) -> None:
-        """Have another library's queue, named as in DLPack, wait for all that was submitted so far."""
+    def lend(self, stream: Any) -> object:
+        """Have another library's queue, named as in DLPack, wait for all that was submitted so far.
+
+        What it gives is kept as long as the memory is lent.
+        """
+        ...
+
+    def borrow(self, stream: int) -> None:
+        """Have what is submitted from now on wait for what another library's queue holds."""
         ...
 
     def lower(self, command: Command) -> Lowered:

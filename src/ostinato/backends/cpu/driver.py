@@ -172,8 +172,12 @@ class CpuBackend:
         """There is none."""
         return None
 
-    def lend(self, stream: Any) -> None:
+    def lend(self, stream: Any) -> object:
         """Nothing to do: whoever shares the memory has waited."""
+        return None
+
+    def borrow(self, stream: int) -> None:
+        """There are no queues of others."""
 
     def lower(self, command: Command) -> Lowered:
         """The command's record."""

@@ -5,7 +5,7 @@ Nothing of CUDA is imported, loaded or started before a function of this module 
 
 from __future__ import annotations
 
-import threading
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
@@ -13,17 +13,27 @@ from typing import Any
 
 from ...errors import DeviceError, DeviceUnavailable, OutOfMemory
 
-OLDEST_DRIVER = 12040
-"""Edges that carry data, which dependent launch needs, came with CUDA 12.4."""
+OLDEST_DRIVER = 13000
+"""The bindings and the compiler are those of CUDA 13, and code for it runs on drivers of CUDA 13 only."""
 
-_OUT_OF_MEMORY, _NO_DEVICE, _NOT_READY = 2, 100, 600
-_LOST = frozenset({700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 999})
-"""Errors that end a context: illegal address, timeout, assert, hardware, illegal instruction, launch failure, …"""
+OUT_OF_MEMORY, NOT_READY = 2, 600
+_NO_DEVICE = 100
+_LOST = frozenset({214, 220, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 999})
+"""Errors that end a context: memory or link errors, illegal address, timeout, assert, illegal instruction, …"""
+
+
+def bindings() -> Any:
+    """The driver's functions; raises `DeviceUnavailable` with the reason when there are none."""
+    found, process = _initialised()
+    if process != os.getpid():
+        raise DeviceUnavailable(
+            "cuda: it cannot be used in a forked child of a process that used it; start the child with 'spawn'"
+        )
+    return found
 
 
 @lru_cache(maxsize=1)
-def bindings() -> Any:
-    """The driver's functions; raises `DeviceUnavailable` with the reason when there are none."""
+def _initialised() -> tuple[Any, int]:
     try:
         from cuda.bindings import driver
     except ImportError as error:
@@ -39,9 +49,10 @@ def bindings() -> Any:
     version = driver.cuDriverGetVersion()[1]
     if version < OLDEST_DRIVER:
         raise DeviceUnavailable(
-            f"cuda: the driver supports CUDA {_version(version)}; {_version(OLDEST_DRIVER)} or newer is needed"
+            f"cuda: the driver supports CUDA {_version(version)}; {_version(OLDEST_DRIVER)} or newer is needed:"
+            " update the driver"
         )
-    return driver
+    return driver, os.getpid()
 
 
 def _version(number: int) -> str:
@@ -58,7 +69,7 @@ def call(function: Callable[..., tuple[Any, ...]], *arguments: Any) -> Any:
 
 def failure(status: int, doing: str) -> DeviceError:
     """An error of the driver."""
-    kind = OutOfMemory if status == _OUT_OF_MEMORY else DeviceError
+    kind = OutOfMemory if status == OUT_OF_MEMORY else DeviceError
     return kind(f"cuda: {words(status)} (from {doing})")
 
 
@@ -88,20 +99,20 @@ class Context:
         self.ordinal = ordinal
         self.device = call(cu.cuDeviceGet, ordinal)
         self.handle = call(cu.cuDevicePrimaryCtxRetain, self.device)
-        self._entered = threading.local()
+        self._process = os.getpid()
 
     @contextmanager
     def current(self) -> Iterator[None]:
         """Make it the thread's own for the length of a block; blocks may be nested."""
-        depth = getattr(self._entered, "depth", 0)
-        if depth == 0:
-            call(self.cu.cuCtxPushCurrent, self.handle)
-        self._entered.depth = depth + 1
+        if self._process != os.getpid():
+            raise DeviceError(f"cuda:{self.ordinal}: it belongs to the parent of this process")
+        pushed = False
         try:
+            call(self.cu.cuCtxPushCurrent, self.handle)
+            pushed = True
             yield
         finally:
-            self._entered.depth = depth
-            if depth == 0:
+            if pushed:
                 self.cu.cuCtxPopCurrent()
 
     def attribute(self, name: str) -> int:

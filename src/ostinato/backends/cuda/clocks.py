@@ -3,8 +3,9 @@
 Kernels read the device's nanosecond counter; the host reads its own clock. A small kernel on a stream of its own meets
 the host in memory that both see: the host writes a number, the device answers with its time, and the host knows the
 device's time to half of what the exchange took. The best of a few rounds is a pair; a line through the pairs maps
-times. Command buffers are timed by events, which know no counter; so an event is put between that kernel and another
-that says when it began, and an event of a submission is placed by its distance from it.
+times. The counter is one of nanoseconds, so until the pairs are far enough apart to say better, its rate is taken to be
+one. Command buffers are timed by events, which know no counter; so an event is put between that kernel and another that
+says when it began, and an event of a submission is placed by its distance from it.
 """
 
 from __future__ import annotations
@@ -13,13 +14,17 @@ import ctypes
 import time
 from typing import Any
 
-from ...clock import Clock, ClockPair
+import numpy as np
+
+from ...clock import Clock, ClockFit, ClockPair
 from ...errors import DeviceError
+from ...locks import ForkLock
 from .api import Context, call
 from .memory import Pinned
 
 _ROUNDS = 8
 _RENEW_NS = 200_000_000
+_LONG_ENOUGH_NS = 100_000_000
 _PATIENCE_NS = 300_000
 _OPENING_NS = 3_000_000_000
 _REPLIES_AT = 64
@@ -41,23 +46,56 @@ class DeviceClock:
         self._stream = call(cu.cuStreamCreateWithPriority, int(cu.CUstream_flags.CU_STREAM_NON_BLOCKING), highest)
         self._reference: Any = None
         self._reference_ticks = 0
-        self._latest_ns = 0
+        self._latest_ns = self._not_before_ns = 0
         self._running = False
-        self.line = Clock()
+        self._lock = ForkLock()
+        self._pair: ClockPair | None = None
+        self._line = Clock()
         self.event_uncertainty_ns = 0.0
         """How well an event is known in device time."""
         # Other processes on the device take turns with this one, so it may not answer for a while.
         deadline_ns = time.monotonic_ns() + _OPENING_NS
-        while len(self.line) < 2:
+        while len(self._line) < 2:
             if not self._take(_OPENING_NS // 10) and time.monotonic_ns() > deadline_ns:
                 raise DeviceError("cuda: the device does not answer, so its times cannot be told; is it very busy?")
             time.sleep(0.001)
 
-    def renew(self) -> bool:
-        """Take another pair if the last is old; False when the device was too busy to answer at once."""
-        if time.monotonic_ns() - self._latest_ns < _RENEW_NS:
-            return True
-        return self._take(_PATIENCE_NS)
+    def interval(self, start: Any, end: Any) -> tuple[int, int]:
+        """When two events happened, in host time. How far apart they are is exact, whenever it is asked."""
+        with self._lock, self._context.current():
+            self._renew()
+            since_ms: float = call(self._cu.cuEventElapsedTime, self._reference, start)
+            took_ms: float = call(self._cu.cuEventElapsedTime, start, end)
+            begin_ns = self._fit().host_ns(self._reference_ticks + round(since_ms * 1e6))
+            return begin_ns, begin_ns + round(took_ms * 1e6)
+
+    def host_ns_of(self, ticks: np.ndarray) -> np.ndarray:
+        """Device times in host time; zero is no time."""
+        with self._lock:
+            found = self._fit().host_ns_of(ticks).astype(np.uint64)
+        found[ticks == 0] = 0
+        return found
+
+    @property
+    def uncertainty_ns(self) -> float:
+        """How well a time is known in host time."""
+        return (0.0 if self._pair is None else self._pair.uncertainty_ns) + self.event_uncertainty_ns
+
+    def _fit(self) -> ClockFit:
+        line = self._line.fit
+        if line.last_ticks - line.first_ticks >= _LONG_ENOUGH_NS or self._pair is None:
+            return line
+        # Two pairs a moment apart would tilt the line by more than any counter is off.
+        pair = self._pair
+        return ClockFit(pair.host_ns, pair.ticks, 1.0, pair.uncertainty_ns, 1, pair.ticks, pair.ticks)
+
+    def _renew(self) -> None:
+        """Take another pair if the last is old, unless the device is too busy to answer at once."""
+        now_ns = time.monotonic_ns()
+        if now_ns - self._latest_ns < _RENEW_NS or now_ns < self._not_before_ns:
+            return
+        if not self._take(_PATIENCE_NS):
+            self._not_before_ns = time.monotonic_ns() + _RENEW_NS
 
     def _take(self, patience_ns: int) -> bool:
         begin_ns = time.monotonic_ns()
@@ -70,18 +108,20 @@ class DeviceClock:
             ctypes.memset(self._shared.host, 0, _REPLIES_AT + ctypes.sizeof(self._replies))
             event = call(cu.cuEventCreate, 0)
             replies = self._shared.device + _REPLIES_AT
+            self._running = True
             self._launch(self._kernel, (self._shared.device, replies, _ROUNDS), (_ADDRESS, _ADDRESS, ctypes.c_uint32))
             # Both are in the stream while the kernel still waits for the host, so nothing comes late.
             call(cu.cuEventRecord, event, self._stream)
             self._launch(self._mark, (replies + 8 * (_ROUNDS + 2),), (_ADDRESS,))
-            self._running = True
             pair = self._meet(patience_ns)
             if pair is None:
+                self._round.value = _ROUNDS  # should it come late, it leaves at once
                 self._destroy(event)
                 return False
             call(cu.cuStreamSynchronize, self._stream)
             self._running = False
-            self.line.add(pair)
+            self._line.add(pair)
+            self._pair = pair
             left, came = self._replies[_ROUNDS + 1], self._replies[_ROUNDS + 2]
             self._reference_ticks = (left + came) // 2
             self.event_uncertainty_ns = (came - left) / 2
@@ -112,16 +152,6 @@ class DeviceClock:
                 best = ClockPair(round(sent_ns + half_ns), self._replies[number], half_ns)
         return best
 
-    def event_ticks(self, event: Any) -> int:
-        """The device time of an event that has happened."""
-        elapsed_ms: float = call(self._cu.cuEventElapsedTime, self._reference, event)
-        return self._reference_ticks + round(elapsed_ms * 1e6)
-
-    @property
-    def uncertainty_ns(self) -> float:
-        """How well a time is known in host time."""
-        return self.line.fit.uncertainty_ns + self.event_uncertainty_ns
-
     def _destroy(self, *events: Any) -> None:
         for event in events:
             if event is not None:
@@ -133,4 +163,3 @@ class DeviceClock:
             self._cu.cuStreamSynchronize(self._stream)
             self._destroy(self._reference)
             self._cu.cuStreamDestroy(self._stream)
-        self._shared.free()

@@ -12,7 +12,7 @@ from __future__ import annotations
 import ctypes
 import operator
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing, suppress
 from functools import lru_cache
 from itertools import compress, starmap
 from pathlib import Path
@@ -23,20 +23,20 @@ import numpy as np
 from ... import hazards, msl
 from ...commands import Barrier, Command, CompiledKernel, Dispatch, Ordering
 from ...errors import DeviceError, DeviceUnavailable, OstinatoError
-from ...locks import ForkLock
 from ...msl import Module
 from .. import records
 from ..cpu.driver import hazard_engine
 from ..inference import infer, infer_plainly
 from ..protocol import Capabilities, Inferred, Level, Lowered, Memory, Native, Status
-from . import launchers, launches, ranges, transfers
+from . import launchers, launches, nsight, transfers
 from .api import Context, bindings, call, is_lost, words
 from .clocks import DeviceClock
 from .compiling import cubin, nvrtc, version
 from .graphs import NativeGraph
 from .kernels import Entries, compiled
-from .memory import Pinned, Pool
-from .sampling import Pairs, Resolver
+from .memory import Pinned, Pool, order
+from .runs import Run, Stock, ticks_of
+from .sampling import RESOLVE_THREADS, Pairs, resolve_blocks
 
 MAX_THREADS_PER_GROUP = 1024
 MAX_INLINE_BYTES = 4096
@@ -47,29 +47,6 @@ _HERE = Path(__file__).parent
 _DLPACK_CUDA = 2
 _FAULT, _NOT_RUN = 1, 2
 _NO_INFERENCE = Inferred(0, 0, 0)
-
-
-class _Run:
-    """A submission, from its start to its release."""
-
-    __slots__ = (
-        "count", "end", "graph", "inferred", "lowered", "number",
-        "pairs", "result", "staging", "start", "status", "times",
-    )  # fmt: skip
-
-    def __init__(self, number: int, count: int, start: int, end: int) -> None:
-        self.number = number
-        self.count = count
-        self.start = start
-        self.end = end
-        self.lowered: Sequence[Lowered] | None = None  # while its order may be asked for
-        self.inferred: Inferred | None = None
-        self.graph: NativeGraph | None = None
-        self.pairs: Pairs | None = None
-        self.result: Pinned | None = None
-        self.staging: Pinned | None = None
-        self.status: Status | None = None
-        self.times: np.ndarray | None = None
 
 
 class CudaBackend:
@@ -83,35 +60,39 @@ class CudaBackend:
                 f"sampling={sampling!r}: expected one of {', '.join(one.name.lower() for one in Level)}"
             )
         _check_compiler()
-        self.context = context = Context(ordinal)
-        self._cu = cu = context.cu
+        self._ranges = nsight.find(nvtx)
+        self.context = Context(ordinal)
+        self.closed = False
+        self._lost = 0
+        self._entries: Entries = {}
+        self._transfers: Mapping[str, CompiledKernel] | None = None
+        try:
+            self._open(native, Level[sampling.upper()])
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self, native: bool, sampling: Level) -> None:
+        context, cu = self.context, self.context.cu
         major, minor = context.capability
         self._architecture = f"sm_{major}{minor}"
         self.dependent_launch = (major, minor) >= (9, 0)
-        self.closed = False
-        self._lost = 0
-        self._lock = ForkLock()
-        self._entries: Entries = {}
-        self._events: list[int] = []
-        self._staging: dict[int, list[Pinned]] = {}
-        self._transfers: Mapping[str, CompiledKernel] | None = None
-        self._number = 0
         with context.current():
             self.pool = Pool(context)
+            self._stock = Stock(context)
+            self._pairs = Pairs(self.pool)
             self._stream = call(cu.cuStreamCreate, int(cu.CUstream_flags.CU_STREAM_DEFAULT))
             self._done = Pinned(context, 64)
             support = call(cu.cuModuleLoadData, cubin((_HERE / "support.cu").read_text(), self._support_options()))
             kernels = {name: call(cu.cuModuleGetFunction, support, name.encode()) for name in _SUPPORT}
-            self.resolve_in_graph = kernels["ost_resolve_to"]
-            self._resolver = Resolver(context, self.pool, kernels["ost_resolve"])
+            self._resolve, self.resolve_in_graph = kernels["ost_resolve"], kernels["ost_resolve_to"]
             self._clock = DeviceClock(context, kernels["ost_pairs"], kernels["ost_mark"])
             step_ns = self._timer_step_ns(kernels["ost_step"])
         at = (context, int(self._stream), self._done.host, self._done.device)
-        self._launcher = launchers.make(*at) if native else launchers.PlainLauncher(*at)
+        self._launcher: launchers.Launcher = launchers.make(*at) if native else launchers.PlainLauncher(*at)
         self._engine: Any = _engine()
-        self._ranges = ranges.find(nvtx)
         self.capabilities = Capabilities(
-            name=f"cuda:{ordinal}",
+            name=f"cuda:{context.ordinal}",
             backend="cuda",
             description=context.name,
             workers=context.attribute("MULTIPROCESSOR_COUNT"),
@@ -120,10 +101,10 @@ class CudaBackend:
             threadgroup_memory_bytes=context.attribute("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"),
             max_inline_bytes=MAX_INLINE_BYTES,
             shared_memory=False,
-            sampling=Level[sampling.upper()],
+            sampling=sampling,
             clock_uncertainty_ns=self._clock.uncertainty_ns,
             timer_step_ns=step_ns,
-            dlpack_device=(_DLPACK_CUDA, ordinal),
+            dlpack_device=(_DLPACK_CUDA, context.ordinal),
             gates=_GATES,
             details=_details(context, self._architecture, self._launcher.kind),
         )
@@ -166,16 +147,22 @@ class CudaBackend:
         """The stream that all work is launched on."""
         return int(self._stream)
 
-    def lend(self, stream: Any) -> None:
-        """Have another stream wait for ours: DLPack's None and 1 are the legacy default stream, -1 wants no order."""
+    def lend(self, stream: Any) -> object:
+        """Have another stream wait for ours: DLPack's None and 1 are the legacy default stream, -1 wants no order.
+
+        What it gives is kept with the memory that was lent: dropped, it has memory that is freed wait for that stream.
+        """
         if stream == -1:
-            return
-        cu = self._cu
+            return None
+        other = 1 if stream is None else int(stream)
         with self.context.current():
-            event = call(cu.cuEventCreate, int(cu.CUevent_flags.CU_EVENT_DISABLE_TIMING))
-            call(cu.cuEventRecord, event, self._stream)
-            call(cu.cuStreamWaitEvent, cu.CUstream(1 if stream is None else int(stream)), event, 0)
-            call(cu.cuEventDestroy, event)
+            order(self._cu, self._stream, self._cu.CUstream(other))
+        return None if other == 1 else _Loan(self.pool, other)
+
+    def borrow(self, stream: int) -> None:
+        """Have what is started from now on wait for what another stream has queued."""
+        with self.context.current():
+            order(self._cu, self._cu.CUstream(stream), self._stream)
 
     def update_residency(self, added: Sequence[int], removed: Sequence[int]) -> None:
         """Nothing to do: what is allocated is resident."""
@@ -203,17 +190,31 @@ class CudaBackend:
     ) -> None:
         """Launch by launch, in one call."""
         joined = b"".join(lowered)
-        starts = self._sample_starts(joined, lowered) if sample else None
-        run = self._run(len(lowered))
+        starts = self._sample_starts(joined, lowered) if sample and lowered else None
+        run = self._stock.run(len(lowered))
         if ordering is Ordering.INFERRED:
             run.lowered = lowered
-        pairs = 0
+        reading, at = None, None
         if starts is not None:
-            run.pairs = self._resolver.take(starts)
-            pairs = run.pairs.memory.address
-        at = None if starts is None else starts.ctypes.data
-        call_ = (joined, len(lowered), pairs, at, run.start, run.end, run.number)
-        self._start(self._launcher.submit, call_, run, handle)
+            reading, at = self._reading(run, starts), starts.ctypes.data
+        address = None if reading is None else ctypes.addressof(reading)
+        arguments = (joined, len(lowered), address, at, run.start, run.end, run.started_at)
+        self._start(self._launcher.submit, arguments, run, handle)
+
+    def _reading(self, run: Run, starts: np.ndarray) -> launchers.Reading:
+        """Where a list takes its times. The table stands in memory of the host's, so nothing has to be copied."""
+        run.pairs = self._pairs.take(int(starts[-1]))
+        run.result = self._result(run.count)
+        table = self._stock.take(starts.nbytes)
+        run.borrowed.append(table)
+        ctypes.memmove(table.host, starts.ctypes.data, starts.nbytes)
+        addresses = (int(self._resolve), table.device, run.pairs.address, run.result.device)
+        return launchers.Reading(*addresses, resolve_blocks(run.count), RESOLVE_THREADS, run.count)
+
+    def _result(self, count: int) -> Pinned:
+        memory = self._stock.take(16 * count)
+        ctypes.memset(memory.host, 0, 16 * count)
+        return memory
 
     def _sample_starts(self, joined: bytes, lowered: Sequence[Lowered]) -> np.ndarray:
         while True:
@@ -264,53 +265,53 @@ class CudaBackend:
             raise ValueError("a graph is replayed on the device that it was made for")
         if len(values) < graph.value_bytes:
             raise ValueError(f"a replay of this graph takes {graph.value_bytes} bytes of values, got {len(values)}")
-        run = self._run(graph.count)
+        run = self._stock.run(graph.count)
         run.graph = graph
         executable, nbytes = graph.executable, graph.value_bytes
         if sample and graph.count:
             executable = graph.sampled()
-            run.result = self._resolver.take_result(graph.count)
+            run.result = self._result(graph.count)
             values = values[: graph.result_at].ljust(graph.result_at, b"\0") + run.result.device.to_bytes(16, "little")
             nbytes = len(values)
         staging = 0
         if nbytes:
-            run.staging = self._take_staging(nbytes)
-            staging = run.staging.host
-        call_ = (executable, graph.arena.address, staging, values, nbytes, run.start, run.end, run.number)
-        self._start(self._launcher.replay, call_, run, handle)
+            memory = self._stock.take(nbytes)
+            run.borrowed.append(memory)
+            staging = memory.host
+        arguments = (executable, graph.arena.address, staging, values, nbytes, run.start, run.end, run.started_at)
+        self._start(self._launcher.replay, arguments, run, handle)
 
-    def _run(self, count: int) -> _Run:
-        with self._lock:
-            events = [self._events.pop() for _ in range(min(2, len(self._events)))]
-        if len(events) < 2:
-            with self.context.current():
-                events += [int(call(self._cu.cuEventCreate, 0)) for _ in range(2 - len(events))]
-        return _Run((self._number + 1) & 0xFFFFFFFF, count, *events)
+    def _start(self, start: launchers.Start, arguments: tuple[Any, ...], run: Run, handle: list[Native]) -> None:
+        """Call, and put the run into the handle if it started.
 
-    def _start(self, start: Any, arguments: tuple[Any, ...], run: _Run, handle: list[Native]) -> None:
-        """Call, and put the run into the handle if it started: with no step of the interpreter in between."""
+        With the native launcher there is no step of the interpreter in between, so an interrupt cannot part them; the
+        other one has waited by then for whatever an interrupt cut short.
+        """
         before = len(handle)
         codes: dict[str, int] = {}
         noted = map(codes.setdefault, ("status",), starmap(start, (arguments,)))
         try:
             handle.extend(compress((run,), map(operator.not_, noted)))
         finally:
-            if len(handle) > before:
-                self._number = run.number
+            if len(handle) == before:
+                self._take_back(run)
         if len(handle) == before:
-            self._failed_to_start(codes["status"])
+            status, begun = codes["status"], run.started.launched
+            if is_lost(status):
+                self._lost = self._lost or status
+            what = f"{begun} of its launches ran, and were waited for" if begun else "nothing of it was started"
+            raise DeviceError(f"{self.capabilities.name}: {words(status)}; {what}")
 
-    def _failed_to_start(self, status: int) -> None:
-        if is_lost(status):
-            self._lost = self._lost or status
-        raise DeviceError(f"{self.capabilities.name}: {words(status)}; the work was not started")
+    def _take_back(self, run: Run) -> None:
+        # Pairs that something may have written to are not clear any more, so they are not kept.
+        run.pairs = None
+        self._stock.release(run)
 
     def inferred(self, submission: Native) -> Inferred:
-        """What the hazard engine found; a stream needs no edges, so it is looked for only when it is asked for."""
-        run: _Run = submission
+        """What the hazard engine found. A stream needs no edges, so they are not looked for before somebody asks."""
+        run: Run = submission
         if run.inferred is None:
             run.inferred = _NO_INFERENCE if run.lowered is None else self._infer(run.lowered)[1]
-            run.lowered = None
         return run.inferred
 
     def wait(self, submission: Native, timeout_ns: int) -> bool:
@@ -318,112 +319,70 @@ class CudaBackend:
         if self._lost:
             return True
         found = self._launcher.wait(submission.number, timeout_ns)
-        if found < 0:
+        if found < 0 and is_lost(-found):
             self._lost = -found
-        return found != 0
+            return True
+        return found > 0
 
     def status(self, submission: Native) -> Status:
         """Well, or what became of it when the device was lost."""
-        run: _Run = submission
+        run: Run = submission
         if run.status is None:
-            run.status = self._found(run)
-            run.lowered = run.graph = None
-            if run.staging is not None:
-                self._give_back_staging(run.staging)
-                run.staging = None
+            behind = (run.number - ctypes.c_uint32.from_address(self._done.host).value) & 0xFFFFFFFF
+            if self._lost and 0 < behind < 1 << 31:
+                run.status = _status(_FAULT if behind == 1 else _NOT_RUN, words(self._lost))
+            else:
+                run.status = _status(0)
+                if run.pairs is not None:
+                    self._pairs.give_back(run.pairs)
+            run.graph = run.pairs = None
+            self._stock.end(run)
         return run.status
-
-    def _found(self, run: _Run) -> Status:
-        behind = (run.number - ctypes.c_uint32.from_address(self._done.host).value) & 0xFFFFFFFF
-        if self._lost and 0 < behind < 1 << 31:
-            error = _FAULT if behind == 1 else _NOT_RUN
-            return _status(error, words(self._lost))
-        return _status(0)
 
     def times(self, submission: Native) -> tuple[int, int] | None:
         """Those of its events, in host time; None once the device is lost, which then cannot be asked any more."""
-        run: _Run = submission
+        run: Run = submission
         if self._lost or not run.start:
             return None
         try:
-            with self.context.current():
-                self._clock.renew()
-                start = self._clock.event_ticks(self._cu.CUevent(run.start))
-                end = self._clock.event_ticks(self._cu.CUevent(run.end))
+            return self._clock.interval(self._cu.CUevent(run.start), self._cu.CUevent(run.end))
         except OstinatoError:
             return None
-        fit = self._clock.line.fit
-        return fit.host_ns(start), fit.host_ns(end)
 
     def samples(self, submission: Native) -> np.ndarray | None:
-        """Its times, read off once, in host time."""
-        run: _Run = submission
+        """Its times, in host time; what was not run has none."""
+        run: Run = submission
         if run.times is None:
-            run.times = self._resolved(run)
+            ticks = ticks_of(run)
+            run.times = None if ticks is None else self._clock.host_ns_of(ticks)
         return run.times
 
-    def _resolved(self, run: _Run) -> np.ndarray | None:
-        ticks: np.ndarray | None = None
-        if run.result is not None:
-            ticks = run.result.array(np.uint64).reshape(-1, 2)[: run.count].copy()
-            run.result.array(np.uint64)[:] = 0
-            self._resolver.give_back_result(run.count, run.result)
-            run.result = None
-        elif run.pairs is not None:
-            block, run.pairs = run.pairs, None
-            if self._lost:
-                return np.zeros((run.count, 2), np.uint64)
-            try:
-                ticks = self._resolver.resolve(block, run.count)
-            except OstinatoError:
-                return np.zeros((run.count, 2), np.uint64)
-            self._resolver.give_back(block)
-        if ticks is None:
-            return None
-        found = self._clock.line.fit.host_ns_of(ticks).astype(np.uint64)
-        found[ticks == 0] = 0
-        return found
-
     def release(self, submission: Native) -> None:
-        """Keep its events for the next one."""
-        run: _Run = submission
-        self._resolved(run)
-        with self._lock:
-            self._events += (run.start, run.end)
-        run.start = run.end = 0
+        """Keep its events and memory for the next one."""
+        self._stock.release(submission)
 
     def close(self) -> None:
-        """Wait for what runs and give everything back."""
+        """Wait for what runs and give everything back; also after an opening that failed half-way."""
         if self.closed:
             return
         self.closed = True
-        with self.context.current():
-            self._cu.cuStreamSynchronize(self._stream)
-            self._clock.close()
-            self._resolver.close()
-            for event in self._events:
-                self._cu.cuEventDestroy(self._cu.CUevent(event))
-            for kept in self._staging.values():
-                for memory in kept:
-                    memory.free()
-            self._cu.cuStreamDestroy(self._stream)
-            self._done.free()
-        self.pool.close()
+        with suppress(OstinatoError), self.context.current():
+            if hasattr(self, "_stream"):
+                self._cu.cuStreamSynchronize(self._stream)
+            for part in ("_clock", "_stock"):
+                if hasattr(self, part):
+                    getattr(self, part).close()
+            if hasattr(self, "_stream"):
+                self._cu.cuStreamDestroy(self._stream)
+            if hasattr(self, "pool"):
+                self.pool.close()
         self.context.release()
 
     # --- small things ----------------------------------------------------------------------------------------
 
-    def _take_staging(self, nbytes: int) -> Pinned:
-        size = records.rounded(nbytes, 256)
-        with self._lock:
-            kept = self._staging.setdefault(size, [])
-            if kept:
-                return kept.pop()
-        return Pinned(self.context, size)
-
-    def _give_back_staging(self, memory: Pinned) -> None:
-        with self._lock:
-            self._staging.setdefault(memory.nbytes, []).append(memory)
+    @property
+    def _cu(self) -> Any:
+        return self.context.cu
 
     def _support_options(self) -> list[str]:
         return [f"--gpu-architecture={self._architecture}", "--std=c++17"]
@@ -447,21 +406,23 @@ def availability() -> tuple[Capabilities | None, str]:
     """The capabilities of the first device, or the reason why there is none to use."""
     try:
         _check_compiler()
-        with _closing(CudaBackend(0)) as backend:
+        with closing(CudaBackend(0)) as backend:
             return backend.capabilities, ""
     except OstinatoError as error:
         return None, str(error)
 
 
-class _closing:
-    def __init__(self, backend: CudaBackend) -> None:
-        self._backend = backend
+class _Loan:
+    """Memory that another library has: whatever is freed after this is dropped waits for what its stream has queued."""
 
-    def __enter__(self) -> CudaBackend:
-        return self._backend
+    __slots__ = ("_pool", "_stream")
 
-    def __exit__(self, *_: object) -> None:
-        self._backend.close()
+    def __init__(self, pool: Pool, stream: int) -> None:
+        self._pool = pool
+        self._stream = stream
+
+    def __del__(self) -> None:
+        self._pool.wait_for(self._stream)
 
 
 def _check_compiler() -> None:
@@ -471,7 +432,7 @@ def _check_compiler() -> None:
     if major > found:
         raise DeviceUnavailable(
             f"cuda: the driver runs code of CUDA {found}, the compiler library makes that of {major}.{minor};"
-            f" update the driver, or install the compiler of CUDA {found} (pip install 'nvidia-cuda-nvrtc<{found + 1}')"
+            " update the driver"
         )
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import ctypes
 import struct
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,7 +27,7 @@ from . import launches
 from .api import call
 from .kernels import Functions
 from .launches import Launch
-from .sampling import RESOLVE_THREADS, Pairs, resolve_blocks
+from .sampling import RESOLVE_THREADS, cleared, resolve_blocks, table_of
 
 if TYPE_CHECKING:
     from .driver import CudaBackend
@@ -85,9 +86,9 @@ class NativeGraph:
             launched[node].params = bytes(params)
         if backend.dependent_launch:
             self._link(_SMALL * backend.capabilities.workers)
-        self.executable = self._build(None)
+        self.executable = self._build(sampled=False)
         self._sampled: int = 0
-        self._pairs: Pairs | None = None
+        self._pairs: tuple[Memory, Memory, np.ndarray] | None = None  # block, table, and where each command's begin
 
     def _link(self, most_blocks: int) -> None:
         """Mark the nodes that are launched while their one predecessor still runs."""
@@ -108,18 +109,19 @@ class NativeGraph:
         with self._lock:
             if not self._sampled:
                 self.backend.build_twins(one.launch.entry for one in self._nodes if one.launch is not None)
-                self._pairs = Pairs(self.backend.pool, launches.sample_starts(self._lowered))
-                self._sampled = self._build(self._pairs)
+                starts, pool = launches.sample_starts(self._lowered), self.backend.pool
+                self._pairs = (cleared(pool, 16 * max(int(starts[-1]), 1)), table_of(pool, starts), starts)
+                self._sampled = self._build(sampled=True)
             return self._sampled
 
-    def _build(self, pairs: Pairs | None) -> int:
+    def _build(self, sampled: bool) -> int:
         cu = self._cu
         with self._context.current():
             graph = call(cu.cuGraphCreate, 0)
             try:
-                added = self._add_nodes(graph, pairs)
-                if pairs is not None and added:
-                    self._add_resolver(graph, added, pairs)
+                added = self._add_nodes(graph, sampled)
+                if sampled and added:
+                    self._add_resolver(graph, added)
                 executable = call(cu.cuGraphInstantiate, graph, 0)
                 call(cu.cuGraphUpload, executable, self.backend.pool.stream)
                 call(cu.cuStreamSynchronize, self.backend.pool.stream)
@@ -127,12 +129,11 @@ class NativeGraph:
                 cu.cuGraphDestroy(graph)
         return int(executable)
 
-    def _add_nodes(self, graph: Any, pairs: Pairs | None) -> list[Any]:
+    def _add_nodes(self, graph: Any, sampled: bool) -> list[Any]:
         cu = self._cu
         programmatic = cu.CUgraphEdgeData()
         programmatic.from_port = 1
         programmatic.type = cu.CUgraphDependencyType.CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC
-        starts = None if pairs is None else launches.sample_starts(self._lowered)
         releases = {one.predecessors[0] for one in self._nodes if one.dependent}
         kernel = cu.CUgraphNodeParams()
         kernel.type = cu.CUgraphNodeType.CU_GRAPH_NODE_TYPE_KERNEL
@@ -147,10 +148,11 @@ class NativeGraph:
             flags = (launches.WAITS if one.dependent else 0) | (launches.RELEASES if at in releases else 0)
             launches.add_flags(params, flags)
             functions = Functions.from_address(one.launch.entry)
-            if starts is not None and pairs is not None:
-                launches.aim(params, one.launch, pairs.memory.address + 16 * int(starts[one.index]), flags)
+            if sampled and self._pairs is not None:
+                block, _, starts = self._pairs
+                launches.aim(params, one.launch, block.address + 16 * int(starts[one.index]), flags)
             pointers = launches.param_pointers(params)
-            kernel.kernel.func = cu.CUfunction(functions.plain if pairs is None else functions.sampled)
+            kernel.kernel.func = cu.CUfunction(functions.sampled if sampled else functions.plain)
             kernel.kernel.gridDimX, kernel.kernel.blockDimX = one.launch.blocks, one.launch.threads
             kernel.kernel.sharedMemBytes = one.launch.shared_bytes
             kernel.kernel.kernelParams = ctypes.addressof(pointers)
@@ -158,12 +160,14 @@ class NativeGraph:
             added.append(call(cu.cuGraphAddNode, graph, before, data, len(before), kernel))
         return added
 
-    def _add_resolver(self, graph: Any, added: list[Any], pairs: Pairs) -> None:
+    def _add_resolver(self, graph: Any, added: list[Any]) -> None:
         """The node that reads the times off, after everything else."""
         cu = self._cu
         inner = {other for one in self._nodes for other in one.predecessors}
         last = [node for at, node in enumerate(added) if at not in inner]
-        addresses = (pairs.table.address, pairs.memory.address, self.arena.address + self.result_at)
+        assert self._pairs is not None
+        block, table, _ = self._pairs
+        addresses = (table.address, block.address, self.arena.address + self.result_at)
         values = (ctypes.c_uint64 * 4)(*addresses, self.count)
         pointers = (ctypes.c_void_p * 4)(*(ctypes.addressof(values) + 8 * at for at in range(4)))
         kernel = cu.CUgraphNodeParams()
@@ -178,7 +182,8 @@ class NativeGraph:
         # The driver keeps what still runs.
         for executable in (getattr(self, "executable", 0), getattr(self, "_sampled", 0)):
             if executable and not self.backend.closed:
-                with self._context.current():
+                # at the end of the interpreter, in a forked child, or with the context gone
+                with suppress(Exception), self._context.current():
                     self._cu.cuGraphExecDestroy(self._cu.CUgraphExec(executable))
 
 

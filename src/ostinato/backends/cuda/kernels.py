@@ -7,7 +7,6 @@ exists; it says what a kernel needs. Code is never unloaded: graphs and submissi
 from __future__ import annotations
 
 import ctypes
-import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -126,42 +125,42 @@ class KernelCode:
                 f"kernel {self.name!r}: its parameters take {size} bytes where {layout.total_bytes} were expected"
             )
         if self._shared_bytes:
-            self._allow(function)
+            self._allow(function, self._shared_bytes)
         found = Variant(functions, ctypes.addressof(functions), layout, inline_bytes)
         self._entries[found.entry] = (self, found)
         return found
 
-    def build_sampled(self, variant: Variant) -> int:
-        """Compile a variant's twin that takes times; gives the time that took, in ns."""
+    def build_sampled(self, variant: Variant) -> None:
+        """Compile a variant's twin that takes times, unless it is there."""
         with self._lock:
             if variant.functions.sampled:
-                return 0
-            begin_ns = time.monotonic_ns()
+                return
             function = self._module.function(self._number, True, variant.inline_bytes)
             if self._attribute(function, "MAX_THREADS_PER_BLOCK") < self.max_threads:
                 # Taking times needs registers; a twin that cannot run the same groups would be none.
                 room = 65536 // self.max_threads // 8 * 8
                 function = self._module.function(self._number, True, variant.inline_bytes, room)
             if self._shared_bytes:
-                self._allow(function)
+                self._allow(function, self._shared_bytes)
             variant.functions.sampled = int(function)
-            return time.monotonic_ns() - begin_ns
 
     def allow_shared(self, nbytes: int) -> None:
         """Have all variants take that much threadgroup memory; beyond 48 KiB a kernel must ask for it."""
         if nbytes <= max(self._shared_bytes, _STATIC_SHARED_BYTES):
             return
         with self._lock:
-            self._shared_bytes = nbytes
+            if nbytes <= self._shared_bytes:
+                return
             for variant in self._variants.values():
                 for handle in (variant.functions.plain, variant.functions.sampled):
                     if handle:
-                        self._allow(handle)
+                        self._allow(handle, nbytes)
+            self._shared_bytes = nbytes
 
-    def _allow(self, function: Any) -> None:
+    def _allow(self, function: Any, nbytes: int) -> None:
         cu = self._context.cu
         kind = cu.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-        call(cu.cuFuncSetAttribute, cu.CUfunction(int(function)), kind, self._shared_bytes)
+        call(cu.cuFuncSetAttribute, cu.CUfunction(int(function)), kind, nbytes)
 
     def _attribute(self, function: Any, name: str) -> int:
         cu = self._context.cu

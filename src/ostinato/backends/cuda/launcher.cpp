@@ -16,10 +16,11 @@ typedef int Result;                // CUresult
 typedef void *Handle;              // contexts, streams, events, functions, graphs
 typedef uint64_t Address;          // of device memory
 
-constexpr Result success = 0, not_ready = 600, not_found = 500, invalid = 1;
+constexpr Result success = 0, invalid = 1, not_ready = 600;
 constexpr uint64_t inline_argument = uint64_t(1) << 63;
 constexpr uint32_t flags_at = 48, mask_at = 60, samples_at = 64, own_slots = 4, most_slots = 1024;
 constexpr uint32_t largest_params = 32768;
+constexpr uint64_t most_blocks = INT32_MAX;
 
 struct Functions { Handle plain, sampled; };
 
@@ -28,11 +29,15 @@ struct Record {
   const Functions *entry;
   uint32_t grid[3], group_size[3], groups[3], n_args, n_shared, shared_bytes, n_accesses, zero;
   uint64_t params;                 // 1 << 63 | offset from the start of the record
+
+  uint64_t blocks() const { return uint64_t(groups[0]) * groups[1] * groups[2]; }
+  uint64_t threads() const { return uint64_t(group_size[0]) * group_size[1] * group_size[2]; }
+  uint64_t warps() const { return (threads() + 31) / 32 * blocks(); }
 };
 
 }  // namespace
 
-// What every call needs; made by `ost_cuda_open`, filled in by the driver.
+// What every call needs; filled in by launchers.py and `ost_cuda_open`.
 struct Launcher {
   Handle context, stream;
   const volatile uint32_t *done;   // the number of the last submission that finished
@@ -45,8 +50,20 @@ struct Launcher {
   Result (*push)(Handle);
   Result (*pop)(Handle *);
   Result (*query)(Handle);
+  Result (*synchronize)(Handle);
   int64_t looked_ns;               // when the driver was last asked whether the device is still there
+  uint32_t number;                 // of the last submission that started
 };
+
+// Where a list takes its times, and the kernel that then makes one pair of each command's.
+struct Reading {
+  Handle kernel;
+  Address table, pairs, result;
+  uint32_t blocks, threads, count, zero;
+};
+
+// What became of a call: the submission's number, and how many launches there were.
+struct Started { uint32_t number, launched; };
 
 namespace {
 
@@ -61,17 +78,24 @@ struct Current {
 };
 
 uint32_t slots(const Record *record) {
-  const uint64_t threads = uint64_t(record->group_size[0]) * record->group_size[1] * record->group_size[2];
-  const uint64_t warps = (threads + 31) / 32 * record->groups[0] * record->groups[1] * record->groups[2];
-  if (warps >= most_slots) return most_slots;
+  if (record->warps() >= most_slots) return most_slots;
   uint32_t count = 1;
-  while (count < warps) count *= 2;
+  while (count < record->warps()) count *= 2;
   return count;
 }
 
-Result finish(const Launcher *l, Handle end, uint32_t number) {
+// Numbers are given here, so that no two submissions have the same one, whatever Python does in between.
+Result finish(Launcher *l, Handle end, Started *out) {
   const Result recorded = l->record(end, l->stream);
-  return recorded ? recorded : l->write(l->stream, l->done_address, number, 0);
+  if (recorded) return recorded;
+  out->number = ++l->number;
+  return l->write(l->stream, l->done_address, out->number, 0);
+}
+
+// Of what failed after a part of it had started, nothing may be left running: nobody would keep its memory.
+Result settle(const Launcher *l, Result status, const Started *out) {
+  if (status && out->launched) l->synchronize(l->stream);
+  return status;
 }
 
 int64_t now_ns() {
@@ -89,7 +113,8 @@ EXPORT int ost_cuda_open(Launcher *l, const char *library) {
   const struct { const char *name; void *to; } wanted[] = {
       {"cuLaunchKernel", &l->launch}, {"cuGraphLaunch", &l->launch_graph}, {"cuEventRecord", &l->record},
       {"cuMemcpyHtoDAsync_v2", &l->copy_in}, {"cuStreamWriteValue32_v2", &l->write},
-      {"cuCtxPushCurrent_v2", &l->push}, {"cuCtxPopCurrent_v2", &l->pop}, {"cuStreamQuery", &l->query}};
+      {"cuCtxPushCurrent_v2", &l->push}, {"cuCtxPopCurrent_v2", &l->pop}, {"cuStreamQuery", &l->query},
+      {"cuStreamSynchronize", &l->synchronize}};
   for (const auto &one : wanted) {
     void *found = dlsym(driver, one.name);
     if (!found) return 1;
@@ -115,9 +140,9 @@ EXPORT uint64_t ost_cuda_slots(const unsigned char *records, uint64_t count, uin
   return 0;
 }
 
-// Launches a list, one after the other. With `pairs`, every launch takes its times there, at `starts`.
-EXPORT Result ost_cuda_submit(const Launcher *l, const unsigned char *records, uint64_t count, Address pairs,
-                              const uint32_t *starts, Handle start, Handle end, uint32_t number) {
+// Launches a list, one after the other; with `reading`, every launch takes its times, at `starts` of the pairs.
+EXPORT Result ost_cuda_submit(Launcher *l, const unsigned char *records, uint64_t count, const Reading *reading,
+                              const uint32_t *starts, Handle start, Handle end, Started *out) {
   const Current current(l);
   if (current.status) return current.status;
   Result status = l->record(start, l->stream);
@@ -125,20 +150,25 @@ EXPORT Result ost_cuda_submit(const Launcher *l, const unsigned char *records, u
   for (uint64_t i = 0; i < count && !status; ++i) {
     const Record *record = reinterpret_cast<const Record *>(records);
     if (record->kind == 0) {
+      if (record->blocks() > most_blocks) {
+        status = invalid;
+        break;
+      }
       const uint32_t offset = uint32_t(record->params & ~inline_argument);
       unsigned char *params = const_cast<unsigned char *>(records) + offset;
       Handle function = record->entry->plain;
-      if (pairs) {
+      if (reading) {
         const uint32_t bytes = record->bytes - offset;
-        if (bytes > largest_params) return invalid;
+        if (bytes > largest_params) {
+          status = invalid;
+          break;
+        }
         memcpy(own, params, bytes);
-        const uint32_t count_here = starts[i + 1] - starts[i], mask = count_here - 1;
-        const uint64_t blocks = uint64_t(record->groups[0]) * record->groups[1] * record->groups[2];
-        const uint64_t threads = uint64_t(record->group_size[0]) * record->group_size[1] * record->group_size[2];
+        const uint32_t pairs = starts[i + 1] - starts[i], mask = pairs - 1;
         uint32_t flags;
         memcpy(&flags, own + flags_at, 4);
-        if (blocks * ((threads + 31) / 32) <= count_here) flags |= own_slots;
-        const Address to = pairs + uint64_t(starts[i]) * 16;
+        if (record->warps() <= pairs) flags |= own_slots;
+        const Address to = reading->pairs + uint64_t(starts[i]) * 16;
         memcpy(own + flags_at, &flags, 4);
         memcpy(own + samples_at, &to, 8);
         memcpy(own + mask_at, &mask, 4);
@@ -146,31 +176,39 @@ EXPORT Result ost_cuda_submit(const Launcher *l, const unsigned char *records, u
         function = record->entry->sampled;
       }
       void *list[] = {params};
-      status = l->launch(function, record->groups[0] * record->groups[1] * record->groups[2], 1, 1,
-                         record->group_size[0] * record->group_size[1] * record->group_size[2], 1, 1,
+      status = l->launch(function, uint32_t(record->blocks()), 1, 1, uint32_t(record->threads()), 1, 1,
                          record->shared_bytes, l->stream, list, nullptr);
+      if (!status) ++out->launched;
     }
     records += record->bytes;
   }
-  return status ? status : finish(l, end, number);
+  if (reading && !status) {
+    Reading read = *reading;
+    void *list[] = {&read.table, &read.pairs, &read.result, &read.count};
+    status = l->launch(read.kernel, read.blocks, 1, 1, read.threads, 1, 1, 0, l->stream, list, nullptr);
+  }
+  return settle(l, status ? status : finish(l, end, out), out);
 }
 
 // Launches a graph, after the values of its parameters, if it has any, were copied to where its kernels read them.
-EXPORT Result ost_cuda_replay(const Launcher *l, Handle graph, Address arena, void *staging, const void *values,
-                              uint64_t bytes, Handle start, Handle end, uint32_t number) {
+EXPORT Result ost_cuda_replay(Launcher *l, Handle graph, Address arena, void *staging, const void *values, uint64_t bytes,
+                              Handle start, Handle end, Started *out) {
   const Current current(l);
   if (current.status) return current.status;
   Result status = success;
   if (bytes) {
     memcpy(staging, values, bytes);
     status = l->copy_in(arena, staging, bytes, l->stream);
+    if (!status) ++out->launched;
   }
   if (!status) status = l->record(start, l->stream);
   if (!status) status = l->launch_graph(graph, l->stream);
-  return status ? status : finish(l, end, number);
+  if (!status) ++out->launched;
+  return settle(l, status ? status : finish(l, end, out), out);
 }
 
-// 1 when a submission is done, 0 when the time ran out, or minus the driver's error when the device was lost.
+// 1 when a submission is done, 0 when the time ran out, or minus an error of the driver, which may mean that the device was
+// lost.
 EXPORT int ost_cuda_wait(Launcher *l, uint32_t number, int64_t timeout_ns) {
   if (int32_t(*l->done - number) >= 0) return 1;
   const int64_t begin = now_ns();

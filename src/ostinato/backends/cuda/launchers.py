@@ -15,28 +15,49 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ...errors import DeviceError, KernelCompileError, OstinatoError
+from ...errors import DeviceError, OstinatoError
 from ..cpu.building import host_library
 from ..protocol import Lowered
 from . import launches
-from .api import Context
+from .api import NOT_READY, Context
 from .kernels import Functions
 
 _SOURCE = Path(__file__).with_name("launcher.cpp")
 _LARGEST_PAUSE_S = 0.0005
 _LOOK_NS = 1_000_000
-_NOT_READY = 600
-
 
 Start = Callable[..., int]
 
 
-class Launcher(Protocol):
-    """How work starts on one stream. Submissions have ascending numbers, modulo 2³².
+class Reading(ctypes.Structure):
+    """`Reading` of launcher.cpp: where a list takes its times, and the kernel that makes one pair of each command's."""
 
-    `submit(records, count, pairs, starts, start, end, number)` launches a list; with `pairs`, every launch takes its
-    times there, at the numbers at address `starts`. `replay(graph, arena, staging, values, nbytes, start, end, number)`
-    launches a graph, after its values were copied. Events `start` and `end` are put around the work.
+    _fields_ = (
+        ("kernel", ctypes.c_uint64),
+        ("table", ctypes.c_uint64),
+        ("pairs", ctypes.c_uint64),
+        ("result", ctypes.c_uint64),
+        ("blocks", ctypes.c_uint32),
+        ("threads", ctypes.c_uint32),
+        ("count", ctypes.c_uint32),
+        ("zero", ctypes.c_uint32),
+    )
+
+
+class Started(ctypes.Structure):
+    """`Started` of launcher.cpp: the submission's number, once it started, and how many launches there were."""
+
+    _fields_ = (("number", ctypes.c_uint32), ("launched", ctypes.c_uint32))
+
+
+class Launcher(Protocol):
+    """How work starts on one stream. Submissions get ascending numbers, modulo 2³².
+
+    `submit(records, count, reading, starts, start, end, started)` launches a list; with the address of a `Reading`,
+    every launch takes its times, at the numbers at address `starts`. `replay(graph, arena, staging, values, nbytes,
+    start, end, started)` launches a graph, after its values were copied. Events `start` and `end` are put around the
+    work; the `Started` at the last address says what became of it. When a part of it failed, what had started is
+    waited for.
     """
 
     kind: str
@@ -52,7 +73,7 @@ class Launcher(Protocol):
         ...
 
     def wait(self, number: int, timeout_ns: int) -> int:
-        """1 when a submission is done, 0 when the time ran out first, or minus the error that lost the device."""
+        """1 when a submission is done, 0 when the time ran out first, or minus an error of the driver."""
         ...
 
 
@@ -64,8 +85,9 @@ class _Fields(ctypes.Structure):
         ("stream", ctypes.c_uint64),
         ("done", ctypes.c_uint64),
         ("done_address", ctypes.c_uint64),
-        ("functions", ctypes.c_void_p * 8),
+        ("functions", ctypes.c_void_p * 9),
         ("looked_ns", ctypes.c_int64),
+        ("number", ctypes.c_uint32),
     )
 
 
@@ -74,21 +96,21 @@ class NativeLauncher:
 
     kind = "native"
 
-    def __init__(self, context: Context, stream: int, done: int, done_address: int) -> None:
+    def __init__(self, context: int, stream: int, done: int, done_address: int, driver: str = "libcuda.so.1") -> None:
         library: Any = host_library("cuda-launcher", [_SOURCE], ("-ldl",))
         u32, u64, pointer = ctypes.c_uint32, ctypes.c_uint64, ctypes.c_void_p
         for name, result, arguments in (
             ("ost_cuda_open", ctypes.c_int, (pointer, ctypes.c_char_p)),
             ("ost_cuda_slots", u64, (ctypes.c_char_p, u64, pointer)),
-            ("ost_cuda_submit", ctypes.c_int, (pointer, ctypes.c_char_p, u64, u64, pointer, u64, u64, u32)),
-            ("ost_cuda_replay", ctypes.c_int, (pointer, u64, u64, u64, ctypes.c_char_p, u64, u64, u64, u32)),
+            ("ost_cuda_submit", ctypes.c_int, (pointer, ctypes.c_char_p, u64, pointer, pointer, u64, u64, pointer)),
+            ("ost_cuda_replay", ctypes.c_int, (pointer, u64, u64, u64, ctypes.c_char_p, u64, u64, u64, pointer)),
             ("ost_cuda_wait", ctypes.c_int, (pointer, u32, ctypes.c_int64)),
         ):
             function = getattr(library, name)
             function.restype, function.argtypes = result, arguments
-        self._fields = _Fields(int(context.handle), stream, done, done_address)
+        self._fields = _Fields(context, stream, done, done_address)
         self._at = ctypes.addressof(self._fields)
-        if library.ost_cuda_open(self._at, b"libcuda.so.1"):
+        if library.ost_cuda_open(self._at, driver.encode()):
             raise DeviceError("cuda: the driver's library has not the functions that are needed")
         self._library = library
         # Partials of native functions: calling one takes no step of the interpreter.
@@ -118,6 +140,7 @@ class PlainLauncher:
         self._done = ctypes.c_uint32.from_address(done)
         self._done_address = self._cu.CUdeviceptr(done_address)
         self._looked_ns = 0
+        self._number = 0
 
     def slots(self, records: bytes, lowered: Sequence[Lowered]) -> tuple[np.ndarray, int]:
         """Record by record."""
@@ -128,57 +151,90 @@ class PlainLauncher:
         return launches.sample_starts(lowered), 0
 
     def submit(
-        self, records: bytes, count: int, pairs: int, starts: int | None, start: int, end: int, number: int
+        self, records: bytes, count: int, reading: int | None, starts: int | None, start: int, end: int, started: int
     ) -> int:
         """Launch by launch."""
-        begins = None if starts is None else (ctypes.c_uint32 * count).from_address(starts)
-        cu, stream = self._cu, self._stream
-        with self._context.current():
-            (status,) = cu.cuEventRecord(cu.CUevent(start), stream)
-            at = 0
-            for index in range(count):
-                if int(status):
-                    return int(status)
-                nbytes = int.from_bytes(records[at : at + 4], "little")
-                one = records[at : at + nbytes]
-                at += nbytes
-                launch = launches.launch_of(one)
-                if launch is None:
-                    continue
-                params = ctypes.create_string_buffer(one[launch.params_at :])
-                functions = Functions.from_address(launch.entry)
-                function = functions.plain
-                if begins is not None:
-                    function = functions.sampled
-                    launches.aim(params, launch, pairs + 16 * begins[index])
-                pointers = launches.param_pointers(params)
-                (status,) = cu.cuLaunchKernel(
-                    cu.CUfunction(function), launch.blocks, 1, 1, launch.threads, 1, 1, launch.shared_bytes,
-                    stream, ctypes.addressof(pointers), 0,
-                )  # fmt: skip
-            return int(status) or self._finish(end, number)
+        return self._whole(started, lambda out: self._launch_list(records, count, reading, starts, start, end, out))
 
     def replay(
-        self, graph: int, arena: int, staging: int, values: bytes, nbytes: int, start: int, end: int, number: int
+        self, graph: int, arena: int, staging: int, values: bytes, nbytes: int, start: int, end: int, started: int
     ) -> int:
         """A copy, a launch, and what stands around them."""
-        cu, stream = self._cu, self._stream
-        with self._context.current():
-            if nbytes:
-                ctypes.memmove(staging, values, nbytes)
-                (status,) = cu.cuMemcpyHtoDAsync(cu.CUdeviceptr(arena), staging, nbytes, stream)
-                if int(status):
-                    return int(status)
-            (status,) = cu.cuEventRecord(cu.CUevent(start), stream)
-            if not int(status):
-                (status,) = cu.cuGraphLaunch(cu.CUgraphExec(graph), stream)
-            return int(status) or self._finish(end, number)
+        return self._whole(
+            started, lambda out: self._launch_graph(graph, arena, staging, values, nbytes, start, end, out)
+        )
 
-    def _finish(self, end: int, number: int) -> int:
+    def _whole(self, started: int, launch: Callable[[Started], int]) -> int:
+        """All of it or nothing: what had started when something failed, Ctrl-C included, is waited for."""
+        out = Started.from_address(started)
+        with self._context.current():
+            status = -1
+            try:
+                status = launch(out)
+            finally:
+                if status and out.launched:
+                    out.number = 0
+                    self._cu.cuStreamSynchronize(self._stream)
+        return status
+
+    def _launch_list(
+        self, records: bytes, count: int, reading: int | None, starts: int | None, start: int, end: int, out: Started
+    ) -> int:
+        cu, stream = self._cu, self._stream
+        begins = None if starts is None else (ctypes.c_uint32 * count).from_address(starts)
+        read = None if reading is None else Reading.from_address(reading)
+        (status,) = cu.cuEventRecord(cu.CUevent(start), stream)
+        at = 0
+        for index in range(count):
+            if int(status):
+                return int(status)
+            nbytes = int.from_bytes(records[at : at + 4], "little")
+            one = records[at : at + nbytes]
+            at += nbytes
+            launch = launches.launch_of(one)
+            if launch is None:
+                continue
+            params = ctypes.create_string_buffer(one[launch.params_at :])
+            functions = Functions.from_address(launch.entry)
+            function = functions.plain
+            if read is not None and begins is not None:
+                function = functions.sampled
+                launches.aim(params, launch, read.pairs + 16 * begins[index])
+            pointers = launches.param_pointers(params)
+            (status,) = cu.cuLaunchKernel(
+                cu.CUfunction(function), launch.blocks, 1, 1, launch.threads, 1, 1, launch.shared_bytes,
+                stream, ctypes.addressof(pointers), 0,
+            )  # fmt: skip
+            out.launched += not int(status)
+        if read is not None and not int(status):
+            values = (read.table, read.pairs, read.result, read.count)
+            types = (*(ctypes.c_uint64,) * 3, ctypes.c_uint32)
+            kernel = cu.CUfunction(read.kernel)
+            (status,) = cu.cuLaunchKernel(kernel, read.blocks, 1, 1, read.threads, 1, 1, 0, stream, (values, types), 0)
+        return int(status) or self._finish(end, out)
+
+    def _launch_graph(
+        self, graph: int, arena: int, staging: int, values: bytes, nbytes: int, start: int, end: int, out: Started
+    ) -> int:
+        cu, stream = self._cu, self._stream
+        if nbytes:
+            ctypes.memmove(staging, values, nbytes)
+            (status,) = cu.cuMemcpyHtoDAsync(cu.CUdeviceptr(arena), staging, nbytes, stream)
+            if int(status):
+                return int(status)
+            out.launched += 1
+        (status,) = cu.cuEventRecord(cu.CUevent(start), stream)
+        if not int(status):
+            (status,) = cu.cuGraphLaunch(cu.CUgraphExec(graph), stream)
+            out.launched += not int(status)
+        return int(status) or self._finish(end, out)
+
+    def _finish(self, end: int, out: Started) -> int:
         cu = self._cu
         (status,) = cu.cuEventRecord(cu.CUevent(end), self._stream)
         if not int(status):
-            (status,) = cu.cuStreamWriteValue32(self._stream, self._done_address, cu.cuuint32_t(number), 0)
+            self._number = out.number = (self._number + 1) & 0xFFFFFFFF
+            (status,) = cu.cuStreamWriteValue32(self._stream, self._done_address, cu.cuuint32_t(out.number), 0)
         return int(status)
 
     def wait(self, number: int, timeout_ns: int) -> int:
@@ -191,7 +247,7 @@ class PlainLauncher:
                 self._looked_ns = now_ns
                 with self._context.current():
                     (status,) = self._cu.cuStreamQuery(self._stream)
-                if int(status) not in (0, _NOT_READY):
+                if int(status) not in (0, NOT_READY):
                     return -int(status)
             if now_ns >= deadline_ns:
                 return 0
@@ -203,6 +259,6 @@ class PlainLauncher:
 def make(context: Context, stream: int, done: int, done_address: int) -> Launcher:
     """The native one where it can be built."""
     try:
-        return NativeLauncher(context, stream, done, done_address)
-    except (OstinatoError, KernelCompileError, OSError):
+        return NativeLauncher(int(context.handle), stream, done, done_address)
+    except (OstinatoError, OSError):
         return PlainLauncher(context, stream, done, done_address)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ...commands import Access, BufferBinding, Dispatch, InlineBinding, Size3
+from ...errors import GeometryError
 from .. import records
 from ..protocol import Lowered
 
@@ -27,6 +28,7 @@ WAITS, RELEASES, OWN_SLOTS, ONE_ROW = 1, 2, 4, 8
 """Flags: wait inside for the predecessor; let the successor start early; every warp has a pair of its own; a grid of
 one row."""
 
+MOST_BLOCKS = 2**31 - 1
 MOST_SLOTS = 1024
 """Pairs of times that one dispatch has room for; beyond, warps share them."""
 
@@ -47,6 +49,9 @@ class Launch(NamedTuple):
 
 def lowered(dispatch: Dispatch, code: KernelCode) -> Lowered:
     """The record of a dispatch of a compiled kernel."""
+    blocks = dispatch.groups[0] * dispatch.groups[1] * dispatch.groups[2]
+    if blocks > MOST_BLOCKS:
+        raise GeometryError(f"kernel {dispatch.kernel.name!r}: {blocks} groups; a CUDA device takes {MOST_BLOCKS}")
     offsets, arena_bytes = records.shared_offsets(dispatch.kernel.threadgroup_bytes, dispatch.shared)
     behind_pointers = (
         one for at, one in enumerate(dispatch.bindings) if at not in code.values and not isinstance(one, BufferBinding)

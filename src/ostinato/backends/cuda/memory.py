@@ -9,16 +9,14 @@ libraries in the process.
 from __future__ import annotations
 
 import ctypes
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
 from ...errors import OutOfMemory
 from ..protocol import Memory
-from .api import Context, call, failure
-
-_ALIGNMENT = 256
-_OUT_OF_MEMORY = 2
+from .api import OUT_OF_MEMORY, Context, call, failure
 
 
 class _Block:
@@ -59,12 +57,12 @@ class Pool:
                 raise self._out_of_memory(nbytes, free, total)
             wanted = max(nbytes, 1)
             status, address = cu.cuMemAllocFromPoolAsync(wanted, self._pool, self.stream)
-            if int(status) == _OUT_OF_MEMORY:
+            if int(status) == OUT_OF_MEMORY:
                 # What the pool holds in pieces may be enough in one.
                 call(cu.cuStreamSynchronize, self.stream)
                 call(cu.cuMemPoolTrimTo, self._pool, 0)
                 status, address = cu.cuMemAllocFromPoolAsync(wanted, self._pool, self.stream)
-            if int(status) == _OUT_OF_MEMORY:
+            if int(status) == OUT_OF_MEMORY:
                 raise self._out_of_memory(nbytes, *call(cu.cuMemGetInfo))
             if int(status):
                 raise failure(int(status), "allocating memory")
@@ -80,11 +78,15 @@ class Pool:
         """Give a block back; after the device was lost there is nothing to give back to."""
         if self._closed:
             return
-        try:
-            with self._context.current():
-                self._cu.cuMemFreeAsync(self._cu.CUdeviceptr(address), self.stream)
-        except Exception:
-            self._closed = True  # at the end of the interpreter, or with the context gone
+        # at the end of the interpreter, in a forked child, or with the context gone
+        with suppress(Exception), self._context.current():
+            self._cu.cuMemFreeAsync(self._cu.CUdeviceptr(address), self.stream)
+
+    def wait_for(self, stream: int) -> None:
+        """Have what is freed from now on wait for what another stream has queued: it may still use the memory."""
+        # as in `free`
+        with suppress(Exception), self._context.current():
+            order(self._cu, self._cu.CUstream(stream), self.stream)
 
     def read(self, address: int, into: np.ndarray) -> None:
         """Copy to the host."""
@@ -111,11 +113,22 @@ class Pool:
             self._cu.cuMemPoolDestroy(self._pool)
 
 
+def order(cu: Any, first: Any, second: Any) -> None:
+    """Have one stream wait for what another has queued so far."""
+    event = call(cu.cuEventCreate, int(cu.CUevent_flags.CU_EVENT_DISABLE_TIMING))
+    try:
+        call(cu.cuEventRecord, event, first)
+        call(cu.cuStreamWaitEvent, second, event, 0)
+    finally:
+        cu.cuEventDestroy(event)
+
+
 class Pinned:
     """Host memory that the device reads and writes too."""
 
     def __init__(self, context: Context, nbytes: int) -> None:
         self._context = context
+        self.host = 0
         with context.current():
             flags = context.cu.CU_MEMHOSTALLOC_PORTABLE | context.cu.CU_MEMHOSTALLOC_DEVICEMAP
             self.host = int(call(context.cu.cuMemHostAlloc, nbytes, flags))
@@ -128,7 +141,9 @@ class Pinned:
         window = (ctypes.c_uint8 * self.nbytes).from_address(self.host)
         return np.ctypeslib.as_array(window).view(dtype)
 
-    def free(self) -> None:
-        """Give it back."""
-        with self._context.current():
-            self._context.cu.cuMemFreeHost(self.host)
+    def __del__(self) -> None:
+        host, self.host = getattr(self, "host", 0), 0
+        if host:
+            # at the end of the interpreter, in a forked child, or with the context gone
+            with suppress(Exception), self._context.current():
+                self._context.cu.cuMemFreeHost(host)

@@ -33,8 +33,8 @@ struct Sampled {
     uint32_t lane;
     asm("mov.u32 %0, %laneid;" : "=r"(lane));
     if (lane != uint32_t(__ffs(int(__activemask())) - 1)) return;
-    const uint32_t warp = blockIdx.x * ((blockDim.x + 31) >> 5) + (threadIdx.x >> 5);
-    ulonglong2 *const pair = head.samples + (warp & head.sample_mask);
+    const uint64_t warp = uint64_t(blockIdx.x) * ((blockDim.x + 31) >> 5) + (threadIdx.x >> 5);
+    ulonglong2 *const pair = head.samples + (uint32_t(warp) & head.sample_mask);
     const uint64_t now = device_time();
     if (head.flags & own_pairs) {
       *pair = ::make_ulonglong2(begin, now);

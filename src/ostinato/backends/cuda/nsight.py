@@ -41,21 +41,15 @@ class Ranges:
 
 def find(wanted: bool | None) -> Ranges | None:
     """Ranges if they are wanted (None: if a tool is there to see them); an error if they are and cannot be had."""
-    if wanted is None:
-        wanted = bool(os.environ.get("NVTX_INJECTION64_PATH"))
-        if not wanted:
-            return None
-        try:
-            import nvtx
-        except ImportError:
-            return None
-        return Ranges(nvtx)
-    if not isinstance(wanted, bool):
+    attached = bool(os.environ.get("NVTX_INJECTION64_PATH"))
+    if wanted is not None and not isinstance(wanted, bool):
         raise DeviceUnavailable(f"nvtx={wanted!r}: expected True or False")
-    if not wanted:
+    if not (attached if wanted is None else wanted):
         return None
     try:
         import nvtx
     except ImportError:
+        if wanted is None:
+            return None
         raise DeviceUnavailable("nvtx=True: the package is not installed; pip install nvtx") from None
     return Ranges(nvtx)

@@ -1,0 +1,134 @@
+"""launcher.cpp against a stand-in for the driver's library."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ostinato.backends import records
+from ostinato.backends.cpu.building import host_library
+from ostinato.backends.cuda import launches
+from ostinato.backends.cuda.kernels import Functions
+from ostinato.backends.cuda.launchers import NativeLauncher, Reading, Started
+
+FUNCTIONS = Functions(101, 202)
+ENTRY = ctypes.addressof(FUNCTIONS)
+
+
+class Fake(ctypes.Structure):
+    """`fake` of fake_libcuda.cpp."""
+
+    _fields_ = (
+        *(
+            (name, ctypes.c_uint32)
+            for name in "launches fail_at synchronized query copies graphs pushed popped".split()
+        ),
+        *((name, ctypes.c_uint64 * 16) for name in "blocks threads functions".split()),
+        ("params", (ctypes.c_ubyte * 256) * 16),
+    )
+
+
+class Bench:
+    """A launcher, the library it calls, and the word that says what is done."""
+
+    def __init__(self) -> None:
+        library = host_library("fake-libcuda", [Path(__file__).with_name("fake_libcuda.cpp")])
+        self.fake = Fake.in_dll(library, "fake")
+        ctypes.memset(ctypes.addressof(self.fake), 0, ctypes.sizeof(self.fake))
+        self.done = ctypes.c_uint32(0)
+        at = ctypes.addressof(self.done)
+        self.launcher = NativeLauncher(1, 2, at, at, library._name)
+        self.started = Started()
+
+    def submit(self, *lowered: bytes, reading: Reading | None = None, starts: np.ndarray | None = None) -> int:
+        self.started = Started()
+        address = None if reading is None else ctypes.addressof(reading)
+        numbers = None if starts is None else starts.ctypes.data
+        out = ctypes.addressof(self.started)
+        return self.launcher.submit(b"".join(lowered), len(lowered), address, numbers, 3, 4, out)
+
+
+@pytest.fixture
+def bench(private_environment: None) -> Iterator[Bench]:
+    made = Bench()
+    yield made
+    assert made.fake.pushed == made.fake.popped
+
+
+def record(groups: tuple[int, int, int] = (2, 3, 1), size: tuple[int, int, int] = (8, 4, 2)) -> bytes:
+    threads = (groups[0] * size[0], groups[1] * size[1], groups[2] * size[2])
+    params = bytearray(112)
+    launches.HEAD.pack_into(params, 0, *threads, *size, *groups, launches.ONE_ROW, 0, 0, 0, 0, 0)
+    params[104:112] = b"argument"
+    return launches.record(ENTRY, threads, size, groups, 0, (), params)
+
+
+def test_a_list_is_launched_in_order_and_gets_a_number(bench: Bench) -> None:
+    assert bench.submit(record(), records.barrier(), record((5, 1, 1))) == 0
+    assert (bench.started.number, bench.started.launched, bench.done.value) == (1, 2, 1)
+    assert list(bench.fake.blocks[:2]) == [6, 5]
+    assert list(bench.fake.threads[:2]) == [64, 64]
+    assert list(bench.fake.functions[:2]) == [101, 101]
+    assert bytes(bench.fake.params[0])[104:112] == b"argument"
+    assert bench.submit(record()) == 0
+    assert bench.started.number == 2
+
+
+def test_a_sampled_list_takes_its_times_where_it_is_told(bench: Bench) -> None:
+    lowered = (record((2, 1, 1), (33, 1, 1)), record((2000, 1, 1), (32, 1, 1)))
+    starts, missing = bench.launcher.slots(b"".join(lowered), lowered)
+    assert (missing, starts.tolist()) == (0, [0, 4, 1028])
+    reading = Reading(303, 5, 0x1000, 6, 77, 256, 2)
+    before = b"".join(lowered)
+    assert bench.submit(*lowered, reading=reading, starts=starts) == 0
+    assert b"".join(lowered) == before  # records are shared by all submissions of the list
+    found = [launches.HEAD.unpack_from(bytes(bench.fake.params[at])) for at in range(2)]
+    assert [one[9] for one in found] == [launches.ONE_ROW | launches.OWN_SLOTS, launches.ONE_ROW]
+    assert [one[12:14] for one in found] == [(3, 0x1000), (1023, 0x1000 + 16 * 4)]
+    assert list(bench.fake.functions[:3]) == [202, 202, 303]
+    assert struct.unpack("=Q", bytes(bench.fake.params[2])[:8]) == (5,)
+
+
+def test_what_failed_half_way_is_waited_for_and_has_no_number(bench: Bench) -> None:
+    bench.fake.fail_at = 3
+    assert bench.submit(*[record()] * 4) == 1
+    assert (bench.started.launched, bench.started.number, bench.fake.synchronized) == (2, 0, 1)
+    bench.fake.fail_at = 0
+    assert bench.submit(record()) == 0
+    assert bench.started.number == 1
+
+
+def test_more_blocks_than_a_launch_takes_are_refused_and_not_wrapped(bench: Bench) -> None:
+    assert bench.submit(record((65537, 65536, 1), (1, 1, 1))) == 1
+    assert bench.fake.launches == 0
+
+
+def test_a_graph_is_launched_after_its_values(bench: Bench) -> None:
+    arena, staging = ctypes.create_string_buffer(16), ctypes.create_string_buffer(16)
+    addresses = (ctypes.addressof(arena), ctypes.addressof(staging))
+    started = Started()
+    assert bench.launcher.replay(9, *addresses, b"0123456789abcdef", 16, 3, 4, ctypes.addressof(started)) == 0
+    assert (arena.raw, bench.fake.graphs, bench.fake.copies, started.number) == (b"0123456789abcdef", 1, 1, 1)
+    assert bench.launcher.replay(9, *addresses, b"", 0, 3, 4, ctypes.addressof(started)) == 0
+    assert (bench.fake.copies, started.number) == (1, 2)
+
+
+def test_waiting_looks_at_the_word_over_the_end_of_its_numbers(bench: Bench) -> None:
+    bench.fake.query = 600
+    bench.done.value = 5
+    assert bench.launcher.wait(5, 0) == 1
+    assert bench.launcher.wait(2**32 - 1, 0) == 1
+    assert bench.launcher.wait(6, 0) == 0
+    assert bench.launcher.wait(6, 2_000_000) == 0
+    bench.done.value = 2**32 - 1
+    assert bench.launcher.wait(1, 0) == 0
+
+
+def test_an_error_of_the_driver_ends_a_wait(bench: Bench) -> None:
+    bench.fake.query = 700
+    assert bench.launcher.wait(1, 0) == -700
