@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import keyword
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -22,10 +23,6 @@ class Param:
     name: str
     dtype: np.dtype[Any]
     shape: tuple[int, ...] = ()
-    _scalar: str = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_scalar", self.dtype.name)  # NumPy makes the name up every time it is asked
 
     @property
     def nbytes(self) -> int:
@@ -41,13 +38,18 @@ class Param:
         number = value if type(value) in (int, float, bool) else plain_number(value)
         if number is not None and not self.shape:
             try:
-                return number_bytes(number, self._scalar)
+                return number_bytes(number, _name_of(self.dtype))
             except ValueError as reason:
                 raise ArgumentError(f"{self}: {value!r} is {reason}") from None
         raise ArgumentError(f"{self}: expected a number or a NumPy value of that type, got {value!r}")
 
     def __str__(self) -> str:
         return f"parameter {self.name!r} ({self.dtype.name}{list(self.shape) if self.shape else ''})"
+
+
+@lru_cache(maxsize=64)
+def _name_of(dtype: np.dtype[Any]) -> str:
+    return dtype.name  # which NumPy makes up every time it is asked
 
 
 def param(name: str, dtype: Any, shape: Shape = ()) -> Param:
