@@ -170,6 +170,13 @@ class RecordingError(OstinatoError, ValueError):
     """A recording cannot be written, read or merged: damaged, too large, newer, not a recording, no place to put it."""
 
 
+# --- models ------------------------------------------------------------------------------------------------
+
+
+class ModelError(OstinatoError, ValueError):
+    """A model cannot be read or made: a damaged file, a missing or wrong tensor, a configuration nobody can run."""
+
+
 # --- the machine -------------------------------------------------------------------------------------------
 
 

@@ -1,0 +1,51 @@
+"""Decoders as a workload: their configurations, their weights, their tokenizers, and what they compute.
+
+    from ostinato import models
+
+    weights = models.load_weights("Qwen3-0.6B")      # a Hugging Face folder, or a GGUF file
+    weights = models.random_weights(models.preset("tiny-moe"))
+    weights["layer.0.attn.q"]                        # a NumPy array, often a view of the file
+    models.ReferenceDecoder(weights).generate([1, 2, 3], steps=8)
+
+Files are data: they are bounded by their own size, nothing in them is executed, and whatever is wrong with them is a
+`ModelError` in one sentence. Nothing here needs a device.
+"""
+
+from .config import (
+    PRESETS,
+    DecoderConfig,
+    FrequencyFactors,
+    LinearScaling,
+    Llama3Scaling,
+    parameter_count,
+    preset,
+    tensor_shapes,
+)
+from .reference import ReferenceDecoder
+from .tensors import Q4_0, Q8_0, as_float32, is_quantised, weight_shape
+from .tokenizer import ByteTokenizer, CheckpointTokenizer, Tokenizer, load_tokenizer
+from .weights import Weights, load_weights, random_weights
+
+__all__ = [
+    "PRESETS",
+    "Q4_0",
+    "Q8_0",
+    "ByteTokenizer",
+    "CheckpointTokenizer",
+    "DecoderConfig",
+    "FrequencyFactors",
+    "LinearScaling",
+    "Llama3Scaling",
+    "ReferenceDecoder",
+    "Tokenizer",
+    "Weights",
+    "as_float32",
+    "is_quantised",
+    "load_tokenizer",
+    "load_weights",
+    "parameter_count",
+    "preset",
+    "random_weights",
+    "tensor_shapes",
+    "weight_shape",
+]

@@ -1,0 +1,124 @@
+"""Files from strangers: opened only if they are regular, mapped rather than read, and JSON that cannot surprise.
+
+What is wrong is a `Damaged` inside this package and becomes a `ModelError` that names the file in `reading`. A mapped
+file must not be cut short while it is in use: the system ends a process that reads behind its end.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import mmap
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import ArgumentError, ModelError
+from ..graph_file.values import Damaged, shown
+from ..printable import printable
+
+MAX_JSON_BYTES = 64 << 20
+
+Bytes = NDArray[np.uint8]
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Turns whatever a file is found guilty of into one `ModelError` with its name."""
+    try:
+        yield
+        return
+    except Damaged as error:
+        reason = str(error)
+    except MemoryError:
+        reason = "it does not fit into memory"
+    except OSError as error:
+        reason = f"it cannot be read: {error.strerror or error}"
+    raise ModelError(f"{str(path)!r}: {printable(reason, 1000)}")
+
+
+def checked_path(path: Any, what: str) -> Path:
+    if not isinstance(path, str | os.PathLike) or isinstance(os.fspath(path), bytes):
+        raise ArgumentError(f"{what}: a path is a str or a Path, not {path!r}")
+    if "\0" in os.fspath(path) or not os.fspath(path):
+        raise ModelError(f"{what}: {os.fspath(path)!r} is no name of a file")
+    return Path(path)
+
+
+def mapped(path: Path) -> Bytes:
+    """The bytes of a file, read-only, without reading them; the file stays mapped as long as a view of it lives."""
+    with _opened(path) as (descriptor, size):
+        if size == 0:
+            return np.frombuffer(b"", np.uint8)
+        return np.frombuffer(mmap.mmap(descriptor, size, access=mmap.ACCESS_READ), np.uint8)
+
+
+def read_file(path: Path, most: int) -> bytes:
+    """The whole of a file that has at most so many bytes."""
+    with _opened(path) as (descriptor, size):
+        if size > most:
+            raise Damaged(f"it has {size} bytes; at most {most} are read")
+        with os.fdopen(os.dup(descriptor), "rb") as file:
+            return file.read(most)
+
+
+def read_json(path: Path) -> Any:
+    return parse_json(read_file(path, MAX_JSON_BYTES))
+
+
+def parse_json(data: bytes) -> Any:
+    """A document without infinities, endless numbers, or names given twice."""
+
+    def refuse(text: str) -> NoReturn:
+        raise Damaged(f"{printable(text, 40)} is no number that can be used")
+
+    def whole(text: str) -> int:
+        return int(text) if len(text) <= 40 else refuse(text)
+
+    def real(text: str) -> float:
+        value = float(text)
+        return value if math.isfinite(value) else refuse(text)
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) != len(pairs):
+            raise Damaged("its JSON names something twice in one object")
+        return found
+
+    try:
+        return json.loads(
+            data.decode(), parse_float=real, parse_int=whole, parse_constant=refuse, object_pairs_hook=unique
+        )
+    except Damaged:
+        raise
+    except UnicodeDecodeError:
+        raise Damaged("its JSON is no Unicode text") from None
+    except RecursionError:
+        raise Damaged("its JSON is nested too deeply") from None
+    except ValueError as error:
+        raise Damaged(f"its JSON cannot be read: {error}") from None
+
+
+def json_object(value: Any, where: str) -> dict[str, Any]:
+    if type(value) is not dict:
+        raise Damaged(f"{where}: expected an object, not {shown(value)}")
+    return value
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[tuple[int, int]]:
+    # Opening a pipe would wait for somebody to write to it.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise Damaged("it is not a regular file")
+        yield descriptor, status.st_size
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,239 @@
+"""Reading GGUF, versions 2 and 3: metadata, a table of tensors, and their bytes.
+
+Nothing is executed, and no count or length is believed before the rest of the file is seen to be long enough for it.
+Tensors are views of the mapped file; those in a format that this library cannot read are listed, but give no array.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from ..graph_file.values import Damaged, shown
+from .files import Bytes, mapped, reading
+from .tensors import Q4_0, Q8_0, Array, StoredTensor
+
+MAX_NAME_BYTES = 65_535
+MAX_DIMENSIONS = 4
+DEFAULT_ALIGNMENT = 32
+
+Value = bool | int | float | str | Array | list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class GgufFile:
+    """What is in a file. Arrays of numbers in the metadata are NumPy arrays, arrays of strings are lists."""
+
+    path: Path
+    version: int
+    metadata: Mapping[str, Value]
+    tensors: Mapping[str, StoredTensor]
+
+    def __repr__(self) -> str:
+        return f"GgufFile({str(self.path)!r}, {len(self.metadata)} values, {len(self.tensors)} tensors)"
+
+
+@dataclass(frozen=True, slots=True)
+class _Format:
+    name: str
+    weights: int
+    """In a block."""
+    nbytes: int
+    """Of a block."""
+    dtype: np.dtype[Any] | None = None
+
+
+_FORMATS = {
+    0: _Format("F32", 1, 4, np.dtype(np.float32)),
+    1: _Format("F16", 1, 2, np.dtype(np.float16)),
+    2: _Format("Q4_0", 32, 18, Q4_0),
+    3: _Format("Q4_1", 32, 20),
+    6: _Format("Q5_0", 32, 22),
+    7: _Format("Q5_1", 32, 24),
+    8: _Format("Q8_0", 32, 34, Q8_0),
+    9: _Format("Q8_1", 32, 36),
+    10: _Format("Q2_K", 256, 84),
+    11: _Format("Q3_K", 256, 110),
+    12: _Format("Q4_K", 256, 144),
+    13: _Format("Q5_K", 256, 176),
+    14: _Format("Q6_K", 256, 210),
+    15: _Format("Q8_K", 256, 292),
+    24: _Format("I8", 1, 1),
+    25: _Format("I16", 1, 2),
+    26: _Format("I32", 1, 4),
+    27: _Format("I64", 1, 8),
+    28: _Format("F64", 1, 8),
+    30: _Format("BF16", 1, 2, np.dtype(ml_dtypes.bfloat16)),
+}
+READ_FORMATS = tuple(one.name for one in _FORMATS.values() if one.dtype is not None)
+
+_MAGIC = b"GGUF"
+_BOOL, _STRING, _ARRAY = 7, 8, 9
+_NUMBERS = {0: "<u1", 1: "<i1", 2: "<u2", 3: "<i2", 4: "<u4", 5: "<i4", 6: "<f4", 10: "<u8", 11: "<i8", 12: "<f8"}
+_LEAST_VALUE_BYTES = 8 + 4 + 1
+_LEAST_TENSOR_BYTES = 8 + 4 + 4 + 8
+
+
+def read_gguf(path: Path) -> GgufFile:
+    """The metadata and tensors of one file."""
+    with reading(path):
+        return _read(path)
+
+
+def _read(path: Path) -> GgufFile:
+    cursor = _Cursor(mapped(path))
+    if cursor.left < len(_MAGIC) or cursor.take(len(_MAGIC), "its first letters").tobytes() != _MAGIC:
+        raise Damaged("it is no GGUF file (a GGUF file begins with the letters GGUF)")
+    version = cursor.uint32("its version")
+    if version not in (2, 3):
+        hint = ", or written by a big-endian machine" if version >= 1 << 16 else ""
+        raise Damaged(f"it is of version {version}; versions 2 and 3 are read{hint}")
+    tensor_count = cursor.count("tensors", _LEAST_TENSOR_BYTES)
+    value_count = cursor.count("values", _LEAST_VALUE_BYTES)
+    metadata: dict[str, Value] = {}
+    for _ in range(value_count):
+        key = cursor.name("a key")
+        if key in metadata:
+            raise Damaged(f"it gives {shown(key)} twice")
+        metadata[key] = _value(cursor, f"value {shown(key)}")
+    entries: dict[str, tuple[_Format, tuple[int, ...], int]] = {}
+    for _ in range(tensor_count):
+        name = cursor.name("the name of a tensor")
+        if name in entries:
+            raise Damaged(f"it has two tensors {shown(name)}")
+        entries[name] = _tensor_entry(cursor, f"tensor {shown(name)}")
+    return GgufFile(path, version, metadata, _tensors(cursor, entries, _alignment(metadata)))
+
+
+def _value(cursor: _Cursor, where: str) -> Value:
+    kind = cursor.uint32(where)
+    if kind in _NUMBERS:
+        number: int | float = cursor.numbers(_NUMBERS[kind], 1, where)[0].item()
+        return number
+    if kind == _BOOL:
+        return bool(_booleans(cursor, 1, where)[0])
+    if kind == _STRING:
+        return cursor.string(where)
+    if kind != _ARRAY:
+        raise Damaged(f"{where}: {kind} is no type of a value")
+    kind = cursor.uint32(where)
+    if kind in _NUMBERS:
+        return cursor.numbers(_NUMBERS[kind], cursor.count(where, np.dtype(_NUMBERS[kind]).itemsize), where)
+    if kind == _BOOL:
+        return _booleans(cursor, cursor.count(where, 1), where)
+    if kind == _STRING:
+        return [cursor.string(where) for _ in range(cursor.count(where, 8))]
+    raise Damaged(f"{where}: arrays of type {kind} are not read")
+
+
+def _booleans(cursor: _Cursor, count: int, where: str) -> Array:
+    found = cursor.take(count, where)
+    if found.size and found.max() > 1:
+        raise Damaged(f"{where}: neither true nor false")
+    return found.view(np.bool_)
+
+
+def _tensor_entry(cursor: _Cursor, where: str) -> tuple[_Format, tuple[int, ...], int]:
+    dimensions = cursor.uint32(where)
+    if not 1 <= dimensions <= MAX_DIMENSIONS:
+        raise Damaged(f"{where}: it has {dimensions} dimensions, not 1 to {MAX_DIMENSIONS}")
+    # The file counts from the innermost axis, NumPy from the outermost.
+    shape = tuple(int(size) for size in cursor.numbers("<u8", dimensions, where)[::-1])
+    kind = cursor.uint32(where)
+    format_ = _FORMATS.get(kind)
+    if format_ is None:
+        raise Damaged(f"{where}: {kind} is no format that is known")
+    if shape[-1] % format_.weights:
+        raise Damaged(f"{where}: rows of {shape[-1]} weights are no whole blocks of {format_.name}")
+    return format_, shape, cursor.uint64(where)
+
+
+def _alignment(metadata: Mapping[str, Value]) -> int:
+    found = metadata.get("general.alignment", DEFAULT_ALIGNMENT)
+    if type(found) is not int or not 1 <= found <= 1 << 20 or found & (found - 1):
+        raise Damaged(f"general.alignment is {shown(found)}, not a power of two")
+    return found
+
+
+def _tensors(
+    cursor: _Cursor, entries: Mapping[str, tuple[_Format, tuple[int, ...], int]], alignment: int
+) -> dict[str, StoredTensor]:
+    cursor.skip(-cursor.position % alignment)
+    body = cursor.rest()
+    found = {}
+    position = 0
+    for name, (format_, shape, begin) in sorted(entries.items(), key=lambda entry: entry[1][2]):
+        where = f"tensor {shown(name)}"
+        nbytes = math.prod(shape) // format_.weights * format_.nbytes
+        if begin % alignment:
+            raise Damaged(f"{where}: it begins at {begin}, which is no multiple of {alignment}")
+        if begin < position:
+            raise Damaged(f"{where}: it overlaps the one before it")
+        if nbytes == 0 or begin + nbytes > body.size:
+            raise Damaged(f"{where}: it takes bytes {begin} to {begin + nbytes} of {body.size}; is the file cut short?")
+        position = begin + nbytes
+        found[name] = StoredTensor(format_.name, shape, format_.dtype, body[begin:position])
+    return found
+
+
+class _Cursor:
+    """A place in the bytes that moves on with what is read, and never beyond their end."""
+
+    def __init__(self, data: Bytes) -> None:
+        self._data = data
+        self.position = 0
+
+    @property
+    def left(self) -> int:
+        return self._data.size - self.position
+
+    def take(self, nbytes: int, where: str) -> Bytes:
+        if nbytes > self.left:
+            raise Damaged(f"{where}: it needs {nbytes} bytes, but only {self.left} are left; is the file cut short?")
+        begin = self.position
+        self.position += nbytes
+        return self._data[begin : self.position]
+
+    def skip(self, nbytes: int) -> None:
+        self.position = min(self.position + nbytes, self._data.size)
+
+    def rest(self) -> Bytes:
+        return self._data[self.position :]
+
+    def uint32(self, where: str) -> int:
+        (value,) = struct.unpack("<I", self.take(4, where).tobytes())
+        return int(value)
+
+    def uint64(self, where: str) -> int:
+        (value,) = struct.unpack("<Q", self.take(8, where).tobytes())
+        return int(value)
+
+    def count(self, where: str, least_bytes: int) -> int:
+        """How many of something follow, if there is room for that many."""
+        found = self.uint64(where)
+        if found > self.left // least_bytes:
+            raise Damaged(f"{where}: {found} of them do not fit into the {self.left} bytes that are left")
+        return found
+
+    def numbers(self, dtype: str, count: int, where: str) -> Array:
+        return self.take(count * np.dtype(dtype).itemsize, where).view(dtype)
+
+    def string(self, where: str) -> str:
+        # Tokens of a vocabulary may be parts of characters.
+        return self.take(self.count(where, 1), where).tobytes().decode(errors="surrogateescape")
+
+    def name(self, where: str) -> str:
+        found = self.count(where, 1)
+        if not 0 < found <= MAX_NAME_BYTES:
+            raise Damaged(f"{where}: it has {found} bytes, not 1 to {MAX_NAME_BYTES}")
+        try:
+            return self.take(found, where).tobytes().decode()
+        except UnicodeDecodeError:
+            raise Damaged(f"{where}: it is no Unicode text") from None

@@ -1,0 +1,70 @@
+"""Tensors as they lie in files: views of mapped bytes, some of them in blocks.
+
+A quantised tensor is an array of blocks of 32 weights: its dtype is `Q4_0` or `Q8_0`, and its last axis is that many
+times shorter. `as_float32` gives the weights of any array that this package hands out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+
+from .files import Bytes
+
+BLOCK = 32
+"""Weights in a block."""
+Q4_0: np.dtype[Any] = np.dtype([("scale", "<f2"), ("quants", "u1", BLOCK // 2)])
+"""Weight `i` is `scale × (nibble − 8)`, with the low nibble of byte `i` or the high one of byte `i − 16`."""
+Q8_0: np.dtype[Any] = np.dtype([("scale", "<f2"), ("quants", "i1", BLOCK)])
+"""Weight `i` is `scale × quants[i]`."""
+FLOATS: tuple[np.dtype[Any], ...] = tuple(map(np.dtype, (np.float32, np.float16, ml_dtypes.bfloat16)))
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTensor:
+    """One tensor of a file: its format as the file names it, its shape in weights, its bytes.
+
+    `dtype` is None for a format that this library cannot read; such a tensor is no harm as long as nobody wants it.
+    """
+
+    format: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any] | None
+    data: Bytes
+
+    def array(self) -> Array:
+        """A read-only view of the file, which need not be aligned."""
+        if self.dtype is None:
+            raise TypeError(f"tensors in {self.format} are not read")
+        return self.data.view(self.dtype).reshape(stored_shape(self.shape, self.dtype))
+
+
+def is_quantised(dtype: np.dtype[Any]) -> bool:
+    return dtype in (Q4_0, Q8_0)
+
+
+def stored_shape(shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[int, ...]:
+    """The shape of the array that holds weights of a shape."""
+    return (*shape[:-1], shape[-1] // BLOCK) if is_quantised(dtype) else shape
+
+
+def weight_shape(array: Array) -> tuple[int, ...]:
+    """The shape in weights: that of the array, but for quantised ones."""
+    return (*array.shape[:-1], array.shape[-1] * BLOCK) if is_quantised(array.dtype) else array.shape
+
+
+def as_float32(array: Array) -> NDArray[np.float32]:
+    """The weights of an array; the array itself if it is of that type."""
+    if not is_quantised(array.dtype):
+        return array.astype(np.float32, copy=False)
+    quants = array["quants"]
+    if array.dtype == Q4_0:
+        quants = np.concatenate([quants & 15, quants >> 4], axis=-1).astype(np.int8) - np.int8(8)
+    weights: NDArray[np.float32] = array["scale"].astype(np.float32)[..., None] * quants
+    return weights.reshape(weight_shape(array))

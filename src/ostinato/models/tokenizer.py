@@ -1,0 +1,83 @@
+"""Text to token ids and back: by the `tokenizers` package for a checkpoint, by bytes for weights that mean nothing.
+
+`tokenizers` is an optional dependency (extra `models`) and imported only when a checkpoint's tokenizer is asked for.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from ..errors import ModelError
+from ..printable import printable
+from .files import checked_path, read_file, reading
+
+MAX_TOKENIZER_BYTES = 256 << 20
+
+
+class Tokenizer(Protocol):
+    """What a decoder needs to speak."""
+
+    def encode(self, text: str) -> list[int]: ...
+
+    def decode(self, tokens: Sequence[int]) -> str: ...
+
+
+class ByteTokenizer:
+    """One token for each byte of UTF-8; a token that is no byte is shown as its number. Loses nothing of any text."""
+
+    def encode(self, text: str) -> list[int]:
+        return list(text.encode("utf-8", "surrogateescape"))
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        parts = [bytes((token,)) if 0 <= token < 256 else f"⟨{token}⟩".encode() for token in tokens]
+        return b"".join(parts).decode("utf-8", "replace")
+
+    def __repr__(self) -> str:
+        return "ByteTokenizer()"
+
+
+class CheckpointTokenizer:
+    """The tokenizer of a checkpoint, with the tokens that its own rules put around a text."""
+
+    def __init__(self, tokenizer: Any, origin: str) -> None:
+        self._tokenizer = tokenizer
+        self._origin = origin
+
+    def encode(self, text: str) -> list[int]:
+        return [int(token) for token in self._tokenizer.encode(text).ids]
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        return str(self._tokenizer.decode([int(token) for token in tokens], skip_special_tokens=False))
+
+    def __repr__(self) -> str:
+        return f"CheckpointTokenizer({self._origin!r})"
+
+
+def load_tokenizer(path: str | os.PathLike[str]) -> CheckpointTokenizer:
+    """The tokenizer of a Hugging Face folder, or of a `tokenizer.json` beside a GGUF file."""
+    place = checked_path(path, "load_tokenizer")
+    file = (place if place.is_dir() else place.parent) / "tokenizer.json"
+    if not file.is_file():
+        raise ModelError(f"{str(place)!r}: there is no tokenizer.json with it, so text cannot be made into tokens")
+    package = _package(place)
+    with reading(file):
+        text = read_file(file, MAX_TOKENIZER_BYTES)
+    try:
+        return CheckpointTokenizer(package.Tokenizer.from_buffer(text), str(file))
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # a panic in the package is no Exception
+        raise ModelError(f"{str(file)!r}: it is no tokenizer: {printable(str(error), 300)}") from None
+
+
+def _package(place: Path) -> Any:
+    try:
+        return importlib.import_module("tokenizers")
+    except ImportError:
+        raise ModelError(
+            f"{str(place)!r}: its tokenizer needs the package tokenizers: pip install 'ostinato[models]'"
+        ) from None

@@ -1,0 +1,314 @@
+"""The weights of a decoder by our own names, wherever they come from: a Hugging Face folder, a GGUF file, or chance.
+
+`Weights` is a mapping from name to NumPy array. `config.tensor_shapes` lists the names: `embedding`, `norm`, `head`
+(absent if tied), and for each layer `layer.3.attn.q` and the like. All tensors are checked when the weights are opened:
+each is there, has its shape, and is of a dtype that can be used; none is there that would have to be ignored. Values
+are not looked at until they are asked for.
+
+An array is a read-only view of the mapped file where the file has the tensor in one piece. Three do not: the experts of
+a Hugging Face folder, which are put together; the queries and keys of a Llama in a GGUF file, whose rows stand in the
+order of interleaved RoPE and are put back into halves; and random weights, which are made when asked for. These are new
+each time: hold on to them, or copy them to a device one by one.
+
+Every model here rotates halves: value `i` of a head belongs with value `i + head_dim / 2`.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes  # noqa: F401  (teaches NumPy the name "bfloat16")
+import numpy as np
+
+from ..errors import ArgumentError, ModelError
+from ..graph_file.values import Damaged, shown
+from .config import DecoderConfig, tensor_shapes
+from .config_files import gguf_config, read_config
+from .files import checked_path, reading
+from .gguf import READ_FORMATS, GgufFile, read_gguf
+from .safetensors import read_safetensors, read_sharded
+from .tensors import FLOATS, Array, StoredTensor, is_quantised, stored_shape
+
+_HUGGING_FACE = {
+    "embedding": "model.embed_tokens.weight",
+    "norm": "model.norm.weight",
+    "head": "lm_head.weight",
+    "attn.norm": "model.layers.{layer}.input_layernorm.weight",
+    "attn.q": "model.layers.{layer}.self_attn.q_proj.weight",
+    "attn.k": "model.layers.{layer}.self_attn.k_proj.weight",
+    "attn.v": "model.layers.{layer}.self_attn.v_proj.weight",
+    "attn.o": "model.layers.{layer}.self_attn.o_proj.weight",
+    "attn.q_norm": "model.layers.{layer}.self_attn.q_norm.weight",
+    "attn.k_norm": "model.layers.{layer}.self_attn.k_norm.weight",
+    "mlp.norm": "model.layers.{layer}.post_attention_layernorm.weight",
+    "mlp.gate": "model.layers.{layer}.mlp.gate_proj.weight",
+    "mlp.up": "model.layers.{layer}.mlp.up_proj.weight",
+    "mlp.down": "model.layers.{layer}.mlp.down_proj.weight",
+    "mlp.router": "model.layers.{layer}.mlp.gate.weight",
+    "mlp.experts.gate": "model.layers.{layer}.mlp.experts.{expert}.gate_proj.weight",
+    "mlp.experts.up": "model.layers.{layer}.mlp.experts.{expert}.up_proj.weight",
+    "mlp.experts.down": "model.layers.{layer}.mlp.experts.{expert}.down_proj.weight",
+}
+_GGUF = {
+    "embedding": "token_embd.weight",
+    "norm": "output_norm.weight",
+    "head": "output.weight",
+    "attn.norm": "blk.{layer}.attn_norm.weight",
+    "attn.q": "blk.{layer}.attn_q.weight",
+    "attn.k": "blk.{layer}.attn_k.weight",
+    "attn.v": "blk.{layer}.attn_v.weight",
+    "attn.o": "blk.{layer}.attn_output.weight",
+    "attn.q_norm": "blk.{layer}.attn_q_norm.weight",
+    "attn.k_norm": "blk.{layer}.attn_k_norm.weight",
+    "mlp.norm": "blk.{layer}.ffn_norm.weight",
+    "mlp.gate": "blk.{layer}.ffn_gate.weight",
+    "mlp.up": "blk.{layer}.ffn_up.weight",
+    "mlp.down": "blk.{layer}.ffn_down.weight",
+    "mlp.router": "blk.{layer}.ffn_gate_inp.weight",
+    "mlp.experts.gate": "blk.{layer}.ffn_gate_exps.weight",
+    "mlp.experts.up": "blk.{layer}.ffn_up_exps.weight",
+    "mlp.experts.down": "blk.{layer}.ffn_down_exps.weight",
+}
+# What may stand in a file without being used: a copy of tied embeddings, and tables that the configuration gives too.
+_UNUSED = re.compile(r"lm_head\.weight|model(\.layers\.\d+\.self_attn)?\.rotary_emb\.inv_freq|rope_freqs\.weight")
+_LAYER = re.compile(r"layer\.(\d+)\.(.+)")
+_INDEX = "model.safetensors.index.json"
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """One tensor that was checked, and how to come by it."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    array: Callable[[], Array]
+
+    @property
+    def nbytes(self) -> int:
+        return math.prod(stored_shape(self.shape, self.dtype)) * self.dtype.itemsize
+
+
+class Weights(Mapping[str, Array]):
+    """The tensors of a decoder by name; `origin` says where they come from."""
+
+    def __init__(self, config: DecoderConfig, origin: str, sources: Mapping[str, _Source]) -> None:
+        self.config = config
+        self.origin = origin
+        self._sources = sources
+
+    def __getitem__(self, name: str) -> Array:
+        return self._source(name).array()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._sources)
+
+    def __len__(self) -> int:
+        return len(self._sources)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._sources
+
+    def __repr__(self) -> str:
+        return f"Weights({self.origin!r}, {len(self)} tensors, {self.nbytes} bytes)"
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """The shape of a tensor in weights, without looking at it."""
+        return self._source(name).shape
+
+    def dtype(self, name: str) -> np.dtype[Any]:
+        """The dtype that the array of a tensor has."""
+        return self._source(name).dtype
+
+    @property
+    def nbytes(self) -> int:
+        """Of all tensors together, as they are stored."""
+        return sum(source.nbytes for source in self._sources.values())
+
+    def _source(self, name: str) -> _Source:
+        found = self._sources.get(name)
+        if found is None:
+            raise KeyError(f"no tensor {name!r} in {self.origin}")
+        return found
+
+
+def load_weights(path: str | os.PathLike[str]) -> Weights:
+    """The weights in a Hugging Face folder (`config.json` and safetensors) or in a GGUF file, checked but not read."""
+    place = checked_path(path, "load_weights")
+    if place.is_dir():
+        return _folder_weights(place)
+    if not place.exists():
+        raise ModelError(f"{str(place)!r}: there is no such file or folder")
+    if place.name.endswith((".safetensors", ".json")):
+        raise ModelError(f"{str(place)!r}: give the folder that it is in, which has a config.json too")
+    file = read_gguf(place)
+    with reading(place):
+        config = gguf_config(file)
+        return Weights(config, str(place), _gguf_sources(config, file))
+
+
+def random_weights(config: DecoderConfig, dtype: Any = "float32", seed: int = 0) -> Weights:
+    """Weights that keep activations near one, made when asked for; the same for the same name, shape and seed."""
+    kind = _float_dtype(dtype)
+    if type(seed) is not int or not 0 <= seed < 1 << 64:
+        raise ArgumentError(f"random_weights: seed={seed!r}: expected an integer from 0 to 2⁶⁴ − 1")
+    sources = {
+        name: _Source(shape, kind, partial(_random, config, name, shape, kind, seed))
+        for name, shape in tensor_shapes(config).items()
+    }
+    return Weights(config, f"random {config.family}, seed {seed}", sources)
+
+
+# --- Hugging Face folders -------------------------------------------------------------------------------------------
+
+
+def _folder_weights(folder: Path) -> Weights:
+    if not (folder / "config.json").is_file():
+        raise ModelError(f"{str(folder)!r}: there is no config.json in it, so it is no Hugging Face folder")
+    config = read_config(folder)
+    tensors = _folder_tensors(folder)
+    with reading(folder):
+        return Weights(config, str(folder), _folder_sources(config, tensors))
+
+
+def _folder_tensors(folder: Path) -> dict[str, StoredTensor]:
+    if (folder / _INDEX).is_file():
+        return read_sharded(folder / _INDEX)
+    with reading(folder):
+        single = folder / "model.safetensors"
+        found = [single] if single.is_file() else sorted(folder.glob("*.safetensors"))
+        if len(found) > 1:
+            raise Damaged(f"it has {len(found)} safetensors files, but no {_INDEX}")
+        if not found:
+            pickled = any(folder.glob("*.bin")) or any(folder.glob("*.pt*"))
+            hint = "; pickled checkpoints are programs and not read" if pickled else ""
+            raise Damaged(f"there are no safetensors in it{hint}")
+    return read_safetensors(found[0])
+
+
+def _folder_sources(config: DecoderConfig, tensors: Mapping[str, StoredTensor]) -> dict[str, _Source]:
+    sources = {}
+    used: set[str] = set()
+    for name, shape in tensor_shapes(config).items():
+        theirs = _their_name(_HUGGING_FACE, name)
+        if "{expert}" not in theirs:
+            used.add(theirs)
+            tensor = _checked(tensors, theirs, shape)
+            sources[name] = _Source(shape, _dtype(tensor), tensor.array)
+            continue
+        parts = []
+        for expert in range(config.experts):
+            theirs_too = theirs.replace("{expert}", str(expert))
+            used.add(theirs_too)
+            parts.append(_checked(tensors, theirs_too, shape[1:]))
+        if len({part.format for part in parts}) > 1:
+            raise Damaged(f"tensors {theirs!r} are not all of one dtype")
+        sources[name] = _Source(shape, _dtype(parts[0]), partial(_stacked, parts))
+    _refuse_rest(tensors, used)
+    return sources
+
+
+def _stacked(parts: list[StoredTensor]) -> Array:
+    return np.stack([part.array() for part in parts])
+
+
+# --- GGUF files -----------------------------------------------------------------------------------------------------
+
+
+def _gguf_sources(config: DecoderConfig, file: GgufFile) -> dict[str, _Source]:
+    sources = {}
+    used: set[str] = set()
+    for name, shape in tensor_shapes(config).items():
+        theirs = _their_name(_GGUF, name)
+        used.add(theirs)
+        tensor = _checked(file.tensors, theirs, shape)
+        array = tensor.array
+        if config.family == "llama" and name.endswith((".attn.q", ".attn.k")):
+            heads = config.heads if name.endswith("q") else config.kv_heads
+            array = partial(_halves, tensor, heads)
+        sources[name] = _Source(shape, _dtype(tensor), array)
+    _refuse_rest(file.tensors, used)
+    return sources
+
+
+def _halves(tensor: StoredTensor, heads: int) -> Array:
+    """Rows of each head from pairs that stand together to two halves; whole rows, so that blocks stay as they are."""
+    array = tensor.array()
+    rows, columns = array.shape
+    pairs = array.reshape(heads, rows // heads // 2, 2, columns)
+    return np.ascontiguousarray(pairs.swapaxes(1, 2)).reshape(rows, columns)
+
+
+# --- what is checked ------------------------------------------------------------------------------------------------
+
+
+def _their_name(names: Mapping[str, str], ours: str) -> str:
+    match = _LAYER.fullmatch(ours)
+    return names[ours] if match is None else names[match[2]].replace("{layer}", match[1])
+
+
+def _checked(tensors: Mapping[str, StoredTensor], name: str, shape: tuple[int, ...]) -> StoredTensor:
+    tensor = tensors.get(name)
+    if tensor is None:
+        raise Damaged(f"tensor {name!r} is missing")
+    if tensor.shape != shape:
+        raise Damaged(f"tensor {name!r} has shape {list(tensor.shape)}; the configuration needs {list(shape)}")
+    if tensor.dtype is None:
+        raise Damaged(f"tensor {name!r} is in {tensor.format}; {', '.join(READ_FORMATS)} are read")
+    if not (tensor.dtype in FLOATS or (is_quantised(tensor.dtype) and len(shape) > 1)):
+        raise Damaged(f"tensor {name!r} is in {tensor.format}, which is not a dtype that it can have")
+    return tensor
+
+
+def _dtype(tensor: StoredTensor) -> np.dtype[Any]:
+    assert tensor.dtype is not None  # _checked refuses those
+    return tensor.dtype
+
+
+def _refuse_rest(tensors: Mapping[str, StoredTensor], used: set[str]) -> None:
+    for name in tensors:
+        if name not in used and not _UNUSED.fullmatch(name):
+            raise Damaged(f"tensor {shown(name)} has no place in this kind of decoder")
+
+
+# --- random weights -------------------------------------------------------------------------------------------------
+
+
+def _float_dtype(dtype: Any) -> np.dtype[Any]:
+    for found in FLOATS:
+        with suppress(TypeError):
+            if np.dtype(dtype) == found:
+                return found
+    raise ArgumentError(f"random_weights: dtype={dtype!r}: expected float32, float16 or bfloat16")
+
+
+def _random(config: DecoderConfig, name: str, shape: tuple[int, ...], dtype: np.dtype[Any], seed: int) -> Array:
+    """Uniform values by a table of 2¹⁶: as fast as memory, and never larger than the tensor and a chunk."""
+    mean, deviation = _moments(config, name, shape)
+    reach = math.sqrt(3) * deviation
+    table = (mean + np.linspace(-reach, reach, 1 << 16)).astype(dtype)
+    bits = np.random.PCG64(np.random.SeedSequence((seed, zlib.crc32(name.encode()))))
+    weights = np.empty(math.prod(shape), dtype)
+    chunk = 1 << 20
+    for begin in range(0, weights.size, chunk):
+        some = weights[begin : begin + chunk]
+        draws = np.asarray(bits.random_raw(-(-some.size // 4))).astype("<u8", copy=False).view("<u2")
+        table.take(draws[: some.size], out=some, mode="clip")  # no index is out of range, and this checks none
+    return weights.reshape(shape)
+
+
+def _moments(config: DecoderConfig, name: str, shape: tuple[int, ...]) -> tuple[float, float]:
+    """Mean and deviation: each product keeps the size of what goes in, all layers together add as much as one would."""
+    if name.endswith("norm"):
+        return 1.0, 0.1
+    if name.endswith((".o", ".down")):
+        return 0.0, 1 / math.sqrt(shape[-1] * 2 * config.layers)
+    return 0.0, 1 / math.sqrt(shape[-1])
