@@ -177,6 +177,13 @@ class ModelError(OstinatoError, ValueError):
     """A model cannot be read or made: a damaged file, a missing or wrong tensor, a configuration nobody can run."""
 
 
+class TensorNotFound(ModelError, KeyError):
+    """No tensor of that name in these weights."""
+
+    def __str__(self) -> str:  # KeyError would show the repr of the message
+        return str(self.args[0]) if self.args else ""
+
+
 # --- the machine -------------------------------------------------------------------------------------------
 
 

@@ -198,7 +198,9 @@ def gguf_value(value: Any) -> bytes:
     return struct.pack("<I", _NUMPY_TYPES[value.dtype.name]) + value.tobytes()
 
 
-def gguf_bytes(metadata: Mapping[str, Any], tensors: Mapping[str, Array], version: int = 3, alignment: int = 32) -> bytes:
+def gguf_bytes(
+    metadata: Mapping[str, Any], tensors: Mapping[str, Array], version: int = 3, alignment: int = 32
+) -> bytes:
     head = struct.pack("<4sIQQ", b"GGUF", version, len(tensors), len(metadata))
     head += b"".join(gguf_string(key) + gguf_value(value) for key, value in metadata.items())
     body = b""
@@ -259,7 +261,7 @@ _GGUF_ENDS = {"embedding": "token_embd.weight", "norm": "output_norm.weight", "h
 
 
 def gguf_tensors(weights: models.Weights, dtype: Any = None) -> dict[str, Array]:
-    """Our tensors under the names of a GGUF file, in `dtype` if they are matrices; Llama's queries and keys in pairs."""
+    """Our tensors under the names of a GGUF file, matrices in `dtype`; Llama's queries and keys in pairs."""
     found = {}
     for name, array in weights.items():
         if weights.config.family == "llama" and name.endswith((".attn.q", ".attn.k")):
@@ -302,5 +304,3 @@ def quantised(array: Array, dtype: np.dtype[Any]) -> Array:
     else:
         found["quants"] = quants
     return found
-
-

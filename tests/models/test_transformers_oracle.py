@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-
 from checkpoints import TINY, write_gguf
+
 from ostinato import models
 
 torch = pytest.importorskip("torch")

@@ -105,6 +105,11 @@ def parse_json(data: bytes) -> Any:
         raise Damaged(f"its JSON cannot be read: {error}") from None
 
 
+def named(name: str) -> str:
+    """A name from a file, long enough to be found there again."""
+    return repr(printable(name, 200))
+
+
 def json_object(value: Any, where: str) -> dict[str, Any]:
     if type(value) is not dict:
         raise Damaged(f"{where}: expected an object, not {shown(value)}")

@@ -17,7 +17,7 @@ import ml_dtypes
 import numpy as np
 
 from ..graph_file.values import Damaged, shown
-from .files import Bytes, mapped, reading
+from .files import Bytes, mapped, named, reading
 from .tensors import Q4_0, Q8_0, Array, StoredTensor
 
 MAX_NAME_BYTES = 65_535
@@ -101,14 +101,14 @@ def _read(path: Path) -> GgufFile:
     for _ in range(value_count):
         key = cursor.name("a key")
         if key in metadata:
-            raise Damaged(f"it gives {shown(key)} twice")
-        metadata[key] = _value(cursor, f"value {shown(key)}")
+            raise Damaged(f"it gives {named(key)} twice")
+        metadata[key] = _value(cursor, f"value {named(key)}")
     entries: dict[str, tuple[_Format, tuple[int, ...], int]] = {}
     for _ in range(tensor_count):
         name = cursor.name("the name of a tensor")
         if name in entries:
-            raise Damaged(f"it has two tensors {shown(name)}")
-        entries[name] = _tensor_entry(cursor, f"tensor {shown(name)}")
+            raise Damaged(f"it has two tensors {named(name)}")
+        entries[name] = _tensor_entry(cursor, f"tensor {named(name)}")
     return GgufFile(path, version, metadata, _tensors(cursor, entries, _alignment(metadata)))
 
 
@@ -170,7 +170,7 @@ def _tensors(
     found = {}
     position = 0
     for name, (format_, shape, begin) in sorted(entries.items(), key=lambda entry: entry[1][2]):
-        where = f"tensor {shown(name)}"
+        where = f"tensor {named(name)}"
         nbytes = math.prod(shape) // format_.weights * format_.nbytes
         if begin % alignment:
             raise Damaged(f"{where}: it begins at {begin}, which is no multiple of {alignment}")

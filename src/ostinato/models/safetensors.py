@@ -17,7 +17,7 @@ import ml_dtypes
 import numpy as np
 
 from ..graph_file.values import Damaged, integer, listed, shape_of, shown
-from .files import MAX_JSON_BYTES, json_object, mapped, parse_json, read_json, reading
+from .files import MAX_JSON_BYTES, json_object, mapped, named, parse_json, read_json, reading
 from .tensors import StoredTensor
 
 DTYPES: dict[str, np.dtype[Any]] = {
@@ -61,7 +61,7 @@ def read_sharded(index: Path) -> dict[str, StoredTensor]:
         shards = {shard: read_safetensors(index.parent / shard) for shard in sorted(set(places.values()))}
         for name, shard in places.items():
             if name not in shards[shard]:
-                raise Damaged(f"weight_map: {shown(name)} is not in {shard}")
+                raise Damaged(f"weight_map: {named(name)} is not in {shard}")
     return {name: shards[shard][name] for name, shard in places.items()}
 
 
@@ -79,7 +79,7 @@ def _tensors(path: Path) -> dict[str, StoredTensor]:
     found = {}
     spans = []
     for name, entry in header.items():
-        where = f"tensor {shown(name)}"
+        where = f"tensor {named(name)}"
         begin, end, format_, shape = _entry(json_object(entry, where), where, body.size)
         spans.append((begin, end, name))
         found[name] = StoredTensor(format_, shape, DTYPES[format_], body[begin:end])
@@ -106,7 +106,7 @@ def _check_spans(spans: list[tuple[int, int, str]], body_bytes: int) -> None:
     for begin, end, name in spans:
         if begin != position:
             what = "overlaps the one before it" if begin < position else "leaves a gap before it"
-            raise Damaged(f"tensor {shown(name)} {what}")
+            raise Damaged(f"tensor {named(name)} {what}")
         position = end
     if position != body_bytes:
         raise Damaged(f"its tensors take {position} bytes, but {body_bytes} are there")

@@ -8,10 +8,10 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, Protocol
 
 from ..errors import ModelError
+from ..graph_file.values import Damaged
 from ..printable import printable
 from .files import checked_path, read_file, reading
 
@@ -60,10 +60,11 @@ class CheckpointTokenizer:
 def load_tokenizer(path: str | os.PathLike[str]) -> CheckpointTokenizer:
     """The tokenizer of a Hugging Face folder, or of a `tokenizer.json` beside a GGUF file."""
     place = checked_path(path, "load_tokenizer")
-    file = (place if place.is_dir() else place.parent) / "tokenizer.json"
-    if not file.is_file():
-        raise ModelError(f"{str(place)!r}: there is no tokenizer.json with it, so text cannot be made into tokens")
-    package = _package(place)
+    with reading(place):
+        file = (place if place.is_dir() else place.parent) / "tokenizer.json"
+        if not file.is_file():
+            raise Damaged("there is no tokenizer.json with it, so text cannot be made into tokens")
+        package = _package()
     with reading(file):
         text = read_file(file, MAX_TOKENIZER_BYTES)
     try:
@@ -74,10 +75,8 @@ def load_tokenizer(path: str | os.PathLike[str]) -> CheckpointTokenizer:
         raise ModelError(f"{str(file)!r}: it is no tokenizer: {printable(str(error), 300)}") from None
 
 
-def _package(place: Path) -> Any:
+def _package() -> Any:
     try:
         return importlib.import_module("tokenizers")
     except ImportError:
-        raise ModelError(
-            f"{str(place)!r}: its tokenizer needs the package tokenizers: pip install 'ostinato[models]'"
-        ) from None
+        raise Damaged("its tokenizer needs the package tokenizers: pip install 'ostinato[models]'") from None

@@ -29,11 +29,11 @@ from typing import Any
 import ml_dtypes  # noqa: F401  (teaches NumPy the name "bfloat16")
 import numpy as np
 
-from ..errors import ArgumentError, ModelError
-from ..graph_file.values import Damaged, shown
+from ..errors import ArgumentError, TensorNotFound
+from ..graph_file.values import Damaged
 from .config import DecoderConfig, tensor_shapes
 from .config_files import gguf_config, read_config
-from .files import checked_path, reading
+from .files import checked_path, named, reading
 from .gguf import READ_FORMATS, GgufFile, read_gguf
 from .safetensors import read_safetensors, read_sharded
 from .tensors import FLOATS, Array, StoredTensor, is_quantised, stored_shape
@@ -136,21 +136,21 @@ class Weights(Mapping[str, Array]):
     def _source(self, name: str) -> _Source:
         found = self._sources.get(name)
         if found is None:
-            raise KeyError(f"no tensor {name!r} in {self.origin}")
+            raise TensorNotFound(f"no tensor {name!r} in {self.origin}")
         return found
 
 
 def load_weights(path: str | os.PathLike[str]) -> Weights:
     """The weights in a Hugging Face folder (`config.json` and safetensors) or in a GGUF file, checked but not read."""
     place = checked_path(path, "load_weights")
-    if place.is_dir():
-        return _folder_weights(place)
-    if not place.exists():
-        raise ModelError(f"{str(place)!r}: there is no such file or folder")
-    if place.name.endswith((".safetensors", ".json")):
-        raise ModelError(f"{str(place)!r}: give the folder that it is in, which has a config.json too")
-    file = read_gguf(place)
     with reading(place):
+        if place.is_dir():
+            return _folder_weights(place)
+        if not place.exists():
+            raise Damaged("there is no such file or folder")
+        if place.name.endswith((".safetensors", ".json")):
+            raise Damaged("give the folder that it is in, which has a config.json too")
+        file = read_gguf(place)
         config = gguf_config(file)
         return Weights(config, str(place), _gguf_sources(config, file))
 
@@ -172,25 +172,22 @@ def random_weights(config: DecoderConfig, dtype: Any = "float32", seed: int = 0)
 
 def _folder_weights(folder: Path) -> Weights:
     if not (folder / "config.json").is_file():
-        raise ModelError(f"{str(folder)!r}: there is no config.json in it, so it is no Hugging Face folder")
+        raise Damaged("there is no config.json in it, so it is no Hugging Face folder")
     config = read_config(folder)
-    tensors = _folder_tensors(folder)
-    with reading(folder):
-        return Weights(config, str(folder), _folder_sources(config, tensors))
+    return Weights(config, str(folder), _folder_sources(config, _folder_tensors(folder)))
 
 
 def _folder_tensors(folder: Path) -> dict[str, StoredTensor]:
     if (folder / _INDEX).is_file():
         return read_sharded(folder / _INDEX)
-    with reading(folder):
-        single = folder / "model.safetensors"
-        found = [single] if single.is_file() else sorted(folder.glob("*.safetensors"))
-        if len(found) > 1:
-            raise Damaged(f"it has {len(found)} safetensors files, but no {_INDEX}")
-        if not found:
-            pickled = any(folder.glob("*.bin")) or any(folder.glob("*.pt*"))
-            hint = "; pickled checkpoints are programs and not read" if pickled else ""
-            raise Damaged(f"there are no safetensors in it{hint}")
+    single = folder / "model.safetensors"
+    found = [single] if single.is_file() else sorted(folder.glob("*.safetensors"))
+    if len(found) > 1:
+        raise Damaged(f"it has {len(found)} safetensors files, but no {_INDEX}")
+    if not found:
+        pickled = any(folder.glob("*.bin")) or any(folder.glob("*.pt*"))
+        hint = "; pickled checkpoints are programs and not read" if pickled else ""
+        raise Damaged(f"there are no safetensors in it{hint}")
     return read_safetensors(found[0])
 
 
@@ -276,7 +273,7 @@ def _dtype(tensor: StoredTensor) -> np.dtype[Any]:
 def _refuse_rest(tensors: Mapping[str, StoredTensor], used: set[str]) -> None:
     for name in tensors:
         if name not in used and not _UNUSED.fullmatch(name):
-            raise Damaged(f"tensor {shown(name)} has no place in this kind of decoder")
+            raise Damaged(f"tensor {named(name)} has no place in this kind of decoder")
 
 
 # --- random weights -------------------------------------------------------------------------------------------------
