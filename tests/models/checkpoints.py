@@ -97,6 +97,7 @@ def config_document(config: DecoderConfig) -> dict[str, Any]:
     """A `config.json` that says the same."""
     document: dict[str, Any] = {
         "architectures": [ARCHITECTURES[config.family]],
+        "model_type": config.family.replace("-", "_"),
         "hidden_size": config.hidden_size,
         "num_hidden_layers": config.layers,
         "num_attention_heads": config.heads,

@@ -178,6 +178,12 @@ def test_a_bad_file_is_a_model_error_that_names_it(what: str, tmp_path: Path) ->
     assert str(caught.value).isprintable()
 
 
+def test_a_count_is_refused_before_anything_is_counted(tmp_path: Path) -> None:
+    for what in ("a huge count of values", "a huge count of tensors", "a huge array of strings"):
+        with pytest.raises(ost.ModelError, match=r"9223372036854775808 of them do not fit into the \d+ bytes"):
+            read_gguf(written(tmp_path, HOSTILE[what]))
+
+
 WHOLE = gguf_bytes(METADATA, TENSORS)
 
 

@@ -9,9 +9,23 @@ import pytest
 from checkpoints import TINY
 
 import ostinato as ost
-from ostinato.models import ReferenceDecoder, as_float32, random_weights
+from ostinato.models import Llama3Scaling, ReferenceDecoder, as_float32, random_weights
 
 TOKENS = [3, 1, 4, 15, 9, 26, 5, 35, 89, 79, 32, 38]
+
+# What transformers 5.22 computes from the same weights, written as a Hugging Face folder.
+THEIRS = {
+    "llama": [0.20631, -0.3327, 0.41703, 2.1659, 0.03441, -0.69861],
+    "qwen3": [0.0367, 1.18901, -3.017, -0.35002, -0.35674, 0.34921],
+    "qwen3-moe": [1.59114, 0.20031, 0.67725, 1.08695, 0.21689, -0.31024],
+}
+
+
+@pytest.mark.parametrize("family", TINY)
+def test_logits_are_those_of_transformers(family: str) -> None:
+    scaling = Llama3Scaling(8.0, 1.0, 4.0, 64) if family == "llama" else None
+    decoder = ReferenceDecoder(random_weights(replace(TINY[family], rope_scaling=scaling)))
+    np.testing.assert_allclose(decoder.forward(TOKENS)[-1, :6], THEIRS[family], rtol=0, atol=5e-5)
 
 
 @pytest.mark.parametrize("window", [None, 4])
