@@ -3,10 +3,47 @@
     with enc.scope("block 0"):
         ops.add(enc, hidden, delta, hidden)
         ops.rms_norm(enc, hidden, weight, normed)
+        ops.matvec(enc, projection, normed, queries)
 
-They are compiled once for each device. The fused ones give the bits of the two that they stand for.
+They are compiled once for each device. No launcher waits; every one checks shapes and dtypes and declares what it
+reads, writes and computes. Arithmetic is in float32 and rounded once, to the dtype that is stored. The fused ones give
+the bits of the two that they stand for. Where a value changes with every token (a position, a random number) it may be
+a parameter, `ost.param`.
 """
 
+from .attention import embedding, kv_append, rope, rope_frequencies, sdpa
+from .choosing import argmax, moe_route, sample_top_p, serial_topk, softmax
 from .launch import add, add_rms_norm, mul, rms_norm, rms_norm_mul
+from .linear import expert_matvec, matmul, matvec, matvec_affine4, matvec_q4_0, matvec_q8_0
+from .pointwise import cast, gelu, scalar_mul, sigmoid_mul, silu_mul, softcap, weighted_sum
 
-__all__ = ["add", "add_rms_norm", "mul", "rms_norm", "rms_norm_mul"]
+__all__ = [
+    "add",
+    "add_rms_norm",
+    "argmax",
+    "cast",
+    "embedding",
+    "expert_matvec",
+    "gelu",
+    "kv_append",
+    "matmul",
+    "matvec",
+    "matvec_affine4",
+    "matvec_q4_0",
+    "matvec_q8_0",
+    "moe_route",
+    "mul",
+    "rms_norm",
+    "rms_norm_mul",
+    "rope",
+    "rope_frequencies",
+    "sample_top_p",
+    "scalar_mul",
+    "sdpa",
+    "serial_topk",
+    "sigmoid_mul",
+    "silu_mul",
+    "softcap",
+    "softmax",
+    "weighted_sum",
+]

@@ -9,10 +9,7 @@ from ..commands import CapturedOpKind
 from ..encoder import CommandEncoder
 from ..errors import ArgumentError
 from ..params import Param
-from . import compiled
-
-TYPES = {"float32": "float", "float16": "half", "bfloat16": "bfloat"}
-"""What the kernels are made for: the NumPy dtype, and the ending of the kernel's name."""
+from .checks import find, same_elements
 
 _MOST_THREADS = 256
 
@@ -31,10 +28,10 @@ def rms_norm(
     encoder: CommandEncoder, x: Buffer, weight: Buffer, out: Buffer, eps: float | np.float32 | Param = 1e-6
 ) -> None:
     """out = x / sqrt(mean(x²) + eps) * weight, over rows as long as `weight`. `out` may be `x`."""
-    ending = _checked("rms_norm", out, x)
+    ending = same_elements("rms_norm", out, x)
     rows, width = _rows("rms_norm", out, weight)
     encoder.dispatch(
-        compiled.kernel(encoder._queue, compiled.module("rms_norm"), f"rms_norm_{ending}"),
+        find(encoder, "rms_norm", f"rms_norm_{ending}"),
         *(x, weight, out, width, eps),
         groups=rows,
         group_size=group_size(width),
@@ -54,10 +51,10 @@ def rms_norm_mul(
     eps: float | np.float32 | Param = 1e-6,
 ) -> None:
     """out = rms_norm(x, weight) * factor, element by element, in one dispatch. `out` may be `x` or `factor`."""
-    ending = _checked("rms_norm_mul", out, x, factor)
+    ending = same_elements("rms_norm_mul", out, x, factor)
     rows, width = _rows("rms_norm_mul", out, weight)
     encoder.dispatch(
-        compiled.kernel(encoder._queue, compiled.module("rms_norm"), f"rms_norm_mul_{ending}"),
+        find(encoder, "rms_norm", f"rms_norm_mul_{ending}"),
         *(x, weight, factor, out, width, eps),
         groups=rows,
         group_size=group_size(width),
@@ -78,10 +75,10 @@ def add_rms_norm(
     eps: float | np.float32 | Param = 1e-6,
 ) -> None:
     """sum = a + b and out = rms_norm(sum, weight), in one dispatch. `sum` may be `a` or `b`."""
-    ending = _checked("add_rms_norm", out, a, b, sum)
+    ending = same_elements("add_rms_norm", out, a, b, sum)
     rows, width = _rows("add_rms_norm", out, weight)
     encoder.dispatch(
-        compiled.kernel(encoder._queue, compiled.module("rms_norm"), f"add_rms_norm_{ending}"),
+        find(encoder, "rms_norm", f"add_rms_norm_{ending}"),
         *(a, b, weight, sum, out, width, eps),
         groups=rows,
         group_size=group_size(width),
@@ -100,9 +97,9 @@ def group_size(width: int) -> int:
 def _elementwise(
     encoder: CommandEncoder, name: str, a: Buffer, b: Buffer, out: Buffer, op_kind: CapturedOpKind
 ) -> None:
-    ending = _checked(name, out, a, b)
+    ending = same_elements(name, out, a, b)
     encoder.dispatch(
-        compiled.kernel(encoder._queue, compiled.module("elementwise"), f"{name}_{ending}"),
+        find(encoder, "elementwise", f"{name}_{ending}"),
         *(a, b, out),
         threads=out.size,
         op_kind=op_kind,
@@ -110,21 +107,6 @@ def _elementwise(
         bytes_written=out.nbytes,
         flops=out.size,
     )
-
-
-def _checked(name: str, out: Buffer, *others: Buffer) -> str:
-    """The ending of the kernel's name, for buffers of one type and size."""
-    for one in (out, *others):
-        if type(one) is not Buffer:
-            raise ArgumentError(f"{name}: expected a Buffer, got {one!r}")
-        if one.dtype != out.dtype or one.size != out.size:
-            raise ArgumentError(f"{name}: {one!r} does not go with {out!r}; the same dtype and size are expected")
-    ending = TYPES.get(out.dtype.name)
-    if ending is None:
-        raise ArgumentError(f"{name}: there is no kernel for {out.dtype.name}; there is one for {', '.join(TYPES)}")
-    if not out.size:
-        raise ArgumentError(f"{name}: {out!r} is empty; there is nothing to do")
-    return ending
 
 
 def _rows(name: str, out: Buffer, weight: Buffer) -> tuple[int, int]:

@@ -18,7 +18,7 @@ from ..errors import ArgumentError, KernelNotFound
 from ..geometry import Extent
 from ..msl import Argument, Module, Signature, parse
 from ..ops import compiled
-from ..ops.launch import TYPES
+from ..ops.checks import TYPES
 
 Side = Literal["first", "second"]
 Covered = Callable[[Dispatch], int | None]

@@ -1,0 +1,197 @@
+"""Launchers of what depends on tokens and their positions: embedding, rotation, the cache, attention.
+
+The position is that of the first token of the call, counted from zero; the others follow it. It may be a parameter, so
+one captured graph serves every token. Caches are [heads, capacity, size].
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ..buffer import Buffer
+from ..commands import CapturedOpKind
+from ..encoder import CommandEncoder
+from ..errors import ArgumentError
+from ..params import Param
+from .checks import Index, axes, check_dtype, check_index, check_size, find, on_cpu, tokens_heads_size, type_ending
+
+MOST_SIZE = 256
+"""The largest head that there is an attention kernel for."""
+
+_SIMDGROUPS = 16
+_KEYS_TOGETHER = 4
+
+
+def embedding(encoder: CommandEncoder, table: Buffer, tokens: Buffer, out: Buffer) -> None:
+    """out[i] = table[tokens[i]], for a table [rows, width]. A token past the last row gives NaN."""
+    name = "embedding"
+    ending = type_ending(name, table, out)
+    check_dtype(name, "tokens", tokens, np.uint32)
+    rows, width = axes(name, "table", table, "rows", "width")
+    check_size(name, "out", out, tokens.size * width)
+    encoder.dispatch(
+        find(encoder, "positions", f"{name}_{ending}"),
+        *(table, tokens, out, rows),
+        threads=(width, tokens.size),
+        group_size=(min(width, 256), 1),
+        bytes_read=out.nbytes + tokens.nbytes,
+        bytes_written=out.nbytes,
+        flops=0,
+    )
+
+
+def rope(
+    encoder: CommandEncoder,
+    x: Buffer,
+    frequencies: Buffer,
+    out: Buffer,
+    position: Index,
+    *,
+    interleaved: bool = False,
+    scale: float = 1.0,
+) -> None:
+    """Turn pairs of elements of each head by position · frequency, for x [tokens, heads, size]. `out` may be `x`.
+
+    There is a frequency (`rope_frequencies`) for each pair; elements beyond the pairs are copied. A pair is
+    (i, i + pairs), or with `interleaved` (2i, 2i + 1). `scale` is a factor for what is turned.
+    """
+    name = "rope"
+    ending = type_ending(name, x, out)
+    check_dtype(name, "frequencies", frequencies, np.float32)
+    tokens, heads, size = tokens_heads_size(name, "x", x)
+    check_size(name, "out", out, x.size)
+    check_index(name, "position", position)
+    pairs = frequencies.size
+    if 2 * pairs > size:
+        raise ArgumentError(f"{name}: {pairs} pairs do not fit in heads of {size} elements")
+    encoder.dispatch(
+        find(encoder, "positions", f"{name}_{ending}"),
+        *(x, frequencies, out, position, pairs, int(interleaved), scale),
+        threads=(size - pairs, heads, tokens),
+        bytes_read=x.nbytes + frequencies.nbytes,
+        bytes_written=out.nbytes,
+        flops=tokens * heads * pairs * 24,
+    )
+
+
+def rope_frequencies(
+    size: int,
+    theta: float = 10000.0,
+    *,
+    factor: float = 1.0,
+    low: float | None = None,
+    high: float | None = None,
+    trained_length: int | None = None,
+) -> np.ndarray:
+    """The table for `rope`: a frequency for each pair of `size` elements, theta^(−2i / size).
+
+    `factor` alone divides them all (linear scaling). With `low`, `high` and `trained_length` only long waves are
+    slowed: those that turn less than `low` times over the trained length, wholly, those that turn more than `high`
+    times not at all, and those between by a mixture (Llama 3).
+    """
+    if size < 2 or size % 2 or not theta > 0 or not factor > 0:
+        raise ArgumentError(f"rope_frequencies: size {size} must be even, theta {theta} and factor {factor} positive")
+    plain = theta ** (-np.arange(0, size, 2, dtype=np.float64) / size)
+    if low is None and high is None and trained_length is None:
+        return np.asarray(plain / factor, np.float32)
+    if low is None or high is None or trained_length is None or not high > low:
+        raise ArgumentError("rope_frequencies: low, a larger high, and trained_length are given together")
+    turns = trained_length * plain / (2 * math.pi)
+    kept = np.clip((turns - low) / (high - low), 0.0, 1.0)
+    return np.asarray(kept * plain + (1 - kept) * plain / factor, np.float32)
+
+
+def kv_append(
+    encoder: CommandEncoder, keys: Buffer, values: Buffer, key_cache: Buffer, value_cache: Buffer, position: Index
+) -> None:
+    """cache[head, position + token] = x[token, head], for keys and values [tokens, heads, size].
+
+    What a parameter puts past the end of the cache is dropped.
+    """
+    name = "kv_append"
+    ending = type_ending(name, keys, values, key_cache, value_cache)
+    tokens, heads, size = tokens_heads_size(name, "keys", keys)
+    capacity = _cache(name, key_cache, value_cache, heads, size)
+    check_size(name, "values", values, keys.size)
+    check_index(name, "position", position, below=capacity - tokens + 1)
+    encoder.dispatch(
+        find(encoder, "positions", f"{name}_{ending}"),
+        *(keys, values, key_cache, value_cache, position, capacity),
+        threads=(size, heads, tokens),
+        bytes_read=keys.nbytes + values.nbytes,
+        bytes_written=keys.nbytes + values.nbytes,
+        flops=0,
+    )
+
+
+def sdpa(
+    encoder: CommandEncoder,
+    queries: Buffer,
+    key_cache: Buffer,
+    value_cache: Buffer,
+    out: Buffer,
+    position: Index,
+    *,
+    scale: float | None = None,
+    window: int = 0,
+    cap: float = 0.0,
+) -> None:
+    """Attention of queries [tokens, heads, size] to the cached keys and values up to each query's own place.
+
+    One token is decoding, several are prefill: the query of a token sees the keys 0 to position + token. Several heads
+    may share a head of the cache. `scale` is 1 / √size unless given; `window` lets a query see so many of the last keys
+    only, its own among them; `cap` makes a score cap · tanh(score / cap).
+    """
+    name = "sdpa"
+    ending = type_ending(name, queries, key_cache, value_cache, out)
+    tokens, heads, size = tokens_heads_size(name, "queries", queries)
+    kept_heads = axes(name, "key_cache", key_cache, "heads", "capacity", "size")[0]
+    capacity = _cache(name, key_cache, value_cache, kept_heads, size)
+    check_size(name, "out", out, queries.size)
+    check_index(name, "position", position, below=capacity - tokens + 1)
+    check_index(name, "window", window)
+    if size > MOST_SIZE:
+        raise ArgumentError(f"{name}: heads of {size} elements are too large; at most {MOST_SIZE}")
+    if heads % kept_heads:
+        raise ArgumentError(f"{name}: {heads} heads are no multiple of the {kept_heads} heads of {key_cache!r}")
+    given: list[Any] = [queries, key_cache, value_cache, out, position, size, heads // kept_heads, capacity, window]
+    given += [1 / math.sqrt(size) if scale is None else scale, cap]
+    if on_cpu(encoder):
+        kernel = find(encoder, "attention_plain", f"attend_{ending}")
+        grid: dict[str, Any] = {"threads": (heads, tokens), "group_size": 1}
+    else:
+        parts = 2 if size <= 64 else 4 if size <= 128 else 8
+        kernel = find(encoder, "attention", f"attend_{ending}_{parts}")
+        most = min(capacity, window or capacity)
+        simdgroups = min(_SIMDGROUPS, -(-most // _KEYS_TOGETHER))
+        grid = {"groups": (heads, tokens), "group_size": 32 * simdgroups}
+    bytes_read = flops = None
+    if not isinstance(position, Param):
+        ends = np.arange(int(position) + 1, int(position) + tokens + 1)
+        seen = np.minimum(ends, window) if window else ends
+        # A key is read once, however many queries look at it.
+        rows = min(int(ends[-1]), tokens + window - 1) if window else int(ends[-1])
+        bytes_read = queries.nbytes + 2 * kept_heads * rows * size * queries.dtype.itemsize
+        flops = 4 * heads * size * int(seen.sum())
+    encoder.dispatch(
+        kernel,
+        *given,
+        **grid,
+        op_kind=CapturedOpKind.Sdpa,
+        bytes_read=bytes_read,
+        bytes_written=out.nbytes,
+        flops=flops,
+    )
+
+
+def _cache(name: str, key_cache: Buffer, value_cache: Buffer, heads: int, size: int) -> int:
+    """The tokens that the caches have room for."""
+    kept_heads, capacity, kept_size = axes(name, "key_cache", key_cache, "heads", "capacity", "size")
+    if value_cache.shape != key_cache.shape or kept_heads != heads or kept_size != size:
+        raise ArgumentError(
+            f"{name}: the caches are both [{heads}, capacity, {size}] here, not {key_cache!r} and {value_cache!r}"
+        )
+    return capacity

@@ -1,0 +1,112 @@
+"""Launchers of what goes element by element. `out` may be one of the inputs, if it is of the same dtype."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..buffer import Buffer
+from ..commands import CapturedOpKind
+from ..encoder import CommandEncoder
+from ..errors import ArgumentError
+from .checks import Number, axes, check_dtype, check_size, find, same_elements, type_ending
+
+_EXPONENTIAL_FLOPS = 8
+"""What an exponential or a tanh is counted as."""
+
+
+def silu_mul(encoder: CommandEncoder, gate: Buffer, up: Buffer, out: Buffer) -> None:
+    """out = gate · sigmoid(gate) · up"""
+    _gated(encoder, "silu_mul", gate, up, out)
+
+
+def sigmoid_mul(encoder: CommandEncoder, gate: Buffer, up: Buffer, out: Buffer) -> None:
+    """out = sigmoid(gate) · up"""
+    _gated(encoder, "sigmoid_mul", gate, up, out)
+
+
+def gelu(encoder: CommandEncoder, x: Buffer, out: Buffer, *, approximate: bool = True) -> None:
+    """out = gelu(x): the one by tanh, or the one by the error function."""
+    _mapped(encoder, "gelu" if approximate else "gelu_erf", x, out, (), _EXPONENTIAL_FLOPS + 6)
+
+
+def scalar_mul(encoder: CommandEncoder, x: Buffer, out: Buffer, factor: Number) -> None:
+    """out = x · factor"""
+    _mapped(encoder, "scalar_mul", x, out, (factor,), 1, CapturedOpKind.ElemMul)
+
+
+def softcap(encoder: CommandEncoder, x: Buffer, out: Buffer, cap: Number) -> None:
+    """out = cap · tanh(x / cap)"""
+    _mapped(encoder, "softcap", x, out, (cap,), _EXPONENTIAL_FLOPS + 2)
+
+
+def cast(encoder: CommandEncoder, x: Buffer, out: Buffer) -> None:
+    """out = x, in the dtype of `out`."""
+    source, target = type_ending("cast", x), type_ending("cast", out)
+    check_size("cast", "out", out, x.size)
+    encoder.dispatch(
+        find(encoder, "pointwise", f"cast_{source}_{target}"),
+        *(x, out),
+        threads=out.size,
+        bytes_read=x.nbytes,
+        bytes_written=out.nbytes,
+        flops=0,
+    )
+
+
+def weighted_sum(encoder: CommandEncoder, x: Buffer, weights: Buffer, out: Buffer) -> None:
+    """out[token] = Σ weights[token, slot] · x[token, slot], for weights [tokens, slots] and out [tokens, width].
+
+    A buffer with fewer axes is that of one token.
+    """
+    name = "weighted_sum"
+    type_ending(name, x, out)
+    check_dtype(name, "weights", weights, np.float32)
+    one = len(weights.shape) == 1
+    tokens, slots = (1, weights.size) if one else axes(name, "weights", weights, "tokens", "slots")
+    if out.size % tokens:
+        raise ArgumentError(f"{name}: {out!r} is no whole number of rows for each of {tokens} tokens")
+    width = out.size // tokens
+    check_size(name, "x", x, tokens * slots * width)
+    encoder.dispatch(
+        find(encoder, "pointwise", f"{name}_{type_ending(name, out)}"),
+        *(x, weights, out, slots),
+        threads=(width, tokens),
+        group_size=(min(width, 256), 1),
+        bytes_read=x.nbytes + weights.nbytes,
+        bytes_written=out.nbytes,
+        flops=2 * x.size,
+    )
+
+
+def _gated(encoder: CommandEncoder, name: str, gate: Buffer, up: Buffer, out: Buffer) -> None:
+    ending = same_elements(name, out, gate, up)
+    encoder.dispatch(
+        find(encoder, "pointwise", f"{name}_{ending}"),
+        *(gate, up, out),
+        threads=out.size,
+        op_kind=CapturedOpKind.ElemMul,
+        bytes_read=gate.nbytes + up.nbytes,
+        bytes_written=out.nbytes,
+        flops=(_EXPONENTIAL_FLOPS + 4) * out.size,
+    )
+
+
+def _mapped(
+    encoder: CommandEncoder,
+    name: str,
+    x: Buffer,
+    out: Buffer,
+    values: tuple[Number, ...],
+    flops: int,
+    op_kind: CapturedOpKind = CapturedOpKind.Other,
+) -> None:
+    ending = same_elements(name, out, x)
+    encoder.dispatch(
+        find(encoder, "pointwise", f"{name}_{ending}"),
+        *(x, out, *values),
+        threads=out.size,
+        op_kind=op_kind,
+        bytes_read=x.nbytes,
+        bytes_written=out.nbytes,
+        flops=flops * out.size,
+    )
