@@ -7,37 +7,20 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import pytest
 
 import ostinato as ost
+from op_cases import DTYPES, near, run, values
 from ostinato import ops
 
-DTYPES = [np.dtype(np.float32), np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16)]
-TOLERANCE = {"float32": 2e-6, "float16": 2e-3, "bfloat16": 2e-2}
 SHAPES = [(1, 1), (1, 31), (3, 32), (2, 33), (5, 257), (1, 1500), (7, 64)]
-
-
-def values(shape: tuple[int, ...], dtype: np.dtype[Any], seed: int) -> np.ndarray:
-    return np.random.default_rng(seed).uniform(-2, 2, shape).astype(dtype)
-
-
-def run(dev: ost.Device, launch: Any, *arguments: Any) -> None:
-    encoder = dev.command_encoder()
-    launch(encoder, *arguments)
-    encoder.commit_and_wait()
 
 
 def norm(x: np.ndarray, weight: np.ndarray, eps: float) -> np.ndarray:
     wide = x.astype(np.float64)
     scale = 1 / np.sqrt((wide * wide).mean(axis=1, keepdims=True) + eps)
     return np.asarray(wide * scale * weight.astype(np.float64))
-
-
-def near(found: ost.Buffer, expected: np.ndarray) -> None:
-    tolerance = TOLERANCE[found.dtype.name]
-    np.testing.assert_allclose(found.numpy().astype(np.float64), expected, rtol=tolerance, atol=tolerance)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: dtype.name)

@@ -235,7 +235,7 @@ kernel void sample_top_p(device const T *logits [[buffer(0)]], device uint *out 
         }
         partial[member] = part;
         REDUCE(plus_of)
-        if (member == 0 && partial[0] >= target) {
+        if (member == 0 && partial[0] >= target && partial[0] > 0.0f) {
             least = bound;
         }
         threadgroup_barrier(mem_flags::mem_threadgroup);

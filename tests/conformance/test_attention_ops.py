@@ -1,0 +1,253 @@
+"""Embedding, rotation, the cache and attention against NumPy; positions known at once, and as parameters."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ostinato as ost
+from op_cases import DTYPES, near, run, values
+from ostinato import ops
+
+by_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: dtype.name)
+
+
+@by_dtype
+@pytest.mark.parametrize("shape", [(1, 1), (7, 33), (300, 64)], ids=str)
+def test_embedding_takes_the_rows_of_tokens(dev: ost.Device, dtype: np.dtype[Any], shape: tuple[int, int]) -> None:
+    table = values(shape, dtype, 1)
+    tokens = np.random.default_rng(2).integers(0, shape[0], 5).astype(np.uint32)
+    out = dev.zeros((5, shape[1]), dtype)
+    run(dev, ops.embedding, dev.array(table), dev.array(tokens), out)
+    assert np.array_equal(out.numpy(), table[tokens])
+
+
+def test_a_token_past_the_table_gives_nan(dev: ost.Device) -> None:
+    out = dev.zeros((2, 3), np.float32)
+    run(dev, ops.embedding, dev.zeros((4, 3), np.float32), dev.array(np.array([3, 4], np.uint32)), out)
+    assert np.isnan(out.numpy()).tolist() == [[False] * 3, [True] * 3]
+
+
+# --- rotation ----------------------------------------------------------------------------------------------------
+
+
+def turned(x: np.ndarray, frequencies: np.ndarray, position: int, interleaved: bool) -> np.ndarray:
+    tokens, _, _ = x.shape
+    pairs = len(frequencies)
+    angles = (position + np.arange(tokens))[:, None, None] * frequencies.astype(np.float64)
+    spins = np.exp(1j * angles)
+    out = x.astype(np.float64)
+    first = np.arange(pairs) * 2 if interleaved else np.arange(pairs)
+    second = first + (1 if interleaved else pairs)
+    numbers = (out[..., first] + 1j * out[..., second]) * spins
+    out[..., first], out[..., second] = numbers.real, numbers.imag
+    return out
+
+
+@by_dtype
+@pytest.mark.parametrize("interleaved", [False, True], ids=["halves", "interleaved"])
+@pytest.mark.parametrize(("tokens", "heads", "size", "pairs"), [(1, 1, 2, 1), (3, 5, 64, 32), (2, 3, 33, 9)])
+def test_rope_turns_pairs(
+    dev: ost.Device, dtype: np.dtype[Any], interleaved: bool, tokens: int, heads: int, size: int, pairs: int
+) -> None:
+    x = values((tokens, heads, size), dtype, 3)
+    frequencies = ops.rope_frequencies(2 * pairs)
+    table, out, in_place = dev.array(frequencies), dev.zeros(x.shape, dtype), dev.array(x)
+    run(dev, ops.rope, in_place, table, out, 11, interleaved=interleaved)
+    near(out, turned(x, frequencies, 11, interleaved))
+    run(dev, ops.rope, in_place, table, in_place, 11, interleaved=interleaved)
+    assert in_place.numpy().tobytes() == out.numpy().tobytes()
+
+
+def test_rope_is_right_far_out(dev: ost.Device) -> None:
+    """The angle is a float32 product, as wherever such models were trained; that is what the oracle takes too."""
+    x, frequencies = values((1, 2, 128), np.dtype(np.float32), 4), ops.rope_frequencies(128, 500000.0)
+    out, position = dev.zeros(x.shape, np.float32), 100_003
+    run(dev, ops.rope, dev.array(x), dev.array(frequencies), out, position)
+    angles = np.float32(position) * frequencies
+    near(out, turned(x, angles, 1, False))
+
+
+def test_frequencies_are_scaled_as_asked() -> None:
+    plain = ops.rope_frequencies(128, 500000.0)
+    np.testing.assert_allclose(plain, 500000.0 ** -(np.arange(64) / 64), rtol=1e-6)
+    np.testing.assert_allclose(ops.rope_frequencies(128, 500000.0, factor=4), plain / 4, rtol=1e-6)
+    scaled = ops.rope_frequencies(128, 500000.0, factor=8, low=1, high=4, trained_length=8192)
+    wavelengths = 2 * math.pi / plain
+    fast, slow = wavelengths < 8192 / 4, wavelengths > 8192
+    np.testing.assert_allclose(scaled[fast], plain[fast], rtol=1e-6)
+    np.testing.assert_allclose(scaled[slow], plain[slow] / 8, rtol=1e-6)
+    between = ~fast & ~slow
+    smooth = (8192 / wavelengths[between] - 1) / (4 - 1)
+    expected = (1 - smooth) * plain[between] / 8 + smooth * plain[between]
+    np.testing.assert_allclose(scaled[between], expected, rtol=1e-5)
+    assert between.any()
+    with pytest.raises(ost.ArgumentError, match="given together"):
+        ops.rope_frequencies(128, low=1)
+    with pytest.raises(ost.ArgumentError, match="must be even"):
+        ops.rope_frequencies(7)
+
+
+# --- the cache ---------------------------------------------------------------------------------------------------
+
+
+@by_dtype
+@pytest.mark.parametrize(("tokens", "heads", "size"), [(1, 1, 1), (1, 3, 33), (4, 2, 64)])
+def test_keys_and_values_are_kept_at_their_positions(
+    dev: ost.Device, dtype: np.dtype[Any], tokens: int, heads: int, size: int
+) -> None:
+    keys, found = values((tokens, heads, size), dtype, 5), values((tokens, heads, size), dtype, 6)
+    caches = [dev.zeros((heads, 9, size), dtype) for _ in range(2)]
+    run(dev, ops.kv_append, dev.array(keys), dev.array(found), *caches, 3)
+    for cache, given in zip(caches, (keys, found), strict=True):
+        expected = np.zeros((heads, 9, size), dtype)
+        expected[:, 3 : 3 + tokens] = given.transpose(1, 0, 2)
+        assert np.array_equal(cache.numpy(), expected)
+
+
+def test_the_position_of_a_replay_that_is_past_the_cache_is_dropped(dev: ost.Device) -> None:
+    keys, caches = dev.array(np.ones((1, 2, 4), np.float32)), [dev.zeros((2, 3, 4), np.float32) for _ in range(2)]
+    graph = dev.capture(lambda enc: ops.kv_append(enc, keys, keys, *caches, ost.param("pos", np.uint32)))
+    ready = graph.instantiate()
+    for position in (2, 3, 0xFFFFFFFF):
+        ready.replay(pos=position).wait()
+    assert caches[0].numpy().sum(axis=(0, 2)).tolist() == [0, 0, 8]
+
+
+# --- attention ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=["plain", "simdgroups"])
+def either_kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both kernels that there are, the one for CPUs and the one for GPUs, on the device at hand."""
+    monkeypatch.setattr(ops.attention, "on_cpu", lambda encoder: request.param == "plain")
+
+
+def attended(
+    queries: np.ndarray,
+    keys: np.ndarray,
+    found: np.ndarray,
+    position: int,
+    *,
+    scale: float | None = None,
+    window: int = 0,
+    cap: float = 0.0,
+) -> np.ndarray:
+    tokens, heads, size = queries.shape
+    shared = heads // keys.shape[0]
+    q, k, v = (one.astype(np.float64) for one in (queries, keys, found))
+    out = np.zeros(q.shape)
+    for token in range(tokens):
+        end = position + token + 1
+        begin = max(0, end - window) if window else 0
+        for head in range(heads):
+            scores = k[head // shared, begin:end] @ q[token, head] * (scale if scale is not None else size**-0.5)
+            scores = cap * np.tanh(scores / cap) if cap else scores
+            weights = np.exp(scores - scores.max())
+            out[token, head] = weights / weights.sum() @ v[head // shared, begin:end]
+    return out
+
+
+@by_dtype
+@pytest.mark.usefixtures("either_kernel")
+@pytest.mark.parametrize(
+    ("heads", "kept_heads", "size", "position"),
+    [(1, 1, 1, 0), (1, 1, 64, 7), (8, 2, 64, 130), (6, 3, 33, 40), (4, 4, 128, 65), (2, 1, 256, 31), (32, 8, 80, 5)],
+)
+def test_a_query_attends_to_all_keys_so_far(
+    dev: ost.Device, dtype: np.dtype[Any], heads: int, kept_heads: int, size: int, position: int
+) -> None:
+    queries = values((1, heads, size), dtype, 7)
+    keys, found = (values((kept_heads, position + 3, size), dtype, seed) for seed in (8, 9))
+    out = dev.zeros((heads, size), dtype)
+    run(dev, ops.sdpa, dev.array(queries), dev.array(keys), dev.array(found), out, position)
+    near(out, attended(queries, keys, found, position)[0])
+
+
+@by_dtype
+@pytest.mark.usefixtures("either_kernel")
+@pytest.mark.parametrize("position", [0, 5])
+@pytest.mark.parametrize("options", [{}, {"window": 4}, {"window": 1}, {"scale": 0.3}, {"cap": 2.0}], ids=str)
+def test_several_queries_each_attend_up_to_their_own_place(
+    dev: ost.Device, dtype: np.dtype[Any], position: int, options: dict[str, Any]
+) -> None:
+    queries = values((9, 4, 48), dtype, 10)
+    keys, found = (values((2, 20, 48), dtype, seed) for seed in (11, 12))
+    out = dev.zeros(queries.shape, dtype)
+    run(dev, ops.sdpa, dev.array(queries), dev.array(keys), dev.array(found), out, position, **options)
+    near(out, attended(queries, keys, found, position, **options))
+
+
+@pytest.mark.usefixtures("either_kernel")
+def test_large_scores_do_not_overflow(dev: ost.Device) -> None:
+    queries, found = np.full((1, 1, 64), 100, np.float32), values((1, 50, 64), np.dtype(np.float32), 13)
+    keys = np.linspace(-100, 100, 50, dtype=np.float32)[None, :, None] * np.ones((1, 1, 64), np.float32)
+    for order in (slice(None), slice(None, None, -1)):
+        out = dev.zeros((1, 64), np.float32)
+        given = np.ascontiguousarray(keys[:, order])
+        run(dev, ops.sdpa, dev.array(queries), dev.array(given), dev.array(found), out, 49)
+        near(out, attended(queries, given, found, 49)[0])
+
+
+@pytest.mark.usefixtures("either_kernel")
+def test_one_graph_serves_every_position(dev: ost.Device) -> None:
+    dtype, position = np.dtype(np.float32), ost.param("pos", np.uint32)
+    steps, queries = values((6, 2, 32), dtype, 14), values((1, 4, 32), dtype, 15)
+    frequencies = ops.rope_frequencies(32)
+    table, query, key = dev.array(frequencies), dev.array(queries), dev.zeros((1, 2, 32), dtype)
+    turned_query, caches = dev.zeros((1, 4, 32), dtype), [dev.zeros((2, 6, 32), dtype) for _ in range(2)]
+    out = dev.zeros((1, 4, 32), dtype)
+
+    def token(enc: ost.CommandEncoder) -> None:
+        ops.rope(enc, query, table, turned_query, position)
+        ops.kv_append(enc, key, key, *caches, position)
+        ops.sdpa(enc, turned_query, *caches, out, position)
+
+    ready = dev.capture(token).instantiate()
+    kept = steps.transpose(1, 0, 2)
+    for place, step in enumerate(steps):
+        key.write(step[None])
+        ready.replay(pos=place).wait()
+        near(out, attended(turned(queries, frequencies, place, False), kept, kept, place))
+
+
+# --- what is declared and refused --------------------------------------------------------------------------------
+
+
+def test_attention_declares_what_its_position_makes_it_read(dev: ost.Device) -> None:
+    queries, cache, out = (dev.zeros(shape, np.float32) for shape in ((2, 4, 8), (2, 16, 8), (2, 4, 8)))
+    (command,) = dev.capture(lambda enc: ops.sdpa(enc, queries, cache, cache, out, 3)).commands
+    assert command.bytes_read == queries.nbytes + 2 * 2 * 5 * 8 * 4
+    assert command.flops == 4 * 4 * 8 * (4 + 5)
+    assert command.op_kind is ost.CapturedOpKind.Sdpa
+    position = ost.param("pos", np.uint32)
+    (command,) = dev.capture(lambda enc: ops.sdpa(enc, queries, cache, cache, out, position)).commands
+    assert (command.bytes_read, command.flops) == (None, None)
+
+
+def test_what_does_not_fit_is_refused(dev: ost.Device) -> None:
+    encoder = dev.command_encoder()
+
+    def zeros(*shape: int, dtype: Any = np.float32) -> ost.Buffer:
+        return dev.zeros(shape, dtype)
+
+    for launch, arguments, reason in (
+        (ops.embedding, (zeros(4, 8), zeros(2), zeros(2, 8)), "tokens are uint32"),
+        (ops.embedding, (zeros(4, 8), zeros(2, dtype=np.uint32), zeros(2, 7)), "out has 16 elements"),
+        (ops.rope, (zeros(1, 2, 8), zeros(5), zeros(1, 2, 8), 0), "5 pairs do not fit"),
+        (ops.rope, (zeros(16), zeros(4), zeros(16), 0), r"x is \[tokens, heads, size\]"),
+        (ops.rope, (zeros(2, 8), zeros(4), zeros(2, 8), -1), "position is an integer from 0"),
+        (ops.kv_append, (zeros(2, 8), zeros(2, 8), zeros(2, 4, 8), zeros(2, 4, 8), 4), "position 4 is too large"),
+        (ops.kv_append, (zeros(2, 8), zeros(2, 8), zeros(3, 4, 8), zeros(3, 4, 8), 0), "the caches are both"),
+        (ops.sdpa, (zeros(3, 8), zeros(2, 4, 8), zeros(2, 4, 8), zeros(3, 8), 0), "no multiple of the 2 heads"),
+        (ops.sdpa, (zeros(2, 8), zeros(2, 4, 8), zeros(2, 5, 8), zeros(2, 8), 0), "the caches are both"),
+        (ops.sdpa, (zeros(1, 257), zeros(1, 4, 257), zeros(1, 4, 257), zeros(1, 257), 0), "at most 256"),
+    ):
+        with pytest.raises(ost.ArgumentError, match=reason):
+            launch(encoder, *arguments)
+    with pytest.raises(ost.ArgumentError, match="expected uint32"):
+        dev.capture(lambda enc: ops.rope(enc, zeros(2, 8), zeros(4), zeros(2, 8), ost.param("pos", np.int64)))
+    assert "0 commands" in repr(encoder)

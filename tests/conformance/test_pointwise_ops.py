@@ -1,0 +1,115 @@
+"""What goes element by element, against NumPy."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ostinato as ost
+from op_cases import DTYPES, near, run, values
+from ostinato import ops
+
+by_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: dtype.name)
+by_size = pytest.mark.parametrize("size", [1, 31, 1000])
+
+
+def sigmoid(x: np.ndarray) -> np.ndarray:
+    return np.asarray(1 / (1 + np.exp(-x)))
+
+
+def gelu_by_tanh(x: np.ndarray) -> np.ndarray:
+    return np.asarray(0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))))
+
+
+def gelu_by_erf(x: np.ndarray) -> np.ndarray:
+    return np.array([0.5 * one * (1 + math.erf(one / math.sqrt(2))) for one in x])
+
+
+@by_dtype
+@by_size
+def test_gates_are_those_of_numpy(dev: ost.Device, dtype: np.dtype[Any], size: int) -> None:
+    gate, up = 4 * values((size,), dtype, 1), values((size,), dtype, 2)
+    wide, other = gate.astype(np.float64), up.astype(np.float64)
+    for launch, expected in (
+        (ops.silu_mul, wide * sigmoid(wide) * other),
+        (ops.sigmoid_mul, sigmoid(wide) * other),
+    ):
+        out, in_place = dev.zeros(size, dtype), dev.array(gate)
+        run(dev, launch, in_place, dev.array(up), out)
+        near(out, expected)
+        run(dev, launch, in_place, dev.array(up), in_place)
+        assert in_place.numpy().tobytes() == out.numpy().tobytes()
+
+
+@by_dtype
+@by_size
+def test_activations_are_those_of_numpy(dev: ost.Device, dtype: np.dtype[Any], size: int) -> None:
+    x = 4 * values((size,), dtype, 3)
+    wide = x.astype(np.float64)
+    for launch, arguments, options, expected in (
+        (ops.gelu, (), {}, gelu_by_tanh(wide)),
+        (ops.gelu, (), {"approximate": False}, gelu_by_erf(wide)),
+        (ops.scalar_mul, (0.3,), {}, wide * 0.3),
+        (ops.softcap, (3.0,), {}, 3 * np.tanh(wide / 3)),
+    ):
+        out = dev.zeros(size, dtype)
+        run(dev, launch, dev.array(x), out, *arguments, **options)
+        near(out, expected)
+
+
+def test_extremes_stay_finite(dev: ost.Device) -> None:
+    x, ones, out = dev.array(np.array([-1e4, 1e4], np.float32)), dev.array(np.ones(2, np.float32)), dev.zeros(2, "f4")
+    for launch, arguments, expected in (
+        (ops.silu_mul, (x, ones, out), [0, 1e4]),
+        (ops.sigmoid_mul, (x, ones, out), [0, 1]),
+        (ops.gelu, (x, out), [0, 1e4]),
+        (ops.softcap, (x, out, 30.0), [-30, 30]),
+    ):
+        run(dev, launch, *arguments)
+        assert out.numpy().tolist() == expected
+
+
+@pytest.mark.parametrize("source", DTYPES, ids=lambda dtype: f"from {dtype.name}")
+@pytest.mark.parametrize("target", DTYPES, ids=lambda dtype: f"to {dtype.name}")
+def test_casts_round_to_nearest(dev: ost.Device, source: np.dtype[Any], target: np.dtype[Any]) -> None:
+    x = values((1001,), source, 4)
+    out = dev.zeros(1001, target)
+    run(dev, ops.cast, dev.array(x), out)
+    assert np.array_equal(out.numpy(), x.astype(np.float32).astype(target))
+
+
+@by_dtype
+@pytest.mark.parametrize(("tokens", "slots", "width"), [(1, 1, 1), (1, 8, 33), (5, 3, 300)])
+def test_weighted_sums_are_those_of_numpy(
+    dev: ost.Device, dtype: np.dtype[Any], tokens: int, slots: int, width: int
+) -> None:
+    x, weights = values((tokens, slots, width), dtype, 5), values((tokens, slots), np.dtype(np.float32), 6)
+    out = dev.zeros((tokens, width), dtype)
+    run(dev, ops.weighted_sum, dev.array(x), dev.array(weights), out)
+    near(out, np.einsum("tsw,ts->tw", x.astype(np.float64), weights), scale=4)
+
+
+def test_a_factor_may_be_a_parameter(dev: ost.Device) -> None:
+    x, out = dev.array(np.ones(3, np.float32)), dev.zeros(3, np.float32)
+    graph = dev.capture(lambda enc: ops.scalar_mul(enc, x, out, ost.param("factor", np.float32)))
+    graph.instantiate().replay(factor=2.5).wait()
+    assert out.numpy().tolist() == [2.5] * 3
+
+
+def test_what_does_not_fit_is_refused(dev: ost.Device) -> None:
+    encoder, four, five = dev.command_encoder(), dev.zeros(4, np.float32), dev.zeros(5, np.float32)
+    for launch, arguments, reason in (
+        (ops.silu_mul, (four, five, four), "silu_mul: .* the same dtype and size"),
+        (ops.gelu, (four, dev.zeros(4, np.float16)), "gelu: .* the same dtype and size"),
+        (ops.cast, (four, dev.zeros(4, np.int32)), "cast: there is no kernel for int32"),
+        (ops.cast, (four, five), "cast: out has 4 elements"),
+        (ops.weighted_sum, (four, dev.zeros(2, np.float16), dev.zeros(2, np.float32)), "weights are float32"),
+        (ops.weighted_sum, (four, dev.zeros(2, np.float32), five), "x has 10 elements"),
+        (ops.softcap, (np.zeros(4), four, 1.0), "softcap: expected a Buffer"),
+    ):
+        with pytest.raises(ost.ArgumentError, match=reason):
+            launch(encoder, *arguments)
+    assert "0 commands" in repr(encoder)
