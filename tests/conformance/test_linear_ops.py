@@ -169,8 +169,8 @@ def test_blocks_that_do_not_fit_are_refused(dev: ost.Device) -> None:
         ops.matvec_q8_0(encoder, dev.zeros((2, 34), np.int8), x, out)
     with pytest.raises(ost.ArgumentError, match="odd address"):
         ops.matvec_q4_0(encoder, dev.zeros(37, np.uint8)[1:].view(shape=(2, 18)), x, out)
+    groups = dev.zeros((2, 1), np.float32)
     with pytest.raises(ost.ArgumentError, match="groups of 64"):
-        groups = dev.zeros((2, 1), np.float32)
         ops.matvec_affine4(encoder, dev.zeros((2, 4), np.uint32), groups, groups, x, out)
     with pytest.raises(ost.ArgumentError, match="indices are uint32"):
         ops.expert_matvec(encoder, dev.zeros((2, 2, 32), np.float32), x, out, out)

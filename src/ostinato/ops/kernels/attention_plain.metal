@@ -8,7 +8,7 @@ using namespace metal;
 
 constant constexpr uint MOST_SIZE = 256;
 constant constexpr uint BLOCK = 32;  // keys between two looks at the largest score
-constant constexpr int PART = 16;
+constant constexpr int PART = 32;
 
 // The grid is [heads, tokens].
 template <typename T>
@@ -34,6 +34,9 @@ kernel void attend(device const T *queries [[buffer(0)]], device const T *keys [
     for (uint first = begin; first < end; first += BLOCK) {
         const uint count = min(BLOCK, end - first);
         float scores[BLOCK];
+        for (uint step = 0; step < BLOCK; ++step) {
+            scores[step] = -INFINITY;
+        }
         float top = largest;
         for (uint step = 0; step < count; ++step) {
             device const T *key = keys + kept + ulong(first + step) * size;
@@ -46,10 +49,7 @@ kernel void attend(device const T *queries [[buffer(0)]], device const T *keys [
                     parts[lane] += mine[lane] * wide(part, lane);
                 }
             }
-            float score = 0.0f;
-            for (int lane = 0; lane < PART; ++lane) {
-                score += parts[lane];
-            }
+            float score = sum_of<PART>(parts);
             for (; at < size; ++at) {
                 score += query[at] * wide(key, at);
             }
@@ -65,14 +65,24 @@ kernel void attend(device const T *queries [[buffer(0)]], device const T *keys [
             }
             largest = top;
         }
-        for (uint step = 0; step < count; ++step) {
-            device const T *value = values + kept + ulong(first + step) * size;
-            const float weight = exp(scores[step] - largest);
-            total += weight;
+        for (uint step = 0; step < BLOCK; ++step) {
+            scores[step] = exp(scores[step] - largest);
+        }
+        device const T *value = values + kept + ulong(first) * size;
+        uint step = 0;
+        for (; step + 4 <= count; step += 4, value += 4 * size) {
+            const float a = scores[step], b = scores[step + 1], c = scores[step + 2], d = scores[step + 3];
+            device const T *second = value + size, *third = second + size, *fourth = third + size;
             for (uint at = 0; at < size; ++at) {
-                sums[at] += weight * wide(value, at);
+                sums[at] += (a * wide(value, at) + b * wide(second, at)) + (c * wide(third, at) + d * wide(fourth, at));
             }
         }
+        for (; step < count; ++step, value += size) {
+            for (uint at = 0; at < size; ++at) {
+                sums[at] += scores[step] * wide(value, at);
+            }
+        }
+        total += sum_of<BLOCK>(scores);
     }
     device T *result = out + start;
     for (uint at = 0; at < size; ++at) {

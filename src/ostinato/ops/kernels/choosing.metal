@@ -150,43 +150,51 @@ kernel void moe_route(device const T *logits [[buffer(0)]], device uint *indices
     }
 }
 
-/// What moe_route does, by one thread for each token, looking through all experts for each of the chosen: slow, to be
-/// found in a profile.
+// The share of one element in the softmax of a row, from the row alone.
+template <typename T>
+inline float share_of(device const T *row, uint width, uint at) {
+    float largest = -INFINITY, total = 0.0f;
+    for (uint other = 0; other < width; ++other) {
+        largest = max(largest, float(row[other]));
+    }
+    for (uint other = 0; other < width; ++other) {
+        total += exp(float(row[other]) - largest);
+    }
+    return exp(float(row[at]) - largest) / total;
+}
+
+/// What moe_route does, by one thread for each token. Each time it looks at an expert it works out its share anew, as
+/// a careless kernel would: slow, for a profile to find.
 template <typename T>
 kernel void serial_topk(device const T *logits [[buffer(0)]], device uint *indices [[buffer(1)]],
                         device float *weights [[buffer(2)]], constant uint &experts [[buffer(3)]],
                         constant uint &chosen [[buffer(4)]], constant uint &renormalise [[buffer(5)]],
                         uint token [[thread_position_in_grid]]) {
-    const ulong start = ulong(token) * experts, first = ulong(token) * chosen;
-    float total = 0.0f, whole = 0.0f, largest = -INFINITY;
-    for (uint at = 0; at < experts; ++at) {
-        largest = max(largest, float(logits[start + at]));
-    }
-    for (uint at = 0; at < experts; ++at) {
-        total += exp(float(logits[start + at]) - largest);
-    }
+    device const T *row = logits + ulong(token) * experts;
+    device uint *places = indices + ulong(token) * chosen;
+    device float *shares = weights + ulong(token) * chosen;
+    float whole = 0.0f;
     for (uint place = 0; place < chosen; ++place) {
         float best = -INFINITY;
         uint where = 0xffffffff;
         for (uint at = 0; at < experts; ++at) {
-            // Everything is worked out anew for each, as a careless kernel would.
-            const float share = exp(float(logits[start + at]) - largest) / total;
+            const float share = share_of(row, experts, at);
             bool taken = false;
             for (uint before = 0; before < place; ++before) {
-                taken = taken || indices[first + before] == at;
+                taken = taken || places[before] == at;
             }
             if (!taken && (share > best || where == 0xffffffff)) {
                 best = share;
                 where = at;
             }
         }
-        indices[first + place] = where;
-        weights[first + place] = best;
+        places[place] = where;
+        shares[place] = best;
         whole += best;
     }
     if (renormalise) {
         for (uint place = 0; place < chosen; ++place) {
-            weights[first + place] /= whole;
+            shares[place] /= whole;
         }
     }
 }
@@ -230,8 +238,9 @@ kernel void sample_top_p(device const T *logits [[buffer(0)]], device uint *out 
         float part = 0.0f;
         for (uint at = member; at < width; at += members) {
             const float value = float(logits[at]);
-            const float likely = exp((value - largest) / temperature);
-            part += ordered(value) >= bound ? likely : 0.0f;
+            if (ordered(value) >= bound) {
+                part += exp((value - largest) / temperature);
+            }
         }
         partial[member] = part;
         REDUCE(plus_of)

@@ -34,7 +34,7 @@ kernel void expert_matvec(device const T *weight [[buffer(0)]], device const T *
 }
 
 constant constexpr uint TOKENS = 8;
-constant constexpr int PART = 16;
+constant constexpr int PART = 32;
 
 /// out[token, row] = weight[row] · x[token]: a thread takes a row and eight tokens, so weights are read once for them.
 template <typename T>
@@ -68,10 +68,7 @@ kernel void matmul(device const T *weight [[buffer(0)]], device const T *x [[buf
         }
     }
     for (uint token = 0; token < TOKENS; ++token) {
-        float total = 0.0f;
-        for (int lane = 0; lane < PART; ++lane) {
-            total += sums[token][lane];
-        }
+        float total = sum_of<PART>(sums[token]);
         device const T *input = inputs + ulong(token) * width;
         for (uint at = done; at < width; ++at) {
             total += wide(line, at) * wide(input, at);

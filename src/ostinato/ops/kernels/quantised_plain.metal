@@ -6,14 +6,6 @@ using namespace metal;
 
 #include "plain.h"
 
-inline float total_of_16(thread const float *sums) {
-    float total = 0.0f;
-    for (int lane = 0; lane < 16; ++lane) {
-        total += sums[lane];
-    }
-    return total;
-}
-
 template <typename T>
 kernel void matvec_q4_0(device const uchar *weight [[buffer(0)]], device const T *x [[buffer(1)]],
                         device T *out [[buffer(2)]], constant uint &width [[buffer(3)]],
@@ -21,16 +13,22 @@ kernel void matvec_q4_0(device const uchar *weight [[buffer(0)]], device const T
     const uint blocks = width / 32;
     device const uchar *block = weight + ulong(row) * blocks * 18;
     device const T *part = x;
-    float sums[16] = {};
+    float sums[32] = {};
     for (uint number = 0; number < blocks; ++number, block += 18, part += 32) {
         const float scale = float(*(device const half *)block);
         device const uchar *pairs = block + 2;
+        float numbers[32];
         for (int lane = 0; lane < 16; ++lane) {
-            const float low = float(int(pairs[lane] & 15) - 8), high = float(int(pairs[lane] >> 4) - 8);
-            sums[lane] += scale * (low * wide(part, lane) + high * wide(part, lane + 16));
+            numbers[lane] = float(int(pairs[lane] & 15) - 8);
+        }
+        for (int lane = 0; lane < 16; ++lane) {
+            numbers[lane + 16] = float(int(pairs[lane] >> 4) - 8);
+        }
+        for (int lane = 0; lane < 32; ++lane) {
+            sums[lane] += scale * numbers[lane] * wide(part, lane);
         }
     }
-    out[row] = T(total_of_16(sums));
+    out[row] = T(sum_of<32>(sums));
 }
 
 template <typename T>
@@ -48,7 +46,7 @@ kernel void matvec_q8_0(device const uchar *weight [[buffer(0)]], device const T
             sums[lane] += scale * (float(numbers[lane]) * wide(part, lane));
         }
     }
-    out[row] = T(total_of_16(sums) + total_of_16(sums + 16));
+    out[row] = T(sum_of<32>(sums));
 }
 
 template <typename T>
@@ -67,11 +65,11 @@ kernel void matvec_affine4(device const uint *weight [[buffer(0)]], device const
         const float factor = wide(scale, number), offset = wide(bias, number);
         for (int lane = 0; lane < 32; ++lane) {
             const float even = wide(part, 2 * lane), odd = wide(part, 2 * lane + 1);
-            const float product = float(pairs[lane] & 15) * even + float(pairs[lane] >> 4) * odd;
+            const float product = float(int(pairs[lane] & 15)) * even + float(int(pairs[lane] >> 4)) * odd;
             sums[lane] += factor * product + offset * (even + odd);
         }
     }
-    out[row] = T(total_of_16(sums) + total_of_16(sums + 16));
+    out[row] = T(sum_of<32>(sums));
 }
 
 #define INSTANCES(T)                                                                                                  \
