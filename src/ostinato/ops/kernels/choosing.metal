@@ -235,14 +235,14 @@ kernel void sample_top_p(device const T *logits [[buffer(0)]], device uint *out 
     // The largest bound at which what lies at or above it still reaches the target.
     for (uint bit = 32; bit > 0; --bit) {
         const uint bound = least | 1u << (bit - 1);
-        float part = 0.0f;
+        float above = 0.0f;
         for (uint at = member; at < width; at += members) {
             const float value = float(logits[at]);
             if (ordered(value) >= bound) {
-                part += exp((value - largest) / temperature);
+                above += exp((value - largest) / temperature);
             }
         }
-        partial[member] = part;
+        partial[member] = above;
         REDUCE(plus_of)
         if (member == 0 && partial[0] >= target && partial[0] > 0.0f) {
             least = bound;
@@ -251,7 +251,8 @@ kernel void sample_top_p(device const T *logits [[buffer(0)]], device uint *out 
     }
     // Each thread takes a stretch of tokens, so that stretches follow each other as the tokens do.
     const uint stretch = (width + members - 1) / members;
-    const uint first = min(member * stretch, width), last = min(first + stretch, width);
+    const uint first = min(member * stretch, width);
+    const uint last = min(first + stretch, width);
     float part = 0.0f;
     for (uint at = first; at < last; ++at) {
         const float value = float(logits[at]);
@@ -260,12 +261,12 @@ kernel void sample_top_p(device const T *logits [[buffer(0)]], device uint *out 
     partial[member] = part;
     threadgroup_barrier(mem_flags::mem_threadgroup);
     if (member == 0) {
-        float running = 0.0f;
+        float whole = 0.0f;
         for (uint other = 0; other < members; ++other) {
-            before[other] = running;
-            running += partial[other];
+            before[other] = whole;
+            whole += partial[other];
         }
-        target = min(random, 0.999999f) * running;
+        target = min(random, 0.999999f) * whole;
         out[0] = 0;
     }
     threadgroup_barrier(mem_flags::mem_threadgroup | mem_flags::mem_device);
