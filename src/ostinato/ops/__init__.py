@@ -13,9 +13,9 @@ a parameter, `ost.param`.
 
 from .attention import embedding, kv_append, rope, rope_frequencies, sdpa
 from .choosing import argmax, moe_route, sample_top_p, serial_topk, softmax
-from .launch import add, add_rms_norm, mul, rms_norm, rms_norm_mul
 from .linear import expert_matvec, matmul, matvec, matvec_affine4, matvec_q4_0, matvec_q8_0
-from .pointwise import cast, gelu, scalar_mul, sigmoid_mul, silu_mul, softcap, weighted_sum
+from .norms import add_rms_norm, rms_norm, rms_norm_mul
+from .pointwise import add, cast, gelu, mul, scalar_mul, sigmoid_mul, silu_mul, softcap, weighted_sum
 
 __all__ = [
     "add",

@@ -10,7 +10,7 @@ from ..encoder import CommandEncoder
 from ..errors import ArgumentError
 from ..params import Param
 from .checks import Number, axes, check_dtype, check_size, find, same_elements, type_ending
-from .launch import group_size
+from .norms import row_threads
 
 MOST_EXPERTS = 1024
 MOST_CHOSEN = 64
@@ -24,7 +24,7 @@ def softmax(encoder: CommandEncoder, x: Buffer, out: Buffer) -> None:
         find(encoder, "choosing", f"softmax_{ending}"),
         *(x, out, width),
         groups=out.size // width,
-        group_size=group_size(width),
+        group_size=row_threads(width),
         op_kind=CapturedOpKind.Softmax,
         bytes_read=x.nbytes,
         bytes_written=out.nbytes,

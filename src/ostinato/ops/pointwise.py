@@ -14,14 +14,24 @@ _EXPONENTIAL_FLOPS = 8
 """What an exponential or a tanh is counted as."""
 
 
+def add(encoder: CommandEncoder, a: Buffer, b: Buffer, out: Buffer) -> None:
+    """out = a + b"""
+    _paired(encoder, "elementwise", "add", a, b, out, CapturedOpKind.ElemAdd, 1)
+
+
+def mul(encoder: CommandEncoder, a: Buffer, b: Buffer, out: Buffer) -> None:
+    """out = a * b"""
+    _paired(encoder, "elementwise", "mul", a, b, out, CapturedOpKind.ElemMul, 1)
+
+
 def silu_mul(encoder: CommandEncoder, gate: Buffer, up: Buffer, out: Buffer) -> None:
     """out = gate · sigmoid(gate) · up"""
-    _gated(encoder, "silu_mul", gate, up, out)
+    _paired(encoder, "pointwise", "silu_mul", gate, up, out, CapturedOpKind.ElemMul, _EXPONENTIAL_FLOPS + 4)
 
 
 def sigmoid_mul(encoder: CommandEncoder, gate: Buffer, up: Buffer, out: Buffer) -> None:
     """out = sigmoid(gate) · up"""
-    _gated(encoder, "sigmoid_mul", gate, up, out)
+    _paired(encoder, "pointwise", "sigmoid_mul", gate, up, out, CapturedOpKind.ElemMul, _EXPONENTIAL_FLOPS + 3)
 
 
 def gelu(encoder: CommandEncoder, x: Buffer, out: Buffer, *, approximate: bool = True) -> None:
@@ -78,16 +88,25 @@ def weighted_sum(encoder: CommandEncoder, x: Buffer, weights: Buffer, out: Buffe
     )
 
 
-def _gated(encoder: CommandEncoder, name: str, gate: Buffer, up: Buffer, out: Buffer) -> None:
-    ending = same_elements(name, out, gate, up)
+def _paired(
+    encoder: CommandEncoder,
+    source: str,
+    name: str,
+    a: Buffer,
+    b: Buffer,
+    out: Buffer,
+    op_kind: CapturedOpKind,
+    flops: int,
+) -> None:
+    ending = same_elements(name, out, a, b)
     encoder.dispatch(
-        find(encoder, "pointwise", f"{name}_{ending}"),
-        *(gate, up, out),
+        find(encoder, source, f"{name}_{ending}"),
+        *(a, b, out),
         threads=out.size,
-        op_kind=CapturedOpKind.ElemMul,
-        bytes_read=gate.nbytes + up.nbytes,
+        op_kind=op_kind,
+        bytes_read=a.nbytes + b.nbytes,
         bytes_written=out.nbytes,
-        flops=(_EXPONENTIAL_FLOPS + 4) * out.size,
+        flops=flops * out.size,
     )
 
 

@@ -1,4 +1,4 @@
-"""Launchers: each records one dispatch of our own kernels, with its shape checked and its cost declared."""
+"""Launchers of RMS norm, by itself and fused with what stands beside it."""
 
 from __future__ import annotations
 
@@ -14,16 +14,6 @@ from .checks import find, same_elements
 _MOST_THREADS = 256
 
 
-def add(encoder: CommandEncoder, a: Buffer, b: Buffer, out: Buffer) -> None:
-    """out = a + b. `out` may be `a` or `b`."""
-    _elementwise(encoder, "add", a, b, out, CapturedOpKind.ElemAdd)
-
-
-def mul(encoder: CommandEncoder, a: Buffer, b: Buffer, out: Buffer) -> None:
-    """out = a * b. `out` may be `a` or `b`."""
-    _elementwise(encoder, "mul", a, b, out, CapturedOpKind.ElemMul)
-
-
 def rms_norm(
     encoder: CommandEncoder, x: Buffer, weight: Buffer, out: Buffer, eps: float | np.float32 | Param = 1e-6
 ) -> None:
@@ -34,7 +24,7 @@ def rms_norm(
         find(encoder, "rms_norm", f"rms_norm_{ending}"),
         *(x, weight, out, width, eps),
         groups=rows,
-        group_size=group_size(width),
+        group_size=row_threads(width),
         op_kind=CapturedOpKind.RmsNorm,
         bytes_read=x.nbytes + weight.nbytes,
         bytes_written=out.nbytes,
@@ -57,7 +47,7 @@ def rms_norm_mul(
         find(encoder, "rms_norm", f"rms_norm_mul_{ending}"),
         *(x, weight, factor, out, width, eps),
         groups=rows,
-        group_size=group_size(width),
+        group_size=row_threads(width),
         op_kind=CapturedOpKind.RmsNorm,
         bytes_read=x.nbytes + weight.nbytes + factor.nbytes,
         bytes_written=out.nbytes,
@@ -81,7 +71,7 @@ def add_rms_norm(
         find(encoder, "rms_norm", f"add_rms_norm_{ending}"),
         *(a, b, weight, sum, out, width, eps),
         groups=rows,
-        group_size=group_size(width),
+        group_size=row_threads(width),
         op_kind=CapturedOpKind.RmsNorm,
         bytes_read=a.nbytes + b.nbytes + weight.nbytes,
         bytes_written=sum.nbytes + out.nbytes,
@@ -89,24 +79,9 @@ def add_rms_norm(
     )
 
 
-def group_size(width: int) -> int:
+def row_threads(width: int) -> int:
     """Threads for a row: whole simdgroups, a power of two of them, and no more than there is work for."""
     return min(_MOST_THREADS, max(32, 1 << (width - 1).bit_length()))
-
-
-def _elementwise(
-    encoder: CommandEncoder, name: str, a: Buffer, b: Buffer, out: Buffer, op_kind: CapturedOpKind
-) -> None:
-    ending = same_elements(name, out, a, b)
-    encoder.dispatch(
-        find(encoder, "elementwise", f"{name}_{ending}"),
-        *(a, b, out),
-        threads=out.size,
-        op_kind=op_kind,
-        bytes_read=a.nbytes + b.nbytes,
-        bytes_written=out.nbytes,
-        flops=out.size,
-    )
 
 
 def _rows(name: str, out: Buffer, weight: Buffer) -> tuple[int, int]:
