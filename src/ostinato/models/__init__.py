@@ -6,9 +6,10 @@
     weights = models.random_weights(models.preset("tiny-moe"))
     weights["layer.0.attn.q"]                        # a NumPy array, often a view of the file
     models.ReferenceDecoder(weights).generate([1, 2, 3], steps=8)
+    models.Decoder(device, weights).generate([1, 2, 3], 8)
 
 Files are data: they are bounded by their own size, nothing in them is executed, and whatever is wrong with them is a
-`ModelError` in one sentence. Nothing here needs a device.
+`ModelError` in one sentence. Only `Decoder` needs a device.
 """
 
 from .config import (
@@ -21,6 +22,7 @@ from .config import (
     preset,
     tensor_shapes,
 )
+from .decoder import Decoder
 from .reference import ReferenceDecoder
 from .tensors import Q4_0, Q8_0, as_float32, is_quantised, weight_shape
 from .tokenizer import ByteTokenizer, CheckpointTokenizer, Tokenizer, load_tokenizer
@@ -32,6 +34,7 @@ __all__ = [
     "Q8_0",
     "ByteTokenizer",
     "CheckpointTokenizer",
+    "Decoder",
     "DecoderConfig",
     "FrequencyFactors",
     "LinearScaling",

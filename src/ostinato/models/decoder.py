@@ -1,0 +1,260 @@
+"""A decoder on a device: prompts by prefill, then tokens by one captured graph that is replayed with the position.
+
+    decoder = Decoder(device, random_weights(preset("tiny")))
+    tokens = decoder.generate([72, 101, 108], 16)
+
+Weights are copied to the device once. Every operation stands in a scope of its own (`decode/layer.3/attn/sdpa`), so a
+profile can be summed at any level. The graph of a token reads the token where the one before left it, so nothing but
+the position goes to the device, and only what is read comes back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from .. import ops
+from ..buffer import Buffer
+from ..encoder import CommandEncoder, capture
+from ..errors import ArgumentError
+from ..params import param
+from ..queue import OnQueue, queue_of
+from .config import DecoderConfig
+from .tensors import as_float32, is_quantised
+from .weights import Weights
+
+DTYPES = ("float32", "float16", "bfloat16")
+
+Route = Callable[..., None]
+
+
+class DecoderDevice(OnQueue, Protocol):
+    """What a decoder needs of a device."""
+
+    def array(self, values: Any) -> Buffer: ...
+
+    def zeros(self, shape: Any, dtype: Any) -> Buffer: ...
+
+    def empty(self, shape: Any, dtype: Any) -> Buffer: ...
+
+    def command_encoder(self, label: str | None = None) -> CommandEncoder: ...
+
+
+class _Scratch:
+    """The activations of so many tokens."""
+
+    def __init__(self, device: DecoderDevice, config: DecoderConfig, tokens: int, dtype: str) -> None:
+        def room(*shape: int, kind: str = dtype) -> Buffer:
+            return device.empty((tokens, *shape), kind)
+
+        self.tokens = room(kind="uint32")
+        self.hidden, self.normed, self.delta = (room(config.hidden_size) for _ in range(3))
+        self.query, self.mixed = room(config.heads, config.head_dim), room(config.heads, config.head_dim)
+        self.key, self.value = room(config.kv_heads, config.head_dim), room(config.kv_heads, config.head_dim)
+        if any(not config.has_experts(layer) for layer in range(config.layers)):
+            self.gate, self.up = room(config.intermediate_size), room(config.intermediate_size)
+        if config.experts:
+            chosen, inner = config.experts_per_token, config.moe_intermediate_size
+            self.scores = room(config.experts)
+            self.indices, self.shares = room(chosen, kind="uint32"), room(chosen, kind="float32")
+            self.expert_gate, self.expert_up = room(chosen, inner), room(chosen, inner)
+            self.expert_out = room(chosen, config.hidden_size)
+
+
+class Decoder:
+    """Weights, cache and the graph of a token on one device."""
+
+    def __init__(
+        self,
+        device: DecoderDevice,
+        weights: Weights,
+        capacity: int = 256,
+        dtype: str = "float32",
+        route: Route = ops.moe_route,
+    ) -> None:
+        """`capacity` is how many tokens the cache holds; `route` chooses the experts of a token."""
+        if dtype not in DTYPES:
+            raise ArgumentError(f"Decoder: dtype is one of {', '.join(DTYPES)}, not {dtype!r}")
+        if isinstance(capacity, bool) or not isinstance(capacity, int) or capacity < 1:
+            raise ArgumentError(f"Decoder: capacity is a number of tokens, not {capacity!r}")
+        queue_of(device, "Decoder")
+        self.config = config = weights.config
+        self.capacity = capacity
+        self.position = 0
+        """Tokens in the cache."""
+        self._device = device
+        self._route = route
+        self._dtype = dtype
+        self._quantised: dict[str, str] = {}
+        self._weights = {name: self._uploaded(name, weights[name]) for name in weights}
+        self._frequencies = device.array(config.inverse_frequencies())
+        shape = (config.kv_heads, capacity, config.head_dim)
+        self._keys = [device.zeros(shape, dtype) for _ in range(config.layers)]
+        self._values = [device.zeros(shape, dtype) for _ in range(config.layers)]
+        self._one = _Scratch(device, config, 1, dtype)
+        self._logits = device.zeros(config.vocab_size, dtype)
+        graph = capture(device._queue, lambda enc: self._token(enc, param("position", np.uint32)), label="token")
+        self.graph = graph.with_outputs(self._logits, self._one.tokens, *self._keys, *self._values)
+        """What is replayed for each token."""
+        self._run = self.graph.optimise().instantiate()
+
+    def _uploaded(self, name: str, array: np.ndarray) -> Buffer:
+        if is_quantised(array.dtype):
+            if not name.endswith((".q", ".k", ".v", ".o", ".gate", ".up", ".down", "head")) or "experts" in name:
+                return self._device.array(as_float32(array).astype(self._dtype))
+            self._quantised[name] = "q4_0" if array.dtype.itemsize == 18 else "q8_0"
+            return self._device.array(np.ascontiguousarray(array).view(np.uint8).reshape(len(array), -1))
+        return self._device.array(np.asarray(array).astype(self._dtype, copy=False))
+
+    # --- tokens ------------------------------------------------------------------------------------------------------
+
+    def prefill(self, tokens: Sequence[int]) -> np.ndarray:
+        """Take a prompt in, after what the cache holds already; gives the logits behind its last token, as float32."""
+        ids = self._checked(tokens)
+        scratch = _Scratch(self._device, self.config, len(ids), self._dtype)
+        scratch.tokens.write(ids)
+        encoder = self._device.command_encoder("prefill")
+        with encoder.scope("prefill"):
+            self._layers(encoder, scratch, self.position)
+            self._head(encoder, scratch.normed[len(ids) - 1 :])
+        encoder.commit_labeled("prefill").wait()
+        self.position += len(ids)
+        return self.logits()
+
+    def step(self) -> int:
+        """Take in the likeliest token so far, and give the one that then follows."""
+        if not self.position:
+            raise ArgumentError("step: there is no token yet; prefill a prompt first")
+        self._replay()
+        return int(self._one.tokens.numpy()[0])
+
+    def force(self, token: int) -> np.ndarray:
+        """Take in a token, whatever was the likeliest; gives the logits behind it, as float32."""
+        self._one.tokens.write(self._checked([token]))
+        self._replay()
+        return self.logits()
+
+    def generate(self, prompt: Sequence[int], count: int) -> list[int]:
+        """The likeliest tokens after a prompt, one by one."""
+        if count < 1:
+            return []
+        self.prefill(prompt)
+        found = [int(self._one.tokens.numpy()[0])]
+        while len(found) < count:
+            found.append(self.step())
+        return found
+
+    def logits(self) -> np.ndarray:
+        """Those behind the last token, as float32."""
+        return self._logits.numpy().astype(np.float32)
+
+    def reset(self) -> None:
+        """Forget all tokens."""
+        self.position = 0
+
+    def _replay(self) -> None:
+        if self.position >= self.capacity:
+            raise ArgumentError(
+                f"the cache holds {self.capacity} tokens and is full; make a Decoder of larger capacity"
+            )
+        self._run.replay(position=self.position)
+        self.position += 1
+
+    def _checked(self, tokens: Sequence[int]) -> np.ndarray:
+        ids = np.asarray(tokens)
+        if ids.ndim != 1 or not ids.size or ids.dtype.kind not in "iu":
+            raise ArgumentError("expected token ids, at least one")
+        if ids.min() < 0 or ids.max() >= self.config.vocab_size:
+            raise ArgumentError(f"token ids go from 0 to {self.config.vocab_size - 1}; got {ids.min()} to {ids.max()}")
+        if self.position + ids.size > self.capacity:
+            raise ArgumentError(
+                f"{self.position + ids.size} tokens are too many for a cache of {self.capacity};"
+                " make a Decoder of larger capacity"
+            )
+        return ids.astype(np.uint32)
+
+    # --- what is encoded ---------------------------------------------------------------------------------------------
+
+    def _token(self, encoder: CommandEncoder, position: Any) -> None:
+        with encoder.scope("decode"):
+            self._layers(encoder, self._one, position)
+            self._head(encoder, self._one.normed)
+
+    def _layers(self, enc: CommandEncoder, s: _Scratch, position: Any) -> None:
+        with enc.scope("embed"):
+            ops.embedding(enc, self._weights["embedding"], s.tokens, s.hidden)
+        for layer in range(self.config.layers):
+            with enc.scope(f"layer.{layer}"):
+                with enc.scope("attn"):
+                    self._attention(enc, s, layer, position)
+                with enc.scope("residual"):
+                    ops.add(enc, s.hidden, s.delta, s.hidden)
+                with enc.scope("mlp"):
+                    self._norm(enc, s.hidden, f"layer.{layer}.mlp.norm", s.normed)
+                    (self._experts if self.config.has_experts(layer) else self._dense)(enc, s, f"layer.{layer}.mlp")
+                with enc.scope("residual"):
+                    ops.add(enc, s.hidden, s.delta, s.hidden)
+        self._norm(enc, s.hidden, "norm", s.normed)
+
+    def _attention(self, enc: CommandEncoder, s: _Scratch, layer: int, position: Any) -> None:
+        name, keys, values = f"layer.{layer}.attn", self._keys[layer], self._values[layer]
+        self._norm(enc, s.hidden, f"{name}.norm", s.normed)
+        for part, out in (("q", s.query), ("k", s.key), ("v", s.value)):
+            self._linear(enc, f"{name}.{part}", s.normed, out)
+        if self.config.qk_norm:
+            self._norm(enc, s.query, f"{name}.q_norm", s.query)
+            self._norm(enc, s.key, f"{name}.k_norm", s.key)
+        with enc.scope("rope"):
+            ops.rope(enc, s.query, self._frequencies, s.query, position)
+            ops.rope(enc, s.key, self._frequencies, s.key, position)
+        with enc.scope("append"):
+            ops.kv_append(enc, s.key, s.value, keys, values, position)
+        with enc.scope("sdpa"):
+            ops.sdpa(enc, s.query, keys, values, s.mixed, position, window=self.config.window(layer) or 0)
+        self._linear(enc, f"{name}.o", s.mixed, s.delta)
+
+    def _dense(self, enc: CommandEncoder, s: _Scratch, name: str) -> None:
+        self._linear(enc, f"{name}.gate", s.normed, s.gate)
+        self._linear(enc, f"{name}.up", s.normed, s.up)
+        with enc.scope("silu"):
+            ops.silu_mul(enc, s.gate, s.up, s.gate)
+        self._linear(enc, f"{name}.down", s.gate, s.delta)
+
+    def _experts(self, enc: CommandEncoder, s: _Scratch, name: str) -> None:
+        self._linear(enc, f"{name}.router", s.normed, s.scores)
+        with enc.scope("route"):
+            self._route(enc, s.scores, s.indices, s.shares, renormalise=self.config.norm_topk_prob)
+        for part, out in (("gate", s.expert_gate), ("up", s.expert_up)):
+            with enc.scope(part):
+                ops.expert_matvec(enc, self._weights[f"{name}.experts.{part}"], s.normed, s.indices, out)
+        with enc.scope("silu"):
+            ops.silu_mul(enc, s.expert_gate, s.expert_up, s.expert_gate)
+        with enc.scope("down"):
+            ops.expert_matvec(enc, self._weights[f"{name}.experts.down"], s.expert_gate, s.indices, s.expert_out)
+        with enc.scope("mix"):
+            ops.weighted_sum(enc, s.expert_out, s.shares, s.delta)
+
+    def _head(self, enc: CommandEncoder, normed: Buffer) -> None:
+        """The logits of one token, and the likeliest token where the next graph looks for it."""
+        self._linear(enc, "embedding" if self.config.tied_embeddings else "head", normed, self._logits, "head")
+        with enc.scope("argmax"):
+            ops.argmax(enc, self._logits, self._one.tokens)
+
+    def _norm(self, enc: CommandEncoder, x: Buffer, name: str, out: Buffer) -> None:
+        with enc.scope(name.rpartition(".")[2]):
+            ops.rms_norm(enc, x, self._weights[name], out, eps=self.config.norm_eps)
+
+    def _linear(self, enc: CommandEncoder, name: str, x: Buffer, out: Buffer, scope: str | None = None) -> None:
+        weight, kind = self._weights[name], self._quantised.get(name)
+        rows = x.shape[0]
+        with enc.scope(scope or name.rpartition(".")[2]):
+            if kind is not None:
+                product = ops.matvec_q4_0 if kind == "q4_0" else ops.matvec_q8_0
+                for row in range(rows):  # blocks have no product of many rows yet
+                    product(enc, weight, x[row : row + 1], out if rows == 1 else out[row : row + 1])
+            elif rows == 1:
+                ops.matvec(enc, weight, x, out)
+            else:
+                ops.matmul(enc, weight, x, out)
