@@ -113,15 +113,55 @@ def test_an_unavailable_device_has_status_1(tmp_path: Path) -> None:
     assert "no backend" in result.stderr
 
 
-def test_demo_runs_real_kernels() -> None:
+def test_the_demo_decodes_as_numpy_does_and_says_where_to_look() -> None:
     result = ostinato("demo")
     assert result.returncode == 0, result.stderr
-    for kernel in ("add", "row_sums", "rms_norm"):
-        assert kernel in result.stdout
-    assert result.stdout.count("yes") == 3
+    assert "150 tokens at" in result.stdout
+    assert "same as NumPy: yes" in " ".join(result.stdout.split())
+    for part in ("expert_matvec", "sdpa", "per token", "Can this be believed?"):
+        assert part in result.stdout
+    assert result.stdout.rstrip().splitlines()[-1].startswith("Look first at ")
 
 
-@pytest.mark.parametrize("command", [[], ["devices"], ["compile"], ["demo"]])
+def test_the_demo_finds_a_serial_topk() -> None:
+    result = ostinato("demo", "--slow-topk")
+    assert result.returncode == 0, result.stderr
+    last = result.stdout.rstrip().splitlines()[-1]
+    assert last.startswith("Look first at ")
+    assert "topk" in last.partition(":")[0]
+
+
+def test_decode_generates_and_profiles(tmp_path: Path) -> None:
+    path = tmp_path / "run.ostinato"
+    given = ("--preset", "tiny", "--tokens", "5", "--prompt", "abc", "--device", "cpu")
+    result = ostinato("decode", *given, "--profile", "dispatches", "-o", str(path))
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.startswith("abc")
+    assert "prompt of 3 tokens" in result.stdout
+    assert "5 tokens at" in result.stdout
+    assert path.exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "status", "text"),
+    [
+        ([], 2, "either --model or --preset"),
+        (["--preset", "tiny", "--model", "x"], 2, "either --model or --preset"),
+        (["--preset", "huge"], 2, "tiny-moe"),
+        (["--preset", "tiny", "-o", "x.ostinato"], 2, "--profile"),
+        (["--preset", "tiny", "--prompt", ""], 2, "no tokens"),
+        (["--preset", "tiny", "--tokens", "100000"], 1, "the model takes 4096"),
+        (["--model", "nowhere"], 1, "there is no such file or folder"),
+    ],
+)
+def test_decode_says_in_a_sentence_what_it_cannot_do(given: list[str], status: int, text: str) -> None:
+    result = ostinato("decode", *given)
+    assert result.returncode == status
+    assert text in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize("command", [[], ["devices"], ["compile"], ["demo"], ["decode"]])
 def test_help(command: list[str]) -> None:
     result = ostinato(*command, "--help")
     assert result.returncode == 0

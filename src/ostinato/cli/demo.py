@@ -1,4 +1,4 @@
-"""`ostinato demo`: a few kernels, checked against NumPy and profiled."""
+"""`ostinato demo`: a small decoder, checked against NumPy and profiled."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from pathlib import Path
 import click
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
 from .. import demo as demonstration
 from ..device import open_device
 from ..report import print_summary
-from .group import busy, main
+from .group import busy_after, main
 
 
 @main.command("demo")
 @click.option("--device", "device_name", default="auto", show_default=True, help="Run on this device.")
+@click.option("--slow-topk", is_flag=True, help="Choose experts by a serial kernel, for the profile to find.")
 @click.option(
     "-o",
     "--output",
@@ -26,20 +26,20 @@ from .group import busy, main
     show_default=True,
     help="Record into this file.",
 )
-def demo_command(device_name: str, output: Path) -> None:
-    """Run a few Metal kernels, check them against NumPy, and say which to look at first."""
-    with busy("compiling and running"), open_device(device_name) as device:
+def demo_command(device_name: str, slow_topk: bool, output: Path) -> None:
+    """Generate tokens with a small mixture of experts, profiled, and say which kernel to look at first."""
+    with busy_after("demo", seconds=0.5) as say, open_device(device_name) as device:
         title = escape(repr(device))
-        rows, summary = demonstration.run(device, output)
+        result = demonstration.run(device, output, slow_topk, say)
     console = Console()
     console.print(f"{title}\n")
-    table = Table(box=None, pad_edge=False)
-    for heading in ("kernel", "does", "same as NumPy"):
-        table.add_column(heading)
-    for row in rows:
-        table.add_row(row.kernel, row.purpose, "[green]yes[/green]" if row.correct else "[red]NO[/red]")
-    console.print(table)
-    click.echo(f"\nrecorded in {output}; again: ostinato report {output}\n")
-    print_summary(summary)
-    if not all(row.correct for row in rows):
+    console.print(
+        f"{demonstration.PRESET}, random weights: {len(result.tokens)} tokens at {result.tokens_per_s:,.0f} a second,"
+        f" {result.dispatches} dispatches each; same as NumPy: "
+        + ("[green]yes[/green]" if result.correct else "[red]NO[/red]"),
+        highlight=False,
+    )
+    click.echo(f"recorded in {output}; again: ostinato report {output}; a timeline: --trace trace.json\n")
+    print_summary(result.summary)
+    if not result.correct:
         sys.exit(1)

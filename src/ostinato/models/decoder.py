@@ -128,6 +128,11 @@ class Decoder:
         if not self.position:
             raise ArgumentError("step: there is no token yet; prefill a prompt first")
         self._replay()
+        return self.next_token
+
+    @property
+    def next_token(self) -> int:
+        """The likeliest after those taken in so far."""
         return int(self._one.tokens.numpy()[0])
 
     def force(self, token: int) -> np.ndarray:
@@ -141,7 +146,7 @@ class Decoder:
         if count < 1:
             return []
         self.prefill(prompt)
-        found = [int(self._one.tokens.numpy()[0])]
+        found = [self.next_token]
         while len(found) < count:
             found.append(self.step())
         return found

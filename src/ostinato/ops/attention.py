@@ -168,13 +168,15 @@ def sdpa(
         most = min(capacity, window or capacity)
         simdgroups = min(_SIMDGROUPS, -(-most // _KEYS_TOGETHER))
         grid = {"groups": (heads, tokens), "group_size": 32 * simdgroups}
-    bytes_read = flops = None
+    # With a parameter nobody knows yet how many keys are read; what is bound is then the upper bound.
+    bytes_read = bytes_written = flops = None
     if not isinstance(position, Param):
         ends = np.arange(int(position) + 1, int(position) + tokens + 1)
         seen = np.minimum(ends, window) if window else ends
         # A key is read once, however many queries look at it.
         rows = min(int(ends[-1]), tokens + window - 1) if window else int(ends[-1])
         bytes_read = queries.nbytes + 2 * kept_heads * rows * size * queries.dtype.itemsize
+        bytes_written = out.nbytes
         flops = 4 * heads * size * int(seen.sum())
     encoder.dispatch(
         kernel,
@@ -182,7 +184,7 @@ def sdpa(
         **grid,
         op_kind=CapturedOpKind.Sdpa,
         bytes_read=bytes_read,
-        bytes_written=out.nbytes,
+        bytes_written=bytes_written,
         flops=flops,
     )
 
