@@ -16,7 +16,18 @@ from ..commands import CapturedOpKind
 from ..encoder import CommandEncoder
 from ..errors import ArgumentError
 from ..params import Param
-from .checks import Index, axes, check_dtype, check_index, check_size, find, on_cpu, tokens_heads_size, type_ending
+from .checks import (
+    Index,
+    axes,
+    check_dtype,
+    check_index,
+    check_size,
+    find,
+    is_aligned,
+    on_cpu,
+    tokens_heads_size,
+    type_ending,
+)
 
 MOST_SIZE = 256
 """The largest head that there is an attention kernel for."""
@@ -165,6 +176,7 @@ def sdpa(
     else:
         parts = 2 if size <= 64 else 4 if size <= 128 else 8
         kernel = find(encoder, "attention", f"attend_{ending}_{parts}")
+        given.append(int(size % parts == 0 and is_aligned(16, 0, queries, key_cache, value_cache)))
         most = min(capacity, window or capacity)
         simdgroups = min(_SIMDGROUPS, -(-most // _KEYS_TOGETHER))
         grid = {"groups": (heads, tokens), "group_size": 32 * simdgroups}

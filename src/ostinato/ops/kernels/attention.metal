@@ -14,6 +14,28 @@ constant constexpr uint SIMD = 32;
 constant constexpr uint MOST_SIMDGROUPS = 16;
 constant constexpr uint TOGETHER = 4;  // keys whose loads are under way at a time
 
+// A lane's N elements of a row, zero beyond its end; by vectors where rows start at whole ones.
+template <typename T, uint N>
+inline void load(device const T *row, uint lane, uint size, uint aligned, thread float *to) {
+    const uint first = lane * N;
+    if (aligned) {
+        constexpr uint TAKEN = N < 4 ? N : 4;
+        for (uint part = 0; part < N; part += TAKEN) {
+            vec<T, TAKEN> taken = vec<T, TAKEN>(T(0));
+            if (first < size) {
+                taken = *(device const vec<T, TAKEN> *)(row + first + part);
+            }
+            for (uint step = 0; step < TAKEN; ++step) {
+                to[part + step] = float(taken[step]);
+            }
+        }
+    } else {
+        for (uint part = 0; part < N; ++part) {
+            to[part] = first + part < size ? float(row[first + part]) : 0.0f;
+        }
+    }
+}
+
 // N is the number of elements of a head that a lane takes: sizes up to 32 · N. The grid is [heads, tokens] groups.
 template <typename T, uint N>
 [[max_total_threads_per_threadgroup(SIMD * MOST_SIMDGROUPS)]]
@@ -22,7 +44,8 @@ kernel void attend(device const T *queries [[buffer(0)]], device const T *keys [
                    constant uint &position [[buffer(4)]], constant uint &size [[buffer(5)]],
                    constant uint &queries_per_key [[buffer(6)]], constant uint &capacity [[buffer(7)]],
                    constant uint &window [[buffer(8)]], constant float &scale [[buffer(9)]],
-                   constant float &cap [[buffer(10)]], uint2 group [[threadgroup_position_in_grid]],
+                   constant float &cap [[buffer(10)]], constant uint &aligned [[buffer(11)]],
+                   uint2 group [[threadgroup_position_in_grid]],
                    uint2 extent [[threadgroups_per_grid]], uint simdgroup [[simdgroup_index_in_threadgroup]],
                    uint simdgroups [[simdgroups_per_threadgroup]], uint lane [[thread_index_in_simdgroup]]) {
     threadgroup float sums_of[MOST_SIMDGROUPS][SIMD * N];
@@ -33,28 +56,25 @@ kernel void attend(device const T *queries [[buffer(0)]], device const T *keys [
     const uint begin = window && end > window ? end - window : 0;
     const ulong start = (ulong(token) * extent.x + head) * size;
     const ulong kept = ulong(head / queries_per_key) * capacity * size;
-    float query[N], sums[N];
-    for (uint part = 0; part < N; ++part) {
-        const uint at = part * SIMD + lane;
-        query[part] = at < size ? float(queries[start + at]) * scale : 0.0f;
-        sums[part] = 0.0f;
-    }
+    float query[N], sums[N] = {};
+    load<T, N>(queries + start, lane, size, aligned, query);
     float largest = -INFINITY, total = 0.0f;
     for (uint first = begin + simdgroup * TOGETHER; first < end; first += simdgroups * TOGETHER) {
         float scores[TOGETHER];
         float value[TOGETHER][N];
         for (uint step = 0; step < TOGETHER; ++step) {
             const ulong row = kept + ulong(min(first + step, end - 1)) * size;
+            float key[N];
+            load<T, N>(keys + row, lane, size, aligned, key);
+            load<T, N>(values + row, lane, size, aligned, value[step]);
             scores[step] = 0.0f;
             for (uint part = 0; part < N; ++part) {
-                const uint at = part * SIMD + lane;
-                scores[step] += at < size ? query[part] * float(keys[row + at]) : 0.0f;
-                value[step][part] = at < size ? float(values[row + at]) : 0.0f;
+                scores[step] += query[part] * key[part];
             }
         }
         float top = largest;
         for (uint step = 0; step < TOGETHER; ++step) {
-            float score = simd_sum(scores[step]);
+            float score = simd_sum(scores[step]) * scale;
             score = cap > 0.0f ? cap * tanh(score / cap) : score;
             scores[step] = first + step < end ? score : -INFINITY;
             top = max(top, scores[step]);
@@ -74,7 +94,7 @@ kernel void attend(device const T *queries [[buffer(0)]], device const T *keys [
         largest = top;
     }
     for (uint part = 0; part < N; ++part) {
-        sums_of[simdgroup][part * SIMD + lane] = sums[part];
+        sums_of[simdgroup][lane * N + part] = sums[part];
     }
     if (lane == 0) {
         largest_of[simdgroup] = largest;
@@ -101,8 +121,8 @@ kernel void attend(device const T *queries [[buffer(0)]], device const T *keys [
 #define INSTANCE(T, N)                                                                                                \
     template [[host_name("attend_" #T "_" #N)]] kernel void attend<T, N>(                                             \
         device const T *, device const T *, device const T *, device T *, constant uint &, constant uint &,           \
-        constant uint &, constant uint &, constant uint &, constant float &, constant float &, uint2, uint2, uint,    \
-        uint, uint);
+        constant uint &, constant uint &, constant uint &, constant float &, constant float &, constant uint &,       \
+        uint2, uint2, uint, uint, uint);
 #define INSTANCES(T) INSTANCE(T, 2) INSTANCE(T, 4) INSTANCE(T, 8)
 
 INSTANCES(float)
