@@ -12,7 +12,7 @@ from typing import NamedTuple
 _MAX_FILES = 4096
 _own: dict[str, bool] = {}
 
-_PROGRAMS = frozenset({str(Path(__file__).with_name("demo.py"))})
+_PROGRAMS = frozenset(str(Path(__file__).parent / name) for name in ("demo.py", "models/decoder.py"))
 """Files of the library that are programs, and use the rest as any other would."""
 
 _LIBRARY = str(Path(__file__).parent) + os.sep
