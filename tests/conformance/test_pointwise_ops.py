@@ -11,6 +11,7 @@ import pytest
 import ostinato as ost
 from op_cases import DTYPES, near, run, values
 from ostinato import ops
+from ostinato.passes import fuse
 
 by_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: dtype.name)
 by_size = pytest.mark.parametrize("size", [1, 31, 1000])
@@ -58,6 +59,40 @@ def test_activations_are_those_of_numpy(dev: ost.Device, dtype: np.dtype[Any], s
         out = dev.zeros(size, dtype)
         run(dev, launch, dev.array(x), out, *arguments, **options)
         near(out, expected)
+
+
+@by_dtype
+def test_large_sums_and_products_are_the_same_by_fours(
+    dev: ost.Device, dtype: np.dtype[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = 1 << 16
+    a, b = dev.array(values((size + 1,), dtype, 7)), dev.array(values((size + 1,), dtype, 8))
+    single, fours = dev.zeros(size, dtype), dev.zeros(size, dtype)
+    for launch, oracle in ((ops.add, np.add), (ops.mul, np.multiply)):
+        for first in (0, 1):  # one past is where no vector may start
+            x, y = a[first : first + size], b[first : first + size]
+            monkeypatch.setattr(ops.pointwise, "on_cpu", lambda encoder: True)
+            run(dev, launch, x, y, single)
+            monkeypatch.setattr(ops.pointwise, "on_cpu", lambda encoder: False)
+            run(dev, launch, x, y, fours)
+            assert single.numpy().tobytes() == fours.numpy().tobytes()
+            expected = oracle(x.numpy().astype(np.float32), y.numpy().astype(np.float32)).astype(dtype)
+            assert np.array_equal(fours.numpy(), expected)
+
+
+def test_what_goes_by_fours_is_fused_too(dev: ost.Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ops.pointwise, "on_cpu", lambda encoder: False)
+    x, y, total, out = (dev.array(values((64, 1024), np.dtype(np.float32), seed)) for seed in range(4))
+    weight = dev.array(np.ones(1024, np.float32))
+
+    def encode(enc: ost.CommandEncoder) -> None:
+        ops.add(enc, x, y, total)
+        ops.rms_norm(enc, total, weight, out)
+
+    graph = dev.capture(encode)
+    assert [command.kernel.name for command in graph.commands] == ["add_fours_float", "rms_norm_float"]
+    fused, _ = fuse(graph)
+    assert [command.kernel.name for command in fused.commands] == ["add_rms_norm_float"]
 
 
 def test_extremes_stay_finite(dev: ost.Device) -> None:

@@ -189,17 +189,24 @@ def _argument(rule: FusionRule, signature: Signature, index: int) -> Argument:
 @cache
 def default_rules() -> tuple[FusionRule, ...]:
     """The rules that ship: RMS norm × multiply (from either side) and residual add + RMS norm, for each type."""
-    return tuple(rule for ending in TYPES.values() for rule in _rules_for(ending))
+    ways: tuple[tuple[str, Covered], ...] = (("", _elements_covered), ("_fours", _fours_covered))
+    return tuple(
+        rule
+        for ending in TYPES.values()
+        for name, covered in ways
+        for rule in _rules_for(ending, f"{name}_{ending}", covered)
+    )
 
 
-def _rules_for(ending: str) -> list[FusionRule]:
+def _rules_for(ending: str, way: str, covered: Covered) -> list[FusionRule]:
+    """For one type, and one way to go through the elements of an add or a multiply."""
     plain, rows = compiled.module("elementwise"), compiled.module("rms_norm")
-    norm, times = KernelName(rows, f"rms_norm_{ending}"), KernelName(plain, f"mul_{ending}")
+    norm, times = KernelName(rows, f"rms_norm_{ending}"), KernelName(plain, f"mul{way}")
     found = [
         FusionRule(
             name="RMS norm × multiply",
             first=Half(norm, 2, _rows_covered, overwrites=(2,)),
-            second=Half(times, intermediate, _elements_covered, overwrites=(2,)),
+            second=Half(times, intermediate, covered, overwrites=(2,)),
             fused=KernelName(rows, f"rms_norm_mul_{ending}"),
             arguments={
                 0: ("first", 0),
@@ -218,7 +225,7 @@ def _rules_for(ending: str) -> list[FusionRule]:
     found.append(
         FusionRule(
             name="add + RMS norm",
-            first=Half(KernelName(plain, f"add_{ending}"), 2, _elements_covered, overwrites=(2,)),
+            first=Half(KernelName(plain, f"add{way}"), 2, covered, overwrites=(2,)),
             second=Half(norm, 0, _rows_covered, overwrites=(2,)),
             fused=KernelName(rows, f"add_rms_norm_{ending}"),
             arguments={
@@ -243,6 +250,12 @@ def _elements_covered(dispatch: Dispatch) -> int | None:
     if dispatch.threads[1:] != (1, 1):
         return None
     return dispatch.threads[0] * dispatch.kernel.argument_bytes[0]
+
+
+def _fours_covered(dispatch: Dispatch) -> int | None:
+    """Four elements a thread."""
+    elements = _elements_covered(dispatch)
+    return None if elements is None else 4 * elements
 
 
 def _rows_covered(dispatch: Dispatch) -> int | None:

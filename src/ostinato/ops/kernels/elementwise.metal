@@ -1,4 +1,5 @@
-// out = a + b and out = a * b, an element a thread: one row of threads, exactly as many as there are elements.
+// out = a + b and out = a * b: one row of threads, an element a thread and exactly as many as there are elements; or
+// four elements a thread, read and written as one vector, for what is large and starts where such vectors may.
 //
 // The arithmetic is done in float and rounded once, to the type that is stored.
 
@@ -17,9 +18,25 @@ kernel void mul(device const T *a [[buffer(0)]], device const T *b [[buffer(1)]]
     out[at] = T(float(a[at]) * float(b[at]));
 }
 
-#define INSTANCES(T)                                                                                            \
-    template [[host_name("add_" #T)]] kernel void add<T>(device const T *, device const T *, device T *, uint); \
-    template [[host_name("mul_" #T)]] kernel void mul<T>(device const T *, device const T *, device T *, uint);
+template <typename T>
+kernel void add_fours(device const T *a [[buffer(0)]], device const T *b [[buffer(1)]], device T *out [[buffer(2)]],
+                      uint at [[thread_position_in_grid]]) {
+    const vec<T, 4> left = ((device const vec<T, 4> *)a)[at], right = ((device const vec<T, 4> *)b)[at];
+    ((device vec<T, 4> *)out)[at] = vec<T, 4>(T(float(left.x) + float(right.x)), T(float(left.y) + float(right.y)),
+                                              T(float(left.z) + float(right.z)), T(float(left.w) + float(right.w)));
+}
+
+template <typename T>
+kernel void mul_fours(device const T *a [[buffer(0)]], device const T *b [[buffer(1)]], device T *out [[buffer(2)]],
+                      uint at [[thread_position_in_grid]]) {
+    const vec<T, 4> left = ((device const vec<T, 4> *)a)[at], right = ((device const vec<T, 4> *)b)[at];
+    ((device vec<T, 4> *)out)[at] = vec<T, 4>(T(float(left.x) * float(right.x)), T(float(left.y) * float(right.y)),
+                                              T(float(left.z) * float(right.z)), T(float(left.w) * float(right.w)));
+}
+
+#define INSTANCE(name, T) \
+    template [[host_name(#name "_" #T)]] kernel void name<T>(device const T *, device const T *, device T *, uint);
+#define INSTANCES(T) INSTANCE(add, T) INSTANCE(mul, T) INSTANCE(add_fours, T) INSTANCE(mul_fours, T)
 
 INSTANCES(float)
 INSTANCES(half)
