@@ -17,7 +17,7 @@ from .checks import axes, check_buffers, check_dtype, check_size, find, is_align
 
 _ROWS_TOGETHER = 8
 _SIMDGROUPS = 4
-_TOKENS_TOGETHER = 8
+_TILE_ON_CPU = (2, 4)
 _TILE = 64
 
 
@@ -69,7 +69,7 @@ def matmul(encoder: CommandEncoder, weight: Buffer, x: Buffer, out: Buffer) -> N
     plain = on_cpu(encoder)
     if plain:
         grid: dict[str, Any] = {
-            "threads": (rows, -(-tokens // _TOKENS_TOGETHER)),
+            "threads": (-(-rows // _TILE_ON_CPU[0]), -(-tokens // _TILE_ON_CPU[1])),
             "group_size": (_ROWS_TOGETHER, 1),
         }
     else:

@@ -33,47 +33,54 @@ kernel void expert_matvec(device const T *weight [[buffer(0)]], device const T *
     out[at] = T(row_product(line, x + ulong(slot / slots_per_x) * width, width));
 }
 
-constant constexpr uint TOKENS = 8;
+constant constexpr uint ROWS = 2;    // of the weights, that a thread of matmul takes
+constant constexpr uint TOKENS = 4;  // and how many tokens: each element read is used for several products
 constant constexpr int PART = 32;
 
-/// out[token, row] = weight[row] · x[token]: a thread takes a row and eight tokens, so weights are read once for them.
+/// out[token, row] = weight[row] · x[token]. The grid is [rows / ROWS, tokens / TOKENS], rounded up.
 template <typename T>
 kernel void matmul(device const T *weight [[buffer(0)]], device const T *x [[buffer(1)]],
                    device T *out [[buffer(2)]], constant uint &width [[buffer(3)]],
                    constant uint &rows [[buffer(4)]], constant uint &tokens [[buffer(5)]],
                    uint2 position [[thread_position_in_grid]]) {
-    const uint row = position.x, first = position.y * TOKENS;
-    const uint count = min(TOKENS, tokens - first);
-    device const T *line = weight + ulong(row) * width;
-    device const T *inputs = x + ulong(first) * width;
-    if (count < TOKENS) {
-        for (uint token = 0; token < count; ++token) {
-            out[ulong(first + token) * rows + row] = T(row_product(line, inputs + ulong(token) * width, width));
+    const uint row = position.x * ROWS, token = position.y * TOKENS;
+    device const T *lines = weight + ulong(row) * width;
+    device const T *inputs = x + ulong(token) * width;
+    device T *results = out + ulong(token) * rows + row;
+    if (row + ROWS > rows || token + TOKENS > tokens) {
+        for (uint j = 0; j < min(TOKENS, tokens - token); ++j) {
+            for (uint i = 0; i < min(ROWS, rows - row); ++i) {
+                results[ulong(j) * rows + i] = T(row_product(lines + ulong(i) * width, inputs + ulong(j) * width, width));
+            }
         }
         return;
     }
-    float sums[TOKENS][PART] = {};
+    float sums[ROWS][TOKENS][PART] = {};
     uint done = 0;
     for (; done + PART <= width; done += PART) {
-        float part[PART];
-        device const T *left = line + done;
         for (int lane = 0; lane < PART; ++lane) {
-            part[lane] = wide(left, lane);
-        }
-        for (uint token = 0; token < TOKENS; ++token) {
-            device const T *right = inputs + ulong(token) * width + done;
-            for (int lane = 0; lane < PART; ++lane) {
-                sums[token][lane] += part[lane] * wide(right, lane);
+            float left[ROWS], right[TOKENS];
+            for (uint i = 0; i < ROWS; ++i) {
+                left[i] = wide(lines + ulong(i) * width + done, lane);
+            }
+            for (uint j = 0; j < TOKENS; ++j) {
+                right[j] = wide(inputs + ulong(j) * width + done, lane);
+            }
+            for (uint i = 0; i < ROWS; ++i) {
+                for (uint j = 0; j < TOKENS; ++j) {
+                    sums[i][j][lane] += left[i] * right[j];
+                }
             }
         }
     }
-    for (uint token = 0; token < TOKENS; ++token) {
-        float total = sum_of<PART>(sums[token]);
-        device const T *input = inputs + ulong(token) * width;
-        for (uint at = done; at < width; ++at) {
-            total += wide(line, at) * wide(input, at);
+    for (uint j = 0; j < TOKENS; ++j) {
+        for (uint i = 0; i < ROWS; ++i) {
+            float total = sum_of<PART>(sums[i][j]);
+            for (uint at = done; at < width; ++at) {
+                total += wide(lines + ulong(i) * width, at) * wide(inputs + ulong(j) * width, at);
+            }
+            results[ulong(j) * rows + i] = T(total);
         }
-        out[ulong(first + token) * rows + row] = T(total);
     }
 }
 
