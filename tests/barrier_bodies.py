@@ -25,6 +25,14 @@ SPLIT: dict[str, tuple[str, Expected]] = {
         "float a = x * 2; t[i] = a; BARRIER float b = t[63 - i]; BARRIER r = a + b;",
         lambda v: 2 * v + 2 * v[::-1],
     ),
+    "a name that an inner block had before": (
+        "if (i == 0) { float a = x; t[0] = a; } BARRIER float a = t[0]; BARRIER r = a;",
+        lambda v: np.full_like(v, v[0]),
+    ),
+    "a name that an inner block has afterwards": (
+        "for (uint s = 0; s < 2; ++s) { float a = x; BARRIER t[i] = a; BARRIER } if (i < n) { float a = t[63 - i]; r = a; }",
+        lambda v: v[::-1],
+    ),
     "a tree reduction": (
         "t[i] = x; BARRIER for (uint s = n / 2; s > 0; s /= 2) { if (i < s) t[i] += t[i + s]; BARRIER } r = t[0];",
         tree,

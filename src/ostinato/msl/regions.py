@@ -63,6 +63,8 @@ class _Local:
     name: str
     type: tuple[int, int]
     region: int
+    end: int
+    """Where its block ends."""
     simple: bool
     used_in: set[int] = field(default_factory=set)
 
@@ -249,7 +251,7 @@ class _Splitter:
                 self._close(begin, index)
             else:
                 self._check_jumps(index, finish, in_loop)
-                self._declare(index, finish, len(self.regions))
+                self._declare(index, finish, len(self.regions), end)
                 index = finish
                 continue
             index = begin = finish
@@ -432,7 +434,7 @@ class _Splitter:
             simple = False
         return names, (index, name_at), value, simple
 
-    def _declare(self, index: int, finish: int, region: int) -> None:
+    def _declare(self, index: int, finish: int, region: int, end: int) -> None:
         found = self._declaration(index, finish)
         if found is None:
             if not (self.texts[index] in _CONTROL or self.texts[index] == "{" or self._is_expression(index)):
@@ -445,7 +447,7 @@ class _Splitter:
         for name in names:
             if name in self.locals or name in self.uniform_names or name in self.lane_names:
                 raise _Unclear
-            self.locals[name] = _Local(name, type_tokens, region, simple and small and "&" not in words)
+            self.locals[name] = _Local(name, type_tokens, region, end, simple and small and "&" not in words)
 
     def _is_expression(self, index: int) -> bool:
         """Whether a statement begins as an assignment, a call or a step does."""
@@ -476,7 +478,10 @@ class _Splitter:
         for region in self.regions:
             for index in range(region.begin, region.end):
                 local = self.locals.get(self.texts[index])
-                if local is not None and self.texts[index - 1] not in (".", "->", "::"):
+                # Before its declaration and after its block the name is another's.
+                if local is None or region.number < local.region or index >= local.end:
+                    continue
+                if self.texts[index - 1] not in (".", "->", "::"):
                     local.used_in.add(region.number)
         for local in self.carried():
             if not local.simple:
@@ -519,7 +524,7 @@ class _Splitter:
             views = "".join(
                 f"{types[local.name]} &{local.name} = __ost_of_{local.name}[__ost_t.index];"
                 for local in carried
-                if local.name in words
+                if region.number in local.used_in
             )
             opened, closed = f"__OST_THREADS_BEGIN(__ost_group) {lanes}{views}", "__OST_THREADS_END"
             if region.stride is not None:

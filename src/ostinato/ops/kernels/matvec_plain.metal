@@ -50,7 +50,8 @@ kernel void matmul(device const T *weight [[buffer(0)]], device const T *x [[buf
     if (row + ROWS > rows || token + TOKENS > tokens) {
         for (uint j = 0; j < min(TOKENS, tokens - token); ++j) {
             for (uint i = 0; i < min(ROWS, rows - row); ++i) {
-                results[ulong(j) * rows + i] = T(row_product(lines + ulong(i) * width, inputs + ulong(j) * width, width));
+                const float product = row_product(lines + ulong(i) * width, inputs + ulong(j) * width, width);
+                results[ulong(j) * rows + i] = T(product);
             }
         }
         return;
