@@ -261,9 +261,9 @@ _TINY_MOE = DecoderConfig(
     norm_eps=1e-6,
     rope_theta=1_000_000.0,
     qk_norm=True,
-    experts=64,
-    experts_per_token=4,
-    moe_intermediate_size=64,
+    experts=128,
+    experts_per_token=8,
+    moe_intermediate_size=32,
     norm_topk_prob=True,
 )
 
