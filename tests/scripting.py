@@ -19,6 +19,8 @@ def run_script(
     prelude = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
     prelude += "import numpy as np, ostinato as ost\nfrom small_kernels import KERNELS, SLOW_STEPS\n"
     prelude += f"DEVICE = {device!r}\n"
+    if device.startswith("metal-sim"):
+        prelude += "import metal_sim; metal_sim.install()\n"
     return subprocess.run(
         [sys.executable, "-c", prelude + textwrap.dedent(text), *arguments],
         env=os.environ | environment,

@@ -18,7 +18,7 @@ import numpy as np
 
 from . import counters, dlpack, settings
 from .backends import cpu
-from .backends.protocol import Backend, Capabilities, Memory
+from .backends.protocol import Backend, Capabilities
 from .buffer import Buffer, Shape, adopt, allocate
 from .copies import refuse_copy
 from .encoder import CommandEncoder, capture
@@ -117,7 +117,9 @@ class Device:
             raise ArgumentError(f"from_dlpack: {error}") from None
         flags = array.flags
         if able.shared_memory and flags.c_contiguous and flags.writeable and flags.aligned and array.nbytes:
-            return adopt(self._queue, Memory(array.ctypes.data, array.nbytes, array), array.shape, array.dtype)
+            memory = self._queue.backend.adopt(array)
+            if memory is not None:
+                return adopt(self._queue, memory, array.shape, array.dtype)
         return self.array(array)
 
     # --- kernels -------------------------------------------------------------------------------------------
@@ -211,13 +213,26 @@ def _cuda_availability() -> tuple[Capabilities | None, str]:
     return availability()
 
 
-def _not_there() -> tuple[None, str]:
-    return None, "this version of ostinato has no backend for it"
+def _open_metal(options: Mapping[str, Any]) -> Backend:
+    from .backends.metal import MetalBackend
+
+    unknown = options.keys() - {"sampling", "indirect", "fast_math", "subsets"}
+    if unknown:
+        raise DeviceUnavailable(
+            f"device 'metal' has no option {', '.join(sorted(unknown))}; it has sampling, indirect, fast_math and subsets"
+        )
+    return MetalBackend(**options)
+
+
+def _metal_availability() -> tuple[Capabilities | None, str]:
+    from .backends.metal import availability
+
+    return availability()
 
 
 # In the order that "auto" tries them.
 _KINDS: Mapping[str, _Kind] = {
-    "metal": _Kind(_not_there, None),
+    "metal": _Kind(_metal_availability, _open_metal),
     "cuda": _Kind(_cuda_availability, _open_cuda),
     "cpu": _Kind(cpu.availability, _open_cpu),
 }

@@ -241,7 +241,9 @@ def trace(
     able: Level = device.backend.capabilities.sampling
     reason = ""
     if level > able:
+        told = device.backend.capabilities.sampling_reason
         reason = f"device {device.name!r} cannot time {'dispatches' if able else 'command buffers'}"
+        reason += f": {told}" if told else ""
         _warn_once(device, reason)
     for listener in listeners:
         listener.expects(device)

@@ -19,18 +19,21 @@ from typing import Any
 import numpy as np
 import pytest
 
+import metal_sim
 import ostinato as ost
 from availability import unavailable
 from ostinato.backends.protocol import Level
 from scripting import Script, run_script
 from small_kernels import KERNELS, MEET
 
-KINDS = ("cpu", "cuda")
+KINDS = ("cpu", "cuda", "metal")
 # Enough workers for two dispatches at the same time, also on a machine of one core.
 OPTIONS: dict[str, dict[str, Any]] = {"cpu": {"workers": 2}}
 # Kinds whose faults lose one device and nothing else.
-CONTAINED = {"cpu"}
+CONTAINED = {"cpu", "metal-sim"}
 _IN_A_CHILD = "PYTEST_OSTINATO_MAY_FAULT"
+
+metal_sim.install()
 
 
 def wanted(config: pytest.Config) -> list[str]:
@@ -81,6 +84,14 @@ def dev(private_environment: None, device_name: str) -> Iterator[ost.Device]:
     """The device under test, shared by the tests that do not lose or close it."""
     with ost.open_device(device_name) as device:
         yield device
+
+
+@pytest.fixture(autouse=True)
+def metal_rules() -> Iterator[None]:
+    """Rules of Metal that were broken where the simulator cannot raise."""
+    yield
+    broken, metal_sim.unraised[:] = list(metal_sim.unraised), []
+    assert not broken, broken
 
 
 @pytest.fixture(scope="session")

@@ -25,11 +25,11 @@ from ...commands import Barrier, Command, CompiledKernel, Dispatch, Ordering
 from ...errors import DeviceError, DeviceUnavailable, OstinatoError
 from ...locks import ForkLock
 from ...msl import Module
-from .. import records
+from .. import records, transfers
 from ..cpu.driver import hazard_engine
 from ..inference import infer, infer_plainly
 from ..protocol import Capabilities, Inferred, Level, Lowered, Memory, Native, Status
-from . import launchers, launches, ranges, transfers
+from . import launchers, launches, ranges
 from .api import Context, bindings, call, is_lost, words
 from .clocks import DeviceClock
 from .compiling import cubin, nvrtc, version
@@ -149,6 +149,10 @@ class CudaBackend:
         """A block of the pool."""
         return self.pool.allocate(nbytes)
 
+    def adopt(self, array: np.ndarray) -> Memory | None:
+        """The device has memory of its own."""
+        return None
+
     def read(self, memory: Memory, offset: int, into: np.ndarray) -> None:
         """By a copy that is waited for."""
         self.pool.read(memory.address + offset, into)
@@ -195,11 +199,16 @@ class CudaBackend:
 
     def _transfer_kernels(self) -> Mapping[str, CompiledKernel]:
         if self._transfers is None:
-            self._transfers = self.compile(msl.parse(_HERE / "transfers.metal"), {})
+            self._transfers = self.compile(msl.parse(transfers.SOURCE), {})
         return self._transfers
 
     def submit(
-        self, lowered: Sequence[Lowered], ordering: Ordering, handle: list[Native], sample: bool = False
+        self,
+        lowered: Sequence[Lowered],
+        ordering: Ordering,
+        handle: list[Native],
+        sample: bool = False,
+        retain: bool = True,
     ) -> None:
         """Launch by launch, in one call."""
         joined = b"".join(lowered)

@@ -1,0 +1,64 @@
+"""PyObjC's Metal: finding it, and its errors in words.
+
+Nothing of it is imported before `framework` is called. Everything else in this folder reaches Metal through the
+`Framework` it was given, so tests can give one of their own.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from ...errors import DeviceError, DeviceUnavailable
+
+
+@dataclass(frozen=True, slots=True)
+class Framework:
+    """Metal, as PyObjC offers it."""
+
+    metal: Any
+    """The module `Metal`."""
+    pool: Callable[[], AbstractContextManager[Any]]
+    """An autorelease pool for the length of a block."""
+    name: str = "metal"
+    """What its device is called here."""
+
+
+@lru_cache(maxsize=1)
+def framework() -> Framework:
+    """The machine's own; raises `DeviceUnavailable` with the reason when there is none."""
+    if sys.platform != "darwin":
+        raise DeviceUnavailable("metal: this machine is not a Mac")
+    try:
+        import Metal
+        import objc
+    except ImportError as error:
+        raise DeviceUnavailable(f"metal: {error}; pip install 'ostinato[metal]' brings what is missing") from None
+    return Framework(Metal, objc.autorelease_pool)
+
+
+def default_device(found: Framework) -> Any:
+    """The system's preferred device."""
+    device = found.metal.MTLCreateSystemDefaultDevice()
+    if device is None:
+        raise DeviceUnavailable(f"{found.name}: Metal sees no device (a virtual machine, or no graphics session?)")
+    return device
+
+
+def words(error: Any) -> str:
+    """What Metal says of an error."""
+    if error is None:
+        return "no reason given"
+    return str(error.localizedDescription())
+
+
+def checked(result: tuple[Any, Any], doing: str) -> Any:
+    """The object of a call that gives an object and an error."""
+    found, error = result
+    if found is None:
+        raise DeviceError(f"metal: {words(error)} (from {doing})")
+    return found
