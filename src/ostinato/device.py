@@ -192,7 +192,7 @@ class _Kind:
     """A kind of device: how to find out about it and how to open it."""
 
     availability: Callable[[], tuple[Capabilities | None, str]]
-    open: Callable[[Mapping[str, Any]], Backend] | None
+    open: Callable[[Mapping[str, Any]], Backend]
 
 
 def _open_cuda(options: Mapping[str, Any], ordinal: int = 0) -> Backend:
@@ -215,13 +215,16 @@ def _cuda_availability() -> tuple[Capabilities | None, str]:
 
 def _open_metal(options: Mapping[str, Any]) -> Backend:
     from .backends.metal import MetalBackend
+    from .backends.metal.api import framework
 
+    found = framework()  # where there is none, that is what is wrong
     unknown = options.keys() - {"sampling", "indirect", "fast_math", "subsets"}
     if unknown:
         raise DeviceUnavailable(
-            f"device 'metal' has no option {', '.join(sorted(unknown))}; it has sampling, indirect, fast_math and subsets"
+            f"device 'metal' has no option {', '.join(sorted(unknown))}; it has sampling, indirect, fast_math and"
+            " subsets"
         )
-    return MetalBackend(**options)
+    return MetalBackend(found=found, **options)
 
 
 def _metal_availability() -> tuple[Capabilities | None, str]:
@@ -260,11 +263,7 @@ def open_device(name: str = "auto", **options: Any) -> Device:
             raise
         except OstinatoError as error:
             reasons[kind] = f"{kind}: {error}"
-    # A kind that this version has a backend for failed for a reason that the user can do something about.
-    useful = [reason for kind, reason in reasons.items() if _KINDS[kind].open is not None]
-    others = [reason for kind, reason in reasons.items() if _KINDS[kind].open is None]
-    also = f" (also: {', '.join(others)})" if others else ""
-    raise DeviceUnavailable(f"no device can be used. {'; '.join(useful)}{also}")
+    raise DeviceUnavailable(f"no device can be used. {'; '.join(reasons.values())}")
 
 
 def devices() -> list[DeviceInfo]:
@@ -307,6 +306,4 @@ def _open(name: str, options: Mapping[str, Any]) -> Device:
     kind = _KINDS.get(name)
     if kind is None:
         raise DeviceUnavailable(f"no device named {name!r}; there are {', '.join(_KINDS)} and auto")
-    if kind.open is None:
-        raise DeviceUnavailable(f"device {name!r}: {kind.availability()[1]}")
     return Device(kind.open(options))

@@ -122,6 +122,8 @@ class Trace:
     end_ns: int | None = None
     samples: np.ndarray | None = None
     """Start and end of every command, in ns; None when they were not taken."""
+    bounded: np.ndarray | None = None
+    """Which of the samples are only bounds; None when none is."""
     reason: str = ""
     """Why something that was asked for is not there."""
     error: str | None = None
@@ -299,6 +301,7 @@ def finish(trace: Trace, times: tuple[int, int] | None, native: Native, error: s
         trace.start_ns, trace.end_ns = times
     if trace.sampled:
         trace.samples = trace.plan.backend.samples(native)
+        trace.bounded = trace.plan.backend.bounded(native)
     for listener in trace.listeners:
         listener.submission(trace)
 

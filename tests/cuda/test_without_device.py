@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 
 import ostinato as ost
 from ostinato import hazards, msl
-from ostinato.backends import inference, records
+from ostinato.backends import inference, records, transfers
 from ostinato.backends.cpu.building import host_library
 from ostinato.backends.cpu.driver import hazard_engine
-from ostinato.backends import transfers
 from ostinato.backends.cuda import api, compiling, graphs, launches, ranges
 from ostinato.backends.cuda.kernels import Functions
 from ostinato.commands import Access, BufferBinding, CompiledKernel, Copy, Dispatch, Fill

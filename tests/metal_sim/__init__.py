@@ -47,7 +47,11 @@ def framework(profile: Profile, name: str | None = None) -> Framework:
     kind = DeviceWithResidency if profile.residency else Device
     create = partial(kind, profile)
     module = SimpleNamespace(**CONSTANTS, **STRINGS, **CLASSES, MTLCreateSystemDefaultDevice=create)
-    return Framework(module, autorelease_pool, name or f"metal-sim:{profile.name}")
+    return Framework(module, autorelease_pool, _cores, name or f"metal-sim:{profile.name}")
+
+
+def _cores() -> int:
+    return 8
 
 
 def _open(profile: Profile, options: Mapping[str, Any]) -> Backend:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .objects import Object, Description
+from .objects import Description, Object
 from .rules import require, unraised
 
 

@@ -38,11 +38,15 @@ class IndirectComputeCommand(Object):
         self._state = self._state.with_pipeline(pipeline)
 
     def setKernelBuffer_offset_atIndex_(self, buffer: Buffer, offset: int, index: int) -> None:
-        require(index < self._most["maxKernelBufferBindCount"], "more buffers than the indirect command buffer has room for")
+        require(
+            index < self._most["maxKernelBufferBindCount"], "more buffers than the indirect command buffer has room for"
+        )
         self._state = self._state.with_buffer(index, buffer, offset)
 
     def setThreadgroupMemoryLength_atIndex_(self, nbytes: int, index: int) -> None:
-        require(index < self._most["maxKernelThreadgroupMemoryBindCount"], "more threadgroup memory than there is room for")
+        require(
+            index < self._most["maxKernelThreadgroupMemoryBindCount"], "more threadgroup memory than there is room for"
+        )
         self._state = self._state.with_shared(index, nbytes)
 
     def setBarrier(self) -> None:

@@ -70,7 +70,9 @@ class Recorded:
             bound = self.buffers.get(argument.index)
             require(bound is not None, f"{where}: nothing is bound")
             if isinstance(bound, bytes):
-                require(len(bound) >= (size if argument.kind == "value" else 1), f"{where}: {len(bound)} of {size} bytes")
+                require(
+                    len(bound) >= (size if argument.kind == "value" else 1), f"{where}: {len(bound)} of {size} bytes"
+                )
                 bindings.append(InlineBinding(argument.index, bound))
                 continue
             assert bound is not None

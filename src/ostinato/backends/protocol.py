@@ -20,7 +20,6 @@ import numpy as np
 from ..commands import Command, CompiledKernel, Ordering
 from ..msl import Module
 
-
 _numbers = count(1)
 
 
@@ -224,6 +223,10 @@ class Backend(Protocol):
 
         Of shape (commands, 2) and type uint64, with zeros for what was not run; None when no times were asked for.
         """
+        ...
+
+    def bounded(self, submission: Native) -> np.ndarray | None:
+        """Which commands of `samples` ran at some time between the two moments, and not all of it; None when none."""
         ...
 
     def release(self, submission: Native) -> None:

@@ -287,6 +287,10 @@ class CpuBackend:
         ctypes.memmove(found.ctypes.data, table, found.nbytes)
         return found
 
+    def bounded(self, submission: Native) -> np.ndarray | None:
+        """None: each has times of its own."""
+        return None
+
     def release(self, submission: Native) -> None:
         """Drop the driver's hold on a submission."""
         self._runtime.ost_release(submission)

@@ -6,6 +6,8 @@ Nothing of it is imported before `framework` is called. Everything else in this 
 
 from __future__ import annotations
 
+import re
+import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -24,6 +26,8 @@ class Framework:
     """The module `Metal`."""
     pool: Callable[[], AbstractContextManager[Any]]
     """An autorelease pool for the length of a block."""
+    cores: Callable[[], int | None]
+    """How many cores the device has; None when that cannot be found out."""
     name: str = "metal"
     """What its device is called here."""
 
@@ -38,7 +42,19 @@ def framework() -> Framework:
         import objc
     except ImportError as error:
         raise DeviceUnavailable(f"metal: {error}; pip install 'ostinato[metal]' brings what is missing") from None
-    return Framework(Metal, objc.autorelease_pool)
+    return Framework(Metal, objc.autorelease_pool, _cores)
+
+
+@lru_cache(maxsize=1)
+def _cores() -> int | None:
+    """Metal does not tell; the registry of devices does."""
+    command = ["/usr/sbin/ioreg", "-r", "-d", "1", "-c", "AGXAccelerator"]
+    try:
+        found = subprocess.run(command, capture_output=True, text=True, timeout=5, check=False).stdout
+    except (OSError, subprocess.SubprocessError):
+        return None
+    told = re.search(r'"gpu-core-count"\s*=\s*(\d+)', found)
+    return int(told[1]) if told else None
 
 
 def default_device(found: Framework) -> Any:

@@ -26,7 +26,17 @@ _TYPES = {
     "uint16": ("UShort", "H"), "int32": ("Int", "i"), "uint32": ("UInt", "I"), "int64": ("Long", "q"),
     "uint64": ("ULong", "Q"), "float16": ("Half", "e"), "float32": ("Float", "f"), "bfloat16": ("BFloat", ""),
 }  # fmt: skip
-_SIZES = {"bool": 1, "int8": 1, "uint8": 1, "int16": 2, "uint16": 2, "float16": 2, "bfloat16": 2, "int64": 8, "uint64": 8}
+_SIZES = {
+    "bool": 1,
+    "int8": 1,
+    "uint8": 1,
+    "int16": 2,
+    "uint16": 2,
+    "float16": 2,
+    "bfloat16": 2,
+    "int64": 8,
+    "uint64": 8,
+}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,12 +50,13 @@ class KernelCode:
 class Compiler:
     """Makes pipelines for one device."""
 
-    def __init__(self, framework: Framework, device: Any, fast_math: bool, indirect: bool) -> None:
+    def __init__(self, framework: Framework, device: Any, fast_math: bool, indirect: bool, constant_step: int) -> None:
         self._metal = framework.metal
         self._pool = framework.pool
         self._device = device
         self._fast_math = fast_math
         self._indirect = indirect
+        self._constant_step = constant_step
         self.kernels: dict[int, KernelCode] = {}
         """Every pipeline that was made, by its number."""
 
@@ -131,9 +142,13 @@ class Compiler:
             if argument is None:
                 raise _disagreement(signature, f"buffer {index} '{told}' is not known to the parser")
             if argument.name != told:
-                raise _disagreement(signature, f"buffer {index} is '{told}' to Metal and '{argument.name}' to the parser")
+                raise _disagreement(
+                    signature, f"buffer {index} is '{told}' to Metal and '{argument.name}' to the parser"
+                )
             if binding.access() != metal.MTLBindingAccessReadOnly and argument.access == "read":
-                raise _disagreement(signature, f"Metal writes to buffer {index} '{told}', which the parser calls read only")
+                raise _disagreement(
+                    signature, f"Metal writes to buffer {index} '{told}', which the parser calls read only"
+                )
             self._compare_types(signature, argument, int(binding.bufferDataType()))
             sizes[index], alignments[index] = int(binding.bufferDataSize()), int(binding.bufferAlignment())
         for argument in signature.arguments:
@@ -142,6 +157,8 @@ class Compiler:
             alignments.setdefault(argument.index, size)
             if argument.type == "void":
                 sizes[argument.index] = 0
+            if argument.space == "constant":
+                alignments[argument.index] = max(alignments[argument.index], self._constant_step)
         order = [argument.index for argument in signature.arguments]
         return tuple(sizes[index] for index in order), tuple(alignments[index] for index in order)
 
@@ -154,7 +171,8 @@ class Compiler:
             return
         if told != self._data_type(argument.scalar, argument.lanes):
             raise _disagreement(
-                signature, f"buffer {argument.index} '{argument.name}' is {argument.type} to the parser, type {told} to Metal"
+                signature,
+                f"buffer {argument.index} '{argument.name}' is {argument.type} to the parser, type {told} to Metal",
             )
 
 

@@ -35,7 +35,7 @@ from .encoding import Filler, Reader, Step
 from .graphs import MOST_COMMANDS, NativeGraph
 from .memory import Blocks, Residency
 from .runs import Run
-from .sampling import Boundary, Sampler
+from .sampling import Boundary, Sampler, Turn
 
 MAX_INLINE_BYTES = 4096
 SIMD_WIDTH = 32
@@ -81,7 +81,9 @@ class MetalBackend:
             self._blocks = Blocks(found, device)
             self._residency = Residency(found, device, self._queue, self._blocks)
             self._indirect = indirect and bool(device.supportsFamily_(self._metal.MTLGPUFamilyApple3))
-            self._compiler = Compiler(found, device, fast_math, self._indirect)
+            # Apple's own devices take any multiple of the type; the others of 32 bytes.
+            constant_step = 1 if device.supportsFamily_(self._metal.MTLGPUFamilyApple3) else 32
+            self._compiler = Compiler(found, device, fast_math, self._indirect, constant_step)
             self._filler = Filler(found, self._blocks, self._compiler.kernels)
             self._sampler = Sampler(found, device, self._filler)
             self._clock = DeviceClock(device)
@@ -96,7 +98,8 @@ class MetalBackend:
         width = int(kernel.code.pipeline.threadExecutionWidth())
         if width != SIMD_WIDTH:
             raise DeviceUnavailable(
-                f"{self._framework.name}: simdgroups of this device are {width} wide; kernels are written for {SIMD_WIDTH}"
+                f"{self._framework.name}: simdgroups of this device are {width} wide, and kernels are written for"
+                f" {SIMD_WIDTH}"
             )
 
     def _probe_samples(self, wanted: Level) -> None:
@@ -146,7 +149,7 @@ class MetalBackend:
             name=self._framework.name,
             backend="metal",
             description=str(device.name()),
-            workers=1,
+            workers=self._framework.cores() or 1,
             max_threads_per_group=int(largest.width),
             simd_width=SIMD_WIDTH,
             threadgroup_memory_bytes=int(device.maxThreadgroupMemoryLength()),
@@ -162,6 +165,7 @@ class MetalBackend:
                 "replay": "indirect command buffers" if self._indirect else "encoded again",
                 "samples": boundary.value if boundary is not Boundary.NONE else f"none: {self._sampler.reason}",
                 "residency set": "yes" if self._residency.present else "no",
+                "cores": str(self._framework.cores() or "not known"),
                 "memory": f"{int(device.recommendedMaxWorkingSetSize()) >> 20} MiB",
             },
         )
@@ -238,8 +242,8 @@ class MetalBackend:
         steps = encoding.steps(self._read, lowered, barriers)
         run = Run(len(lowered), self._metal.MTLCommandBufferStatusError)
         run.inferred = inferred
-        chosen = {step.node for step in steps} if sample else None
-        self._encode_and_start(run, steps, ordering is Ordering.SERIAL, chosen, retain, _no_values, handle)
+        turn = Turn() if sample else None
+        self._encode_and_start(run, steps, ordering is Ordering.SERIAL, turn, retain, _no_values, handle)
 
     def _barriers(self, lowered: Sequence[Lowered], ordering: Ordering) -> tuple[Sequence[bool] | None, Inferred]:
         """Before which commands a barrier is needed: none where they run one at a time."""
@@ -256,7 +260,7 @@ class MetalBackend:
         run: Run,
         steps: Sequence[Step],
         serial: bool,
-        chosen: Collection[int] | None,
+        turn: Turn | None,
         retain: bool,
         values: Any,
         handle: list[Native],
@@ -264,9 +268,9 @@ class MetalBackend:
         self._make_room()
         with self._pool():
             command_buffer, label = self._command_buffer(retain)
-            if chosen is not None:
+            if turn is not None:
                 if steps:
-                    run.samples = self._sampler.encode(command_buffer, steps, chosen, serial, label, values)
+                    run.samples = self._sampler.encode(command_buffer, steps, turn, serial, label, values)
             elif steps:
                 kind = self._metal.MTLDispatchTypeSerial if serial else self._metal.MTLDispatchTypeConcurrent
                 encoder = command_buffer.computeCommandEncoderWithDispatchType_(kind)
@@ -351,14 +355,12 @@ class MetalBackend:
         if graph.indirect is not None and not sample:
             self._execute(graph, values, run, handle)
             return
-        chosen = None
+        turn = None
         if sample:
-            turn, graph.turn = graph.turn, graph.turn + 1
-            chosen = {
-                step.node for at, step in enumerate(graph.steps) if at % self._subsets == turn % self._subsets
-            }
+            turn = Turn(graph.turn, self._subsets)
+            graph.turn += 1
         run.kept = graph
-        self._encode_and_start(run, graph.steps, graph.serial, chosen, False, graph.values(values), handle)
+        self._encode_and_start(run, graph.steps, graph.serial, turn, False, graph.values(values), handle)
 
     def _execute(self, graph: NativeGraph, values: bytes, run: Run, handle: list[Native]) -> None:
         indirect = graph.indirect
@@ -406,8 +408,8 @@ class MetalBackend:
 
     def wait(self, submission: Native, timeout_ns: int) -> bool:
         """Wait for Metal to say that it is done."""
-        event = submission.event
-        return event.is_set() if not timeout_ns else event.wait(timeout_ns / 1e9)
+        run: Run = submission
+        return run.event.is_set() if not timeout_ns else run.event.wait(timeout_ns / 1e9)
 
     def status(self, submission: Native) -> Status:
         """Well, or what Metal says; after one failed, those behind it that failed too were not run."""
@@ -432,11 +434,16 @@ class MetalBackend:
         if run.samples is not None:
             taken, run.samples = run.samples, None
             with self._pool():
-                ticks = self._sampler.resolve(taken, run.count)
+                ticks, run.bounded = self._sampler.resolve(taken, run.count)
             self._clock.renew()
             run.taken = self._clock.line.fit.host_ns_of(ticks).astype(np.uint64)
             run.taken[(ticks == 0) | (run.error is not None)] = 0
         return run.taken
+
+    def bounded(self, submission: Native) -> np.ndarray | None:
+        """Those that ran beside others: what is timed is what stands between two barriers."""
+        run: Run = submission
+        return run.bounded
 
     def release(self, submission: Native) -> None:
         """Keep its buffers of samples for the next one."""

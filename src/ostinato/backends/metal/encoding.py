@@ -1,8 +1,8 @@
 """Commands as records, and records into an encoder.
 
 A record (see `records.py`) carries, as its one inline argument, what encoding the dispatch takes: the number of its
-pipeline, its grid, and its bindings with memory by number. It names no Objective-C object, so it can be memoised without
-keeping any alive; reading it is remembered by its bytes.
+pipeline, its grid, and its bindings with memory by number. It names no Objective-C object, so it can be memoised
+without keeping any alive; reading it is remembered by its bytes.
 """
 
 from __future__ import annotations

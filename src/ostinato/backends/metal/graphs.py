@@ -55,7 +55,9 @@ class NativeGraph:
                 self.value_bytes = max(self.value_bytes, start + nbytes)
         self.indirect: Indirect | None = None
 
-    def make_indirect(self, framework: Framework, device: Any, blocks: Blocks, kernels: Mapping[int, KernelCode]) -> None:
+    def make_indirect(
+        self, framework: Framework, device: Any, blocks: Blocks, kernels: Mapping[int, KernelCode]
+    ) -> None:
         """Encode it into an indirect command buffer."""
         self.indirect = Indirect(framework, device, blocks, kernels, self)
 

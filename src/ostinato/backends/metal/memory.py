@@ -96,7 +96,7 @@ class Blocks:
             return None
         # The rest of the last page is mapped too.
         buffer = self._device.newBufferWithBytesNoCopy_length_options_deallocator_(
-            memoryview(array.reshape(-1).view(np.uint8)) if array.nbytes % page == 0 else _pages(array, page),
+            _pages(array, page),
             -(-array.nbytes // page) * page,
             self._metal.MTLResourceStorageModeShared,
             None,
@@ -117,7 +117,7 @@ def host_address(buffer: Any) -> int:
 def _pages(array: np.ndarray, page: int) -> memoryview:
     """The whole pages that an array lies in."""
     nbytes = -(-array.nbytes // page) * page
-    return memoryview(np.lib.stride_tricks.as_strided(array.reshape(-1).view(np.uint8), (nbytes,), (1,)))
+    return memoryview((ctypes.c_uint8 * nbytes).from_address(array.ctypes.data))
 
 
 class Residency:

@@ -20,7 +20,8 @@ class Run:
     """One command buffer."""
 
     __slots__ = (
-        "count", "error", "event", "failed_status", "inferred", "kept", "samples", "staging", "taken", "times",
+        "bounded", "count", "error", "event", "failed_status", "inferred", "kept", "samples", "staging", "taken",
+        "times",
     )  # fmt: skip
 
     def __init__(self, count: int, failed_status: int) -> None:
@@ -36,6 +37,7 @@ class Run:
         """Where the values of a replay stand."""
         self.inferred: Inferred | None = None
         self.samples: Any = None
+        self.bounded: np.ndarray | None = None
         self.taken: np.ndarray | None = None
 
     def completed(self, command_buffer: Any) -> None:

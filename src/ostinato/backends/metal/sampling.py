@@ -1,17 +1,18 @@
 """The times of dispatches, by counter samples.
 
 A device samples at dispatch boundaries, inside an encoder, or only at stage boundaries, where an encoder begins and
-ends (Apple silicon). At dispatch boundaries a sampled dispatch stands between two samples with barriers. At stage
-boundaries it gets an encoder of its own; what is not sampled in a run stays together. Which of them a device can do is
-found by taking a sample, because flags have been seen to lie. Buffers of samples are small, so a list uses as many as
-it needs.
+ends (Apple silicon). Samples never come between dispatches that may run at the same time: what is sampled is a group,
+that is what stands between two barriers. At dispatch boundaries it stands between two samples, at stage boundaries it
+gets an encoder of its own; what is not sampled in a run stays together. A dispatch that is alone in its group is timed
+by that; the times of one among others are bounds. Which boundary a device can sample at is found by taking a sample,
+because flags have been seen to lie. Buffers of samples are small, so a list uses as many as it needs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -29,6 +30,13 @@ Values = Callable[[int], Mapping[int, bytes] | None]
 """The inline bytes of a node that differ from those in its record."""
 
 
+class Turn(NamedTuple):
+    """Which groups of a list are sampled: one in so many, others in each turn."""
+
+    number: int = 0
+    subsets: int = 1
+
+
 class Boundary(Enum):
     """Where a device can take samples."""
 
@@ -37,13 +45,23 @@ class Boundary(Enum):
     DISPATCH = "at dispatch boundaries"
 
 
+def groups(steps: Sequence[Step], serial: bool) -> list[list[Step]]:
+    """What may run at the same time, group after group."""
+    found: list[list[Step]] = []
+    for step in steps:
+        if serial or step.barrier or not found:
+            found.append([])
+        found[-1].append(step)
+    return found
+
+
 class Taken:
-    """The samples of one command buffer: pairs for some of its nodes, in one buffer after the other."""
+    """The samples of one command buffer: pairs for some of its groups, in one buffer after the other."""
 
     __slots__ = ("chunks",)
 
     def __init__(self) -> None:
-        self.chunks: list[tuple[Any, list[int]]] = []
+        self.chunks: list[tuple[Any, list[list[int]]]] = []
 
 
 class Sampler:
@@ -85,71 +103,47 @@ class Sampler:
     # --- encoding --------------------------------------------------------------------------------------------
 
     def encode(
-        self,
-        command_buffer: Any,
-        steps: Sequence[Step],
-        chosen: Collection[int],
-        serial: bool,
-        label: str | None,
-        values: Values,
+        self, command_buffer: Any, steps: Sequence[Step], turn: Turn, serial: bool, label: str, values: Values
     ) -> Taken:
-        """Put dispatches into a command buffer, and samples around the chosen ones, by node."""
+        """Put dispatches into a command buffer, and samples around the groups whose turn it is."""
         taken = Taken()
-        if self.boundary is Boundary.DISPATCH:
-            self._in_one_encoder(command_buffer, steps, chosen, serial, label, values, taken)
-        else:
-            self._in_passes(command_buffer, steps, chosen, serial, label, values, taken)
+        split = groups(steps, serial)
+        chosen = [at % turn.subsets == turn.number % turn.subsets for at in range(len(split))]
+        begin = self._in_one_encoder if self.boundary is Boundary.DISPATCH else self._in_passes
+        begin(_Encoding(command_buffer, serial, label, values, taken, sum(chosen)), split, chosen)
         return taken
 
-    def _in_one_encoder(
-        self,
-        command_buffer: Any,
-        steps: Sequence[Step],
-        chosen: Collection[int],
-        serial: bool,
-        label: str | None,
-        values: Values,
-        taken: Taken,
-    ) -> None:
-        encoder = command_buffer.computeCommandEncoderWithDispatchType_(self._dispatch_type(serial))
+    def _in_one_encoder(self, made: _Encoding, split: Sequence[Sequence[Step]], chosen: Sequence[bool]) -> None:
+        encoder = made.command_buffer.computeCommandEncoderWithDispatchType_(self._dispatch_type(made.serial))
         try:
-            encoder.setLabel_(label)
-            for step in steps:
-                if step.barrier:
+            encoder.setLabel_(made.label)
+            for group, sampled in zip(split, chosen, strict=True):
+                if group[0].barrier and not made.serial:
                     self._filler.barrier(encoder)
-                if step.node not in chosen:
-                    self._filler.dispatch(encoder, step.encoded, values(step.node))
-                    continue
-                buffer, at = self._place(taken, step.node, len(chosen))
-                encoder.sampleCountersInBuffer_atSampleIndex_withBarrier_(buffer, at, True)
-                self._filler.dispatch(encoder, step.encoded, values(step.node))
-                encoder.sampleCountersInBuffer_atSampleIndex_withBarrier_(buffer, at + 1, True)
+                if sampled:
+                    buffer, at = self._place(made, group)
+                    encoder.sampleCountersInBuffer_atSampleIndex_withBarrier_(buffer, at, True)
+                for step in group:
+                    self._filler.dispatch(encoder, step.encoded, made.values(step.node))
+                if sampled:
+                    encoder.sampleCountersInBuffer_atSampleIndex_withBarrier_(buffer, at + 1, True)
         finally:
             encoder.endEncoding()
 
-    def _in_passes(
-        self,
-        command_buffer: Any,
-        steps: Sequence[Step],
-        chosen: Collection[int],
-        serial: bool,
-        label: str | None,
-        values: Values,
-        taken: Taken,
-    ) -> None:
+    def _in_passes(self, made: _Encoding, split: Sequence[Sequence[Step]], chosen: Sequence[bool]) -> None:
         encoder: Any = None
         try:
-            for step in steps:
-                sampled = step.node in chosen
-                if sampled or encoder is None:
-                    if encoder is not None:
-                        encoder, ended = None, encoder
-                        ended.endEncoding()
-                    encoder = self._pass(command_buffer, step.node if sampled else None, serial, taken, len(chosen))
-                    encoder.setLabel_(label)
-                elif step.barrier:
+            for group, sampled in zip(split, chosen, strict=True):
+                if sampled and encoder is not None:
+                    encoder, ended = None, encoder
+                    ended.endEncoding()
+                if encoder is None:
+                    encoder = self._pass(made, group if sampled else None)
+                    encoder.setLabel_(made.label)
+                elif group[0].barrier and not made.serial:
                     self._filler.barrier(encoder)
-                self._filler.dispatch(encoder, step.encoded, values(step.node))
+                for step in group:
+                    self._filler.dispatch(encoder, step.encoded, made.values(step.node))
                 if sampled:
                     encoder, ended = None, encoder
                     ended.endEncoding()
@@ -157,31 +151,32 @@ class Sampler:
             if encoder is not None:
                 encoder.endEncoding()
 
-    def _pass(self, command_buffer: Any, node: int | None, serial: bool, taken: Taken, count: int) -> Any:
-        """An encoder; with samples where it begins and ends, if it is for one node."""
+    def _pass(self, made: _Encoding, group: Sequence[Step] | None) -> Any:
+        """An encoder; with samples where it begins and ends, if it is for one group."""
         description = self._metal.MTLComputePassDescriptor.computePassDescriptor()
-        description.setDispatchType_(self._dispatch_type(serial))
-        if node is not None:
-            buffer, at = self._place(taken, node, count)
+        description.setDispatchType_(self._dispatch_type(made.serial))
+        if group is not None:
+            buffer, at = self._place(made, group)
             attachment = description.sampleBufferAttachments().objectAtIndexedSubscript_(0)
             attachment.setSampleBuffer_(buffer)
             attachment.setStartOfEncoderSampleIndex_(at)
             attachment.setEndOfEncoderSampleIndex_(at + 1)
-        return command_buffer.computeCommandEncoderWithDescriptor_(description)
+        return made.command_buffer.computeCommandEncoderWithDescriptor_(description)
 
     def _dispatch_type(self, serial: bool) -> int:
         return int(self._metal.MTLDispatchTypeSerial if serial else self._metal.MTLDispatchTypeConcurrent)
 
     # --- buffers of samples ----------------------------------------------------------------------------------
 
-    def _place(self, taken: Taken, node: int, count: int) -> tuple[Any, int]:
-        """Where the pair of a node goes."""
-        if not taken.chunks or 2 * len(taken.chunks[-1][1]) >= taken.chunks[-1][0].sampleCount():
-            placed = sum(len(nodes) for _, nodes in taken.chunks)
-            taken.chunks.append((self._buffer(2 * (count - placed)), []))
-        buffer, nodes = taken.chunks[-1]
-        nodes.append(node)
-        return buffer, 2 * (len(nodes) - 1)
+    def _place(self, made: _Encoding, group: Sequence[Step]) -> tuple[Any, int]:
+        """Where the pair of a group goes."""
+        chunks = made.taken.chunks
+        if not chunks or 2 * len(chunks[-1][1]) >= chunks[-1][0].sampleCount():
+            placed = sum(len(nodes) for _, nodes in chunks)
+            chunks.append((self._buffer(2 * (made.sampled - placed)), []))
+        buffer, placed_groups = chunks[-1]
+        placed_groups.append([step.node for step in group])
+        return buffer, 2 * (len(placed_groups) - 1)
 
     def _buffer(self, samples: int) -> Any:
         samples = min(1 << max(samples - 1, 63).bit_length(), MOST_SAMPLES)
@@ -197,18 +192,36 @@ class Sampler:
         made = self._device.newCounterSampleBufferWithDescriptor_error_(description, None)
         return checked(made, "making a buffer of counter samples")
 
-    def resolve(self, taken: Taken, count: int) -> np.ndarray:
-        """Start and end of every node in ticks, of shape (count, 2); zeros for what has none."""
+    def resolve(self, taken: Taken, count: int) -> tuple[np.ndarray, np.ndarray | None]:
+        """Start and end of every node in ticks, of shape (count, 2), zeros for what has none; and which are bounds."""
         found = np.zeros((count, 2), np.uint64)
-        for buffer, nodes in taken.chunks:
-            data = buffer.resolveCounterRange_((0, 2 * len(nodes)))
+        shared: list[int] = []
+        for buffer, split in taken.chunks:
+            data = buffer.resolveCounterRange_((0, 2 * len(split)))
             if data is None:
                 continue
-            ticks = np.frombuffer(bytes(data), np.uint64)[: 2 * len(nodes)].reshape(-1, 2).copy()
+            ticks = np.frombuffer(bytes(data), np.uint64)[: 2 * len(split)].reshape(-1, 2).copy()
             ticks[(ticks == _ERROR).any(axis=1) | (ticks == 0).any(axis=1) | (ticks[:, 1] < ticks[:, 0])] = 0
-            found[nodes[: len(ticks)]] = ticks
+            for nodes, pair in zip(split, ticks, strict=False):
+                found[nodes] = pair
+                if len(nodes) > 1:
+                    shared += nodes
         with self._lock:
             self._free += [buffer for buffer, _ in taken.chunks]
             del self._free[:-_KEPT]
         taken.chunks = []
-        return found
+        bounded = np.zeros(count, bool)
+        bounded[shared] = True
+        return found, bounded if shared else None
+
+
+class _Encoding(NamedTuple):
+    """What encoding one command buffer with samples goes by."""
+
+    command_buffer: Any
+    serial: bool
+    label: str
+    values: Values
+    taken: Taken
+    sampled: int
+    """Groups to be sampled."""
