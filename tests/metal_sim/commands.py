@@ -25,7 +25,7 @@ from .constants import CONSTANTS
 from .counters import ComputePassDescriptor, CounterSampleBuffer
 from .indirect import IndirectCommandBuffer
 from .libraries import ComputePipelineState
-from .objects import Error, Object, Size
+from .objects import Error, Object, Size, note
 from .profiles import Profile
 from .recorded import Recorded
 from .rules import BrokenRule, require, unraised
@@ -95,7 +95,7 @@ def _finish_all(todo: queues.SimpleQueue[Any], cpu: CpuBackend) -> None:
         command_buffer, native = found
         while not cpu.wait(native, 50_000_000):
             pass
-        command_buffer.finish(cpu, native)
+        command_buffer.run_done(cpu, native)
         del found, command_buffer, native
     cpu.close()
 
@@ -135,19 +135,20 @@ class CommandBuffer(Object):
     def _begin(self, kind: int, marks: tuple[Mark, Mark] | None) -> ComputeCommandEncoder:
         require(self._status == 0, "a committed command buffer takes no more encoders")
         require(self.encoder is None, "the last encoder of the command buffer was not ended")
-        self.barrier()  # Metal orders encoders that use the same buffers
+        self.end_group()  # Metal orders encoders that use the same buffers
+        note("encoder", "serial" if kind == CONSTANTS["MTLDispatchTypeSerial"] else "concurrent")
         encoder = ComputeCommandEncoder(self, kind == CONSTANTS["MTLDispatchTypeSerial"], marks)
         self.encoder = encoder
         return encoder
 
-    def add(self, one: Recorded | Mark) -> None:
+    def add_command(self, one: Recorded | Mark) -> None:
         self._groups[-1].append(one)
 
-    def barrier(self) -> None:
+    def end_group(self) -> None:
         if self._groups[-1]:
             self._groups.append([])
 
-    def use(self, buffer: Buffer) -> None:
+    def note_use(self, buffer: Buffer) -> None:
         if id(buffer) not in self._used:
             self._used[id(buffer)] = weakref.ref(buffer)
             # The memory itself is kept in any case, so that a broken rule does not end the process.
@@ -162,6 +163,7 @@ class CommandBuffer(Object):
     def commit(self) -> None:
         require(self._status == 0, "a command buffer is committed once")
         require(self.encoder is None, "a command buffer was committed with an open encoder")
+        note("commit", self._label, "retained" if self._retained else "unretained")
         records: list[bytes] = []
         for group in self._groups:
             if records and group:
@@ -177,7 +179,7 @@ class CommandBuffer(Object):
                     self._order.append(None)
                     self._kept.append(one.pipeline)
                     for buffer in one.used_buffers():
-                        self.use(buffer)
+                        self.note_use(buffer)
         self._groups = [[]]
         if not self._retained:
             for reference in self._used.values():
@@ -190,7 +192,7 @@ class CommandBuffer(Object):
         self.queue.cpu.submit(records, Ordering.BARRIERS, handle, sample=True)
         self.queue.finish_later(self, handle[0])
 
-    def finish(self, cpu: CpuBackend, native: Any) -> None:
+    def run_done(self, cpu: CpuBackend, native: Any) -> None:
         """Called when it is done, on the queue's own thread."""
         status, times, samples = cpu.status(native), cpu.times(native), cpu.samples(native)
         if not self._retained:
@@ -246,8 +248,8 @@ class ComputeCommandEncoder(Object):
         self._state = Recorded()
         self._usable: list[Buffer] = []
         if marks is not None:
-            owner.add(marks[0])
-            owner.barrier()
+            owner.add_command(marks[0])
+            owner.end_group()
 
     def _open(self) -> CommandBuffer:
         if self._owner is None:
@@ -278,15 +280,18 @@ class ComputeCommandEncoder(Object):
 
     def _add(self, one: Recorded) -> None:
         owner = self._open()
+        assert one.pipeline is not None
+        note("dispatch", one.pipeline.kernel.name)
         for buffer in one.used_buffers():
-            owner.use(buffer)
-        owner.add(one)
+            owner.note_use(buffer)
+        owner.add_command(one)
         if self._serial:
-            owner.barrier()
+            owner.end_group()
 
     def memoryBarrierWithScope_(self, scope: int) -> None:
         require(scope == CONSTANTS["MTLBarrierScopeBuffers"], "a barrier has a scope")
-        self._open().barrier()
+        note("barrier")
+        self._open().end_group()
 
     def sampleCountersInBuffer_atSampleIndex_withBarrier_(
         self, buffer: CounterSampleBuffer, index: int, with_barrier: bool
@@ -294,39 +299,40 @@ class ComputeCommandEncoder(Object):
         owner = self._open()
         require(owner.profile.dispatch_boundary, "this device does not sample counters at dispatch boundaries")
         if with_barrier:
-            owner.barrier()
-        owner.add(Mark(buffer, index))
+            owner.end_group()
+        owner.add_command(Mark(buffer, index))
         if with_barrier:
-            owner.barrier()
+            owner.end_group()
 
     def useResources_count_usage_(self, resources: list[Buffer], count: int, usage: int) -> None:
         require(len(resources) == count, "the count is that of the resources")
         require(usage & 3 == 3, "the simulator has read-write usage only")
         for one in resources:
-            self._open().use(one)
+            self._open().note_use(one)
         self._usable += resources
 
     def executeCommandsInBuffer_withRange_(self, commands: IndirectCommandBuffer, range_: tuple[int, int]) -> None:
         owner = self._open()
+        note("execute", str(range_[1]))
         owner._kept.append(commands)
-        for one in commands.commands(*range_):
+        for one in commands.commands_in(*range_):
             require(one.recorded is not None, "a command of the indirect command buffer was not encoded")
             assert one.recorded is not None
             if one.barrier:
-                owner.barrier()
+                owner.end_group()
             for buffer in one.recorded.used_buffers():
                 usable = any(buffer is other for other in self._usable)
                 require(usable, "an indirect command uses a buffer that useResources did not name")
-            owner.add(one.recorded)
+            owner.add_command(one.recorded)
             if self._serial:
-                owner.barrier()
+                owner.end_group()
 
     def endEncoding(self) -> None:
         owner = self._open()
         if self._marks is not None:
-            owner.barrier()
-            owner.add(self._marks[1])
-        owner.barrier()
+            owner.end_group()
+            owner.add_command(self._marks[1])
+        owner.end_group()
         owner.encoder = None
         self._owner = None
 

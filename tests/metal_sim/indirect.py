@@ -74,6 +74,6 @@ class IndirectCommandBuffer(Object):
     def indirectComputeCommandAtIndex_(self, index: int) -> IndirectComputeCommand:
         return self._commands[index]
 
-    def commands(self, start: int, count: int) -> list[IndirectComputeCommand]:
+    def commands_in(self, start: int, count: int) -> list[IndirectComputeCommand]:
         require(start + count <= len(self._commands), "the range is larger than the indirect command buffer")
         return self._commands[start : start + count]

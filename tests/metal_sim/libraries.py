@@ -62,7 +62,7 @@ class Library(Object):
             return None, Error(f"Function {name} does not exist in library")
         return Function(self, name, dict(values.values)), None
 
-    def compiled(self, name: str, constants: dict[int, Any]) -> CompiledKernel:
+    def compiled_kernel(self, name: str, constants: dict[int, Any]) -> CompiledKernel:
         whole = len(self.module.kernels) <= _COMPILED_WHOLE
         key = (() if whole else (name,), tuple(sorted(constants.items())))
         if key not in self._compiled:
@@ -78,7 +78,7 @@ def library(source: str) -> tuple[Library | None, Error | None]:
         found = Library(msl.parse(source))
         if not found.module.constants and len(found.module.kernels) <= _COMPILED_WHOLE:
             for name in list(found.module.kernels)[:1]:
-                found.compiled(name, {})
+                found.compiled_kernel(name, {})
             if not found.module.kernels:
                 _compiler().compile(found.module, {})
     except OstinatoError as error:
@@ -184,7 +184,7 @@ def pipeline(
     function = description.values["computeFunction"]
     require(isinstance(function, Function), "a pipeline is made of a function")
     try:
-        kernel = function.library.compiled(function.name_, function.constants)
+        kernel = function.library.compiled_kernel(function.name_, function.constants)
     except OstinatoError as error:
         return None, None, Error(_told(error))
     return ComputePipelineState(kernel, description.values["supportIndirectCommandBuffers"]), Reflection(kernel), None

@@ -64,6 +64,16 @@ class Error:
         return self._text
 
 
+journal: list[tuple[str, ...]] | None = None
+"""What was encoded and committed, for tests that look at it; None: nobody does."""
+
+
+def note(*what: str) -> None:
+    """Write into the journal."""
+    if journal is not None:
+        journal.append(what)
+
+
 pools = 0
 """Autorelease pools that are open."""
 
