@@ -218,11 +218,11 @@ def _open_metal(options: Mapping[str, Any]) -> Backend:
     from .backends.metal.api import framework
 
     found = framework()  # where there is none, that is what is wrong
-    unknown = options.keys() - {"sampling", "indirect", "fast_math", "subsets"}
+    unknown = options.keys() - {"sampling", "indirect", "fast_math", "subsets", "gputrace"}
     if unknown:
         raise DeviceUnavailable(
-            f"device 'metal' has no option {', '.join(sorted(unknown))}; it has sampling, indirect, fast_math and"
-            " subsets"
+            f"device 'metal' has no option {', '.join(sorted(unknown))}; it has sampling, indirect, fast_math,"
+            " subsets and gputrace"
         )
     return MetalBackend(found=found, **options)
 

@@ -59,7 +59,7 @@ class DispatchEntry:
     node: int = 0
     """Its index among all commands of the list or graph."""
     status: str = "measured"
-    """Or "bounded": shorter than the clock can tell."""
+    """Or "bounded": shorter than the clock can tell, or timed together with others."""
 
 
 _GATES = settings.watched("profile_cb", "profile_dispatch")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -135,6 +137,27 @@ def test_what_ran_beside_others_has_bounds_and_what_ran_alone_a_time(sim: ost.De
     assert status[2] == ost.recording.MEASURED
 
 
+@pytest.mark.parametrize("live", [False, True])
+def test_those_that_run_beside_others_take_turns(sim: ost.Device, kernels: ost.Library, live: bool) -> None:
+    x = sim.zeros(8, np.float32)
+    run = sim.capture(lambda enc: two_and_one(enc, kernels, x)).instantiate()
+    with ost.profile() as prof:
+        for _ in range(5):
+            if live:
+                enc = sim.command_encoder()
+                two_and_one(enc, kernels, x)
+                enc.commit()
+            else:
+                run.replay()
+    assert (x.numpy() == 10).all()
+    samples = prof.recording().samples()
+    status = samples.status[np.lexsort((samples.node, samples.submission))].reshape(5, 3)
+    assert (status[0, :2] == ost.recording.BOUNDED).all()
+    assert ((status[1:, :2] == ost.recording.MEASURED).sum(axis=0) == 2).all()
+    assert ((status[1:, :2] == ost.recording.UNAVAILABLE).sum(axis=1) == 1).all()
+    assert (status[:, 2] == ost.recording.MEASURED).all()
+
+
 @pytest.mark.parametrize("profile", ["apple", "discrete"])
 def test_subsets_take_turns(private_environment: None, profile: str) -> None:
     dev = opened(profile, subsets=4)
@@ -212,7 +235,53 @@ def test_function_constants_arrive(apple: ost.Device, scalar: str, value: float)
     assert x.numpy()[0] == value
 
 
-@pytest.mark.parametrize("option", [{"subsets": 0}, {"indirect": 1}, {"sampling": "some"}, {"fast_math": "no"}])
+def test_the_nth_submission_is_captured(private_environment: None, tmp_path: Path, journal: Journal) -> None:
+    path = tmp_path / "second.gputrace"
+    dev = opened("apple", gputrace=(path, 2))
+    x = dev.zeros(4, np.float32)
+    journal.clear()
+    for _ in range(3):
+        enc = dev.command_encoder()
+        enc.fill(x, 1)
+        enc.commit_and_wait()
+    once = ["encoder", "dispatch", "commit"]
+    assert kinds(journal) == [*once, "capture", *once, "captured", *once]
+    assert ("capture", str(path)) in journal
+
+
+def test_a_capture_that_is_not_allowed_says_how_it_would_be(
+    private_environment: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metal_sim.capture.CaptureManager, "allowed", False)
+    with pytest.raises(ost.DeviceUnavailable, match="METAL_CAPTURE_ENABLED"):
+        opened("apple", gputrace="some.gputrace")
+
+
+def test_indirect_command_buffers_that_do_not_work_are_not_used(
+    private_environment: None, monkeypatch: pytest.MonkeyPatch, journal: Journal
+) -> None:
+    def nothing(encoder: object, commands: object, range_: object) -> None: ...
+
+    encoder = metal_sim.commands.ComputeCommandEncoder
+    monkeypatch.setattr(encoder, "executeCommandsInBuffer_withRange_", nothing)
+    dev = opened("apple")
+    assert dev.capabilities.encodes_at_replay
+    assert "did not run" in dev.capabilities.details["replay"]
+
+
+def test_a_replay_that_was_switched_to_encoding_does_the_same(private_environment: None) -> None:
+    dev = opened("apple", indirect=False)
+    x, bump = dev.zeros(4, np.float32), dev.library(KERNELS)["bump"]
+    run = dev.capture(lambda enc: enc.dispatch(bump, x, threads=4)).instantiate()
+    for _ in range(10):
+        run.replay()
+    assert (x.numpy() == 10).all()
+
+
+@pytest.mark.parametrize(
+    "option",
+    [{"gputrace": 3}, {"gputrace": "x"}, {"subsets": 0}, {"indirect": 1}, {"sampling": "some"}, {"fast_math": "no"}],
+)
 def test_options_that_make_no_sense_are_refused(option: dict[str, object]) -> None:
     with pytest.raises(ost.DeviceUnavailable, match=next(iter(option))):
         opened("apple", **option)

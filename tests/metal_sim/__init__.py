@@ -20,7 +20,7 @@ from ostinato.backends.metal.api import Framework
 from ostinato.backends.protocol import Backend, Capabilities
 from ostinato.errors import OstinatoError
 
-from . import buffers, counters, indirect, libraries
+from . import buffers, capture, counters, indirect, libraries
 from .constants import CONSTANTS, STRINGS
 from .device import Device, DeviceWithResidency
 from .objects import autorelease_pool
@@ -30,6 +30,8 @@ from .rules import BrokenRule, require, unraised
 __all__ = ["NAMES", "PROFILES", "BrokenRule", "framework", "install", "require", "unraised"]
 
 CLASSES = {
+    "MTLCaptureDescriptor": capture.CaptureDescriptor,
+    "MTLCaptureManager": capture.CaptureManager,
     "MTLCompileOptions": libraries.CompileOptions,
     "MTLComputePassDescriptor": counters.ComputePassDescriptor,
     "MTLComputePipelineDescriptor": libraries.ComputePipelineDescriptor,
@@ -47,7 +49,7 @@ def framework(profile: Profile, name: str | None = None) -> Framework:
     kind = DeviceWithResidency if profile.residency else Device
     create = partial(kind, profile)
     module = SimpleNamespace(**CONSTANTS, **STRINGS, **CLASSES, MTLCreateSystemDefaultDevice=create)
-    return Framework(module, autorelease_pool, _cores, name or f"metal-sim:{profile.name}")
+    return Framework(module, autorelease_pool, _cores, str, name or f"metal-sim:{profile.name}")
 
 
 def _cores() -> int:

@@ -8,6 +8,7 @@ CONSTANTS = {
     "MTLBindingAccessReadWrite": 1,
     "MTLBindingTypeBuffer": 0,
     "MTLBindingTypeThreadgroupMemory": 1,
+    "MTLCaptureDestinationGPUTraceDocument": 2,
     "MTLCommandBufferStatusNotEnqueued": 0,
     "MTLCommandBufferStatusCommitted": 2,
     "MTLCommandBufferStatusCompleted": 4,

@@ -28,6 +28,8 @@ class Framework:
     """An autorelease pool for the length of a block."""
     cores: Callable[[], int | None]
     """How many cores the device has; None when that cannot be found out."""
+    file_url: Callable[[str], Any]
+    """The URL of a file."""
     name: str = "metal"
     """What its device is called here."""
 
@@ -38,11 +40,12 @@ def framework() -> Framework:
     if sys.platform != "darwin":
         raise DeviceUnavailable("metal: this machine is not a Mac")
     try:
+        import Foundation
         import Metal
         import objc
     except ImportError as error:
         raise DeviceUnavailable(f"metal: {error}; pip install 'ostinato[metal]' brings what is missing") from None
-    return Framework(Metal, objc.autorelease_pool, _cores)
+    return Framework(Metal, objc.autorelease_pool, _cores, Foundation.NSURL.fileURLWithPath_)
 
 
 @lru_cache(maxsize=1)

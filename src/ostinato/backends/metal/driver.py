@@ -12,7 +12,7 @@ import operator
 import time
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from functools import lru_cache
 from itertools import compress, starmap
 from typing import Any
@@ -27,7 +27,7 @@ from .. import records, transfers
 from ..cpu.driver import hazard_engine
 from ..inference import barriers_before, infer, infer_plainly
 from ..protocol import Capabilities, Inferred, Level, Lowered, Memory, Native, Status
-from . import encoding
+from . import capturing, encoding
 from .api import Framework, default_device, framework
 from .clocks import DeviceClock
 from .compiling import Compiler
@@ -47,6 +47,8 @@ _GATES = frozenset({"unretained_refs", "no_residency", "profile_barriers", "prof
 _FAULT, _NOT_RUN = 1, 2
 _NO_INFERENCE = Inferred(0, 0, 0)
 _FULL_WAIT_S = 0.05
+_SLACK_NS = 1_000_000
+_TURNS = 4096
 
 
 class MetalBackend:
@@ -58,18 +60,24 @@ class MetalBackend:
         indirect: bool = True,
         fast_math: bool = False,
         subsets: int = 1,
+        gputrace: Any = None,
         found: Framework | None = None,
     ) -> None:
         _check_options(sampling, indirect, fast_math, subsets)
+        trace = capturing.checked(gputrace)
         self._framework = found = framework() if found is None else found
         self._metal = found.metal
         self._pool = found.pool
         self._subsets = subsets
         self._label: str | None = None
         self._failed: Run | None = None
+        self._capture: capturing.Capture | None = None
+        self._no_times = ""
+        self._no_indirect = "" if indirect else "switched off"
         self._started: deque[Run] = deque()
         self._staging: dict[int, list[Memory]] = {}
         self._transfers: Mapping[str, CompiledKernel] | None = None
+        self._turns: dict[int, int] = {}
         self._engine: Any = _engine()
         self._read = Reader()
         with found.pool():
@@ -88,8 +96,16 @@ class MetalBackend:
             self._sampler = Sampler(found, device, self._filler)
             self._clock = DeviceClock(device)
             self._check_width()
+            self._no_times = self._probe_times()
             self._probe_samples(Level[sampling.upper()])
+            if self._indirect:
+                self._no_indirect = self._probe_indirect()
+                self._indirect = not self._no_indirect
+            elif not self._no_indirect:
+                self._no_indirect = "the device has no indirect command buffers"
             self.capabilities = self._capabilities(Level[sampling.upper()])
+            if trace is not None:
+                self._capture = capturing.Capture(found, self._queue, *trace)
 
     # --- opening ---------------------------------------------------------------------------------------------
 
@@ -106,6 +122,9 @@ class MetalBackend:
         """Find out by a sample where samples can be taken."""
         if wanted is not Level.DISPATCHES:
             return
+        if self._no_times:
+            self._sampler.reason = self._no_times
+            return
         reasons = []
         for boundary in self._sampler.candidates():
             self._sampler.boundary = boundary
@@ -120,23 +139,68 @@ class MetalBackend:
         if reasons:
             self._sampler.reason = "; ".join(reasons)
 
-    def _probe(self) -> str:
-        """What is wrong with a sample of a fill; empty when nothing is."""
-        scratch = self._blocks.allocate(64)
-        target = BufferBinding(0, scratch.number, scratch.address, 0, 64, True)
+    def _probe_times(self) -> str:
+        """What is wrong with the times of a command buffer; empty when nothing is."""
+        memory, fill = self._scratch_fill()
         handle: list[Native] = []
         before_ns = time.monotonic_ns()
-        self.submit([self.lower(Fill(target, b"\1"))], Ordering.SERIAL, handle, sample=True)
-        self.wait(handle[0], 10_000_000_000)
+        self.submit([self.lower(fill)], Ordering.SERIAL, handle)
+        reason, after_ns = self._ended(handle[0])
+        if reason:
+            raise DeviceUnavailable(f"{self._framework.name}: {reason}")
+        if not self._holds(memory):
+            raise DeviceUnavailable(f"{self._framework.name}: the device did not do what it was told (a fill)")
+        times = handle[0].times
+        if times is None:
+            return "its command buffers have no times"
+        if times[0] < before_ns - _SLACK_NS or times[1] > after_ns + _SLACK_NS:
+            return "times of its command buffers are not those of the host's clock"
+        return ""
+
+    def _probe_indirect(self) -> str:
+        """What is wrong with an indirect command buffer of a fill; empty when nothing is."""
+        memory, fill = self._scratch_fill()
+        try:
+            graph, _ = self.instantiate([fill], [self.lower(fill)], Ordering.SERIAL, {})
+            handle: list[Native] = []
+            self.replay(graph, b"", False, handle)
+        except (OstinatoError, AttributeError, TypeError, ValueError) as error:
+            return f"a probe could not be encoded: {error}"
+        reason, _ = self._ended(handle[0])
+        return reason or ("" if self._holds(memory) else "a probe did not run")
+
+    def _scratch_fill(self) -> tuple[Memory, Fill]:
+        memory = self._blocks.allocate(64)
+        self.clear(memory, 0, 64)
+        return memory, Fill(BufferBinding(0, memory.number, memory.address, 0, 64, True), b"\1")
+
+    def _holds(self, memory: Memory) -> bool:
+        found = np.empty(memory.nbytes, np.uint8)
+        self.read(memory, 0, found)
+        return bool((found == 1).all())
+
+    def _ended(self, run: Run) -> tuple[str, int]:
+        """How a probe went wrong, if it did, and when it was seen to be done."""
+        if not self.wait(run, 10_000_000_000):
+            return "a probe did not end", 0
         after_ns = time.monotonic_ns()
+        status = self.status(run)
+        self._failed = None
+        return f"a probe failed: {status.reason}" if status.error else "", after_ns
+
+    def _probe(self) -> str:
+        """What is wrong with a sample of a fill; empty when nothing is."""
+        _, fill = self._scratch_fill()
+        handle: list[Native] = []
+        before_ns = time.monotonic_ns()
+        self.submit([self.lower(fill)], Ordering.SERIAL, handle, sample=True)
+        reason, after_ns = self._ended(handle[0])
+        if reason:
+            return reason
         found = self.samples(handle[0])
-        status = self.status(handle[0])
-        if status.error:
-            self._failed = None
-            return f"a probe failed: {status.reason}"
         if found is None or not found.all():
             return "the probe's samples were zero"
-        slack_ns = 1_000_000 + 10 * self._clock.uncertainty_ns
+        slack_ns = _SLACK_NS + 10 * self._clock.uncertainty_ns
         if found[0, 0] < before_ns - slack_ns or found[0, 1] > after_ns + slack_ns:
             return "the probe's samples were not at the time it ran"
         return ""
@@ -144,6 +208,8 @@ class MetalBackend:
     def _capabilities(self, wanted: Level) -> Capabilities:
         device, boundary = self._device, self._sampler.boundary
         able = min(wanted, Level.DISPATCHES if boundary is not Boundary.NONE else Level.COMMAND_BUFFERS)
+        if self._no_times:
+            able = Level.OFF
         largest = device.maxThreadsPerThreadgroup()
         return Capabilities(
             name=self._framework.name,
@@ -162,7 +228,7 @@ class MetalBackend:
             encodes_at_replay=not self._indirect,
             gates=_GATES,
             details={
-                "replay": "indirect command buffers" if self._indirect else "encoded again",
+                "replay": "indirect command buffers" if self._indirect else f"encoded again ({self._no_indirect})",
                 "samples": boundary.value if boundary is not Boundary.NONE else f"none: {self._sampler.reason}",
                 "residency set": "yes" if self._residency.present else "no",
                 "cores": str(self._framework.cores() or "not known"),
@@ -242,8 +308,17 @@ class MetalBackend:
         steps = encoding.steps(self._read, lowered, barriers)
         run = Run(len(lowered), self._metal.MTLCommandBufferStatusError)
         run.inferred = inferred
-        turn = Turn() if sample else None
+        turn = Turn(self._next_turn(lowered)) if sample else None
         self._encode_and_start(run, steps, ordering is Ordering.SERIAL, turn, retain, _no_values, handle)
+
+    def _next_turn(self, lowered: Sequence[Lowered]) -> int:
+        """How often a list was sampled before that seems to be this one."""
+        key = hash((len(lowered), *lowered[:1], *lowered[-1:]))
+        if len(self._turns) >= _TURNS:
+            self._turns.clear()
+        number = self._turns.get(key, 0)
+        self._turns[key] = number + 1
+        return number
 
     def _barriers(self, lowered: Sequence[Lowered], ordering: Ordering) -> tuple[Sequence[bool] | None, Inferred]:
         """Before which commands a barrier is needed: none where they run one at a time."""
@@ -286,6 +361,8 @@ class MetalBackend:
 
     def _command_buffer(self, retain: bool) -> tuple[Any, str]:
         queue = self._queue
+        if self._capture is not None:
+            self._capture.before()
         found = queue.commandBuffer() if retain else queue.commandBufferWithUnretainedReferences()
         if found is None:
             raise DeviceError(f"{self._framework.name}: no command buffer could be made")
@@ -312,6 +389,8 @@ class MetalBackend:
         finally:
             if len(handle) == before and self._started and self._started[-1] is run:
                 self._started.pop()
+            if self._capture is not None:
+                self._capture.after()
 
     def edges(self, lowered: Sequence[Lowered]) -> np.ndarray:
         """What the hazard engine finds."""
@@ -332,7 +411,7 @@ class MetalBackend:
         steps = encoding.steps(self._read, lowered, barriers)
         graph = NativeGraph(self, commands, steps, serial, values)
         if self._indirect and 0 < len(steps) <= MOST_COMMANDS:
-            with self._pool():
+            with self._pool(), suppress(DeviceError):  # then it is encoded again
                 graph.make_indirect(self._framework, self._device, self._blocks, self._compiler.kernels)
         return graph, inferred
 
@@ -426,7 +505,7 @@ class MetalBackend:
     def times(self, submission: Native) -> tuple[int, int] | None:
         """Those of its command buffer; None when it failed."""
         run: Run = submission
-        return run.times if run.error is None else None
+        return run.times if run.error is None and not self._no_times else None
 
     def samples(self, submission: Native) -> np.ndarray | None:
         """Its times, read off once, in host time."""
@@ -441,7 +520,7 @@ class MetalBackend:
         return run.taken
 
     def bounded(self, submission: Native) -> np.ndarray | None:
-        """Those that ran beside others: what is timed is what stands between two barriers."""
+        """Those that were timed together with others."""
         run: Run = submission
         return run.bounded
 

@@ -103,6 +103,8 @@ class Indirect:
         description.setInheritPipelineState_(False)
         description.setMaxKernelBufferBindCount_(max((_bindings(one.encoded) for one in graph.steps), default=0))
         shared = max((index + 1 for one in graph.steps for index, _ in one.encoded.shared), default=0)
+        if shared and not hasattr(description, "setMaxKernelThreadgroupMemoryBindCount_"):
+            raise DeviceError(f"{framework.name}: threadgroup arguments in indirect command buffers need macOS 14")
         if shared:
             description.setMaxKernelThreadgroupMemoryBindCount_(shared)
         self.commands = device.newIndirectCommandBufferWithDescriptor_maxCommandCount_options_(

@@ -1,11 +1,14 @@
 """The times of dispatches, by counter samples.
 
 A device samples at dispatch boundaries, inside an encoder, or only at stage boundaries, where an encoder begins and
-ends (Apple silicon). Samples never come between dispatches that may run at the same time: what is sampled is a group,
-that is what stands between two barriers. At dispatch boundaries it stands between two samples, at stage boundaries it
-gets an encoder of its own; what is not sampled in a run stays together. A dispatch that is alone in its group is timed
-by that; the times of one among others are bounds. Which boundary a device can sample at is found by taking a sample,
-because flags have been seen to lie. Buffers of samples are small, so a list uses as many as it needs.
+ends (Apple silicon). What is sampled is what stands between two barriers, a group: at dispatch boundaries it stands
+between two samples, at stage boundaries it gets an encoder of its own. A dispatch that is alone in its group is timed
+by that. Of a group of several, the first run of a list gives bounds, and everything runs as it always does. From then
+on they take turns: one of them runs, and is timed, after the others, which have no time in that run. So a list that
+runs often shows the time of each, and no run is far from what it always does.
+
+Which boundary a device can sample at is found by taking a sample, because flags have been seen to lie. Buffers of
+samples are small, so a list uses as many as it needs.
 """
 
 from __future__ import annotations
@@ -31,7 +34,7 @@ Values = Callable[[int], Mapping[int, bytes] | None]
 
 
 class Turn(NamedTuple):
-    """Which groups of a list are sampled: one in so many, others in each turn."""
+    """Which run of a list it is, and how many runs it takes until every group was sampled once."""
 
     number: int = 0
     subsets: int = 1
@@ -45,13 +48,33 @@ class Boundary(Enum):
     DISPATCH = "at dispatch boundaries"
 
 
-def groups(steps: Sequence[Step], serial: bool) -> list[list[Step]]:
-    """What may run at the same time, group after group."""
-    found: list[list[Step]] = []
+class Group(NamedTuple):
+    """Dispatches that may run at the same time."""
+
+    steps: Sequence[Step]
+    barrier: bool
+    """Whether a barrier comes before them."""
+    sampled: bool
+
+
+def grouped(steps: Sequence[Step], serial: bool, turn: Turn) -> list[Group]:
+    """A list as groups, and which of them are sampled when it has its turn."""
+    together: list[list[Step]] = []
     for step in steps:
-        if serial or step.barrier or not found:
-            found.append([])
-        found[-1].append(step)
+        if serial or step.barrier or not together:
+            together.append([])
+        together[-1].append(step)
+    found: list[Group] = []
+    for at, group in enumerate(together):
+        barrier = group[0].barrier and not serial
+        sampled = at % turn.subsets == turn.number % turn.subsets
+        round_ = turn.number // turn.subsets
+        if sampled and len(group) > 1 and round_:
+            alone = (round_ - 1) % len(group)
+            found.append(Group([*group[:alone], *group[alone + 1 :]], barrier, False))
+            found.append(Group([group[alone]], False, True))
+        else:
+            found.append(Group(group, barrier, sampled))
     return found
 
 
@@ -107,51 +130,50 @@ class Sampler:
     ) -> Taken:
         """Put dispatches into a command buffer, and samples around the groups whose turn it is."""
         taken = Taken()
-        split = groups(steps, serial)
-        chosen = [at % turn.subsets == turn.number % turn.subsets for at in range(len(split))]
+        split = grouped(steps, serial, turn)
         begin = self._in_one_encoder if self.boundary is Boundary.DISPATCH else self._in_passes
-        begin(_Encoding(command_buffer, serial, label, values, taken, sum(chosen)), split, chosen)
+        begin(_Encoding(command_buffer, serial, label, values, taken, sum(group.sampled for group in split)), split)
         return taken
 
-    def _in_one_encoder(self, made: _Encoding, split: Sequence[Sequence[Step]], chosen: Sequence[bool]) -> None:
+    def _in_one_encoder(self, made: _Encoding, split: Sequence[Group]) -> None:
         encoder = made.command_buffer.computeCommandEncoderWithDispatchType_(self._dispatch_type(made.serial))
         try:
             encoder.setLabel_(made.label)
-            for group, sampled in zip(split, chosen, strict=True):
-                if group[0].barrier and not made.serial:
+            for group in split:
+                if group.barrier:
                     self._filler.barrier(encoder)
-                if sampled:
+                if group.sampled:
                     buffer, at = self._place(made, group)
                     encoder.sampleCountersInBuffer_atSampleIndex_withBarrier_(buffer, at, True)
-                for step in group:
+                for step in group.steps:
                     self._filler.dispatch(encoder, step.encoded, made.values(step.node))
-                if sampled:
+                if group.sampled:
                     encoder.sampleCountersInBuffer_atSampleIndex_withBarrier_(buffer, at + 1, True)
         finally:
             encoder.endEncoding()
 
-    def _in_passes(self, made: _Encoding, split: Sequence[Sequence[Step]], chosen: Sequence[bool]) -> None:
+    def _in_passes(self, made: _Encoding, split: Sequence[Group]) -> None:
         encoder: Any = None
         try:
-            for group, sampled in zip(split, chosen, strict=True):
-                if sampled and encoder is not None:
+            for group in split:
+                if group.sampled and encoder is not None:
                     encoder, ended = None, encoder
                     ended.endEncoding()
                 if encoder is None:
-                    encoder = self._pass(made, group if sampled else None)
+                    encoder = self._pass(made, group if group.sampled else None)
                     encoder.setLabel_(made.label)
-                elif group[0].barrier and not made.serial:
+                elif group.barrier:
                     self._filler.barrier(encoder)
-                for step in group:
+                for step in group.steps:
                     self._filler.dispatch(encoder, step.encoded, made.values(step.node))
-                if sampled:
+                if group.sampled:
                     encoder, ended = None, encoder
                     ended.endEncoding()
         finally:
             if encoder is not None:
                 encoder.endEncoding()
 
-    def _pass(self, made: _Encoding, group: Sequence[Step] | None) -> Any:
+    def _pass(self, made: _Encoding, group: Group | None) -> Any:
         """An encoder; with samples where it begins and ends, if it is for one group."""
         description = self._metal.MTLComputePassDescriptor.computePassDescriptor()
         description.setDispatchType_(self._dispatch_type(made.serial))
@@ -168,14 +190,14 @@ class Sampler:
 
     # --- buffers of samples ----------------------------------------------------------------------------------
 
-    def _place(self, made: _Encoding, group: Sequence[Step]) -> tuple[Any, int]:
+    def _place(self, made: _Encoding, group: Group) -> tuple[Any, int]:
         """Where the pair of a group goes."""
         chunks = made.taken.chunks
         if not chunks or 2 * len(chunks[-1][1]) >= chunks[-1][0].sampleCount():
             placed = sum(len(nodes) for _, nodes in chunks)
             chunks.append((self._buffer(2 * (made.sampled - placed)), []))
         buffer, placed_groups = chunks[-1]
-        placed_groups.append([step.node for step in group])
+        placed_groups.append([step.node for step in group.steps])
         return buffer, 2 * (len(placed_groups) - 1)
 
     def _buffer(self, samples: int) -> Any:
