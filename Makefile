@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-cuda lint bench clean
+.PHONY: demo test test-cuda test-metal lint bench clean
 
 demo: $(VENV)/base
 	$(BIN)/ostinato demo
@@ -14,6 +14,10 @@ test: lint
 # One process: the tests share one GPU.
 test-cuda: $(VENV)/test
 	$(BIN)/python -m pytest tests/conformance $(wildcard tests/cuda) --device cuda
+
+# On a Mac the GPU, elsewhere the simulator; prints a report to send back.
+test-metal: $(VENV)/metal
+	$(BIN)/python tests/metal_report.py
 
 lint: $(VENV)/test
 	$(BIN)/ruff check src tests bench
@@ -39,6 +43,10 @@ $(VENV)/base: $(BIN)/python pyproject.toml
 
 $(VENV)/test: $(BIN)/python pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test]'
+	@touch $@
+
+$(VENV)/metal: $(BIN)/python pyproject.toml
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test,metal]'
 	@touch $@
 
 $(VENV)/bench: $(BIN)/python pyproject.toml
