@@ -17,6 +17,7 @@ import metal_sim
 from metal_sim import buffers, capture, commands, counters, device, indirect, libraries, objects
 from metal_sim.constants import CONSTANTS, STRINGS
 from ostinato.backends import metal
+from ostinato.backends.metal import api
 
 BACKEND = Path(metal.__file__).parent
 SIMULATED: tuple[ModuleType, ...] = (buffers, capture, commands, counters, device, indirect, libraries)
@@ -83,6 +84,37 @@ def test_every_constant_has_the_value_of_the_wheel(wheel: tuple[str, bytes]) -> 
     assert {name: int(known[name]) for name in CONSTANTS} == CONSTANTS
     for name in STRINGS:
         assert re.search(rf"\b{name}\b", metadata)
+
+
+def described(metadata: str) -> dict[str, dict[int, dict[str, object]]]:
+    """What PyObjC is told of the arguments of methods: by the wheel, and then by the backend."""
+    found: dict[str, dict[int, dict[str, object]]] = {}
+    for node in ast.walk(ast.parse(metadata)):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "r":
+            try:
+                _, selector, told = (ast.literal_eval(argument) for argument in node.args)
+            except ValueError:
+                continue
+            found[selector.decode()] = told.get("arguments", {})
+    for (_, selector), told in api.METADATA.items():
+        found[selector.decode()] = dict(told.get("arguments", {}))
+    return found
+
+
+def test_pyobjc_knows_which_arguments_come_back(wheel: tuple[str, bytes]) -> None:
+    arguments = described(wheel[0])
+    for selector in surface():
+        for at, name in enumerate(selector.split(":")[:-1], start=2):
+            if name in ("error", "reflection", "sampleTimestamps", "gpuTimestamp"):
+                assert arguments[selector][at].get("type_modifier") == b"o", selector
+
+
+def test_pyobjc_knows_how_long_arrays_are(wheel: tuple[str, bytes]) -> None:
+    arguments = described(wheel[0])
+    assert arguments["setBytes:length:atIndex:"][2]["c_array_length_in_arg"] == 3
+    assert arguments["useResources:count:usage:"][2]["c_array_length_in_arg"] == 3
+    assert arguments["setConstantValue:type:atIndex:"][2]["c_array_of_variable_length"]
+    assert "callable" in arguments["addCompletedHandler:"][2]
 
 
 def test_every_class_is_known_to_the_wheel_or_the_runtime(wheel: tuple[str, bytes]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from functools import lru_cache
 from typing import Any
 
@@ -33,16 +32,16 @@ class CompileOptions(Description):
 
 
 class FunctionConstantValues(Object):
-    """MTLFunctionConstantValues; PyObjC takes the pointer as an address."""
+    """MTLFunctionConstantValues."""
 
     def __init__(self) -> None:
         super().__init__()
         self.values: dict[int, Any] = {}
 
-    def setConstantValue_type_atIndex_(self, address: int, kind: int, index: int) -> None:
+    def setConstantValue_type_atIndex_(self, data: bytes, kind: int, index: int) -> None:
         scalar = next(name for name, (_, value) in SCALARS.items() if value == kind)
         dtype = np.dtype(ml_dtypes.bfloat16 if scalar == "bfloat16" else scalar)
-        data = ctypes.string_at(address, dtype.itemsize)
+        require(len(data) == dtype.itemsize, f"a constant of type {scalar} has {dtype.itemsize} bytes")
         found = np.frombuffer(data, dtype)[0]
         self.values[index] = float(found) if dtype.kind in "fV" else found.item()
 

@@ -9,13 +9,36 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from ...errors import DeviceError, DeviceUnavailable
+
+_SIZES: Mapping[str, Any] = {
+    "retval": {"type": b"v"},
+    "arguments": {2: {"type": b"{MTLSize=QQQ}"}, 3: {"type": b"{MTLSize=QQQ}"}},
+}
+METADATA: Mapping[tuple[bytes, bytes], Mapping[str, Any]] = {
+    (b"NSObject", b"newComputePipelineStateWithDescriptor:options:reflection:error:"): {
+        "retval": {"type": b"@"},
+        "arguments": {
+            2: {"type": b"@"},
+            3: {"type": b"Q"},
+            4: {"type": b"^@", "type_modifier": b"o"},
+            5: {"type": b"^@", "type_modifier": b"o"},
+        },
+    },
+    (b"MTLFunctionConstantValues", b"setConstantValue:type:atIndex:"): {
+        "arguments": {2: {"type_modifier": b"n", "c_array_of_variable_length": True}},
+    },
+    (b"NSObject", b"concurrentDispatchThreads:threadsPerThreadgroup:"): _SIZES,
+    (b"NSObject", b"concurrentDispatchThreadgroups:threadsPerThreadgroup:"): _SIZES,
+}
+"""What PyObjC has to be told of some methods, by class and selector: its own description of them is not complete, so a
+reflection would not come back and a constant could not be passed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +68,8 @@ def framework() -> Framework:
         import objc
     except ImportError as error:
         raise DeviceUnavailable(f"metal: {error}; pip install 'ostinato[metal]' brings what is missing") from None
+    for (class_name, selector), description in METADATA.items():
+        objc.registerMetaDataForSelector(class_name, selector, description)
     return Framework(Metal, objc.autorelease_pool, _cores, Foundation.NSURL.fileURLWithPath_)
 
 

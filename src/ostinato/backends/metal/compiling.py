@@ -6,7 +6,6 @@ what the front end said, because bindings are checked, and commands ordered, by 
 
 from __future__ import annotations
 
-import ctypes
 import re
 import struct
 from collections.abc import Collection, Mapping
@@ -85,10 +84,7 @@ class Compiler:
             if constant.name not in given:
                 continue
             packed = _packed(constant.scalar, given[constant.name])
-            held = ctypes.create_string_buffer(packed, len(packed))
-            # PyObjC takes a plain pointer as its address.
-            kind = self._data_type(constant.scalar, 1)
-            values.setConstantValue_type_atIndex_(ctypes.addressof(held), kind, constant.index)
+            values.setConstantValue_type_atIndex_(packed, self._data_type(constant.scalar, 1), constant.index)
         return values
 
     def _data_type(self, scalar: str, lanes: int) -> int:
