@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-cuda test-models lint bench clean
+.PHONY: demo test test-cuda test-metal test-models lint bench clean
 
 demo: $(VENV)/base
 	$(BIN)/ostinato demo
@@ -18,6 +18,10 @@ test-cuda: $(VENV)/test
 # Decoders beside those of transformers; elsewhere these tests are skipped.
 test-models: $(VENV)/oracle
 	$(BIN)/python -m pytest tests/models
+
+# On a Mac the GPU, elsewhere the simulator; prints a report to send back.
+test-metal: $(VENV)/metal
+	$(BIN)/python tests/metal_report.py
 
 lint: $(VENV)/test
 	$(BIN)/ruff check src tests bench
@@ -47,6 +51,10 @@ $(VENV)/test: $(BIN)/python pyproject.toml
 
 $(VENV)/oracle: $(VENV)/test
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[oracle]'
+	@touch $@
+
+$(VENV)/metal: $(BIN)/python pyproject.toml
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test,metal]'
 	@touch $@
 
 $(VENV)/bench: $(BIN)/python pyproject.toml

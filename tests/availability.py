@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from functools import cache
 
-import ostinato as ost
+from ostinato.device import _KINDS
 
 
 @cache
 def unavailable(name: str) -> str:
     """Why a device cannot be opened here; empty when it can."""
-    kind = name.partition(":")[0]
-    reasons = [info.reason for info in ost.devices() if info.name.partition(":")[0] == kind]
-    return reasons[0] if reasons else f"there is no device named {name!r}"
+    if name.startswith("metal-sim:"):
+        return unavailable("cpu")  # which its kernels run on
+    kind = _KINDS.get(name.partition(":")[0])
+    return f"there is no device named {name!r}" if kind is None else kind.availability()[1]

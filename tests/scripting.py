@@ -16,14 +16,21 @@ def run_script(
     text: str, *arguments: str, device: str = "cpu", timeout: float = 120, **environment: str
 ) -> subprocess.CompletedProcess[str]:
     """Runs a text with `ost`, `np`, `KERNELS`, `SLOW_STEPS` and the name of the `DEVICE` under test at hand."""
-    prelude = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
-    prelude += "import numpy as np, ostinato as ost\nfrom small_kernels import KERNELS, SLOW_STEPS\n"
-    prelude += f"DEVICE = {device!r}\n"
     return subprocess.run(
-        [sys.executable, "-c", prelude + textwrap.dedent(text), *arguments],
+        [sys.executable, "-c", prelude(device) + textwrap.dedent(text), *arguments],
         env=os.environ | environment,
         capture_output=True,
         text=True,
         timeout=timeout,
         check=False,
     )
+
+
+def prelude(device: str) -> str:
+    """The text that puts these names at hand."""
+    text = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
+    text += "import numpy as np, ostinato as ost\nfrom small_kernels import KERNELS, SLOW_STEPS\n"
+    text += f"DEVICE = {device!r}\n"
+    if device.startswith("metal-sim"):
+        text += "import metal_sim; metal_sim.install()\n"
+    return text

@@ -27,7 +27,6 @@ from .residency import ResidencySet
 if TYPE_CHECKING:
     from .submission import Submission
 
-_numbers = itertools.count(1)
 _serials = itertools.count(1)
 _sharing = ForkLock()
 
@@ -64,7 +63,7 @@ class Backing:
         self._backend = backend
         self.address = memory.address
         self.nbytes = memory.nbytes
-        self.number = next(_numbers)
+        self.number = memory.number
         self.last_use: weakref.ref[Submission] | None = None
         self._shared_uses: list[weakref.ref[SharedUse]] = []
         self._views: dict[tuple[int, int, np.dtype[np.generic]], int] = {}

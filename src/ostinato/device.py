@@ -18,7 +18,7 @@ import numpy as np
 
 from . import counters, dlpack, settings
 from .backends import cpu
-from .backends.protocol import Backend, Capabilities, Memory
+from .backends.protocol import Backend, Capabilities
 from .buffer import Buffer, Shape, adopt, allocate
 from .copies import refuse_copy
 from .encoder import CommandEncoder, capture
@@ -126,7 +126,9 @@ class Device:
             raise ArgumentError(f"from_dlpack: {error}") from None
         flags = array.flags
         if able.shared_memory and flags.c_contiguous and flags.writeable and flags.aligned and array.nbytes:
-            return adopt(self._queue, Memory(array.ctypes.data, array.nbytes, array), array.shape, array.dtype)
+            memory = self._queue.backend.adopt(array)
+            if memory is not None:
+                return adopt(self._queue, memory, array.shape, array.dtype)
         return self.array(array)
 
     # --- kernels -------------------------------------------------------------------------------------------
@@ -199,7 +201,7 @@ class _Kind:
     """A kind of device: how to find out about it and how to open it."""
 
     availability: Callable[[], tuple[Capabilities | None, str]]
-    open: Callable[[Mapping[str, Any]], Backend] | None
+    open: Callable[[Mapping[str, Any]], Backend]
 
 
 def _open_cuda(options: Mapping[str, Any], ordinal: int = 0) -> Backend:
@@ -220,13 +222,29 @@ def _cuda_availability() -> tuple[Capabilities | None, str]:
     return availability()
 
 
-def _not_there() -> tuple[None, str]:
-    return None, "this version of ostinato has no backend for it"
+def _open_metal(options: Mapping[str, Any]) -> Backend:
+    from .backends.metal import MetalBackend
+    from .backends.metal.api import framework
+
+    found = framework()  # where there is none, that is what is wrong
+    unknown = options.keys() - {"sampling", "indirect", "fast_math", "subsets", "gputrace"}
+    if unknown:
+        raise DeviceUnavailable(
+            f"device 'metal' has no option {', '.join(sorted(unknown))}; it has sampling, indirect, fast_math,"
+            " subsets and gputrace"
+        )
+    return MetalBackend(found=found, **options)
+
+
+def _metal_availability() -> tuple[Capabilities | None, str]:
+    from .backends.metal import availability
+
+    return availability()
 
 
 # In the order that "auto" tries them.
 _KINDS: Mapping[str, _Kind] = {
-    "metal": _Kind(_not_there, None),
+    "metal": _Kind(_metal_availability, _open_metal),
     "cuda": _Kind(_cuda_availability, _open_cuda),
     "cpu": _Kind(cpu.availability, _open_cpu),
 }
@@ -254,11 +272,7 @@ def open_device(name: str = "auto", **options: Any) -> Device:
             raise
         except OstinatoError as error:
             reasons[kind] = f"{kind}: {error}"
-    # A kind that this version has a backend for failed for a reason that the user can do something about.
-    useful = [reason for kind, reason in reasons.items() if _KINDS[kind].open is not None]
-    others = [reason for kind, reason in reasons.items() if _KINDS[kind].open is None]
-    also = f" (also: {', '.join(others)})" if others else ""
-    raise DeviceUnavailable(f"no device can be used. {'; '.join(useful)}{also}")
+    raise DeviceUnavailable(f"no device can be used. {'; '.join(reasons.values())}")
 
 
 def devices() -> list[DeviceInfo]:
@@ -304,6 +318,4 @@ def _open(name: str, options: Mapping[str, Any]) -> Device:
     kind = _KINDS.get(name)
     if kind is None:
         raise DeviceUnavailable(f"no device named {name!r}; there are {', '.join(_KINDS)} and auto")
-    if kind.open is None:
-        raise DeviceUnavailable(f"device {name!r}: {kind.availability()[1]}")
     return Device(kind.open(options))

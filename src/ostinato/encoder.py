@@ -425,7 +425,7 @@ class CommandEncoder:
             sample = trace is not None and trace.sampled
             self._submission = submission = self._queue.submit(
                 self._commands,
-                lambda handle: backend.submit(lowered, ordering, handle, sample),
+                lambda handle: backend.submit(lowered, ordering, handle, sample, self._retain),
                 uses=[allocation.backing for allocation in held],
                 keep=held if self._retain else None,
                 label=label,

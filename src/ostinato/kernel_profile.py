@@ -59,7 +59,7 @@ class DispatchEntry:
     node: int = 0
     """Its index among all commands of the list or graph."""
     status: str = "measured"
-    """Or "bounded": shorter than the clock can tell."""
+    """Or "bounded": shorter than the clock can tell, or timed together with others."""
 
 
 _GATES = settings.watched("profile_cb", "profile_dispatch")
@@ -192,6 +192,7 @@ class _Accumulator:
             return
         step_ns = trace.plan.backend.capabilities.timer_step_ns
         times = iter(trace.samples.tolist())
+        bounded = [False] * len(trace.samples) if trace.bounded is None else trace.bounded.tolist()
         index = 0
         for node, (command, (start, end)) in enumerate(zip(trace.plan.commands, times, strict=True)):
             if isinstance(command, Dispatch):
@@ -208,7 +209,7 @@ class _Accumulator:
                             label=command.label,
                             cb_ordinal=trace.ordinal,
                             node=node,
-                            status="measured" if end - start >= step_ns else "bounded",
+                            status="measured" if end - start >= step_ns and not bounded[node] else "bounded",
                         )
                     )
                 index += 1

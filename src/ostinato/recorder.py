@@ -250,14 +250,18 @@ def _dispatch_node(command: Dispatch, place: str | None, origin: str | None) -> 
 
 
 def _statuses(starts: np.ndarray, ends: np.ndarray, trace: Trace) -> np.ndarray | None:
-    """Zero is no time: it was not run, or not to its end. What is shorter than the clock can tell is only bounded.
+    """Zero is no time: it was not run, or not to its end. What is shorter than the clock can tell, and
+    what the device says is so, is only bounded.
 
     None when all are measured.
     """
     step_ns = int(max(trace.device.backend.capabilities.timer_step_ns, 0))
-    if not len(starts) or (starts.min() and (ends - starts).view(np.int64).min() >= step_ns):
+    told = trace.bounded
+    if not len(starts) or (told is None and starts.min() and (ends - starts).view(np.int64).min() >= step_ns):
         return None
     found = np.full(len(starts), MEASURED, np.int8)
     found[ends < starts + np.uint64(step_ns)] = BOUNDED
+    if told is not None:
+        found[told] = BOUNDED
     found[(starts == 0) | (ends == 0)] = UNAVAILABLE
     return found

@@ -122,6 +122,8 @@ class Trace:
     end_ns: int | None = None
     samples: np.ndarray | None = None
     """Start and end of every command, in ns; None when they were not taken."""
+    bounded: np.ndarray | None = None
+    """Which of the samples are only bounds; None when none is."""
     reason: str = ""
     """Why something that was asked for is not there."""
     error: str | None = None
@@ -241,7 +243,9 @@ def trace(
     able: Level = device.backend.capabilities.sampling
     reason = ""
     if level > able:
+        told = device.backend.capabilities.sampling_reason
         reason = f"device {device.name!r} cannot time {'dispatches' if able else 'command buffers'}"
+        reason += f": {told}" if told else ""
         _warn_once(device, reason)
     for listener in listeners:
         listener.expects(device)
@@ -299,6 +303,7 @@ def finish(trace: Trace, times: tuple[int, int] | None, native: Native, error: s
         trace.reason = trace.reason or "it ran, but the device was lost before its times were read"
     if trace.sampled:
         trace.samples = trace.plan.backend.samples(native)
+        trace.bounded = trace.plan.backend.bounded(native)
     for listener in trace.listeners:
         listener.submission(trace)
 

@@ -1,7 +1,8 @@
 """Which devices the suite runs on, and its fixtures: those of the other tests, for each of these devices in turn.
 
-`--device NAME` chooses, and may be repeated; without it the suite runs on all of `KINDS` that this machine has. One
-that it lacks is one skipped test (in test_devices.py), not one for each test of the suite.
+`--device NAME` chooses, and may be repeated; without it the suite runs on all of `KINDS` that this machine has, and a
+part of it on the simulated Metal devices. A device that is lacking is one skipped test (in test_devices.py), not one
+for each test of the suite.
 
 A test marked `faults` loses its device on purpose. Where a fault takes the whole process along, as with CUDA, whose
 errors stick, it runs in a process of its own.
@@ -19,27 +20,38 @@ from typing import Any
 import numpy as np
 import pytest
 
+import metal_sim
 import ostinato as ost
 from availability import unavailable
 from ostinato.backends.protocol import Level
 from scripting import Script, run_script
 from small_kernels import KERNELS, MEET
 
-KINDS = ("cpu", "cuda")
+KINDS = ("cpu", "cuda", "metal")
+# What a simulated device runs unless it is asked for by name: the files in which a backend has most to do.
+SIMULATED = {
+    "test_buffer", "test_counters", "test_devices", "test_encoder", "test_faults", "test_function_constants",
+    "test_graph", "test_kernel_profile", "test_ordering", "test_replay", "test_split", "test_thread_positions",
+    "test_threadgroup_memory", "test_times",
+}  # fmt: skip
 # Enough workers for two dispatches at the same time, also on a machine of one core.
 OPTIONS: dict[str, dict[str, Any]] = {"cpu": {"workers": 2}}
 # Kinds whose faults lose one device and nothing else.
-CONTAINED = {"cpu"}
+CONTAINED = {"cpu", "metal-sim"}
 _IN_A_CHILD = "PYTEST_OSTINATO_MAY_FAULT"
+
+metal_sim.install()
 
 
 def wanted(config: pytest.Config) -> list[str]:
     """The devices asked for."""
-    return list(dict.fromkeys(config.getoption("--device") or KINDS))
+    return list(dict.fromkeys(config.getoption("--device") or (*KINDS, *metal_sim.NAMES)))
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     names = wanted(metafunc.config)
+    if not metafunc.config.getoption("--device") and metafunc.module.__name__ not in SIMULATED:
+        names = [name for name in names if name not in metal_sim.NAMES]
     if "any_device_name" in metafunc.fixturenames:
         metafunc.parametrize("any_device_name", names)
     if "device_name" in metafunc.fixturenames:
@@ -84,6 +96,14 @@ def dev(private_environment: None, device_name: str) -> Iterator[ost.Device]:
     """The device under test, shared by the tests that do not lose or close it."""
     with ost.open_device(device_name) as device:
         yield device
+
+
+@pytest.fixture(autouse=True)
+def metal_rules() -> Iterator[None]:
+    """Rules of Metal that were broken where the simulator cannot raise."""
+    yield
+    broken, metal_sim.unraised[:] = list(metal_sim.unraised), []
+    assert not broken, broken
 
 
 @pytest.fixture(scope="session")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import mmap
 import weakref
 
 import ml_dtypes
@@ -253,7 +254,8 @@ def test_a_buffer_takes_the_values_of_an_array_through_dlpack(dev: ost.Device, k
 
 @pytest.mark.usefixtures("windows")
 def test_a_buffer_takes_an_array_through_dlpack_without_a_copy(dev: ost.Device, kernels: ost.Library) -> None:
-    array = np.zeros(16, np.float32)
+    # Whole pages, which every device that shares memory with the host can share.
+    array = np.frombuffer(mmap.mmap(-1, mmap.PAGESIZE), np.float32)[:16]
     x = dev.from_dlpack(array)
     encoder = dev.command_encoder()
     encoder.dispatch(kernels["bump"], x, threads=16)

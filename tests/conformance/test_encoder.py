@@ -66,7 +66,7 @@ def test_every_form_of_a_value_reaches_the_kernel(dev: ost.Device, kernels: ost.
 
 def test_a_value_may_come_from_a_buffer(dev: ost.Device, kernels: ost.Library) -> None:
     x, y = dev.array(np.arange(4, dtype=np.float32)), dev.zeros(4, np.float32)
-    run(dev, kernels["scale"], x, y, (dev.array(np.array([9, 4], np.float32)), 4), threads=4)
+    run(dev, kernels["scale"], x, y, (dev.array(np.array([9] * 64 + [4], np.float32)), 256), threads=4)
     assert np.array_equal(y.numpy(), np.arange(4) * 4)
 
 

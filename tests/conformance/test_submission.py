@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import ostinato as ost
-from scripting import Script
+from scripting import Script, prelude
 from small_kernels import KERNELS, SLOW_STEPS
 
 
@@ -143,8 +143,7 @@ def test_ctrl_c_abandons_a_wait_and_the_device_stays_usable(script: Script) -> N
 
 def test_a_process_interrupted_while_it_waits_for_endless_work_ends(device_name: str) -> None:
     code = (
-        "import ostinato as ost, numpy as np\n"
-        f"dev = ost.open_device({device_name!r})\n"
+        prelude(device_name) + "dev = ost.open_device(DEVICE)\n"
         "lib = dev.library('''kernel void forever(device volatile uint *x [[buffer(0)]]) { while (x[0] == 0) {} }''')\n"
         "enc = dev.command_encoder(); enc.dispatch(lib['forever'], dev.zeros(1, np.uint32), threads=1)\n"
         "s = enc.commit(); print('waiting', flush=True); s.wait()\n"

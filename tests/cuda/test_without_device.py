@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 import ostinato as ost
 from ostinato import hazards, msl
-from ostinato.backends import inference, records
+from ostinato.backends import inference, records, transfers
 from ostinato.backends.cpu.building import host_library
 from ostinato.backends.cpu.driver import hazard_engine
-from ostinato.backends.cuda import api, compiling, graphs, launches, nsight, transfers
+from ostinato.backends.cuda import api, compiling, graphs, launches, nsight
 from ostinato.backends.cuda.kernels import Functions
 from ostinato.commands import Access, BufferBinding, CompiledKernel, Copy, Dispatch, Fill
 
@@ -191,7 +191,7 @@ def test_transfers_move_the_widest_elements_that_fit(command: Copy | Fill, kerne
 
 
 def test_the_backends_own_kernels_compile(nvrtc: Any) -> None:
-    transfer = msl.parse(BACKEND / "transfers.metal").translate("cuda")
+    transfer = msl.parse(transfers.SOURCE).translate("cuda")
     assert nvrtc.compile(transfer).ptx
     assert nvrtc.compile_text((BACKEND / "support.cu").read_text()).ptx
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from nvrtc import Nvrtc
 
 import ostinato
 from launching import HEAD
+from nvrtc import Nvrtc
 from ostinato.msl import parameter_layout, parse
 
 OPS = sorted((Path(ostinato.__file__).parent / "ops" / "kernels").glob("*.metal"))

@@ -278,7 +278,8 @@ def clock(columns: Columns) -> Check:
     samples = columns.samples
     bounded = int((samples.status == BOUNDED).sum())
     if bounded:
-        sentence += f"; {wording.count(bounded, 'dispatch', 'dispatches')} shorter than the clock resolves"
+        told = wording.count(bounded, "dispatch", "dispatches")
+        sentence += f"; {told} shorter than the clock resolves, or timed together with others"
     good = samples.status != UNAVAILABLE
     if not good.any():
         return Check("clock", Status.NOT_JUDGED, f"{sentence}; no dispatch was timed")

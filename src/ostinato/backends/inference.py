@@ -32,6 +32,23 @@ def infer(runtime: Any, lowered: Sequence[Lowered]) -> tuple[np.ndarray, Inferre
         capacity = found
 
 
+def barriers_before(edges: np.ndarray, is_barrier: Sequence[bool]) -> list[bool]:
+    """Before which commands of a list a device that has barriers, and runs a group of commands at once, needs one.
+
+    A group ends where a command waits for another of the same group, and at each barrier by hand, which is marked too.
+    """
+    latest = np.full(len(is_barrier), -1, np.int64)
+    if len(edges):
+        np.maximum.at(latest, edges[:, 1].astype(np.int64), edges[:, 0].astype(np.int64))
+    found, first = [], 0
+    for node, (before, by_hand) in enumerate(zip(latest.tolist(), is_barrier, strict=True)):
+        needed = by_hand or before >= first
+        if needed:
+            first = node + 1 if by_hand else node
+        found.append(needed)
+    return found
+
+
 def infer_plainly(lowered: Sequence[Lowered]) -> tuple[np.ndarray, Inferred]:
     """The same, by the engine in Python."""
     tracker = hazards.HazardTracker()

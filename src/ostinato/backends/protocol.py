@@ -12,12 +12,15 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from enum import IntEnum
+from itertools import count
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from ..commands import Command, CompiledKernel, Ordering
 from ..msl import Module
+
+_numbers = count(1)
 
 
 class Level(IntEnum):
@@ -46,6 +49,8 @@ class Capabilities:
     """Whether the host sees the same memory, so that `as_numpy()` is a window and not a copy."""
     sampling: Level = Level.DISPATCHES
     """The most that it can time."""
+    sampling_reason: str = ""
+    """Why it cannot time more, where there is a reason to tell."""
     clock_uncertainty_ns: float = 0.0
     """How well its times are known in host time."""
     timer_step_ns: float = 0.0
@@ -67,6 +72,8 @@ class Memory:
     address: int
     nbytes: int
     owner: object = field(repr=False)
+    number: int = field(default_factory=_numbers.__next__)
+    """Never used twice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +127,10 @@ class Backend(Protocol):
         """Get memory, aligned for any type, of undefined content."""
         ...
 
+    def adopt(self, array: np.ndarray) -> Memory | None:
+        """Memory over the bytes of a contiguous, writable array of the host; None when they cannot be shared."""
+        ...
+
     def read(self, memory: Memory, offset: int, into: np.ndarray) -> None:
         """Copy memory, which nothing that runs may write to, into a flat array of bytes."""
         ...
@@ -153,9 +164,16 @@ class Backend(Protocol):
         ...
 
     def submit(
-        self, lowered: Sequence[Lowered], ordering: Ordering, handle: list[Native], sample: bool = False
+        self,
+        lowered: Sequence[Lowered],
+        ordering: Ordering,
+        handle: list[Native],
+        sample: bool = False,
+        retain: bool = True,
     ) -> None:
         """Start a list of commands after all earlier ones and return at once; `sample` takes down their times.
+
+        Without `retain` the caller of the library has promised to keep the memory until the work is done.
 
         The submission is appended to `handle` if, and as soon as, it has started: with no moment in between at which
         an exception of a signal handler (Ctrl-C) could come.
@@ -212,6 +230,10 @@ class Backend(Protocol):
 
         Of shape (commands, 2) and type uint64, with zeros for what was not run; None when no times were asked for.
         """
+        ...
+
+    def bounded(self, submission: Native) -> np.ndarray | None:
+        """Which commands of `samples` ran at some time between the two moments, and not all of it; None when none."""
         ...
 
     def release(self, submission: Native) -> None:

@@ -117,6 +117,12 @@ def accesses_in(record: bytes) -> tuple[Access, ...] | None:
     return tuple(Access(begin & ~_WRITTEN, end, bool(begin & _WRITTEN)) for begin, end in pairs)
 
 
+def first_inline(record: bytes) -> bytes:
+    """The bytes of a dispatch's first argument, which is inline, and what follows them."""
+    (at,) = struct.unpack_from("=Q", record, _HEAD.size)
+    return record[at & ~_INLINE :]
+
+
 def is_barrier(record: bytes) -> bool:
     """Whether a record is that of a barrier."""
     return int.from_bytes(record[4:8], "little") == _BARRIER

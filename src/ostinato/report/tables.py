@@ -391,7 +391,7 @@ def _group_notes(summary: Summary, groups: Sequence[Group], shown: Sequence[Grou
     if any(g.bounded for g in shown):
         bounded = sum(g.bounded for g in groups)
         times = "1 of these times is a bound" if bounded == 1 else f"{bounded:,} of these times are bounds"
-        notes.append(f"{times}: shorter than the clock resolves")
+        notes.append(f"{times}: shorter than the clock resolves, or timed together with others")
     return notes
 
 

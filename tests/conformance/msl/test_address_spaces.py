@@ -117,6 +117,8 @@ def test_member_functions_may_be_qualified_by_space(dev: ost.Device, library: os
 
 
 def test_device_against_constant_is_refused_with_its_line(dev: ost.Device) -> None:
+    if dev.capabilities.backend == "metal":
+        pytest.skip("Metal's own compiler tells them apart")
     source = f"{HEAD}int f(const device float *p) {{ return 1; }}\nint f(constant float *p) {{ return 2; }}\nkernel void k(device int *o) {{ o[0] = 1; }}"
     with pytest.raises(ost.UnsupportedFeature, match="address space") as caught:
         dev.library(source)

@@ -155,6 +155,10 @@ class CpuBackend:
         start = owner.ctypes.data
         return Memory(start + -start % _MEMORY_ALIGNMENT, nbytes, owner)
 
+    def adopt(self, array: np.ndarray) -> Memory | None:
+        """Any memory of the host is the device's too."""
+        return Memory(array.ctypes.data, array.nbytes, array)
+
     def read(self, memory: Memory, offset: int, into: np.ndarray) -> None:
         """The memory is the host's own."""
         ctypes.memmove(into.ctypes.data, memory.address + offset, into.nbytes)
@@ -184,7 +188,12 @@ class CpuBackend:
         return pack(command)
 
     def submit(
-        self, lowered: Sequence[Lowered], ordering: Ordering, handle: list[Native], sample: bool = False
+        self,
+        lowered: Sequence[Lowered],
+        ordering: Ordering,
+        handle: list[Native],
+        sample: bool = False,
+        retain: bool = True,
     ) -> None:
         """One call for the whole list."""
         records = b"".join(lowered)
@@ -281,6 +290,10 @@ class CpuBackend:
         found = np.empty((count.value, 2), np.uint64)
         ctypes.memmove(found.ctypes.data, table, found.nbytes)
         return found
+
+    def bounded(self, submission: Native) -> np.ndarray | None:
+        """None: each has times of its own."""
+        return None
 
     def release(self, submission: Native) -> None:
         """Drop the driver's hold on a submission."""

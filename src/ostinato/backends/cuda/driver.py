@@ -24,11 +24,11 @@ from ... import hazards, msl
 from ...commands import Barrier, Command, CompiledKernel, Dispatch, Ordering
 from ...errors import DeviceError, DeviceUnavailable, OstinatoError
 from ...msl import Module
-from .. import records
+from .. import records, transfers
 from ..cpu.driver import hazard_engine
 from ..inference import infer, infer_plainly
 from ..protocol import Capabilities, Inferred, Level, Lowered, Memory, Native, Status
-from . import launchers, launches, nsight, transfers
+from . import launchers, launches, nsight
 from .api import Context, bindings, call, is_lost, words
 from .clocks import DeviceClock
 from .compiling import cubin, nvrtc, version
@@ -130,6 +130,10 @@ class CudaBackend:
         """A block of the pool."""
         return self.pool.allocate(nbytes)
 
+    def adopt(self, array: np.ndarray) -> Memory | None:
+        """The device has memory of its own."""
+        return None
+
     def read(self, memory: Memory, offset: int, into: np.ndarray) -> None:
         """By a copy that is waited for."""
         self.pool.read(memory.address + offset, into)
@@ -182,11 +186,16 @@ class CudaBackend:
 
     def _transfer_kernels(self) -> Mapping[str, CompiledKernel]:
         if self._transfers is None:
-            self._transfers = self.compile(msl.parse(_HERE / "transfers.metal"), {})
+            self._transfers = self.compile(msl.parse(transfers.SOURCE), {})
         return self._transfers
 
     def submit(
-        self, lowered: Sequence[Lowered], ordering: Ordering, handle: list[Native], sample: bool = False
+        self,
+        lowered: Sequence[Lowered],
+        ordering: Ordering,
+        handle: list[Native],
+        sample: bool = False,
+        retain: bool = True,
     ) -> None:
         """Launch by launch, in one call."""
         joined = b"".join(lowered)
@@ -356,6 +365,10 @@ class CudaBackend:
             ticks = ticks_of(run)
             run.times = None if ticks is None else self._clock.host_ns_of(ticks)
         return run.times
+
+    def bounded(self, submission: Native) -> np.ndarray | None:
+        """None: each has times of its own."""
+        return None
 
     def release(self, submission: Native) -> None:
         """Keep its events and memory for the next one."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
 
-from ...commands import (
+from ..commands import (
     Access,
     Binding,
     BufferBinding,
@@ -15,6 +17,9 @@ from ...commands import (
     Fill,
     InlineBinding,
 )
+
+SOURCE = Path(__file__).parent / "transfers.metal"
+"""The kernels, which every device compiles for itself."""
 
 _GROUP = 256
 _MOST_GROUPS = 4096
@@ -56,7 +61,7 @@ def _dispatch(
     # The number of elements follows the first value of a fill, and the buffers of a copy.
     ordered = [*values[:1], _number(count, 8), *values[1:]]
     bindings: tuple[Binding, ...] = (
-        *buffers,
+        *(replace(one, index=at) for at, one in enumerate(buffers)),
         *(InlineBinding(len(buffers) + at, value) for at, value in enumerate(ordered)),
     )
     groups = max(1, min(-(-count // _GROUP), _MOST_GROUPS))

@@ -1,0 +1,11 @@
+"""The Metal backend: Apple's GPUs through PyObjC, with barriers, indirect command buffers and counter samples.
+
+`driver.py` implements the protocol. Below it: `api.py` (PyObjC's Metal, and its errors), `compiling.py` (the source to
+pipelines, reflection compared), `memory.py` (buffers, residency), `encoding.py` (records, and dispatches into an
+encoder), `graphs.py` (replays), `sampling.py` (times of dispatches), `clocks.py` (device time in host time), `runs.py`
+(submissions), `capturing.py` (`.gputrace` files).
+"""
+
+from .driver import MetalBackend, availability
+
+__all__ = ["MetalBackend", "availability"]

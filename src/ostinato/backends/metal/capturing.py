@@ -1,0 +1,63 @@
+"""One submission as a `.gputrace` file, which Xcode opens."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ...errors import DeviceError, DeviceUnavailable
+from .api import Framework, words
+
+
+class Capture:
+    """Waits for the n-th submission of a queue, and captures it."""
+
+    def __init__(self, framework: Framework, queue: Any, path: Path, number: int) -> None:
+        metal = framework.metal
+        self._framework = framework
+        self._manager = metal.MTLCaptureManager.sharedCaptureManager()
+        if not self._manager.supportsDestination_(metal.MTLCaptureDestinationGPUTraceDocument):
+            raise DeviceUnavailable(
+                f"{framework.name}: gputrace: this process may not capture; start it with METAL_CAPTURE_ENABLED=1 in"
+                " its environment"
+            )
+        if path.exists():
+            raise DeviceUnavailable(f"{framework.name}: gputrace: there is a {str(path)!r} already")
+        self._queue = queue
+        self._path = path
+        self._left = number
+        self._running = False
+
+    def before(self) -> None:
+        """A command buffer is about to be made: if it is the one, begin."""
+        self._left -= 1
+        if self._left != 0:
+            return
+        metal = self._framework.metal
+        description = metal.MTLCaptureDescriptor.alloc().init()
+        description.setCaptureObject_(self._queue)
+        description.setDestination_(metal.MTLCaptureDestinationGPUTraceDocument)
+        description.setOutputURL_(self._framework.file_url(str(self._path)))
+        began, error = self._manager.startCaptureWithDescriptor_error_(description, None)
+        if not began:
+            raise DeviceError(f"{self._framework.name}: gputrace: {words(error)}; the work was not started")
+        self._running = True
+
+    def after(self) -> None:
+        """It was committed, or not after all: end."""
+        if self._running:
+            self._running = False
+            self._manager.stopCapture()
+
+
+def checked(wanted: Any) -> tuple[Path, int] | None:
+    """The option `gputrace`: a path, or a path and the number of the submission, from 1."""
+    if wanted is None:
+        return None
+    path, number = wanted if isinstance(wanted, tuple) and len(wanted) == 2 else (wanted, 1)
+    whole = isinstance(number, int) and not isinstance(number, bool) and number > 0
+    if not isinstance(path, str | Path) or Path(path).suffix != ".gputrace" or not whole:
+        raise DeviceUnavailable(
+            f"gputrace={wanted!r}: expected a path that ends in .gputrace, or (path, number of the submission)"
+        )
+    return Path(path).absolute(), number

@@ -1,0 +1,582 @@
+"""The Metal backend: what `Backend` asks for, on one device and one command queue.
+
+A list becomes a command buffer with one concurrent compute encoder, and barriers exactly where the hazard engine says.
+Command buffers are made when they are committed and never kept open, and few enough are in flight that the queue always
+has room for one more. Metal orders what uses the same buffer across encoders and command buffers by itself.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import operator
+import time
+from collections import deque
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
+from functools import lru_cache
+from itertools import compress, starmap
+from typing import Any
+
+import numpy as np
+
+from ... import msl
+from ...commands import Barrier, BufferBinding, Command, CompiledKernel, Copy, Fill, Ordering
+from ...errors import DeviceError, DeviceUnavailable, OstinatoError
+from ...msl import Module
+from .. import records, transfers
+from ..cpu.driver import hazard_engine
+from ..inference import barriers_before, infer, infer_plainly
+from ..protocol import Capabilities, Inferred, Level, Lowered, Memory, Native, Status
+from . import capturing, encoding
+from .api import Framework, default_device, framework
+from .clocks import DeviceClock
+from .compiling import Compiler
+from .encoding import Filler, Reader, Step
+from .graphs import MOST_COMMANDS, NativeGraph
+from .memory import Blocks, Residency
+from .runs import Run
+from .sampling import Boundary, Sampler, Turn
+
+MAX_INLINE_BYTES = 4096
+SIMD_WIDTH = 32
+QUEUE_LENGTH = 64
+MOST_IN_FLIGHT = 56
+"""Of the queue's length; the rest is for what is being made."""
+
+_GATES = frozenset({"unretained_refs", "no_residency", "profile_barriers", "profile_cb", "profile_dispatch"})
+_FAULT, _NOT_RUN = 1, 2
+_NO_INFERENCE = Inferred(0, 0, 0)
+_FULL_WAIT_S = 0.05
+_SLACK_NS = 1_000_000
+_TURNS = 4096
+
+
+class MetalBackend:
+    """One Apple device."""
+
+    def __init__(
+        self,
+        sampling: str = "dispatches",
+        indirect: bool = True,
+        fast_math: bool = False,
+        subsets: int = 1,
+        gputrace: Any = None,
+        found: Framework | None = None,
+    ) -> None:
+        _check_options(sampling, indirect, fast_math, subsets)
+        trace = capturing.checked(gputrace)
+        self._framework = found = framework() if found is None else found
+        self._metal = found.metal
+        self._pool = found.pool
+        self._subsets = subsets
+        self._label: str | None = None
+        self._failed: Run | None = None
+        self._capture: capturing.Capture | None = None
+        self._no_times = ""
+        self._no_indirect = "" if indirect else "switched off"
+        self._started: deque[Run] = deque()
+        self._staging: dict[int, list[Memory]] = {}
+        self._transfers: Mapping[str, CompiledKernel] | None = None
+        self._turns: dict[int, int] = {}
+        self._engine: Any = _engine()
+        self._read = Reader()
+        with found.pool():
+            self._device = device = default_device(found)
+            self._queue = device.newCommandQueueWithMaxCommandBufferCount_(QUEUE_LENGTH)
+            if self._queue is None:
+                raise DeviceUnavailable(f"{found.name}: no command queue could be made")
+            self._queue.setLabel_("ostinato")
+            self._blocks = Blocks(found, device)
+            self._residency = Residency(found, device, self._queue, self._blocks)
+            self._indirect = indirect and bool(device.supportsFamily_(self._metal.MTLGPUFamilyApple3))
+            # Apple's own devices take any multiple of the type; the others of 32 bytes.
+            constant_step = 1 if device.supportsFamily_(self._metal.MTLGPUFamilyApple3) else 32
+            self._compiler = Compiler(found, device, fast_math, self._indirect, constant_step)
+            self._filler = Filler(found, self._blocks, self._compiler.kernels)
+            self._sampler = Sampler(found, device, self._filler)
+            self._clock = DeviceClock(device)
+            self._check_width()
+            self._no_times = self._probe_times()
+            self._probe_samples(Level[sampling.upper()])
+            if self._indirect:
+                self._no_indirect = self._probe_indirect()
+                self._indirect = not self._no_indirect
+            elif not self._no_indirect:
+                self._no_indirect = "the device has no indirect command buffers"
+            self.capabilities = self._capabilities(Level[sampling.upper()])
+            if trace is not None:
+                self._capture = capturing.Capture(found, self._queue, *trace)
+
+    # --- opening ---------------------------------------------------------------------------------------------
+
+    def _check_width(self) -> None:
+        kernel = self._transfer_kernels()["fill_1"]
+        width = int(kernel.code.pipeline.threadExecutionWidth())
+        if width != SIMD_WIDTH:
+            raise DeviceUnavailable(
+                f"{self._framework.name}: simdgroups of this device are {width} wide, and kernels are written for"
+                f" {SIMD_WIDTH}"
+            )
+
+    def _probe_samples(self, wanted: Level) -> None:
+        """Find out by a sample where samples can be taken."""
+        if wanted is not Level.DISPATCHES:
+            return
+        if self._no_times:
+            self._sampler.reason = self._no_times
+            return
+        reasons = []
+        for boundary in self._sampler.candidates():
+            self._sampler.boundary = boundary
+            try:
+                reason = self._probe()
+            except OstinatoError as error:
+                reason = str(error)
+            if not reason:
+                return
+            reasons.append(f"{boundary.value} {reason}")
+        self._sampler.boundary = Boundary.NONE
+        if reasons:
+            self._sampler.reason = "; ".join(reasons)
+
+    def _probe_times(self) -> str:
+        """What is wrong with the times of a command buffer; empty when nothing is."""
+        memory, fill = self._scratch_fill()
+        handle: list[Native] = []
+        before_ns = time.monotonic_ns()
+        self.submit([self.lower(fill)], Ordering.SERIAL, handle)
+        reason, after_ns = self._ended(handle[0])
+        if reason:
+            raise DeviceUnavailable(f"{self._framework.name}: {reason}")
+        if not self._holds(memory):
+            raise DeviceUnavailable(f"{self._framework.name}: the device did not do what it was told (a fill)")
+        times = handle[0].times
+        if times is None:
+            return "its command buffers have no times"
+        if times[0] < before_ns - _SLACK_NS or times[1] > after_ns + _SLACK_NS:
+            return "times of its command buffers are not those of the host's clock"
+        return ""
+
+    def _probe_indirect(self) -> str:
+        """What is wrong with an indirect command buffer of a fill; empty when nothing is."""
+        memory, fill = self._scratch_fill()
+        try:
+            graph, _ = self.instantiate([fill], [self.lower(fill)], Ordering.SERIAL, {})
+            handle: list[Native] = []
+            self.replay(graph, b"", False, handle)
+        except (OstinatoError, AttributeError, TypeError, ValueError) as error:
+            return f"a probe could not be encoded: {error}"
+        reason, _ = self._ended(handle[0])
+        return reason or ("" if self._holds(memory) else "a probe did not run")
+
+    def _scratch_fill(self) -> tuple[Memory, Fill]:
+        memory = self._blocks.allocate(64)
+        self.clear(memory, 0, 64)
+        return memory, Fill(BufferBinding(0, memory.number, memory.address, 0, 64, True), b"\1")
+
+    def _holds(self, memory: Memory) -> bool:
+        found = np.empty(memory.nbytes, np.uint8)
+        self.read(memory, 0, found)
+        return bool((found == 1).all())
+
+    def _ended(self, run: Run) -> tuple[str, int]:
+        """How a probe went wrong, if it did, and when it was seen to be done."""
+        if not self.wait(run, 10_000_000_000):
+            return "a probe did not end", 0
+        after_ns = time.monotonic_ns()
+        status = self.status(run)
+        self._failed = None
+        return f"a probe failed: {status.reason}" if status.error else "", after_ns
+
+    def _probe(self) -> str:
+        """What is wrong with a sample of a fill; empty when nothing is."""
+        _, fill = self._scratch_fill()
+        handle: list[Native] = []
+        before_ns = time.monotonic_ns()
+        self.submit([self.lower(fill)], Ordering.SERIAL, handle, sample=True)
+        reason, after_ns = self._ended(handle[0])
+        if reason:
+            return reason
+        found = self.samples(handle[0])
+        if found is None or not found.all():
+            return "the probe's samples were zero"
+        slack_ns = _SLACK_NS + 10 * self._clock.uncertainty_ns
+        if found[0, 0] < before_ns - slack_ns or found[0, 1] > after_ns + slack_ns:
+            return "the probe's samples were not at the time it ran"
+        return ""
+
+    def _capabilities(self, wanted: Level) -> Capabilities:
+        device, boundary = self._device, self._sampler.boundary
+        able = min(wanted, Level.DISPATCHES if boundary is not Boundary.NONE else Level.COMMAND_BUFFERS)
+        if self._no_times:
+            able = Level.OFF
+        largest = device.maxThreadsPerThreadgroup()
+        return Capabilities(
+            name=self._framework.name,
+            backend="metal",
+            description=str(device.name()),
+            workers=self._framework.cores() or 1,
+            max_threads_per_group=int(largest.width),
+            simd_width=SIMD_WIDTH,
+            threadgroup_memory_bytes=int(device.maxThreadgroupMemoryLength()),
+            max_inline_bytes=MAX_INLINE_BYTES,
+            shared_memory=True,
+            sampling=able,
+            sampling_reason=self._sampler.reason if able < Level.DISPATCHES else "",
+            clock_uncertainty_ns=self._clock.uncertainty_ns,
+            timer_step_ns=self._clock.step_ns(),
+            encodes_at_replay=not self._indirect,
+            gates=_GATES,
+            details={
+                "replay": "indirect command buffers" if self._indirect else f"encoded again ({self._no_indirect})",
+                "samples": boundary.value if boundary is not Boundary.NONE else f"none: {self._sampler.reason}",
+                "residency set": "yes" if self._residency.present else "no",
+                "cores": str(self._framework.cores() or "not known"),
+                "memory": f"{int(device.recommendedMaxWorkingSetSize()) >> 20} MiB",
+            },
+        )
+
+    # --- kernels and memory ----------------------------------------------------------------------------------
+
+    def compile(
+        self, module: Module, constants: Mapping[int | str, object], only: Collection[str] | None = None
+    ) -> Mapping[str, CompiledKernel]:
+        """By the Metal compiler, which keeps a cache of its own."""
+        return self._compiler.compile(module, constants, only)
+
+    def allocate(self, nbytes: int) -> Memory:
+        """A buffer in shared storage."""
+        with self._pool():
+            return self._blocks.allocate(nbytes)
+
+    def adopt(self, array: np.ndarray) -> Memory | None:
+        """Whole pages can be shared, and what is in a buffer of ours already."""
+        with self._pool():
+            return self._blocks.adopt(array)
+
+    def read(self, memory: Memory, offset: int, into: np.ndarray) -> None:
+        """The host sees the memory."""
+        ctypes.memmove(into.ctypes.data, memory.address + offset, into.nbytes)
+
+    def write(self, memory: Memory, offset: int, values: np.ndarray) -> None:
+        """As `read`."""
+        ctypes.memmove(memory.address + offset, values.ctypes.data, values.nbytes)
+
+    def clear(self, memory: Memory, offset: int, nbytes: int) -> None:
+        """As `read`."""
+        ctypes.memset(memory.address + offset, 0, nbytes)
+
+    @property
+    def stream(self) -> int | None:
+        """There is none that other libraries would know."""
+        return None
+
+    def lend(self, stream: Any) -> object:
+        """Nothing to do: whoever shares the memory has waited."""
+        return None
+
+    def borrow(self, stream: int) -> None:
+        """There are no queues of others."""
+
+    def update_residency(self, added: Sequence[int], removed: Sequence[int]) -> None:
+        """One change of the residency set, where the system has them."""
+        in_flight = tuple(self._started)
+        with self._pool():
+            self._residency.update(added, removed, lambda: all(run.event.is_set() for run in in_flight))
+
+    # --- work ------------------------------------------------------------------------------------------------
+
+    def lower(self, command: Command) -> Lowered:
+        """The command's record; copies and fills are dispatches too, so that one encoder takes everything."""
+        if isinstance(command, Barrier):
+            return records.barrier()
+        if isinstance(command, Copy | Fill):
+            command = transfers.dispatch_of(command, self._transfer_kernels())
+        return encoding.lowered(command)
+
+    def _transfer_kernels(self) -> Mapping[str, CompiledKernel]:
+        if self._transfers is None:
+            self._transfers = self.compile(msl.parse(transfers.SOURCE), {})
+        return self._transfers
+
+    def submit(
+        self,
+        lowered: Sequence[Lowered],
+        ordering: Ordering,
+        handle: list[Native],
+        sample: bool = False,
+        retain: bool = True,
+    ) -> None:
+        """One command buffer."""
+        barriers, inferred = self._barriers(lowered, ordering)
+        steps = encoding.steps(self._read, lowered, barriers)
+        run = Run(len(lowered), self._metal.MTLCommandBufferStatusError)
+        run.inferred = inferred
+        turn = Turn(self._next_turn(lowered)) if sample else None
+        self._encode_and_start(run, steps, ordering is Ordering.SERIAL, turn, retain, _no_values, handle)
+
+    def _next_turn(self, lowered: Sequence[Lowered]) -> int:
+        """How often a list was sampled before that seems to be this one."""
+        key = hash((len(lowered), *lowered[:1], *lowered[-1:]))
+        if len(self._turns) >= _TURNS:
+            self._turns.clear()
+        number = self._turns.get(key, 0)
+        self._turns[key] = number + 1
+        return number
+
+    def _barriers(self, lowered: Sequence[Lowered], ordering: Ordering) -> tuple[Sequence[bool] | None, Inferred]:
+        """Before which commands a barrier is needed: none where they run one at a time."""
+        if ordering is Ordering.SERIAL:
+            return None, _NO_INFERENCE
+        by_hand = [records.is_barrier(one) for one in lowered]
+        if ordering is Ordering.BARRIERS:
+            return by_hand, _NO_INFERENCE
+        edges, inferred = self._infer(lowered)
+        return barriers_before(edges, by_hand), inferred
+
+    def _encode_and_start(
+        self,
+        run: Run,
+        steps: Sequence[Step],
+        serial: bool,
+        turn: Turn | None,
+        retain: bool,
+        values: Any,
+        handle: list[Native],
+    ) -> None:
+        self._make_room()
+        with self._pool():
+            command_buffer, label = self._command_buffer(retain)
+            if turn is not None:
+                if steps:
+                    run.samples = self._sampler.encode(command_buffer, steps, turn, serial, label, values)
+            elif steps:
+                kind = self._metal.MTLDispatchTypeSerial if serial else self._metal.MTLDispatchTypeConcurrent
+                encoder = command_buffer.computeCommandEncoderWithDispatchType_(kind)
+                try:
+                    encoder.setLabel_(label)
+                    for step in steps:
+                        if step.barrier:
+                            self._filler.barrier(encoder)
+                        self._filler.dispatch(encoder, step.encoded, values(step.node))
+                finally:
+                    encoder.endEncoding()
+            self._start(command_buffer, run, handle)
+
+    def _command_buffer(self, retain: bool) -> tuple[Any, str]:
+        queue = self._queue
+        if self._capture is not None:
+            self._capture.before()
+        found = queue.commandBuffer() if retain else queue.commandBufferWithUnretainedReferences()
+        if found is None:
+            raise DeviceError(f"{self._framework.name}: no command buffer could be made")
+        label, self._label = self._label or "command buffer", None
+        found.setLabel_(label)
+        return found, label
+
+    def _make_room(self) -> None:
+        """Wait until the queue has room; in slices, so that Ctrl-C is noticed."""
+        started = self._started
+        while started and started[0].event.is_set():
+            started.popleft()
+        while len(started) >= MOST_IN_FLIGHT:
+            if started[0].event.wait(_FULL_WAIT_S):
+                started.popleft()
+
+    def _start(self, command_buffer: Any, run: Run, handle: list[Native]) -> None:
+        """Commit, and put the run into the handle: with no step of the interpreter in between."""
+        before = len(handle)
+        command_buffer.addCompletedHandler_(run.completed)
+        self._started.append(run)
+        try:
+            handle.extend(compress((run,), map(operator.not_, starmap(command_buffer.commit, ((),)))))
+        finally:
+            if len(handle) == before and self._started and self._started[-1] is run:
+                self._started.pop()
+            if self._capture is not None:
+                self._capture.after()
+
+    def edges(self, lowered: Sequence[Lowered]) -> np.ndarray:
+        """What the hazard engine finds."""
+        return self._infer(lowered)[0]
+
+    def _infer(self, lowered: Sequence[Lowered]) -> tuple[np.ndarray, Inferred]:
+        return infer_plainly(lowered) if self._engine is None else infer(self._engine, lowered)
+
+    def instantiate(
+        self, commands: Sequence[Command], lowered: Sequence[Lowered], ordering: Ordering, values: Mapping[str, int]
+    ) -> tuple[Native, Inferred]:
+        """An indirect command buffer, or what encoding it again takes."""
+        barriers, inferred = self._barriers(lowered, ordering)
+        serial = ordering is Ordering.SERIAL
+        if serial and self._indirect:
+            # An indirect command buffer has no serial mode.
+            barriers = [True] * len(lowered)
+        steps = encoding.steps(self._read, lowered, barriers)
+        graph = NativeGraph(self, commands, steps, serial, values)
+        if self._indirect and 0 < len(steps) <= MOST_COMMANDS:
+            with self._pool(), suppress(DeviceError):  # then it is encoded again
+                graph.make_indirect(self._framework, self._device, self._blocks, self._compiler.kernels)
+        return graph, inferred
+
+    def prepare_samples(self, work: Native | Sequence[Lowered]) -> bool:
+        """Nothing to make: samples are part of encoding."""
+        return False
+
+    def annotated(self, label: str | None) -> AbstractContextManager[None] | None:
+        """Noted for the command buffer that is about to be made: Instruments shows it and its encoders under it."""
+        self._label = label
+        return None
+
+    def replay(self, graph: Native, values: bytes, sample: bool, handle: list[Native]) -> None:
+        """One execution of an indirect command buffer, or the list encoded again."""
+        if graph.backend is not self:
+            raise ValueError("a graph is replayed on the device that it was made for")
+        if len(values) < graph.value_bytes:
+            raise ValueError(f"a replay of this graph takes {graph.value_bytes} bytes of values, got {len(values)}")
+        run = Run(graph.count, self._metal.MTLCommandBufferStatusError)
+        if graph.indirect is not None and not sample:
+            self._execute(graph, values, run, handle)
+            return
+        turn = None
+        if sample:
+            turn = Turn(graph.turn, self._subsets)
+            graph.turn += 1
+        run.kept = graph
+        self._encode_and_start(run, graph.steps, graph.serial, turn, False, graph.values(values), handle)
+
+    def _execute(self, graph: NativeGraph, values: bytes, run: Run, handle: list[Native]) -> None:
+        indirect = graph.indirect
+        assert indirect is not None
+        self._make_room()
+        with self._pool():
+            command_buffer, label = self._command_buffer(False)
+            staging = self._staged(values[: graph.value_bytes]) if graph.value_bytes else None
+            run.kept = (graph, indirect)
+            encoder = command_buffer.computeCommandEncoderWithDispatchType_(self._metal.MTLDispatchTypeConcurrent)
+            try:
+                encoder.setLabel_(label)
+                if staging is not None:
+                    run.staging = staging
+                    self._filler.dispatch(encoder, self._copy_of_values(staging, indirect.arena, graph.value_bytes))
+                    self._filler.barrier(encoder)
+                indirect.execute(encoder)
+            finally:
+                encoder.endEncoding()
+            self._start(command_buffer, run, handle)
+
+    def _staged(self, values: bytes) -> Memory:
+        size = records.rounded(len(values), 256)
+        kept = self._staging.setdefault(size, [])
+        memory = kept.pop() if kept else self._blocks.allocate(size)
+        self._blocks.write(memory, values)
+        return memory
+
+    def _copy_of_values(self, source: Memory, target: Memory, nbytes: int) -> encoding.Encoded:
+        size = records.rounded(nbytes, 16)
+        command = Copy(
+            BufferBinding(0, source.number, source.address, 0, size, False),
+            BufferBinding(1, target.number, target.address, 0, size, True),
+        )
+        found = self._read(self.lower(command))
+        assert found is not None
+        return found
+
+    def inferred(self, submission: Native) -> Inferred:
+        """What the hazard engine found."""
+        run: Run = submission
+        return _NO_INFERENCE if run.inferred is None else run.inferred
+
+    # --- what became of it -----------------------------------------------------------------------------------
+
+    def wait(self, submission: Native, timeout_ns: int) -> bool:
+        """Wait for Metal to say that it is done."""
+        run: Run = submission
+        return run.event.is_set() if not timeout_ns else run.event.wait(timeout_ns / 1e9)
+
+    def status(self, submission: Native) -> Status:
+        """Well, or what Metal says; after one failed, those behind it that failed too were not run."""
+        run: Run = submission
+        if run.staging is not None:
+            self._staging.setdefault(run.staging.nbytes, []).append(run.staging)
+            run.staging = None
+        if run.error is None:
+            return _status(0)
+        if self._failed is None:
+            self._failed = run
+        return _status(_FAULT if self._failed is run else _NOT_RUN, run.error)
+
+    def times(self, submission: Native) -> tuple[int, int] | None:
+        """Those of its command buffer; None when it failed."""
+        run: Run = submission
+        return run.times if run.error is None and not self._no_times else None
+
+    def samples(self, submission: Native) -> np.ndarray | None:
+        """Its times, read off once, in host time."""
+        run: Run = submission
+        if run.samples is not None:
+            taken, run.samples = run.samples, None
+            with self._pool():
+                ticks, run.bounded = self._sampler.resolve(taken, run.count)
+            self._clock.renew()
+            run.taken = self._clock.line.fit.host_ns_of(ticks).astype(np.uint64)
+            run.taken[(ticks == 0) | (run.error is not None)] = 0
+        return run.taken
+
+    def bounded(self, submission: Native) -> np.ndarray | None:
+        """Those that were timed together with others."""
+        run: Run = submission
+        return run.bounded
+
+    def release(self, submission: Native) -> None:
+        """Keep its buffers of samples for the next one."""
+        self.samples(submission)
+
+    def close(self) -> None:
+        """Wait for what runs and let go of everything."""
+        while self._started:
+            self._started.popleft().event.wait()
+        self._staging.clear()
+        self._compiler.kernels.clear()
+        self._transfers = None
+
+    def __repr__(self) -> str:
+        return f"MetalBackend({self.capabilities.description})"
+
+
+def availability() -> tuple[Capabilities | None, str]:
+    """The capabilities of the system's device, or the reason why there is none to use."""
+    try:
+        backend = MetalBackend()
+    except OstinatoError as error:
+        return None, str(error)
+    backend.close()
+    return backend.capabilities, ""
+
+
+def _check_options(sampling: Any, indirect: Any, fast_math: Any, subsets: Any) -> None:
+    if not isinstance(sampling, str) or sampling.upper() not in Level.__members__:
+        raise DeviceUnavailable(
+            f"sampling={sampling!r}: expected one of {', '.join(one.name.lower() for one in Level)}"
+        )
+    for name, value in (("indirect", indirect), ("fast_math", fast_math)):
+        if not isinstance(value, bool):
+            raise DeviceUnavailable(f"{name}={value!r}: expected True or False")
+    if isinstance(subsets, bool) or not isinstance(subsets, int) or not 1 <= subsets <= 1024:
+        raise DeviceUnavailable(f"subsets={subsets!r}: expected 1 to 1024")
+
+
+@lru_cache(maxsize=1)
+def _engine() -> Any:
+    try:
+        return hazard_engine()
+    except OstinatoError:
+        return None  # no compiler: the hazard engine in Python does the same
+
+
+def _no_values(node: int) -> None:
+    return None
+
+
+def _status(error: int, reason: str = "") -> Status:
+    return Status(error, -1, 0, 0, "", None, reason)

@@ -1,0 +1,139 @@
+"""Commands as records, and records into an encoder.
+
+A record (see `records.py`) carries, as its one inline argument, what encoding the dispatch takes: the number of its
+pipeline, its grid, and its bindings with memory by number. It names no Objective-C object, so it can be memoised
+without keeping any alive; reading it is remembered by its bytes.
+"""
+
+from __future__ import annotations
+
+import marshal
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from ...commands import BufferBinding, Dispatch, DispatchKind, InlineBinding, Size3
+from .. import records
+from ..protocol import Lowered
+from .api import Framework
+from .compiling import KernelCode
+from .memory import Blocks
+
+_REMEMBERED = 65_536
+_SHARED_STEP = 16
+
+
+class Encoded(NamedTuple):
+    """What a record says."""
+
+    pipeline: int
+    by_threads: bool
+    threads: Size3
+    groups: Size3
+    group_size: Size3
+    buffers: tuple[tuple[int, int, int], ...]
+    """Index, number of the memory, byte of it."""
+    values: tuple[tuple[int, bytes], ...]
+    """Index and bytes; those of a parameter are zeros, until a replay gives others."""
+    shared: tuple[tuple[int, int], ...]
+    """Index and bytes of threadgroup memory."""
+
+
+def lowered(dispatch: Dispatch) -> Lowered:
+    """The record of a dispatch."""
+    buffers, values = [], []
+    for binding in dispatch.bindings:
+        if isinstance(binding, BufferBinding):
+            buffers.append((binding.index, binding.allocation, binding.offset))
+        else:
+            data = binding.data if isinstance(binding, InlineBinding) else bytes(binding.nbytes)
+            values.append((binding.index, data))
+    code: KernelCode = dispatch.kernel.code
+    sizes = zip(dispatch.kernel.signature.shared, dispatch.shared, strict=True)
+    parts = (
+        code.number,
+        dispatch.kind is DispatchKind.Threads,
+        dispatch.threads,
+        dispatch.groups,
+        dispatch.group_size,
+        tuple(buffers),
+        tuple(values),
+        # Metal takes lengths in steps only.
+        tuple((one.index, records.rounded(nbytes, _SHARED_STEP)) for one, nbytes in sizes),
+    )
+    at = (dispatch.threads, dispatch.group_size, dispatch.groups, 0, dispatch.accesses)
+    return records.dispatch(code.number, *at, [marshal.dumps(parts)])
+
+
+class Reader:
+    """Reads records, and remembers what was in them."""
+
+    def __init__(self) -> None:
+        self._known: dict[Lowered, Encoded | None] = {}
+
+    def __call__(self, record: Lowered) -> Encoded | None:
+        """What a record says; None for a barrier."""
+        try:
+            return self._known[record]
+        except KeyError:
+            pass
+        found = None if records.is_barrier(record) else _read(record)
+        if len(self._known) >= _REMEMBERED:
+            self._known.clear()
+        self._known[record] = found
+        return found
+
+
+def _read(record: Lowered) -> Encoded:
+    return Encoded(*marshal.loads(records.first_inline(record)))
+
+
+class Step(NamedTuple):
+    """A dispatch of a list, with its place."""
+
+    node: int
+    barrier: bool
+    """Whether a barrier comes before it."""
+    encoded: Encoded
+
+
+def steps(read: Reader, list_: Sequence[Lowered], barriers: Sequence[bool] | None) -> list[Step]:
+    """The dispatches of a list; without `barriers` there are none between them."""
+    found: list[Step] = []
+    waiting = False
+    for node, record in enumerate(list_):
+        waiting = waiting or (barriers is not None and barriers[node])
+        encoded = read(record)
+        if encoded is not None:
+            found.append(Step(node, waiting and bool(found), encoded))
+            waiting = False
+    return found
+
+
+class Filler:
+    """Puts dispatches into compute encoders."""
+
+    def __init__(self, framework: Framework, blocks: Blocks, kernels: Mapping[int, KernelCode]) -> None:
+        self._scope = framework.metal.MTLBarrierScopeBuffers
+        self._blocks = blocks
+        self._kernels = kernels
+
+    def barrier(self, encoder: Any) -> None:
+        """Everything before it is done, and its buffers are visible, before anything after it starts."""
+        encoder.memoryBarrierWithScope_(self._scope)
+
+    def dispatch(self, encoder: Any, one: Encoded, values: Mapping[int, bytes] | None = None) -> None:
+        """One dispatch; `values` replaces some of its inline bytes, by index."""
+        encoder.setComputePipelineState_(self._kernels[one.pipeline].pipeline)
+        for index, number, offset in one.buffers:
+            block = self._blocks[number]
+            encoder.setBuffer_offset_atIndex_(block.buffer, block.start + offset, index)
+        for index, data in one.values:
+            if values is not None and index in values:
+                data = values[index]
+            encoder.setBytes_length_atIndex_(data, len(data), index)
+        for index, nbytes in one.shared:
+            encoder.setThreadgroupMemoryLength_atIndex_(nbytes, index)
+        if one.by_threads:
+            encoder.dispatchThreads_threadsPerThreadgroup_(one.threads, one.group_size)
+        else:
+            encoder.dispatchThreadgroups_threadsPerThreadgroup_(one.groups, one.group_size)

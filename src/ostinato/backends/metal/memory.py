@@ -1,0 +1,170 @@
+"""Buffers in shared storage: the host and the device see the same bytes, so nothing is ever copied to be read.
+
+Blocks are known by the number of their `Memory`. The residency set (macOS 15 and newer) is attached to the queue; a
+block that leaves it does so only when what was in flight at that time is done.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...errors import OutOfMemory
+from ..protocol import Memory
+from .api import Framework, checked
+
+
+class Block(NamedTuple):
+    """Where a memory lies."""
+
+    buffer: Any
+    start: int
+    """Byte of the buffer that it begins at."""
+
+
+class _Owner:
+    """What a `Memory` keeps; the block goes with it."""
+
+    __slots__ = ("__weakref__", "_blocks", "_kept", "_number")
+
+    def __init__(self, blocks: dict[int, Block], kept: object) -> None:
+        self._blocks = blocks
+        self._kept = kept
+        self._number = 0
+
+    def own(self, number: int, block: Block) -> None:
+        self._number = number
+        self._blocks[number] = block
+
+    def __del__(self) -> None:
+        self._blocks.pop(self._number, None)
+
+
+class Blocks:
+    """The memory of one device."""
+
+    def __init__(self, framework: Framework, device: Any) -> None:
+        self._metal = framework.metal
+        self._name = framework.name
+        self._device = device
+        self._found: dict[int, Block] = {}
+
+    def __getitem__(self, number: int) -> Block:
+        return self._found[number]
+
+    def buffer(self, nbytes: int, label: str) -> Any:
+        """A buffer of the device, on no account but ours."""
+        nbytes = max(nbytes, 1)
+        most = self._device.maxBufferLength()
+        found = None
+        if nbytes <= most:
+            found = self._device.newBufferWithLength_options_(nbytes, self._metal.MTLResourceStorageModeShared)
+        if found is None:
+            raise OutOfMemory(f"{self._name}: no memory for {nbytes} bytes; one buffer has at most {most}")
+        found.setLabel_(label)
+        return found
+
+    def allocate(self, nbytes: int) -> Memory:
+        """A block of its own; an empty one still has an address."""
+        owner = _Owner(self._found, None)
+        buffer = self.buffer(nbytes, "")
+        memory = Memory(host_address(buffer), nbytes, owner)
+        owner.own(memory.number, Block(buffer, 0))
+        buffer.setLabel_(f"ostinato {memory.number} ({nbytes} bytes)")
+        return memory
+
+    def write(self, memory: Memory, values: bytes) -> None:
+        """Put bytes at its beginning."""
+        ctypes.memmove(memory.address, values, len(values))
+
+    def adopt(self, array: np.ndarray) -> Memory | None:
+        """The array's own bytes, if they are in a block already or begin a page; else None."""
+        address = array.ctypes.data
+        owner = _Owner(self._found, array)
+        for block in list(self._found.values()):
+            begin = host_address(block.buffer)
+            if begin <= address and address + array.nbytes <= begin + block.buffer.length():
+                memory = Memory(address, array.nbytes, owner)
+                owner.own(memory.number, Block(block.buffer, address - begin))
+                return memory
+        page = mmap.PAGESIZE
+        if address % page:
+            return None
+        # The rest of the last page is mapped too.
+        buffer = self._device.newBufferWithBytesNoCopy_length_options_deallocator_(
+            _pages(array, page),
+            -(-array.nbytes // page) * page,
+            self._metal.MTLResourceStorageModeShared,
+            None,
+        )
+        if buffer is None or host_address(buffer) != address:
+            return None
+        memory = Memory(address, array.nbytes, owner)
+        owner.own(memory.number, Block(buffer, 0))
+        buffer.setLabel_(f"ostinato {memory.number} ({array.nbytes} bytes, adopted)")
+        return memory
+
+
+def host_address(buffer: Any) -> int:
+    """Where the host sees a buffer."""
+    return int(np.frombuffer(buffer.contents().as_buffer(buffer.length()), np.uint8).ctypes.data)
+
+
+def _pages(array: np.ndarray, page: int) -> memoryview:
+    """The whole pages that an array lies in."""
+    nbytes = -(-array.nbytes // page) * page
+    return memoryview((ctypes.c_uint8 * nbytes).from_address(array.ctypes.data))
+
+
+class Residency:
+    """The residency set of a queue; does nothing where the system has none."""
+
+    def __init__(self, framework: Framework, device: Any, queue: Any, blocks: Blocks) -> None:
+        self._blocks = blocks
+        self._resident: dict[int, Any] = {}
+        self._leaving: list[tuple[Callable[[], bool], Any]] = []
+        self._set: Any = None
+        # Asked of the class, as the method came with macOS 15.
+        if not hasattr(device, "newResidencySetWithDescriptor_error_"):
+            return
+        description = framework.metal.MTLResidencySetDescriptor.alloc().init()
+        description.setLabel_("ostinato")
+        self._set = checked(device.newResidencySetWithDescriptor_error_(description, None), "making a residency set")
+        queue.addResidencySet_(self._set)
+
+    @property
+    def present(self) -> bool:
+        """Whether there is a set."""
+        return self._set is not None
+
+    def update(self, added: Sequence[int], removed: Sequence[int], is_idle: Callable[[], bool]) -> None:
+        """Change the set, by numbers of blocks; `is_idle` says when what is in flight now is done."""
+        if self._set is None:
+            return
+        for number in added:
+            try:
+                buffer = self._blocks[number].buffer
+            except KeyError:
+                continue  # freed between the staging and now
+            self._resident[number] = buffer
+            self._set.addAllocation_(buffer)
+        for number in removed:
+            leaving = self._resident.pop(number, None)
+            if leaving is not None:
+                self._leaving.append((is_idle, leaving))
+        self.sweep()
+        self._set.commit()
+
+    def sweep(self) -> None:
+        """Let go of what left and is in use no more; the next `update` makes that known."""
+        waiting = []
+        for is_idle, buffer in self._leaving:
+            if not is_idle():
+                waiting.append((is_idle, buffer))
+            elif not any(buffer is one for one in self._resident.values()):
+                self._set.removeAllocation_(buffer)
+        self._leaving = waiting

@@ -1,0 +1,287 @@
+"""What the Metal backend encodes, and what it says of times."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import metal_sim
+import ostinato as ost
+from metal_sim import PROFILES
+from ostinato.backends.metal import MetalBackend
+from ostinato.backends.protocol import Level
+from ostinato.device import Device
+from small_kernels import KERNELS, SLOW_STEPS
+
+Journal = list[tuple[str, ...]]
+
+
+def opened(profile: str, **options: object) -> Device:
+    return Device(MetalBackend(found=metal_sim.framework(PROFILES[profile]), **options))  # type: ignore[arg-type]
+
+
+def kinds(journal: Journal) -> list[str]:
+    return [one[0] for one in journal]
+
+
+def two_and_one(enc: ost.CommandEncoder, kernels: ost.Library, x: ost.Buffer) -> None:
+    """Two that are independent, and one that waits for both."""
+    enc.dispatch(kernels["bump"], x[:4], threads=4)
+    enc.dispatch(kernels["bump"], x[4:], threads=4)
+    enc.dispatch(kernels["bump"], x, threads=8)
+
+
+def test_one_encoder_with_barriers_only_where_they_are_needed(
+    sim: ost.Device, kernels: ost.Library, journal: Journal
+) -> None:
+    x = sim.zeros(8, np.float32)
+    enc = sim.command_encoder()
+    two_and_one(enc, kernels, x)
+    enc.copy(x[:4], x[4:])
+    enc.commit_and_wait_labeled("token")
+    bump = ("dispatch", "bump")
+    assert journal == [
+        ("encoder", "concurrent"), bump, bump, ("barrier",), bump, ("barrier",), ("dispatch", "copy_16"),
+        ("commit", "token", "retained"),
+    ]  # fmt: skip
+    assert (x.numpy() == 2).all()
+
+
+def test_serial_order_is_metals_own(sim: ost.Device, kernels: ost.Library, journal: Journal) -> None:
+    x = sim.zeros(8, np.float32)
+    enc = sim.command_encoder(barriers="serial")
+    two_and_one(enc, kernels, x)
+    enc.commit_and_wait()
+    assert journal[0] == ("encoder", "serial")
+    assert "barrier" not in kinds(journal)
+
+
+def test_manual_barriers_are_where_the_caller_put_them(sim: ost.Device, kernels: ost.Library, journal: Journal) -> None:
+    x = sim.zeros(8, np.float32)
+    enc = sim.command_encoder(barriers="manual")
+    enc.dispatch(kernels["bump"], x[:4], threads=4)
+    enc.memory_barrier()
+    enc.dispatch(kernels["bump"], x[4:], threads=4)
+    enc.commit_and_wait()
+    assert kinds(journal) == ["encoder", "dispatch", "barrier", "dispatch", "commit"]
+
+
+def test_references_are_unretained_on_request(sim: ost.Device, kernels: ost.Library, journal: Journal) -> None:
+    x = sim.zeros(8, np.float32)
+    enc = sim.command_encoder(retain=False)
+    enc.dispatch(kernels["bump"], x, threads=8)
+    enc.commit_and_wait()
+    assert journal[-1][2] == "unretained"
+
+
+def test_a_replay_is_one_execution_where_the_device_has_indirect_command_buffers(
+    sim: ost.Device, kernels: ost.Library, journal: Journal
+) -> None:
+    x = sim.zeros(8, np.float32)
+    run = sim.capture(lambda enc: two_and_one(enc, kernels, x)).instantiate()
+    assert journal == []
+    run.replay().wait()
+    if sim.name == "metal-sim:apple":
+        assert kinds(journal) == ["encoder", "execute", "commit"]
+    else:
+        assert kinds(journal) == ["encoder", "dispatch", "dispatch", "barrier", "dispatch", "commit"]
+    assert (x.numpy() == 2).all()
+
+
+def test_queued_replays_see_their_own_values(sim: ost.Device) -> None:
+    kernel = sim.library(
+        "kernel void put(device uint *x [[buffer(0)]], constant uint &at [[buffer(1)]]) { x[at] += at + 1; }"
+    )["put"]
+    x = sim.zeros(64, np.uint32)
+    run = sim.capture(lambda enc: enc.dispatch(kernel, x, ost.param("at", np.uint32), threads=1)).instantiate()
+    for at in range(64):
+        run.replay(at=at)
+    assert np.array_equal(x.numpy(), np.arange(64) + 1)
+
+
+def test_many_submissions_never_use_the_queue_up(sim: ost.Device, kernels: ost.Library) -> None:
+    x, slow = sim.zeros(8, np.float32), sim.zeros(1, np.uint32)
+    enc = sim.command_encoder()
+    enc.dispatch(kernels["spin"], slow, SLOW_STEPS // 4, threads=1)
+    enc.commit()
+    for _ in range(200):
+        enc = sim.command_encoder()
+        enc.dispatch(kernels["bump"], x, threads=8)
+        enc.commit()
+    assert (x.numpy() == 200).all()
+
+
+def test_more_samples_than_one_buffer_holds_are_all_there(sim: ost.Device, kernels: ost.Library) -> None:
+    x, count = sim.zeros(8, np.float32), 2500
+    graph = sim.capture(lambda enc: [enc.dispatch(kernels["bump"], x, threads=8) for _ in range(count)])
+    with ost.profile() as prof:
+        graph.instantiate().replay()
+    samples = prof.recording().samples()
+    assert len(samples) == count
+    assert (samples.start_ns > 0).all()
+    order = np.argsort(samples.node)
+    assert (np.diff(samples.start_ns[order]) > 0).all()
+
+
+def test_what_ran_beside_others_has_bounds_and_what_ran_alone_a_time(sim: ost.Device, kernels: ost.Library) -> None:
+    x = sim.zeros(8, np.float32)
+    with ost.profile() as prof:
+        enc = sim.command_encoder()
+        two_and_one(enc, kernels, x)
+        enc.commit_and_wait()
+    samples = prof.recording().samples()
+    status = samples.status[np.argsort(samples.node)]
+    assert status[:2].tolist() == [ost.recording.BOUNDED] * 2
+    assert status[2] == ost.recording.MEASURED
+
+
+@pytest.mark.parametrize("live", [False, True])
+def test_those_that_run_beside_others_take_turns(sim: ost.Device, kernels: ost.Library, live: bool) -> None:
+    x = sim.zeros(8, np.float32)
+    run = sim.capture(lambda enc: two_and_one(enc, kernels, x)).instantiate()
+    with ost.profile() as prof:
+        for _ in range(5):
+            if live:
+                enc = sim.command_encoder()
+                two_and_one(enc, kernels, x)
+                enc.commit()
+            else:
+                run.replay()
+    assert (x.numpy() == 10).all()
+    samples = prof.recording().samples()
+    status = samples.status[np.lexsort((samples.node, samples.submission))].reshape(5, 3)
+    assert (status[0, :2] == ost.recording.BOUNDED).all()
+    assert ((status[1:, :2] == ost.recording.MEASURED).sum(axis=0) == 2).all()
+    assert ((status[1:, :2] == ost.recording.UNAVAILABLE).sum(axis=1) == 1).all()
+    assert (status[:, 2] == ost.recording.MEASURED).all()
+
+
+@pytest.mark.parametrize("profile", ["apple", "discrete"])
+def test_subsets_take_turns(private_environment: None, profile: str) -> None:
+    dev = opened(profile, subsets=4)
+    bump, x = dev.library(KERNELS)["bump"], dev.zeros(8, np.float32)
+    run = dev.capture(lambda enc: [enc.dispatch(bump, x, threads=8) for _ in range(8)]).instantiate()
+    with ost.profile() as prof:
+        for _ in range(4):
+            run.replay()
+    samples = prof.recording().samples()
+    timed = samples.status != ost.recording.UNAVAILABLE
+    assert timed.sum() == 8
+    assert sorted(samples.node[timed].tolist()) == list(range(8))
+    assert (x.numpy() == 32).all()
+
+
+def test_zeroed_samples_are_found_by_the_probe(private_environment: None) -> None:
+    dev = opened("zeroed")
+    assert dev.capabilities.sampling is Level.COMMAND_BUFFERS
+    assert "zero" in dev.capabilities.sampling_reason
+    enc = dev.command_encoder()
+    enc.fill(dev.zeros(4, np.float32), 1)
+    with ost.profile() as prof, pytest.warns(ost.SamplingWarning, match="samples were zero"):
+        enc.commit_and_wait()
+    assert prof.recording().submissions.start_ns[0] > 0
+
+
+def test_residency_is_flushed_once_a_commit_and_keeps_what_is_in_flight(apple: ost.Device) -> None:
+    kernels = apple.library(KERNELS)
+    backend = apple._queue.backend
+    residency = backend._residency._set  # type: ignore[attr-defined]
+    slow, others = apple.zeros(1, np.uint32), [apple.zeros(4, np.float32) for _ in range(5)]
+    before = residency.commits
+    enc = apple.command_encoder()
+    enc.dispatch(kernels["spin"], slow, SLOW_STEPS, threads=1)
+    running = enc.commit()
+    assert residency.commits == before + 1
+    held = {buffer.address for buffer in residency.allocations}
+    addresses = {other._allocation().backing.address for other in others}
+    assert addresses <= held
+    del others
+    enc = apple.command_encoder()
+    enc.fill(apple.zeros(4, np.float32), 1)
+    enc.commit()
+    assert residency.commits == before + 2
+    if not running.done:
+        assert addresses <= {buffer.address for buffer in residency.allocations}
+    running.wait()
+    apple.zeros(1, np.float32)
+    enc = apple.command_encoder()
+    enc.fill(apple.zeros(4, np.float32), 1)
+    enc.commit_and_wait()
+    assert not addresses <= {buffer.address for buffer in residency.allocations}
+
+
+def test_a_reflection_that_disagrees_is_an_error(apple: ost.Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metal_sim.libraries.Binding, "index", lambda self: self._values[1] + 1)
+    with pytest.raises(ost.KernelCompileError, match=r"(?s)twin.*parser"):
+        apple.library(
+            "kernel void twin(device float *x [[buffer(0)]], uint i [[thread_position_in_grid]]) { x[i] = 1; }"
+        )
+
+
+@pytest.mark.parametrize(
+    ("scalar", "value"),
+    [("bool", True), ("int", -5), ("uint", 7), ("short", -3), ("float", 1.5), ("half", 0.25), ("bfloat", -2.0)],
+)
+def test_function_constants_arrive(apple: ost.Device, scalar: str, value: float) -> None:
+    source = f"""
+    constant {scalar} given [[function_constant(3)]];
+    kernel void put(device float *x [[buffer(0)]]) {{ x[0] = float(given); }}"""
+    x = apple.zeros(1, np.float32)
+    enc = apple.command_encoder()
+    enc.dispatch(apple.library(source, constants={"given": value})["put"], x, threads=1)
+    enc.commit_and_wait()
+    assert x.numpy()[0] == value
+
+
+def test_the_nth_submission_is_captured(private_environment: None, tmp_path: Path, journal: Journal) -> None:
+    path = tmp_path / "second.gputrace"
+    dev = opened("apple", gputrace=(path, 2))
+    x = dev.zeros(4, np.float32)
+    journal.clear()
+    for _ in range(3):
+        enc = dev.command_encoder()
+        enc.fill(x, 1)
+        enc.commit_and_wait()
+    once = ["encoder", "dispatch", "commit"]
+    assert kinds(journal) == [*once, "capture", *once, "captured", *once]
+    assert ("capture", str(path)) in journal
+
+
+def test_a_capture_that_is_not_allowed_says_how_it_would_be(
+    private_environment: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metal_sim.capture.CaptureManager, "allowed", False)
+    with pytest.raises(ost.DeviceUnavailable, match="METAL_CAPTURE_ENABLED"):
+        opened("apple", gputrace="some.gputrace")
+
+
+def test_indirect_command_buffers_that_do_not_work_are_not_used(
+    private_environment: None, monkeypatch: pytest.MonkeyPatch, journal: Journal
+) -> None:
+    def nothing(encoder: object, commands: object, range_: object) -> None: ...
+
+    encoder = metal_sim.commands.ComputeCommandEncoder
+    monkeypatch.setattr(encoder, "executeCommandsInBuffer_withRange_", nothing)
+    dev = opened("apple")
+    assert dev.capabilities.encodes_at_replay
+    assert "did not run" in dev.capabilities.details["replay"]
+
+
+def test_a_replay_that_was_switched_to_encoding_does_the_same(private_environment: None) -> None:
+    dev = opened("apple", indirect=False)
+    x, bump = dev.zeros(4, np.float32), dev.library(KERNELS)["bump"]
+    run = dev.capture(lambda enc: enc.dispatch(bump, x, threads=4)).instantiate()
+    for _ in range(10):
+        run.replay()
+    assert (x.numpy() == 10).all()
+
+
+@pytest.mark.parametrize(
+    "option",
+    [{"gputrace": 3}, {"gputrace": "x"}, {"subsets": 0}, {"indirect": 1}, {"sampling": "some"}, {"fast_math": "no"}],
+)
+def test_options_that_make_no_sense_are_refused(option: dict[str, object]) -> None:
+    with pytest.raises(ost.DeviceUnavailable, match=next(iter(option))):
+        opened("apple", **option)

@@ -1,0 +1,178 @@
+"""The simulator is as strict as Metal: what Metal would stop the process for is loud here, and a race is a race."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+import numpy as np
+import pytest
+
+import metal_sim
+from metal_sim import PROFILES, BrokenRule
+
+SOURCE = """
+#include <metal_stdlib>
+using namespace metal;
+kernel void copy(device const float *in [[buffer(0)]], device float *out [[buffer(1)]],
+                 uint id [[thread_position_in_grid]]) { out[id] = in[id] + 1; }
+kernel void spin(device uint *x [[buffer(0)]], constant uint &n [[buffer(1)]]) {
+    uint v = x[0]; for (uint i = 0; i < n; i++) v = v * 1664525u + 1013904223u; x[0] = v; }
+"""
+
+
+class Sim:
+    """A device of the simulator, used by hand."""
+
+    def __init__(self, profile: str) -> None:
+        self.metal: Any = metal_sim.framework(PROFILES[profile]).metal
+        self.device = self.metal.MTLCreateSystemDefaultDevice()
+        self.queue = self.device.newCommandQueueWithMaxCommandBufferCount_(4)
+        self.library, _ = self.device.newLibraryWithSource_options_error_(SOURCE, None, None)
+
+    def pipeline(self, name: str) -> Any:
+        values = self.metal.MTLFunctionConstantValues.alloc().init()
+        function, _ = self.library.newFunctionWithName_constantValues_error_(name, values, None)
+        description = self.metal.MTLComputePipelineDescriptor.alloc().init()
+        description.setComputeFunction_(function)
+        made = self.device.newComputePipelineStateWithDescriptor_options_reflection_error_(description, 1, None, None)
+        return made[0]
+
+    def buffer(self, nbytes: int = 64) -> Any:
+        found = self.device.newBufferWithLength_options_(nbytes, 0)
+        found.memory[:] = 0
+        return found
+
+    def encoder(self, command_buffer: Any) -> Any:
+        return command_buffer.computeCommandEncoderWithDispatchType_(1)
+
+    def samples(self) -> Any:
+        description = self.metal.MTLCounterSampleBufferDescriptor.alloc().init()
+        description.setCounterSet_(self.device.counterSets()[0])
+        description.setSampleCount_(4)
+        return self.device.newCounterSampleBufferWithDescriptor_error_(description, None)[0]
+
+
+@pytest.fixture(scope="module")
+def apple(private_environment: None) -> Sim:
+    return Sim("apple")
+
+
+@pytest.fixture(scope="module")
+def discrete(private_environment: None) -> Sim:
+    return Sim("discrete")
+
+
+def chain(sim: Sim, barrier: bool) -> np.ndarray:
+    """A copy of a copy."""
+    first, second, third = sim.buffer(), sim.buffer(), sim.buffer()
+    command_buffer = sim.queue.commandBuffer()
+    encoder = sim.encoder(command_buffer)
+    encoder.setComputePipelineState_(sim.pipeline("copy"))
+    for source, target in ((first, second), (second, third)):
+        encoder.setBuffer_offset_atIndex_(source, 0, 0)
+        encoder.setBuffer_offset_atIndex_(target, 0, 1)
+        encoder.dispatchThreads_threadsPerThreadgroup_((16, 1, 1), (16, 1, 1))
+        if barrier:
+            encoder.memoryBarrierWithScope_(1)
+    encoder.endEncoding()
+    done: list[Any] = []
+    command_buffer.addCompletedHandler_(done.append)
+    command_buffer.commit()
+    while not done:
+        pass
+    return third.memory.view(np.float32)
+
+
+def test_a_missing_barrier_is_a_race_that_happens(apple: Sim) -> None:
+    assert (chain(apple, barrier=True) == 2).all()
+    assert not any((chain(apple, barrier=False) == 2).all() for _ in range(5))
+
+
+def test_samples_at_an_unsupported_boundary_are_refused(apple: Sim, discrete: Sim) -> None:
+    encoder = apple.encoder(apple.queue.commandBuffer())
+    with pytest.raises(BrokenRule, match="dispatch boundaries"):
+        encoder.sampleCountersInBuffer_atSampleIndex_withBarrier_(apple.samples(), 0, True)
+    encoder.endEncoding()
+    description = discrete.metal.MTLComputePassDescriptor.computePassDescriptor()
+    description.sampleBufferAttachments().objectAtIndexedSubscript_(0).setSampleBuffer_(discrete.samples())
+    with pytest.raises(BrokenRule, match="stage boundaries"):
+        discrete.queue.commandBuffer().computeCommandEncoderWithDescriptor_(description)
+
+
+def test_a_commit_with_an_open_encoder_is_refused(apple: Sim) -> None:
+    command_buffer = apple.queue.commandBuffer()
+    encoder = apple.encoder(command_buffer)
+    with pytest.raises(BrokenRule, match="open encoder"):
+        command_buffer.commit()
+    encoder.endEncoding()
+
+
+def test_nothing_is_encoded_after_the_end_or_the_commit(apple: Sim) -> None:
+    command_buffer = apple.queue.commandBuffer()
+    encoder = apple.encoder(command_buffer)
+    encoder.endEncoding()
+    with pytest.raises(BrokenRule, match="ended"):
+        encoder.memoryBarrierWithScope_(1)
+    command_buffer.commit()
+    with pytest.raises(BrokenRule, match="committed"):
+        apple.encoder(command_buffer)
+    with pytest.raises(BrokenRule, match="once"):
+        command_buffer.commit()
+
+
+def test_an_encoder_that_goes_without_its_end_is_noticed(apple: Sim) -> None:
+    command_buffer = apple.queue.commandBuffer()
+    encoder = apple.encoder(command_buffer)
+    del encoder, command_buffer
+    gc.collect()
+    assert metal_sim.unraised == ["an encoder was released without endEncoding"]
+    metal_sim.unraised.clear()
+
+
+def test_other_storage_than_shared_is_refused(apple: Sim) -> None:
+    with pytest.raises(BrokenRule, match="shared storage"):
+        apple.device.newBufferWithLength_options_(16, 2 << 4)
+
+
+def test_an_unretained_buffer_that_is_freed_in_flight_is_noticed(apple: Sim) -> None:
+    buffer, pipeline, done = apple.buffer(), apple.pipeline("spin"), []
+    command_buffer = apple.queue.commandBufferWithUnretainedReferences()
+    encoder = apple.encoder(command_buffer)
+    encoder.setComputePipelineState_(pipeline)
+    encoder.setBuffer_offset_atIndex_(buffer, 0, 0)
+    encoder.setBytes_length_atIndex_((50_000_000).to_bytes(4, "little"), 4, 1)
+    encoder.dispatchThreads_threadsPerThreadgroup_((1, 1, 1), (1, 1, 1))
+    encoder.endEncoding()
+    command_buffer.addCompletedHandler_(done.append)
+    command_buffer.commit()
+    del buffer, encoder
+    gc.collect()
+    while not done:
+        pass
+    assert "freed" in done[0].error().localizedDescription()
+    assert "freed while" in metal_sim.unraised.pop()
+
+
+def test_more_command_buffers_than_the_queue_has_are_refused(apple: Sim) -> None:
+    held = [apple.queue.commandBuffer() for _ in range(4)]
+    with pytest.raises(BrokenRule, match="hang"):
+        apple.queue.commandBuffer()
+    assert len(held) == 4
+
+
+def test_what_is_not_bound_or_too_large_is_refused(discrete: Sim) -> None:
+    encoder = discrete.encoder(command_buffer := discrete.queue.commandBuffer())
+    with pytest.raises(BrokenRule, match="pipeline"):
+        encoder.dispatchThreads_threadsPerThreadgroup_((1, 1, 1), (1, 1, 1))
+    with pytest.raises(BrokenRule, match="4096"):
+        encoder.setBytes_length_atIndex_(bytes(5000), 5000, 0)
+    with pytest.raises(BrokenRule, match="multiple of 16"):
+        encoder.setThreadgroupMemoryLength_atIndex_(20, 0)
+    encoder.setComputePipelineState_(discrete.pipeline("copy"))
+    with pytest.raises(BrokenRule, match="threads in a group"):
+        encoder.dispatchThreads_threadsPerThreadgroup_((4096, 1, 1), (2048, 1, 1))
+    encoder.dispatchThreads_threadsPerThreadgroup_((1, 1, 1), (1, 1, 1))
+    encoder.endEncoding()
+    with pytest.raises(BrokenRule, match="nothing is bound"):
+        command_buffer.commit()

@@ -1,0 +1,346 @@
+"""Queues, command buffers and compute encoders.
+
+What is encoded becomes groups of commands with barriers between them. A committed command buffer runs on the CPU
+runtime, several commands of a group at the same time and the last of them first: where a barrier is missing, results
+are wrong. Times are those at which it really ran.
+"""
+
+from __future__ import annotations
+
+import os
+import queue as queues
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ostinato.backends.cpu import CpuBackend
+from ostinato.backends.records import barrier, pack
+from ostinato.commands import BufferBinding, Fill, Ordering
+
+from .buffers import Buffer, ResidencySet
+from .constants import CONSTANTS
+from .counters import ComputePassDescriptor, CounterSampleBuffer
+from .indirect import IndirectCommandBuffer
+from .libraries import ComputePipelineState
+from .objects import Error, Object, Size, note
+from .profiles import Profile
+from .recorded import Recorded
+from .rules import BrokenRule, require, unraised
+
+_ADDRESS_FAULT = "Caused GPU Address Fault Error (0000000b:kIOGPUCommandBufferCallbackErrorPageFault)"
+_IGNORED = (
+    "Ignored (for causing prior/excessive GPU errors) (00000004:kIOGPUCommandBufferCallbackErrorSubmissionsIgnored)"
+)
+
+
+class Mark:
+    """A moment at which a counter is sampled."""
+
+    def __init__(self, buffer: CounterSampleBuffer, index: int) -> None:
+        require(0 <= index < buffer.sampleCount(), f"sample {index} is outside of its buffer")
+        self.buffer = buffer
+        self.index = index
+
+
+class CommandQueue(Object):
+    """MTLCommandQueue."""
+
+    def __init__(self, profile: Profile, most: int) -> None:
+        super().__init__()
+        self.profile = profile
+        self._most = most
+        self._alive: weakref.WeakSet[CommandBuffer] = weakref.WeakSet()
+        self._todo: queues.SimpleQueue[Any] = queues.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self.cpu = CpuBackend(workers=max(2, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2))
+        self._scratch = np.zeros(1, np.uint8)
+        self.residency_sets: list[ResidencySet] = []
+        target = BufferBinding(0, 0, self._scratch.ctypes.data, 0, 1, True)
+        self.mark_record = pack(Fill(target, b"\1"))
+
+    def addResidencySet_(self, one: ResidencySet) -> None:
+        self.residency_sets.append(one)
+
+    def commandBuffer(self) -> CommandBuffer:
+        return self._made(True)
+
+    def commandBufferWithUnretainedReferences(self) -> CommandBuffer:
+        return self._made(False)
+
+    def _made(self, retained: bool) -> CommandBuffer:
+        waiting = [one for one in self._alive if one.status() < CONSTANTS["MTLCommandBufferStatusCompleted"]]
+        require(len(waiting) < self._most, f"all {self._most} command buffers of the queue are in use: this would hang")
+        made = CommandBuffer(self, retained)
+        self._alive.add(made)
+        return made
+
+    def finish_later(self, command_buffer: CommandBuffer, native: Any) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=_finish_all, args=(self._todo, self.cpu), daemon=True)
+            self._thread.start()
+        self._todo.put((command_buffer, native))
+
+    def __del__(self) -> None:
+        if getattr(self, "_thread", None) is not None:
+            self._todo.put(None)
+        elif hasattr(self, "cpu"):
+            self.cpu.close()
+
+
+def _finish_all(todo: queues.SimpleQueue[Any], cpu: CpuBackend) -> None:
+    while (found := todo.get()) is not None:
+        command_buffer, native = found
+        while not cpu.wait(native, 50_000_000):
+            pass
+        command_buffer.run_done(cpu, native)
+        del found, command_buffer, native
+    cpu.close()
+
+
+class CommandBuffer(Object):
+    """MTLCommandBuffer."""
+
+    def __init__(self, queue: CommandQueue, retained: bool) -> None:
+        super().__init__()
+        self.queue = queue
+        self.profile = queue.profile
+        self._retained = retained
+        self._status = CONSTANTS["MTLCommandBufferStatusNotEnqueued"]
+        self._error: Error | None = None
+        self._handlers: list[Callable[[CommandBuffer], None]] = []
+        self._times = (0.0, 0.0)
+        self._groups: list[list[Recorded | Mark]] = [[]]
+        self._order: list[Mark | None] = []
+        self._kept: list[Any] = []
+        self._used: dict[int, weakref.ref[Buffer]] = {}
+        self.encoder: ComputeCommandEncoder | None = None
+
+    # --- encoding --------------------------------------------------------------------------------------------
+
+    def computeCommandEncoderWithDispatchType_(self, kind: int) -> ComputeCommandEncoder:
+        return self._begin(kind, None)
+
+    def computeCommandEncoderWithDescriptor_(self, description: ComputePassDescriptor) -> ComputeCommandEncoder:
+        attachment = description.sampleBufferAttachments().first.values
+        if attachment["sampleBuffer"] is None:
+            return self._begin(description.values["dispatchType"], None)
+        require(self.profile.stage_boundary, "this device does not sample counters at stage boundaries")
+        buffer = attachment["sampleBuffer"]
+        start, end = (Mark(buffer, attachment[f"{one}OfEncoderSampleIndex"]) for one in ("start", "end"))
+        return self._begin(description.values["dispatchType"], (start, end))
+
+    def _begin(self, kind: int, marks: tuple[Mark, Mark] | None) -> ComputeCommandEncoder:
+        require(self._status == 0, "a committed command buffer takes no more encoders")
+        require(self.encoder is None, "the last encoder of the command buffer was not ended")
+        self.end_group()  # Metal orders encoders that use the same buffers
+        note("encoder", "serial" if kind == CONSTANTS["MTLDispatchTypeSerial"] else "concurrent")
+        encoder = ComputeCommandEncoder(self, kind == CONSTANTS["MTLDispatchTypeSerial"], marks)
+        self.encoder = encoder
+        return encoder
+
+    def add_command(self, one: Recorded | Mark) -> None:
+        self._groups[-1].append(one)
+
+    def end_group(self) -> None:
+        if self._groups[-1]:
+            self._groups.append([])
+
+    def note_use(self, buffer: Buffer) -> None:
+        if id(buffer) not in self._used:
+            self._used[id(buffer)] = weakref.ref(buffer)
+            # The memory itself is kept in any case, so that a broken rule does not end the process.
+            self._kept.append(buffer if self._retained else buffer.memory)
+
+    # --- running ---------------------------------------------------------------------------------------------
+
+    def addCompletedHandler_(self, handler: Callable[[CommandBuffer], None]) -> None:
+        require(self._status == 0, "handlers are added before the commit")
+        self._handlers.append(handler)
+
+    def commit(self) -> None:
+        require(self._status == 0, "a command buffer is committed once")
+        require(self.encoder is None, "a command buffer was committed with an open encoder")
+        note("commit", self._label, "retained" if self._retained else "unretained")
+        records: list[bytes] = []
+        for group in self._groups:
+            if records and group:
+                records.append(barrier())
+                self._order.append(None)
+            for one in reversed(group):
+                if isinstance(one, Mark):
+                    records.append(self.queue.mark_record)
+                    self._order.append(one)
+                    one.buffer.pending += 1
+                else:
+                    records.append(one.lowered(self.profile.constant_step))
+                    self._order.append(None)
+                    self._kept.append(one.pipeline)
+                    for buffer in one.used_buffers():
+                        self.note_use(buffer)
+        self._groups = [[]]
+        if not self._retained:
+            for reference in self._used.values():
+                buffer = reference()
+                if buffer is not None:
+                    buffer.in_flight += 1
+                del buffer
+        self._status = CONSTANTS["MTLCommandBufferStatusCommitted"]
+        handle: list[Any] = []
+        self.queue.cpu.submit(records, Ordering.BARRIERS, handle, sample=True)
+        self.queue.finish_later(self, handle[0])
+
+    def run_done(self, cpu: CpuBackend, native: Any) -> None:
+        """Called when it is done, on the queue's own thread."""
+        status, times, samples = cpu.status(native), cpu.times(native), cpu.samples(native)
+        if not self._retained:
+            for reference in self._used.values():
+                buffer = reference()
+                if buffer is None:
+                    self._error = Error("a buffer was freed before the command buffer that used it was done")
+                else:
+                    buffer.in_flight -= 1
+                del buffer
+        if status.error:
+            self._error = Error(_ADDRESS_FAULT if status.error == 1 else _IGNORED)
+        elif times is not None:
+            self._times = (times[0] / 1e9, times[1] / 1e9)
+        for at, mark in enumerate(self._order):
+            if mark is not None:
+                mark.buffer.pending -= 1
+                if samples is not None and not self.profile.zero_samples:
+                    moment_ns = int(samples[at, 0])
+                    mark.buffer.ticks[mark.index] = ticks(self.profile, moment_ns) if moment_ns else 0
+        cpu.release(native)
+        self._kept, self._used, self._order = [], {}, []
+        failed = self._error is not None
+        self._status = CONSTANTS["MTLCommandBufferStatusError" if failed else "MTLCommandBufferStatusCompleted"]
+        handlers, self._handlers = self._handlers, []
+        for handler in handlers:
+            try:
+                handler(self)
+            except BaseException as error:
+                unraised.append(f"a completion handler raised {error!r}")
+
+    def status(self) -> int:
+        return self._status
+
+    def error(self) -> Error | None:
+        return self._error
+
+    def GPUStartTime(self) -> float:
+        return self._times[0]
+
+    def GPUEndTime(self) -> float:
+        return self._times[1]
+
+
+class ComputeCommandEncoder(Object):
+    """MTLComputeCommandEncoder."""
+
+    def __init__(self, owner: CommandBuffer, serial: bool, marks: tuple[Mark, Mark] | None) -> None:
+        super().__init__()
+        self._owner: CommandBuffer | None = owner
+        self._serial = serial
+        self._marks = marks
+        self._state = Recorded()
+        self._usable: list[Buffer] = []
+        if marks is not None:
+            owner.add_command(marks[0])
+            owner.end_group()
+
+    def _open(self) -> CommandBuffer:
+        if self._owner is None:
+            raise BrokenRule("the encoder was ended")
+        return self._owner
+
+    def setComputePipelineState_(self, pipeline: ComputePipelineState) -> None:
+        self._open()
+        self._state = self._state.with_pipeline(pipeline)
+
+    def setBuffer_offset_atIndex_(self, buffer: Buffer, offset: int, index: int) -> None:
+        self._open()
+        self._state = self._state.with_buffer(index, buffer, offset)
+
+    def setBytes_length_atIndex_(self, data: bytes, nbytes: int, index: int) -> None:
+        self._open()
+        self._state = self._state.with_bytes(index, data[:nbytes])
+
+    def setThreadgroupMemoryLength_atIndex_(self, nbytes: int, index: int) -> None:
+        self._open()
+        self._state = self._state.with_shared(index, nbytes)
+
+    def dispatchThreads_threadsPerThreadgroup_(self, threads: Size, group: Size) -> None:
+        self._add(self._state.dispatched(threads, group, by_threads=True))
+
+    def dispatchThreadgroups_threadsPerThreadgroup_(self, groups: Size, group: Size) -> None:
+        self._add(self._state.dispatched(groups, group, by_threads=False))
+
+    def _add(self, one: Recorded) -> None:
+        owner = self._open()
+        assert one.pipeline is not None
+        note("dispatch", one.pipeline.kernel.name)
+        for buffer in one.used_buffers():
+            owner.note_use(buffer)
+        owner.add_command(one)
+        if self._serial:
+            owner.end_group()
+
+    def memoryBarrierWithScope_(self, scope: int) -> None:
+        require(scope == CONSTANTS["MTLBarrierScopeBuffers"], "a barrier has a scope")
+        note("barrier")
+        self._open().end_group()
+
+    def sampleCountersInBuffer_atSampleIndex_withBarrier_(
+        self, buffer: CounterSampleBuffer, index: int, with_barrier: bool
+    ) -> None:
+        owner = self._open()
+        require(owner.profile.dispatch_boundary, "this device does not sample counters at dispatch boundaries")
+        if with_barrier:
+            owner.end_group()
+        owner.add_command(Mark(buffer, index))
+        if with_barrier:
+            owner.end_group()
+
+    def useResources_count_usage_(self, resources: list[Buffer], count: int, usage: int) -> None:
+        require(len(resources) == count, "the count is that of the resources")
+        require(usage & 3 == 3, "the simulator has read-write usage only")
+        for one in resources:
+            self._open().note_use(one)
+        self._usable += resources
+
+    def executeCommandsInBuffer_withRange_(self, commands: IndirectCommandBuffer, range_: tuple[int, int]) -> None:
+        owner = self._open()
+        note("execute", str(range_[1]))
+        owner._kept.append(commands)
+        for one in commands.commands_in(*range_):
+            require(one.recorded is not None, "a command of the indirect command buffer was not encoded")
+            assert one.recorded is not None
+            if one.barrier:
+                owner.end_group()
+            for buffer in one.recorded.used_buffers():
+                usable = any(buffer is other for other in self._usable)
+                require(usable, "an indirect command uses a buffer that useResources did not name")
+            owner.add_command(one.recorded)
+            if self._serial:
+                owner.end_group()
+
+    def endEncoding(self) -> None:
+        owner = self._open()
+        if self._marks is not None:
+            owner.end_group()
+            owner.add_command(self._marks[1])
+        owner.end_group()
+        owner.encoder = None
+        self._owner = None
+
+    def __del__(self) -> None:
+        if getattr(self, "_owner", None) is not None:
+            unraised.append("an encoder was released without endEncoding")
+
+
+def ticks(profile: Profile, moment_ns: int) -> int:
+    """A moment in time of the simulated device."""
+    return max(int((moment_ns - profile.epoch_ns) * profile.ticks_per_ns), 1)
