@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 import operator
-import time
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
@@ -27,7 +26,7 @@ from .. import records, transfers
 from ..cpu.driver import hazard_engine
 from ..inference import barriers_before, infer, infer_plainly
 from ..protocol import Capabilities, Inferred, Level, Lowered, Memory, Native, Status
-from . import capturing, encoding
+from . import capturing, encoding, probing
 from .api import Framework, default_device, framework
 from .clocks import DeviceClock
 from .compiling import Compiler
@@ -47,7 +46,6 @@ _GATES = frozenset({"unretained_refs", "no_residency", "profile_barriers", "prof
 _FAULT, _NOT_RUN = 1, 2
 _NO_INFERENCE = Inferred(0, 0, 0)
 _FULL_WAIT_S = 0.05
-_SLACK_NS = 1_000_000
 _TURNS = 4096
 
 
@@ -72,7 +70,7 @@ class MetalBackend:
         self._label: str | None = None
         self._failed: Run | None = None
         self._capture: capturing.Capture | None = None
-        self._no_times = ""
+        self._no_times = ""  # or why command buffers have none
         self._no_indirect = "" if indirect else "switched off"
         self._started: deque[Run] = deque()
         self._staging: dict[int, list[Memory]] = {}
@@ -96,10 +94,11 @@ class MetalBackend:
             self._sampler = Sampler(found, device, self._filler)
             self._clock = DeviceClock(device)
             self._check_width()
-            self._no_times = self._probe_times()
-            self._probe_samples(Level[sampling.upper()])
+            self._no_times = probing.times(self)
+            if Level[sampling.upper()] is Level.DISPATCHES:
+                self._probe_samples()
             if self._indirect:
-                self._no_indirect = self._probe_indirect()
+                self._no_indirect = probing.indirect(self)
                 self._indirect = not self._no_indirect
             elif not self._no_indirect:
                 self._no_indirect = "the device has no indirect command buffers"
@@ -118,92 +117,21 @@ class MetalBackend:
                 f" {SIMD_WIDTH}"
             )
 
-    def _probe_samples(self, wanted: Level) -> None:
+    def _probe_samples(self) -> None:
         """Find out by a sample where samples can be taken."""
-        if wanted is not Level.DISPATCHES:
-            return
         if self._no_times:
             self._sampler.reason = self._no_times
             return
         reasons = []
         for boundary in self._sampler.candidates():
             self._sampler.boundary = boundary
-            try:
-                reason = self._probe()
-            except OstinatoError as error:
-                reason = str(error)
+            reason = probing.samples(self, self._clock.uncertainty_ns)
             if not reason:
                 return
             reasons.append(f"{boundary.value} {reason}")
         self._sampler.boundary = Boundary.NONE
         if reasons:
             self._sampler.reason = "; ".join(reasons)
-
-    def _probe_times(self) -> str:
-        """What is wrong with the times of a command buffer; empty when nothing is."""
-        memory, fill = self._scratch_fill()
-        handle: list[Native] = []
-        before_ns = time.monotonic_ns()
-        self.submit([self.lower(fill)], Ordering.SERIAL, handle)
-        reason, after_ns = self._ended(handle[0])
-        if reason:
-            raise DeviceUnavailable(f"{self._framework.name}: {reason}")
-        if not self._holds(memory):
-            raise DeviceUnavailable(f"{self._framework.name}: the device did not do what it was told (a fill)")
-        times = handle[0].times
-        if times is None:
-            return "its command buffers have no times"
-        if times[0] < before_ns - _SLACK_NS or times[1] > after_ns + _SLACK_NS:
-            return "times of its command buffers are not those of the host's clock"
-        return ""
-
-    def _probe_indirect(self) -> str:
-        """What is wrong with an indirect command buffer of a fill; empty when nothing is."""
-        memory, fill = self._scratch_fill()
-        try:
-            graph, _ = self.instantiate([fill], [self.lower(fill)], Ordering.SERIAL, {})
-            handle: list[Native] = []
-            self.replay(graph, b"", False, handle)
-        except (OstinatoError, AttributeError, TypeError, ValueError) as error:
-            return f"a probe could not be encoded: {error}"
-        reason, _ = self._ended(handle[0])
-        return reason or ("" if self._holds(memory) else "a probe did not run")
-
-    def _scratch_fill(self) -> tuple[Memory, Fill]:
-        memory = self._blocks.allocate(64)
-        self.clear(memory, 0, 64)
-        return memory, Fill(BufferBinding(0, memory.number, memory.address, 0, 64, True), b"\1")
-
-    def _holds(self, memory: Memory) -> bool:
-        found = np.empty(memory.nbytes, np.uint8)
-        self.read(memory, 0, found)
-        return bool((found == 1).all())
-
-    def _ended(self, run: Run) -> tuple[str, int]:
-        """How a probe went wrong, if it did, and when it was seen to be done."""
-        if not self.wait(run, 10_000_000_000):
-            return "a probe did not end", 0
-        after_ns = time.monotonic_ns()
-        status = self.status(run)
-        self._failed = None
-        return f"a probe failed: {status.reason}" if status.error else "", after_ns
-
-    def _probe(self) -> str:
-        """What is wrong with a sample of a fill; empty when nothing is."""
-        _, fill = self._scratch_fill()
-        handle: list[Native] = []
-        before_ns = time.monotonic_ns()
-        self.submit([self.lower(fill)], Ordering.SERIAL, handle, sample=True)
-        reason, after_ns = self._ended(handle[0])
-        if reason:
-            return reason
-        found = self.samples(handle[0])
-        if found is None or not found.all():
-            return "the probe's samples were zero"
-        slack_ns = _SLACK_NS + 10 * self._clock.uncertainty_ns
-        if found[0, 0] < before_ns - slack_ns or found[0, 1] > after_ns + slack_ns:
-            return "the probe's samples were not at the time it ran"
-        return ""
 
     def _capabilities(self, wanted: Level) -> Capabilities:
         device, boundary = self._device, self._sampler.boundary

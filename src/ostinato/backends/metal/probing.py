@@ -1,0 +1,94 @@
+"""Finding out, by small work, what a device really does. Each probe gives what is wrong; "" when nothing is."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ...commands import BufferBinding, Fill, Ordering
+from ...errors import DeviceUnavailable, OstinatoError
+from ..protocol import Memory, Native
+from .runs import Run
+
+if TYPE_CHECKING:
+    from .driver import MetalBackend
+
+_PATIENCE_NS = 10_000_000_000
+_SLACK_NS = 1_000_000
+
+
+def times(backend: MetalBackend) -> str:
+    """Of the times of a command buffer; a device that does not work at all is not available."""
+    memory, fill = _fill(backend)
+    handle: list[Native] = []
+    before_ns = time.monotonic_ns()
+    backend.submit([backend.lower(fill)], Ordering.SERIAL, handle)
+    reason, after_ns = _ended(backend, handle[0])
+    if not reason and not _is_filled(backend, memory):
+        reason = "a probe, a fill, did not run"
+    if reason:
+        raise DeviceUnavailable(f"metal: {reason}")
+    found = handle[0].times
+    if found is None:
+        return "its command buffers have no times"
+    if found[0] < before_ns - _SLACK_NS or found[1] > after_ns + _SLACK_NS:
+        return "times of its command buffers are not those of the host's clock"
+    return ""
+
+
+def samples(backend: MetalBackend, uncertainty_ns: float) -> str:
+    """Of counter samples around a fill."""
+    memory, fill = _fill(backend)
+    handle: list[Native] = []
+    before_ns = time.monotonic_ns()
+    try:
+        backend.submit([backend.lower(fill)], Ordering.SERIAL, handle, sample=True)
+    except OstinatoError as error:
+        return f"a probe could not be encoded: {error}"
+    reason, after_ns = _ended(backend, handle[0])
+    if reason:
+        return reason
+    found = backend.samples(handle[0])
+    if found is None or not found.all() or not _is_filled(backend, memory):
+        return "the probe's samples were zero"
+    slack_ns = _SLACK_NS + 10 * uncertainty_ns
+    if found[0, 0] < before_ns - slack_ns or found[0, 1] > after_ns + slack_ns:
+        return "the probe's samples were not at the time it ran"
+    return ""
+
+
+def indirect(backend: MetalBackend) -> str:
+    """Of an indirect command buffer with a fill."""
+    memory, fill = _fill(backend)
+    handle: list[Native] = []
+    try:
+        graph, _ = backend.instantiate([fill], [backend.lower(fill)], Ordering.SERIAL, {})
+        backend.replay(graph, b"", False, handle)
+    except (OstinatoError, AttributeError, TypeError, ValueError) as error:
+        return f"a probe could not be encoded: {error}"
+    reason, _ = _ended(backend, handle[0])
+    if not reason and (graph.indirect is None or not _is_filled(backend, memory)):
+        reason = "a probe did not run"
+    return reason
+
+
+def _fill(backend: MetalBackend) -> tuple[Memory, Fill]:
+    memory = backend.allocate(64)
+    backend.clear(memory, 0, memory.nbytes)
+    return memory, Fill(BufferBinding(0, memory.number, memory.address, 0, memory.nbytes, True), b"\1")
+
+
+def _is_filled(backend: MetalBackend, memory: Memory) -> bool:
+    found = np.empty(memory.nbytes, np.uint8)
+    backend.read(memory, 0, found)
+    return bool((found == 1).all())
+
+
+def _ended(backend: MetalBackend, run: Run) -> tuple[str, int]:
+    """How a probe went wrong, if it did, and when it was seen to be done."""
+    if not backend.wait(run, _PATIENCE_NS):
+        return "a probe did not end", 0
+    after_ns = time.monotonic_ns()
+    return "" if run.error is None else f"a probe failed: {run.error}", after_ns
