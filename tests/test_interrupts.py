@@ -22,8 +22,9 @@ def test_ctrl_c_just_after_the_start_neither_frees_memory_nor_runs_the_list_twic
     queue, library = own_dev._queue, own_dev.library(KERNELS)
     spun, bumped = own_dev.zeros(1, np.uint32), own_dev.zeros(4, np.float32)
     memory = weakref.ref(spun._allocation())
+    gc.collect()  # before it starts: in a large process it may take longer than the work
     encoder = own_dev.command_encoder()
-    encoder.dispatch(library["spin"], spun, SLOW_STEPS, threads=1)
+    encoder.dispatch(library["spin"], spun, 4 * SLOW_STEPS, threads=1)
     encoder.dispatch(library["bump"], bumped, threads=4)
     start = queue.backend.submit
 
@@ -38,7 +39,6 @@ def test_ctrl_c_just_after_the_start_neither_frees_memory_nor_runs_the_list_twic
     with pytest.raises(ost.EncoderError, match="committed"):
         encoder.commit()
     del encoder, spun
-    gc.collect()
     assert queue.in_flight_count == 1
     assert memory() is not None
     assert (bumped.numpy() == 1).all()
