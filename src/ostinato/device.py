@@ -255,7 +255,8 @@ def open_device(name: str = "auto", **options: Any) -> Device:
 
     OSTINATO_DEVICE overrides the name. The CPU takes the options `workers` (threads, one per core if left out),
     `threadgroup_memory` (bytes, 32 KiB if left out) and `checked` (True: kernels are built to find faults rather than
-    to be fast, so that a `KernelFault` is exact and knows the thread).
+    to be fast, so that a `KernelFault` is exact and knows the thread). What CUDA and Metal devices take stands in
+    docs/cuda.md and docs/metal.md.
     """
     settings.report_unknown()
     chosen = settings.text("device") or name

@@ -53,17 +53,9 @@ def infer_plainly(lowered: Sequence[Lowered]) -> tuple[np.ndarray, Inferred]:
     """The same, by the engine in Python."""
     tracker = hazards.HazardTracker()
     pairs: list[tuple[int, int]] = []
-    barriers = concurrent = first = 0
     for node, one in enumerate(lowered):
-        before = tracker.add(node, records.accesses_in(one))
-        pairs += [(other, node) for other in before]
-        # A device with barriers runs a group of commands at once until one depends on another of the same group.
-        if records.is_barrier(one):
-            first = node + 1
-        elif any(other >= first for other in before):
-            barriers += 1
-            first = node
-        else:
-            concurrent += 1
+        pairs += [(other, node) for other in tracker.add(node, records.accesses_in(one))]
     edges = np.array(pairs, np.uint32).reshape(-1, 2)
-    return edges, Inferred(barriers, concurrent, len(tracker))
+    by_hand = [records.is_barrier(one) for one in lowered]
+    barriers = sum(barriers_before(edges, by_hand)) - sum(by_hand)
+    return edges, Inferred(barriers, len(lowered) - sum(by_hand) - barriers, len(tracker))

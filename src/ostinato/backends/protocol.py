@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from ..commands import Command, CompiledKernel, Ordering
+from ..errors import DeviceUnavailable
 from ..msl import Module
 
 _numbers = count(1)
@@ -29,6 +30,19 @@ class Level(IntEnum):
     OFF = 0
     COMMAND_BUFFERS = 1
     DISPATCHES = 2
+
+
+GATES = frozenset({"unretained_refs", "no_residency", "profile_barriers", "profile_cb", "profile_dispatch"})
+"""The settings that every backend acts on."""
+
+
+def sampling_level(sampling: Any) -> Level:
+    """What a device was asked to be able to time, by its name."""
+    if not isinstance(sampling, str) or sampling.upper() not in Level.__members__:
+        raise DeviceUnavailable(
+            f"sampling={sampling!r}: expected one of {', '.join(one.name.lower() for one in Level)}"
+        )
+    return Level[sampling.upper()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +106,11 @@ class Status:
     """Position in the grid of the thread at fault; None when that is not known."""
     reason: str = ""
     """What the device's driver says of the error, where it says something."""
+
+    @classmethod
+    def unplaced(cls, error: int, reason: str = "") -> Status:
+        """Of a device that says that something went wrong, and not where."""
+        return cls(error, -1, 0, 0, "", None, reason)
 
 
 class Inferred(NamedTuple):

@@ -102,7 +102,7 @@ class Decoder:
 
     def _uploaded(self, name: str, array: np.ndarray) -> Buffer:
         if is_quantised(array.dtype):
-            if not name.endswith((".q", ".k", ".v", ".o", ".gate", ".up", ".down", "head")) or "experts" in name:
+            if array.ndim != 2 or name == "embedding":  # stacked experts, and rows that are looked up
                 return self._device.array(as_float32(array).astype(self._dtype))
             self._quantised[name] = "q4_0" if array.dtype.itemsize == 18 else "q8_0"
             return self._device.array(np.ascontiguousarray(array).view(np.uint8).reshape(len(array), -1))

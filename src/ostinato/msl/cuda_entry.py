@@ -143,7 +143,7 @@ def entry(
         f"  __ost::wait_for_predecessors(a.head);\n"
         f"  const __ost::Group group(a.head);\n"
         f"  if (threadIdx.x >= group.count) __ost::end_thread();\n"
-        f"  __ost::Sampled sample(a.head, group.count);\n"
+        f"  __ost::Sampled sample(a.head);\n"
         f"  const __ost::Thread t = __ost::running_thread(a.head, group); (void)t;\n"
         f"{'' if native else setup}"
         f"  {called}\n"

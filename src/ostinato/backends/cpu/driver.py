@@ -19,8 +19,8 @@ from ...commands import Command, CompiledKernel, Ordering
 from ...errors import DeviceError, DeviceUnavailable, OstinatoError, OutOfMemory
 from ...locks import ForkLock
 from ...msl import Module, Translation
-from ..inference import infer
-from ..protocol import Capabilities, Inferred, Level, Lowered, Memory, Native, Status
+from ..inference import infer, infer_plainly
+from ..protocol import GATES, Capabilities, Inferred, Level, Lowered, Memory, Native, Status, sampling_level
 from ..records import pack, parameters
 from . import toolchain
 from .building import kernel_library, runtime_library
@@ -32,7 +32,6 @@ LARGEST_THREADGROUP_MEMORY_BYTES = 64 << 20
 MAX_INLINE_BYTES = 4096
 
 _ABI_VERSION = 2
-_GATES = frozenset({"unretained_refs", "no_residency", "profile_barriers", "profile_cb", "profile_dispatch"})
 _MEMORY_ALIGNMENT = 128
 _ACCESSES = ("", "read", "write")
 _lock = ForkLock()
@@ -114,15 +113,12 @@ class CpuBackend:
             )
         if not isinstance(checked, bool):
             raise DeviceUnavailable(f"checked={checked!r}: expected True or False")
-        if not isinstance(sampling, str) or sampling.upper() not in Level.__members__:
-            raise DeviceUnavailable(
-                f"sampling={sampling!r}: expected one of {', '.join(one.name.lower() for one in Level)}"
-            )
+        level = sampling_level(sampling)
         self._checked = checked
         self._toolchain = toolchain.find()
         self._runtime: Any = runtime_library(self._toolchain)
         _declare(self._runtime)
-        self.capabilities = _capabilities(self._toolchain, count, threadgroup_memory, Level[sampling.upper()])
+        self.capabilities = _capabilities(self._toolchain, count, threadgroup_memory, level)
         reason = ctypes.create_string_buffer(256)
         with _lock:
             self._device: int | None = self._runtime.ost_open(count, threadgroup_memory, reason, len(reason))
@@ -312,6 +308,20 @@ class CpuBackend:
         return f"CpuBackend({self.capabilities.workers} workers)"
 
 
+@lru_cache(maxsize=1)
+def _engine_if_any() -> Any:
+    try:
+        return hazard_engine()
+    except OstinatoError:
+        return None
+
+
+def infer_order(lowered: Sequence[Lowered]) -> tuple[np.ndarray, Inferred]:
+    """What `infer` finds, on a machine without a compiler too: there the hazard engine in Python does the same."""
+    engine = _engine_if_any()
+    return infer_plainly(lowered) if engine is None else infer(engine, lowered)
+
+
 def hazard_engine() -> Any:
     """The runtime, for whoever only wants to know which commands of a list wait for which."""
     runtime = runtime_library(toolchain.find())
@@ -350,7 +360,7 @@ def _capabilities(
         sampling=sampling,
         clock_uncertainty_ns=_clock_step_ns(),
         timer_step_ns=_clock_step_ns(),
-        gates=_GATES,
+        gates=GATES,
         details={"compiler": f"{compiler.command[0]} ({compiler.version})", "machine": platform.machine()},
     )
 

@@ -13,7 +13,6 @@ import ctypes
 import operator
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, suppress
-from functools import lru_cache
 from itertools import compress, starmap
 from pathlib import Path
 from typing import Any
@@ -25,9 +24,8 @@ from ...commands import Barrier, Command, CompiledKernel, Dispatch, Ordering
 from ...errors import DeviceError, DeviceUnavailable, OstinatoError
 from ...msl import Module
 from .. import records, transfers
-from ..cpu.driver import hazard_engine
-from ..inference import infer, infer_plainly
-from ..protocol import Capabilities, Inferred, Level, Lowered, Memory, Native, Status
+from ..cpu.driver import infer_order
+from ..protocol import GATES, Capabilities, Inferred, Level, Lowered, Memory, Native, Status, sampling_level
 from . import launchers, launches, nsight
 from .api import Context, bindings, call, is_lost, words
 from .clocks import DeviceClock
@@ -42,7 +40,6 @@ MAX_THREADS_PER_GROUP = 1024
 MAX_INLINE_BYTES = 4096
 SIMD_WIDTH = 32
 
-_GATES = frozenset({"unretained_refs", "no_residency", "profile_barriers", "profile_cb", "profile_dispatch"})
 _HERE = Path(__file__).parent
 _DLPACK_CUDA = 2
 _FAULT, _NOT_RUN = 1, 2
@@ -55,10 +52,7 @@ class CudaBackend:
     def __init__(
         self, ordinal: int = 0, sampling: str = "dispatches", native: bool = True, nvtx: bool | None = None
     ) -> None:
-        if not isinstance(sampling, str) or sampling.upper() not in Level.__members__:
-            raise DeviceUnavailable(
-                f"sampling={sampling!r}: expected one of {', '.join(one.name.lower() for one in Level)}"
-            )
+        level = sampling_level(sampling)
         _check_compiler()
         self._ranges = nsight.find(nvtx)
         self.context = Context(ordinal)
@@ -67,7 +61,7 @@ class CudaBackend:
         self._entries: Entries = {}
         self._transfers: Mapping[str, CompiledKernel] | None = None
         try:
-            self._open(native, Level[sampling.upper()])
+            self._open(native, level)
         except BaseException:
             self.close()
             raise
@@ -90,7 +84,6 @@ class CudaBackend:
             step_ns = self._timer_step_ns(kernels["ost_step"])
         at = (context, int(self._stream), self._done.host, self._done.device)
         self._launcher: launchers.Launcher = launchers.make(*at) if native else launchers.PlainLauncher(*at)
-        self._engine: Any = _engine()
         self.capabilities = Capabilities(
             name=f"cuda:{context.ordinal}",
             backend="cuda",
@@ -105,7 +98,7 @@ class CudaBackend:
             clock_uncertainty_ns=self._clock.uncertainty_ns,
             timer_step_ns=step_ns,
             dlpack_device=(_DLPACK_CUDA, context.ordinal),
-            gates=_GATES,
+            gates=GATES,
             details=_details(context, self._architecture, self._launcher.kind),
         )
 
@@ -234,10 +227,7 @@ class CudaBackend:
 
     def edges(self, lowered: Sequence[Lowered]) -> np.ndarray:
         """What the hazard engine finds."""
-        return self._infer(lowered)[0]
-
-    def _infer(self, lowered: Sequence[Lowered]) -> tuple[np.ndarray, Inferred]:
-        return infer_plainly(lowered) if self._engine is None else infer(self._engine, lowered)
+        return infer_order(lowered)[0]
 
     def instantiate(
         self, commands: Sequence[Command], lowered: Sequence[Lowered], ordering: Ordering, values: Mapping[str, int]
@@ -245,7 +235,7 @@ class CudaBackend:
         """A native graph with the edges of the ordering."""
         inferred = _NO_INFERENCE
         if ordering is Ordering.INFERRED:
-            edges, inferred = self._infer(lowered)
+            edges, inferred = infer_order(lowered)
         elif ordering is Ordering.SERIAL:
             edges = hazards.serial_edges(len(lowered))
         else:
@@ -320,7 +310,7 @@ class CudaBackend:
         """What the hazard engine found. A stream needs no edges, so they are not looked for before somebody asks."""
         run: Run = submission
         if run.inferred is None:
-            run.inferred = _NO_INFERENCE if run.lowered is None else self._infer(run.lowered)[1]
+            run.inferred = _NO_INFERENCE if run.lowered is None else infer_order(run.lowered)[1]
         return run.inferred
 
     def wait(self, submission: Native, timeout_ns: int) -> bool:
@@ -339,9 +329,9 @@ class CudaBackend:
         if run.status is None:
             behind = (run.number - ctypes.c_uint32.from_address(self._done.host).value) & 0xFFFFFFFF
             if self._lost and 0 < behind < 1 << 31:
-                run.status = _status(_FAULT if behind == 1 else _NOT_RUN, words(self._lost))
+                run.status = Status.unplaced(_FAULT if behind == 1 else _NOT_RUN, words(self._lost))
             else:
-                run.status = _status(0)
+                run.status = Status.unplaced(0)
                 if run.pairs is not None:
                     self._pairs.give_back(run.pairs)
             run.graph = run.pairs = None
@@ -447,18 +437,6 @@ def _check_compiler() -> None:
             f"cuda: the driver runs code of CUDA {found}, the compiler library makes that of {major}.{minor};"
             " update the driver"
         )
-
-
-@lru_cache(maxsize=1)
-def _engine() -> Any:
-    try:
-        return hazard_engine()
-    except OstinatoError:
-        return None  # no compiler: the hazard engine in Python does the same
-
-
-def _status(error: int, reason: str = "") -> Status:
-    return Status(error, -1, 0, 0, "", None, reason)
 
 
 def _details(context: Context, architecture: str, launcher: str) -> dict[str, str]:

@@ -12,7 +12,6 @@ import operator
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
-from functools import lru_cache
 from itertools import compress, starmap
 from typing import Any
 
@@ -23,9 +22,9 @@ from ...commands import Barrier, BufferBinding, Command, CompiledKernel, Copy, F
 from ...errors import DeviceError, DeviceUnavailable, OstinatoError
 from ...msl import Module
 from .. import records, transfers
-from ..cpu.driver import hazard_engine
-from ..inference import barriers_before, infer, infer_plainly
-from ..protocol import Capabilities, Inferred, Level, Lowered, Memory, Native, Status
+from ..cpu.driver import infer_order
+from ..inference import barriers_before
+from ..protocol import GATES, Capabilities, Inferred, Level, Lowered, Memory, Native, Status, sampling_level
 from . import capturing, encoding, probing
 from .api import Framework, default_device, framework
 from .clocks import DeviceClock
@@ -42,7 +41,6 @@ QUEUE_LENGTH = 64
 MOST_IN_FLIGHT = 56
 """Of the queue's length; the rest is for what is being made."""
 
-_GATES = frozenset({"unretained_refs", "no_residency", "profile_barriers", "profile_cb", "profile_dispatch"})
 _FAULT, _NOT_RUN = 1, 2
 _NO_INFERENCE = Inferred(0, 0, 0)
 _FULL_WAIT_S = 0.05
@@ -61,7 +59,8 @@ class MetalBackend:
         gputrace: Any = None,
         found: Framework | None = None,
     ) -> None:
-        _check_options(sampling, indirect, fast_math, subsets)
+        level = sampling_level(sampling)
+        _check_options(indirect, fast_math, subsets)
         trace = capturing.checked(gputrace)
         self._framework = found = framework() if found is None else found
         self._metal = found.metal
@@ -76,7 +75,6 @@ class MetalBackend:
         self._staging: dict[int, list[Memory]] = {}
         self._transfers: Mapping[str, CompiledKernel] | None = None
         self._turns: dict[int, int] = {}
-        self._engine: Any = _engine()
         self._read = Reader()
         with found.pool():
             self._device = device = default_device(found)
@@ -95,14 +93,14 @@ class MetalBackend:
             self._clock = DeviceClock(device)
             self._check_width()
             self._no_times = probing.times(self)
-            if Level[sampling.upper()] is Level.DISPATCHES:
+            if level is Level.DISPATCHES:
                 self._probe_samples()
             if self._indirect:
                 self._no_indirect = probing.indirect(self)
                 self._indirect = not self._no_indirect
             elif not self._no_indirect:
                 self._no_indirect = "the device has no indirect command buffers"
-            self.capabilities = self._capabilities(Level[sampling.upper()])
+            self.capabilities = self._capabilities(level)
             if trace is not None:
                 self._capture = capturing.Capture(found, self._queue, *trace)
 
@@ -154,7 +152,7 @@ class MetalBackend:
             clock_uncertainty_ns=self._clock.uncertainty_ns,
             timer_step_ns=self._clock.step_ns(),
             encodes_at_replay=not self._indirect,
-            gates=_GATES,
+            gates=GATES,
             details={
                 "replay": "indirect command buffers" if self._indirect else f"encoded again ({self._no_indirect})",
                 "samples": boundary.value if boundary is not Boundary.NONE else f"none: {self._sampler.reason}",
@@ -259,7 +257,7 @@ class MetalBackend:
         by_hand = [records.is_barrier(one) for one in lowered]
         if ordering is Ordering.BARRIERS:
             return by_hand, _NO_INFERENCE
-        edges, inferred = self._infer(lowered)
+        edges, inferred = infer_order(lowered)
         return barriers_before(edges, by_hand), inferred
 
     def _encode_and_start(
@@ -326,10 +324,7 @@ class MetalBackend:
 
     def edges(self, lowered: Sequence[Lowered]) -> np.ndarray:
         """What the hazard engine finds."""
-        return self._infer(lowered)[0]
-
-    def _infer(self, lowered: Sequence[Lowered]) -> tuple[np.ndarray, Inferred]:
-        return infer_plainly(lowered) if self._engine is None else infer(self._engine, lowered)
+        return infer_order(lowered)[0]
 
     def instantiate(
         self, commands: Sequence[Command], lowered: Sequence[Lowered], ordering: Ordering, values: Mapping[str, int]
@@ -429,10 +424,10 @@ class MetalBackend:
             self._staging.setdefault(run.staging.nbytes, []).append(run.staging)
             run.staging = None
         if run.error is None:
-            return _status(0)
+            return Status.unplaced(0)
         if self._failed is None:
             self._failed = run
-        return _status(_FAULT if self._failed is run else _NOT_RUN, run.error)
+        return Status.unplaced(_FAULT if self._failed is run else _NOT_RUN, run.error)
 
     def times(self, submission: Native) -> tuple[int, int] | None:
         """Those of its command buffer; None when it failed."""
@@ -482,11 +477,7 @@ def availability() -> tuple[Capabilities | None, str]:
     return backend.capabilities, ""
 
 
-def _check_options(sampling: Any, indirect: Any, fast_math: Any, subsets: Any) -> None:
-    if not isinstance(sampling, str) or sampling.upper() not in Level.__members__:
-        raise DeviceUnavailable(
-            f"sampling={sampling!r}: expected one of {', '.join(one.name.lower() for one in Level)}"
-        )
+def _check_options(indirect: Any, fast_math: Any, subsets: Any) -> None:
     for name, value in (("indirect", indirect), ("fast_math", fast_math)):
         if not isinstance(value, bool):
             raise DeviceUnavailable(f"{name}={value!r}: expected True or False")
@@ -494,17 +485,5 @@ def _check_options(sampling: Any, indirect: Any, fast_math: Any, subsets: Any) -
         raise DeviceUnavailable(f"subsets={subsets!r}: expected 1 to 1024")
 
 
-@lru_cache(maxsize=1)
-def _engine() -> Any:
-    try:
-        return hazard_engine()
-    except OstinatoError:
-        return None  # no compiler: the hazard engine in Python does the same
-
-
 def _no_values(node: int) -> None:
     return None
-
-
-def _status(error: int, reason: str = "") -> Status:
-    return Status(error, -1, 0, 0, "", None, reason)

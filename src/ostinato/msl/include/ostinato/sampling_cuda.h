@@ -27,7 +27,7 @@ struct Sampled {
   const Head &head;
   uint64_t begin;
 
-  OST_FN Sampled(const Head &h, uint32_t) : head(h), begin(device_time()) {}
+  OST_FN explicit Sampled(const Head &h) : head(h), begin(device_time()) {}
 
   OST_FN void end() {
     uint32_t lane;
@@ -48,7 +48,7 @@ struct Sampled {
 #else
 
 struct Sampled {
-  OST_FN Sampled(const Head &, uint32_t) {}
+  OST_FN explicit Sampled(const Head &) {}
   OST_FN void end() {}
 };
 
