@@ -163,3 +163,4 @@ class DeviceClock:
             self._cu.cuStreamSynchronize(self._stream)
             self._destroy(self._reference)
             self._cu.cuStreamDestroy(self._stream)
+        self._shared.close()

@@ -57,6 +57,7 @@ class CudaBackend:
         self._ranges = nsight.find(nvtx)
         self.context = Context(ordinal)
         self.closed = False
+        self._last_finished = 0
         self._lost = 0
         self._entries: Entries = {}
         self._transfers: Mapping[str, CompiledKernel] | None = None
@@ -314,8 +315,8 @@ class CudaBackend:
         return run.inferred
 
     def wait(self, submission: Native, timeout_ns: int) -> bool:
-        """Look at the word; a device that was lost ends every wait."""
-        if self._lost:
+        """Look at the word; a device that was lost, or closed, ends every wait."""
+        if self._lost or self.closed:
             return True
         found = self._launcher.wait(submission.number, timeout_ns)
         if found < 0 and is_lost(-found):
@@ -327,7 +328,7 @@ class CudaBackend:
         """Well, or what became of it when the device was lost."""
         run: Run = submission
         if run.status is None:
-            behind = (run.number - ctypes.c_uint32.from_address(self._done.host).value) & 0xFFFFFFFF
+            behind = (run.number - self._finished()) & 0xFFFFFFFF
             if self._lost and 0 < behind < 1 << 31:
                 run.status = Status.unplaced(_FAULT if behind == 1 else _NOT_RUN, words(self._lost))
             else:
@@ -368,11 +369,14 @@ class CudaBackend:
         """Wait for what runs and give everything back; also after an opening that failed half-way."""
         if self.closed:
             return
-        self.closed = True
         with suppress(OstinatoError), self.context.current():
             if hasattr(self, "_stream"):
                 self._cu.cuStreamSynchronize(self._stream)
-            for part in ("_clock", "_stock"):
+        if hasattr(self, "_done"):
+            self._last_finished = self._finished()
+        self.closed = True
+        with suppress(OstinatoError), self.context.current():
+            for part in ("_clock", "_stock", "_done"):
                 if hasattr(self, part):
                     getattr(self, part).close()
             if hasattr(self, "_stream"):
@@ -386,6 +390,11 @@ class CudaBackend:
     @property
     def _cu(self) -> Any:
         return self.context.cu
+
+    def _finished(self) -> int:
+        """The number of the submission that finished last."""
+        at = self._done.host  # the collector may have closed it before this
+        return ctypes.c_uint32.from_address(at).value if at else self._last_finished
 
     def _support_options(self) -> list[str]:
         return [f"--gpu-architecture={self._architecture}", "--std=c++17"]

@@ -9,6 +9,7 @@ libraries in the process.
 from __future__ import annotations
 
 import ctypes
+import sys
 from contextlib import suppress
 from typing import Any
 
@@ -124,7 +125,11 @@ def order(cu: Any, first: Any, second: Any) -> None:
 
 
 class Pinned:
-    """Host memory that the device reads and writes too."""
+    """Host memory that the device reads and writes too.
+
+    The driver gives it back only once the device has nothing left to do. So its owner closes it, at a time of its own
+    choosing, and a process that ends leaves it to the system.
+    """
 
     def __init__(self, context: Context, nbytes: int) -> None:
         self._context = context
@@ -141,9 +146,14 @@ class Pinned:
         window = (ctypes.c_uint8 * self.nbytes).from_address(self.host)
         return np.ctypeslib.as_array(window).view(dtype)
 
-    def __del__(self) -> None:
+    def close(self) -> None:
+        """Give it back."""
         host, self.host = getattr(self, "host", 0), 0
         if host:
-            # at the end of the interpreter, in a forked child, or with the context gone
+            # in a forked child, or with the context gone
             with suppress(Exception), self._context.current():
                 self._context.cu.cuMemFreeHost(host)
+
+    def __del__(self) -> None:
+        if not sys.is_finalizing():
+            self.close()
