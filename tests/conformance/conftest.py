@@ -23,6 +23,7 @@ import pytest
 import metal_sim
 import ostinato as ost
 from availability import unavailable
+from ostinato import ops
 from ostinato.backends.protocol import Level
 from scripting import Script, run_script
 from small_kernels import KERNELS, MEET
@@ -171,3 +172,10 @@ def cpu_beside(private_environment: None) -> None:
     """For tests that compare with the CPU, whatever the device under test is."""
     if reason := unavailable("cpu"):
         pytest.skip(f"no CPU device to compare with: {reason}")
+
+
+@pytest.fixture(params=["plain", "simdgroups"])
+def either_kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both kernels that an operation has, the one for CPUs and the one for GPUs, on the device at hand."""
+    for module in (ops.attention, ops.choosing, ops.linear, ops.norms):
+        monkeypatch.setattr(module, "on_cpu", lambda encoder: request.param == "plain")

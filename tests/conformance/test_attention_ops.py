@@ -117,13 +117,70 @@ def test_the_position_of_a_replay_that_is_past_the_cache_is_dropped(dev: ost.Dev
     assert caches[0].numpy().sum(axis=(0, 2)).tolist() == [0, 0, 8]
 
 
+# --- what comes out of the matrices of attention -----------------------------------------------------------------
+
+
+def normed(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    wide = x.astype(np.float64)
+    scaled = wide / np.sqrt((wide**2).mean(axis=-1, keepdims=True) + 1e-6) * weight.astype(np.float64)
+    return scaled.astype(x.dtype)
+
+
+@by_dtype
+@pytest.mark.usefixtures("either_kernel")
+@pytest.mark.parametrize("with_norms", [False, True], ids=["as they are", "normed"])
+@pytest.mark.parametrize(
+    ("tokens", "heads", "kept", "size", "pairs"),
+    [(1, 1, 1, 2, 1), (1, 4, 2, 64, 32), (3, 6, 3, 33, 9), (2, 2, 1, 256, 128)],
+)
+def test_queries_keys_and_values_are_made_ready_at_once(
+    dev: ost.Device, dtype: np.dtype[Any], with_norms: bool, tokens: int, heads: int, kept: int, size: int, pairs: int
+) -> None:
+    x = values((tokens, heads + 2 * kept, size), dtype, 16)
+    weights = [values((size,), dtype, seed) for seed in (17, 18)]
+    frequencies = ops.rope_frequencies(2 * pairs)
+    queries, caches = dev.zeros((tokens, heads, size), dtype), [dev.zeros((kept, 9, size), dtype) for _ in range(2)]
+    norms = dict(zip(("query_norm", "key_norm"), map(dev.array, weights), strict=True)) if with_norms else {}
+    run(dev, ops.rope_append, dev.array(x), dev.array(frequencies), queries, *caches, 4, **norms)
+    parts = [x[:, :heads], x[:, heads : heads + kept], x[:, heads + kept :]]
+    if with_norms:
+        parts[:2] = [normed(part, weight) for part, weight in zip(parts, weights, strict=False)]
+    near(queries, turned(parts[0], frequencies, 4, False), scale=4)
+    expected = np.zeros((kept, 9, size))
+    expected[:, 4 : 4 + tokens] = turned(parts[1], frequencies, 4, False).transpose(1, 0, 2)
+    near(caches[0], expected, scale=4)
+    expected[:, 4 : 4 + tokens] = parts[2].transpose(1, 0, 2)
+    assert np.array_equal(caches[1].numpy(), expected.astype(dtype))
+
+
+@pytest.mark.usefixtures("either_kernel")
+def test_at_a_position_past_the_cache_queries_alone_are_made_ready(dev: ost.Device) -> None:
+    x, table = dev.array(np.ones((1, 4, 8), np.float32)), dev.array(ops.rope_frequencies(8))
+    queries, caches = dev.zeros((1, 2, 8), np.float32), [dev.zeros((1, 3, 8), np.float32) for _ in range(2)]
+    graph = dev.capture(lambda enc: ops.rope_append(enc, x, table, queries, *caches, ost.param("pos", np.uint32)))
+    ready = graph.instantiate()
+    for position in (2, 3, 0xFFFFFFFF):
+        ready.replay(pos=position).wait()
+    assert caches[1].numpy().sum(axis=(0, 2)).tolist() == [0, 0, 8]
+    assert (queries.numpy() != 0).all()
+
+
+def test_what_does_not_go_together_is_refused(dev: ost.Device) -> None:
+    def refused(message: str, *arguments: Any, **options: Any) -> None:
+        with pytest.raises(ost.ArgumentError, match=message):
+            dev.capture(lambda enc: ops.rope_append(enc, *arguments, **options))
+
+    x, table, queries = dev.zeros((1, 6, 8), np.float32), dev.array(ops.rope_frequencies(8)), dev.zeros((1, 4, 8), "f4")
+    cache, norm = dev.zeros((1, 3, 8), np.float32), dev.zeros(8, np.float32)
+    refused("no room for queries", x, table, queries, *[dev.zeros((3, 3, 8), np.float32)] * 2, 0)
+    refused("position 3 is too large", x, table, queries, cache, cache, 3)
+    refused("given together", x, table, queries, cache, cache, 0, query_norm=norm)
+    refused("a norm has 8", x, table, queries, cache, cache, 0, query_norm=norm, key_norm=norm[:4])
+    refused("8 pairs do not fit", x, dev.array(ops.rope_frequencies(16)), queries, cache, cache, 0)
+    refused("queries has 32", x, table, dev.zeros((1, 3, 8), "f4"), cache, cache, 0)
+
+
 # --- attention ---------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(params=["plain", "simdgroups"])
-def either_kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both kernels that there are, the one for CPUs and the one for GPUs, on the device at hand."""
-    monkeypatch.setattr(ops.attention, "on_cpu", lambda encoder: request.param == "plain")
 
 
 def attended(

@@ -298,7 +298,7 @@ def test_submissions_begin_at_the_same_work_as_before(bench: Bench) -> None:
 
 
 def test_kernels_are_known_by_their_source_after_preprocessing(bench: Bench) -> None:
-    text = (ops.compiled.FOLDER / "rms_norm.metal").read_text()
+    text = (ops.compiled.FOLDER / "rms_norm_plain.metal").read_text()
     kernel = bench.dev.library("// the same, in other words\n" + text)["rms_norm_float"]
     other = bench.dev.library(text.replace("value * value", "value * 2.0f"))["rms_norm_float"]
 

@@ -15,13 +15,8 @@ from op_cases import DTYPES, near, run, values
 from ostinato import ops
 
 pytestmark = pytest.mark.usefixtures("either_kernel")
-SHAPES = [(1, 1), (1, 64), (3, 31), (5, 65), (33, 128), (7, 1000), (130, 8), (2, 2056)]
+SHAPES = [(1, 1), (1, 64), (3, 31), (5, 65), (33, 128), (7, 1000), (130, 8), (2, 2056), (5, 10_248)]
 by_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: dtype.name)
-
-
-@pytest.fixture(params=["plain", "simdgroups"])
-def either_kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ops.linear, "on_cpu", lambda encoder: request.param == "plain")
 
 
 def product(weight: np.ndarray, x: np.ndarray) -> np.ndarray:
@@ -82,10 +77,39 @@ def test_expert_matvec_takes_the_experts_that_the_device_chose(
         near(out, expected, scale=np.sqrt(width))
 
 
-def test_an_expert_that_does_not_exist_gives_nan(dev: ost.Device) -> None:
-    weight, x, out = dev.zeros((2, 3, 4), np.float32), dev.zeros(4, np.float32), dev.zeros((2, 3), np.float32)
-    run(dev, ops.expert_matvec, weight, x, dev.array(np.array([1, 2], np.uint32)), out)
+@pytest.mark.parametrize("gated", [False, True], ids=["plain", "gated"])
+def test_an_expert_that_does_not_exist_gives_nan(dev: ost.Device, gated: bool) -> None:
+    weight = dev.zeros((2, 2, 3, 4) if gated else (2, 3, 4), np.float32)
+    x, out = dev.zeros(4, np.float32), dev.zeros((2, 3), np.float32)
+    launch = ops.expert_gated_matvec if gated else ops.expert_matvec
+    run(dev, launch, weight, x, dev.array(np.array([1, 2], np.uint32)), out)
     assert np.isnan(out.numpy()).tolist() == [[False] * 3, [True] * 3]
+
+
+# --- gates -------------------------------------------------------------------------------------------------------
+
+
+def gated(weight: np.ndarray, x: np.ndarray) -> np.ndarray:
+    gate, up = product(weight[0], x), product(weight[1], x)
+    return np.asarray(gate / (1 + np.exp(-gate)) * up)
+
+
+@by_dtype
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_gated_matvec_is_two_products_and_a_gate(dev: ost.Device, dtype: np.dtype[Any], shape: tuple[int, int]) -> None:
+    weight, x = values((2, *shape), dtype, 16) / np.sqrt(shape[1]).astype(dtype), values(shape[1:], dtype, 17)
+    out = dev.zeros(shape[0], dtype)
+    run(dev, ops.gated_matvec, dev.array(weight), dev.array(x), out)
+    near(out, gated(weight, x), scale=4)
+
+
+@by_dtype
+def test_the_gated_product_of_the_experts_that_the_device_chose(dev: ost.Device, dtype: np.dtype[Any]) -> None:
+    weight, x = values((4, 2, 5, 33), dtype, 18) / np.sqrt(33).astype(dtype), values((2, 33), dtype, 19)
+    indices = np.array([[3, 0, 1], [2, 2, 3]], np.uint32)
+    out = dev.zeros((2, 3, 5), dtype)
+    run(dev, ops.expert_gated_matvec, dev.array(weight), dev.array(x), dev.array(indices), out)
+    near(out, np.stack([[gated(weight[e], x[t]) for e in indices[t]] for t in range(2)]), scale=4)
 
 
 # --- blocks of few bits ------------------------------------------------------------------------------------------

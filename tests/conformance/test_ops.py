@@ -14,7 +14,7 @@ import ostinato as ost
 from op_cases import DTYPES, near, run, values
 from ostinato import ops
 
-SHAPES = [(1, 1), (1, 31), (3, 32), (2, 33), (5, 257), (1, 1500), (7, 64)]
+SHAPES = [(1, 1), (1, 31), (3, 32), (2, 33), (5, 257), (1, 1500), (7, 64), (2, 9000), (130, 70)]
 
 
 def norm(x: np.ndarray, weight: np.ndarray, eps: float) -> np.ndarray:
@@ -34,6 +34,7 @@ def test_add_and_mul_are_rounded_once(dev: ost.Device, dtype: np.dtype[Any], siz
     assert np.array_equal(out.numpy(), (a.astype(np.float32) * b.astype(np.float32)).astype(dtype))
 
 
+@pytest.mark.usefixtures("either_kernel")
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: dtype.name)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_rms_norm_is_that_of_numpy(dev: ost.Device, dtype: np.dtype[Any], shape: tuple[int, int]) -> None:
@@ -43,6 +44,7 @@ def test_rms_norm_is_that_of_numpy(dev: ost.Device, dtype: np.dtype[Any], shape:
     near(out, norm(x, weight, 1e-3))
 
 
+@pytest.mark.usefixtures("either_kernel")
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: dtype.name)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_fused_kernels_give_the_bits_of_the_two_they_stand_for(
@@ -64,6 +66,7 @@ def test_fused_kernels_give_the_bits_of_the_two_they_stand_for(
     assert plain.numpy().tobytes() == fused.numpy().tobytes()
 
 
+@pytest.mark.usefixtures("either_kernel")
 @pytest.mark.parametrize("shape", [(3, 33), (4, 600)], ids=str)
 def test_fused_kernels_work_in_place_where_the_rules_say_so(dev: ost.Device, shape: tuple[int, int]) -> None:
     dtype = np.dtype(np.float32)

@@ -47,6 +47,15 @@ def test_gates_are_those_of_numpy(dev: ost.Device, dtype: np.dtype[Any], size: i
 
 @by_dtype
 @by_size
+def test_gates_and_what_they_let_through_may_stand_in_one_row(dev: ost.Device, dtype: np.dtype[Any], size: int) -> None:
+    x, out = values((3, 2, size), dtype, 1), dev.zeros((3, size), dtype)
+    run(dev, ops.silu_mul_halves, dev.array(x), out)
+    gate, up = x[:, 0].astype(np.float64), x[:, 1].astype(np.float64)
+    near(out, gate * sigmoid(gate) * up)
+
+
+@by_dtype
+@by_size
 def test_activations_are_those_of_numpy(dev: ost.Device, dtype: np.dtype[Any], size: int) -> None:
     x = 4 * values((size,), dtype, 3)
     wide = x.astype(np.float64)
@@ -138,6 +147,7 @@ def test_what_does_not_fit_is_refused(dev: ost.Device) -> None:
     encoder, four, five = dev.command_encoder(), dev.zeros(4, np.float32), dev.zeros(5, np.float32)
     for launch, arguments, reason in (
         (ops.silu_mul, (four, five, four), "silu_mul: .* the same dtype and size"),
+        (ops.silu_mul_halves, (four, four), r"silu_mul_halves: x is \[tokens, 2, width\]"),
         (ops.gelu, (four, dev.zeros(4, np.float16)), "gelu: .* the same dtype and size"),
         (ops.cast, (four, dev.zeros(4, np.int32)), "cast: there is no kernel for int32"),
         (ops.cast, (four, five), "cast: out has 4 elements"),

@@ -22,7 +22,7 @@ from ..errors import ArgumentError
 from ..params import param
 from ..queue import OnQueue, queue_of
 from .config import DecoderConfig
-from .tensors import as_float32, is_quantised
+from .placed import JOINED, PlacedWeights
 from .weights import Weights
 
 DTYPES = ("float32", "float16", "bfloat16")
@@ -51,16 +51,15 @@ class _Scratch:
 
         self.tokens = room(kind="uint32")
         self.hidden, self.normed, self.delta = (room(config.hidden_size) for _ in range(3))
+        self.qkv = room(config.heads + 2 * config.kv_heads, config.head_dim)
         self.query, self.mixed = room(config.heads, config.head_dim), room(config.heads, config.head_dim)
-        self.key, self.value = room(config.kv_heads, config.head_dim), room(config.kv_heads, config.head_dim)
         if any(not config.has_experts(layer) for layer in range(config.layers)):
-            self.gate, self.up = room(config.intermediate_size), room(config.intermediate_size)
+            self.gate_up, self.gated = room(2, config.intermediate_size), room(config.intermediate_size)
         if config.experts:
             chosen, inner = config.experts_per_token, config.moe_intermediate_size
             self.scores = room(config.experts)
             self.indices, self.shares = room(chosen, kind="uint32"), room(chosen, kind="float32")
-            self.expert_gate, self.expert_up = room(chosen, inner), room(chosen, inner)
-            self.expert_out = room(chosen, config.hidden_size)
+            self.expert_gated, self.expert_out = room(chosen, inner), room(chosen, config.hidden_size)
 
 
 class Decoder:
@@ -87,8 +86,7 @@ class Decoder:
         self._device = device
         self._route = route
         self._dtype = dtype
-        self._quantised: dict[str, str] = {}
-        self._weights = {name: self._uploaded(name, weights[name]) for name in weights}
+        self._weights = PlacedWeights(device, weights, dtype)
         self._frequencies = device.array(config.inverse_frequencies())
         shape = (config.kv_heads, capacity, config.head_dim)
         self._keys = [device.zeros(shape, dtype) for _ in range(config.layers)]
@@ -99,14 +97,6 @@ class Decoder:
         self.graph = graph.with_outputs(self._logits, self._one.tokens, *self._keys, *self._values)
         """What is replayed for each token."""
         self._run = self.graph.optimise().instantiate()
-
-    def _uploaded(self, name: str, array: np.ndarray) -> Buffer:
-        if is_quantised(array.dtype):
-            if array.ndim != 2 or name == "embedding":  # stacked experts, and rows that are looked up
-                return self._device.array(as_float32(array).astype(self._dtype))
-            self._quantised[name] = "q4_0" if array.dtype.itemsize == 18 else "q8_0"
-            return self._device.array(np.ascontiguousarray(array).view(np.uint8).reshape(len(array), -1))
-        return self._device.array(np.asarray(array).astype(self._dtype, copy=False))
 
     # --- tokens ------------------------------------------------------------------------------------------------------
 
@@ -198,7 +188,7 @@ class Decoder:
                     ops.add(enc, s.hidden, s.delta, s.hidden)
                 with enc.scope("mlp"):
                     self._norm(enc, s.hidden, f"layer.{layer}.mlp.norm", s.normed)
-                    (self._experts if self.config.has_experts(layer) else self._dense)(enc, s, f"layer.{layer}.mlp")
+                    (self._experts if self.config.has_experts(layer) else self._dense)(enc, s, layer)
                 with enc.scope("residual"):
                     ops.add(enc, s.hidden, s.delta, s.hidden)
         self._norm(enc, s.hidden, "norm", s.normed)
@@ -206,38 +196,38 @@ class Decoder:
     def _attention(self, enc: CommandEncoder, s: _Scratch, layer: int, position: Any) -> None:
         name, keys, values = f"layer.{layer}.attn", self._keys[layer], self._values[layer]
         self._norm(enc, s.hidden, f"{name}.norm", s.normed)
-        for part, out in (("q", s.query), ("k", s.key), ("v", s.value)):
-            self._linear(enc, f"{name}.{part}", s.normed, out)
-        if self.config.qk_norm:
-            self._norm(enc, s.query, f"{name}.q_norm", s.query)
-            self._norm(enc, s.key, f"{name}.k_norm", s.key)
+        self._linears(enc, layer, "attn.qkv", s.normed, s.qkv)
         with enc.scope("rope"):
-            ops.rope(enc, s.query, self._frequencies, s.query, position)
-            ops.rope(enc, s.key, self._frequencies, s.key, position)
-        with enc.scope("append"):
-            ops.kv_append(enc, s.key, s.value, keys, values, position)
+            norms = {}
+            if self.config.qk_norm:
+                norms = {"query_norm": self._weights[f"{name}.q_norm"], "key_norm": self._weights[f"{name}.k_norm"]}
+            ops.rope_append(
+                enc, s.qkv, self._frequencies, s.query, keys, values, position, **norms, eps=self.config.norm_eps
+            )
         with enc.scope("sdpa"):
             ops.sdpa(enc, s.query, keys, values, s.mixed, position, window=self.config.window(layer) or 0)
         self._linear(enc, f"{name}.o", s.mixed, s.delta)
 
-    def _dense(self, enc: CommandEncoder, s: _Scratch, name: str) -> None:
-        self._linear(enc, f"{name}.gate", s.normed, s.gate)
-        self._linear(enc, f"{name}.up", s.normed, s.up)
-        with enc.scope("silu"):
-            ops.silu_mul(enc, s.gate, s.up, s.gate)
-        self._linear(enc, f"{name}.down", s.gate, s.delta)
+    def _dense(self, enc: CommandEncoder, s: _Scratch, layer: int) -> None:
+        joined = f"layer.{layer}.mlp.gate_up"
+        if joined in self._weights and s.normed.shape[0] == 1:
+            with enc.scope("gate_up"):
+                ops.gated_matvec(enc, self._weights[joined], s.normed, s.gated)
+        else:
+            self._linears(enc, layer, "mlp.gate_up", s.normed, s.gate_up)
+            with enc.scope("silu"):
+                ops.silu_mul_halves(enc, s.gate_up, s.gated)
+        self._linear(enc, f"layer.{layer}.mlp.down", s.gated, s.delta)
 
-    def _experts(self, enc: CommandEncoder, s: _Scratch, name: str) -> None:
+    def _experts(self, enc: CommandEncoder, s: _Scratch, layer: int) -> None:
+        name = f"layer.{layer}.mlp"
         self._linear(enc, f"{name}.router", s.normed, s.scores)
         with enc.scope("route"):
             self._route(enc, s.scores, s.indices, s.shares, renormalise=self.config.norm_topk_prob)
-        for part, out in (("gate", s.expert_gate), ("up", s.expert_up)):
-            with enc.scope(part):
-                ops.expert_matvec(enc, self._weights[f"{name}.experts.{part}"], s.normed, s.indices, out)
-        with enc.scope("silu"):
-            ops.silu_mul(enc, s.expert_gate, s.expert_up, s.expert_gate)
+        with enc.scope("gate_up"):
+            ops.expert_gated_matvec(enc, self._weights[f"{name}.experts.gate_up"], s.normed, s.indices, s.expert_gated)
         with enc.scope("down"):
-            ops.expert_matvec(enc, self._weights[f"{name}.experts.down"], s.expert_gate, s.indices, s.expert_out)
+            ops.expert_matvec(enc, self._weights[f"{name}.experts.down"], s.expert_gated, s.indices, s.expert_out)
         with enc.scope("mix"):
             ops.weighted_sum(enc, s.expert_out, s.shares, s.delta)
 
@@ -251,8 +241,30 @@ class Decoder:
         with enc.scope(name.rpartition(".")[2]):
             ops.rms_norm(enc, x, self._weights[name], out, eps=self.config.norm_eps)
 
-    def _linear(self, enc: CommandEncoder, name: str, x: Buffer, out: Buffer, scope: str | None = None) -> None:
-        weight, kind = self._weights[name], self._quantised.get(name)
+    def _linears(self, enc: CommandEncoder, layer: int, name: str, x: Buffer, out: Buffer) -> None:
+        """The products with matrices that were joined, one behind the other in each row of `out`; or with each one."""
+        whole = f"layer.{layer}.{name}"
+        if whole in self._weights:
+            weight = self._weights[whole]
+            self._linear(enc, whole, x, out, weight=weight.view(shape=(weight.size // x.shape[-1], x.shape[-1])))
+            return
+        for token in range(x.shape[0]):
+            row, begin = out[token].view(shape=(out[token].size,)), 0
+            for part in JOINED[name]:
+                end = begin + self._weights[f"layer.{layer}.{part}"].shape[0]
+                self._linear(enc, f"layer.{layer}.{part}", x[token : token + 1], row[begin:end])
+                begin = end
+
+    def _linear(
+        self,
+        enc: CommandEncoder,
+        name: str,
+        x: Buffer,
+        out: Buffer,
+        scope: str | None = None,
+        weight: Buffer | None = None,
+    ) -> None:
+        weight, kind = self._weights[name] if weight is None else weight, self._weights.quantised.get(name)
         rows = x.shape[0]
         with enc.scope(scope or name.rpartition(".")[2]):
             if kind is not None:

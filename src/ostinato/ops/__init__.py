@@ -11,11 +11,31 @@ the bits of the two that they stand for. Where a value changes with every token 
 a parameter, `ost.param`.
 """
 
-from .attention import embedding, kv_append, rope, rope_frequencies, sdpa
+from .attention import embedding, kv_append, rope, rope_append, rope_frequencies, sdpa
 from .choosing import argmax, moe_route, sample_top_p, serial_topk, softmax
-from .linear import expert_matvec, matmul, matvec, matvec_affine4, matvec_q4_0, matvec_q8_0
+from .linear import (
+    expert_gated_matvec,
+    expert_matvec,
+    gated_matvec,
+    matmul,
+    matvec,
+    matvec_affine4,
+    matvec_q4_0,
+    matvec_q8_0,
+)
 from .norms import add_rms_norm, rms_norm, rms_norm_mul
-from .pointwise import add, cast, gelu, mul, scalar_mul, sigmoid_mul, silu_mul, softcap, weighted_sum
+from .pointwise import (
+    add,
+    cast,
+    gelu,
+    mul,
+    scalar_mul,
+    sigmoid_mul,
+    silu_mul,
+    silu_mul_halves,
+    softcap,
+    weighted_sum,
+)
 
 __all__ = [
     "add",
@@ -23,7 +43,9 @@ __all__ = [
     "argmax",
     "cast",
     "embedding",
+    "expert_gated_matvec",
     "expert_matvec",
+    "gated_matvec",
     "gelu",
     "kv_append",
     "matmul",
@@ -36,6 +58,7 @@ __all__ = [
     "rms_norm",
     "rms_norm_mul",
     "rope",
+    "rope_append",
     "rope_frequencies",
     "sample_top_p",
     "scalar_mul",
@@ -43,6 +66,7 @@ __all__ = [
     "serial_topk",
     "sigmoid_mul",
     "silu_mul",
+    "silu_mul_halves",
     "softcap",
     "softmax",
     "weighted_sum",

@@ -34,6 +34,8 @@ MOST_SIZE = 256
 
 _SIMDGROUPS = 16
 _KEYS_TOGETHER = 4
+_OWN = 8
+"""Elements of a head that a lane has."""
 
 
 def embedding(encoder: CommandEncoder, table: Buffer, tokens: Buffer, out: Buffer) -> None:
@@ -138,6 +140,58 @@ def kv_append(
     )
 
 
+def rope_append(
+    encoder: CommandEncoder,
+    x: Buffer,
+    frequencies: Buffer,
+    queries: Buffer,
+    key_cache: Buffer,
+    value_cache: Buffer,
+    position: Index,
+    *,
+    query_norm: Buffer | None = None,
+    key_norm: Buffer | None = None,
+    eps: float = 1e-6,
+) -> None:
+    """Queries, keys and values as the matrices of attention give them, made ready for `sdpa` in one dispatch.
+
+    `x` is [tokens, heads + 2 · kept heads, size]: of each token its queries, then its keys, then its values. Queries
+    and keys are normed if there are weights for that, and turned as by `rope`; keys and values go to the caches as by
+    `kv_append`; queries become [tokens, heads, size].
+    """
+    name = "rope_append"
+    norms = [one for one in (query_norm, key_norm) if one is not None]
+    ending = type_ending(name, x, queries, key_cache, value_cache, *norms)
+    check_dtype(name, "frequencies", frequencies, np.float32)
+    tokens, rows, size = tokens_heads_size(name, "x", x)
+    kept_heads = axes(name, "key_cache", key_cache, "heads", "capacity", "size")[0]
+    heads = rows - 2 * kept_heads
+    if heads < 1:
+        raise ArgumentError(f"{name}: {x!r} has no room for queries beside {kept_heads} keys and values a token")
+    capacity = _cache(name, key_cache, value_cache, kept_heads, size)
+    check_size(name, "queries", queries, tokens * heads * size)
+    check_index(name, "position", position, below=capacity - tokens + 1)
+    if len(norms) == 1:
+        raise ArgumentError(f"{name}: query_norm and key_norm are given together")
+    for one in norms:
+        check_size(name, "a norm", one, size)
+    if 2 * frequencies.size > size:
+        raise ArgumentError(f"{name}: {frequencies.size} pairs do not fit in heads of {size} elements")
+    plain = on_cpu(encoder)
+    grid: dict[str, Any] = {"threads": (rows, tokens), "group_size": 1}
+    if not plain:
+        grid = {"groups": (rows, tokens), "group_size": 32}
+    encoder.dispatch(
+        find(encoder, "rope_append_plain" if plain else "rope_append", f"{name}_{ending}"),
+        *(x, frequencies, *(norms or (x, x)), queries, key_cache, value_cache, position),
+        *(heads, kept_heads, size, frequencies.size, capacity, int(bool(norms)), eps),
+        **grid,
+        bytes_read=x.nbytes + frequencies.nbytes + sum(one.nbytes for one in norms),
+        bytes_written=x.nbytes,
+        flops=tokens * (heads + kept_heads) * (frequencies.size * 24 + (4 * size if norms else 0)),
+    )
+
+
 def sdpa(
     encoder: CommandEncoder,
     queries: Buffer,
@@ -174,11 +228,11 @@ def sdpa(
         kernel = find(encoder, "attention_plain", f"attend_{ending}")
         grid: dict[str, Any] = {"threads": (heads, tokens), "group_size": 1}
     else:
-        parts = 2 if size <= 64 else 4 if size <= 128 else 8
-        kernel = find(encoder, "attention", f"attend_{ending}_{parts}")
-        given.append(int(size % parts == 0 and is_aligned(16, 0, queries, key_cache, value_cache)))
+        row = 8 if size <= 64 else 16 if size <= 128 else 32
+        whole = size % _OWN == 0 and is_aligned(16, 0, queries, key_cache, value_cache)
+        kernel = find(encoder, "attention", f"attend_{ending}_{row}{'' if whole else '_any'}")
         most = min(capacity, window or capacity)
-        simdgroups = min(_SIMDGROUPS, -(-most // _KEYS_TOGETHER))
+        simdgroups = min(_SIMDGROUPS, -(-most // (_KEYS_TOGETHER * 32 // row)))
         grid = {"groups": (heads, tokens), "group_size": 32 * simdgroups}
     # With a parameter nobody knows yet how many keys are read; what is bound is then the upper bound.
     bytes_read = bytes_written = flops = None

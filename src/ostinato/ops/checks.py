@@ -16,6 +16,11 @@ from . import compiled
 TYPES = {"float32": "float", "float16": "half", "bfloat16": "bfloat"}
 """What the kernels are made for: the NumPy dtype, and the ending of the kernel's name."""
 
+EXPONENTIAL_FLOPS = 8
+"""What an exponential or a tanh is counted as."""
+GATE_FLOPS = EXPONENTIAL_FLOPS + 4
+"""silu(gate) · up"""
+
 Index = int | np.integer[Any] | Param
 """A position: known now, or given with every replay."""
 Number = float | np.floating[Any] | Param

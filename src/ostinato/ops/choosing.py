@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from ..buffer import Buffer
@@ -9,7 +11,7 @@ from ..commands import CapturedOpKind
 from ..encoder import CommandEncoder
 from ..errors import ArgumentError
 from ..params import Param
-from .checks import Number, axes, check_dtype, check_size, find, same_elements, type_ending
+from .checks import Number, axes, check_dtype, check_size, find, is_aligned, on_cpu, same_elements, type_ending
 from .norms import row_threads
 
 MOST_EXPERTS = 1024
@@ -39,9 +41,12 @@ def argmax(encoder: CommandEncoder, x: Buffer, out: Buffer) -> None:
     if x.size % out.size:
         raise ArgumentError(f"argmax: {x!r} is no whole number of elements for each place in {out!r}")
     width = x.size // out.size
+    given: list[Any] = [x, out, width]
+    if not on_cpu(encoder):
+        given.append(int(is_aligned(4 * x.dtype.itemsize, width * x.dtype.itemsize, x)))
     encoder.dispatch(
-        find(encoder, "choosing", f"argmax_{ending}"),
-        *(x, out, width),
+        find(encoder, "choosing" if on_cpu(encoder) else "largest", f"argmax_{ending}"),
+        *given,
         groups=out.size,
         group_size=_threads(width),
         bytes_read=x.nbytes,

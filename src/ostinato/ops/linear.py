@@ -1,6 +1,6 @@
 """Launchers of matrix by vector and matrix by matrix. Weights are [out, in], as models keep them.
 
-There are two kernels for each: one in which a thread sums a row (CPUs), one in which a simdgroup does (GPUs).
+There are two kernels for each: one in which a thread sums a row (CPUs), one in which simdgroups do (GPUs).
 """
 
 from __future__ import annotations
@@ -12,11 +12,13 @@ import numpy as np
 from ..buffer import Buffer
 from ..encoder import CommandEncoder
 from ..errors import ArgumentError
-from ..pipeline import Kernel
-from .checks import axes, check_buffers, check_dtype, check_size, find, is_aligned, on_cpu, type_ending
+from .checks import GATE_FLOPS, axes, check_buffers, check_dtype, check_size, find, is_aligned, on_cpu, type_ending
 
 _ROWS_TOGETHER = 8
-_SIMDGROUPS = 4
+_SIMDGROUPS = 8
+_SIMDGROUPS_IN_BLOCKS = 4
+_ENOUGH_SIMDGROUPS = 12288
+"""With fewer a GPU is not busy: several then share a row."""
 _TILE_ON_CPU = (2, 4)
 _TILE = 64
 
@@ -27,10 +29,22 @@ def matvec(encoder: CommandEncoder, weight: Buffer, x: Buffer, out: Buffer) -> N
     rows, width = axes("matvec", "weight", weight, "out", "in")
     check_size("matvec", "x", x, width)
     check_size("matvec", "out", out, rows)
-    given: list[Any] = [weight, x, out, width]
-    if not on_cpu(encoder):
-        given += [rows, int(is_aligned(16, width * weight.dtype.itemsize, weight, x))]
-    _by_rows(encoder, "matvec", ending, given, rows, 1, weight.nbytes + x.nbytes, out.nbytes, 2 * rows * width)
+    read = weight.nbytes + x.nbytes
+    _dense(encoder, f"matvec_{ending}", [weight, x, out, width], rows, 1, read, out.nbytes, 2 * rows * width)
+
+
+def gated_matvec(encoder: CommandEncoder, weight: Buffer, x: Buffer, out: Buffer) -> None:
+    """out = silu(weight[0] · x) · (weight[1] · x), for weights [2, out, in]."""
+    name = "gated_matvec"
+    ending = type_ending(name, weight, x, out)
+    two, rows, width = axes(name, "weight", weight, "2", "out", "in")
+    if two != 2:
+        raise ArgumentError(f"{name}: weight is [2, out, in], not {weight!r}")
+    check_size(name, "x", x, width)
+    check_size(name, "out", out, rows)
+    flops = rows * (4 * width + GATE_FLOPS)
+    read = weight.nbytes + x.nbytes
+    _dense(encoder, f"{name}_{ending}", [weight, x, out, width], rows, 1, read, out.nbytes, flops)
 
 
 def expert_matvec(encoder: CommandEncoder, weight: Buffer, x: Buffer, indices: Buffer, out: Buffer) -> None:
@@ -39,10 +53,36 @@ def expert_matvec(encoder: CommandEncoder, weight: Buffer, x: Buffer, indices: B
     `x` has a row for each slot, or one for all slots of a token: then as many rows as there are tokens. An index past
     the last expert gives NaN.
     """
-    name = "expert_matvec"
+    experts, rows, width = axes("expert_matvec", "weight", weight, "experts", "out", "in")
+    _by_experts(encoder, "expert_matvec", weight, x, indices, out, experts, rows, width, 1)
+
+
+def expert_gated_matvec(encoder: CommandEncoder, weight: Buffer, x: Buffer, indices: Buffer, out: Buffer) -> None:
+    """out[slot] = silu(weight[index, 0] · x[slot]) · (weight[index, 1] · x[slot]), for weights [experts, 2, out, in].
+
+    As `expert_matvec` otherwise: `index` is indices[slot].
+    """
+    name = "expert_gated_matvec"
+    experts, two, rows, width = axes(name, "weight", weight, "experts", "2", "out", "in")
+    if two != 2:
+        raise ArgumentError(f"{name}: weight is [experts, 2, out, in], not {weight!r}")
+    _by_experts(encoder, name, weight, x, indices, out, experts, rows, width, 2)
+
+
+def _by_experts(
+    encoder: CommandEncoder,
+    name: str,
+    weight: Buffer,
+    x: Buffer,
+    indices: Buffer,
+    out: Buffer,
+    experts: int,
+    rows: int,
+    width: int,
+    matrices: int,
+) -> None:
     ending = type_ending(name, weight, x, out)
     check_dtype(name, "indices", indices, np.uint32)
-    experts, rows, width = axes(name, "weight", weight, "experts", "out", "in")
     slots = indices.size
     check_size(name, "out", out, slots * rows)
     if x.size % width or slots % (x.size // width):
@@ -50,11 +90,10 @@ def expert_matvec(encoder: CommandEncoder, weight: Buffer, x: Buffer, indices: B
             f"{name}: {x!r} is no whole number of rows of {width} that goes into the {slots} slots of {indices!r}"
         )
     given: list[Any] = [weight, x, indices, out, width, slots * width // x.size, experts]
-    if not on_cpu(encoder):
-        given += [rows, int(is_aligned(16, width * weight.dtype.itemsize, weight, x))]
-    # Slots may share an expert; the most that can be read is a matrix for each.
-    read = min(slots, experts) * rows * width * weight.dtype.itemsize + x.nbytes + indices.nbytes
-    _by_rows(encoder, name, ending, given, rows, slots, read, out.nbytes, 2 * slots * rows * width)
+    # Slots may share an expert; the most that can be read is its matrices for each.
+    read = min(slots, experts) * matrices * rows * width * weight.dtype.itemsize + x.nbytes + indices.nbytes
+    flops = slots * rows * (2 * matrices * width + GATE_FLOPS * (matrices - 1))
+    _dense(encoder, f"{name}_{ending}", given, rows, slots, read, out.nbytes, flops)
 
 
 def matmul(encoder: CommandEncoder, weight: Buffer, x: Buffer, out: Buffer) -> None:
@@ -116,7 +155,7 @@ def matvec_affine4(
     if not on_cpu(encoder):
         given.append(rows)
     read = weight.nbytes + scales.nbytes + biases.nbytes + x.nbytes
-    _by_rows(encoder, name, ending, given, rows, 1, read, out.nbytes, 2 * rows * width, "quantised")
+    _quantised(encoder, f"{name}_{ending}", given, rows, read, out.nbytes, 2 * rows * width)
 
 
 def _blocks(encoder: CommandEncoder, name: str, block_bytes: int, weight: Buffer, x: Buffer, out: Buffer) -> None:
@@ -134,26 +173,59 @@ def _blocks(encoder: CommandEncoder, name: str, block_bytes: int, weight: Buffer
     given: list[Any] = [weight, x, out, width]
     if not on_cpu(encoder):
         given.append(rows)
-    _by_rows(encoder, name, ending, given, rows, 1, weight.nbytes + x.nbytes, out.nbytes, 2 * rows * width, "quantised")
+    _quantised(encoder, f"{name}_{ending}", given, rows, weight.nbytes + x.nbytes, out.nbytes, 2 * rows * width)
 
 
-def _by_rows(
+def _dense(
     encoder: CommandEncoder,
-    name: str,
-    ending: str,
+    kernel: str,
     given: list[Any],
     rows: int,
     slots: int,
     bytes_read: int,
     bytes_written: int,
     flops: int,
-    source: str = "matvec",
 ) -> None:
-    """A row of the weights a thread, or a simdgroup; along the second axis the slots."""
+    """A row of the weights a thread, or so many simdgroups; along the second axis the slots.
+
+    What is given begins with the weights and x.
+    """
+    weight, x, width = given[0], given[1], given[0].shape[-1]
+    cost: dict[str, Any] = {"bytes_read": bytes_read, "bytes_written": bytes_written, "flops": flops}
+    if on_cpu(encoder):
+        plain = find(encoder, "matvec_plain", kernel)
+        encoder.dispatch(plain, *given, threads=(rows, slots), group_size=(_ROWS_TOGETHER, 1), **cost)
+        return
+    row_bytes = width * weight.dtype.itemsize
+    split = _split(rows * slots, row_bytes)
+    groups = -(-rows * split // _SIMDGROUPS)
+    given += [rows, int(is_aligned(16, row_bytes, weight, x)), split]
+    found = find(encoder, "matvec", kernel)
+    encoder.dispatch(found, *given, groups=(groups, slots), group_size=32 * _SIMDGROUPS, **cost)
+
+
+def _split(rows: int, row_bytes: int) -> int:
+    """How many simdgroups share a row: more where rows are few, as long as a lane still has four loads."""
+    split = 1
+    while split < _SIMDGROUPS and rows * split < _ENOUGH_SIMDGROUPS and row_bytes >= 2 * split * 32 * 4 * 16:
+        split *= 2
+    return split
+
+
+def _quantised(
+    encoder: CommandEncoder,
+    kernel: str,
+    given: list[Any],
+    rows: int,
+    bytes_read: int,
+    bytes_written: int,
+    flops: int,
+) -> None:
+    """A row of the weights a thread, or a simdgroup."""
     plain = on_cpu(encoder)
-    kernel: Kernel = find(encoder, f"{source}_plain" if plain else source, f"{name}_{ending}")
     if plain:
-        grid: dict[str, Any] = {"threads": (rows, slots), "group_size": (_ROWS_TOGETHER, 1)}
+        grid: dict[str, Any] = {"threads": rows, "group_size": _ROWS_TOGETHER}
     else:
-        grid = {"groups": (-(-rows // _SIMDGROUPS), slots), "group_size": 32 * _SIMDGROUPS}
-    encoder.dispatch(kernel, *given, **grid, bytes_read=bytes_read, bytes_written=bytes_written, flops=flops)
+        grid = {"groups": -(-rows // _SIMDGROUPS_IN_BLOCKS), "group_size": 32 * _SIMDGROUPS_IN_BLOCKS}
+    found = find(encoder, "quantised_plain" if plain else "quantised", kernel)
+    encoder.dispatch(found, *given, **grid, bytes_read=bytes_read, bytes_written=bytes_written, flops=flops)

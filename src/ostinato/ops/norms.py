@@ -9,9 +9,13 @@ from ..commands import CapturedOpKind
 from ..encoder import CommandEncoder
 from ..errors import ArgumentError
 from ..params import Param
-from .checks import find, same_elements
+from .checks import find, on_cpu, same_elements
 
 _MOST_THREADS = 256
+_MOST_THREADS_ON_GPU = 1024
+_KEPT = 8
+"""Elements of a row that a thread of the kernels for GPUs keeps in registers."""
+_MANY_ROWS = 128
 
 
 def rms_norm(
@@ -21,10 +25,10 @@ def rms_norm(
     ending = same_elements("rms_norm", out, x)
     rows, width = _rows("rms_norm", out, weight)
     encoder.dispatch(
-        find(encoder, "rms_norm", f"rms_norm_{ending}"),
+        find(encoder, _source(encoder), f"rms_norm_{ending}"),
         *(x, weight, out, width, eps),
         groups=rows,
-        group_size=row_threads(width),
+        group_size=_row_threads(encoder, rows, width),
         op_kind=CapturedOpKind.RmsNorm,
         bytes_read=x.nbytes + weight.nbytes,
         bytes_written=out.nbytes,
@@ -44,10 +48,10 @@ def rms_norm_mul(
     ending = same_elements("rms_norm_mul", out, x, factor)
     rows, width = _rows("rms_norm_mul", out, weight)
     encoder.dispatch(
-        find(encoder, "rms_norm", f"rms_norm_mul_{ending}"),
+        find(encoder, _source(encoder), f"rms_norm_mul_{ending}"),
         *(x, weight, factor, out, width, eps),
         groups=rows,
-        group_size=row_threads(width),
+        group_size=_row_threads(encoder, rows, width),
         op_kind=CapturedOpKind.RmsNorm,
         bytes_read=x.nbytes + weight.nbytes + factor.nbytes,
         bytes_written=out.nbytes,
@@ -68,10 +72,10 @@ def add_rms_norm(
     ending = same_elements("add_rms_norm", out, a, b, sum)
     rows, width = _rows("add_rms_norm", out, weight)
     encoder.dispatch(
-        find(encoder, "rms_norm", f"add_rms_norm_{ending}"),
+        find(encoder, _source(encoder), f"add_rms_norm_{ending}"),
         *(a, b, weight, sum, out, width, eps),
         groups=rows,
-        group_size=row_threads(width),
+        group_size=_row_threads(encoder, rows, width),
         op_kind=CapturedOpKind.RmsNorm,
         bytes_read=a.nbytes + b.nbytes + weight.nbytes,
         bytes_written=sum.nbytes + out.nbytes,
@@ -82,6 +86,18 @@ def add_rms_norm(
 def row_threads(width: int) -> int:
     """Threads for a row: whole simdgroups, a power of two of them, and no more than there is work for."""
     return min(_MOST_THREADS, max(32, 1 << (width - 1).bit_length()))
+
+
+def _source(encoder: CommandEncoder) -> str:
+    return "rms_norm_plain" if on_cpu(encoder) else "rms_norm"
+
+
+def _row_threads(encoder: CommandEncoder, rows: int, width: int) -> int:
+    """On a GPU enough to keep a row in registers; for few rows as many as there is work for."""
+    if on_cpu(encoder):
+        return row_threads(width)
+    each = _KEPT if rows >= _MANY_ROWS else 2
+    return min(_MOST_THREADS_ON_GPU, max(32, 1 << (-(-width // each) - 1).bit_length()))
 
 
 def _rows(name: str, out: Buffer, weight: Buffer) -> tuple[int, int]:

@@ -8,10 +8,20 @@ from ..buffer import Buffer
 from ..commands import CapturedOpKind
 from ..encoder import CommandEncoder
 from ..errors import ArgumentError
-from .checks import Number, axes, check_dtype, check_size, find, is_aligned, on_cpu, same_elements, type_ending
+from .checks import (
+    EXPONENTIAL_FLOPS,
+    GATE_FLOPS,
+    Number,
+    axes,
+    check_dtype,
+    check_size,
+    find,
+    is_aligned,
+    on_cpu,
+    same_elements,
+    type_ending,
+)
 
-_EXPONENTIAL_FLOPS = 8
-"""What an exponential or a tanh is counted as."""
 _FOURS_FROM = 1 << 16
 """From how many elements on a GPU is better off with four a thread. On a CPU the compiler makes the vectors."""
 
@@ -31,6 +41,26 @@ def silu_mul(encoder: CommandEncoder, gate: Buffer, up: Buffer, out: Buffer) -> 
     _gated(encoder, "silu_mul", gate, up, out)
 
 
+def silu_mul_halves(encoder: CommandEncoder, x: Buffer, out: Buffer) -> None:
+    """out[token] = gate · sigmoid(gate) · up, for x [tokens, 2, width]: the gates of each token, then its ups."""
+    name = "silu_mul_halves"
+    ending = type_ending(name, x, out)
+    tokens, two, width = axes(name, "x", x, "tokens", "2", "width")
+    if two != 2:
+        raise ArgumentError(f"{name}: x is [tokens, 2, width], not {x!r}")
+    check_size(name, "out", out, tokens * width)
+    encoder.dispatch(
+        find(encoder, "pointwise", f"{name}_{ending}"),
+        *(x, out),
+        threads=(width, tokens),
+        group_size=(min(width, 256), 1),
+        op_kind=CapturedOpKind.ElemMul,
+        bytes_read=x.nbytes,
+        bytes_written=out.nbytes,
+        flops=GATE_FLOPS * out.size,
+    )
+
+
 def sigmoid_mul(encoder: CommandEncoder, gate: Buffer, up: Buffer, out: Buffer) -> None:
     """out = sigmoid(gate) · up"""
     _gated(encoder, "sigmoid_mul", gate, up, out)
@@ -38,7 +68,7 @@ def sigmoid_mul(encoder: CommandEncoder, gate: Buffer, up: Buffer, out: Buffer) 
 
 def gelu(encoder: CommandEncoder, x: Buffer, out: Buffer, *, approximate: bool = True) -> None:
     """out = gelu(x): the one by tanh, or the one by the error function."""
-    _mapped(encoder, "gelu" if approximate else "gelu_erf", x, out, (), _EXPONENTIAL_FLOPS + 6)
+    _mapped(encoder, "gelu" if approximate else "gelu_erf", x, out, (), EXPONENTIAL_FLOPS + 6)
 
 
 def scalar_mul(encoder: CommandEncoder, x: Buffer, out: Buffer, factor: Number) -> None:
@@ -48,7 +78,7 @@ def scalar_mul(encoder: CommandEncoder, x: Buffer, out: Buffer, factor: Number) 
 
 def softcap(encoder: CommandEncoder, x: Buffer, out: Buffer, cap: Number) -> None:
     """out = cap · tanh(x / cap)"""
-    _mapped(encoder, "softcap", x, out, (cap,), _EXPONENTIAL_FLOPS + 2)
+    _mapped(encoder, "softcap", x, out, (cap,), EXPONENTIAL_FLOPS + 2)
 
 
 def cast(encoder: CommandEncoder, x: Buffer, out: Buffer) -> None:
@@ -114,7 +144,7 @@ def _gated(encoder: CommandEncoder, name: str, gate: Buffer, up: Buffer, out: Bu
         op_kind=CapturedOpKind.ElemMul,
         bytes_read=gate.nbytes + up.nbytes,
         bytes_written=out.nbytes,
-        flops=(_EXPONENTIAL_FLOPS + 4) * out.size,
+        flops=GATE_FLOPS * out.size,
     )
 
 

@@ -194,13 +194,14 @@ def default_rules() -> tuple[FusionRule, ...]:
         rule
         for ending in TYPES.values()
         for name, covered in ways
-        for rule in _rules_for(ending, f"{name}_{ending}", covered)
+        for source in ("rms_norm", "rms_norm_plain")
+        for rule in _rules_for(source, ending, f"{name}_{ending}", covered)
     )
 
 
-def _rules_for(ending: str, way: str, covered: Covered) -> list[FusionRule]:
-    """For one type, and one way to go through the elements of an add or a multiply."""
-    plain, rows = compiled.module("elementwise"), compiled.module("rms_norm")
+def _rules_for(source: str, ending: str, way: str, covered: Covered) -> list[FusionRule]:
+    """For the norms of one source, one type, and one way to go through the elements of an add or a multiply."""
+    plain, rows = compiled.module("elementwise"), compiled.module(source)
     norm, times = KernelName(rows, f"rms_norm_{ending}"), KernelName(plain, f"mul{way}")
     found = [
         FusionRule(

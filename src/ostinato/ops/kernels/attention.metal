@@ -4,51 +4,49 @@
 // position + token; with a window, over so many of the last of them; with a cap, scores are cap · tanh(score / cap).
 // Queries are [tokens, heads, size], keys and values [heads / queries_per_key, capacity, size]. Sums are in float.
 //
-// A group takes one head of one query. Its simdgroups take every n-th four keys each, with a softmax of their own that
-// is rescaled when a larger score comes; at the end the simdgroups' sums are put together.
+// A group takes one head of one query. A lane has eight elements of a head, so several lanes make a row, and a
+// simdgroup has several keys at a time, four times over. Every row of lanes has a softmax of its own that is rescaled
+// when a larger score comes; at the end all their sums are put together.
 
 #include <metal_stdlib>
 using namespace metal;
 
 constant constexpr uint SIMD = 32;
 constant constexpr uint MOST_SIMDGROUPS = 16;
-constant constexpr uint TOGETHER = 4;  // keys whose loads are under way at a time
+constant constexpr uint TOGETHER = 4;  // keys of a row of lanes whose loads are under way at a time
+constant constexpr uint OWN = 8;       // elements of a head that a lane has
 
-// A lane's N elements of a row, zero beyond its end; by vectors where rows start at whole ones.
-template <typename T, uint N>
-inline void load(device const T *row, uint lane, uint size, uint aligned, thread float *to) {
-    const uint first = lane * N;
-    if (aligned) {
-        constexpr uint TAKEN = N < 4 ? N : 4;
-        for (uint part = 0; part < N; part += TAKEN) {
-            vec<T, TAKEN> taken = vec<T, TAKEN>(T(0));
-            if (first < size) {
-                taken = *(device const vec<T, TAKEN> *)(row + first + part);
-            }
-            for (uint step = 0; step < TAKEN; ++step) {
-                to[part + step] = float(taken[step]);
-            }
+// A lane's elements of a row, zero beyond its end. By vectors, where rows start at whole ones and end with them.
+template <typename T, bool WHOLE>
+inline void load(device const T *row, uint first, uint size, thread float *to) {
+    if (WHOLE) {
+        const bool inside = first < size;
+        device const vec<T, 4> *parts = (device const vec<T, 4> *)(row + (inside ? first : 0));
+        const vec<T, 4> low = parts[0], high = parts[1];
+        for (uint part = 0; part < 4; ++part) {
+            to[part] = inside ? float(low[part]) : 0.0f;
+            to[4 + part] = inside ? float(high[part]) : 0.0f;
         }
     } else {
-        for (uint part = 0; part < N; ++part) {
+        for (uint part = 0; part < OWN; ++part) {
             to[part] = first + part < size ? float(row[first + part]) : 0.0f;
         }
     }
 }
 
-// N is the number of elements of a head that a lane takes: sizes up to 32 · N. The grid is [heads, tokens] groups.
-template <typename T, uint N>
+// ROW is the number of lanes that make a row: sizes up to 8 · ROW. The grid is [heads, tokens] groups.
+template <typename T, uint ROW, bool WHOLE>
 [[max_total_threads_per_threadgroup(SIMD * MOST_SIMDGROUPS)]]
 kernel void attend(device const T *queries [[buffer(0)]], device const T *keys [[buffer(1)]],
                    device const T *values [[buffer(2)]], device T *out [[buffer(3)]],
                    constant uint &position [[buffer(4)]], constant uint &size [[buffer(5)]],
                    constant uint &queries_per_key [[buffer(6)]], constant uint &capacity [[buffer(7)]],
                    constant uint &window [[buffer(8)]], constant float &scale [[buffer(9)]],
-                   constant float &cap [[buffer(10)]], constant uint &aligned [[buffer(11)]],
-                   uint2 group [[threadgroup_position_in_grid]],
+                   constant float &cap [[buffer(10)]], uint2 group [[threadgroup_position_in_grid]],
                    uint2 extent [[threadgroups_per_grid]], uint simdgroup [[simdgroup_index_in_threadgroup]],
                    uint simdgroups [[simdgroups_per_threadgroup]], uint lane [[thread_index_in_simdgroup]]) {
-    threadgroup float sums_of[MOST_SIMDGROUPS][SIMD * N];
+    constexpr uint ROWS = SIMD / ROW;  // keys that a simdgroup has at a time
+    threadgroup float sums_of[MOST_SIMDGROUPS][OWN * ROW];
     threadgroup float largest_of[MOST_SIMDGROUPS];
     threadgroup float total_of[MOST_SIMDGROUPS];
     const uint head = group.x, token = group.y;
@@ -56,74 +54,93 @@ kernel void attend(device const T *queries [[buffer(0)]], device const T *keys [
     const uint begin = window && end > window ? end - window : 0;
     const ulong start = (ulong(token) * extent.x + head) * size;
     const ulong kept = ulong(head / queries_per_key) * capacity * size;
-    float query[N], sums[N] = {};
-    load<T, N>(queries + start, lane, size, aligned, query);
+    const uint own = lane % ROW * OWN, row = lane / ROW;
+    float query[OWN], sums[OWN] = {};
+    load<T, WHOLE>(queries + start, own, size, query);
     float largest = -INFINITY, total = 0.0f;
-    for (uint first = begin + simdgroup * TOGETHER; first < end; first += simdgroups * TOGETHER) {
-        float scores[TOGETHER];
-        float value[TOGETHER][N];
+    constexpr uint STEP = ROWS * TOGETHER;
+    for (uint first = begin + simdgroup * STEP; first < end; first += simdgroups * STEP) {
+        float scores[TOGETHER], key[TOGETHER][OWN], value[TOGETHER][OWN];
         for (uint step = 0; step < TOGETHER; ++step) {
-            const ulong row = kept + ulong(min(first + step, end - 1)) * size;
-            float key[N];
-            load<T, N>(keys + row, lane, size, aligned, key);
-            load<T, N>(values + row, lane, size, aligned, value[step]);
-            scores[step] = 0.0f;
-            for (uint part = 0; part < N; ++part) {
-                scores[step] += query[part] * key[part];
-            }
+            const ulong from = kept + ulong(min(first + step * ROWS + row, end - 1)) * size;
+            load<T, WHOLE>(keys + from, own, size, key[step]);
+            load<T, WHOLE>(values + from, own, size, value[step]);
         }
         float top = largest;
         for (uint step = 0; step < TOGETHER; ++step) {
-            float score = simd_sum(scores[step]) * scale;
+            float score = 0.0f;
+            for (uint part = 0; part < OWN; ++part) {
+                score += query[part] * key[step][part];
+            }
+            for (ushort other = 1; other < ROW; other *= 2) {
+                score += simd_shuffle_xor(score, other);
+            }
+            score *= scale;
             score = cap > 0.0f ? cap * tanh(score / cap) : score;
-            scores[step] = first + step < end ? score : -INFINITY;
+            scores[step] = first + step * ROWS + row < end ? score : -INFINITY;
             top = max(top, scores[step]);
         }
-        const float shrink = exp(largest - top);
+        // A row of lanes that has seen no key yet has nothing to rescale.
+        const float shrink = largest == -INFINITY ? 0.0f : exp(largest - top);
         total *= shrink;
-        for (uint part = 0; part < N; ++part) {
+        for (uint part = 0; part < OWN; ++part) {
             sums[part] *= shrink;
         }
         for (uint step = 0; step < TOGETHER; ++step) {
-            const float weight = exp(scores[step] - top);
+            const float weight = scores[step] == -INFINITY ? 0.0f : exp(scores[step] - top);
             total += weight;
-            for (uint part = 0; part < N; ++part) {
+            for (uint part = 0; part < OWN; ++part) {
                 sums[part] += weight * value[step][part];
             }
         }
         largest = top;
     }
-    for (uint part = 0; part < N; ++part) {
-        sums_of[simdgroup][lane * N + part] = sums[part];
+    // The rows of a simdgroup, then the simdgroups.
+    const float top = simd_max(largest);
+    const float share = largest == -INFINITY ? 0.0f : exp(largest - top);
+    total *= share;
+    for (uint part = 0; part < OWN; ++part) {
+        sums[part] *= share;
+    }
+    for (ushort other = ROW; other < SIMD; other *= 2) {
+        total += simd_shuffle_xor(total, other);
+        for (uint part = 0; part < OWN; ++part) {
+            sums[part] += simd_shuffle_xor(sums[part], other);
+        }
+    }
+    if (row == 0) {
+        for (uint part = 0; part < OWN; ++part) {
+            sums_of[simdgroup][own + part] = sums[part];
+        }
     }
     if (lane == 0) {
-        largest_of[simdgroup] = largest;
+        largest_of[simdgroup] = top;
         total_of[simdgroup] = total;
     }
     threadgroup_barrier(mem_flags::mem_threadgroup);
-    float top = -INFINITY;
+    float highest = -INFINITY;
     for (uint other = 0; other < simdgroups; ++other) {
-        top = max(top, largest_of[other]);
-    }
-    float whole = 0.0f;
-    for (uint other = 0; other < simdgroups; ++other) {
-        whole += total_of[other] * exp(largest_of[other] - top);
+        highest = max(highest, largest_of[other]);
     }
     for (uint at = simdgroup * SIMD + lane; at < size; at += simdgroups * SIMD) {
-        float sum = 0.0f;
+        float sum = 0.0f, whole = 0.0f;
         for (uint other = 0; other < simdgroups; ++other) {
-            sum += sums_of[other][at] * exp(largest_of[other] - top);
+            // Simdgroups without a key count nothing: e to the minus infinity.
+            const float factor = exp(largest_of[other] - highest);
+            whole += total_of[other] * factor;
+            sum += sums_of[other][at] * factor;
         }
         out[start + at] = T(sum / whole);
     }
 }
 
-#define INSTANCE(T, N)                                                                                                \
-    template [[host_name("attend_" #T "_" #N)]] kernel void attend<T, N>(                                             \
+#define INSTANCE(T, ROW, NAME, WHOLE)                                                                                 \
+    template [[host_name("attend_" #T "_" #ROW NAME)]] kernel void attend<T, ROW, WHOLE>(                             \
         device const T *, device const T *, device const T *, device T *, constant uint &, constant uint &,           \
-        constant uint &, constant uint &, constant uint &, constant float &, constant float &, constant uint &,       \
-        uint2, uint2, uint, uint, uint);
-#define INSTANCES(T) INSTANCE(T, 2) INSTANCE(T, 4) INSTANCE(T, 8)
+        constant uint &, constant uint &, constant uint &, constant float &, constant float &, uint2, uint2, uint,    \
+        uint, uint);
+#define BOTH(T, ROW) INSTANCE(T, ROW, "", true) INSTANCE(T, ROW, "_any", false)
+#define INSTANCES(T) BOTH(T, 8) BOTH(T, 16) BOTH(T, 32)
 
 INSTANCES(float)
 INSTANCES(half)

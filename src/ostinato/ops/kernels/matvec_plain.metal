@@ -15,6 +15,18 @@ kernel void matvec(device const T *weight [[buffer(0)]], device const T *x [[buf
     out[row] = T(row_product(weight + ulong(row) * width, x, width));
 }
 
+inline float silu(float x) { return x / (1.0f + exp(-x)); }
+
+/// out = silu(weight[0] · x) · (weight[1] · x)
+template <typename T>
+kernel void gated_matvec(device const T *weight [[buffer(0)]], device const T *x [[buffer(1)]],
+                         device T *out [[buffer(2)]], constant uint &width [[buffer(3)]],
+                         uint row [[thread_position_in_grid]], uint rows [[threads_per_grid]]) {
+    const float gate = row_product(weight + ulong(row) * width, x, width);
+    const float up = row_product(weight + (ulong(rows) + row) * width, x, width);
+    out[row] = T(silu(gate) * up);
+}
+
 /// For each slot, out = weight[indices[slot]] · x[slot / slots_per_x]; an index past the last expert gives NaN.
 template <typename T>
 kernel void expert_matvec(device const T *weight [[buffer(0)]], device const T *x [[buffer(1)]],
@@ -31,6 +43,26 @@ kernel void expert_matvec(device const T *weight [[buffer(0)]], device const T *
     }
     device const T *line = weight + (ulong(expert) * rows + row) * width;
     out[at] = T(row_product(line, x + ulong(slot / slots_per_x) * width, width));
+}
+
+/// For each slot, out = silu(weight[indices[slot], 0] · x) · (weight[indices[slot], 1] · x), as in expert_matvec.
+template <typename T>
+kernel void expert_gated_matvec(device const T *weight [[buffer(0)]], device const T *x [[buffer(1)]],
+                                device const uint *indices [[buffer(2)]], device T *out [[buffer(3)]],
+                                constant uint &width [[buffer(4)]], constant uint &slots_per_x [[buffer(5)]],
+                                constant uint &experts [[buffer(6)]], uint2 position [[thread_position_in_grid]],
+                                uint2 extent [[threads_per_grid]]) {
+    const uint row = position.x, rows = extent.x, slot = position.y;
+    const uint expert = indices[slot];
+    const ulong at = ulong(slot) * rows + row;
+    if (expert >= experts) {
+        out[at] = T(NAN);
+        return;
+    }
+    device const T *from = x + ulong(slot / slots_per_x) * width;
+    device const T *line = weight + (ulong(expert) * 2 * rows + row) * width;
+    const float gate = row_product(line, from, width), up = row_product(line + ulong(rows) * width, from, width);
+    out[at] = T(silu(gate) * up);
 }
 
 constant constexpr uint ROWS = 2;    // of the weights, that a thread of matmul takes
@@ -85,12 +117,17 @@ kernel void matmul(device const T *weight [[buffer(0)]], device const T *x [[buf
     }
 }
 
+#define BY_EXPERTS(name, T)                                                                                           \
+    template [[host_name(#name "_" #T)]] kernel void name<T>(                                                         \
+        device const T *, device const T *, device const uint *, device T *, constant uint &, constant uint &,        \
+        constant uint &, uint2, uint2);
 #define INSTANCES(T)                                                                                                  \
     template [[host_name("matvec_" #T)]] kernel void matvec<T>(device const T *, device const T *, device T *,        \
                                                                constant uint &, uint);                                \
-    template [[host_name("expert_matvec_" #T)]] kernel void expert_matvec<T>(                                         \
-        device const T *, device const T *, device const uint *, device T *, constant uint &, constant uint &,        \
-        constant uint &, uint2, uint2);                                                                               \
+    template [[host_name("gated_matvec_" #T)]] kernel void gated_matvec<T>(device const T *, device const T *,        \
+                                                                           device T *, constant uint &, uint, uint);  \
+    BY_EXPERTS(expert_matvec, T)                                                                                      \
+    BY_EXPERTS(expert_gated_matvec, T)                                                                                \
     template [[host_name("matmul_" #T)]] kernel void matmul<T>(device const T *, device const T *, device T *,        \
                                                                constant uint &, constant uint &, constant uint &,     \
                                                                uint2);

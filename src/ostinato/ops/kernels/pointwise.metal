@@ -17,6 +17,16 @@ kernel void silu_mul(device const T *gate [[buffer(0)]], device const T *up [[bu
     out[at] = T(x * sigmoid_of(x) * float(up[at]));
 }
 
+/// out[token] = silu(x[token, 0]) · x[token, 1]
+template <typename T>
+kernel void silu_mul_halves(device const T *x [[buffer(0)]], device T *out [[buffer(1)]],
+                            uint2 position [[thread_position_in_grid]], uint2 extent [[threads_per_grid]]) {
+    const uint at = position.x, width = extent.x, token = position.y;
+    device const T *line = x + ulong(token) * 2 * width;
+    const float gate = float(line[at]);
+    out[ulong(token) * width + at] = T(gate * sigmoid_of(gate) * float(line[width + at]));
+}
+
 /// out = sigmoid(gate) · up
 template <typename T>
 kernel void sigmoid_mul(device const T *gate [[buffer(0)]], device const T *up [[buffer(1)]],
@@ -98,6 +108,8 @@ kernel void weighted_sum(device const T *x [[buffer(0)]], device const float *we
 #define INSTANCES(T)                                                                                                  \
     template [[host_name("silu_mul_" #T)]] kernel void silu_mul<T>(device const T *, device const T *, device T *,    \
                                                                    uint);                                             \
+    template [[host_name("silu_mul_halves_" #T)]] kernel void silu_mul_halves<T>(device const T *, device T *, uint2, \
+                                                                                 uint2);                              \
     template [[host_name("sigmoid_mul_" #T)]] kernel void sigmoid_mul<T>(device const T *, device const T *,          \
                                                                          device T *, uint);                           \
     template [[host_name("gelu_" #T)]] kernel void gelu<T>(device const T *, device T *, uint);                       \

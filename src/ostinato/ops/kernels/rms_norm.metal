@@ -1,8 +1,10 @@
 // RMS norm of rows: out = x / sqrt(mean(x²) + eps) · weight; alone, with a multiply after it, and with an add before it.
+// For a GPU; rms_norm_plain.metal is for CPUs.
 //
-// A group takes one row, whatever its number of threads. Sums are kept in float. What the plain kernels would have
-// stored between two steps is rounded to the stored type here too, and the sum of squares is taken by the same threads
-// in the same order, so a fused kernel gives the bits of the two that it stands for.
+// A group of whole simdgroups takes one row. Threads keep what they have read in registers, as far as they go. Sums are
+// kept in float. What two kernels would have stored between them is rounded to the stored type here too, and the sum of
+// squares is taken by the same threads in the same order, each step rounded once; so a fused kernel gives the bits of
+// the two that it stands for.
 //
 // In place: a thread reads the elements that it writes, before it writes them, and no other group reads them. So `out`
 // may be `x` or `factor`, and `sum` may be `a` or `b`, if it is exactly the same range.
@@ -11,36 +13,53 @@
 using namespace metal;
 
 constant constexpr uint MOST_THREADS = 1024;
+constant constexpr uint MOST_SIMDGROUPS = 32;
+constant constexpr uint KEPT = 8;  // elements of a row that a thread keeps
+
+// A row is gone through twice; `place` is where a thread's next element is. The loop is short and written out, so that
+// arrays of kept elements are registers.
+#define FOR_KEPT                                                                       \
+    for (uint step = 0, place = member; step < KEPT; ++step, place += members)         \
+        if (place < width)
+#define FOR_REST for (uint place = member + KEPT * members; place < width; place += members)
 
 // Makes `scale`, 1 / sqrt(mean of squares + eps) over the row, from each thread's sum of its own `squares`.
-// A macro and not a function: barriers in the body of a kernel are where the CPU backend splits it into plain loops.
-#define SCALE_OF_ROW()                                                    \
-    partial[member] = squares;                                            \
-    threadgroup_barrier(mem_flags::mem_threadgroup);                      \
-    for (uint stride = MOST_THREADS / 2; stride > 0; stride /= 2) {       \
-        if (member < stride && member + stride < members) {               \
-            partial[member] += partial[member + stride];                  \
-        }                                                                 \
-        threadgroup_barrier(mem_flags::mem_threadgroup);                  \
-    }                                                                     \
-    const float scale = rsqrt(partial[0] / float(width) + eps);
+#define SCALE_OF_ROW()                                                              \
+    squares = simd_sum(squares);                                                    \
+    if (lane == 0) {                                                                \
+        partial[simdgroup] = squares;                                               \
+    }                                                                               \
+    threadgroup_barrier(mem_flags::mem_threadgroup);                                \
+    const float whole = simd_sum(lane < simdgroups ? partial[lane] : 0.0f);         \
+    const float scale = rsqrt(whole / float(width) + eps);
 
 template <typename T>
 [[max_total_threads_per_threadgroup(MOST_THREADS)]]
 kernel void rms_norm(device const T *x [[buffer(0)]], device const T *weight [[buffer(1)]],
                      device T *out [[buffer(2)]], constant uint &width [[buffer(3)]],
                      constant float &eps [[buffer(4)]], uint row [[threadgroup_position_in_grid]],
-                     uint member [[thread_index_in_threadgroup]], uint members [[threads_per_threadgroup]]) {
-    threadgroup float partial[MOST_THREADS];
+                     uint member [[thread_index_in_threadgroup]], uint members [[threads_per_threadgroup]],
+                     uint simdgroup [[simdgroup_index_in_threadgroup]],
+                     uint simdgroups [[simdgroups_per_threadgroup]], uint lane [[thread_index_in_simdgroup]]) {
+    threadgroup float partial[MOST_SIMDGROUPS];
     const ulong start = ulong(row) * width;
-    float squares = 0.0f;
-    for (uint at = member; at < width; at += members) {
-        const float value = float(x[start + at]);
-        squares += value * value;
+    float kept[KEPT], squares = 0.0f;
+    FOR_KEPT {
+        kept[step] = float(x[start + place]);
+    }
+    FOR_KEPT {
+        squares = fma(kept[step], kept[step], squares);
+    }
+    FOR_REST {
+        const float value = float(x[start + place]);
+        squares = fma(value, value, squares);
     }
     SCALE_OF_ROW()
-    for (uint at = member; at < width; at += members) {
-        out[start + at] = T(float(x[start + at]) * scale * float(weight[at]));
+    FOR_KEPT {
+        out[start + place] = T(kept[step] * scale * float(weight[place]));
+    }
+    FOR_REST {
+        out[start + place] = T(float(x[start + place]) * scale * float(weight[place]));
     }
 }
 
@@ -51,18 +70,29 @@ kernel void rms_norm_mul(device const T *x [[buffer(0)]], device const T *weight
                          device const T *factor [[buffer(2)]], device T *out [[buffer(3)]],
                          constant uint &width [[buffer(4)]], constant float &eps [[buffer(5)]],
                          uint row [[threadgroup_position_in_grid]], uint member [[thread_index_in_threadgroup]],
-                         uint members [[threads_per_threadgroup]]) {
-    threadgroup float partial[MOST_THREADS];
+                         uint members [[threads_per_threadgroup]], uint simdgroup [[simdgroup_index_in_threadgroup]],
+                         uint simdgroups [[simdgroups_per_threadgroup]], uint lane [[thread_index_in_simdgroup]]) {
+    threadgroup float partial[MOST_SIMDGROUPS];
     const ulong start = ulong(row) * width;
-    float squares = 0.0f;
-    for (uint at = member; at < width; at += members) {
-        const float value = float(x[start + at]);
-        squares += value * value;
+    float kept[KEPT], squares = 0.0f;
+    FOR_KEPT {
+        kept[step] = float(x[start + place]);
+    }
+    FOR_KEPT {
+        squares = fma(kept[step], kept[step], squares);
+    }
+    FOR_REST {
+        const float value = float(x[start + place]);
+        squares = fma(value, value, squares);
     }
     SCALE_OF_ROW()
-    for (uint at = member; at < width; at += members) {
-        const T normed = T(float(x[start + at]) * scale * float(weight[at]));
-        out[start + at] = T(float(normed) * float(factor[start + at]));
+    FOR_KEPT {
+        const T normed = T(kept[step] * scale * float(weight[place]));
+        out[start + place] = T(float(normed) * float(factor[start + place]));
+    }
+    FOR_REST {
+        const T normed = T(float(x[start + place]) * scale * float(weight[place]));
+        out[start + place] = T(float(normed) * float(factor[start + place]));
     }
 }
 
@@ -73,32 +103,43 @@ kernel void add_rms_norm(device const T *a [[buffer(0)]], device const T *b [[bu
                          device const T *weight [[buffer(2)]], device T *sum [[buffer(3)]],
                          device T *out [[buffer(4)]], constant uint &width [[buffer(5)]],
                          constant float &eps [[buffer(6)]], uint row [[threadgroup_position_in_grid]],
-                         uint member [[thread_index_in_threadgroup]], uint members [[threads_per_threadgroup]]) {
-    threadgroup float partial[MOST_THREADS];
+                         uint member [[thread_index_in_threadgroup]], uint members [[threads_per_threadgroup]],
+                         uint simdgroup [[simdgroup_index_in_threadgroup]],
+                         uint simdgroups [[simdgroups_per_threadgroup]], uint lane [[thread_index_in_simdgroup]]) {
+    threadgroup float partial[MOST_SIMDGROUPS];
     const ulong start = ulong(row) * width;
-    float squares = 0.0f;
-    for (uint at = member; at < width; at += members) {
-        const T added = T(float(a[start + at]) + float(b[start + at]));
-        sum[start + at] = added;
-        const float value = float(added);
-        squares += value * value;
+    float kept[KEPT], squares = 0.0f;
+    FOR_KEPT {
+        kept[step] = float(T(float(a[start + place]) + float(b[start + place])));
+    }
+    FOR_KEPT {
+        sum[start + place] = T(kept[step]);
+        squares = fma(kept[step], kept[step], squares);
+    }
+    FOR_REST {
+        const T added = T(float(a[start + place]) + float(b[start + place]));
+        sum[start + place] = added;
+        squares = fma(float(added), float(added), squares);
     }
     SCALE_OF_ROW()
-    for (uint at = member; at < width; at += members) {
-        out[start + at] = T(float(sum[start + at]) * scale * float(weight[at]));
+    FOR_KEPT {
+        out[start + place] = T(kept[step] * scale * float(weight[place]));
+    }
+    FOR_REST {
+        out[start + place] = T(float(sum[start + place]) * scale * float(weight[place]));
     }
 }
 
 #define INSTANCES(T)                                                                                                  \
     template [[host_name("rms_norm_" #T)]] kernel void rms_norm<T>(device const T *, device const T *, device T *,    \
                                                                    constant uint &, constant float &, uint, uint,     \
-                                                                   uint);                                             \
+                                                                   uint, uint, uint, uint);                           \
     template [[host_name("rms_norm_mul_" #T)]] kernel void rms_norm_mul<T>(                                           \
         device const T *, device const T *, device const T *, device T *, constant uint &, constant float &, uint,    \
-        uint, uint);                                                                                                  \
+        uint, uint, uint, uint, uint);                                                                                \
     template [[host_name("add_rms_norm_" #T)]] kernel void add_rms_norm<T>(                                           \
         device const T *, device const T *, device const T *, device T *, device T *, constant uint &,                \
-        constant float &, uint, uint, uint);
+        constant float &, uint, uint, uint, uint, uint, uint);
 
 INSTANCES(float)
 INSTANCES(half)

@@ -1,0 +1,87 @@
+"""Weights on a device: matrices that take the same vector are joined, so that one dispatch reads them all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from ..buffer import Buffer
+from .tensors import as_float32, is_quantised
+from .weights import Weights
+
+JOINED = {
+    "attn.qkv": ("attn.q", "attn.k", "attn.v"),
+    "mlp.gate_up": ("mlp.gate", "mlp.up"),
+    "mlp.experts.gate_up": ("mlp.experts.gate", "mlp.experts.up"),
+}
+"""What is joined in each layer, if none of it is quantised, and the name of the whole."""
+
+
+class _Device(Protocol):
+    def array(self, values: Any) -> Buffer: ...
+
+    def empty(self, shape: Any, dtype: Any) -> Buffer: ...
+
+
+class PlacedWeights(Mapping[str, Buffer]):
+    """The weights of a decoder on a device, by name, in one dtype; matrices that are quantised stay so.
+
+    Joined matrices lie one below the other: [matrices, out, in] if they are of one size, else [all rows, in]; with
+    experts, so for each of them.
+    """
+
+    def __init__(self, device: _Device, weights: Weights, dtype: str) -> None:
+        self._device = device
+        self._dtype = dtype
+        self.quantised: dict[str, str] = {}
+        """The format of those that are."""
+        self._buffers: dict[str, Buffer] = {}
+        left = dict.fromkeys(weights)
+        for layer in range(weights.config.layers):
+            for whole, parts in JOINED.items():
+                names = [f"layer.{layer}.{part}" for part in parts]
+                if all(name in left and not _in_blocks(name, weights) for name in names):
+                    self._buffers[f"layer.{layer}.{whole}"] = self._join(weights, names)
+                    for name in names:
+                        del left[name]
+        for name in left:
+            self._buffers[name] = self._place(name, weights)
+
+    def __getitem__(self, name: str) -> Buffer:
+        return self._buffers[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._buffers)
+
+    def __len__(self) -> int:
+        return len(self._buffers)
+
+    def _join(self, weights: Weights, names: Sequence[str]) -> Buffer:
+        *experts, _, width = weights.shape(names[0])
+        heights = [weights.shape(name)[-2] for name in names]
+        whole = self._device.empty((*experts, sum(heights), width), self._dtype)
+        begin = 0
+        for name, height in zip(names, heights, strict=True):
+            array = self._array(name, weights).reshape(-1, height, width)
+            for number, rows in enumerate(array):
+                (whole[number] if experts else whole)[begin : begin + height].write(rows)
+            begin += height
+        return whole if len(set(heights)) > 1 else whole.view(shape=(*experts, len(heights), heights[0], width))
+
+    def _place(self, name: str, weights: Weights) -> Buffer:
+        if not _in_blocks(name, weights):
+            return self._device.array(self._array(name, weights))
+        array = weights[name]
+        self.quantised[name] = "q4_0" if array.dtype.itemsize == 18 else "q8_0"
+        return self._device.array(np.ascontiguousarray(array).view(np.uint8).reshape(len(array), -1))
+
+    def _array(self, name: str, weights: Weights) -> np.ndarray:
+        array = weights[name]
+        return (as_float32(array) if is_quantised(array.dtype) else array).astype(self._dtype, copy=False)
+
+
+def _in_blocks(name: str, weights: Weights) -> bool:
+    """Whether a matrix stays quantised; stacked experts, and rows that are looked up, do not."""
+    return is_quantised(weights.dtype(name)) and len(weights.shape(name)) == 2 and name != "embedding"

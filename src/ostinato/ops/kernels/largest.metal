@@ -1,0 +1,83 @@
+// Where the largest element of a row is, for a GPU: rows are long and there are few of them. The one for CPUs is in
+// choosing.metal.
+
+#include <metal_stdlib>
+using namespace metal;
+
+constant constexpr uint MOST_THREADS = 1024;
+constant constexpr uint MOST_SIMDGROUPS = 32;
+constant constexpr uint NOWHERE = 0xffffffff;
+constant constexpr uint TOGETHER = 8;  // loads under way at a time
+
+// Which of two elements is it: the larger, the first of equal ones; NaN is passed over.
+inline void take(thread float &largest, thread uint &place, float value, uint at) {
+    if (value > largest || (value == largest && at < place)) {
+        largest = value;
+        place = at;
+    }
+}
+
+inline void take_of_simdgroup(thread float &largest, thread uint &place) {
+    for (ushort step = 16; step > 0; step /= 2) {
+        const float other = simd_shuffle_xor(largest, step);
+        const uint there = simd_shuffle_xor(place, step);
+        take(largest, place, other, there);
+    }
+}
+
+/// out[row] = where the row's largest element is. With `fours`, rows start at multiples of four elements.
+template <typename T>
+[[max_total_threads_per_threadgroup(MOST_THREADS)]]
+kernel void argmax(device const T *x [[buffer(0)]], device uint *out [[buffer(1)]], constant uint &width [[buffer(2)]],
+                   constant uint &fours [[buffer(3)]], uint row [[threadgroup_position_in_grid]],
+                   uint member [[thread_index_in_threadgroup]], uint members [[threads_per_threadgroup]],
+                   uint simdgroup [[simdgroup_index_in_threadgroup]],
+                   uint simdgroups [[simdgroups_per_threadgroup]], uint lane [[thread_index_in_simdgroup]]) {
+    threadgroup float values[MOST_SIMDGROUPS];
+    threadgroup uint places[MOST_SIMDGROUPS];
+    device const T *line = x + ulong(row) * width;
+    float largest = -INFINITY;
+    uint place = NOWHERE, done = 0;
+    if (fours) {
+        device const vec<T, 4> *parts = (device const vec<T, 4> *)line;
+        const uint count = width / 4;
+        for (uint first = member; first < count; first += TOGETHER * members) {
+            vec<T, 4> taken[TOGETHER];
+            for (uint step = 0; step < TOGETHER; ++step) {
+                taken[step] = parts[min(first + step * members, count - 1)];
+            }
+            for (uint step = 0; step < TOGETHER; ++step) {
+                const uint at = 4 * min(first + step * members, count - 1);
+                for (uint part = 0; part < 4; ++part) {
+                    take(largest, place, float(taken[step][part]), at + part);
+                }
+            }
+        }
+        done = 4 * count;
+    }
+    for (uint at = done + member; at < width; at += members) {
+        take(largest, place, float(line[at]), at);
+    }
+    take_of_simdgroup(largest, place);
+    if (lane == 0) {
+        values[simdgroup] = largest;
+        places[simdgroup] = place;
+    }
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    if (simdgroup == 0) {
+        largest = lane < simdgroups ? values[lane] : -INFINITY;
+        place = lane < simdgroups ? places[lane] : NOWHERE;
+        take_of_simdgroup(largest, place);
+        if (lane == 0) {
+            out[row] = place == NOWHERE ? 0 : place;
+        }
+    }
+}
+
+#define INSTANCE(T)                                                                                                   \
+    template [[host_name("argmax_" #T)]] kernel void argmax<T>(device const T *, device uint *, constant uint &,      \
+                                                               constant uint &, uint, uint, uint, uint, uint, uint);
+
+INSTANCE(float)
+INSTANCE(half)
+INSTANCE(bfloat)

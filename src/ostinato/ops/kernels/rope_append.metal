@@ -1,0 +1,77 @@
+// Between the matrices of attention and attention itself, for a GPU: queries and keys are normed, if the model does
+// that, and turned by their position; keys and values go to the cache. rope_append_plain.metal is for CPUs.
+//
+// x is [tokens, heads + 2 · kept, size]: for each token its queries, keys and values. A pair of elements is
+// (i, i + pairs); what lies behind the pairs is not turned. The first token is at `position`, the others follow it.
+// Queries become [tokens, heads, size], the caches are [kept, capacity, size]; what would lie past their end is dropped.
+//
+// What the separate kernels would have stored between two steps is rounded to the stored type here too.
+
+#include <metal_stdlib>
+using namespace metal;
+
+constant constexpr uint SIMD = 32;
+
+// The grid is [heads + 2 · kept, tokens] groups of one simdgroup.
+template <typename T>
+[[max_total_threads_per_threadgroup(SIMD)]]
+kernel void rope_append(device const T *x [[buffer(0)]], device const float *frequencies [[buffer(1)]],
+                        device const T *query_weight [[buffer(2)]], device const T *key_weight [[buffer(3)]],
+                        device T *queries [[buffer(4)]], device T *keys [[buffer(5)]],
+                        device T *values [[buffer(6)]], constant uint &position [[buffer(7)]],
+                        constant uint &heads [[buffer(8)]], constant uint &kept [[buffer(9)]],
+                        constant uint &size [[buffer(10)]], constant uint &pairs [[buffer(11)]],
+                        constant uint &capacity [[buffer(12)]], constant uint &normed [[buffer(13)]],
+                        constant float &eps [[buffer(14)]], uint2 group [[threadgroup_position_in_grid]],
+                        uint lane [[thread_index_in_simdgroup]]) {
+    const uint head = group.x, token = group.y;
+    device const T *from = x + (ulong(token) * (heads + 2 * kept) + head) * size;
+    device T *to = queries + (ulong(token) * heads + head) * size;
+    if (head >= heads) {
+        const ulong place = ulong(position) + token;
+        if (place >= capacity) {
+            return;
+        }
+        const uint number = head - heads;
+        to = (number < kept ? keys : values) + (ulong(number % kept) * capacity + place) * size;
+        if (number >= kept) {
+            for (uint at = lane; at < size; at += SIMD) {
+                to[at] = from[at];
+            }
+            return;
+        }
+    }
+    float scale = 1.0f;
+    if (normed) {
+        float squares = 0.0f;
+        for (uint at = lane; at < size; at += SIMD) {
+            squares += float(from[at]) * float(from[at]);
+        }
+        scale = rsqrt(simd_sum(squares) / float(size) + eps);
+    }
+    device const T *weight = head < heads ? query_weight : key_weight;
+    for (uint at = lane; at < pairs; at += SIMD) {
+        float a = float(from[at]), b = float(from[at + pairs]);
+        if (normed) {
+            a = float(T(a * scale * float(weight[at])));
+            b = float(T(b * scale * float(weight[at + pairs])));
+        }
+        const float angle = float(position + token) * frequencies[at];
+        const float cosine = precise::cos(angle), sine = precise::sin(angle);
+        to[at] = T(a * cosine - b * sine);
+        to[at + pairs] = T(b * cosine + a * sine);
+    }
+    for (uint at = 2 * pairs + lane; at < size; at += SIMD) {
+        to[at] = normed ? T(float(from[at]) * scale * float(weight[at])) : from[at];
+    }
+}
+
+#define INSTANCE(T)                                                                                                   \
+    template [[host_name("rope_append_" #T)]] kernel void rope_append<T>(                                             \
+        device const T *, device const float *, device const T *, device const T *, device T *, device T *,           \
+        device T *, constant uint &, constant uint &, constant uint &, constant uint &, constant uint &,              \
+        constant uint &, constant uint &, constant float &, uint2, uint);
+
+INSTANCE(float)
+INSTANCE(half)
+INSTANCE(bfloat)
