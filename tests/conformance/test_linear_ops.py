@@ -104,6 +104,33 @@ def test_gated_matvec_is_two_products_and_a_gate(dev: ost.Device, dtype: np.dtyp
 
 
 @by_dtype
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_an_addend_is_added_after_the_product_was_rounded(
+    dev: ost.Device, dtype: np.dtype[Any], shape: tuple[int, int]
+) -> None:
+    weight, x, addend = values(shape, dtype, 20), values(shape[1:], dtype, 21), dev.array(values(shape[:1], dtype, 22))
+    product, expected = dev.zeros(shape[0], dtype), dev.zeros(shape[0], dtype)
+    run(dev, ops.matvec, dev.array(weight), dev.array(x), product)
+    run(dev, ops.add, addend, product, expected)
+    run(dev, ops.matvec, dev.array(weight), dev.array(x), addend, addend=addend)
+    assert addend.numpy().tobytes() == expected.numpy().tobytes()
+
+
+@by_dtype
+@pytest.mark.parametrize("shape", [(1, 1), (5, 65), (130, 8), (7, 1000), (3, 4096)], ids=str)
+def test_a_norm_may_be_a_part_of_the_product(dev: ost.Device, dtype: np.dtype[Any], shape: tuple[int, int]) -> None:
+    weight = values((2, *shape), dtype, 23) / np.sqrt(shape[1]).astype(dtype)
+    x, norm = values(shape[1:], dtype, 24), values(shape[1:], dtype, 25)
+    wide = x.astype(np.float64)
+    y = (wide / np.sqrt((wide**2).mean() + 1e-3) * norm.astype(np.float64)).astype(dtype)
+    out = dev.zeros(shape[0], dtype)
+    run(dev, ops.norm_matvec, dev.array(weight[0]), dev.array(x), dev.array(norm), out, 1e-3)
+    near(out, product(weight[0], y), scale=4)
+    run(dev, ops.norm_gated_matvec, dev.array(weight), dev.array(x), dev.array(norm), out, 1e-3)
+    near(out, gated(weight, y), scale=8)
+
+
+@by_dtype
 def test_the_gated_product_of_the_experts_that_the_device_chose(dev: ost.Device, dtype: np.dtype[Any]) -> None:
     weight, x = values((4, 2, 5, 33), dtype, 18) / np.sqrt(33).astype(dtype), values((2, 33), dtype, 19)
     indices = np.array([[3, 0, 1], [2, 2, 3]], np.uint32)

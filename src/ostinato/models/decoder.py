@@ -87,6 +87,9 @@ class Decoder:
         self._route = route
         self._dtype = dtype
         self._weights = PlacedWeights(device, weights, dtype)
+        row_bytes = config.hidden_size * np.dtype(dtype).itemsize
+        self._folds = device._queue.backend.capabilities.backend != "cpu" and row_bytes <= ops.linear.MOST_NORMED
+        """Whether norms are a part of the products that follow them: a GPU is spared a launch."""
         self._frequencies = device.array(config.inverse_frequencies())
         shape = (config.kv_heads, capacity, config.head_dim)
         self._keys = [device.zeros(shape, dtype) for _ in range(config.layers)]
@@ -108,7 +111,7 @@ class Decoder:
         encoder = self._device.command_encoder("prefill")
         with encoder.scope("prefill"):
             self._layers(encoder, scratch, self.position)
-            self._head(encoder, scratch.normed[len(ids) - 1 :])
+            self._head(encoder, scratch)
         encoder.commit_labeled("prefill").wait()
         self.position += len(ids)
         return self.logits()
@@ -175,7 +178,7 @@ class Decoder:
     def _token(self, encoder: CommandEncoder, position: Any) -> None:
         with encoder.scope("decode"):
             self._layers(encoder, self._one, position)
-            self._head(encoder, self._one.normed)
+            self._head(encoder, self._one)
 
     def _layers(self, enc: CommandEncoder, s: _Scratch, position: Any) -> None:
         with enc.scope("embed"):
@@ -184,19 +187,12 @@ class Decoder:
             with enc.scope(f"layer.{layer}"):
                 with enc.scope("attn"):
                     self._attention(enc, s, layer, position)
-                with enc.scope("residual"):
-                    ops.add(enc, s.hidden, s.delta, s.hidden)
                 with enc.scope("mlp"):
-                    self._norm(enc, s.hidden, f"layer.{layer}.mlp.norm", s.normed)
                     (self._experts if self.config.has_experts(layer) else self._dense)(enc, s, layer)
-                with enc.scope("residual"):
-                    ops.add(enc, s.hidden, s.delta, s.hidden)
-        self._norm(enc, s.hidden, "norm", s.normed)
 
     def _attention(self, enc: CommandEncoder, s: _Scratch, layer: int, position: Any) -> None:
         name, keys, values = f"layer.{layer}.attn", self._keys[layer], self._values[layer]
-        self._norm(enc, s.hidden, f"{name}.norm", s.normed)
-        self._linears(enc, layer, "attn.qkv", s.normed, s.qkv)
+        self._linears(enc, layer, "attn.qkv", f"{name}.norm", s, s.qkv)
         with enc.scope("rope"):
             norms = {}
             if self.config.qk_norm:
@@ -206,21 +202,28 @@ class Decoder:
             )
         with enc.scope("sdpa"):
             ops.sdpa(enc, s.query, keys, values, s.mixed, position, window=self.config.window(layer) or 0)
-        self._linear(enc, f"{name}.o", s.mixed, s.delta)
+        self._add_linear(enc, f"{name}.o", s.mixed, s)
 
     def _dense(self, enc: CommandEncoder, s: _Scratch, layer: int) -> None:
-        joined = f"layer.{layer}.mlp.gate_up"
-        if joined in self._weights and s.normed.shape[0] == 1:
-            with enc.scope("gate_up"):
-                ops.gated_matvec(enc, self._weights[joined], s.normed, s.gated)
-        else:
-            self._linears(enc, layer, "mlp.gate_up", s.normed, s.gate_up)
+        name = f"layer.{layer}.mlp"
+        joined = self._weights.get(f"{name}.gate_up") if s.hidden.shape[0] == 1 else None
+        if joined is None:
+            self._linears(enc, layer, "mlp.gate_up", f"{name}.norm", s, s.gate_up)
             with enc.scope("silu"):
                 ops.silu_mul_halves(enc, s.gate_up, s.gated)
-        self._linear(enc, f"layer.{layer}.mlp.down", s.gated, s.delta)
+        elif self._folds:
+            with enc.scope("gate_up"):
+                norm = self._weights[f"{name}.norm"]
+                ops.norm_gated_matvec(enc, joined, s.hidden, norm, s.gated, self.config.norm_eps)
+        else:
+            self._norm(enc, s.hidden, f"{name}.norm", s.normed)
+            with enc.scope("gate_up"):
+                ops.gated_matvec(enc, joined, s.normed, s.gated)
+        self._add_linear(enc, f"{name}.down", s.gated, s)
 
     def _experts(self, enc: CommandEncoder, s: _Scratch, layer: int) -> None:
         name = f"layer.{layer}.mlp"
+        self._norm(enc, s.hidden, f"{name}.norm", s.normed)
         self._linear(enc, f"{name}.router", s.normed, s.scores)
         with enc.scope("route"):
             self._route(enc, s.scores, s.indices, s.shares, renormalise=self.config.norm_topk_prob)
@@ -230,10 +233,20 @@ class Decoder:
             ops.expert_matvec(enc, self._weights[f"{name}.experts.down"], s.expert_gated, s.indices, s.expert_out)
         with enc.scope("mix"):
             ops.weighted_sum(enc, s.expert_out, s.shares, s.delta)
+        with enc.scope("residual"):
+            ops.add(enc, s.hidden, s.delta, s.hidden)
 
-    def _head(self, enc: CommandEncoder, normed: Buffer) -> None:
-        """The logits of one token, and the likeliest token where the next graph looks for it."""
-        self._linear(enc, "embedding" if self.config.tied_embeddings else "head", normed, self._logits, "head")
+    def _head(self, enc: CommandEncoder, s: _Scratch) -> None:
+        """The logits of the last token, and the likeliest token where the next graph looks for it."""
+        name, last = "embedding" if self.config.tied_embeddings else "head", s.hidden.shape[0] - 1
+        if self._folds and name not in self._weights.quantised:
+            with enc.scope("head"):
+                norm, hidden = self._weights["norm"], s.hidden[last]
+                ops.norm_matvec(enc, self._weights[name], hidden, norm, self._logits, self.config.norm_eps)
+        else:
+            normed = s.normed[last : last + 1]
+            self._norm(enc, s.hidden[last : last + 1], "norm", normed)
+            self._linear(enc, name, normed, self._logits, "head")
         with enc.scope("argmax"):
             ops.argmax(enc, self._logits, self._one.tokens)
 
@@ -241,19 +254,37 @@ class Decoder:
         with enc.scope(name.rpartition(".")[2]):
             ops.rms_norm(enc, x, self._weights[name], out, eps=self.config.norm_eps)
 
-    def _linears(self, enc: CommandEncoder, layer: int, name: str, x: Buffer, out: Buffer) -> None:
-        """The products with matrices that were joined, one behind the other in each row of `out`; or with each one."""
-        whole = f"layer.{layer}.{name}"
-        if whole in self._weights:
-            weight = self._weights[whole]
-            self._linear(enc, whole, x, out, weight=weight.view(shape=(weight.size // x.shape[-1], x.shape[-1])))
+    def _linears(self, enc: CommandEncoder, layer: int, name: str, norm: str, s: _Scratch, out: Buffer) -> None:
+        """The products of what was normed with joined matrices, one behind the other in each row of `out`."""
+        tokens, width = s.hidden.shape
+        whole = self._weights.get(f"layer.{layer}.{name}")
+        if whole is not None:
+            whole = whole.view(shape=(whole.size // width, width))
+            if self._folds and tokens == 1:
+                with enc.scope(name.rpartition(".")[2]):
+                    ops.norm_matvec(enc, whole, s.hidden, self._weights[norm], out, self.config.norm_eps)
+                return
+        self._norm(enc, s.hidden, norm, s.normed)
+        if whole is not None:
+            with enc.scope(name.rpartition(".")[2]):
+                (ops.matvec if tokens == 1 else ops.matmul)(enc, whole, s.normed, out)
             return
-        for token in range(x.shape[0]):
+        for token in range(tokens):  # quantised ones are not joined
             row, begin = out[token].view(shape=(out[token].size,)), 0
             for part in JOINED[name]:
                 end = begin + self._weights[f"layer.{layer}.{part}"].shape[0]
-                self._linear(enc, f"layer.{layer}.{part}", x[token : token + 1], row[begin:end])
+                self._linear(enc, f"layer.{layer}.{part}", s.normed[token : token + 1], row[begin:end])
                 begin = end
+
+    def _add_linear(self, enc: CommandEncoder, name: str, x: Buffer, s: _Scratch) -> None:
+        """Add a product to what goes through the layers."""
+        if s.hidden.shape[0] == 1 and name not in self._weights.quantised:
+            with enc.scope(name.rpartition(".")[2]):
+                ops.matvec(enc, self._weights[name], x, s.hidden, addend=s.hidden)
+            return
+        self._linear(enc, name, x, s.delta)
+        with enc.scope("residual"):
+            ops.add(enc, s.hidden, s.delta, s.hidden)
 
     def _linear(
         self,
@@ -262,9 +293,8 @@ class Decoder:
         x: Buffer,
         out: Buffer,
         scope: str | None = None,
-        weight: Buffer | None = None,
     ) -> None:
-        weight, kind = self._weights[name] if weight is None else weight, self._weights.quantised.get(name)
+        weight, kind = self._weights[name], self._weights.quantised.get(name)
         rows = x.shape[0]
         with enc.scope(scope or name.rpartition(".")[2]):
             if kind is not None:

@@ -22,6 +22,8 @@ from .linear import (
     matvec_affine4,
     matvec_q4_0,
     matvec_q8_0,
+    norm_gated_matvec,
+    norm_matvec,
 )
 from .norms import add_rms_norm, rms_norm, rms_norm_mul
 from .pointwise import (
@@ -55,6 +57,8 @@ __all__ = [
     "matvec_q8_0",
     "moe_route",
     "mul",
+    "norm_gated_matvec",
+    "norm_matvec",
     "rms_norm",
     "rms_norm_mul",
     "rope",

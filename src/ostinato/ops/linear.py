@@ -5,6 +5,7 @@ There are two kernels for each: one in which a thread sums a row (CPUs), one in 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -19,32 +20,90 @@ _SIMDGROUPS = 8
 _SIMDGROUPS_IN_BLOCKS = 4
 _ENOUGH_SIMDGROUPS = 12288
 """With fewer a GPU is not busy: several then share a row."""
+_GROUPS_A_WORKER = 3
+"""Groups that norm x for themselves are no more than run at a time."""
+MOST_NORMED = 16384
+"""The bytes of the longest row that `norm_matvec` and `norm_gated_matvec` take."""
 _TILE_ON_CPU = (2, 4)
 _TILE = 64
 
 
-def matvec(encoder: CommandEncoder, weight: Buffer, x: Buffer, out: Buffer) -> None:
-    """out = weight · x, for weights [out, in]."""
-    ending = type_ending("matvec", weight, x, out)
+def matvec(encoder: CommandEncoder, weight: Buffer, x: Buffer, out: Buffer, *, addend: Buffer | None = None) -> None:
+    """out = weight · x, for weights [out, in]; with an addend, out = addend + weight · x. `out` may be the addend."""
+    others = [] if addend is None else [addend]
+    ending = type_ending("matvec", weight, x, out, *others)
     rows, width = axes("matvec", "weight", weight, "out", "in")
     check_size("matvec", "x", x, width)
     check_size("matvec", "out", out, rows)
-    read = weight.nbytes + x.nbytes
-    _dense(encoder, f"matvec_{ending}", [weight, x, out, width], rows, 1, read, out.nbytes, 2 * rows * width)
+    for one in others:
+        check_size("matvec", "addend", one, rows)
+    # Without an addend the kernel is given x in its place, and does not look at it.
+    given = [weight, x, out, width, *(others or [x]), len(others)]
+    read = weight.nbytes + x.nbytes + sum(one.nbytes for one in others)
+    _dense(encoder, f"matvec_{ending}", given, rows, 1, read, out.nbytes, rows * (2 * width + len(others)))
+
+
+def norm_matvec(
+    encoder: CommandEncoder, weight: Buffer, x: Buffer, norm: Buffer, out: Buffer, eps: float = 1e-6
+) -> None:
+    """out = weight · rms_norm(x, norm), for weights [out, in], in one dispatch.
+
+    For GPUs, where it saves a launch; on a CPU every row norms x anew. Rows have at most `MOST_NORMED` bytes.
+    """
+    rows, width = axes("norm_matvec", "weight", weight, "out", "in")
+    _normed(encoder, "norm_matvec", weight, x, norm, out, eps, rows, width, 1)
 
 
 def gated_matvec(encoder: CommandEncoder, weight: Buffer, x: Buffer, out: Buffer) -> None:
     """out = silu(weight[0] · x) · (weight[1] · x), for weights [2, out, in]."""
     name = "gated_matvec"
     ending = type_ending(name, weight, x, out)
-    two, rows, width = axes(name, "weight", weight, "2", "out", "in")
-    if two != 2:
-        raise ArgumentError(f"{name}: weight is [2, out, in], not {weight!r}")
+    rows, width = _gates(name, weight)
     check_size(name, "x", x, width)
     check_size(name, "out", out, rows)
     flops = rows * (4 * width + GATE_FLOPS)
     read = weight.nbytes + x.nbytes
-    _dense(encoder, f"{name}_{ending}", [weight, x, out, width], rows, 1, read, out.nbytes, flops)
+    _dense(encoder, f"{name}_{ending}", [weight, x, out, width], rows, 1, read, out.nbytes, flops, matrices=2)
+
+
+def norm_gated_matvec(
+    encoder: CommandEncoder, weight: Buffer, x: Buffer, norm: Buffer, out: Buffer, eps: float = 1e-6
+) -> None:
+    """What `gated_matvec` gives for rms_norm(x, norm), in one dispatch; as `norm_matvec` otherwise."""
+    rows, width = _gates("norm_gated_matvec", weight)
+    _normed(encoder, "norm_gated_matvec", weight, x, norm, out, eps, rows, width, 2)
+
+
+def _gates(name: str, weight: Buffer) -> tuple[int, int]:
+    two, rows, width = axes(name, "weight", weight, "2", "out", "in")
+    if two != 2:
+        raise ArgumentError(f"{name}: weight is [2, out, in], not {weight!r}")
+    return rows, width
+
+
+def _normed(
+    encoder: CommandEncoder,
+    name: str,
+    weight: Buffer,
+    x: Buffer,
+    norm: Buffer,
+    out: Buffer,
+    eps: float,
+    rows: int,
+    width: int,
+    matrices: int,
+) -> None:
+    ending = type_ending(name, weight, x, norm, out)
+    for what, one, size in (("x", x, width), ("norm", norm, width), ("out", out, rows)):
+        check_size(name, what, one, size)
+    if x.nbytes > MOST_NORMED:
+        raise ArgumentError(f"{name}: rows of {x.nbytes} bytes are too long; at most {MOST_NORMED}")
+    read = weight.nbytes + x.nbytes + norm.nbytes
+    flops = rows * (2 * matrices * width + GATE_FLOPS * (matrices - 1)) + 4 * width
+    given = [weight, x, norm, out, width, eps]
+    bound = _GROUPS_A_WORKER * encoder._queue.backend.capabilities.workers
+    options: dict[str, Any] = {"matrices": matrices, "norms": (norm,), "most_groups": bound}
+    _dense(encoder, f"{name}_{ending}", given, rows, 1, read, out.nbytes, flops, **options)
 
 
 def expert_matvec(encoder: CommandEncoder, weight: Buffer, x: Buffer, indices: Buffer, out: Buffer) -> None:
@@ -93,7 +152,7 @@ def _by_experts(
     # Slots may share an expert; the most that can be read is its matrices for each.
     read = min(slots, experts) * matrices * rows * width * weight.dtype.itemsize + x.nbytes + indices.nbytes
     flops = slots * rows * (2 * matrices * width + GATE_FLOPS * (matrices - 1))
-    _dense(encoder, f"{name}_{ending}", given, rows, slots, read, out.nbytes, flops)
+    _dense(encoder, f"{name}_{ending}", given, rows, slots, read, out.nbytes, flops, matrices=matrices)
 
 
 def matmul(encoder: CommandEncoder, weight: Buffer, x: Buffer, out: Buffer) -> None:
@@ -185,10 +244,14 @@ def _dense(
     bytes_read: int,
     bytes_written: int,
     flops: int,
+    *,
+    matrices: int = 1,
+    norms: Sequence[Buffer] = (),
+    most_groups: int = 1 << 31,
 ) -> None:
-    """A row of the weights a thread, or so many simdgroups; along the second axis the slots.
+    """A row of the weights a thread, or some simdgroups; along the second axis the slots.
 
-    What is given begins with the weights and x.
+    What is given begins with the weights and x. With two matrices a row of each makes a result.
     """
     weight, x, width = given[0], given[1], given[0].shape[-1]
     cost: dict[str, Any] = {"bytes_read": bytes_read, "bytes_written": bytes_written, "flops": flops}
@@ -197,17 +260,18 @@ def _dense(
         encoder.dispatch(plain, *given, threads=(rows, slots), group_size=(_ROWS_TOGETHER, 1), **cost)
         return
     row_bytes = width * weight.dtype.itemsize
-    split = _split(rows * slots, row_bytes)
-    groups = -(-rows * split // _SIMDGROUPS)
-    given += [rows, int(is_aligned(16, row_bytes, weight, x)), split]
-    found = find(encoder, "matvec", kernel)
+    split = _split(rows * slots * matrices, row_bytes, _SIMDGROUPS // matrices)
+    flight = 8 if row_bytes >= split * 32 * 8 * 16 else 4
+    groups = min(-(-rows * matrices * split // _SIMDGROUPS), most_groups)
+    given += [rows, int(is_aligned(16, row_bytes, weight, x, *norms)), split]
+    found = find(encoder, "matvec", f"{kernel}_{flight}")
     encoder.dispatch(found, *given, groups=(groups, slots), group_size=32 * _SIMDGROUPS, **cost)
 
 
-def _split(rows: int, row_bytes: int) -> int:
+def _split(rows: int, row_bytes: int, most: int) -> int:
     """How many simdgroups share a row: more where rows are few, as long as a lane still has four loads."""
     split = 1
-    while split < _SIMDGROUPS and rows * split < _ENOUGH_SIMDGROUPS and row_bytes >= 2 * split * 32 * 4 * 16:
+    while split < most and rows * split < _ENOUGH_SIMDGROUPS and row_bytes >= 2 * split * 32 * 4 * 16:
         split *= 2
     return split
 

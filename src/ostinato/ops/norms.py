@@ -96,7 +96,7 @@ def _row_threads(encoder: CommandEncoder, rows: int, width: int) -> int:
     """On a GPU enough to keep a row in registers; for few rows as many as there is work for."""
     if on_cpu(encoder):
         return row_threads(width)
-    each = _KEPT if rows >= _MANY_ROWS else 2
+    each = _KEPT if rows >= _MANY_ROWS else _KEPT // 2
     return min(_MOST_THREADS_ON_GPU, max(32, 1 << (-(-width // each) - 1).bit_length()))
 
 

@@ -83,6 +83,7 @@ class CudaBackend:
             self._resolve, self.resolve_in_graph = kernels["ost_resolve"], kernels["ost_resolve_to"]
             self._clock = DeviceClock(context, kernels["ost_pairs"], kernels["ost_mark"])
             step_ns = self._timer_step_ns(kernels["ost_step"])
+        infer_order([])  # builds the engine, where that has to be done, before any work needs it
         at = (context, int(self._stream), self._done.host, self._done.device)
         self._launcher: launchers.Launcher = launchers.make(*at) if native else launchers.PlainLauncher(*at)
         self.capabilities = Capabilities(

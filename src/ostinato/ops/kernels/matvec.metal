@@ -1,5 +1,8 @@
-// Matrix by vector and matrix by matrix, for a GPU: a row of the weights a simdgroup, or several where there are few
-// rows, read 16 bytes a lane where rows start at multiples of 16. matvec_plain.metal is for CPUs.
+// Matrix by vector and matrix by matrix, for a GPU. matvec_plain.metal is for CPUs.
+//
+// A simdgroup takes a row of the weights, or several share one where there are few. Where rows start at multiples of 16
+// bytes (`aligned`) their lanes read 16 bytes in turn, FLIGHT times before the first is looked at. Groups take rows in
+// turn, as many as they have simdgroups for.
 //
 // Weights are [out, in]. Sums are kept in float and rounded once, to the type that is stored.
 
@@ -8,6 +11,8 @@ using namespace metal;
 
 constant constexpr uint SIMD = 32;
 constant constexpr uint MOST_SIMDGROUPS = 8;
+constant constexpr uint MOST_NORMED = 16384;  // bytes of a row that is normed on the way
+constant constexpr uint KEPT = 2;             // parts of 16 bytes of such a row that a thread keeps
 
 // The product of the elements in 16 bytes of two rows.
 template <typename T> inline float product_of_16_bytes(uint4 a, uint4 b);
@@ -28,127 +33,323 @@ template <> inline float product_of_16_bytes<bfloat>(uint4 a, uint4 b) {
            (product_of_bfloats(a.z, b.z) + product_of_bfloats(a.w, b.w));
 }
 
-// A lane's share of the product of two rows. The lanes of the simdgroups that share a row take 16 bytes of it in turn:
-// this one the part `at`, and every `stride`-th after it. Four loads of the weights are under way at a time.
-template <typename T>
-inline float lane_product(device const T *line, device const T *x, uint width, uint aligned, uint at, uint stride) {
-    if (!aligned) {
-        float sum = 0.0f;
-        for (; at < width; at += stride) {
-            sum += float(line[at]) * float(x[at]);
-        }
-        return sum;
-    }
-    device const uint4 *left = (device const uint4 *)line;
-    device const uint4 *right = (device const uint4 *)x;
-    const uint chunks = width / (16 / sizeof(T));
-    float sums[4] = {};
-    for (; at < chunks; at += 4 * stride) {
-        uint4 loaded[4];
-        for (uint step = 0; step < 4; ++step) {
-            loaded[step] = left[min(at + step * stride, chunks - 1)];
-        }
-        for (uint step = 0; step < 4; ++step) {
-            const uint place = at + step * stride;
-            const float product = product_of_16_bytes<T>(loaded[step], right[min(place, chunks - 1)]);
-            sums[step] += place < chunks ? product : 0.0f;
-        }
-    }
-    return (sums[0] + sums[1]) + (sums[2] + sums[3]);
+// The elements in 16 bytes of two rows multiplied, and scaled, and rounded once.
+template <typename T> inline uint4 scaled_16_bytes(uint4 a, uint4 b, float scale);
+template <> inline uint4 scaled_16_bytes<float>(uint4 a, uint4 b, float scale) {
+    return as_type<uint4>(as_type<float4>(a) * scale * as_type<float4>(b));
 }
+inline uint scaled_halves(uint a, uint b, float scale) {
+    return as_type<uint>(half2(float2(as_type<half2>(a)) * scale * float2(as_type<half2>(b))));
+}
+template <> inline uint4 scaled_16_bytes<half>(uint4 a, uint4 b, float scale) {
+    return uint4(scaled_halves(a.x, b.x, scale), scaled_halves(a.y, b.y, scale), scaled_halves(a.z, b.z, scale),
+                 scaled_halves(a.w, b.w, scale));
+}
+inline uint scaled_bfloats(uint a, uint b, float scale) {
+    const bfloat low = bfloat(as_type<float>(a << 16) * scale * as_type<float>(b << 16));
+    const bfloat high = bfloat(as_type<float>(a & 0xffff0000) * scale * as_type<float>(b & 0xffff0000));
+    return uint(as_type<ushort>(low)) | uint(as_type<ushort>(high)) << 16;
+}
+template <> inline uint4 scaled_16_bytes<bfloat>(uint4 a, uint4 b, float scale) {
+    return uint4(scaled_bfloats(a.x, b.x, scale), scaled_bfloats(a.y, b.y, scale), scaled_bfloats(a.z, b.z, scale),
+                 scaled_bfloats(a.w, b.w, scale));
+}
+
+// The parts of a row that a lane reads at a time, from the part `at` every `stride`-th. Beyond the end of the row it is
+// the last part once more, which `products` does not count.
+template <uint FLIGHT>
+inline void load_parts(device const uint4 *row, uint at, uint stride, uint parts, thread uint4 *loaded) {
+    for (uint step = 0; step < FLIGHT; ++step) {
+        loaded[step] = row[min(at + step * stride, parts - 1)];
+    }
+}
+
+// A lane's share of a row's product with x in device or threadgroup memory, of which HELD parts are loaded at a time;
+// the first parts of the row have been loaded. Macros, because an address space cannot be a parameter.
+#define DEFINE_PRODUCTS(products, lane_product, space, HELD)                                                          \
+    template <typename T, uint FLIGHT>                                                                                \
+    inline float products(thread const uint4 *loaded, space const uint4 *x, uint at, uint stride, uint parts) {       \
+        float sum = 0.0f;                                                                                             \
+        for (uint begin = 0; begin < FLIGHT; begin += HELD) {                                                         \
+            uint4 held[HELD];                                                                                         \
+            for (uint step = 0; step < HELD; ++step) {                                                                \
+                held[step] = x[min(at + (begin + step) * stride, parts - 1)];                                         \
+            }                                                                                                         \
+            for (uint step = 0; step < HELD; ++step) {                                                                \
+                const float product = product_of_16_bytes<T>(loaded[begin + step], held[step]);                       \
+                sum += at + (begin + step) * stride < parts ? product : 0.0f;                                         \
+            }                                                                                                         \
+        }                                                                                                             \
+        return sum;                                                                                                   \
+    }                                                                                                                 \
+    template <typename T, uint FLIGHT>                                                                                \
+    inline float lane_product(device const T *row, space const T *x, uint width, uint aligned, uint first,            \
+                              uint stride, thread uint4 *loaded) {                                                    \
+        float sum = 0.0f;                                                                                             \
+        if (!aligned) {                                                                                               \
+            for (uint at = first; at < width; at += stride) {                                                         \
+                sum += float(row[at]) * float(x[at]);                                                                 \
+            }                                                                                                         \
+            return sum;                                                                                               \
+        }                                                                                                             \
+        const uint parts = width / (16 / sizeof(T));                                                                  \
+        for (uint at = first; at < parts; at += FLIGHT * stride) {                                                    \
+            if (at != first) {                                                                                        \
+                load_parts<FLIGHT>((device const uint4 *)row, at, stride, parts, loaded);                             \
+            }                                                                                                         \
+            sum += products<T, FLIGHT>(loaded, (space const uint4 *)x, at, stride, parts);                            \
+        }                                                                                                             \
+        return sum;                                                                                                   \
+    }
+
+DEFINE_PRODUCTS(products, lane_product, device, FLIGHT)
+DEFINE_PRODUCTS(staged_products, staged_lane_product, threadgroup, 1)
 
 inline float silu(float x) { return x / (1.0f + exp(-x)); }
 
-// `split` simdgroups share a row: which row that is, and where in it a lane begins.
-#define PLACE_OF_SIMDGROUP(group)                                                    \
-    const uint row = group * (simdgroups / split) + simdgroup / split;               \
-    const uint first = simdgroup % split * SIMD + lane, stride = split * SIMD;
+// `split` simdgroups share a row: where in it a lane begins, which of the group's rows it is, how many the group has.
+#define PLACE_OF_LANE()                                                                                               \
+    const uint first = simdgroup % split * SIMD + lane, stride = split * SIMD;                                        \
+    const uint line = simdgroup / split, together = simdgroups / split, parts = width / (16 / sizeof(T));
 
-// Makes `sum`, a lane's share, the sum of the whole row.
-#define SUM_OF_ROW(sum)                                                              \
-    sum = simd_sum(sum);                                                             \
-    if (split > 1) {                                                                 \
-        threadgroup_barrier(mem_flags::mem_threadgroup);                             \
-        if (lane == 0) {                                                             \
-            partial[simdgroup] = sum;                                                \
-        }                                                                            \
-        threadgroup_barrier(mem_flags::mem_threadgroup);                             \
-        sum = 0.0f;                                                                  \
-        for (uint part = 0; part < split; ++part) {                                  \
-            sum += partial[simdgroup / split * split + part];                        \
-        }                                                                            \
+// x, normed, in threadgroup memory: each group norms it for itself. A thread keeps what it has read in registers, as
+// far as they go: short loops are written out.
+#define STAGE_NORMED_X()                                                                                              \
+    {                                                                                                                 \
+        device const uint4 *given = (device const uint4 *)x;                                                          \
+        device const uint4 *gains = (device const uint4 *)norm;                                                       \
+        uint4 kept[KEPT], gain[KEPT];                                                                                 \
+        float squares = 0.0f;                                                                                         \
+        if (aligned) {                                                                                                \
+            for (uint step = 0; step < KEPT; ++step) {                                                                \
+                kept[step] = given[min(member + step * members, parts - 1)];                                          \
+                gain[step] = gains[min(member + step * members, parts - 1)];                                          \
+            }                                                                                                         \
+            for (uint step = 0; step < KEPT; ++step) {                                                                \
+                const float own = product_of_16_bytes<T>(kept[step], kept[step]);                                     \
+                squares += member + step * members < parts ? own : 0.0f;                                              \
+            }                                                                                                         \
+            for (uint place = member + KEPT * members; place < parts; place += members) {                             \
+                squares += product_of_16_bytes<T>(given[place], given[place]);                                        \
+            }                                                                                                         \
+        } else {                                                                                                      \
+            for (uint place = member; place < width; place += members) {                                              \
+                squares += float(x[place]) * float(x[place]);                                                         \
+            }                                                                                                         \
+        }                                                                                                             \
+        squares = simd_sum(squares);                                                                                  \
+        if (lane == 0) {                                                                                              \
+            partial[simdgroup] = squares;                                                                             \
+        }                                                                                                             \
+        threadgroup_barrier(mem_flags::mem_threadgroup);                                                              \
+        const float whole = simd_sum(lane < simdgroups ? partial[lane] : 0.0f);                                       \
+        const float scale = rsqrt(whole / float(width) + eps);                                                        \
+        if (aligned) {                                                                                                \
+            for (uint step = 0; step < KEPT; ++step) {                                                                \
+                if (member + step * members < parts) {                                                                \
+                    room[member + step * members] = scaled_16_bytes<T>(kept[step], gain[step], scale);                \
+                }                                                                                                     \
+            }                                                                                                         \
+            for (uint place = member + KEPT * members; place < parts; place += members) {                             \
+                room[place] = scaled_16_bytes<T>(given[place], gains[place], scale);                                  \
+            }                                                                                                         \
+        } else {                                                                                                      \
+            for (uint place = member; place < width; place += members) {                                              \
+                staged[place] = T(float(x[place]) * scale * float(norm[place]));                                      \
+            }                                                                                                         \
+        }                                                                                                             \
+        threadgroup_barrier(mem_flags::mem_threadgroup);                                                              \
     }
 
-/// out = weight · x
-template <typename T>
+// Has the simdgroups' shares of `sum` where the first threads of the group find them.
+#define SHARE_SUMS()                                                                                                  \
+    sum = simd_sum(sum);                                                                                              \
+    if (lane == 0) {                                                                                                  \
+        partial[simdgroup] = sum;                                                                                     \
+    }                                                                                                                 \
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+
+// The sum of a row of the group's.
+inline float shared_sum(threadgroup const float *partial, uint line, uint split) {
+    float sum = 0.0f;
+    for (uint part = 0; part < split; ++part) {
+        sum += partial[line * split + part];
+    }
+    return sum;
+}
+
+/// out = weight · x; with `added`, out = addend + weight · x, rounded after each of the two.
+template <typename T, uint FLIGHT>
 [[max_total_threads_per_threadgroup(SIMD * MOST_SIMDGROUPS)]]
 kernel void matvec(device const T *weight [[buffer(0)]], device const T *x [[buffer(1)]],
-                   device T *out [[buffer(2)]], constant uint &width [[buffer(3)]], constant uint &rows [[buffer(4)]],
-                   constant uint &aligned [[buffer(5)]], constant uint &split [[buffer(6)]],
-                   uint group [[threadgroup_position_in_grid]], uint simdgroup [[simdgroup_index_in_threadgroup]],
+                   device T *out [[buffer(2)]], constant uint &width [[buffer(3)]],
+                   device const T *addend [[buffer(4)]], constant uint &added [[buffer(5)]],
+                   constant uint &rows [[buffer(6)]], constant uint &aligned [[buffer(7)]],
+                   constant uint &split [[buffer(8)]], uint group [[threadgroup_position_in_grid]],
+                   uint member [[thread_index_in_threadgroup]], uint simdgroup [[simdgroup_index_in_threadgroup]],
                    uint simdgroups [[simdgroups_per_threadgroup]], uint lane [[thread_index_in_simdgroup]]) {
     threadgroup float partial[MOST_SIMDGROUPS];
-    PLACE_OF_SIMDGROUP(group)
-    float total = 0.0f;
+    PLACE_OF_LANE()
+    const uint base = group * together, row = base + line;
+    float sum = 0.0f, before = 0.0f;
     if (row < rows) {
-        total = lane_product(weight + ulong(row) * width, x, width, aligned, first, stride);
+        uint4 loaded[FLIGHT];
+        device const T *from = weight + ulong(row) * width;
+        if (aligned) {
+            load_parts<FLIGHT>((device const uint4 *)from, first, stride, parts, loaded);
+        }
+        if (added && member < together && base + member < rows) {
+            before = float(addend[base + member]);
+        }
+        sum = lane_product<T, FLIGHT>(from, x, width, aligned, first, stride, loaded);
     }
-    SUM_OF_ROW(total)
-    if (row < rows && first == 0) {
-        out[row] = T(total);
+    SHARE_SUMS()
+    if (member < together && base + member < rows) {
+        const T product = T(shared_sum(partial, member, split));
+        out[base + member] = added ? T(float(product) + before) : product;
     }
 }
 
-/// out = silu(weight[0] · x) · (weight[1] · x)
-template <typename T>
+/// out = weight · rms_norm(x, norm), for rows of at most MOST_NORMED bytes.
+template <typename T, uint FLIGHT>
+[[max_total_threads_per_threadgroup(SIMD * MOST_SIMDGROUPS)]]
+kernel void norm_matvec(device const T *weight [[buffer(0)]], device const T *x [[buffer(1)]],
+                        device const T *norm [[buffer(2)]], device T *out [[buffer(3)]],
+                        constant uint &width [[buffer(4)]], constant float &eps [[buffer(5)]],
+                        constant uint &rows [[buffer(6)]], constant uint &aligned [[buffer(7)]],
+                        constant uint &split [[buffer(8)]], uint group [[threadgroup_position_in_grid]],
+                        uint groups [[threadgroups_per_grid]], uint member [[thread_index_in_threadgroup]],
+                        uint members [[threads_per_threadgroup]], uint simdgroup [[simdgroup_index_in_threadgroup]],
+                        uint simdgroups [[simdgroups_per_threadgroup]], uint lane [[thread_index_in_simdgroup]]) {
+    threadgroup float partial[MOST_SIMDGROUPS];
+    threadgroup uint4 room[MOST_NORMED / 16];
+    threadgroup T *staged = (threadgroup T *)room;
+    PLACE_OF_LANE()
+    uint4 loaded[FLIGHT];
+    if (aligned) {
+        const uint row = min(group * together + line, rows - 1);
+        load_parts<FLIGHT>((device const uint4 *)(weight + ulong(row) * width), first, stride, parts, loaded);
+    }
+    STAGE_NORMED_X()
+    for (uint base = group * together; base < rows; base += groups * together) {
+        const uint row = min(base + line, rows - 1);
+        float sum = staged_lane_product<T, FLIGHT>(weight + ulong(row) * width, staged, width, aligned, first, stride,
+                                                   loaded);
+        if (aligned) {
+            const uint next = min(base + groups * together + line, rows - 1);
+            load_parts<FLIGHT>((device const uint4 *)(weight + ulong(next) * width), first, stride, parts, loaded);
+        }
+        SHARE_SUMS()
+        if (member < together && base + member < rows) {
+            out[base + member] = T(shared_sum(partial, member, split));
+        }
+        threadgroup_barrier(mem_flags::mem_threadgroup);
+    }
+}
+
+/// out = silu(weight[0] · x) · (weight[1] · x). Rows of the two matrices take turns; a group has an even number.
+template <typename T, uint FLIGHT>
 [[max_total_threads_per_threadgroup(SIMD * MOST_SIMDGROUPS)]]
 kernel void gated_matvec(device const T *weight [[buffer(0)]], device const T *x [[buffer(1)]],
                          device T *out [[buffer(2)]], constant uint &width [[buffer(3)]],
                          constant uint &rows [[buffer(4)]], constant uint &aligned [[buffer(5)]],
                          constant uint &split [[buffer(6)]], uint group [[threadgroup_position_in_grid]],
+                         uint member [[thread_index_in_threadgroup]],
                          uint simdgroup [[simdgroup_index_in_threadgroup]],
                          uint simdgroups [[simdgroups_per_threadgroup]], uint lane [[thread_index_in_simdgroup]]) {
     threadgroup float partial[MOST_SIMDGROUPS];
-    PLACE_OF_SIMDGROUP(group)
-    float gate = 0.0f, up = 0.0f;
+    PLACE_OF_LANE()
+    const uint base = group * (together / 2), row = base + line / 2;
+    float sum = 0.0f;
     if (row < rows) {
-        gate = lane_product(weight + ulong(row) * width, x, width, aligned, first, stride);
-        up = lane_product(weight + (ulong(rows) + row) * width, x, width, aligned, first, stride);
+        uint4 loaded[FLIGHT];
+        device const T *from = weight + (ulong(line % 2) * rows + row) * width;
+        if (aligned) {
+            load_parts<FLIGHT>((device const uint4 *)from, first, stride, parts, loaded);
+        }
+        sum = lane_product<T, FLIGHT>(from, x, width, aligned, first, stride, loaded);
     }
-    SUM_OF_ROW(gate)
-    SUM_OF_ROW(up)
-    if (row < rows && first == 0) {
-        out[row] = T(silu(gate) * up);
+    SHARE_SUMS()
+    if (member < together / 2 && base + member < rows) {
+        const float gate = shared_sum(partial, 2 * member, split);
+        out[base + member] = T(silu(gate) * shared_sum(partial, 2 * member + 1, split));
+    }
+}
+
+/// out = silu(weight[0] · y) · (weight[1] · y), where y = rms_norm(x, norm), for rows of at most MOST_NORMED bytes.
+template <typename T, uint FLIGHT>
+[[max_total_threads_per_threadgroup(SIMD * MOST_SIMDGROUPS)]]
+kernel void norm_gated_matvec(device const T *weight [[buffer(0)]], device const T *x [[buffer(1)]],
+                              device const T *norm [[buffer(2)]], device T *out [[buffer(3)]],
+                              constant uint &width [[buffer(4)]], constant float &eps [[buffer(5)]],
+                              constant uint &rows [[buffer(6)]], constant uint &aligned [[buffer(7)]],
+                              constant uint &split [[buffer(8)]], uint group [[threadgroup_position_in_grid]],
+                              uint groups [[threadgroups_per_grid]], uint member [[thread_index_in_threadgroup]],
+                              uint members [[threads_per_threadgroup]],
+                              uint simdgroup [[simdgroup_index_in_threadgroup]],
+                              uint simdgroups [[simdgroups_per_threadgroup]],
+                              uint lane [[thread_index_in_simdgroup]]) {
+    threadgroup float partial[MOST_SIMDGROUPS];
+    threadgroup uint4 room[MOST_NORMED / 16];
+    threadgroup T *staged = (threadgroup T *)room;
+    PLACE_OF_LANE()
+    const uint pairs = together / 2;
+    device const T *matrix = weight + ulong(line % 2) * rows * width;
+    uint4 loaded[FLIGHT];
+    if (aligned) {
+        const uint row = min(group * pairs + line / 2, rows - 1);
+        load_parts<FLIGHT>((device const uint4 *)(matrix + ulong(row) * width), first, stride, parts, loaded);
+    }
+    STAGE_NORMED_X()
+    for (uint base = group * pairs; base < rows; base += groups * pairs) {
+        const uint row = min(base + line / 2, rows - 1);
+        float sum = staged_lane_product<T, FLIGHT>(matrix + ulong(row) * width, staged, width, aligned, first, stride,
+                                                   loaded);
+        if (aligned) {
+            const uint next = min(base + groups * pairs + line / 2, rows - 1);
+            load_parts<FLIGHT>((device const uint4 *)(matrix + ulong(next) * width), first, stride, parts, loaded);
+        }
+        SHARE_SUMS()
+        if (member < pairs && base + member < rows) {
+            const float gate = shared_sum(partial, 2 * member, split);
+            out[base + member] = T(silu(gate) * shared_sum(partial, 2 * member + 1, split));
+        }
+        threadgroup_barrier(mem_flags::mem_threadgroup);
     }
 }
 
 /// For each slot, out = weight[indices[slot]] · x[slot / slots_per_x]; an index past the last expert gives NaN.
-template <typename T>
+template <typename T, uint FLIGHT>
 [[max_total_threads_per_threadgroup(SIMD * MOST_SIMDGROUPS)]]
 kernel void expert_matvec(device const T *weight [[buffer(0)]], device const T *x [[buffer(1)]],
                           device const uint *indices [[buffer(2)]], device T *out [[buffer(3)]],
                           constant uint &width [[buffer(4)]], constant uint &slots_per_x [[buffer(5)]],
                           constant uint &experts [[buffer(6)]], constant uint &rows [[buffer(7)]],
                           constant uint &aligned [[buffer(8)]], constant uint &split [[buffer(9)]],
-                          uint2 group [[threadgroup_position_in_grid]],
+                          uint2 group [[threadgroup_position_in_grid]], uint member [[thread_index_in_threadgroup]],
                           uint simdgroup [[simdgroup_index_in_threadgroup]],
                           uint simdgroups [[simdgroups_per_threadgroup]], uint lane [[thread_index_in_simdgroup]]) {
     threadgroup float partial[MOST_SIMDGROUPS];
-    PLACE_OF_SIMDGROUP(group.x)
-    const uint slot = group.y, expert = indices[slot];
-    float total = NAN;
+    PLACE_OF_LANE()
+    const uint base = group.x * together, row = base + line, slot = group.y, expert = indices[slot];
+    float sum = NAN;
     if (row < rows && expert < experts) {
-        device const T *line = weight + (ulong(expert) * rows + row) * width;
-        total = lane_product(line, x + ulong(slot / slots_per_x) * width, width, aligned, first, stride);
+        uint4 loaded[FLIGHT];
+        device const T *from = weight + (ulong(expert) * rows + row) * width;
+        if (aligned) {
+            load_parts<FLIGHT>((device const uint4 *)from, first, stride, parts, loaded);
+        }
+        device const T *with = x + ulong(slot / slots_per_x) * width;
+        sum = lane_product<T, FLIGHT>(from, with, width, aligned, first, stride, loaded);
     }
-    SUM_OF_ROW(total)
-    if (row < rows && first == 0) {
-        out[ulong(slot) * rows + row] = T(total);
+    SHARE_SUMS()
+    if (member < together && base + member < rows) {
+        out[ulong(slot) * rows + base + member] = T(shared_sum(partial, member, split));
     }
 }
 
 /// For each slot, out = silu(weight[indices[slot], 0] · x) · (weight[indices[slot], 1] · x), as in expert_matvec.
-template <typename T>
+template <typename T, uint FLIGHT>
 [[max_total_threads_per_threadgroup(SIMD * MOST_SIMDGROUPS)]]
 kernel void expert_gated_matvec(device const T *weight [[buffer(0)]], device const T *x [[buffer(1)]],
                                 device const uint *indices [[buffer(2)]], device T *out [[buffer(3)]],
@@ -156,23 +357,27 @@ kernel void expert_gated_matvec(device const T *weight [[buffer(0)]], device con
                                 constant uint &experts [[buffer(6)]], constant uint &rows [[buffer(7)]],
                                 constant uint &aligned [[buffer(8)]], constant uint &split [[buffer(9)]],
                                 uint2 group [[threadgroup_position_in_grid]],
+                                uint member [[thread_index_in_threadgroup]],
                                 uint simdgroup [[simdgroup_index_in_threadgroup]],
                                 uint simdgroups [[simdgroups_per_threadgroup]],
                                 uint lane [[thread_index_in_simdgroup]]) {
     threadgroup float partial[MOST_SIMDGROUPS];
-    PLACE_OF_SIMDGROUP(group.x)
-    const uint slot = group.y, expert = indices[slot];
-    float gate = NAN, up = NAN;
+    PLACE_OF_LANE()
+    const uint base = group.x * (together / 2), row = base + line / 2, slot = group.y, expert = indices[slot];
+    float sum = NAN;
     if (row < rows && expert < experts) {
-        device const T *from = x + ulong(slot / slots_per_x) * width;
-        device const T *line = weight + (ulong(expert) * 2 * rows + row) * width;
-        gate = lane_product(line, from, width, aligned, first, stride);
-        up = lane_product(line + ulong(rows) * width, from, width, aligned, first, stride);
+        uint4 loaded[FLIGHT];
+        device const T *from = weight + ((ulong(expert) * 2 + line % 2) * rows + row) * width;
+        if (aligned) {
+            load_parts<FLIGHT>((device const uint4 *)from, first, stride, parts, loaded);
+        }
+        device const T *with = x + ulong(slot / slots_per_x) * width;
+        sum = lane_product<T, FLIGHT>(from, with, width, aligned, first, stride, loaded);
     }
-    SUM_OF_ROW(gate)
-    SUM_OF_ROW(up)
-    if (row < rows && first == 0) {
-        out[ulong(slot) * rows + row] = T(silu(gate) * up);
+    SHARE_SUMS()
+    if (member < together / 2 && base + member < rows) {
+        const float gate = shared_sum(partial, 2 * member, split);
+        out[ulong(slot) * rows + base + member] = T(silu(gate) * shared_sum(partial, 2 * member + 1, split));
     }
 }
 
@@ -224,19 +429,30 @@ kernel void matmul(device const T *weight [[buffer(0)]], device const T *x [[buf
     }
 }
 
-#define BY_ROWS(name, T)                                                                                              \
-    template [[host_name(#name "_" #T)]] kernel void name<T>(device const T *, device const T *, device T *,          \
-                                                             constant uint &, constant uint &, constant uint &,       \
-                                                             constant uint &, uint, uint, uint, uint);
-#define BY_EXPERTS(name, T)                                                                                           \
-    template [[host_name(#name "_" #T)]] kernel void name<T>(                                                         \
+#define BY_ROWS(T, FLIGHT)                                                                                            \
+    template [[host_name("matvec_" #T "_" #FLIGHT)]] kernel void matvec<T, FLIGHT>(                                   \
+        device const T *, device const T *, device T *, constant uint &, device const T *, constant uint &,           \
+        constant uint &, constant uint &, constant uint &, uint, uint, uint, uint, uint);                             \
+    template [[host_name("gated_matvec_" #T "_" #FLIGHT)]] kernel void gated_matvec<T, FLIGHT>(                       \
+        device const T *, device const T *, device T *, constant uint &, constant uint &, constant uint &,            \
+        constant uint &, uint, uint, uint, uint, uint);
+#define NORMED(name, T, FLIGHT)                                                                                       \
+    template [[host_name(#name "_" #T "_" #FLIGHT)]] kernel void name<T, FLIGHT>(                                     \
+        device const T *, device const T *, device const T *, device T *, constant uint &, constant float &,          \
+        constant uint &, constant uint &, constant uint &, uint, uint, uint, uint, uint, uint, uint);
+#define BY_EXPERTS(name, T, FLIGHT)                                                                                   \
+    template [[host_name(#name "_" #T "_" #FLIGHT)]] kernel void name<T, FLIGHT>(                                     \
         device const T *, device const T *, device const uint *, device T *, constant uint &, constant uint &,        \
-        constant uint &, constant uint &, constant uint &, constant uint &, uint2, uint, uint, uint);
+        constant uint &, constant uint &, constant uint &, constant uint &, uint2, uint, uint, uint, uint);
+#define FLIGHTS(T, FLIGHT)                                                                                            \
+    BY_ROWS(T, FLIGHT)                                                                                                \
+    NORMED(norm_matvec, T, FLIGHT)                                                                                    \
+    NORMED(norm_gated_matvec, T, FLIGHT)                                                                              \
+    BY_EXPERTS(expert_matvec, T, FLIGHT)                                                                              \
+    BY_EXPERTS(expert_gated_matvec, T, FLIGHT)
 #define INSTANCES(T)                                                                                                  \
-    BY_ROWS(matvec, T)                                                                                                \
-    BY_ROWS(gated_matvec, T)                                                                                          \
-    BY_EXPERTS(expert_matvec, T)                                                                                      \
-    BY_EXPERTS(expert_gated_matvec, T)                                                                                \
+    FLIGHTS(T, 4)                                                                                                     \
+    FLIGHTS(T, 8)                                                                                                     \
     template [[host_name("matmul_" #T)]] kernel void matmul<T>(device const T *, device const T *, device T *,        \
                                                                constant uint &, constant uint &, constant uint &,     \
                                                                uint2, uint);

@@ -7,12 +7,34 @@ using namespace metal;
 
 #include "plain.h"
 
-/// out = weight · x
+/// out = weight · x; with `added`, out = addend + weight · x, rounded after each of the two.
 template <typename T>
 kernel void matvec(device const T *weight [[buffer(0)]], device const T *x [[buffer(1)]],
                    device T *out [[buffer(2)]], constant uint &width [[buffer(3)]],
+                   device const T *addend [[buffer(4)]], constant uint &added [[buffer(5)]],
                    uint row [[thread_position_in_grid]]) {
-    out[row] = T(row_product(weight + ulong(row) * width, x, width));
+    const T product = T(row_product(weight + ulong(row) * width, x, width));
+    out[row] = added ? T(float(product) + float(addend[row])) : product;
+}
+
+// The product of a row with y = rms_norm(x, norm), from x alone; y is rounded as if it had been stored.
+template <typename T>
+inline float normed_product(device const T *line, device const T *x, device const T *norm, uint width, float eps) {
+    const float scale = rsqrt(row_product(x, x, width) / float(width) + eps);
+    float total = 0.0f;
+    for (uint at = 0; at < width; ++at) {
+        total += wide(line, at) * float(T(wide(x, at) * scale * wide(norm, at)));
+    }
+    return total;
+}
+
+/// out = weight · rms_norm(x, norm)
+template <typename T>
+kernel void norm_matvec(device const T *weight [[buffer(0)]], device const T *x [[buffer(1)]],
+                        device const T *norm [[buffer(2)]], device T *out [[buffer(3)]],
+                        constant uint &width [[buffer(4)]], constant float &eps [[buffer(5)]],
+                        uint row [[thread_position_in_grid]]) {
+    out[row] = T(normed_product(weight + ulong(row) * width, x, norm, width, eps));
 }
 
 inline float silu(float x) { return x / (1.0f + exp(-x)); }
@@ -24,6 +46,17 @@ kernel void gated_matvec(device const T *weight [[buffer(0)]], device const T *x
                          uint row [[thread_position_in_grid]], uint rows [[threads_per_grid]]) {
     const float gate = row_product(weight + ulong(row) * width, x, width);
     const float up = row_product(weight + (ulong(rows) + row) * width, x, width);
+    out[row] = T(silu(gate) * up);
+}
+
+/// out = silu(weight[0] · y) · (weight[1] · y), where y = rms_norm(x, norm)
+template <typename T>
+kernel void norm_gated_matvec(device const T *weight [[buffer(0)]], device const T *x [[buffer(1)]],
+                              device const T *norm [[buffer(2)]], device T *out [[buffer(3)]],
+                              constant uint &width [[buffer(4)]], constant float &eps [[buffer(5)]],
+                              uint row [[thread_position_in_grid]], uint rows [[threads_per_grid]]) {
+    const float gate = normed_product(weight + ulong(row) * width, x, norm, width, eps);
+    const float up = normed_product(weight + (ulong(rows) + row) * width, x, norm, width, eps);
     out[row] = T(silu(gate) * up);
 }
 
@@ -123,9 +156,15 @@ kernel void matmul(device const T *weight [[buffer(0)]], device const T *x [[buf
         constant uint &, uint2, uint2);
 #define INSTANCES(T)                                                                                                  \
     template [[host_name("matvec_" #T)]] kernel void matvec<T>(device const T *, device const T *, device T *,        \
-                                                               constant uint &, uint);                                \
+                                                               constant uint &, device const T *, constant uint &,    \
+                                                               uint);                                                 \
     template [[host_name("gated_matvec_" #T)]] kernel void gated_matvec<T>(device const T *, device const T *,        \
                                                                            device T *, constant uint &, uint, uint);  \
+    template [[host_name("norm_matvec_" #T)]] kernel void norm_matvec<T>(                                             \
+        device const T *, device const T *, device const T *, device T *, constant uint &, constant float &, uint);   \
+    template [[host_name("norm_gated_matvec_" #T)]] kernel void norm_gated_matvec<T>(                                 \
+        device const T *, device const T *, device const T *, device T *, constant uint &, constant float &, uint,    \
+        uint);                                                                                                        \
     BY_EXPERTS(expert_matvec, T)                                                                                      \
     BY_EXPERTS(expert_gated_matvec, T)                                                                                \
     template [[host_name("matmul_" #T)]] kernel void matmul<T>(device const T *, device const T *, device T *,        \

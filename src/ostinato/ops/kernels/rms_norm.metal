@@ -43,9 +43,10 @@ kernel void rms_norm(device const T *x [[buffer(0)]], device const T *weight [[b
                      uint simdgroups [[simdgroups_per_threadgroup]], uint lane [[thread_index_in_simdgroup]]) {
     threadgroup float partial[MOST_SIMDGROUPS];
     const ulong start = ulong(row) * width;
-    float kept[KEPT], squares = 0.0f;
+    float kept[KEPT], gain[KEPT], squares = 0.0f;
     FOR_KEPT {
         kept[step] = float(x[start + place]);
+        gain[step] = float(weight[place]);
     }
     FOR_KEPT {
         squares = fma(kept[step], kept[step], squares);
@@ -56,7 +57,7 @@ kernel void rms_norm(device const T *x [[buffer(0)]], device const T *weight [[b
     }
     SCALE_OF_ROW()
     FOR_KEPT {
-        out[start + place] = T(kept[step] * scale * float(weight[place]));
+        out[start + place] = T(kept[step] * scale * gain[step]);
     }
     FOR_REST {
         out[start + place] = T(float(x[start + place]) * scale * float(weight[place]));
@@ -74,9 +75,10 @@ kernel void rms_norm_mul(device const T *x [[buffer(0)]], device const T *weight
                          uint simdgroups [[simdgroups_per_threadgroup]], uint lane [[thread_index_in_simdgroup]]) {
     threadgroup float partial[MOST_SIMDGROUPS];
     const ulong start = ulong(row) * width;
-    float kept[KEPT], squares = 0.0f;
+    float kept[KEPT], gain[KEPT], squares = 0.0f;
     FOR_KEPT {
         kept[step] = float(x[start + place]);
+        gain[step] = float(weight[place]);
     }
     FOR_KEPT {
         squares = fma(kept[step], kept[step], squares);
@@ -87,7 +89,7 @@ kernel void rms_norm_mul(device const T *x [[buffer(0)]], device const T *weight
     }
     SCALE_OF_ROW()
     FOR_KEPT {
-        const T normed = T(kept[step] * scale * float(weight[place]));
+        const T normed = T(kept[step] * scale * gain[step]);
         out[start + place] = T(float(normed) * float(factor[start + place]));
     }
     FOR_REST {
@@ -108,9 +110,10 @@ kernel void add_rms_norm(device const T *a [[buffer(0)]], device const T *b [[bu
                          uint simdgroups [[simdgroups_per_threadgroup]], uint lane [[thread_index_in_simdgroup]]) {
     threadgroup float partial[MOST_SIMDGROUPS];
     const ulong start = ulong(row) * width;
-    float kept[KEPT], squares = 0.0f;
+    float kept[KEPT], gain[KEPT], squares = 0.0f;
     FOR_KEPT {
         kept[step] = float(T(float(a[start + place]) + float(b[start + place])));
+        gain[step] = float(weight[place]);
     }
     FOR_KEPT {
         sum[start + place] = T(kept[step]);
@@ -123,7 +126,7 @@ kernel void add_rms_norm(device const T *a [[buffer(0)]], device const T *b [[bu
     }
     SCALE_OF_ROW()
     FOR_KEPT {
-        out[start + place] = T(kept[step] * scale * float(weight[place]));
+        out[start + place] = T(kept[step] * scale * gain[step]);
     }
     FOR_REST {
         out[start + place] = T(float(sum[start + place]) * scale * float(weight[place]));
