@@ -80,16 +80,16 @@ def test_a_list_is_launched_in_order_and_gets_a_number(bench: Bench) -> None:
 
 
 def test_a_sampled_list_takes_its_times_where_it_is_told(bench: Bench) -> None:
-    lowered = (record((2, 1, 1), (33, 1, 1)), record((2000, 1, 1), (32, 1, 1)))
+    lowered = (record((2, 1, 1), (33, 1, 1)), record((5000, 1, 1), (32, 1, 1)))
     starts, missing = bench.launcher.slots(b"".join(lowered), lowered)
-    assert (missing, starts.tolist()) == (0, [0, 4, 1028])
+    assert (missing, starts.tolist()) == (0, [0, 4, 4100])
     reading = Reading(303, 5, 0x1000, 6, 77, 256, 2)
     before = b"".join(lowered)
     assert bench.submit(*lowered, reading=reading, starts=starts) == 0
     assert b"".join(lowered) == before  # records are shared by all submissions of the list
     found = [launches.HEAD.unpack_from(bytes(bench.fake.params[at])) for at in range(2)]
     assert [one[9] for one in found] == [launches.ONE_ROW | launches.OWN_SLOTS, launches.ONE_ROW]
-    assert [one[12:14] for one in found] == [(3, 0x1000), (1023, 0x1000 + 16 * 4)]
+    assert [one[12:14] for one in found] == [(2**32 - 1, 0x1000), (4095, 0x1000 + 16 * 4)]
     assert list(bench.fake.functions[:3]) == [202, 202, 303]
     assert struct.unpack("=Q", bytes(bench.fake.params[2])[:8]) == (5,)
 

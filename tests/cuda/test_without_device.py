@@ -83,21 +83,37 @@ def test_a_kernel_without_a_twin_is_named_before_times_are_asked_of_it(launcher:
 
 
 @pytest.mark.parametrize(
-    ("blocks", "threads", "slots"), [(1, 1, 1), (1, 33, 2), (3, 64, 8), (128, 256, 1024), (10**6, 32, 1024)]
+    ("blocks", "threads", "copies", "pairs"),
+    [
+        (1, 1, 1, 1),
+        (3, 64, 1, 6),
+        (132, 256, 1000, 1056),
+        (512, 256, 512, 4096),
+        (10**6, 32, 1, 4096),
+        (10**6, 32, 513, 2048),
+        (10**6, 32, 70_000, 32),
+    ],
 )
-def test_every_warp_has_a_pair_until_there_are_too_many(blocks: int, threads: int, slots: int) -> None:
-    assert launches.slots(blocks, threads) == slots
+def test_every_warp_has_a_pair_until_there_are_too_many(
+    launcher: Any, blocks: int, threads: int, copies: int, pairs: int
+) -> None:
+    lowered = [record((blocks, 1, 1), (threads, 1, 1))] * copies
+    starts = launches.sample_starts(lowered)
+    assert (np.diff(starts) == pairs).all()
+    also = np.empty(copies + 1, np.uint32)
+    assert launcher.ost_cuda_slots(b"".join(lowered), copies, also.ctypes.data) == 0
+    assert np.array_equal(starts, also)
 
 
 def test_flags_are_added_and_the_rest_of_the_head_stays() -> None:
     params = ctypes.create_string_buffer(launches.HEAD.size)
     launches.HEAD.pack_into(params, 0, 96, 1, 1, 32, 1, 1, 3, 1, 1, launches.ONE_ROW, 96, 32, 0, 0, 0)
     launch = launches.Launch(ENTRY, 3, 32, 0, 0)
-    launches.aim(params, launch, 0x7F0000001000, launches.WAITS)
+    launches.aim(params, launch, 0x7F0000001000, 3, launches.WAITS)
     *grid, flags, row_threads, row_group, mask, pairs, zero = launches.HEAD.unpack_from(params)
     assert grid == [96, 1, 1, 32, 1, 1, 3, 1, 1]
     assert flags == launches.ONE_ROW | launches.WAITS | launches.OWN_SLOTS
-    assert (row_threads, row_group, mask, pairs, zero) == (96, 32, 3, 0x7F0000001000, 0)
+    assert (row_threads, row_group, mask, pairs, zero) == (96, 32, 2**32 - 1, 0x7F0000001000, 0)
 
 
 def test_the_head_lies_in_memory_as_both_sides_say(nvrtc: Any) -> None:

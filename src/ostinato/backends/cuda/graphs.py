@@ -150,7 +150,8 @@ class NativeGraph:
             functions = Functions.from_address(one.launch.entry)
             if sampled and self._pairs is not None:
                 block, _, starts = self._pairs
-                launches.aim(params, one.launch, block.address + 16 * int(starts[one.index]), flags)
+                first, end = int(starts[one.index]), int(starts[one.index + 1])
+                launches.aim(params, one.launch, block.address + 16 * first, end - first, flags)
             pointers = launches.param_pointers(params)
             kernel.kernel.func = cu.CUfunction(functions.sampled if sampled else functions.plain)
             kernel.kernel.gridDimX, kernel.kernel.blockDimX = one.launch.blocks, one.launch.threads

@@ -18,7 +18,8 @@ typedef uint64_t Address;          // of device memory
 
 constexpr Result success = 0, invalid = 1, not_ready = 600;
 constexpr uint64_t inline_argument = uint64_t(1) << 63;
-constexpr uint32_t flags_at = 48, mask_at = 60, samples_at = 64, own_slots = 4, most_slots = 1024;
+constexpr uint32_t flags_at = 48, mask_at = 60, samples_at = 64, own_slots = 4, no_mask = UINT32_MAX;
+constexpr uint64_t most_slots = 4096, fewest_slots = 32, most_pairs = 1 << 21;   // as in launches.py
 constexpr uint32_t largest_params = 32768;
 constexpr uint64_t most_blocks = INT32_MAX;
 
@@ -77,13 +78,6 @@ struct Current {
   }
 };
 
-uint32_t slots(const Record *record) {
-  if (record->warps() >= most_slots) return most_slots;
-  uint32_t count = 1;
-  while (count < record->warps()) count *= 2;
-  return count;
-}
-
 // Numbers are given here, so that no two submissions have the same one, whatever Python does in between.
 Result finish(Launcher *l, Handle end, Started *out) {
   const Result recorded = l->record(end, l->stream);
@@ -123,21 +117,25 @@ EXPORT int ost_cuda_open(Launcher *l, const char *library) {
   return 0;
 }
 
-// Where the times of each command begin in a block of samples, and where all end: count + 1 numbers. Gives the entry of
-// the first kernel that has no twin to take times yet, or 0.
+// Where the times of each command begin in a block of samples, and where all end: count + 1 numbers. Each has one pair a
+// warp, up to a bound, which is halved until all of them together are not too many. Gives the entry of the first kernel
+// that has no twin to take times yet, or 0.
 EXPORT uint64_t ost_cuda_slots(const unsigned char *records, uint64_t count, uint32_t *starts) {
-  uint32_t at = 0;
-  for (uint64_t i = 0; i < count; ++i) {
-    const Record *record = reinterpret_cast<const Record *>(records);
-    starts[i] = at;
-    if (record->kind == 0) {
-      if (!record->entry->sampled) return uint64_t(uintptr_t(record->entry));
-      at += slots(record);
+  for (uint64_t most = most_slots;; most /= 2) {
+    const unsigned char *next = records;
+    uint64_t at = 0;
+    for (uint64_t i = 0; i < count; ++i) {
+      const Record *record = reinterpret_cast<const Record *>(next);
+      starts[i] = uint32_t(at);
+      if (record->kind == 0) {
+        if (!record->entry->sampled) return uint64_t(uintptr_t(record->entry));
+        at += record->warps() < most ? record->warps() : most;
+      }
+      next += record->bytes;
     }
-    records += record->bytes;
+    starts[count] = uint32_t(at);
+    if (at <= most_pairs || most <= fewest_slots) return 0;
   }
-  starts[count] = at;
-  return 0;
 }
 
 // Launches a list, one after the other; with `reading`, every launch takes its times, at `starts` of the pairs.
@@ -164,10 +162,13 @@ EXPORT Result ost_cuda_submit(Launcher *l, const unsigned char *records, uint64_
           break;
         }
         memcpy(own, params, bytes);
-        const uint32_t pairs = starts[i + 1] - starts[i], mask = pairs - 1;
-        uint32_t flags;
+        const uint32_t pairs = starts[i + 1] - starts[i];
+        uint32_t flags, mask = pairs - 1;
         memcpy(&flags, own + flags_at, 4);
-        if (record->warps() <= pairs) flags |= own_slots;
+        if (record->warps() <= pairs) {
+          flags |= own_slots;
+          mask = no_mask;
+        }
         const Address to = reading->pairs + uint64_t(starts[i]) * 16;
         memcpy(own + flags_at, &flags, 4);
         memcpy(own + samples_at, &to, 8);

@@ -181,7 +181,7 @@ class PlainLauncher:
         self, records: bytes, count: int, reading: int | None, starts: int | None, start: int, end: int, out: Started
     ) -> int:
         cu, stream = self._cu, self._stream
-        begins = None if starts is None else (ctypes.c_uint32 * count).from_address(starts)
+        begins = None if starts is None else (ctypes.c_uint32 * (count + 1)).from_address(starts)
         read = None if reading is None else Reading.from_address(reading)
         (status,) = cu.cuEventRecord(cu.CUevent(start), stream)
         at = 0
@@ -199,7 +199,8 @@ class PlainLauncher:
             function = functions.plain
             if read is not None and begins is not None:
                 function = functions.sampled
-                launches.aim(params, launch, read.pairs + 16 * begins[index])
+                room = begins[index + 1] - begins[index]
+                launches.aim(params, launch, read.pairs + 16 * begins[index], room)
             pointers = launches.param_pointers(params)
             (status,) = cu.cuLaunchKernel(
                 cu.CUfunction(function), launch.blocks, 1, 1, launch.threads, 1, 1, launch.shared_bytes,

@@ -9,24 +9,68 @@ static __device__ uint64 now() {
   return ticks;
 }
 
-// One warp a command: the earliest start and the latest end of its pairs, which are zero again afterwards.
+// The earliest start and the latest end of some pairs.
+struct Span {
+  uint64 first, last;
+  __device__ void add(uint64 start, uint64 end) {
+    if (start && start < first) first = start;
+    if (end > last) last = end;
+  }
+};
+
+// Every `step`th pair from `at` on, several of them under way at once; they are zero again afterwards.
+static __device__ Span gathered(ulonglong2 *pairs, uint32 at, uint32 end, uint32 step) {
+  Span span = {~0ull, 0};
+  ulonglong2 found[8];
+  for (; at < end; at += 8 * step) {
+#pragma unroll
+    for (uint32 i = 0; i < 8; ++i) found[i] = at + i * step < end ? pairs[at + i * step] : make_ulonglong2(0, 0);
+#pragma unroll
+    for (uint32 i = 0; i < 8; ++i) {
+      if (at + i * step < end) pairs[at + i * step] = make_ulonglong2(0, 0);
+      span.add(found[i].x, found[i].y);
+    }
+  }
+  return span;
+}
+
+// Of all lanes, in lane 0.
+static __device__ Span of_warp(Span span) {
+#pragma unroll
+  for (int step = 16; step; step /= 2)
+    span.add(__shfl_down_sync(~0u, span.first, step), __shfl_down_sync(~0u, span.last, step));
+  return span;
+}
+
+static __device__ void write(ulonglong2 *out, Span span) {
+  *out = span.first != ~0ull && span.last ? make_ulonglong2(span.first, span.last) : make_ulonglong2(0, 0);
+}
+
+// The times of a block's share of the commands, at most one a warp: a warp reads a small one off, all of the block's
+// warps together a large one.
 static __device__ void resolve(const uint32 *starts, ulonglong2 *pairs, ulonglong2 *out, uint32 count) {
-  const uint32 command = (blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = threadIdx.x % 32;
-  if (command >= count) return;
-  uint64 earliest = ~0ull, latest = 0;
-  for (uint32 i = starts[command] + lane; i < starts[command + 1]; i += 32) {
-    const ulonglong2 pair = pairs[i];
-    if (pair.x && pair.x < earliest) earliest = pair.x;
-    if (pair.y > latest) latest = pair.y;
-    pairs[i] = make_ulonglong2(0, 0);
+  constexpr uint32 warps = 8, small = 256;
+  __shared__ uint32 bounds[warps + 1];
+  __shared__ Span spans[warps];
+  const uint32 each = (count + gridDim.x - 1) / gridDim.x, first = blockIdx.x * each;
+  const uint32 warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  if (threadIdx.x <= each) bounds[threadIdx.x] = starts[min(first + threadIdx.x, count)];
+  __syncthreads();
+  if (warp < each && first + warp < count && bounds[warp + 1] - bounds[warp] <= small) {
+    const Span span = of_warp(gathered(pairs, bounds[warp] + lane, bounds[warp + 1], 32));
+    if (lane == 0) write(out + first + warp, span);
   }
-  for (int step = 16; step; step /= 2) {
-    const uint64 other_first = __shfl_down_sync(~0u, earliest, step), other_last = __shfl_down_sync(~0u, latest, step);
-    if (other_first < earliest) earliest = other_first;
-    if (other_last > latest) latest = other_last;
+  for (uint32 i = 0; i < each; ++i) {
+    if (bounds[i + 1] - bounds[i] <= small) continue;
+    const Span span = of_warp(gathered(pairs, bounds[i] + threadIdx.x, bounds[i + 1], 32 * warps));
+    if (lane == 0) spans[warp] = span;
+    __syncthreads();
+    if (warp == 0) {
+      const Span all = of_warp(lane < warps ? spans[lane] : Span{~0ull, 0});
+      if (lane == 0) write(out + first + i, all);
+    }
+    __syncthreads();
   }
-  const bool known = earliest != ~0ull && latest;
-  if (lane == 0) out[command] = known ? make_ulonglong2(earliest, latest) : make_ulonglong2(0, 0);
 }
 
 extern "C" __global__ void ost_resolve(const uint32 *starts, ulonglong2 *pairs, ulonglong2 *out, uint32 count) {
