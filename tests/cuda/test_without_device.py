@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fake_driver import Arena
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,7 +19,7 @@ from ostinato import hazards, msl
 from ostinato.backends import inference, records, transfers
 from ostinato.backends.cpu.building import host_library
 from ostinato.backends.cpu.driver import hazard_engine
-from ostinato.backends.cuda import api, compiling, graphs, launches, nsight
+from ostinato.backends.cuda import api, compiling, graphs, launches, nsight, rings
 from ostinato.backends.cuda.kernels import Functions
 from ostinato.commands import Access, BufferBinding, CompiledKernel, Copy, Dispatch, Fill
 
@@ -134,6 +135,22 @@ def test_the_head_lies_in_memory_as_both_sides_say(nvrtc: Any) -> None:
     for name, at in facts.items():
         assert re.search(rf"\b{FAR + at}\b", compiled.entry(f"at_{name}")), name
     assert launches.HEAD.size == msl.parameter_layout(translation.kernels["k"], [4]).addresses
+
+
+def test_slots_and_arenas_lie_in_memory_as_both_sides_say(nvrtc: Any) -> None:
+    facts = {f"Slot {name}": getattr(rings.Slot, name).offset for name, _ in rings.Slot._fields_}
+    facts |= {f"Arena {name}": getattr(Arena, name).offset for name, _ in Arena._fields_}
+    text = (BACKEND / "support.cu").read_text()
+    for fact in facts:
+        kind, name = fact.split()
+        text += (
+            f'extern "C" __global__ void at_{kind}_{name}(unsigned long long *out, const {kind} *it) {{'
+            f" *out = {FAR} + ((const char *)&it->{name} - (const char *)it); }}\n"
+        )
+    compiled = nvrtc.compile_text(text)
+    assert compiled.ptx, compiled.log
+    for fact, at in facts.items():
+        assert re.search(rf"\b{FAR + at}\b", compiled.entry(f"at_{fact.replace(' ', '_')}")), fact
 
 
 # --- edges -----------------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ typedef int Result;                // CUresult
 typedef void *Handle;              // contexts, streams, events, functions, graphs
 typedef uint64_t Address;          // of device memory
 
-constexpr Result success = 0, invalid = 1, not_ready = 600;
+constexpr Result success = 0, invalid = 1, not_ready = 600, full = -2;
 constexpr uint64_t inline_argument = uint64_t(1) << 63;
 constexpr uint32_t flags_at = 48, mask_at = 60, samples_at = 64, own_slots = 4, no_mask = UINT32_MAX;
 constexpr uint64_t most_slots = 4096, fewest_slots = 32, most_pairs = 1 << 21;   // as in launches.py
@@ -46,7 +46,6 @@ struct Launcher {
   Result (*launch)(Handle, uint32_t, uint32_t, uint32_t, uint32_t, uint32_t, uint32_t, uint32_t, Handle, void **, void **);
   Result (*launch_graph)(Handle, Handle);
   Result (*record)(Handle, Handle);
-  Result (*copy_in)(Address, const void *, size_t, Handle);
   Result (*write)(Handle, Address, uint32_t, uint32_t);
   Result (*push)(Handle);
   Result (*pop)(Handle *);
@@ -63,8 +62,23 @@ struct Reading {
   uint32_t blocks, threads, count, zero;
 };
 
-// What became of a call: the submission's number, and how many launches there were.
-struct Started { uint32_t number, launched; };
+// One replay's part of a graph's ring; the values of its parameters follow (support.cu, rings.py).
+struct Slot {
+  uint32_t turn, number;
+  Address result;
+  uint64_t begin, end;
+};
+static_assert(sizeof(Slot) == 32, "part of the contract with the device");
+
+// The ring of a graph.
+struct Ring {
+  unsigned char *slots;
+  uint32_t mask, stride, bytes;    // slots less one, bytes from slot to slot, bytes of values
+  uint32_t turn, settled, zero;    // replays started, and those whose slots are free again
+};
+
+// What became of a call: the submission's number, how many launches there were, and which replay of its graph it is.
+struct Started { uint32_t number, launched, turn, zero; };
 
 namespace {
 
@@ -106,7 +120,7 @@ EXPORT int ost_cuda_open(Launcher *l, const char *library) {
   if (!driver) return 1;
   const struct { const char *name; void *to; } wanted[] = {
       {"cuLaunchKernel", &l->launch}, {"cuGraphLaunch", &l->launch_graph}, {"cuEventRecord", &l->record},
-      {"cuMemcpyHtoDAsync_v2", &l->copy_in}, {"cuStreamWriteValue32_v2", &l->write},
+      {"cuStreamWriteValue32_v2", &l->write},
       {"cuCtxPushCurrent_v2", &l->push}, {"cuCtxPopCurrent_v2", &l->pop}, {"cuStreamQuery", &l->query},
       {"cuStreamSynchronize", &l->synchronize}};
   for (const auto &one : wanted) {
@@ -191,21 +205,25 @@ EXPORT Result ost_cuda_submit(Launcher *l, const unsigned char *records, uint64_
   return settle(l, status ? status : finish(l, end, out), out);
 }
 
-// Launches a graph, after the values of its parameters, if it has any, were copied to where its kernels read them.
-EXPORT Result ost_cuda_replay(Launcher *l, Handle graph, Address arena, void *staging, const void *values, uint64_t bytes,
-                              Handle start, Handle end, Started *out) {
+// Launches a graph, whose first node finds the values of its parameters in the next slot of its ring. `full` when that is
+// not free yet. After a launch that failed nothing runs, and neither count has moved.
+EXPORT Result ost_cuda_replay(Launcher *l, Ring *ring, Handle graph, const void *values, Address result, Started *out) {
+  if (ring->turn - ring->settled > ring->mask) return full;
+  unsigned char *const at = ring->slots + uint64_t(ring->turn & ring->mask) * ring->stride;
+  const Slot slot = {ring->turn, l->number + 1, result, 0, 0};
+  memcpy(at, &slot, sizeof slot);
+  memcpy(at + sizeof slot, values, ring->bytes);
   const Current current(l);
   if (current.status) return current.status;
-  Result status = success;
-  if (bytes) {
-    memcpy(staging, values, bytes);
-    status = l->copy_in(arena, staging, bytes, l->stream);
-    if (!status) ++out->launched;
+  const Result status = l->launch_graph(graph, l->stream);
+  if (status) {
+    l->synchronize(l->stream);
+    return status;
   }
-  if (!status) status = l->record(start, l->stream);
-  if (!status) status = l->launch_graph(graph, l->stream);
-  if (!status) ++out->launched;
-  return settle(l, status ? status : finish(l, end, out), out);
+  out->number = ++l->number;
+  out->turn = ring->turn++;
+  out->launched = 1;
+  return success;
 }
 
 // 1 when a submission is done, 0 when the time ran out, or minus an error of the driver, which may mean that the device was
