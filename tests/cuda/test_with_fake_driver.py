@@ -6,6 +6,7 @@ import ctypes
 import gc
 import os
 import struct
+import sys
 import threading
 from collections import deque
 from collections.abc import Iterator
@@ -57,7 +58,11 @@ def fake(private_environment: None, monkeypatch: pytest.MonkeyPatch) -> Iterator
 
     monkeypatch.setattr(kernels.Module, "numbers", numbers)
     monkeypatch.setattr(kernels.Module, "function", function)
+    # The stand-in for the clock's kernel is a thread that takes turns with the host.
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-4)
     yield found
+    sys.setswitchinterval(interval)
     compiling.nvrtc.cache_clear()
 
 

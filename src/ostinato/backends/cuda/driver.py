@@ -44,6 +44,7 @@ _HERE = Path(__file__).parent
 _DLPACK_CUDA = 2
 _FAULT, _NOT_RUN = 1, 2
 _NO_INFERENCE = Inferred(0, 0, 0)
+_WELL = Status.unplaced(0)
 _SLICE_NS = 50_000_000
 """A native wait cannot be interrupted, so Ctrl-C is noticed between waits of this length."""
 
@@ -335,18 +336,20 @@ class CudaBackend:
         """Well, or what became of it when the device was lost."""
         run: Run = submission
         if run.status is None:
-            behind = (run.number - ctypes.c_uint32.from_address(self._done.host).value) & 0xFFFFFFFF
-            if self._lost and 0 < behind < 1 << 31:
-                run.status = Status.unplaced(_FAULT if behind == 1 else _NOT_RUN, words(self._lost))
-            else:
-                run.status = Status.unplaced(0)
-                if run.pairs is not None:
-                    self._pairs.give_back(run.pairs)
+            run.status = self._lost_status(run) if self._lost else _WELL
+            if run.status is _WELL and run.pairs is not None:
+                self._pairs.give_back(run.pairs)
             if run.graph is not None:
                 run.interval = run.graph.ring.take(run.started.turn)
             run.graph = run.pairs = None
             self.stock.end(run)
         return run.status
+
+    def _lost_status(self, run: Run) -> Status:
+        behind = (run.number - ctypes.c_uint32.from_address(self._done.host).value) & 0xFFFFFFFF
+        if 0 < behind < 1 << 31:
+            return Status.unplaced(_FAULT if behind == 1 else _NOT_RUN, words(self._lost))
+        return _WELL
 
     def times(self, submission: Native) -> tuple[int, int] | None:
         """In host time: what a replay left behind, or the events of a list, which a lost device does not tell."""

@@ -44,6 +44,10 @@ _JOINS = 4
 """A barrier with more commands before it than this is a node of its own; with fewer its successors name them all."""
 
 
+_ROOTS = 32
+"""Nodes that may be launched while a graph's first one still reads: what they gain is shared, what they hold is not."""
+
+
 class _Node:
     """A launch, or (without one) a point where many edges meet."""
 
@@ -100,8 +104,10 @@ class NativeGraph:
     def _link(self, most_blocks: int) -> None:
         """Mark the nodes that are launched while their one predecessor still runs: roots have the first node."""
         small = [one.launch is not None and one.blocks <= most_blocks for one in self._nodes]
+        few_roots = sum(not one.predecessors for one in self._nodes) <= _ROOTS
         for one, is_small in zip(self._nodes, small, strict=True):
             one.dependent = is_small and len(one.predecessors) < 2 and all(small[at] for at in one.predecessors)
+            one.dependent &= few_roots or bool(one.predecessors)
         leaves = self._leaves()
         self._ends_early = len(leaves) < 2 and all(small[at] for at in leaves)
 
@@ -234,7 +240,8 @@ class NativeGraph:
         self.backend.pool.write(self.arena.address, np.array([self.ring.fields.turn], np.uint32).view(np.uint8))
 
     def __del__(self) -> None:
-        # Whatever runs keeps the graph, so nothing does.
+        # A replay that runs keeps the graph. Its last node says that it is done a moment before it has left; the driver
+        # keeps what that needs.
         for executable in (getattr(self, "executable", 0), getattr(self, "_sampled", 0)):
             if executable and not self.backend.closed:
                 # at the end of the interpreter, in a forked child, or with the context gone

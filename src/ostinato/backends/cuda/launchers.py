@@ -82,8 +82,9 @@ class Launcher(Protocol):
         """Where the times of each command begin, and the entry of a kernel that has no twin to take them yet, or 0."""
         ...
 
-    def wait(self, number: int, timeout_ns: int) -> int:
-        """1 when a submission is done, 0 when the time ran out first, or minus an error of the driver."""
+    @property
+    def wait(self) -> Start:
+        """By number and nanoseconds: 1 when a submission is done, 0 when the time ran out, or minus an error."""
         ...
 
 
@@ -126,16 +127,12 @@ class NativeLauncher:
         # Partials of native functions: calling one takes no step of the interpreter.
         self.submit: Start = partial(library.ost_cuda_submit, self._at)
         self.replay: Start = partial(library.ost_cuda_replay, self._at)
+        self.wait: Start = partial(library.ost_cuda_wait, self._at)
 
     def slots(self, records: bytes, lowered: Sequence[Lowered]) -> tuple[np.ndarray, int]:
         """In one pass."""
         starts = np.empty(len(lowered) + 1, np.uint32)
         return starts, self._library.ost_cuda_slots(records, len(lowered), starts.ctypes.data)
-
-    def wait(self, number: int, timeout_ns: int) -> int:
-        """One call, without holding the interpreter up."""
-        found: int = self._library.ost_cuda_wait(self._at, number, timeout_ns)
-        return found
 
 
 class PlainLauncher:

@@ -12,6 +12,7 @@ when the ring is full.
 from __future__ import annotations
 
 import ctypes
+import struct
 from typing import TYPE_CHECKING
 
 from .memory import Pinned
@@ -25,6 +26,7 @@ ARENA_BYTES = 64
 _MOST_SLOTS, _FEWEST_SLOTS = 256, 8
 _ENOUGH_BYTES = 64 << 10
 _LINE_BYTES = 64
+_TIMES = struct.Struct("=2Q")
 
 
 class Slot(ctypes.Structure):
@@ -78,6 +80,8 @@ class Ring:
         self.device = self._memory.device
         self.fields = RingFields(self._memory.host, count - 1, stride, value_bytes)
         self.address = ctypes.addressof(self.fields)
+        self._bytes = memoryview((ctypes.c_char * (count * stride)).from_address(self._memory.host)).cast("B")
+        self._mask, self._stride = count - 1, stride
         self._saved: dict[int, tuple[int, int]] = {}
 
     @property
@@ -106,8 +110,8 @@ class Ring:
             self.make_room()
 
     def _times(self, turn: int) -> tuple[int, int]:
-        slot = self.fields.slot(turn)
-        return int(slot.begin), int(slot.end)
+        begin, end = _TIMES.unpack_from(self._bytes, (turn & self._mask) * self._stride + Slot.begin.offset)
+        return begin, end
 
     def _settle_one(self) -> None:
         self.fields.settled = (self.fields.settled + 1) & 0xFFFFFFFF

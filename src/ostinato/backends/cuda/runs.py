@@ -95,9 +95,8 @@ class Stock:
 
     def end(self, run: Run) -> None:
         """A submission is done, or did not start: what it borrowed goes back, but for its times."""
-        borrowed, run.borrowed = run.borrowed, []
-        for memory in borrowed:
-            self.give_back(memory)
+        while run.borrowed:
+            self.give_back(run.borrowed.pop())
 
     def release(self, run: Run) -> None:
         """A submission is forgotten."""
@@ -105,9 +104,10 @@ class Stock:
         if run.result is not None:
             self.give_back(run.result)
             run.result = None
-        with self._lock:
-            self._events += [event for event in (run.start, run.end) if event]
-        run.start = run.end = 0
+        if run.start:
+            with self._lock:
+                self._events += [run.start, run.end]
+            run.start = run.end = 0
 
     def close(self) -> None:
         """Give all of it back."""
