@@ -32,8 +32,12 @@ class Compiled:
         return [int.from_bytes(data[at : at + 4], "little") for at in range(0, len(data), 4)]
 
     def body(self, number: int) -> str:
-        """The instructions of a kernel."""
-        start = self.ptx.index(f".entry __ost_kernel_{number}(")
+        """The instructions of a kernel of a translation."""
+        return self.entry(f"__ost_kernel_{number}")
+
+    def entry(self, name: str) -> str:
+        """The instructions of a kernel by its name."""
+        start = self.ptx.index(f".entry {name}(")
         return self.ptx[start : self.ptx.index("\n}", start)]
 
 

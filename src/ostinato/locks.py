@@ -7,38 +7,27 @@ collector may run a user's finaliser, which may use the device, in the middle of
 
 from __future__ import annotations
 
+import _thread
 import os
-import threading
 import weakref
-from types import TracebackType
 
 _locks: weakref.WeakSet[ForkLock] = weakref.WeakSet()
 
 
-class ForkLock:
-    """A re-entrant lock, fresh and free in every forked child. Used with `with`."""
+class ForkLock(_thread.RLock):  # type: ignore[misc]
+    """A re-entrant lock, fresh and free in every forked child. Used with `with`.
 
-    __slots__ = ("__weakref__", "_lock")
+    It is the interpreter's own, because every submission takes several: to take it runs no Python.
+    """
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()
+        super().__init__()
         _locks.add(self)
-
-    def __enter__(self) -> None:
-        self._lock.acquire()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._lock.release()
-
-    def __repr__(self) -> str:
-        return f"ForkLock({self._lock!r})"
 
 
 def _renew_in_child() -> None:
     for lock in list(_locks):
-        lock._lock = threading.RLock()
+        lock._at_fork_reinit()  # type: ignore[attr-defined]
 
 
 os.register_at_fork(after_in_child=_renew_in_child)

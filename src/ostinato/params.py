@@ -31,11 +31,12 @@ class Param:
 
     def encode(self, value: Any) -> bytes:
         """A value as the bytes that kernels see; an `ArgumentError` says why it does not fit."""
-        if isinstance(value, np.ndarray | np.generic):
+        is_plain = type(value) in (int, float, bool)
+        if not is_plain and isinstance(value, np.ndarray | np.generic):
             if value.dtype != self.dtype or value.shape != self.shape:
                 raise ArgumentError(f"{self}: got {value.dtype.name} of shape {value.shape}")
             return value.tobytes()
-        number = value if type(value) in (int, float, bool) else plain_number(value)
+        number = value if is_plain else plain_number(value)
         if number is not None and not self.shape:
             try:
                 return number_bytes(number, _name_of(self.dtype))

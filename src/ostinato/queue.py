@@ -103,7 +103,8 @@ class Queue:
         """
         self.reap()
         with self._lock:
-            self.check()
+            if not self.usable:
+                self.check()
             self.residency.flush()
             submission = Submission(self, next(self._ordinals), commands, keep, label)
             if trace is not None:

@@ -41,7 +41,7 @@ _PROBE_EVERY = 16
 class _Part:
     """The nodes of one submission: all of a graph, unless it is split."""
 
-    __slots__ = ("_plan", "barriers", "commands", "dispatches", "inferred", "lowered", "native", "nodes", "ordering")
+    __slots__ = ("_plan", "commands", "counts", "lowered", "native", "nodes", "ordering")
 
     def __init__(
         self,
@@ -53,14 +53,15 @@ class _Part:
     ) -> None:
         self.ordering = ordering
         self.native = native
-        self.inferred = inferred
         self.nodes = nodes
         self.lowered = lowered
         self.commands = commands = tuple(node.command for node in nodes)
         self._plan: Plan | None = None
-        self.dispatches = sum(isinstance(command, Dispatch) for command in commands)
+        dispatches = sum(isinstance(command, Dispatch) for command in commands)
         # The first of a list orders nothing; encoders do not record it, but a split may leave one there.
-        self.barriers = sum(isinstance(command, Barrier) for command in commands[1:])
+        barriers = sum(isinstance(command, Barrier) for command in commands[1:])
+        self.counts = (dispatches, barriers + inferred.barriers, inferred.barriers, inferred.concurrent, 0)
+        """What `counters.add_command_buffer` takes."""
 
     def plan(self, backend: Backend) -> Plan:
         """What a profile knows of it beforehand."""
@@ -73,12 +74,13 @@ class _Part:
 class _Variant:
     """A graph in native form, with the memory it uses."""
 
-    __slots__ = ("graph", "parts", "use")
+    __slots__ = ("graph", "parts", "use", "uses")
 
     def __init__(self, graph: Graph, ordering: Ordering, values: Mapping[str, int]) -> None:
         backend = graph.queue.backend
         self.graph = graph
         self.use = SharedUse()
+        self.uses = (self.use,)
         self.parts = []
         begin_ns = time.monotonic_ns()
         bounds = (0, *graph.splits, len(graph))
@@ -101,6 +103,7 @@ class Replayable:
         "_offsets",
         "_plain",
         "_probe_at",
+        "_queue",
         "_sampled_replays",
         "_value_bytes",
         "_variants",
@@ -110,7 +113,8 @@ class Replayable:
     )
 
     def __init__(self, graph: Graph) -> None:
-        graph.queue.check()
+        self._queue = graph.queue
+        self._queue.check()
         self.graph = graph
         """What it runs."""
         self.rebind_count = 0
@@ -137,13 +141,15 @@ class Replayable:
         the captured ones in this replay; should other dispatches have to wait for each other because of that, it is an
         error unless `rebuild` is true. May be called from several threads.
         """
-        if label is not None:
+        if label is None:
+            label = self.graph.label
+        else:
             check_label(label)
         if not isinstance(rebuild, bool):
             raise ArgumentError(f"replay: rebuild is True or False, not {rebuild!r}")
         graph = self.graph
-        queue = graph.queue
-        queue.check()
+        if not self._queue.usable:
+            self._queue.check()
         block, buffers = self._values(values)
         variant = self._plain
         rebind_ns = 0
@@ -151,10 +157,22 @@ class Replayable:
         if buffers or serial:
             with self._lock:
                 variant, rebind_ns = self._variant(buffers, serial, rebuild)
-        for watcher in watchers if counters.counting() else ():
-            watcher(variant.graph, {name: value for name, value in values.items() if name in graph.params})
-        label = graph.label if label is None else label
+        if watchers and counters.counting():
+            for watcher in watchers:
+                watcher(variant.graph, {name: value for name, value in values.items() if name in graph.params})
         listeners = tracing.listening()
+        if not listeners and len(variant.parts) == 1:
+            submission = self._submit(variant, variant.parts[0], block, label)
+        else:
+            submission = self._submit_traced(variant, block, label, listeners)
+        submission.rebind_ns = rebind_ns
+        return submission
+
+    def _submit_traced(
+        self, variant: _Variant, block: bytes, label: str | None, listeners: tuple[tracing.Listener, ...]
+    ) -> Submission:
+        """All parts, with somebody listening or not; gives the last, which knows the others."""
+        queue = self._queue
         probe = False
         if any(listener.probes for listener in listeners):
             with self._lock:
@@ -166,27 +184,20 @@ class Replayable:
                 if listeners:
                     plan = part.plan(queue.backend)
                     trace = tracing.trace(queue, plan, listeners, label=label, replay=True, probe=probe)
-                submission = queue.submit(
-                    part.commands,
-                    partial(queue.backend.replay, part.native, block, trace is not None and trace.sampled),
-                    uses=(variant.use,),
-                    keep=variant,
-                    label=label,
-                    trace=trace,
-                )
-                counters.add_command_buffer(
-                    dispatches=part.dispatches,
-                    barriers=part.barriers + part.inferred.barriers,
-                    auto_barriers=part.inferred.barriers,
-                    concurrent=part.inferred.concurrent,
-                    barrier_ns=0,
-                )
-                submission._use = variant.use
-                submissions.append(submission)
+                submissions.append(self._submit(variant, part, block, label, trace))
         *earlier, last = submissions
-        last.rebind_ns = rebind_ns
         last._earlier = tuple(earlier)
         return last
+
+    def _submit(
+        self, variant: _Variant, part: _Part, block: bytes, label: str | None, trace: tracing.Trace | None = None
+    ) -> Submission:
+        sampled = trace is not None and trace.sampled
+        start = partial(self._queue.backend.replay, part.native, block, sampled)
+        submission = self._queue.submit(part.commands, start, uses=variant.uses, keep=variant, label=label, trace=trace)
+        counters.add_command_buffer(*part.counts)
+        submission._use = variant.use
+        return submission
 
     def _is_probe(self) -> bool:
         """Whether this is the one of sixteen; chance says which, as a program may have a rhythm of its own."""
@@ -199,18 +210,18 @@ class Replayable:
 
     def _values(self, values: Mapping[str, Any]) -> tuple[bytes, dict[str, Buffer]]:
         """The block of parameter values, and the buffers to bind."""
-        params, names = self.graph.params, self.graph.names
+        params = self.graph.params
         block = bytearray(self._value_bytes)
         buffers: dict[str, Buffer] = {}
         found = 0
         for name, value in values.items():
             param = params.get(name)
             if param is not None:
-                data = param.encode(value)
                 start = self._offsets[name]
+                data = param.encode(value)
                 block[start : start + len(data)] = data
                 found += 1
-            elif name in names:
+            elif name in self.graph.names:
                 buffers[name] = value
             else:
                 raise GraphError(f"replay: the graph has no parameter or buffer named {name!r}; it has {self._known()}")

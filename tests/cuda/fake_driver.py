@@ -1,7 +1,8 @@
 """A stand-in for the CUDA driver's Python functions, in host memory: what the backend does with them, on any machine.
 
-Streams do their work at once. Generated kernels do nothing but leave times where they are told to, the backend's own
-kernels do what they do on a device. Everything that is made and given back is counted.
+Streams do their work at once, but for graphs that a test holds back. Generated kernels do nothing but leave times where
+they are told to, the backend's own kernels do what they do on a device. Everything that is made and given back is
+counted.
 """
 
 from __future__ import annotations
@@ -11,12 +12,12 @@ import itertools
 import struct
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
-from ostinato.backends.cuda import launches
+from ostinato.backends.cuda import launches, rings
 
 
 class Status(int):
@@ -51,16 +52,34 @@ class GraphNode:
     programmatic: bool
 
 
+class Arena(ctypes.Structure):
+    """`Arena` of support.cu."""
+
+    _fields_ = (
+        *((name, ctypes.c_uint32) for name in "turn number finished zero".split()),
+        *((name, ctypes.c_uint64) for name in "slot result begin".split()),
+    )
+
+
+OWN_PARAMETERS = {"ost_begin": 6, "ost_end": 3, "ost_resolve_end": 6}
+
+
 @dataclass
 class Driver:
-    """One device, `fail` says which of the coming launches is refused, and with which error."""
+    """One device; `fail` says which of the coming launches is refused, and with which error."""
 
     parameters: dict[str, int] = field(default_factory=dict)
     """Bytes of the parameters of kernels of the module that is being looked at, by the name of their function."""
     fail: dict[int, int] = field(default_factory=dict)
+    fail_graphs: list[int] = field(default_factory=list)
+    """Errors of the coming launches of graphs, whose first node runs all the same; 0 is none."""
     lost: int = 0
     stuck: bool = False
     """Whether work starts and never ends."""
+    held: deque[int] | None = None
+    """Graphs that were launched and wait for `let_go`, if they are to wait."""
+    values: list[bytes] = field(default_factory=list)
+    """What each replay saw of its values."""
     live: Counter[str] = field(default_factory=Counter)
     launched: list[str] = field(default_factory=list)
 
@@ -238,11 +257,16 @@ class Driver:
             threading.Thread(target=self._answer, args=numbers).start()
         elif name in ("ost_mark", "ost_step"):
             ctypes.c_uint64.from_address(numbers[0]).value = time.monotonic_ns() if name == "ost_mark" else 32
-        elif name in ("ost_resolve", "ost_resolve_to"):
-            table, pairs, out, count = numbers
-            self._resolve(
-                table, pairs, out if name == "ost_resolve" else ctypes.c_uint64.from_address(out).value, count
-            )
+        elif name == "ost_resolve":
+            self._resolve(*numbers)
+        elif name == "ost_begin":
+            self._begin(*numbers)
+        elif name == "ost_end":
+            self._finish(*numbers[:2])
+        elif name == "ost_resolve_end":
+            table, pairs, count, arena, done, _ = numbers
+            self._resolve(table, pairs, Arena.from_address(arena).result, count)
+            self._finish(arena, done)
         else:
             self._leave_times(blocks, threads, arguments[0])
 
@@ -255,6 +279,22 @@ class Driver:
                 pass
             said[number] = time.monotonic_ns()
         said[rounds + 1] = time.monotonic_ns()
+
+    def _begin(self, at: int, ring: int, mask: int, stride: int, words: int, early: int) -> None:
+        arena = Arena.from_address(at)
+        arena.slot = ring + (arena.turn & mask) * stride
+        slot = rings.Slot.from_address(arena.slot)
+        assert slot.turn == arena.turn, "a replay would have run with the values of another"
+        arena.turn, arena.number, arena.result = arena.turn + 1, slot.number, slot.result
+        arena.begin = time.monotonic_ns()
+        ctypes.memmove(at + rings.ARENA_BYTES, arena.slot + rings.SLOT_BYTES, 16 * words)
+        self.values.append(ctypes.string_at(at + rings.ARENA_BYTES, 16 * words))
+
+    def _finish(self, at: int, done: int) -> None:
+        arena = Arena.from_address(at)
+        slot = rings.Slot.from_address(arena.slot)
+        slot.begin, slot.end = arena.begin, time.monotonic_ns()
+        ctypes.c_uint32.from_address(done).value = arena.number
 
     def _resolve(self, table: int, pairs: int, out: int, count: int) -> None:
         starts = (ctypes.c_uint32 * (count + 1)).from_address(table)
@@ -307,7 +347,8 @@ class Driver:
         assert data is None or len(data) == count
         kernel = params.kernel
         function = self._functions[kernel.func]
-        sizes = [8, 8, 8, 4] if function.name.startswith("ost_") else [function.parameter_bytes]
+        own = OWN_PARAMETERS.get(function.name)
+        sizes = [function.parameter_bytes] if own is None else [8] * own
         pointers = (ctypes.c_void_p * len(sizes)).from_address(kernel.kernelParams)
         arguments = [ctypes.string_at(at or 0, size) for at, size in zip(pointers, sizes, strict=True)]
         node = GraphNode(kernel.func, kernel.gridDimX, kernel.blockDimX, arguments, list(before), bool(data))
@@ -324,10 +365,22 @@ class Driver:
         return self._end("graph")
 
     def cuGraphLaunch(self, graph: int, stream: int) -> Any:
-        for node in self._graphs[graph]:
+        status = self.fail_graphs.pop(0) if self.fail_graphs else 0
+        if self.held is not None and not status:
+            self.held.append(graph)
+        else:
+            self._play(self._graphs[graph][: 1 if status else None])
+        return (Status(status),)
+
+    def let_go(self) -> None:
+        """Run the first graph that waits, if one does."""
+        if self.held:
+            self._play(self._graphs[self.held.popleft()])
+
+    def _play(self, nodes: list[GraphNode]) -> None:
+        for node in nodes:
             if node.function:
                 self._run(self._functions[node.function].name, node.blocks, node.threads, node.arguments)
-        return (OK,)
 
 
 class _Names:

@@ -14,7 +14,8 @@ from ostinato.backends import records
 from ostinato.backends.cpu.building import host_library
 from ostinato.backends.cuda import launches
 from ostinato.backends.cuda.kernels import Functions
-from ostinato.backends.cuda.launchers import NativeLauncher, Reading, Started
+from ostinato.backends.cuda.launchers import FULL, NativeLauncher, Reading, Started
+from ostinato.backends.cuda.rings import SLOT_BYTES, RingFields
 
 FUNCTIONS = Functions(101, 202)
 ENTRY = ctypes.addressof(FUNCTIONS)
@@ -26,10 +27,11 @@ class Fake(ctypes.Structure):
     _fields_ = (
         *(
             (name, ctypes.c_uint32)
-            for name in "launches fail_at synchronized query copies graphs pushed popped".split()
+            for name in "launches fail_at synchronized query fail_graph graphs pushed popped".split()
         ),
         *((name, ctypes.c_uint64 * 16) for name in "blocks threads functions".split()),
         ("params", (ctypes.c_ubyte * 256) * 16),
+        ("on_graph", ctypes.c_void_p),
     )
 
 
@@ -80,16 +82,16 @@ def test_a_list_is_launched_in_order_and_gets_a_number(bench: Bench) -> None:
 
 
 def test_a_sampled_list_takes_its_times_where_it_is_told(bench: Bench) -> None:
-    lowered = (record((2, 1, 1), (33, 1, 1)), record((2000, 1, 1), (32, 1, 1)))
+    lowered = (record((2, 1, 1), (33, 1, 1)), record((5000, 1, 1), (32, 1, 1)))
     starts, missing = bench.launcher.slots(b"".join(lowered), lowered)
-    assert (missing, starts.tolist()) == (0, [0, 4, 1028])
+    assert (missing, starts.tolist()) == (0, [0, 4, 4100])
     reading = Reading(303, 5, 0x1000, 6, 77, 256, 2)
     before = b"".join(lowered)
     assert bench.submit(*lowered, reading=reading, starts=starts) == 0
     assert b"".join(lowered) == before  # records are shared by all submissions of the list
     found = [launches.HEAD.unpack_from(bytes(bench.fake.params[at])) for at in range(2)]
     assert [one[9] for one in found] == [launches.ONE_ROW | launches.OWN_SLOTS, launches.ONE_ROW]
-    assert [one[12:14] for one in found] == [(3, 0x1000), (1023, 0x1000 + 16 * 4)]
+    assert [one[12:14] for one in found] == [(2**32 - 1, 0x1000), (4095, 0x1000 + 16 * 4)]
     assert list(bench.fake.functions[:3]) == [202, 202, 303]
     assert struct.unpack("=Q", bytes(bench.fake.params[2])[:8]) == (5,)
 
@@ -108,14 +110,57 @@ def test_more_blocks_than_a_launch_takes_are_refused_and_not_wrapped(bench: Benc
     assert bench.fake.launches == 0
 
 
-def test_a_graph_is_launched_after_its_values(bench: Bench) -> None:
-    arena, staging = ctypes.create_string_buffer(16), ctypes.create_string_buffer(16)
-    addresses = (ctypes.addressof(arena), ctypes.addressof(staging))
-    started = Started()
-    assert bench.launcher.replay(9, *addresses, b"0123456789abcdef", 16, 3, 4, ctypes.addressof(started)) == 0
-    assert (arena.raw, bench.fake.graphs, bench.fake.copies, started.number) == (b"0123456789abcdef", 1, 1, 1)
-    assert bench.launcher.replay(9, *addresses, b"", 0, 3, 4, ctypes.addressof(started)) == 0
-    assert (bench.fake.copies, started.number) == (1, 2)
+class Replays:
+    """A graph's ring of four slots."""
+
+    def __init__(self, bench: Bench) -> None:
+        self.launcher = bench.launcher
+        self.slots = ctypes.create_string_buffer(4 * 64)
+        self.ring = RingFields(ctypes.addressof(self.slots), 3, 64, 16)
+        self.started = Started()
+
+    def start(self, values: bytes, result: int = 0) -> int:
+        self.started = Started()
+        return self.launcher.replay(ctypes.addressof(self.ring), 9, values, result, ctypes.addressof(self.started))
+
+    def values(self, turn: int) -> bytes:
+        return ctypes.string_at(ctypes.addressof(self.ring.slot(turn)) + SLOT_BYTES, 16)
+
+
+def test_a_replay_finds_its_values_in_the_next_slot(bench: Bench) -> None:
+    replays = Replays(bench)
+    assert bench.submit(record()) == 0
+    assert replays.start(b"0123456789abcdef", 0x7F00_1234_5678) == 0
+    assert (replays.started.number, replays.started.turn, replays.started.launched, bench.fake.graphs) == (2, 0, 1, 1)
+    assert replays.start(b"another of these") == 0
+    assert (replays.started.number, replays.started.turn) == (3, 1)
+    first, second = replays.ring.slot(0), replays.ring.slot(1)
+    assert (first.turn, first.number, first.result, first.begin, first.end) == (0, 2, 0x7F00_1234_5678, 0, 0)
+    assert (second.turn, second.number, second.result) == (1, 3, 0)
+    assert (replays.values(0), replays.values(1)) == (b"0123456789abcdef", b"another of these")
+    assert bench.done.value == 1  # a replay ends by itself
+
+
+def test_a_slot_is_not_used_again_before_its_times_were_taken(bench: Bench) -> None:
+    replays = Replays(bench)
+    replays.ring.turn = replays.ring.settled = 2**32 - 2
+    for number in range(4):
+        assert replays.start(b"%016d" % number) == 0
+    assert replays.start(b"%016d" % 4) == FULL
+    assert (replays.started.launched, bench.fake.graphs, replays.values(2**32 - 2)) == (0, 4, b"%016d" % 0)
+    replays.ring.settled += 1
+    assert replays.start(b"%016d" % 4) == 0
+    assert (replays.started.turn, replays.started.number, replays.values(2)) == (2, 5, b"%016d" % 4)
+
+
+def test_a_graph_that_is_not_launched_moves_no_count(bench: Bench) -> None:
+    replays = Replays(bench)
+    bench.fake.fail_graph = 2
+    assert replays.start(bytes(16)) == 2
+    assert (replays.started.number, replays.ring.turn, bench.fake.synchronized) == (0, 0, 1)
+    bench.fake.fail_graph = 0
+    assert replays.start(bytes(16)) == 0
+    assert (replays.started.number, replays.ring.turn) == (1, 1)
 
 
 def test_waiting_looks_at_the_word_over_the_end_of_its_numbers(bench: Bench) -> None:

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import os
+import struct
+import sys
+import threading
+from collections import deque
 from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from fake_driver import Driver
+from test_launcher import Fake
 
 import ostinato as ost
-from ostinato.backends.cuda import api, compiling, driver, kernels
+from ostinato.backends.cpu.building import host_library
+from ostinato.backends.cuda import api, compiling, driver, kernels, launchers, rings
 from ostinato.msl import parameter_layout
 
 SOURCE = """
@@ -49,7 +58,11 @@ def fake(private_environment: None, monkeypatch: pytest.MonkeyPatch) -> Iterator
 
     monkeypatch.setattr(kernels.Module, "numbers", numbers)
     monkeypatch.setattr(kernels.Module, "function", function)
+    # The stand-in for the clock's kernel is a thread that takes turns with the host.
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-4)
     yield found
+    sys.setswitchinterval(interval)
     compiling.nvrtc.cache_clear()
 
 
@@ -99,18 +112,137 @@ def test_live_work_and_replays_have_numbers_times_and_samples(fake: Driver, devi
     assert (samples.end_ns >= samples.start_ns).all()
     assert (samples.start_ns > 0).all()
     assert fake.launched.count("ost_resolve") == 5
-    assert fake.launched.count("ost_resolve_to") >= 5  # the ceilings of the device are measured too
+    assert fake.launched.count("ost_resolve_end") >= 5  # the ceilings of the device are measured too
+    assert [struct.unpack("=f", one[:4])[0] for one in fake.values[:5]] == [0, 1, 2, 3, 4]
 
 
 def test_a_chain_is_launched_early_and_waits_inside(fake: Driver, device: ost.Device) -> None:
     graph, _ = bumps(device, 4)
     run = graph.instantiate()
     native = run._plain.parts[0].native
-    nodes = fake._graphs[native.executable]
-    assert [node.before for node in nodes] == [[], [0], [1], [2]]
-    assert [node.programmatic for node in nodes] == [False, True, True, True]
-    flags = [node.arguments[0][48] for node in nodes]
-    assert flags == [8 | 2, 8 | 2 | 1, 8 | 2 | 1, 8 | 1]
+    begin, *nodes, end = fake._graphs[native.executable]
+    assert [node.before for node in (begin, *nodes, end)] == [[], [0], [1], [2], [3], [4]]
+    assert [node.programmatic for node in (begin, *nodes, end)] == [False, True, True, True, True, True]
+    assert [node.arguments[0][48] for node in nodes] == [8 | 2 | 1] * 4
+    assert [node.arguments[-1][0] for node in (begin, end)] == [1, 1]
+
+
+def test_what_is_not_a_chain_is_not_launched_early(fake: Driver, device: ost.Device) -> None:
+    kernel, buffers = device.library(SOURCE)["bump"], [device.zeros(64, np.float32) for _ in range(2)]
+    large = device.zeros(1 << 16, np.float32)
+
+    def encode(encoder: ost.CommandEncoder) -> None:
+        for buffer in buffers:
+            encoder.dispatch(kernel, buffer, 1.0, threads=64)
+        encoder.dispatch(kernel, large, 1.0, threads=1 << 16)
+
+    run = device.capture(encode).instantiate()
+    begin, *nodes, end = fake._graphs[run._plain.parts[0].native.executable]
+    assert [node.before for node in nodes] == [[0], [0], [0]]
+    assert [node.programmatic for node in nodes] == [True, True, False]
+    assert [node.arguments[0][48] & 3 for node in nodes] == [1, 1, 0]
+    assert (end.before, end.programmatic, end.arguments[-1][0], begin.arguments[-1][0]) == ([1, 2, 3], False, 0, 1)
+
+
+def test_a_graph_of_nothing_begins_and_ends(fake: Driver, device: ost.Device) -> None:
+    run = device.capture(lambda encoder: None).instantiate()
+    submission = run.replay()
+    assert submission.wait()
+    assert fake.launched[-2:] == ["ost_begin", "ost_end"]
+
+
+@pytest.fixture(params=["python", "native"])
+def either(request: pytest.FixtureRequest, fake: Driver, monkeypatch: pytest.MonkeyPatch) -> Iterator[ost.Device]:
+    """A device with each of the launchers; what the native one launches comes to the same stand-in."""
+    library = host_library("fake-libcuda", [Path(__file__).with_name("fake_libcuda.cpp")])
+    state = Fake.in_dll(library, "fake")
+    ctypes.memset(ctypes.addressof(state), 0, ctypes.sizeof(state))
+    run = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_size_t)(lambda graph: int(fake.cuGraphLaunch(graph, 0)[0]))
+    state.on_graph = ctypes.cast(run, ctypes.c_void_p)
+    monkeypatch.setattr(launchers, "NativeLauncher", partial(launchers.NativeLauncher, driver=library._name))
+    with ost.open_device("cuda:0", native=request.param == "native") as opened:
+        assert opened.capabilities.details["launcher"] == request.param
+        yield opened
+
+
+def seen(fake: Driver) -> list[float]:
+    return [struct.unpack("=f", one[:4])[0] for one in fake.values]
+
+
+def test_more_replays_than_slots_each_see_their_own_values(
+    fake: Driver, either: ost.Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rings, "_MOST_SLOTS", 8)
+    graph, _ = bumps(either)
+    run = graph.instantiate()
+    fake.held = deque()
+    ended = threading.Event()
+
+    def device_works() -> None:
+        while not ended.wait(0.001):
+            fake.let_go()
+
+    works = threading.Thread(target=device_works)
+    started = [run.replay(by=float(by)) for by in range(8)]
+    assert seen(fake) == []
+    works.start()
+    try:
+        started += [run.replay(by=float(by)) for by in range(8, 40)]
+        started[-1].wait()
+    finally:
+        ended.set()
+        works.join()
+    assert seen(fake) == [float(by) for by in range(40)]
+    times = [one.gpu_time for one in started]
+    assert all(time is not None and time[0] <= time[1] for time in times)
+    assert times == sorted(times)  # type: ignore[type-var]
+    assert len(set(times)) == 40
+    assert not run._plain.parts[0].native.ring._saved
+
+
+def test_a_graph_that_is_not_launched_leaves_the_next_replay_its_values(fake: Driver, either: ost.Device) -> None:
+    graph, _ = bumps(either)
+    run = graph.instantiate()
+    first = run.replay(by=1.0)
+    fake.fail_graphs = [2]
+    with pytest.raises(ost.DeviceError, match="nothing of it was started"):
+        run.replay(by=2.0)
+    assert run.replay(by=3.0).wait()
+    assert first.gpu_time is not None
+    assert seen(fake)[0::2] == [1.0, 3.0]
+
+
+def test_replays_have_times_after_the_device_was_lost_if_they_ran(fake: Driver, either: ost.Device) -> None:
+    graph, _ = bumps(either)
+    run = graph.instantiate()
+    good = run.replay(by=1.0)
+    fake.stuck = True
+    bad, behind = run.replay(by=2.0), run.replay(by=3.0)
+    fake.lost = 700
+    if either.capabilities.details["launcher"] == "native":
+        library = host_library("fake-libcuda", [Path(__file__).with_name("fake_libcuda.cpp")])
+        Fake.in_dll(library, "fake").query = 700
+    with pytest.raises(ost.KernelFault, match="token"):
+        bad.wait()
+    assert isinstance(behind.error, ost.DeviceLost)
+    assert good.error is None
+    assert good.gpu_time is not None
+    assert bad.gpu_time is None
+
+
+def test_a_graph_that_is_dropped_is_kept_while_it_runs(fake: Driver, device: ost.Device) -> None:
+    graph, _ = bumps(device)
+    run = graph.instantiate()
+    before = fake.live["graph"]
+    fake.held = deque()
+    submission = run.replay(by=1.0)
+    del graph, run
+    gc.collect()
+    assert fake.live["graph"] == before
+    fake.let_go()
+    assert submission.wait()
+    gc.collect()
+    assert fake.live["graph"] == before - 1
 
 
 def test_what_submissions_borrow_comes_back(fake: Driver, device: ost.Device) -> None:

@@ -4,20 +4,21 @@ Kernels read the device's nanosecond counter; the host reads its own clock. A sm
 the host in memory that both see: the host writes a number, the device answers with its time, and the host knows the
 device's time to half of what the exchange took. The best of a few rounds is a pair; a line through the pairs maps
 times. The counter is one of nanoseconds, so until the pairs are far enough apart to say better, its rate is taken to be
-one. Command buffers are timed by events, which know no counter; so an event is put between that kernel and another that
-says when it began, and an event of a submission is placed by its distance from it.
+one. Replays are timed by that counter too; lists by events, which know no counter. So an event is put between that
+kernel and another that says when it began, and an event of a submission is placed by its distance from it.
 """
 
 from __future__ import annotations
 
 import ctypes
 import time
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
 from ...clock import Clock, ClockFit, ClockPair
-from ...errors import DeviceError
+from ...errors import DeviceError, OstinatoError
 from ...locks import ForkLock
 from .api import Context, call
 from .memory import Pinned
@@ -68,6 +69,15 @@ class DeviceClock:
             took_ms: float = call(self._cu.cuEventElapsedTime, start, end)
             begin_ns = self._fit().host_ns(self._reference_ticks + round(since_ms * 1e6))
             return begin_ns, begin_ns + round(took_ms * 1e6)
+
+    def between(self, begin: int, end: int) -> tuple[int, int]:
+        """Two device times in host time."""
+        with self._lock:
+            # The line so far will do if there is no other: on a device that was lost meanwhile, say.
+            with suppress(OstinatoError), self._context.current():
+                self._renew()
+            fit = self._fit()
+            return fit.host_ns(begin), fit.host_ns(end)
 
     def host_ns_of(self, ticks: np.ndarray) -> np.ndarray:
         """Device times in host time; zero is no time."""

@@ -2,9 +2,9 @@
 
 Work is launched on a single stream, so submissions run in order; within a list launches follow one another, within a
 graph they run beside each other as its edges allow. A word in memory that the host sees says which submission finished
-last: waiting is looking at it, and after a fault, when no call to the driver works any more, it still says how far the
-device came. The stream is a blocking one, so that the order with the default stream of torch and others in the process
-is kept both ways.
+last: the stream writes it after a list, a graph's last node does itself. Waiting is looking at it, and after a fault,
+when no call to the driver works any more, it still says how far the device came. The stream is a blocking one, so that
+the order with the default stream of torch and others in the process is kept both ways.
 """
 
 from __future__ import annotations
@@ -44,6 +44,9 @@ _HERE = Path(__file__).parent
 _DLPACK_CUDA = 2
 _FAULT, _NOT_RUN = 1, 2
 _NO_INFERENCE = Inferred(0, 0, 0)
+_WELL = Status.unplaced(0)
+_SLICE_NS = 50_000_000
+"""A native wait cannot be interrupted, so Ctrl-C is noticed between waits of this length."""
 
 
 class CudaBackend:
@@ -74,15 +77,15 @@ class CudaBackend:
         self.dependent_launch = (major, minor) >= (9, 0)
         with context.current():
             self.pool = Pool(context)
-            self._stock = Stock(context)
+            self.stock = Stock(context)
             self._pairs = Pairs(self.pool)
             self._stream = call(cu.cuStreamCreate, int(cu.CUstream_flags.CU_STREAM_DEFAULT))
             self._done = Pinned(context, 64)
+            self.done_address = self._done.device
             support = call(cu.cuModuleLoadData, cubin((_HERE / "support.cu").read_text(), self._support_options()))
-            kernels = {name: call(cu.cuModuleGetFunction, support, name.encode()) for name in _SUPPORT}
-            self._resolve, self.resolve_in_graph = kernels["ost_resolve"], kernels["ost_resolve_to"]
-            self._clock = DeviceClock(context, kernels["ost_pairs"], kernels["ost_mark"])
-            step_ns = self._timer_step_ns(kernels["ost_step"])
+            self.support = {name: call(cu.cuModuleGetFunction, support, name.encode()) for name in _SUPPORT}
+            self._clock = DeviceClock(context, self.support["ost_pairs"], self.support["ost_mark"])
+            step_ns = self._timer_step_ns(self.support["ost_step"])
         infer_order([])  # builds the engine, where that has to be done, before any work needs it
         at = (context, int(self._stream), self._done.host, self._done.device)
         self._launcher: launchers.Launcher = launchers.make(*at) if native else launchers.PlainLauncher(*at)
@@ -195,7 +198,7 @@ class CudaBackend:
         """Launch by launch, in one call."""
         joined = b"".join(lowered)
         starts = self._sample_starts(joined, lowered) if sample and lowered else None
-        run = self._stock.run(len(lowered))
+        run = self.stock.listed(len(lowered))
         if ordering is Ordering.INFERRED:
             run.lowered = lowered
         reading, at = None, None
@@ -209,14 +212,14 @@ class CudaBackend:
         """Where a list takes its times. The table stands in memory of the host's, so nothing has to be copied."""
         run.pairs = self._pairs.take(int(starts[-1]))
         run.result = self._result(run.count)
-        table = self._stock.take(starts.nbytes)
+        table = self.stock.take(starts.nbytes)
         run.borrowed.append(table)
         ctypes.memmove(table.host, starts.ctypes.data, starts.nbytes)
-        addresses = (int(self._resolve), table.device, run.pairs.address, run.result.device)
+        addresses = (int(self.support["ost_resolve"]), table.device, run.pairs.address, run.result.device)
         return launchers.Reading(*addresses, resolve_blocks(run.count), RESOLVE_THREADS, run.count)
 
     def _result(self, count: int) -> Pinned:
-        memory = self._stock.take(16 * count)
+        memory = self.stock.take(16 * count)
         ctypes.memset(memory.host, 0, 16 * count)
         return memory
 
@@ -266,24 +269,21 @@ class CudaBackend:
             raise ValueError("a graph is replayed on the device that it was made for")
         if len(values) < graph.value_bytes:
             raise ValueError(f"a replay of this graph takes {graph.value_bytes} bytes of values, got {len(values)}")
-        run = self._stock.run(graph.count)
+        run = Run(graph.count)
         run.graph = graph
-        executable, nbytes = graph.executable, graph.value_bytes
+        executable, result = graph.executable, 0
         if sample and graph.count:
             executable = graph.sampled()
             run.result = self._result(graph.count)
-            values = values[: graph.result_at].ljust(graph.result_at, b"\0") + run.result.device.to_bytes(16, "little")
-            nbytes = len(values)
-        staging = 0
-        if nbytes:
-            memory = self._stock.take(nbytes)
-            run.borrowed.append(memory)
-            staging = memory.host
-        arguments = (executable, graph.arena.address, staging, values, nbytes, run.start, run.end, run.started_at)
-        self._start(self._launcher.replay, arguments, run, handle)
+            result = run.result.device
+        arguments = (graph.ring.address, executable, values, result, run.started_at)
+        while not self._start(self._launcher.replay, arguments, run, handle):
+            while not self._wait_for(graph.ring.oldest, _SLICE_NS):
+                pass
+            graph.ring.make_room()
 
-    def _start(self, start: launchers.Start, arguments: tuple[Any, ...], run: Run, handle: list[Native]) -> None:
-        """Call, and put the run into the handle if it started.
+    def _start(self, start: launchers.Start, arguments: tuple[Any, ...], run: Run, handle: list[Native]) -> bool:
+        """Call, and put the run into the handle if it started; False when a graph has too many replays under way.
 
         With the native launcher there is no step of the interpreter in between, so an interrupt cannot part them; the
         other one has waited by then for whatever an interrupt cut short.
@@ -294,19 +294,25 @@ class CudaBackend:
         try:
             handle.extend(compress((run,), map(operator.not_, noted)))
         finally:
-            if len(handle) == before:
+            if len(handle) == before and codes.get("status") != launchers.FULL:
                 self._take_back(run)
-        if len(handle) == before:
-            status, begun = codes["status"], run.started.launched
-            if is_lost(status):
-                self._lost = self._lost or status
-            what = f"{begun} of its launches ran, and were waited for" if begun else "nothing of it was started"
-            raise DeviceError(f"{self.capabilities.name}: {words(status)}; {what}")
+        if len(handle) > before:
+            return True
+        status, begun = codes["status"], run.started.launched
+        if status == launchers.FULL:
+            return False
+        if is_lost(status):
+            self._lost = self._lost or status
+        what = f"{begun} of its launches ran, and were waited for" if begun else "nothing of it was started"
+        raise DeviceError(f"{self.capabilities.name}: {words(status)}; {what}")
 
     def _take_back(self, run: Run) -> None:
         # Pairs that something may have written to are not clear any more, so they are not kept.
         run.pairs = None
-        self._stock.release(run)
+        if run.graph is not None:
+            with suppress(OstinatoError):
+                run.graph.realign()
+        self.stock.release(run)
 
     def inferred(self, submission: Native) -> Inferred:
         """What the hazard engine found. A stream needs no edges, so they are not looked for before somebody asks."""
@@ -317,9 +323,12 @@ class CudaBackend:
 
     def wait(self, submission: Native, timeout_ns: int) -> bool:
         """Look at the word; a device that was lost, or closed, ends every wait."""
+        return self._wait_for(submission.number, timeout_ns)
+
+    def _wait_for(self, number: int, timeout_ns: int) -> bool:
         if self._lost or self.closed:
             return True
-        found = self._launcher.wait(submission.number, timeout_ns)
+        found = self._launcher.wait(number, timeout_ns)
         if found < 0 and is_lost(-found):
             self._lost = -found
             return True
@@ -329,20 +338,26 @@ class CudaBackend:
         """Well, or what became of it when the device was lost."""
         run: Run = submission
         if run.status is None:
-            behind = (run.number - self._finished()) & 0xFFFFFFFF
-            if self._lost and 0 < behind < 1 << 31:
-                run.status = Status.unplaced(_FAULT if behind == 1 else _NOT_RUN, words(self._lost))
-            else:
-                run.status = Status.unplaced(0)
-                if run.pairs is not None:
-                    self._pairs.give_back(run.pairs)
+            run.status = self._lost_status(run) if self._lost else _WELL
+            if run.status is _WELL and run.pairs is not None:
+                self._pairs.give_back(run.pairs)
+            if run.graph is not None and not self.closed:
+                run.interval = run.graph.ring.take(run.started.turn)
             run.graph = run.pairs = None
-            self._stock.end(run)
+            self.stock.end(run)
         return run.status
 
+    def _lost_status(self, run: Run) -> Status:
+        behind = (run.number - self._finished()) & 0xFFFFFFFF
+        if 0 < behind < 1 << 31:
+            return Status.unplaced(_FAULT if behind == 1 else _NOT_RUN, words(self._lost))
+        return _WELL
+
     def times(self, submission: Native) -> tuple[int, int] | None:
-        """Those of its events, in host time; None once the device is lost, which then cannot be asked any more."""
+        """In host time: what a replay left behind, or the events of a list, which a lost device does not tell."""
         run: Run = submission
+        if run.interval is not None:
+            return self._clock.between(*run.interval) if all(run.interval) else None
         if self._lost or not run.start:
             return None
         try:
@@ -364,7 +379,7 @@ class CudaBackend:
 
     def release(self, submission: Native) -> None:
         """Keep its events and memory for the next one."""
-        self._stock.release(submission)
+        self.stock.release(submission)
 
     def close(self) -> None:
         """Wait for what runs and give everything back; also after an opening that failed half-way."""
@@ -377,7 +392,7 @@ class CudaBackend:
             self._last_finished = self._finished()
         self.closed = True
         with suppress(OstinatoError), self.context.current():
-            for part in ("_clock", "_stock", "_done"):
+            for part in ("_clock", "stock", "_done"):
                 if hasattr(self, part):
                     getattr(self, part).close()
             if hasattr(self, "_stream"):
@@ -412,7 +427,7 @@ class CudaBackend:
         return f"CudaBackend({self.context.ordinal}, {self._launcher.kind} launcher)"
 
 
-_SUPPORT = ("ost_resolve", "ost_resolve_to", "ost_pairs", "ost_mark", "ost_step")
+_SUPPORT = ("ost_begin", "ost_end", "ost_resolve", "ost_resolve_end", "ost_pairs", "ost_mark", "ost_step")
 
 
 def availability() -> tuple[Capabilities | None, str]:

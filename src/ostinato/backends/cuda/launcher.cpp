@@ -16,9 +16,10 @@ typedef int Result;                // CUresult
 typedef void *Handle;              // contexts, streams, events, functions, graphs
 typedef uint64_t Address;          // of device memory
 
-constexpr Result success = 0, invalid = 1, not_ready = 600;
+constexpr Result success = 0, invalid = 1, not_ready = 600, full = -2;
 constexpr uint64_t inline_argument = uint64_t(1) << 63;
-constexpr uint32_t flags_at = 48, mask_at = 60, samples_at = 64, own_slots = 4, most_slots = 1024;
+constexpr uint32_t flags_at = 48, mask_at = 60, samples_at = 64, own_slots = 4, no_mask = UINT32_MAX;
+constexpr uint64_t most_slots = 4096, fewest_slots = 32, most_pairs = 1 << 21;   // as in launches.py
 constexpr uint32_t largest_params = 32768;
 constexpr uint64_t most_blocks = INT32_MAX;
 
@@ -45,7 +46,6 @@ struct Launcher {
   Result (*launch)(Handle, uint32_t, uint32_t, uint32_t, uint32_t, uint32_t, uint32_t, uint32_t, Handle, void **, void **);
   Result (*launch_graph)(Handle, Handle);
   Result (*record)(Handle, Handle);
-  Result (*copy_in)(Address, const void *, size_t, Handle);
   Result (*write)(Handle, Address, uint32_t, uint32_t);
   Result (*push)(Handle);
   Result (*pop)(Handle *);
@@ -62,8 +62,23 @@ struct Reading {
   uint32_t blocks, threads, count, zero;
 };
 
-// What became of a call: the submission's number, and how many launches there were.
-struct Started { uint32_t number, launched; };
+// One replay's part of a graph's ring; the values of its parameters follow (support.cu, rings.py).
+struct Slot {
+  uint32_t turn, number;
+  Address result;
+  uint64_t begin, end;
+};
+static_assert(sizeof(Slot) == 32, "part of the contract with the device");
+
+// The ring of a graph.
+struct Ring {
+  unsigned char *slots;
+  uint32_t mask, stride, bytes;    // slots less one, bytes from slot to slot, bytes of values
+  uint32_t turn, settled, zero;    // replays started, and those whose slots are free again
+};
+
+// What became of a call: the submission's number, how many launches there were, and which replay of its graph it is.
+struct Started { uint32_t number, launched, turn, zero; };
 
 namespace {
 
@@ -76,13 +91,6 @@ struct Current {
     if (status == success) launcher->pop(&before);
   }
 };
-
-uint32_t slots(const Record *record) {
-  if (record->warps() >= most_slots) return most_slots;
-  uint32_t count = 1;
-  while (count < record->warps()) count *= 2;
-  return count;
-}
 
 // Numbers are given here, so that no two submissions have the same one, whatever Python does in between.
 Result finish(Launcher *l, Handle end, Started *out) {
@@ -112,7 +120,7 @@ EXPORT int ost_cuda_open(Launcher *l, const char *library) {
   if (!driver) return 1;
   const struct { const char *name; void *to; } wanted[] = {
       {"cuLaunchKernel", &l->launch}, {"cuGraphLaunch", &l->launch_graph}, {"cuEventRecord", &l->record},
-      {"cuMemcpyHtoDAsync_v2", &l->copy_in}, {"cuStreamWriteValue32_v2", &l->write},
+      {"cuStreamWriteValue32_v2", &l->write},
       {"cuCtxPushCurrent_v2", &l->push}, {"cuCtxPopCurrent_v2", &l->pop}, {"cuStreamQuery", &l->query},
       {"cuStreamSynchronize", &l->synchronize}};
   for (const auto &one : wanted) {
@@ -123,21 +131,25 @@ EXPORT int ost_cuda_open(Launcher *l, const char *library) {
   return 0;
 }
 
-// Where the times of each command begin in a block of samples, and where all end: count + 1 numbers. Gives the entry of
-// the first kernel that has no twin to take times yet, or 0.
+// Where the times of each command begin in a block of samples, and where all end: count + 1 numbers. Each has one pair a
+// warp, up to a bound, which is halved until all of them together are not too many. Gives the entry of the first kernel
+// that has no twin to take times yet, or 0.
 EXPORT uint64_t ost_cuda_slots(const unsigned char *records, uint64_t count, uint32_t *starts) {
-  uint32_t at = 0;
-  for (uint64_t i = 0; i < count; ++i) {
-    const Record *record = reinterpret_cast<const Record *>(records);
-    starts[i] = at;
-    if (record->kind == 0) {
-      if (!record->entry->sampled) return uint64_t(uintptr_t(record->entry));
-      at += slots(record);
+  for (uint64_t most = most_slots;; most /= 2) {
+    const unsigned char *next = records;
+    uint64_t at = 0;
+    for (uint64_t i = 0; i < count; ++i) {
+      const Record *record = reinterpret_cast<const Record *>(next);
+      starts[i] = uint32_t(at);
+      if (record->kind == 0) {
+        if (!record->entry->sampled) return uint64_t(uintptr_t(record->entry));
+        at += record->warps() < most ? record->warps() : most;
+      }
+      next += record->bytes;
     }
-    records += record->bytes;
+    starts[count] = uint32_t(at);
+    if (at <= most_pairs || most <= fewest_slots) return 0;
   }
-  starts[count] = at;
-  return 0;
 }
 
 // Launches a list, one after the other; with `reading`, every launch takes its times, at `starts` of the pairs.
@@ -164,10 +176,13 @@ EXPORT Result ost_cuda_submit(Launcher *l, const unsigned char *records, uint64_
           break;
         }
         memcpy(own, params, bytes);
-        const uint32_t pairs = starts[i + 1] - starts[i], mask = pairs - 1;
-        uint32_t flags;
+        const uint32_t pairs = starts[i + 1] - starts[i];
+        uint32_t flags, mask = pairs - 1;
         memcpy(&flags, own + flags_at, 4);
-        if (record->warps() <= pairs) flags |= own_slots;
+        if (record->warps() <= pairs) {
+          flags |= own_slots;
+          mask = no_mask;
+        }
         const Address to = reading->pairs + uint64_t(starts[i]) * 16;
         memcpy(own + flags_at, &flags, 4);
         memcpy(own + samples_at, &to, 8);
@@ -190,21 +205,25 @@ EXPORT Result ost_cuda_submit(Launcher *l, const unsigned char *records, uint64_
   return settle(l, status ? status : finish(l, end, out), out);
 }
 
-// Launches a graph, after the values of its parameters, if it has any, were copied to where its kernels read them.
-EXPORT Result ost_cuda_replay(Launcher *l, Handle graph, Address arena, void *staging, const void *values, uint64_t bytes,
-                              Handle start, Handle end, Started *out) {
+// Launches a graph, whose first node finds the values of its parameters in the next slot of its ring. `full` when that is
+// not free yet. After a launch that failed nothing runs, and neither count has moved.
+EXPORT Result ost_cuda_replay(Launcher *l, Ring *ring, Handle graph, const void *values, Address result, Started *out) {
+  if (ring->turn - ring->settled > ring->mask) return full;
+  unsigned char *const at = ring->slots + uint64_t(ring->turn & ring->mask) * ring->stride;
+  const Slot slot = {ring->turn, l->number + 1, result, 0, 0};
+  memcpy(at, &slot, sizeof slot);
+  memcpy(at + sizeof slot, values, ring->bytes);
   const Current current(l);
   if (current.status) return current.status;
-  Result status = success;
-  if (bytes) {
-    memcpy(staging, values, bytes);
-    status = l->copy_in(arena, staging, bytes, l->stream);
-    if (!status) ++out->launched;
+  const Result status = l->launch_graph(graph, l->stream);
+  if (status) {
+    l->synchronize(l->stream);
+    return status;
   }
-  if (!status) status = l->record(start, l->stream);
-  if (!status) status = l->launch_graph(graph, l->stream);
-  if (!status) ++out->launched;
-  return settle(l, status ? status : finish(l, end, out), out);
+  out->number = ++l->number;
+  out->turn = ring->turn++;
+  out->launched = 1;
+  return success;
 }
 
 // 1 when a submission is done, 0 when the time ran out, or minus an error of the driver, which may mean that the device was

@@ -21,6 +21,10 @@ from ..protocol import Lowered
 from . import launches
 from .api import NOT_READY, Context
 from .kernels import Functions
+from .rings import SLOT_BYTES, RingFields
+
+FULL = -2
+"""What `replay` gives when the next slot of the ring is not free."""
 
 _SOURCE = Path(__file__).with_name("launcher.cpp")
 _LARGEST_PAUSE_S = 0.0005
@@ -45,19 +49,25 @@ class Reading(ctypes.Structure):
 
 
 class Started(ctypes.Structure):
-    """`Started` of launcher.cpp: the submission's number, once it started, and how many launches there were."""
+    """`Started` of launcher.cpp: the submission's number, once it started, how many launches there were, and which
+    replay of its graph it is."""
 
-    _fields_ = (("number", ctypes.c_uint32), ("launched", ctypes.c_uint32))
+    _fields_ = (
+        ("number", ctypes.c_uint32),
+        ("launched", ctypes.c_uint32),
+        ("turn", ctypes.c_uint32),
+        ("zero", ctypes.c_uint32),
+    )
 
 
 class Launcher(Protocol):
     """How work starts on one stream. Submissions get ascending numbers, modulo 2³².
 
     `submit(records, count, reading, starts, start, end, started)` launches a list; with the address of a `Reading`,
-    every launch takes its times, at the numbers at address `starts`. `replay(graph, arena, staging, values, nbytes,
-    start, end, started)` launches a graph, after its values were copied. Events `start` and `end` are put around the
-    work; the `Started` at the last address says what became of it. When a part of it failed, what had started is
-    waited for.
+    every launch takes its times, at the numbers at address `starts`; events `start` and `end` are put around it.
+    `replay(ring, graph, values, result, started)` puts the values, and where the times of dispatches go, into the next
+    slot of the ring (the address of a `RingFields`) and launches a graph; or gives `FULL`. The `Started` at the last
+    address says what became of it. When a part of it failed, what had started is waited for.
     """
 
     kind: str
@@ -72,8 +82,9 @@ class Launcher(Protocol):
         """Where the times of each command begin, and the entry of a kernel that has no twin to take them yet, or 0."""
         ...
 
-    def wait(self, number: int, timeout_ns: int) -> int:
-        """1 when a submission is done, 0 when the time ran out first, or minus an error of the driver."""
+    @property
+    def wait(self) -> Start:
+        """By number and nanoseconds: 1 when a submission is done, 0 when the time ran out, or minus an error."""
         ...
 
 
@@ -85,7 +96,7 @@ class _Fields(ctypes.Structure):
         ("stream", ctypes.c_uint64),
         ("done", ctypes.c_uint64),
         ("done_address", ctypes.c_uint64),
-        ("functions", ctypes.c_void_p * 9),
+        ("functions", ctypes.c_void_p * 8),
         ("looked_ns", ctypes.c_int64),
         ("number", ctypes.c_uint32),
     )
@@ -103,7 +114,7 @@ class NativeLauncher:
             ("ost_cuda_open", ctypes.c_int, (pointer, ctypes.c_char_p)),
             ("ost_cuda_slots", u64, (ctypes.c_char_p, u64, pointer)),
             ("ost_cuda_submit", ctypes.c_int, (pointer, ctypes.c_char_p, u64, pointer, pointer, u64, u64, pointer)),
-            ("ost_cuda_replay", ctypes.c_int, (pointer, u64, u64, u64, ctypes.c_char_p, u64, u64, u64, pointer)),
+            ("ost_cuda_replay", ctypes.c_int, (pointer, pointer, u64, ctypes.c_char_p, u64, pointer)),
             ("ost_cuda_wait", ctypes.c_int, (pointer, u32, ctypes.c_int64)),
         ):
             function = getattr(library, name)
@@ -116,16 +127,12 @@ class NativeLauncher:
         # Partials of native functions: calling one takes no step of the interpreter.
         self.submit: Start = partial(library.ost_cuda_submit, self._at)
         self.replay: Start = partial(library.ost_cuda_replay, self._at)
+        self.wait: Start = partial(library.ost_cuda_wait, self._at)
 
     def slots(self, records: bytes, lowered: Sequence[Lowered]) -> tuple[np.ndarray, int]:
         """In one pass."""
         starts = np.empty(len(lowered) + 1, np.uint32)
         return starts, self._library.ost_cuda_slots(records, len(lowered), starts.ctypes.data)
-
-    def wait(self, number: int, timeout_ns: int) -> int:
-        """One call, without holding the interpreter up."""
-        found: int = self._library.ost_cuda_wait(self._at, number, timeout_ns)
-        return found
 
 
 class PlainLauncher:
@@ -156,32 +163,33 @@ class PlainLauncher:
         """Launch by launch."""
         return self._whole(started, lambda out: self._launch_list(records, count, reading, starts, start, end, out))
 
-    def replay(
-        self, graph: int, arena: int, staging: int, values: bytes, nbytes: int, start: int, end: int, started: int
-    ) -> int:
-        """A copy, a launch, and what stands around them."""
-        return self._whole(
-            started, lambda out: self._launch_graph(graph, arena, staging, values, nbytes, start, end, out)
-        )
+    def replay(self, ring: int, graph: int, values: bytes, result: int, started: int) -> int:
+        """A slot, and a launch."""
+        fields = RingFields.from_address(ring)
+        if fields.is_full:
+            return FULL
+        return self._whole(started, lambda out: self._launch_graph(fields, graph, values, result, out))
 
     def _whole(self, started: int, launch: Callable[[Started], int]) -> int:
         """All of it or nothing: what had started when something failed, Ctrl-C included, is waited for."""
         out = Started.from_address(started)
-        with self._context.current():
-            status = -1
-            try:
+        try:
+            with self._context.current():
                 status = launch(out)
-            finally:
                 if status and out.launched:
                     out.number = 0
                     self._cu.cuStreamSynchronize(self._stream)
+        except BaseException:
+            with self._context.current():
+                self._cu.cuStreamSynchronize(self._stream)
+            raise
         return status
 
     def _launch_list(
         self, records: bytes, count: int, reading: int | None, starts: int | None, start: int, end: int, out: Started
     ) -> int:
         cu, stream = self._cu, self._stream
-        begins = None if starts is None else (ctypes.c_uint32 * count).from_address(starts)
+        begins = None if starts is None else (ctypes.c_uint32 * (count + 1)).from_address(starts)
         read = None if reading is None else Reading.from_address(reading)
         (status,) = cu.cuEventRecord(cu.CUevent(start), stream)
         at = 0
@@ -199,7 +207,8 @@ class PlainLauncher:
             function = functions.plain
             if read is not None and begins is not None:
                 function = functions.sampled
-                launches.aim(params, launch, read.pairs + 16 * begins[index])
+                room = begins[index + 1] - begins[index]
+                launches.aim(params, launch, read.pairs + 16 * begins[index], room)
             pointers = launches.param_pointers(params)
             (status,) = cu.cuLaunchKernel(
                 cu.CUfunction(function), launch.blocks, 1, 1, launch.threads, 1, 1, launch.shared_bytes,
@@ -213,21 +222,21 @@ class PlainLauncher:
             (status,) = cu.cuLaunchKernel(kernel, read.blocks, 1, 1, read.threads, 1, 1, 0, stream, (values, types), 0)
         return int(status) or self._finish(end, out)
 
-    def _launch_graph(
-        self, graph: int, arena: int, staging: int, values: bytes, nbytes: int, start: int, end: int, out: Started
-    ) -> int:
-        cu, stream = self._cu, self._stream
-        if nbytes:
-            ctypes.memmove(staging, values, nbytes)
-            (status,) = cu.cuMemcpyHtoDAsync(cu.CUdeviceptr(arena), staging, nbytes, stream)
-            if int(status):
-                return int(status)
-            out.launched += 1
-        (status,) = cu.cuEventRecord(cu.CUevent(start), stream)
-        if not int(status):
-            (status,) = cu.cuGraphLaunch(cu.CUgraphExec(graph), stream)
-            out.launched += not int(status)
-        return int(status) or self._finish(end, out)
+    def _launch_graph(self, ring: RingFields, graph: int, values: bytes, result: int, out: Started) -> int:
+        cu = self._cu
+        slot = ring.slot(ring.turn)
+        # The number counts as used before the launch: should an interrupt hide that it ran, no other gets the same.
+        self._number = number = (self._number + 1) & 0xFFFFFFFF
+        slot.turn, slot.number, slot.result, slot.begin, slot.end = ring.turn, number, result, 0, 0
+        ctypes.memmove(ctypes.addressof(slot) + SLOT_BYTES, values, ring.bytes)
+        (status,) = cu.cuGraphLaunch(cu.CUgraphExec(graph), self._stream)
+        if int(status):
+            self._number = (number - 1) & 0xFFFFFFFF
+            cu.cuStreamSynchronize(self._stream)
+            return int(status)
+        out.turn, out.number, out.launched = ring.turn, number, 1
+        ring.turn = (ring.turn + 1) & 0xFFFFFFFF
+        return 0
 
     def _finish(self, end: int, out: Started) -> int:
         cu = self._cu

@@ -29,8 +29,11 @@ WAITS, RELEASES, OWN_SLOTS, ONE_ROW = 1, 2, 4, 8
 one row."""
 
 MOST_BLOCKS = 2**31 - 1
-MOST_SLOTS = 1024
-"""Pairs of times that one dispatch has room for; beyond, warps share them."""
+MOST_SLOTS, FEWEST_SLOTS = 4096, 32
+"""Pairs of times that one dispatch has room for, in a short list and in a very long one; beyond, warps share them."""
+MOST_PAIRS = 1 << 21
+"""Pairs that the dispatches of a list have room for together; a list that needs more has fewer for each."""
+_OWN = 0xFFFFFFFF
 
 _INLINE = 1 << 63
 _RECORD = struct.Struct("=2IQ14IQ")
@@ -106,25 +109,28 @@ def launch_of(one: Lowered) -> Launch | None:
     return Launch(entry, gx * gy * gz, x * y * z, shared_bytes, params & ~_INLINE)
 
 
-def slots(blocks: int, threads: int) -> int:
-    """How many pairs of times a launch needs: one a warp, to a power of two, up to a bound."""
-    warps = blocks * (-(-threads // 32))
-    return MOST_SLOTS if warps >= MOST_SLOTS else 1 << (warps - 1).bit_length()
-
-
 def sample_starts(lowered: Sequence[Lowered]) -> np.ndarray:
-    """Where the pairs of each command begin in a block of samples, and, last, where all end."""
+    """Where the pairs of each command begin in a block of samples, and, last, where all end.
+
+    Each has one a warp, up to a bound, which is halved until all of them together are not too many.
+    """
     launches = (launch_of(one) for one in lowered)
-    counts = [0 if one is None else slots(one.blocks, one.threads) for one in launches]
-    return np.concatenate([[0], np.cumsum(counts)]).astype(np.uint32)
+    warps = np.array([0 if one is None else _warps(one) for one in launches], np.int64)
+    most = MOST_SLOTS
+    while most > FEWEST_SLOTS and np.minimum(warps, most).sum() > MOST_PAIRS:
+        most //= 2
+    return np.concatenate([[0], np.minimum(warps, most).cumsum()]).astype(np.uint32)
 
 
-def aim(params: ctypes.Array[ctypes.c_char], launch: Launch, pairs: int, flags: int = 0) -> None:
-    """Have a sampled launch, by its parameters, take its times at `pairs`."""
-    count = slots(launch.blocks, launch.threads)
-    own = OWN_SLOTS if launch.blocks * (-(-launch.threads // 32)) <= count else 0
-    add_flags(params, own | flags)
-    struct.pack_into("=IQ", params, MASK_AT, count - 1, pairs)
+def aim(params: ctypes.Array[ctypes.c_char], launch: Launch, pairs: int, count: int, flags: int = 0) -> None:
+    """Have a sampled launch, by its parameters, take its times at so many `pairs`."""
+    own = _warps(launch) <= count
+    add_flags(params, (OWN_SLOTS if own else 0) | flags)
+    struct.pack_into("=IQ", params, MASK_AT, _OWN if own else count - 1, pairs)
+
+
+def _warps(launch: Launch) -> int:
+    return launch.blocks * (-(-launch.threads // 32))
 
 
 def add_flags(params: ctypes.Array[ctypes.c_char], flags: int) -> None:

@@ -1,10 +1,12 @@
-"""A submission from its start to its release, and what it borrows: events, and memory that both sides see."""
+"""A submission from its start to its release, and what it borrows: events, and memory that both sides see.
+
+A list has events around it; a replay leaves its times in the ring of its graph."""
 
 from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,6 +16,9 @@ from .api import Context, call
 from .launchers import Started
 from .memory import Pinned
 
+if TYPE_CHECKING:
+    from .graphs import NativeGraph
+
 _KEPT = 64
 """Blocks of each size that are kept; sizes are powers of two."""
 
@@ -22,18 +27,19 @@ class Run:
     """One submission."""
 
     __slots__ = (
-        "borrowed", "count", "end", "graph", "inferred", "lowered", "pairs", "result", "start", "started", "status",
-        "times",
+        "borrowed", "count", "end", "graph", "inferred", "interval", "lowered", "pairs", "result", "start", "started",
+        "status", "times",
     )  # fmt: skip
 
-    def __init__(self, count: int, start: int, end: int) -> None:
+    def __init__(self, count: int, start: int = 0, end: int = 0) -> None:
         self.started = Started()
         self.count = count
         self.start = start
         self.end = end
         self.lowered: Sequence[Lowered] | None = None  # where its order may be asked for
         self.inferred: Inferred | None = None
-        self.graph: object = None
+        self.graph: NativeGraph | None = None  # what it replays, until it is done
+        self.interval: tuple[int, int] | None = None  # when a replay began and ended, in device time
         self.pairs: Memory | None = None
         self.result: Pinned | None = None  # where its times are
         self.borrowed: list[Pinned] = []  # until it is done
@@ -60,8 +66,8 @@ class Stock:
         self._events: list[int] = []
         self._memory: dict[int, list[Pinned]] = {}
 
-    def run(self, count: int) -> Run:
-        """A new submission of so many commands."""
+    def listed(self, count: int) -> Run:
+        """A new submission of a list of so many commands."""
         return Run(count, self._event(), self._event())
 
     def _event(self) -> int:
@@ -89,9 +95,8 @@ class Stock:
 
     def end(self, run: Run) -> None:
         """A submission is done, or did not start: what it borrowed goes back, but for its times."""
-        borrowed, run.borrowed = run.borrowed, []
-        for memory in borrowed:
-            self.give_back(memory)
+        while run.borrowed:
+            self.give_back(run.borrowed.pop())
 
     def release(self, run: Run) -> None:
         """A submission is forgotten."""
@@ -99,9 +104,10 @@ class Stock:
         if run.result is not None:
             self.give_back(run.result)
             run.result = None
-        with self._lock:
-            self._events += [event for event in (run.start, run.end) if event]
-        run.start = run.end = 0
+        if run.start:
+            with self._lock:
+                self._events += [run.start, run.end]
+            run.start = run.end = 0
 
     def close(self) -> None:
         """Give all of it back."""

@@ -15,12 +15,15 @@ from ..protocol import Memory
 from .memory import Pool
 
 RESOLVE_THREADS = 256
+_COMMANDS_PER_BLOCK = RESOLVE_THREADS // 32
+_BLOCKS = 128
 _KEPT = 8
+_KEPT_BYTES = 64 << 20
 
 
 def resolve_blocks(count: int) -> int:
-    """Blocks that read the times of so many commands off: a warp does one."""
-    return -(-count * 32 // RESOLVE_THREADS)
+    """Blocks that read the times of so many commands off: a few each, and each its own where there are few."""
+    return max(min(count, _BLOCKS), -(-count // _COMMANDS_PER_BLOCK))
 
 
 class Pairs:
@@ -44,7 +47,8 @@ class Pairs:
         """A block whose pairs were read, and so cleared."""
         with self._lock:
             self._free.append(block)
-            del self._free[:-_KEPT]
+            while len(self._free) > _KEPT or sum(one.nbytes for one in self._free) > _KEPT_BYTES:
+                del self._free[0]
 
 
 def cleared(pool: Pool, nbytes: int) -> Memory:

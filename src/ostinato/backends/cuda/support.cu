@@ -1,4 +1,5 @@
-// The backend's own kernels: reading times off a block of samples, and both clocks at one moment.
+// The backend's own kernels: the first and the last node of a graph, reading times off a block of samples, and both clocks
+// at one moment.
 
 typedef unsigned int uint32;
 typedef unsigned long long uint64;
@@ -9,33 +10,151 @@ static __device__ uint64 now() {
   return ticks;
 }
 
-// One warp a command: the earliest start and the latest end of its pairs, which are zero again afterwards.
+// The earliest start and the latest end of some pairs.
+struct Span {
+  uint64 first, last;
+  __device__ void add(uint64 start, uint64 end) {
+    if (start && start < first) first = start;
+    if (end > last) last = end;
+  }
+};
+
+// Every `step`th pair from `at` on, several of them under way at once; they are zero again afterwards.
+static __device__ Span gathered(ulonglong2 *pairs, uint32 at, uint32 end, uint32 step) {
+  Span span = {~0ull, 0};
+  ulonglong2 found[8];
+  for (; at < end; at += 8 * step) {
+#pragma unroll
+    for (uint32 i = 0; i < 8; ++i) found[i] = at + i * step < end ? pairs[at + i * step] : make_ulonglong2(0, 0);
+#pragma unroll
+    for (uint32 i = 0; i < 8; ++i) {
+      if (at + i * step < end) pairs[at + i * step] = make_ulonglong2(0, 0);
+      span.add(found[i].x, found[i].y);
+    }
+  }
+  return span;
+}
+
+// Of all lanes, in lane 0.
+static __device__ Span of_warp(Span span) {
+#pragma unroll
+  for (int step = 16; step; step /= 2)
+    span.add(__shfl_down_sync(~0u, span.first, step), __shfl_down_sync(~0u, span.last, step));
+  return span;
+}
+
+static __device__ void write(ulonglong2 *out, Span span) {
+  *out = span.first != ~0ull && span.last ? make_ulonglong2(span.first, span.last) : make_ulonglong2(0, 0);
+}
+
+// The times of a block's share of the commands, at most one a warp: a warp reads a small one off, all of the block's
+// warps together a large one.
 static __device__ void resolve(const uint32 *starts, ulonglong2 *pairs, ulonglong2 *out, uint32 count) {
-  const uint32 command = (blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = threadIdx.x % 32;
-  if (command >= count) return;
-  uint64 earliest = ~0ull, latest = 0;
-  for (uint32 i = starts[command] + lane; i < starts[command + 1]; i += 32) {
-    const ulonglong2 pair = pairs[i];
-    if (pair.x && pair.x < earliest) earliest = pair.x;
-    if (pair.y > latest) latest = pair.y;
-    pairs[i] = make_ulonglong2(0, 0);
+  constexpr uint32 warps = 8, small = 256;
+  __shared__ uint32 bounds[warps + 1];
+  __shared__ Span spans[warps];
+  const uint32 each = (count + gridDim.x - 1) / gridDim.x, first = blockIdx.x * each;
+  const uint32 warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  if (threadIdx.x <= each) bounds[threadIdx.x] = starts[min(first + threadIdx.x, count)];
+  __syncthreads();
+  if (warp < each && first + warp < count && bounds[warp + 1] - bounds[warp] <= small) {
+    const Span span = of_warp(gathered(pairs, bounds[warp] + lane, bounds[warp + 1], 32));
+    if (lane == 0) write(out + first + warp, span);
   }
-  for (int step = 16; step; step /= 2) {
-    const uint64 other_first = __shfl_down_sync(~0u, earliest, step), other_last = __shfl_down_sync(~0u, latest, step);
-    if (other_first < earliest) earliest = other_first;
-    if (other_last > latest) latest = other_last;
+  for (uint32 i = 0; i < each; ++i) {
+    if (bounds[i + 1] - bounds[i] <= small) continue;
+    const Span span = of_warp(gathered(pairs, bounds[i] + threadIdx.x, bounds[i + 1], 32 * warps));
+    if (lane == 0) spans[warp] = span;
+    __syncthreads();
+    if (warp == 0) {
+      const Span all = of_warp(lane < warps ? spans[lane] : Span{~0ull, 0});
+      if (lane == 0) write(out + first + i, all);
+    }
+    __syncthreads();
   }
-  const bool known = earliest != ~0ull && latest;
-  if (lane == 0) out[command] = known ? make_ulonglong2(earliest, latest) : make_ulonglong2(0, 0);
 }
 
 extern "C" __global__ void ost_resolve(const uint32 *starts, ulonglong2 *pairs, ulonglong2 *out, uint32 count) {
   resolve(starts, pairs, out, count);
 }
 
-// The same inside a graph, whose replays say in memory where they want the times.
-extern "C" __global__ void ost_resolve_to(const uint32 *starts, ulonglong2 *pairs, ulonglong2 *const *out, uint32 count) {
-  resolve(starts, pairs, *out, count);
+// One replay's part of a graph's ring, in host memory: the host fills it in before the launch, but for the times. The
+// values of the graph's parameters follow. (`Slot` of rings.py and launcher.cpp)
+struct alignas(16) Slot {
+  uint32 turn, number;             // how many replays of this graph came before it; what the queue knows it by
+  uint64 result;                   // where the times of its dispatches go
+  uint64 begin, end;               // when it ran
+};
+
+// What a graph keeps in device memory; the values that its kernels read follow. (`ARENA_BYTES` of rings.py)
+struct alignas(64) Arena {
+  uint32 turn, number, finished, zero;
+  Slot *slot;
+  uint64 result, begin;
+};
+static_assert(sizeof(Slot) == 32 && sizeof(Arena) == 64, "both are part of the contract with the host");
+
+// With a dependent launch: lets the next node be launched while this one runs; waits for the one before.
+static __device__ void release_next() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+static __device__ void wait_for_last() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+// The first node of a graph, one block: takes the replay's values out of its slot. Which slot that is follows from
+// counting, on both sides; should they ever disagree, the replay must not run with the values of another.
+extern "C" __global__ void ost_begin(Arena *arena, unsigned char *ring, uint32 mask, uint32 stride, uint32 words,
+                                     uint32 early) {
+  const uint64 begin = now();
+  if (early) release_next();
+  const uint32 turn = arena->turn;
+  uint4 *const slot = reinterpret_cast<uint4 *>(ring + uint64(turn & mask) * stride);
+  uint4 *const values = reinterpret_cast<uint4 *>(arena + 1);
+  const uint4 head = __ldcv(slot);
+  for (uint32 i = threadIdx.x; i < words; i += blockDim.x) values[i] = __ldcv(slot + sizeof(Slot) / sizeof(uint4) + i);
+  if (head.x != turn) __trap();
+  __syncthreads();                 // all have read the turn
+  if (threadIdx.x == 0) {
+    arena->turn = turn + 1;
+    arena->number = head.y;
+    arena->slot = reinterpret_cast<Slot *>(slot);
+    arena->result = uint64(head.w) << 32 | head.z;
+    arena->begin = begin;
+  }
+}
+
+// Tells the host that a replay is done, after everything else it is to see of it.
+static __device__ void finish(const Arena *arena, volatile uint32 *done) {
+  const uint64 end = now();
+  const uint32 number = arena->number;
+  *reinterpret_cast<ulonglong2 *>(&arena->slot->begin) = make_ulonglong2(arena->begin, end);
+  __threadfence_system();
+  *done = number;
+}
+
+// The last node of a graph.
+extern "C" __global__ void ost_end(const Arena *arena, volatile uint32 *done, uint32 early) {
+  if (early) wait_for_last();
+  finish(arena, done);
+}
+
+// The last node of a graph that takes times: reads them off, and the block that is done last ends the replay.
+extern "C" __global__ void ost_resolve_end(const uint32 *starts, ulonglong2 *pairs, uint32 count, Arena *arena,
+                                           volatile uint32 *done, uint32 early) {
+  if (early) wait_for_last();
+  resolve(starts, pairs, reinterpret_cast<ulonglong2 *>(arena->result), count);
+  __syncthreads();
+  if (threadIdx.x) return;
+  __threadfence_system();
+  if (atomicAdd(&arena->finished, 1u) != gridDim.x - 1) return;
+  arena->finished = 0;
+  __threadfence_system();
+  finish(arena, done);
 }
 
 // Answers the host: when it writes the number of the next round, the device writes its time. The first reply says that

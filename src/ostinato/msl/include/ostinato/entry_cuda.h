@@ -29,7 +29,7 @@ struct alignas(8) Head {
   uint32_t flags;                  // see below
   uint32_t row_threads;            // grid[0] and group_size[0] once more
   uint32_t row_group;
-  uint32_t sample_mask;            // number of pairs, a power of two, less one
+  uint32_t sample_mask;            // where warps share pairs: how many there are, a power of two, less one; else all ones
   ulonglong2 *samples;             // where the dispatch takes down its times: start and end, a pair a warp
   uint64_t zero_64;
 };

@@ -3,7 +3,7 @@
 //
 // Every warp takes down when it began and when it left: one 16-byte store, no barrier, no wait, and nothing shared with
 // other warps, so threads may leave whenever they like. Threads of a warp that leave apart store apart, and the last
-// one stays. A dispatch with more warps than there are pairs has them share: the latest end wins, and the first to own
+// one stays. A dispatch with more warps than it has pairs has them share: the latest end wins, and the first to own
 // each pair say when they began; blocks start in order, so the earliest is among them.
 //
 // The address of the pairs stands in the parameters themselves: to read it from memory costs an empty kernel a fifth.
