@@ -41,7 +41,9 @@ _PROBE_EVERY = 16
 class _Part:
     """The nodes of one submission: all of a graph, unless it is split."""
 
-    __slots__ = ("_plan", "barriers", "commands", "dispatches", "inferred", "lowered", "native", "nodes", "ordering")
+    __slots__ = (
+        "_plan", "barriers", "commands", "counted", "dispatches", "inferred", "lowered", "native", "nodes", "ordering",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -59,6 +61,8 @@ class _Part:
         self.commands = commands = tuple(node.command for node in nodes)
         self._plan: Plan | None = None
         self.dispatches = sum(isinstance(command, Dispatch) for command in commands)
+        # The parameters that bytes or flops of its dispatches depend on.
+        self.counted = tuple(sorted(set().union(*(one.counted for one in commands if isinstance(one, Dispatch)))))
         # The first of a list orders nothing; encoders do not record it, but a split may leave one there.
         self.barriers = sum(isinstance(command, Barrier) for command in commands[1:])
 
@@ -165,7 +169,8 @@ class Replayable:
                 trace = None
                 if listeners:
                     plan = part.plan(queue.backend)
-                    trace = tracing.trace(queue, plan, listeners, label=label, replay=True, probe=probe)
+                    counted = {name: int(values[name]) for name in part.counted}
+                    trace = tracing.trace(queue, plan, listeners, label=label, replay=True, probe=probe, values=counted)
                 submission = queue.submit(
                     part.commands,
                     partial(queue.backend.replay, part.native, block, trace is not None and trace.sampled),
