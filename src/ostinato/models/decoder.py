@@ -22,12 +22,14 @@ from ..errors import ArgumentError
 from ..params import param
 from ..queue import OnQueue, queue_of
 from .config import DecoderConfig
-from .tensors import as_float32, is_quantised
+from .tensors import Q4_0, as_float32, is_affine4, is_quantised
 from .weights import Weights
 
 DTYPES = ("float32", "float16", "bfloat16")
 
 Route = Callable[..., None]
+Product = Callable[[CommandEncoder, Buffer, Buffer, Buffer], None]
+"""Writes weight · x to out, given (encoder, weight, x, out)."""
 
 
 class DecoderDevice(OnQueue, Protocol):
@@ -87,7 +89,7 @@ class Decoder:
         self._device = device
         self._route = route
         self._dtype = dtype
-        self._quantised: dict[str, str] = {}
+        self._quantised: dict[str, Product] = {}
         self._weights = {name: self._uploaded(name, weights[name]) for name in weights}
         self._frequencies = device.array(config.inverse_frequencies())
         shape = (config.kv_heads, capacity, config.head_dim)
@@ -104,7 +106,13 @@ class Decoder:
         if is_quantised(array.dtype):
             if array.ndim != 2 or name == "embedding":  # stacked experts, and rows that are looked up
                 return self._device.array(as_float32(array).astype(self._dtype))
-            self._quantised[name] = "q4_0" if array.dtype.itemsize == 18 else "q8_0"
+            if is_affine4(array.dtype):
+                scales, biases = (self._device.array(array[part].astype(self._dtype)) for part in ("scale", "bias"))
+                self._quantised[name] = lambda enc, weight, x, out: ops.matvec_affine4(
+                    enc, weight, scales, biases, x, out
+                )
+                return self._device.array(np.ascontiguousarray(array["numbers"]).reshape(len(array), -1))
+            self._quantised[name] = ops.matvec_q4_0 if array.dtype == Q4_0 else ops.matvec_q8_0
             return self._device.array(np.ascontiguousarray(array).view(np.uint8).reshape(len(array), -1))
         return self._device.array(np.asarray(array).astype(self._dtype, copy=False))
 
@@ -252,11 +260,10 @@ class Decoder:
             ops.rms_norm(enc, x, self._weights[name], out, eps=self.config.norm_eps)
 
     def _linear(self, enc: CommandEncoder, name: str, x: Buffer, out: Buffer, scope: str | None = None) -> None:
-        weight, kind = self._weights[name], self._quantised.get(name)
+        weight, product = self._weights[name], self._quantised.get(name)
         rows = x.shape[0]
         with enc.scope(scope or name.rpartition(".")[2]):
-            if kind is not None:
-                product = ops.matvec_q4_0 if kind == "q4_0" else ops.matvec_q8_0
+            if product is not None:
                 for row in range(rows):  # blocks have no product of many rows yet
                     product(enc, weight, x[row : row + 1], out if rows == 1 else out[row : row + 1])
             elif rows == 1:
