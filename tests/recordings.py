@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ostinato.recording import NONE, PlanNode, Recording, Writer, open_recording
+from ostinato.recording import NONE, PlanNode, PlanTerm, Recording, Writer, open_recording
 
 NODES = [
     PlanNode(
@@ -16,7 +16,12 @@ NODES = [
     ),
     PlanNode("barrier", "barrier"),
     PlanNode(
-        "dispatch", "matvec", "decoder/head", threads=(4096, 2, 1), group=(64, 2, 1), groups=64, bytes_read=1 << 40
+        *("dispatch", "matvec", "decoder/head"),
+        threads=(4096, 2, 1),
+        group=(64, 2, 1),
+        groups=64,
+        bytes_read=1 << 40,
+        terms=(PlanTerm("bytes_read", "position", 64, 1, 100), PlanTerm("bytes_written", "position", 4)),
     ),
     PlanNode("copy", "copy", bytes_read=16, bytes_written=16),
 ]
@@ -41,7 +46,7 @@ def fill(writer: Writer, submissions: int = 3, start_ns: int = START_NS) -> list
         number = writer.submission(
             *(), device=device, plan=plan, ordinal=ordinal, label=f"cb {ordinal}", region=token, replay=ordinal > 1,
             encode_begin_ns=at + 1, encode_end_ns=at + 2, commit_begin_ns=at + 3, commit_end_ns=at + 4,
-            start_ns=at + 100, end_ns=at + 900, thread=me,
+            start_ns=at + 100, end_ns=at + 900, thread=me, values={"position": 10 * ordinal},
         )  # fmt: skip
         writer.samples(number, [0, 2, 3], [at + 100, at + 300, 0], [at + 250, at + 900, 0], [0, 1, 2])
         writer.host_span("commit", at + 3, at + 4, name="commit", thread=me, submission=number, region=token)
@@ -70,6 +75,8 @@ def read_everything(recording: Recording) -> int:
     assert (spans.begin_ns <= spans.end_ns).all()
     assert (regions.parent < regions.id).all()
     assert ((submissions.end_ns == NONE) | (submissions.start_ns <= submissions.end_ns)).all()
+    assert set(recording.terms.command.tolist()) <= set(recording.commands.id.tolist())
+    assert set(recording.values.submission.tolist()) <= set(submissions.id.tolist())
     sizes = {}
     for plan in recording.plans.id.tolist():
         nodes, edges = recording.plan_nodes(plan), recording.edges(plan)

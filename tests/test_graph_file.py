@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 import ostinato as ost
 from graph_cases import LENGTH, SPECIAL, described, four_rows, one_of_everything, same_after, saved
+from ostinato.amounts import Amount, Term
 from ostinato.commands import (
     Access,
     Barrier,
@@ -174,6 +175,8 @@ def test_function_constants_come_back_exactly(dev: ost.Device, value: Any, tmp_p
         (BufferBinding, "index allocation address offset nbytes writes"),
         (InlineBinding, "index data"),
         (ParamBinding, "index name nbytes"),
+        (Amount, "base terms"),
+        (Term, "param factor plus upto"),
         (Access, "begin end write"),
     ],
 )
@@ -491,6 +494,11 @@ def put(*path: Any, value: Any) -> Callable[[Any], None]:
         (put("nodes", 0, "accesses", value=[[0, 0, 256, "both"]]), "'both' is none of read, write"),
         (put("nodes", 0, "op_kind", value="Magic"), "op_kind"),
         (put("nodes", 0, "flops", value=-1), "flops"),
+        (put("nodes", 0, "flops", value={"base": 1}), "flops: no 'terms'"),
+        (put("nodes", 0, "flops", value={"base": 1, "terms": []}), "flops: an amount without terms"),
+        (put("nodes", 0, "flops", value={"base": 1, "terms": [["factor", 1, 0, None]]}), "no parameter .* one integer"),
+        (put("nodes", 0, "flops", value={"base": 1, "terms": [["__import__('os')", 1, 0, 1]]}), "no parameter"),
+        (put("nodes", 0, "flops", value={"base": 1, "terms": [[{}, 1, 0, 1]]}), "no parameter"),
         (put("nodes", 0, "place", value=["/home/x.py", 1]), "base name"),
         (put("nodes", 0, "place", value=["\x1b[2J", 1]), "base name"),
         (put("nodes", 0, "origin", value=[True]), "origin"),

@@ -39,6 +39,17 @@ def on_other_clock(path: Path, behind_ns: int, **facts: str | int) -> Path:
     return set_meta(path, **facts)
 
 
+def amounts(recording: Recording, command: int, submission: int) -> list[tuple[object, ...]]:
+    """What comes to the amounts of a command with a submission."""
+    terms, values = recording.terms, recording.values
+    given = {values.param[at]: int(values.value[at]) for at in (values.submission == submission).nonzero()[0]}
+    rows = (terms.command == command).nonzero()[0]
+    return [
+        (int(terms.amount[at]), given[terms.param[at]], *(int(c[at]) for c in (terms.factor, terms.plus, terms.upto)))
+        for at in rows
+    ]
+
+
 def work(recording: Recording) -> list[tuple[object, ...]]:
     """What ran when, by name: comparable between a recording and what was merged from it."""
     plans = {plan: recording.plan_nodes(plan) for plan in recording.plans.id.tolist()}
@@ -56,6 +67,7 @@ def work(recording: Recording) -> list[tuple[object, ...]]:
             (
                 *(devices[int(submissions.device[row])], submissions.label[row], regions[int(submissions.region[row])]),
                 *(nodes.kernel[node], nodes.label[node], tuple(nodes.threads[node].tolist())),
+                *(amounts(recording, int(nodes.id[node]), int(samples.submission[at])),),
                 *(int(samples.start_ns[at]), int(samples.end_ns[at]), int(samples.status[at])),
             )
         )

@@ -23,11 +23,14 @@ from hypothesis import strategies as st
 
 import ostinato
 from ostinato.recording import (
+    AMOUNTS,
     NONE,
     SPAN_KINDS,
     UNAVAILABLE,
     Commands,
     PlanNode,
+    PlanTerm,
+    Recording,
     RecordingError,
     Writer,
     chunks,
@@ -99,11 +102,14 @@ def test_everything_taken_down_is_read_back(writer: Writer) -> None:
 _TEXT = st.text(max_size=20)
 _TIMES = st.integers(0, 2**62 - 1)
 _COUNTS = st.integers(0, 2**63 - 1)
+_SIGNED = st.integers(-(2**63) + 1, 2**63 - 1)
 _SIZES = st.tuples(_COUNTS, _COUNTS, _COUNTS)
 _KINDS = st.sampled_from(["dispatch", "barrier", "copy", "fill"])
 _NODE = st.builds(
     PlanNode, _KINDS, _TEXT, st.none() | _TEXT, _TEXT, st.none() | _TEXT, _SIZES, _SIZES, _COUNTS, _COUNTS, _COUNTS,
     st.booleans(), st.none() | _COUNTS, st.none() | _TEXT, st.none() | _TEXT,
+    st.lists(st.builds(PlanTerm, st.sampled_from(AMOUNTS), _TEXT, _COUNTS, _SIGNED, st.none() | _COUNTS), max_size=3)
+    .map(tuple),
 )  # fmt: skip
 
 
@@ -115,8 +121,21 @@ def _submissions(draw: st.DrawFn) -> tuple[list[PlanNode], list[list[tuple[int, 
     return nodes, draw(st.lists(st.lists(sample, max_size=12), max_size=6))
 
 
-def _rows(nodes: Commands) -> list[PlanNode]:
-    columns: list[Any] = [getattr(nodes, name) for name in PlanNode._fields]
+def _terms(recording: Recording) -> dict[int, tuple[PlanTerm, ...]]:
+    """The terms of every command, in the order in which they were given."""
+    terms = recording.terms
+    columns = (terms.command, terms.number, terms.amount, terms.factor, terms.plus, terms.upto)
+    rows = zip(*(column.tolist() for column in columns), terms.param, strict=True)
+    found: dict[int, tuple[PlanTerm, ...]] = {}
+    for command, _, amount, factor, plus, upto, param in sorted(rows):
+        term = PlanTerm(AMOUNTS[amount], param, factor, plus, None if upto == NONE else upto)
+        found[command] = (*found.get(command, ()), term)
+    return found
+
+
+def _rows(nodes: Commands, terms: dict[int, tuple[PlanTerm, ...]]) -> list[PlanNode]:
+    columns: list[Any] = [getattr(nodes, name) for name in PlanNode._fields if name != "terms"]
+    columns.append([terms.get(command, ()) for command in nodes.id.tolist()])
     listed = [column if isinstance(column, list) else column.tolist() for column in columns]
     listed[5:7] = [[tuple(size) for size in column] for column in listed[5:7]]
     listed[11] = [None if flops == NONE else flops for flops in listed[11]]
@@ -124,9 +143,9 @@ def _rows(nodes: Commands) -> list[PlanNode]:
 
 
 @settings(max_examples=40, deadline=None)
-@given(_submissions())
+@given(_submissions(), st.dictionaries(_TEXT, _SIGNED, max_size=3))
 def test_random_recordings_are_read_back_exactly(
-    work: tuple[list[PlanNode], list[list[tuple[int, int, int, int]]]],
+    work: tuple[list[PlanNode], list[list[tuple[int, int, int, int]]]], given: dict[str, int]
 ) -> None:
     nodes, runs = work
     expected = []
@@ -134,7 +153,7 @@ def test_random_recordings_are_read_back_exactly(
         device = writer.device("d", "cpu")
         plan = writer.plan(device, nodes)
         for ordinal, run in enumerate(runs, 1):
-            submission = writer.submission(device=device, plan=plan, ordinal=ordinal)
+            submission = writer.submission(device=device, plan=plan, ordinal=ordinal, values=given)
             run = [(node, min(a, b), max(a, b), status) for node, a, b, status in run]
             writer.samples(submission, *(np.array([row[column] for row in run], np.int64) for column in range(4)))
             expected += [
@@ -142,7 +161,11 @@ def test_random_recordings_are_read_back_exactly(
                 for node, start, end, status in run
             ]
         with writer.recording() as recording:
-            assert _rows(recording.plan_nodes(plan)) == nodes
+            assert _rows(recording.plan_nodes(plan), _terms(recording)) == nodes
+            values = recording.values
+            pairs = list(zip(values.param, values.value.tolist(), strict=True))
+            assert pairs == list(given.items()) * len(runs)
+            assert values.submission.tolist() == [number for number in recording.submissions.id for _ in given]
             samples = recording.samples()
             columns = (samples.submission, samples.node, samples.start_ns, samples.end_ns, samples.status)
             assert list(zip(*(column.tolist() for column in columns), strict=True)) == expected

@@ -15,6 +15,7 @@ The public interface is what this module names.
 
 from . import counters, kernel_profile, ops, passes, settings
 from . import gated_profile as _gated_profile  # noqa: F401  its gate acts from the first commit on
+from .amounts import Amount
 from .audit import Audit, Finding
 from .backends.protocol import Capabilities
 from .buffer import Buffer
@@ -73,7 +74,7 @@ from .errors import (
 )
 from .graph import CapturedNode, Graph
 from .graph_file import load_graph
-from .params import Param, param
+from .params import Param, param, per
 from .pipeline import Kernel, KernelRegistry, Library
 from .pool import BufferPool
 from .profile import Profile, profile
@@ -85,6 +86,7 @@ from .version import __version__
 
 __all__ = [
     "UNKNOWN",
+    "Amount",
     "ArgumentError",
     "Audit",
     "Buffer",
@@ -158,6 +160,7 @@ __all__ = [
     "ops",
     "param",
     "passes",
+    "per",
     "profile",
     "region",
     "reset_counters",

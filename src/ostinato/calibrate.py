@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from . import ceilings, counters
+from .amounts import settled
 from .analyse.statistics import Interval, least_squares, median_interval
 from .buffer import Buffer
 from .ceilings import Ceilings
@@ -224,9 +225,13 @@ def calibrate(device: Device, repetitions: int = 9, progress: Progress | None = 
     )
 
 
-def predict(graph: Graph, known: Calibration) -> Prediction:
-    """What the graph should take on the calibrated device."""
+def predict(graph: Graph, known: Calibration, *, params: Mapping[str, Any] | None = None) -> Prediction:
+    """What the graph should take on the calibrated device; `params` are the values of a replay.
+
+    Bytes and operations that depend on a value which is not given are not known.
+    """
     best = known.ceilings
+    values = {name: value for name, value in (params or {}).items() if name in graph.params}
     work_ns, unknown = 0.0, 0
     for node in graph.nodes:
         command = node.command
@@ -234,11 +239,13 @@ def predict(graph: Graph, known: Calibration) -> Prediction:
             nbytes = sum(one.nbytes for one in node.buffers)
             work_ns += nbytes / best.copy_bytes_per_s * 1e9
             continue
-        nbytes = (command.bytes_read or 0) + (command.bytes_written or 0)
-        if command.bytes_read is None and command.bytes_written is None:
+        amounts = (settled(one, values) for one in (command.bytes_read, command.bytes_written, command.flops))
+        bytes_read, bytes_written, flops = amounts
+        nbytes = (bytes_read or 0) + (bytes_written or 0)
+        if bytes_read is None and bytes_written is None:
             nbytes = sum(one.nbytes for one in node.buffers)
-            unknown += command.flops is None
-        work_ns += max(nbytes / best.copy_bytes_per_s, (command.flops or 0) / best.flops_per_s) * 1e9
+            unknown += flops is None
+        work_ns += max(nbytes / best.copy_bytes_per_s, (flops or 0) / best.flops_per_s) * 1e9
     # Barriers are no work of their own: they make others wait.
     working = np.array([not isinstance(node.command, Barrier) for node in graph.nodes], bool)
     waiting = int(working[np.unique(graph.edges[:, 1])].sum())
@@ -256,7 +263,7 @@ def explain(
     if isinstance(repetitions, bool) or not isinstance(repetitions, int) or repetitions < 1:
         raise ArgumentError(f"explain: repetitions={repetitions!r} is not a positive number of replays")
     graph, values = with_buffers(graph, params or {})
-    predicted = predict(graph, known)
+    predicted = predict(graph, known, params=values)
     run = graph.instantiate()
     with counters.uncounted(), restored(graph):
         times = [_device_ns(run, values) for _ in range(repetitions + 1)]

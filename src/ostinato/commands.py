@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
+from .amounts import Amount
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -165,11 +167,17 @@ class Dispatch:
     """The scopes it was encoded in, joined by '/'."""
     accesses: tuple[Access, ...] | None = ()
     """The memory it uses: what the signature says of its bindings, or what the caller declared. None: not known."""
-    bytes_read: int | None = None
-    bytes_written: int | None = None
-    flops: int | None = None
+    bytes_read: int | Amount | None = None
+    bytes_written: int | Amount | None = None
+    flops: int | Amount | None = None
     place: Place | None = None
     """The line that encoded such a dispatch first; equal ones that follow are this one, and may come from others."""
+
+    @property
+    def counted(self) -> frozenset[str]:
+        """The parameters that its bytes and flops depend on."""
+        amounts = (self.bytes_read, self.bytes_written, self.flops)
+        return frozenset().union(*(one.params for one in amounts if isinstance(one, Amount)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from . import bindings, geometry
+from .amounts import Amount
 from .bindings import Declared
 from .buffer import Buffer
-from .commands import CapturedOpKind, Dispatch
+from .commands import Binding, CapturedOpKind, Dispatch, ParamBinding
 from .errors import ArgumentError
 from .geometry import Extent
 from .pipeline import Kernel
@@ -30,14 +31,15 @@ def checked_dispatch(
     writes: Declared,
     op_kind: CapturedOpKind | None,
     label: str | None,
-    bytes_read: int | None,
-    bytes_written: int | None,
-    flops: int | None,
+    bytes_read: int | Amount | None,
+    bytes_written: int | Amount | None,
+    flops: int | Amount | None,
 ) -> Dispatch:
     """A dispatch whose arguments, grid (threads, groups, group size) and declarations fit the kernel and the device."""
     compiled = kernel._compiled
     capabilities = queue.backend.capabilities
     bound = bindings.bind(compiled, given, queue)
+    _check_amounts(compiled.name, bound, bytes_read=bytes_read, bytes_written=bytes_written, flops=flops)
     kind, grid, groups, group_size = geometry.resolve(compiled, *shape, capabilities.simd_width)
     return Dispatch(
         kernel=compiled,
@@ -55,6 +57,17 @@ def checked_dispatch(
         flops=flops,
         place=caller(),
     )
+
+
+def _check_amounts(kernel: str, bound: Sequence[Binding], **amounts: int | Amount | None) -> None:
+    """What a dispatch costs may depend on the parameters that it takes, and on no others."""
+    taken = {one.name for one in bound if isinstance(one, ParamBinding)}
+    for name, amount in amounts.items():
+        unknown = amount.params - taken if isinstance(amount, Amount) else None
+        if unknown:
+            raise ArgumentError(
+                f"kernel {kernel!r}: {name} depends on parameter {min(unknown)!r}, and does not take it"
+            )
 
 
 def fill_pattern(buffer: Buffer, value: Any) -> bytes:

@@ -19,6 +19,7 @@ import numpy as np
 
 from . import bindings, counters, settings, tracing
 from .allocation import Allocation
+from .amounts import Amount
 from .backends.protocol import Inferred
 from .bindings import Declared
 from .buffer import Buffer
@@ -136,15 +137,16 @@ class CommandEncoder:
         reads: Declared = None,
         writes: Declared = None,
         op_kind: CapturedOpKind | None = None,
-        bytes_read: int | None = None,
-        bytes_written: int | None = None,
-        flops: int | None = None,
+        bytes_read: int | Amount | None = None,
+        bytes_written: int | Amount | None = None,
+        flops: int | Amount | None = None,
     ) -> None:
         """Record one run of a kernel.
 
         Arguments fill the buffer indices in ascending order, or are given as one `{index: argument}`. Give the
         grid as `threads` or as `groups`. `shared` gives the bytes of each threadgroup argument by its index.
-        The rest describes the dispatch to passes and profiles and does not change what runs.
+        The rest describes the dispatch to passes and profiles and does not change what runs. Bytes and flops that
+        depend on a parameter of the dispatch are made by `per`.
         """
         queue = self._queue
         if not (self._ready and queue.usable):

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from .allocation import Allocation
+from .amounts import Amount
 from .buffer import Buffer
 from .commands import UNKNOWN
 from .errors import ArgumentError
@@ -67,13 +68,13 @@ def declared_key(buffers: Any, used: list[Allocation]) -> Any:
     return tuple(buffer._serial for buffer in buffers)
 
 
-def checked_amount(kernel: Kernel, name: str, amount: Any) -> int | None:
-    """A number of bytes or operations as a plain integer; an error for anything else."""
-    if amount is None or (type(amount) is int and amount >= 0):
+def checked_amount(kernel: Kernel, name: str, amount: Any) -> int | Amount | None:
+    """A number of bytes or operations as a plain integer, or as what `per` makes; an error for anything else."""
+    if amount is None or (type(amount) is int and amount >= 0) or type(amount) is Amount:
         return amount
     if isinstance(amount, np.integer) and amount >= 0:
         return int(amount)
-    raise ArgumentError(f"kernel {kernel.name!r}: {name} is a non-negative integer, not {amount!r}")
+    raise ArgumentError(f"kernel {kernel.name!r}: {name} is a non-negative integer, or made by per(), not {amount!r}")
 
 
 def note_use(argument: Any, used: list[Allocation]) -> bool:

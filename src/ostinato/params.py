@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from .amounts import MOST, Amount, Term
 from .buffer import Shape, checked_dtype, checked_shape
 from .errors import ArgumentError
 from .scalars import number_bytes, plain_number
@@ -64,6 +65,25 @@ def param(name: str, dtype: Any, shape: Shape = ()) -> Param:
     if not found.nbytes:
         raise ArgumentError(f"param {name!r}: shape {found.shape} holds no value")
     return found
+
+
+def per(param: Param, factor: int, *, plus: int = 0, upto: int | None = None) -> Amount:
+    """What a dispatch declares of bytes or flops that grow with a parameter: factor · min(max(value + plus, 0), upto).
+
+    The parameter is a single integer, and an argument of the dispatch. Numbers and other such amounts can be added:
+    `bytes_read=queries.nbytes + ost.per(position, row_bytes, plus=1, upto=window)`.
+    """
+    if type(param) is not Param or not is_counter(param):
+        raise ArgumentError(f"per: expected a parameter with one integer as its value, not {param!s:.100}")
+    for name, number, least in (("factor", factor, 0), ("plus", plus, -MOST), ("upto", upto, 0)):
+        if (number is not None or name != "upto") and (type(number) is not int or not least <= number <= MOST):
+            raise ArgumentError(f"per: {name} is an integer from {least} to {MOST}, not {number!r}")
+    return Amount(0, (Term(param.name, factor, plus, upto),))
+
+
+def is_counter(param: Param) -> bool:
+    """Whether its value is a single integer, so that amounts may depend on it."""
+    return not param.shape and param.dtype.kind in "iu"
 
 
 def check_name(name: Any, what: str) -> None:

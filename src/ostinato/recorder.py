@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 
 from . import ceilings
+from .amounts import Amount
 from .backends.protocol import Level
 from .commands import Barrier, BufferBinding, Command, Copy, Dispatch
 from .places import Place
-from .recording import BOUNDED, MEASURED, UNAVAILABLE, PlanNode, Writer
+from .recording import AMOUNTS, BOUNDED, MEASURED, UNAVAILABLE, PlanNode, PlanTerm, Writer
 from .tracing import HostSpan, Plan, Region, Trace
 
 # Waits name submissions that have just been taken down, never old ones.
@@ -130,6 +131,7 @@ class Recorder:
             reason=trace.reason or (None if ran else "it did not run"),
             error=trace.error,
             thread=trace.thread,
+            values=trace.values,
         )
         self._recent[id(trace.device), trace.ordinal] = number
         if len(self._recent) > _RECENT:
@@ -240,13 +242,24 @@ def _dispatch_node(command: Dispatch, place: str | None, origin: str | None) -> 
         threads=command.threads,
         group=command.group_size,
         groups=command.groups[0] * command.groups[1] * command.groups[2],
-        bytes_read=read or 0,
-        bytes_written=written or 0,
+        bytes_read=_base(read) or 0,
+        bytes_written=_base(written) or 0,
         bytes_declared=declared,
-        flops=command.flops,
+        flops=_base(command.flops),
         place=place,
         origin=origin,
+        terms=tuple(
+            PlanTerm(name, term.param, term.factor, term.plus, term.upto)
+            for name, amount in zip(AMOUNTS, (read, written, command.flops), strict=True)
+            if isinstance(amount, Amount)
+            for term in amount.terms
+        ),
     )
+
+
+def _base(amount: int | Amount | None) -> int | None:
+    """The part that no parameter changes."""
+    return amount.base if isinstance(amount, Amount) else amount
 
 
 def _statuses(starts: np.ndarray, ends: np.ndarray, trace: Trace) -> np.ndarray | None:

@@ -41,7 +41,7 @@ _PROBE_EVERY = 16
 class _Part:
     """The nodes of one submission: all of a graph, unless it is split."""
 
-    __slots__ = ("_plan", "commands", "counts", "lowered", "native", "nodes", "ordering")
+    __slots__ = ("_plan", "commands", "counted", "counts", "lowered", "native", "nodes", "ordering")
 
     def __init__(
         self,
@@ -58,6 +58,8 @@ class _Part:
         self.commands = commands = tuple(node.command for node in nodes)
         self._plan: Plan | None = None
         dispatches = sum(isinstance(command, Dispatch) for command in commands)
+        # The parameters that bytes or flops of its dispatches depend on.
+        self.counted = tuple(sorted(set().union(*(one.counted for one in commands if isinstance(one, Dispatch)))))
         # The first of a list orders nothing; encoders do not record it, but a split may leave one there.
         barriers = sum(isinstance(command, Barrier) for command in commands[1:])
         self.counts = (dispatches, barriers + inferred.barriers, inferred.barriers, inferred.concurrent, 0)
@@ -164,12 +166,17 @@ class Replayable:
         if not listeners and len(variant.parts) == 1:
             submission = self._submit(variant, variant.parts[0], block, label)
         else:
-            submission = self._submit_traced(variant, block, label, listeners)
+            submission = self._submit_traced(variant, block, values, label, listeners)
         submission.rebind_ns = rebind_ns
         return submission
 
     def _submit_traced(
-        self, variant: _Variant, block: bytes, label: str | None, listeners: tuple[tracing.Listener, ...]
+        self,
+        variant: _Variant,
+        block: bytes,
+        values: Mapping[str, Any],
+        label: str | None,
+        listeners: tuple[tracing.Listener, ...],
     ) -> Submission:
         """All parts, with somebody listening or not; gives the last, which knows the others."""
         queue = self._queue
@@ -183,7 +190,8 @@ class Replayable:
                 trace = None
                 if listeners:
                     plan = part.plan(queue.backend)
-                    trace = tracing.trace(queue, plan, listeners, label=label, replay=True, probe=probe)
+                    counted = {name: int(values[name]) for name in part.counted}
+                    trace = tracing.trace(queue, plan, listeners, label=label, replay=True, probe=probe, values=counted)
                 submissions.append(self._submit(variant, part, block, label, trace))
         *earlier, last = submissions
         last._earlier = tuple(earlier)

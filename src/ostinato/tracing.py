@@ -16,10 +16,10 @@ import time
 import warnings
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -114,6 +114,8 @@ class Trace:
     """Left unsampled on purpose, to measure what sampling costs."""
     region: int | None = None
     encode_begin_ns: int | None = None
+    values: Mapping[str, int] = field(default_factory=dict)
+    """Of a replay: the values that the amounts of its dispatches depend on, by parameter."""
     thread: int = 0
     ordinal: int = 0
     commit_begin_ns: int = 0
@@ -237,6 +239,7 @@ def trace(
     replay: bool,
     probe: bool = False,
     encode_begin_ns: int | None = None,
+    values: Mapping[str, int] | None = None,
 ) -> Trace:
     """A trace of a submission that is about to be committed."""
     level = level_of(listeners)
@@ -262,6 +265,7 @@ def trace(
         probe=probe,
         region=_region.get(),
         encode_begin_ns=encode_begin_ns,
+        values=values or {},
         thread=threading.get_native_id(),
         reason=reason,
     )

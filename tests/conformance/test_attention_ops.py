@@ -280,9 +280,27 @@ def test_attention_declares_what_its_position_makes_it_read(dev: ost.Device) -> 
     assert command.bytes_read == queries.nbytes + 2 * 2 * 5 * 8 * 4
     assert command.flops == 4 * 4 * 8 * (4 + 5)
     assert command.op_kind is ost.CapturedOpKind.Sdpa
-    position = ost.param("pos", np.uint32)
-    (command,) = dev.capture(lambda enc: ops.sdpa(enc, queries, cache, cache, out, position)).commands
-    assert (command.bytes_read, command.flops) == (None, None)
+
+
+@pytest.mark.parametrize(("tokens", "window"), [(1, 0), (1, 5), (1, 30), (3, 0), (3, 5)])
+def test_attention_declares_the_same_at_each_value_of_a_parameter(dev: ost.Device, tokens: int, window: int) -> None:
+    queries, cache, out = (dev.zeros(shape, np.float32) for shape in ((tokens, 4, 8), (2, 16, 8), (tokens, 4, 8)))
+
+    def declared(position: Any) -> Any:
+        graph = dev.capture(lambda enc: ops.sdpa(enc, queries, cache, cache, out, position, window=window))
+        return graph.commands[0]
+
+    replayed = declared(ost.param("pos", np.uint32))
+    assert replayed.bytes_written == out.nbytes
+    for place in range(16 - tokens + 1):
+        plain = declared(place)
+        assert replayed.bytes_read.at({"pos": place}) == plain.bytes_read
+        if window and tokens > 1:
+            assert replayed.flops is None
+        else:
+            assert replayed.flops.at({"pos": place}) == plain.flops
+    # Past the end of the cache there is nothing to read.
+    assert replayed.bytes_read.at({"pos": 1000}) == replayed.bytes_read.at({"pos": 16 - tokens})
 
 
 def test_what_does_not_fit_is_refused(dev: ost.Device) -> None:

@@ -67,6 +67,7 @@ TINY = {
 # --- safetensors ----------------------------------------------------------------------------------------------------
 
 _SAFETENSORS_NAMES = {"float32": "F32", "float16": "F16", "bfloat16": "BF16", "int64": "I64", "uint8": "U8"}
+_SAFETENSORS_NAMES |= {"uint32": "U32"}
 
 
 def safetensors_bytes(tensors: Mapping[str, Array]) -> bytes:
@@ -161,6 +162,49 @@ def write_folder(folder: Path, weights: models.Weights) -> Path:
     folder.mkdir(exist_ok=True)
     (folder / "config.json").write_text(json.dumps(config_document(weights.config)))
     (folder / "model.safetensors").write_bytes(safetensors_bytes(folder_tensors(weights)))
+    return folder
+
+
+# --- MLX folders ----------------------------------------------------------------------------------------------------
+
+MLX_QUANTIZATION = {"group_size": 64, "bits": 4}
+
+
+def affine4(array: Array, kind: Any = np.float16) -> tuple[Array, Array, Array]:
+    """Words, scales and biases of weights: each group from its least to its greatest in fifteen steps."""
+    groups = array.astype(np.float32).reshape(*array.shape[:-1], -1, 64)
+    low, high = groups.min(axis=-1), groups.max(axis=-1)
+    scales, biases = ((high - low) / 15).astype(kind), low.astype(kind)
+    steps = np.where(scales == 0, 1, scales).astype(np.float32)[..., None]
+    numbers = np.clip(np.rint((groups - biases.astype(np.float32)[..., None]) / steps), 0, 15).astype(np.uint32)
+    eights = numbers.reshape(*array.shape[:-1], -1, 8)
+    words = (eights << np.arange(0, 32, 4, dtype=np.uint32)).sum(axis=-1, dtype=np.uint32)
+    return words, scales, biases
+
+
+def mlx_tensors(weights: Mapping[str, Array], kind: Any = np.float16) -> dict[str, Array]:
+    """Our tensors as MLX saves them: matrices whose rows are whole groups in 4 bits, experts of a layer together."""
+    found: dict[str, Array] = {}
+    for name, array in weights.items():
+        if ".mlp.experts." in name:
+            _, layer, _, _, part = name.split(".")
+            theirs = f"model.layers.{layer}.mlp.switch_mlp.{part}_proj"
+        else:
+            ((theirs, _),) = folder_tensors({name: array}).items()
+            theirs = theirs.removesuffix(".weight")
+        if array.ndim > 1 and array.shape[-1] % 64 == 0:
+            parts = affine4(array, kind)
+            found |= {f"{theirs}.{end}": one for end, one in zip(("weight", "scales", "biases"), parts, strict=True)}
+        else:
+            found[f"{theirs}.weight"] = array.astype(kind)
+    return found
+
+
+def write_mlx_folder(folder: Path, weights: models.Weights, kind: Any = np.float16) -> Path:
+    folder.mkdir(exist_ok=True)
+    said = {"quantization": MLX_QUANTIZATION, "quantization_config": MLX_QUANTIZATION}
+    (folder / "config.json").write_text(json.dumps(config_document(weights.config) | said))
+    (folder / "model.safetensors").write_bytes(safetensors_bytes(mlx_tensors(weights, kind)))
     return folder
 
 

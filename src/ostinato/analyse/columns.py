@@ -85,6 +85,31 @@ class Commands:
 
 
 @dataclass(frozen=True, slots=True)
+class Terms:
+    """What comes to the amounts of commands with every submission: factor · min(max(value + plus, 0), upto) each."""
+
+    command: Ints
+    """Row of the command."""
+    amount: Ints
+    """0 bytes read, 1 bytes written, 2 flops."""
+    param: Ints
+    """Column of `Columns.values`."""
+    factor: Floats
+    plus: Floats
+    upto: Floats
+    """Infinite where there is no limit."""
+
+    def __len__(self) -> int:
+        return len(self.command)
+
+
+def no_terms() -> Terms:
+    """The terms of a recording that has none."""
+    rows = np.zeros(0, np.int64)
+    return Terms(rows, rows, rows, np.zeros(0), np.zeros(0), np.zeros(0))
+
+
+@dataclass(frozen=True, slots=True)
 class Plans:
     """Command lists: the nodes of all plans, plan after plan, and what waits for what within each."""
 
@@ -230,6 +255,9 @@ class Columns:
     """By row of the process, and thread."""
     closed: bool = True
     """Whether every process ended its recording properly."""
+    terms: Terms = field(default_factory=no_terms)
+    values: Floats = field(default_factory=lambda: np.zeros((0, 0)))
+    """(submissions, parameters): the values that terms depend on; NaN where a submission has none."""
 
 
 def with_distinct_names(devices: tuple[Device, ...]) -> tuple[Device, ...]:

@@ -23,6 +23,7 @@ from .columns import (
     Regions,
     Samples,
     Submissions,
+    Terms,
     Texts,
     texts,
 )
@@ -37,6 +38,7 @@ def columns_of(recording: Recording) -> Columns:
     plans = _plans(recording)
     submissions = _submissions(recording, processes)
     regions, spans = recording.regions, recording.host_spans
+    terms, values = _terms(recording)
     thread_names = {
         (int(row), thread): name
         for ((process, thread), name) in recording.threads.items()
@@ -69,6 +71,8 @@ def columns_of(recording: Recording) -> Columns:
         meta=recording.meta,
         pids=tuple(process.pid for process in recording.processes),
         thread_names=thread_names,
+        terms=terms,
+        values=values,
         closed=recording.path is None or all(process.closed for process in recording.processes),
     )
 
@@ -129,6 +133,25 @@ def _commands(recording: Recording) -> Commands:
         flops=_amounts(found.flops),
         place=texts(found.place),
     )
+
+
+def _terms(recording: Recording) -> tuple[Terms, Floats]:
+    """The terms, and the values of each submission for the parameters that they name."""
+    found, given = recording.terms, recording.values
+    number = {name: at for at, name in enumerate(dict.fromkeys(found.param))}
+    values = np.full((len(recording.submissions), len(number)), np.nan)
+    wanted = [at for at, name in enumerate(given.param) if name in number]
+    owners = position(recording.submissions.id, given.submission[wanted])
+    values[owners, [number[given.param[at]] for at in wanted]] = given.value[wanted]
+    terms = Terms(
+        command=position(recording.commands.id, found.command),
+        amount=found.amount,
+        param=np.array([number[name] for name in found.param], np.int64),
+        factor=found.factor.astype(np.float64),
+        plus=found.plus.astype(np.float64),
+        upto=np.where(found.upto == ABSENT, np.inf, found.upto.astype(np.float64)),
+    )
+    return terms, values
 
 
 def _plans(recording: Recording) -> Plans:

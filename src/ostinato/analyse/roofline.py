@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from .amounts import Amounts, declared_amounts, mean_amounts, varying
 from .columns import UNAVAILABLE, Columns, Device, Flags, Floats, Ints
 from .schedules import warm_ups
 from .statistics import median
@@ -41,10 +42,13 @@ class Rates:
     runs: Floats
     """Dispatches that ran, timed or not."""
     total_ns: Floats
-    """What all that ran take, each as long as the median."""
-    median_ns: Floats
+    """What all that ran take, each as long as is typical."""
+    typical_ns: Floats
+    """The median of its times; the mean where its amounts vary, because those are means too."""
     bytes_moved: Floats
     """Per dispatch; NaN when nothing is known or the bound is refuted."""
+    flops: Floats
+    """Per dispatch."""
     bound: Flags
     """The bytes are an upper bound."""
     refuted: Flags
@@ -67,7 +71,8 @@ class Rates:
 def rates(columns: Columns, device: int) -> Rates:
     """What every command reached on a device, by the median of its times.
 
-    First runs, which also warm up caches, are set aside where there are others.
+    First runs, which also warm up caches, are set aside where there are others. Where bytes and flops depend on values
+    of each replay, rates are their sum over the sum of the times of the same dispatches.
     """
     samples, subs, plans, size = columns.samples, columns.submissions, columns.plans, len(columns.commands)
     chosen = (samples.status != UNAVAILABLE) & (subs.device[samples.submission] == device)
@@ -80,10 +85,19 @@ def rates(columns: Columns, device: int) -> Rates:
     if missing.any():
         first_only = missing[command]
         medians = np.where(missing, _medians(command[first_only], duration[first_only], size), medians)
+    amounts = declared_amounts(columns)
+    varies = varying(columns)
+    if varies.any():
+        used = varies[command] & (warm | missing[command])
+        amounts = mean_amounts(columns, command[used], samples.submission[chosen][used])
+        times = np.bincount(command[used], weights=duration[used], minlength=size)
+        with np.errstate(invalid="ignore"):
+            means = times / np.bincount(command[used], minlength=size)
+        medians = np.where(varies, means, medians)
     mine = subs.plan[(subs.device == device) & subs.done & (subs.plan >= 0)]
     by_node = np.repeat(np.bincount(mine, minlength=len(plans)), np.diff(plans.first)).astype(np.float64)
     runs = np.maximum(np.bincount(plans.command, weights=by_node, minlength=size), count)
-    return rates_of(columns, columns.devices[device], count, runs, medians)
+    return rates_of(columns, columns.devices[device], count, runs, medians, amounts)
 
 
 def _medians(command: Ints, duration: Ints, size: int) -> Floats:
@@ -95,14 +109,16 @@ def _medians(command: Ints, duration: Ints, size: int) -> Floats:
     return found
 
 
-def rates_of(columns: Columns, device: Device, count: Ints, runs: Floats, median_ns: Floats) -> Rates:
-    """The same from counts and the median time of each command."""
+def rates_of(
+    columns: Columns, device: Device, count: Ints, runs: Floats, typical_ns: Floats, amounts: Amounts
+) -> Rates:
+    """The same from counts, the typical time and the amounts of each command."""
     commands = columns.commands
     copy = device.copy_bytes_per_s or np.nan
     peak = device.flops_per_s or np.nan
     with np.errstate(divide="ignore", invalid="ignore"):
-        seconds = np.where(median_ns > 0, median_ns, np.nan) * 1e-9
-        moved = np.nan_to_num(commands.bytes_read) + np.nan_to_num(commands.bytes_written)
+        seconds = np.where(typical_ns > 0, typical_ns, np.nan) * 1e-9
+        moved = amounts.bytes_read + amounts.bytes_written
         # A declaration of no bytes is a statement; a binding of none says nothing.
         moved = np.where(commands.declared | (moved > 0), moved, np.nan)
         bound = ~commands.declared & ~np.isin(commands.kind, ["copy", "fill"])
@@ -112,14 +128,15 @@ def rates_of(columns: Columns, device: Device, count: Ints, runs: Floats, median
         refuted = bound & (crowded | (bandwidth > _credible(device, moved, commands.groups)))
         moved = np.where(refuted, np.nan, moved)
         bandwidth = np.where(refuted, np.nan, bandwidth)
-        flop_rate = commands.flops / seconds
-        least = np.fmax(moved / copy, commands.flops / peak) * 1e9
+        flop_rate = amounts.flops / seconds
+        least = np.fmax(moved / copy, amounts.flops / peak) * 1e9
     return Rates(
         count,
         runs,
-        np.where(count > 0, runs * median_ns, 0.0),
-        median_ns,
+        np.where(count > 0, runs * typical_ns, 0.0),
+        typical_ns,
         moved,
+        amounts.flops,
         bound,
         refuted,
         bandwidth,

@@ -96,7 +96,7 @@ def suspects(columns: Columns, device: int, schedules: Schedules, spent: Command
     code = np.where(reached.count > 0, code, -1)
     calibrated = bool(facts.copy_bytes_per_s or facts.flops_per_s)
     attainable = _attainable(reached, code, calibrated)
-    saved = np.where(code >= 0, reached.runs * np.maximum(reached.median_ns - attainable, 0.0), 0.0)
+    saved = np.where(code >= 0, reached.runs * np.maximum(reached.typical_ns - attainable, 0.0), 0.0)
     by_kernel = np.bincount(code[code >= 0], weights=saved[code >= 0], minlength=len(names))
     totals = np.bincount(code[code >= 0], weights=reached.total_ns[code >= 0], minlength=len(names))
     order = np.lexsort((-totals, -by_kernel))[:_CANDIDATES]
@@ -144,7 +144,7 @@ def suspects(columns: Columns, device: int, schedules: Schedules, spent: Command
                 efficiency=efficiency,
                 efficiency_is_bound=bound,
                 bytes_per_s=_rate(reached.bytes_moved, reached, rows),
-                flops_per_s=_rate(columns.commands.flops, reached, rows),
+                flops_per_s=_rate(reached.flops, reached, rows),
                 reasons=tuple(reasons),
             )
         )
@@ -191,8 +191,8 @@ def _attainable(reached: Rates, code: Ints, calibrated: bool) -> Floats:
         reference[code == kernel] = _limited(reached_by_others, calibrated)
     with np.errstate(divide="ignore", invalid="ignore"):
         attainable = ideal / reference
-    attainable = np.where(np.isnan(attainable), reached.median_ns / 2, attainable)
-    launch = min(float(np.nanmin(reached.median_ns, initial=_LAUNCH_NS)), _LAUNCH_NS)
+    attainable = np.where(np.isnan(attainable), reached.typical_ns / 2, attainable)
+    launch = min(float(np.nanmin(reached.typical_ns, initial=_LAUNCH_NS)), _LAUNCH_NS)
     return np.maximum(attainable, launch)
 
 
@@ -259,8 +259,8 @@ def _reasons(columns: Columns, device: Device, reached: Rates, rows: Ints, worst
             found.append(f"{shape} on a device with {wording.count(device.workers, 'worker')}")
         elif groups == 1 and not device.workers:
             found.append(shape)
-    if reached.median_ns[worst] < _LAUNCH_NS:
-        found.append(f"launch-bound: {wording.time(float(reached.median_ns[worst]))} a dispatch")
+    if reached.typical_ns[worst] < _LAUNCH_NS:
+        found.append(f"launch-bound: {wording.time(float(reached.typical_ns[worst]))} a dispatch")
     found.append(_speed(columns, reached, rows, worst, calibrated))
     return found
 
@@ -270,7 +270,7 @@ def _speed(columns: Columns, reached: Rates, rows: Ints, worst: int, calibrated:
     bandwidth, flops = reached.bandwidth_efficiency[worst], reached.flop_efficiency[worst]
     if reached.refuted[worst] and math.isnan(flops):
         amount = wording.size(float(commands.bytes_read[worst] + commands.bytes_written[worst]))
-        took = wording.time(float(reached.median_ns[worst]))
+        took = wording.time(float(reached.typical_ns[worst]))
         return f"efficiency not known: bound to {amount}, more than it is likely to move in {took}; declare its bytes"
     if math.isnan(reached.bytes_moved[worst]) and math.isnan(flops):
         return "efficiency not known: its bytes are neither declared nor bound"

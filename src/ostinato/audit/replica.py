@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from ..amounts import settled
 from ..backends.protocol import Status
 from ..commands import (
     Access,
@@ -191,7 +192,10 @@ def with_values(graph: Graph, values: Mapping[str, Any]) -> Graph:
             InlineBinding(one.index, encoded[one.name]) if isinstance(one, ParamBinding) else one
             for one in command.bindings
         )
-        return replace(command, bindings=bindings)
+        numbers = {one.name: values[one.name] for one in command.bindings if isinstance(one, ParamBinding)}
+        amounts = (settled(one, numbers) for one in (command.bytes_read, command.bytes_written, command.flops))
+        bytes_read, bytes_written, flops = amounts
+        return replace(command, bindings=bindings, bytes_read=bytes_read, bytes_written=bytes_written, flops=flops)
 
     nodes = [node._replace(command=filled(node.command)) for node in graph.nodes]
     return graph.with_nodes(nodes, params={}) if graph.params else graph

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from ..amounts import Amount
 from ..commands import (
     Barrier,
     BufferBinding,
@@ -217,10 +218,17 @@ def _dispatch(command: Dispatch, tables: _Tables, where: str) -> Document:
         if accesses is None
         else [[*tables.range(one.begin, one.end, where), "write" if one.write else "read"] for one in accesses],
         "op_kind": command.op_kind.value,
-        "bytes_read": None if command.bytes_read is None else int(command.bytes_read),
-        "bytes_written": None if command.bytes_written is None else int(command.bytes_written),
-        "flops": None if command.flops is None else int(command.flops),
+        "bytes_read": _amount(command.bytes_read),
+        "bytes_written": _amount(command.bytes_written),
+        "flops": _amount(command.flops),
     }
+
+
+def _amount(amount: int | Amount | None) -> int | Document | None:
+    if isinstance(amount, Amount):
+        terms = [[term.param, term.factor, term.plus, term.upto] for term in amount.terms]
+        return {"base": amount.base, "terms": terms}
+    return None if amount is None else int(amount)
 
 
 def _place(place: Place) -> list[Any]:

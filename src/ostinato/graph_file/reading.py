@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, TypeVar
 
+from ..amounts import Amount, Term
 from ..commands import (
     Access,
     Barrier,
@@ -35,7 +36,7 @@ from ..errors import GraphError, OstinatoError
 from ..graph import CapturedNode, Graph, check_names
 from ..graph_memory import GraphMemory, NamedRange
 from ..msl import Argument, Module
-from ..params import Param
+from ..params import Param, is_counter
 from ..version import __version__
 from .document import FORMAT, ORDERINGS, VERSION
 from .values import (
@@ -126,6 +127,7 @@ _KERNEL = frozenset(
 _MEMORY = frozenset({"address", "nbytes", "contents"})
 _PARAM = frozenset({"name", "dtype", "shape"})
 _NAME = frozenset({"name", "range", "dtype", "shape"})
+_AMOUNT = frozenset({"base", "terms"})
 _NODE = frozenset({"op", "place", "origin"})
 _NODES = {
     "barrier": _NODE,
@@ -302,12 +304,16 @@ class _Reader:
         sizes = tuple(integer(one, f"{where}, shared", 1, 1 << 31) for one in shared)
         if any(one % 16 for one in sizes):
             raise Damaged(f"{where}, shared: sizes are multiples of 16 bytes")
+        bound = tuple(
+            self._argument(value, kernel, at, argument, f"{where}, argument {argument.index}")
+            for at, (value, argument) in enumerate(zip(arguments, kernel.signature.arguments, strict=True))
+        )
+        bytes_read, bytes_written, flops = (
+            self._amount(node[key], f"{where}, {key}", bound) for key in ("bytes_read", "bytes_written", "flops")
+        )
         return Dispatch(
             kernel=kernel,
-            bindings=tuple(
-                self._argument(value, kernel, at, argument, f"{where}, argument {argument.index}")
-                for at, (value, argument) in enumerate(zip(arguments, kernel.signature.arguments, strict=True))
-            ),
+            bindings=bound,
             kind=kind,
             threads=threads,
             groups=groups,
@@ -316,10 +322,26 @@ class _Reader:
             op_kind=choice(node["op_kind"], f"{where}, op_kind", _OP_KINDS),
             label=optional_label(node["label"], f"{where}, label"),
             accesses=self._accesses(node["accesses"], f"{where}, accesses"),
-            bytes_read=optional_count(node["bytes_read"], f"{where}, bytes_read"),
-            bytes_written=optional_count(node["bytes_written"], f"{where}, bytes_written"),
-            flops=optional_count(node["flops"], f"{where}, flops"),
+            bytes_read=bytes_read,
+            bytes_written=bytes_written,
+            flops=flops,
         )
+
+    def _amount(self, value: Any, where: str, bound: Sequence[Binding]) -> int | Amount | None:
+        if type(value) is not dict:
+            return optional_count(value, where)
+        amount = record(value, where, _AMOUNT)
+        taken = {one.name for one in bound if isinstance(one, ParamBinding)}
+        terms = []
+        for entry in listed(amount["terms"], where):
+            name, factor, plus, upto = listed(entry, where, 4)
+            if type(name) is not str or name not in taken or not is_counter(self._params[name]):
+                raise Damaged(f"{where}: {shown(name)} is no parameter of the dispatch with one integer as its value")
+            count = integer(factor, where, 0, MAX_COUNT)
+            terms.append(Term(name, count, integer(plus, where, -MAX_COUNT, MAX_COUNT), optional_count(upto, where)))
+        if not terms:
+            raise Damaged(f"{where}: an amount without terms is an integer")
+        return Amount(integer(amount["base"], where, 0, MAX_COUNT), tuple(terms))
 
     def _argument(self, value: Any, kernel: CompiledKernel, at: int, argument: Argument, where: str) -> Binding:
         kind, *rest = listed(value, where) or [None]

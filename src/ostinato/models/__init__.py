@@ -2,7 +2,7 @@
 
     from ostinato import models
 
-    weights = models.load_weights("Qwen3-0.6B")      # a Hugging Face folder, or a GGUF file
+    weights = models.load_weights("Qwen3-0.6B")      # a Hugging Face folder (MLX's too), or a GGUF file
     weights = models.random_weights(models.preset("tiny-moe"))
     weights["layer.0.attn.q"]                        # a NumPy array, often a view of the file
     models.ReferenceDecoder(weights).generate([1, 2, 3], steps=8)
@@ -24,11 +24,12 @@ from .config import (
 )
 from .decoder import Decoder
 from .reference import ReferenceDecoder
-from .tensors import Q4_0, Q8_0, as_float32, is_quantised, weight_shape
+from .tensors import AFFINE4, Q4_0, Q8_0, as_float32, is_quantised, weight_shape
 from .tokenizer import ByteTokenizer, CheckpointTokenizer, Tokenizer, load_tokenizer
 from .weights import Weights, load_weights, random_weights
 
 __all__ = [
+    "AFFINE4",
     "PRESETS",
     "Q4_0",
     "Q8_0",

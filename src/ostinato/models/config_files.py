@@ -28,6 +28,7 @@ from .config import (
 )
 from .files import json_object, read_json, reading
 from .gguf import GgufFile
+from .tensors import GROUP
 
 _FAMILIES: dict[str, Family] = {
     "LlamaForCausalLM": "llama",
@@ -199,8 +200,29 @@ def _refuse_variants(document: Mapping[str, Any]) -> None:
             raise Damaged(f"{name} is {shown(document[name])}: biases are not supported")
     if document.get("hidden_act", "silu") != "silu":
         raise Damaged(f"hidden_act is {shown(document['hidden_act'])}; only 'silu' is supported")
-    if document.get("quantization_config") is not None:
-        raise Damaged("quantization_config: quantised checkpoints of this kind are not supported")
+    for name in ("quantization", "quantization_config"):
+        if document.get(name) is not None:
+            _check_quantisation(json_object(document[name], name), name)
+
+
+def _check_quantisation(given: Mapping[str, Any], name: str) -> None:
+    """MLX's affine 4 bits in groups of 64 are read; a layer may be left in floats, and have no settings of its own."""
+    only = f"of quantised checkpoints only MLX's affine 4 bits in groups of {GROUP} are read"
+    if "quant_method" in given:
+        raise Damaged(f"{name}: quant_method is {shown(given['quant_method'])}; {only}")
+    wanted = {"bits": 4, "group_size": GROUP, "mode": "affine"}
+    for key in ("bits", "group_size"):
+        integer(given.get(key), f"{name}.{key}", 1, 1 << 20)
+    for key, value in given.items():
+        if key in wanted:
+            settings, where = {key: value}, name
+        elif type(value) is bool:  # a layer that is quantised like the others, or not at all, as its tensors say too
+            continue
+        else:
+            settings, where = json_object(value, f"{name}, {shown(key)}"), f"{name}, {shown(key)}"
+        for part, found in settings.items():
+            if found != wanted.get(part):
+                raise Damaged(f"{where}: {part} is {shown(found)}; {only}")
 
 
 def _rope(document: Mapping[str, Any]) -> tuple[float, RopeScaling | None]:

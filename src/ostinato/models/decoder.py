@@ -294,11 +294,10 @@ class Decoder:
         out: Buffer,
         scope: str | None = None,
     ) -> None:
-        weight, kind = self._weights[name], self._weights.quantised.get(name)
+        weight, product = self._weights[name], self._weights.quantised.get(name)
         rows = x.shape[0]
         with enc.scope(scope or name.rpartition(".")[2]):
-            if kind is not None:
-                product = ops.matvec_q4_0 if kind == "q4_0" else ops.matvec_q8_0
+            if product is not None:
                 for row in range(rows):  # blocks have no product of many rows yet
                     product(enc, weight, x[row : row + 1], out if rows == 1 else out[row : row + 1])
             elif rows == 1:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
+from .. import ops
 from ..buffer import Buffer
-from .tensors import as_float32, is_quantised
+from ..encoder import CommandEncoder
+from .tensors import Q4_0, as_float32, is_affine4, is_quantised
 from .weights import Weights
 
 JOINED = {
@@ -17,6 +19,10 @@ JOINED = {
     "mlp.experts.gate_up": ("mlp.experts.gate", "mlp.experts.up"),
 }
 """What is joined in each layer, if none of it is quantised, and the name of the whole."""
+
+
+Product = Callable[[CommandEncoder, Buffer, Buffer, Buffer], None]
+"""Records out = weight · x."""
 
 
 class _Device(Protocol):
@@ -35,8 +41,8 @@ class PlacedWeights(Mapping[str, Buffer]):
     def __init__(self, device: _Device, weights: Weights, dtype: str) -> None:
         self._device = device
         self._dtype = dtype
-        self.quantised: dict[str, str] = {}
-        """The format of those that are."""
+        self.quantised: dict[str, Product] = {}
+        """How those that are quantised are multiplied with a vector."""
         self._buffers: dict[str, Buffer] = {}
         left = dict.fromkeys(weights)
         for layer in range(weights.config.layers):
@@ -74,7 +80,11 @@ class PlacedWeights(Mapping[str, Buffer]):
         if not _in_blocks(name, weights):
             return self._device.array(self._array(name, weights))
         array = weights[name]
-        self.quantised[name] = "q4_0" if array.dtype.itemsize == 18 else "q8_0"
+        if is_affine4(array.dtype):
+            scales, biases = (self._device.array(array[part].astype(self._dtype)) for part in ("scale", "bias"))
+            self.quantised[name] = lambda enc, weight, x, out: ops.matvec_affine4(enc, weight, scales, biases, x, out)
+            return self._device.array(np.ascontiguousarray(array["numbers"]).reshape(len(array), -1))
+        self.quantised[name] = ops.matvec_q4_0 if array.dtype == Q4_0 else ops.matvec_q8_0
         return self._device.array(np.ascontiguousarray(array).view(np.uint8).reshape(len(array), -1))
 
     def _array(self, name: str, weights: Weights) -> np.ndarray:

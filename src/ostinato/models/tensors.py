@@ -1,7 +1,7 @@
 """Tensors as they lie in files: views of mapped bytes, some of them in blocks.
 
-A quantised tensor is an array of blocks of 32 weights: its dtype is `Q4_0` or `Q8_0`, and its last axis is that many
-times shorter. `as_float32` gives the weights of any array that this package hands out.
+A quantised tensor is an array of blocks: its dtype is `Q4_0` or `Q8_0` (32 weights) or one of `AFFINE4` (64 weights),
+and its last axis is that many times shorter. `as_float32` gives the weights of any array that this package hands out.
 """
 
 from __future__ import annotations
@@ -22,6 +22,13 @@ Q4_0: np.dtype[Any] = np.dtype([("scale", "<f2"), ("quants", "u1", BLOCK // 2)])
 Q8_0: np.dtype[Any] = np.dtype([("scale", "<f2"), ("quants", "i1", BLOCK)])
 """Weight `i` is `scale × quants[i]`."""
 FLOATS: tuple[np.dtype[Any], ...] = tuple(map(np.dtype, (np.float32, np.float16, ml_dtypes.bfloat16)))
+GROUP = 64
+"""Weights in a group of `AFFINE4`."""
+AFFINE4: dict[np.dtype[Any], np.dtype[Any]] = {
+    kind: np.dtype([("numbers", "<u4", GROUP // 8), ("scale", kind), ("bias", kind)]) for kind in FLOATS
+}
+"""By the dtype of scale and bias. Weight `i` is `scale × number + bias`; its number is four bits of word `i // 8`, from
+bit `4 × (i % 8)` on."""
 
 Array = NDArray[Any]
 
@@ -45,24 +52,39 @@ class StoredTensor:
         return self.data.view(self.dtype).reshape(stored_shape(self.shape, self.dtype))
 
 
+def is_affine4(dtype: np.dtype[Any]) -> bool:
+    return dtype in AFFINE4.values()
+
+
 def is_quantised(dtype: np.dtype[Any]) -> bool:
-    return dtype in (Q4_0, Q8_0)
+    return dtype in (Q4_0, Q8_0) or is_affine4(dtype)
 
 
 def stored_shape(shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[int, ...]:
     """The shape of the array that holds weights of a shape."""
-    return (*shape[:-1], shape[-1] // BLOCK) if is_quantised(dtype) else shape
+    return (*shape[:-1], shape[-1] // _together(dtype)) if shape else shape
 
 
 def weight_shape(array: Array) -> tuple[int, ...]:
     """The shape in weights: that of the array, but for quantised ones."""
-    return (*array.shape[:-1], array.shape[-1] * BLOCK) if is_quantised(array.dtype) else array.shape
+    return (*array.shape[:-1], array.shape[-1] * _together(array.dtype)) if array.shape else array.shape
+
+
+def _together(dtype: np.dtype[Any]) -> int:
+    """Weights in one element of an array."""
+    return GROUP if is_affine4(dtype) else BLOCK if is_quantised(dtype) else 1
 
 
 def as_float32(array: Array) -> NDArray[np.float32]:
     """The weights of an array; the array itself if it is of that type."""
     if not is_quantised(array.dtype):
         return array.astype(np.float32, copy=False)
+    if is_affine4(array.dtype):
+        numbers = (array["numbers"][..., None] >> np.arange(0, 32, 4, dtype=np.uint32)) & 15
+        numbers = numbers.reshape(*array.shape, GROUP).astype(np.float32)
+        scale, bias = (array[part].astype(np.float32)[..., None] for part in ("scale", "bias"))
+        affine: NDArray[np.float32] = scale * numbers + bias
+        return affine.reshape(weight_shape(array))
     quants = array["quants"]
     if array.dtype == Q4_0:
         quants = np.concatenate([quants & 15, quants >> 4], axis=-1).astype(np.int8) - np.int8(8)

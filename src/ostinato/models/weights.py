@@ -5,10 +5,11 @@
 each is there, has its shape, and is of a dtype that can be used; none is there that would have to be ignored. Values
 are not looked at until they are asked for.
 
-An array is a read-only view of the mapped file where the file has the tensor in one piece. Three do not: the experts of
-a Hugging Face folder, which are put together; the queries and keys of a Llama in a GGUF file, whose rows stand in the
-order of interleaved RoPE and are put back into halves; and random weights, which are made when asked for. These are new
-each time: hold on to them, or copy them to a device one by one.
+An array is a read-only view of the mapped file where the file has the tensor in one piece. Four do not: the experts of
+a Hugging Face folder, and weights with scales and biases, as MLX writes them, which are put together; the queries and
+keys of a Llama in a GGUF file, whose rows stand in the order of interleaved RoPE and are put back into halves; and
+random weights, which are made when asked for. These are new each time: hold on to them, or copy them to a device one by
+one.
 
 Every model here rotates halves: value `i` of a head belongs with value `i + head_dim / 2`.
 """
@@ -31,6 +32,7 @@ import numpy as np
 
 from ..errors import ArgumentError, TensorNotFound
 from ..graph_file.values import Damaged
+from .affine import affine_tensor, is_affine, part_names
 from .config import DecoderConfig, tensor_shapes
 from .config_files import gguf_config, read_config
 from .files import checked_path, named, reading
@@ -58,6 +60,12 @@ _HUGGING_FACE = {
     "mlp.experts.up": "model.layers.{layer}.mlp.experts.{expert}.up_proj.weight",
     "mlp.experts.down": "model.layers.{layer}.mlp.experts.{expert}.down_proj.weight",
 }
+# MLX keeps all experts of a layer in one tensor.
+_MLX_EXPERTS = {
+    "mlp.experts.gate": "model.layers.{layer}.mlp.switch_mlp.gate_proj.weight",
+    "mlp.experts.up": "model.layers.{layer}.mlp.switch_mlp.up_proj.weight",
+    "mlp.experts.down": "model.layers.{layer}.mlp.switch_mlp.down_proj.weight",
+}
 _GGUF = {
     "embedding": "token_embd.weight",
     "norm": "output_norm.weight",
@@ -79,7 +87,9 @@ _GGUF = {
     "mlp.experts.down": "blk.{layer}.ffn_down_exps.weight",
 }
 # What may stand in a file without being used: a copy of tied embeddings, and tables that the configuration gives too.
-_UNUSED = re.compile(r"lm_head\.weight|model(\.layers\.\d+\.self_attn)?\.rotary_emb\.inv_freq|rope_freqs\.weight")
+_UNUSED = re.compile(
+    r"lm_head\.(weight|scales|biases)|model(\.layers\.\d+\.self_attn)?\.rotary_emb\.inv_freq|rope_freqs\.weight"
+)
 _LAYER = re.compile(r"layer\.(\d+)\.(.+)")
 _INDEX = "model.safetensors.index.json"
 
@@ -196,10 +206,10 @@ def _folder_sources(config: DecoderConfig, tensors: Mapping[str, StoredTensor]) 
     used: set[str] = set()
     for name, shape in tensor_shapes(config).items():
         theirs = _their_name(_HUGGING_FACE, name)
+        if "{expert}" in theirs and _their_name(_MLX_EXPERTS, name) in tensors:
+            theirs = _their_name(_MLX_EXPERTS, name)
         if "{expert}" not in theirs:
-            used.add(theirs)
-            tensor = _checked(tensors, theirs, shape)
-            sources[name] = _Source(shape, _dtype(tensor), tensor.array)
+            sources[name] = _folder_source(tensors, theirs, shape, used)
             continue
         parts = []
         for expert in range(config.experts):
@@ -211,6 +221,16 @@ def _folder_sources(config: DecoderConfig, tensors: Mapping[str, StoredTensor]) 
         sources[name] = _Source(shape, _dtype(parts[0]), partial(_stacked, parts))
     _refuse_rest(tensors, used)
     return sources
+
+
+def _folder_source(tensors: Mapping[str, StoredTensor], theirs: str, shape: tuple[int, ...], used: set[str]) -> _Source:
+    if is_affine(tensors, theirs):
+        used.update(part_names(theirs))
+        groups = affine_tensor(tensors, theirs, shape)
+        return _Source(shape, groups.dtype, groups.array)
+    used.add(theirs)
+    tensor = _checked(tensors, theirs, shape)
+    return _Source(shape, _dtype(tensor), tensor.array)
 
 
 def _stacked(parts: list[StoredTensor]) -> Array:

@@ -11,11 +11,12 @@ from typing import Any
 
 import numpy as np
 
+from ..amounts import Amount
 from ..buffer import Buffer
 from ..commands import CapturedOpKind
 from ..encoder import CommandEncoder
 from ..errors import ArgumentError
-from ..params import Param
+from ..params import Param, per
 from .checks import (
     Index,
     axes,
@@ -234,25 +235,38 @@ def sdpa(
         most = min(capacity, window or capacity)
         simdgroups = min(_SIMDGROUPS, -(-most // (_KEYS_TOGETHER * 32 // row)))
         grid = {"groups": (heads, tokens), "group_size": 32 * simdgroups}
-    # With a parameter nobody knows yet how many keys are read; what is bound is then the upper bound.
-    bytes_read = bytes_written = flops = None
-    if not isinstance(position, Param):
-        ends = np.arange(int(position) + 1, int(position) + tokens + 1)
-        seen = np.minimum(ends, window) if window else ends
-        # A key is read once, however many queries look at it.
-        rows = min(int(ends[-1]), tokens + window - 1) if window else int(ends[-1])
-        bytes_read = queries.nbytes + 2 * kept_heads * rows * size * queries.dtype.itemsize
-        bytes_written = out.nbytes
-        flops = 4 * heads * size * int(seen.sum())
+    # A key is read once, however many queries look at it.
+    most_rows = min(capacity, tokens + window - 1) if window else capacity
     encoder.dispatch(
         kernel,
         *given,
         **grid,
         op_kind=CapturedOpKind.Sdpa,
-        bytes_read=bytes_read,
-        bytes_written=bytes_written,
-        flops=flops,
+        bytes_read=_add(queries.nbytes, position, 2 * kept_heads * size * queries.dtype.itemsize, tokens, most_rows),
+        bytes_written=out.nbytes,
+        flops=_seen(position, tokens, capacity, window, 4 * heads * size),
     )
+
+
+def _seen(position: Index, tokens: int, capacity: int, window: int, each: int) -> int | Amount | None:
+    """What it takes that every query looks at the keys up to its own, `each` for one key.
+
+    Several queries at a place of which only a parameter knows, and some of which may reach a window while others do
+    not: no amount says that, so it is left out.
+    """
+    if not isinstance(position, Param):
+        ends = np.arange(int(position) + 1, int(position) + tokens + 1)
+        return each * int((np.minimum(ends, window) if window else ends).sum())
+    if not window:
+        return _add(each * tokens * (tokens + 1) // 2, position, each * tokens, 0, capacity - tokens)
+    return _add(0, position, each, 1, min(window, capacity)) if tokens == 1 else None
+
+
+def _add(base: int, position: Index, factor: int, plus: int, upto: int) -> int | Amount:
+    """base + factor · min(position + plus, upto)."""
+    if isinstance(position, Param):
+        return base + per(position, factor, plus=plus, upto=upto)
+    return base + factor * min(int(position) + plus, upto)
 
 
 def _cache(name: str, key_cache: Buffer, value_cache: Buffer, heads: int, size: int) -> int:

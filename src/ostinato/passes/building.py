@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from .. import bindings, geometry
-from ..commands import Binding, BufferBinding, CompiledKernel, Dispatch, DispatchKind, InlineBinding
+from ..amounts import Amount, less
+from ..commands import Binding, BufferBinding, CompiledKernel, Dispatch, DispatchKind, InlineBinding, ParamBinding
 from ..errors import ArgumentError, GeometryError
 from ..ops import compiled
 from ..queue import Queue
@@ -70,9 +71,9 @@ def built(pair: Pair, kernel: CompiledKernel, bound: tuple[Binding, ...], queue:
         op_kind=rule.op_kind,
         label=joined_labels(first.label, second.label),
         accesses=bindings.accesses(bound, None, None, queue, f"kernel {kernel.name!r}"),
-        bytes_read=_added(first.bytes_read, second.bytes_read, between[1] - between[0]),
-        bytes_written=_added(first.bytes_written, second.bytes_written, size(pair.unwritten)),
-        flops=_added(first.flops, second.flops, 0),
+        bytes_read=added(first.bytes_read, second.bytes_read, between[1] - between[0], bound),
+        bytes_written=added(first.bytes_written, second.bytes_written, size(pair.unwritten), bound),
+        flops=added(first.flops, second.flops, 0, bound),
     )
 
 
@@ -118,5 +119,13 @@ def _shared(dispatch: Dispatch, index: int) -> int:
     raise ArgumentError(f"kernel {dispatch.kernel.name!r} has no threadgroup argument {index}")
 
 
-def _added(first: int | None, second: int | None, saved: int) -> int | None:
-    return None if first is None or second is None else max(first + second - saved, 0)
+def added(
+    first: int | Amount | None, second: int | Amount | None, saved: int, bound: tuple[Binding, ...]
+) -> int | Amount | None:
+    """An amount of two dispatches together, without what fusing them saves."""
+    if first is None or second is None:
+        return None
+    both = less(first + second, saved)
+    # A fused kernel may do without a parameter that one of the two took; then nobody can say what it costs.
+    taken = {one.name for one in bound if isinstance(one, ParamBinding)}
+    return None if isinstance(both, Amount) and not both.params <= taken else both

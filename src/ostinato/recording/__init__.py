@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from ..errors import RecordingError, RecordingWarning
 from .columns import (
+    AMOUNTS,
     BOUNDED,
     LEVELS,
     MEASURED,
@@ -22,10 +23,13 @@ from .columns import (
     HostSpans,
     PlanNode,
     Plans,
+    PlanTerm,
     Process,
     Regions,
     Samples,
     Submissions,
+    Terms,
+    Values,
     position,
 )
 from .expansion import expand, save
@@ -35,6 +39,7 @@ from .schema import SUFFIX, VERSION
 from .writer import CEILINGS, Writer
 
 __all__ = [
+    "AMOUNTS",
     "BOUNDED",
     "CEILINGS",
     "LEVELS",
@@ -52,6 +57,7 @@ __all__ = [
     "Drop",
     "HostSpans",
     "PlanNode",
+    "PlanTerm",
     "Plans",
     "Process",
     "Recording",
@@ -60,6 +66,8 @@ __all__ = [
     "Regions",
     "Samples",
     "Submissions",
+    "Terms",
+    "Values",
     "Writer",
     "expand",
     "merge",

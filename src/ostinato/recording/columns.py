@@ -36,6 +36,21 @@ NODE_KINDS = ("dispatch", "barrier", "copy", "fill")
 SPAN_KINDS = ("encode", "commit", "wait", "region", "compile", "setup")
 
 
+AMOUNTS = ("bytes_read", "bytes_written", "flops")
+"""The amounts of a command."""
+
+
+class PlanTerm(NamedTuple):
+    """A part of an amount that depends on a value of the submission: factor · min(max(value + plus, 0), upto)."""
+
+    amount: str
+    """Of `AMOUNTS`."""
+    param: str
+    factor: int
+    plus: int = 0
+    upto: int | None = None
+
+
 class PlanNode(NamedTuple):
     """One command of a list, as it is described to a writer. (A tuple, because many are hashed and compared.)"""
 
@@ -54,6 +69,8 @@ class PlanNode(NamedTuple):
     flops: int | None = None
     place: str | None = None
     origin: str | None = None
+    terms: tuple[PlanTerm, ...] = ()
+    """What comes to its bytes and flops with every submission."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +155,37 @@ class Commands:
 
     def __len__(self) -> int:
         return len(self.id)
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What comes to the amounts of commands with every submission, one part a row: each is
+    factor · min(max(value + plus, 0), upto), where `value` is that of a parameter."""
+
+    command: Ints
+    amount: Ints
+    """Index into `AMOUNTS`."""
+    number: Ints
+    param: list[str]
+    factor: Ints
+    plus: Ints
+    upto: Ints
+
+    def __len__(self) -> int:
+        return len(self.command)
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """The values that submissions were given and that amounts of their commands depend on, one a row."""
+
+    submission: Ints
+    number: Ints
+    param: list[str]
+    value: Ints
+
+    def __len__(self) -> int:
+        return len(self.submission)
 
 
 @dataclass(frozen=True, slots=True)

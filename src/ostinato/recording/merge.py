@@ -154,6 +154,10 @@ class _Copy:
         columns += [commands.bytes_declared.astype(int).tolist(), _optional(commands.flops)]
         columns += [numbers(commands.place), numbers(commands.origin)]
         self._insert_columns("commands", columns)
+        terms = recording.terms
+        columns = [self._refer("command", terms.command), terms.amount.tolist(), terms.number.tolist()]
+        columns += [numbers(terms.param), terms.factor.tolist(), terms.plus.tolist(), _optional(terms.upto)]
+        self._insert_columns("command_terms", columns)
         for plan, device in zip(recording.plans.id.tolist(), recording.plans.device.tolist(), strict=True):
             nodes = (recording.plan_commands(plan) + self._base["command"]).astype("<u4").tobytes()
             edges = recording.edges(plan).astype("<u4").tobytes()
@@ -183,6 +187,11 @@ class _Copy:
         columns += [times(done.commit_begin_ns), times(done.commit_end_ns), times(done.start_ns), times(done.end_ns)]
         columns += [done.status.tolist(), numbers(done.reason), numbers(done.error), done.thread.tolist()]
         self._insert_columns("submissions", columns)
+
+        values = self._recording.values
+        columns = [refer("submission", values.submission), values.number.tolist()]
+        columns += [numbers(values.param), values.value.tolist()]
+        self._insert_columns("submission_values", columns)
 
         spans = self._recording.host_spans
         columns = [self._ids("span", spans.id), refer("process", spans.process), spans.kind.tolist()]

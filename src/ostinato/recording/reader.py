@@ -36,6 +36,8 @@ from .columns import (
     Regions,
     Samples,
     Submissions,
+    Terms,
+    Values,
     position,
 )
 from .tables import (
@@ -46,6 +48,8 @@ from .tables import (
     PROCESSES,
     REGIONS,
     SUBMISSIONS,
+    TERMS,
+    VALUES,
     Texts,
     present,
     read,
@@ -172,6 +176,22 @@ class Recording:
             columns[15] = columns[15].astype(np.bool_)
             columns[6:12] = [threads, group]
             return Commands(*columns)
+
+    @cached_property
+    def terms(self) -> Terms:
+        """What comes to bytes and flops of commands with every submission."""
+        with self._reading():
+            terms = Terms(*read(self._connection, "command_terms", TERMS, self._texts, key=3))
+            refer(self.commands.id, terms.command, "command")
+            return terms
+
+    @cached_property
+    def values(self) -> Values:
+        """The values of submissions that the terms depend on."""
+        with self._reading():
+            values = Values(*read(self._connection, "submission_values", VALUES, self._texts, key=2))
+            refer(self.submissions.id, values.submission, "submission")
+            return values
 
     @cached_property
     def plans(self) -> Plans:

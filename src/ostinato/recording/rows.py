@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from . import chunks, database
-from .columns import LEVELS, NODE_KINDS, SPAN_KINDS, STATUSES, PlanNode
+from .columns import AMOUNTS, LEVELS, NODE_KINDS, SPAN_KINDS, STATUSES, PlanNode
 from .schema import MAX_PLAN_EDGES, MAX_PLAN_NODES, MAX_TEXT_CHARACTERS, MAX_TIME_NS
 
 # Beyond this many remembered texts, commands or plans all are forgotten and stored anew when they come again: a
@@ -30,8 +30,8 @@ _INT64_MAX = (1 << 63) - 1
 Row = tuple[Any, ...]
 Insert = Callable[[sqlite3.Connection, str, Sequence[Row]], None]
 ORDER = (
-    *("processes", "strings", "threads", "devices", "device_details", "commands", "plans"),
-    *("regions", "submissions", "host_spans", "sample_chunks"),
+    *("processes", "strings", "threads", "devices", "device_details", "commands", "command_terms", "plans"),
+    *("regions", "submissions", "submission_values", "host_spans", "sample_chunks"),
 )
 
 
@@ -237,6 +237,7 @@ class Rows:
         reason: str | None,
         error: str | None,
         thread: int,
+        values: Mapping[str, int],
     ) -> None:
         if device not in self._devices:
             raise ValueError("of an unknown device")
@@ -249,6 +250,8 @@ class Rows:
                 *(_code(status, STATUSES), self._text(reason), self._text(error), self._thread(thread)),
             )
         )
+        for at, (name, value) in enumerate(values.items()):
+            self.tables["submission_values"].append((int(number), at, self._text(name), _whole(value)))
         # Samples come soon after their submission, so the latest are enough to remember.
         if len(self._submissions) >= _REMEMBERED:
             del self._submissions[next(iter(self._submissions))]
@@ -337,11 +340,19 @@ class Rows:
             )
             if len(row) != 18:
                 raise ValueError("threads and group take three numbers each")
+            terms = [
+                (
+                    *(_code(term.amount, AMOUNTS), at, self._text(term.param), _amount(term.factor)),
+                    *(_whole(term.plus), None if term.upto is None else _amount(term.upto)),
+                )
+                for at, term in enumerate(node.terms)
+            ]
             if len(self._commands) >= _REMEMBERED:
                 self._commands.clear()
             self._commands_stored += 1
             number = self._commands[node] = self._commands_stored
             self.tables["commands"].append((number, *row))
+            self.tables["command_terms"] += [(number, *term) for term in terms]
         return number
 
     def _region(self, region: int | None) -> int | None:
@@ -349,7 +360,7 @@ class Rows:
 
     def _thread(self, thread: int) -> int:
         """The thread, whose name is taken down if it can still be asked."""
-        thread = min(max(int(thread), -_INT64_MAX), _INT64_MAX)
+        thread = _whole(thread)
         if thread not in self._threads and len(self._threads) < _MOST_THREADS:
             self._threads.add(thread)
             names = {running.ident: running.name for running in threading.enumerate()}
@@ -397,6 +408,11 @@ def _code(word: str, words: Sequence[str]) -> int:
 def _amount(value: int) -> int:
     """A count or a time that the file can hold; saturating."""
     return min(max(int(value), 0), _INT64_MAX)
+
+
+def _whole(value: int) -> int:
+    """A number of either sign that the file can hold; saturating."""
+    return min(max(int(value), -_INT64_MAX), _INT64_MAX)
 
 
 def _clock(value: int) -> int:

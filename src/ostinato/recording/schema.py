@@ -46,6 +46,9 @@ TABLES: Mapping[str, str] = {
  group_x INTEGER NOT NULL, group_y INTEGER NOT NULL, group_z INTEGER NOT NULL, groups INTEGER NOT NULL,
  bytes_read INTEGER NOT NULL, bytes_written INTEGER NOT NULL, bytes_declared INTEGER NOT NULL, flops INTEGER,
  place INTEGER, origin INTEGER)""",
+    "command_terms": """CREATE TABLE command_terms(
+ command INTEGER NOT NULL, amount INTEGER NOT NULL, number INTEGER NOT NULL, param INTEGER NOT NULL,
+ factor INTEGER NOT NULL, plus INTEGER NOT NULL, upto INTEGER, PRIMARY KEY(command, amount, number)) WITHOUT ROWID""",
     "plans": """CREATE TABLE plans(
  id INTEGER PRIMARY KEY, device INTEGER NOT NULL, nodes INTEGER NOT NULL, edges INTEGER NOT NULL, crc INTEGER NOT NULL,
  node_commands BLOB NOT NULL, edge_pairs BLOB NOT NULL)""",
@@ -54,6 +57,9 @@ TABLES: Mapping[str, str] = {
  label INTEGER, region INTEGER, replay INTEGER NOT NULL, unsampled_probe INTEGER NOT NULL, level INTEGER NOT NULL,
  encode_begin_ns INTEGER, encode_end_ns INTEGER, commit_begin_ns INTEGER, commit_end_ns INTEGER,
  start_ns INTEGER, end_ns INTEGER, status INTEGER NOT NULL, reason INTEGER, error INTEGER, thread INTEGER NOT NULL)""",
+    "submission_values": """CREATE TABLE submission_values(
+ submission INTEGER NOT NULL, number INTEGER NOT NULL, param INTEGER NOT NULL, value INTEGER NOT NULL,
+ PRIMARY KEY(submission, number)) WITHOUT ROWID""",
     "regions": """CREATE TABLE regions(
  id INTEGER PRIMARY KEY, process INTEGER NOT NULL, name INTEGER NOT NULL, begin_ns INTEGER NOT NULL, end_ns INTEGER,
  thread INTEGER NOT NULL, parent INTEGER)""",
@@ -74,12 +80,24 @@ TABLES: Mapping[str, str] = {
  submission INTEGER NOT NULL, node INTEGER NOT NULL, start_ns INTEGER, end_ns INTEGER, status INTEGER NOT NULL)""",
 }
 
+
+def _amount(name: str, number: int) -> str:
+    """An amount of a dispatch, with what its submission's values make of it; NULL if one of them is missing."""
+    return f"""c.{name} + (SELECT CASE WHEN count(*) = count(v.value)
+ THEN CAST(total(t.factor * max(min(v.value + t.plus, ifnull(t.upto, v.value + t.plus)), 0)) AS INTEGER) END
+ FROM command_terms t LEFT JOIN submission_values v ON v.submission = d.submission AND v.param = t.param
+ WHERE t.command = c.id AND t.amount = {number}) AS {name}"""
+
+
 VIEWS: Mapping[str, str] = {
-    "dispatch_report": """CREATE VIEW dispatch_report AS
+    "dispatch_report": f"""CREATE VIEW dispatch_report AS
  SELECT s.process, v.text AS device, d.submission, s.ordinal, l.text AS submission_label, d.node, c.kind,
  n.text AS label, k.text AS kernel, x.text AS specialisation, o.text AS op_kind,
  c.threads_x, c.threads_y, c.threads_z, c.group_x, c.group_y, c.group_z,
- c.bytes_read, c.bytes_written, c.bytes_declared, c.flops, d.start_ns, d.end_ns, d.end_ns - d.start_ns AS duration_ns,
+ {_amount("bytes_read", 0)},
+ {_amount("bytes_written", 1)},
+ c.bytes_declared, {_amount("flops", 2)},
+ d.start_ns, d.end_ns, d.end_ns - d.start_ns AS duration_ns,
  CASE d.status WHEN 0 THEN 'measured' WHEN 1 THEN 'bounded' ELSE 'unavailable' END AS status
  FROM dispatches d JOIN submissions s ON s.id = d.submission
  JOIN plan_nodes p ON p.plan = s.plan AND p.node = d.node JOIN commands c ON c.id = p.command

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import RecordingError
-from .columns import LEVELS, NODE_KINDS, NONE, SPAN_KINDS, STATUSES, Ints
+from .columns import AMOUNTS, LEVELS, NODE_KINDS, NONE, SPAN_KINDS, STATUSES, Ints
 from .schema import MAX_CHUNK_SAMPLES, MAX_PLAN_EDGES, MAX_PLAN_NODES, MAX_TEXT_CHARACTERS, MAX_TIME_NS
 
 _ROWS_AT_ONCE = 20_000
@@ -69,29 +69,44 @@ def anything(name: str) -> Number:
     return Number(name, *_INT64)
 
 
-def read(connection: sqlite3.Connection, table: str, columns: Sequence[Column], texts: Texts) -> list[Any]:
-    """The columns of a table whose first one is its rising id: arrays of int64, and lists of text."""
+def read(
+    connection: sqlite3.Connection, table: str, columns: Sequence[Column], texts: Texts, key: int = 1
+) -> list[Any]:
+    """The columns of a table whose first one is its rising id: arrays of int64, and lists of text.
+
+    Where several columns identify a row together, `key` says how many of the first do.
+    """
     names = ", ".join(
         f"ifnull({column.name}, {NONE})" if not isinstance(column, Word) and column.optional else column.name
         for column in columns
     )
     # An index that somebody added may disagree with its table.
-    cursor = connection.execute(f"SELECT {names} FROM {table} NOT INDEXED ORDER BY id")
+    order = ", ".join(column.name for column in columns[:key])
+    cursor = connection.execute(f"SELECT {names} FROM {table} NOT INDEXED ORDER BY {order}")
     pieces: list[list[Any]] = [[] for _ in columns]
-    last = 0
+    last = np.zeros((1, key), np.int64)
     while rows := cursor.fetchmany(_ROWS_AT_ONCE):
         for column, values, piece in zip(columns, zip(*rows, strict=True), pieces, strict=True):
             piece.append(_checked(table, column, values, texts))
-        ids = pieces[0][-1]
-        if ids[0] <= last or (len(ids) > 1 and (np.diff(ids) <= 0).any()):
+        ids = np.concatenate([last, np.stack([piece[-1] for piece in pieces[:key]], axis=1)])
+        if not _rise(ids):
             raise RecordingError(f"the ids of the table {table} do not rise")
-        last = int(ids[-1])
+        last = ids[-1:]
     return [
         [text for piece in made for text in piece]
         if isinstance(column, (Text, Word))
         else (np.concatenate(made) if made else np.empty(0, np.int64))
         for column, made in zip(columns, pieces, strict=True)
     ]
+
+
+def _rise(ids: Ints) -> bool:
+    """Whether each row of ids comes after the one before it: by the first that differs."""
+    rises, same = np.zeros(len(ids) - 1, np.bool_), np.ones(len(ids) - 1, np.bool_)
+    for step in np.diff(ids, axis=0).T:
+        rises |= same & (step > 0)
+        same &= step == 0
+    return bool(rises.all())
 
 
 def _checked(table: str, column: Column, values: tuple[Any, ...], texts: Texts) -> Any:
@@ -176,6 +191,16 @@ COMMANDS: Sequence[Column] = [
     Text("place", optional=True),
     Text("origin", optional=True),
 ]
+TERMS: Sequence[Column] = [
+    Number("command", 1),
+    Number("amount", high=len(AMOUNTS)),
+    Number("number"),
+    Text("param"),
+    Number("factor"),
+    Number("plus", -(1 << 63) + 1),
+    Number("upto", optional=True),
+]
+VALUES: Sequence[Column] = [Number("submission", 1), Number("number"), Text("param"), anything("value")]
 PLANS: Sequence[Column] = [
     Number("id"),
     Number("device"),
