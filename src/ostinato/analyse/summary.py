@@ -75,6 +75,8 @@ class Summary:
     """Dispatches, copies and fills that ran."""
     timed: int
     """Those of them that have a time."""
+    in_part: bool
+    """Whether dispatches took turns at being timed; shares are of all that ran, totals of those that were timed."""
     kernels: tuple[groups.Group, ...]
     labels: tuple[groups.Group, ...]
     label_patterns: tuple[groups.Group, ...]
@@ -140,6 +142,7 @@ def summarise(source: Recording | Columns, per: str | None = None) -> Summary:
         submissions=len(columns.submissions),
         dispatched=int(ran.sum()),
         timed=int(spent.first[-1]),
+        in_part=spent.in_part,
         kernels=tuple(groups.by_kernel(columns, spent)),
         labels=tuple(groups.by_label(columns, spent)),
         label_patterns=tuple(groups.by_label(columns, spent, fold=True)),
