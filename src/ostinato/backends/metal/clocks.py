@@ -23,14 +23,15 @@ class DeviceClock:
     def __init__(self, device: Any) -> None:
         self._device = device
         self.line = Clock()
-        self._latest_ns = 0
+        self._first_ns = self._latest_ns = 0
         self._take()
+        self._first_ns = self._latest_ns
         time.sleep(0.002)
         self._take()
 
     def renew(self) -> None:
-        """Take another pair if the last is old."""
-        if time.monotonic_ns() - self._latest_ns >= _RENEW_NS:
+        """Take another pair if the last is old: never so that the line would be used far beyond its pairs."""
+        if time.monotonic_ns() - self._latest_ns >= min(_RENEW_NS, self._latest_ns - self._first_ns):
             self._take()
 
     def _take(self) -> None:
