@@ -7,7 +7,7 @@ import pytest
 from ostinato.analyse import timeline, truth
 from ostinato.analyse.columns import MEASURED, UNAVAILABLE, Columns, partly_timed
 from ostinato.analyse.schedules import warm_ups
-from ostinato.analyse.summary import summarise
+from ostinato.analyse.summary import look_first, summarise
 from ostinato.analyse.truth import Drift, Status
 from ostinato.report import tables
 from synthetic import Synthetic, node
@@ -68,6 +68,7 @@ def test_the_largest_share_comes_first() -> None:
 def test_the_table_says_that_they_take_turns() -> None:
     summary = summarise(recorded().columns())
     assert any("take turns" in note for note in tables.kernels(summary).notes)
+    assert "in those that were timed" in look_first(summary)
     assert any("11 of them in part" in check.sentence for check in summary.checks)
 
 

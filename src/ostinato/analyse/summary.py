@@ -245,7 +245,8 @@ def look_first(summary: Summary) -> str:
     name = f"{suspect.kernel}<{suspect.detail}>" if suspect.detail else suspect.kernel
     whose = f"{suspect.device}'s " if len(summary.device_times) > 1 else ""
     part = "" if suspect.busy_share is None else f" ({wording.percent(suspect.busy_share)} of {whose}busy time)"
-    takes = f"takes {each} a dispatch, {wording.time(suspect.total_ns)} in all{part}"
+    all_ = "in those that were timed" if summary.in_part else "in all"
+    takes = f"takes {each} a dispatch, {wording.time(suspect.total_ns)} {all_}{part}"
     why = "; ".join(suspect.reasons)
     place = f"first encoded at {suspect.place}" if suspect.place and suspect.place_is_first else suspect.place
     where = ", ".join(filter(None, (suspect.label, place)))
