@@ -7,11 +7,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import metal_sim
 import ostinato as ost
 from metal_sim import PROFILES
 from ostinato.backends.metal import MetalBackend, counters, turns
+from ostinato.backends.metal.clocks import step_of
+from ostinato.backends.metal.encoding import Group
 from ostinato.backends.protocol import Level
 from ostinato.device import Device
 from small_kernels import KERNELS, SLOW_STEPS
@@ -214,6 +218,78 @@ def test_a_sampled_replay_executes_the_indirect_command_buffer_in_ranges(apple: 
             assert sum(int(one[1]) for one in journal if one[0] == "execute") == 13
 
 
+MIX = """
+kernel void mix(device const uint *from [[buffer(0)]], device uint *to [[buffer(1)]], constant uint &by [[buffer(2)]],
+                uint i [[thread_position_in_grid]]) { to[i] = to[i] * 3 + from[i] + by; }
+"""
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)).filter(lambda ends: ends[0] != ends[1]), min_size=1))
+@settings(max_examples=40, deadline=None)
+def test_work_is_the_same_whatever_is_timed(sim: ost.Device, dispatches: list[tuple[int, int]]) -> None:
+    """The order of any two that meet matters to the result."""
+    mix, rows = sim.library(MIX)["mix"], [sim.zeros(32, np.uint32) for _ in range(4)]
+    expected = np.zeros((4, 32), np.uint32)
+
+    def token(enc: ost.CommandEncoder) -> None:
+        for number, (source, target) in enumerate(dispatches):
+            enc.dispatch(mix, rows[source], rows[target], np.uint32(number + 1), threads=32)
+
+    run = sim.capture(token).instantiate()
+    with ost.profile(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(turns, "SPARSE", 2)
+        for _ in range(6):
+            run.replay()
+            for number, (source, target) in enumerate(dispatches):
+                expected[target] = expected[target] * 3 + expected[source] + number + 1
+    assert np.array_equal([row.numpy() for row in rows], expected)
+
+
+class Calls:
+    """An encoder that takes down what an indirect command buffer does with it."""
+
+    def __init__(self) -> None:
+        self.made: list[object] = []
+
+    def useResources_count_usage_(self, resources: object, count: int, usage: int) -> None: ...
+
+    def memoryBarrierWithScope_(self, scope: int) -> None:
+        self.made.append("barrier")
+
+    def executeCommandsInBuffer_withRange_(self, commands: object, range_: tuple[int, int]) -> None:
+        self.made.append(range_)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "calls"),
+    [
+        ([[0, 1, 2], [3, 4], [5]], [(0, 6)]),
+        ([[3, 4], [5]], [(3, 3)]),
+        ([[0, 2], [3, 4], [5]], [(0, 1), (2, 1), "barrier", (3, 3)]),
+        ([[0, 1, 2], [4]], [(0, 3), "barrier", (4, 1)]),
+        ([[1]], [(1, 1)]),
+    ],
+)
+def test_groups_are_ranges_and_the_barriers_between_them(
+    apple: ost.Device, nodes: list[list[int]], calls: list[object]
+) -> None:
+    bump, x = apple.library(KERNELS)["bump"], apple.zeros(12, np.float32)
+    parts = [x[:4], x[4:8], x[8:], x[:4], x[4:], x]
+
+    def token(enc: ost.CommandEncoder) -> None:
+        for part in parts:
+            enc.dispatch(bump, part, threads=part.size)
+
+    graph = apple.capture(token)
+    indirect = apple._queue.backend.instantiate(graph.commands, graph.lowered, graph.ordering, {})[0].indirect
+    assert [len(group.steps) for group in indirect.groups] == [3, 2, 1]
+    steps = {step.node: (group, step) for group in indirect.groups for step in group.steps}
+    groups = [Group([steps[node][1] for node in some], steps[some[0]][0].barrier) for some in nodes]
+    encoder = Calls()
+    indirect.put(encoder, groups)
+    assert encoder.made == calls
+
+
 def test_lists_of_the_same_length_and_ends_have_turns_of_their_own(apple: ost.Device) -> None:
     kernels, x, y = apple.library(KERNELS), apple.zeros(8, np.float32), apple.zeros(8, np.float32)
     with ost.profile() as prof:
@@ -266,6 +342,18 @@ def test_a_sample_that_was_not_written_is_no_time(apple: ost.Device, monkeypatch
     assert timed()
     monkeypatch.setattr(metal_sim.commands, "written", lambda mark, ticks: None)
     assert not timed()
+
+
+@pytest.mark.parametrize(("profile", "step_ns"), [("apple", 1000 / 24), ("discrete", 10)])
+def test_the_step_of_the_clock_is_found(private_environment: None, profile: str, step_ns: float) -> None:
+    assert opened(profile).capabilities.timer_step_ns == pytest.approx(step_ns, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("differences", "step"), [([125, 84, 1041], 1000 / 24), ([30, 50], 10), ([0, 0], 1), ([7, 12], 1)]
+)
+def test_the_step_of_readings(differences: list[int], step: float) -> None:
+    assert step_of(differences) == step
 
 
 def test_zeroed_samples_are_found_by_the_probe(private_environment: None) -> None:

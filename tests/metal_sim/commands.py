@@ -393,4 +393,5 @@ class ComputeCommandEncoder(Object):
 
 def ticks(profile: Profile, moment_ns: int) -> int:
     """A moment in time of the simulated device."""
-    return max(int((moment_ns - profile.epoch_ns) * profile.ticks_per_ns), 1)
+    steps = int((moment_ns - profile.epoch_ns) * profile.ticks_per_ns / profile.tick_step)
+    return max(round(steps * profile.tick_step), 1)

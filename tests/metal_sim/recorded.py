@@ -77,7 +77,8 @@ class Recorded:
         assert self.grid is not None
         kernel = self.pipeline.kernel
         bindings: list[Binding] = []
-        for argument, size in zip(kernel.signature.arguments, kernel.argument_bytes, strict=True):
+        sized = zip(kernel.signature.arguments, kernel.argument_bytes, kernel.argument_alignments, strict=True)
+        for argument, size, alignment in sized:
             where = f"kernel {kernel.name}, buffer {argument.index} '{argument.name}'"
             bound = self.buffers.get(argument.index)
             require(bound is not None, f"{where}: nothing is bound")
@@ -89,7 +90,7 @@ class Recorded:
                 continue
             assert bound is not None
             buffer, offset = bound
-            step = constant_step if argument.space == "constant" else 1
+            step = max(constant_step if argument.space == "constant" else 1, alignment)
             require(offset % step == 0, f"{where}: offset {offset} is not a multiple of {step}")
             rest = buffer.length() - offset
             require(argument.kind != "value" or rest >= size, f"{where}: {rest} of {size} bytes")

@@ -10,9 +10,8 @@ from __future__ import annotations
 import ctypes
 import operator
 from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
-from functools import partial
 from itertools import compress, starmap
 from pathlib import Path
 from typing import Any
@@ -31,7 +30,7 @@ from . import capturing, encoding, probing
 from .api import Framework, default_device, framework
 from .clocks import DeviceClock
 from .compiling import Compiler
-from .encoding import Encoded, Filler, Listed, Reader, Work, groups_of
+from .encoding import Encoded, Filler, Group, Listed, Reader, Work, groups_of
 from .graphs import MOST_COMMANDS, Indirect, NativeGraph, Staging
 from .memory import Blocks, Residency
 from .runs import Run
@@ -70,7 +69,8 @@ class MetalBackend:
         self._label: str | None = None
         self._failed: Run | None = None
         self._capture: capturing.Capture | None = None
-        self._no_times = ""  # or why command buffers have none
+        self.no_times = ""
+        """Why command buffers have none, if so."""
         self._no_indirect = "" if indirect else "switched off"
         self._started: deque[Run] = deque()
         self._transfers: Mapping[str, CompiledKernel] | None = None
@@ -106,9 +106,9 @@ class MetalBackend:
         self._sampler = Sampler(found, device, self._filler, subsets)
         self._clock = DeviceClock(device)
         self._check_width()
-        self._no_times = probing.times(self)
+        self.no_times = probing.times(self)
         if level is Level.DISPATCHES:
-            self._probe_samples()
+            probing.boundary(self, self._sampler, self._clock.uncertainty_ns)
         if self._indirect:
             self._no_indirect = probing.indirect(self)
             self._indirect = not self._no_indirect
@@ -127,26 +127,10 @@ class MetalBackend:
                 f" {SIMD_WIDTH}"
             )
 
-    def _probe_samples(self) -> None:
-        """Find out by a sample where samples can be taken."""
-        if self._no_times:
-            self._sampler.reason = self._no_times
-            return
-        reasons = []
-        for boundary in self._sampler.candidates():
-            self._sampler.boundary = boundary
-            reason = probing.samples(self, self._clock.uncertainty_ns)
-            if not reason:
-                return
-            reasons.append(f"{boundary.value} {reason}")
-        self._sampler.boundary = Boundary.NONE
-        if reasons:
-            self._sampler.reason = "; ".join(reasons)
-
     def _capabilities(self, wanted: Level) -> Capabilities:
         device, boundary = self._device, self._sampler.boundary
         able = min(wanted, Level.DISPATCHES if boundary is not Boundary.NONE else Level.COMMAND_BUFFERS)
-        if self._no_times:
+        if self.no_times:
             able = Level.OFF
         largest = device.maxThreadsPerThreadgroup()
         return Capabilities(
@@ -280,43 +264,32 @@ class MetalBackend:
         turn: int | None,
         retain: bool,
         handle: list[Native],
-        graph: NativeGraph | None = None,
+        first: Encoded | None = None,
     ) -> None:
-        """Work in one encoder, or with samples when it has its turn; values of a graph come first."""
+        """Work in one encoder, or with samples when it has its turn; `first` is done before all of it."""
         self._make_room()
         with self._pool(), self._captured():
             command_buffer, label = self._command_buffer(retain)
-            if not work.groups:
-                pass
-            elif turn is not None:
-                if run.staging is not None and graph is not None:
-                    self._in_an_encoder(command_buffer, work, label, partial(self._copy_values, run.staging, graph))
+            if work.groups and turn is None:
+                self._put(command_buffer, label, work, work.groups, first)
+            elif work.groups and turn is not None:
+                if first is not None:
+                    self._put(command_buffer, label, work, (), first)
                 run.samples = self._sampler.encode(command_buffer, work, turn, label)
-            else:
-                self._in_an_encoder(command_buffer, work, label, partial(self._fill, run, work, graph))
             self._start(command_buffer, run, handle)
 
-    def _in_an_encoder(self, command_buffer: Any, work: Work, label: str, fill: Callable[[Any], None]) -> None:
+    def _put(self, command_buffer: Any, label: str, work: Work, groups: Sequence[Group], first: Encoded | None) -> None:
         encoder = command_buffer.computeCommandEncoderWithDispatchType_(work.dispatch_type)
         try:
             encoder.setLabel_(label)
-            fill(encoder)
+            if first is not None:
+                self._filler.dispatch(encoder, first)
+            if first is not None and groups:
+                self._filler.barrier(encoder)
+            if groups:
+                work.put(encoder, groups)
         finally:
             encoder.endEncoding()
-
-    def _fill(self, run: Run, work: Work, graph: NativeGraph | None, encoder: Any) -> None:
-        if run.staging is not None and graph is not None:
-            self._copy_values(run.staging, graph, encoder)
-            self._filler.barrier(encoder)
-        if isinstance(work, Indirect):
-            work.execute(encoder)
-        else:
-            work.put(encoder, work.groups)
-
-    def _copy_values(self, staging: Memory, graph: NativeGraph, encoder: Any) -> None:
-        assert graph.indirect is not None
-        arena = graph.indirect.arena
-        self._filler.dispatch(encoder, self._staging.copy(staging, arena, graph.value_bytes, self.encoded))
 
     def _command_buffer(self, retain: bool) -> tuple[Any, str]:
         queue = self._queue
@@ -392,14 +365,15 @@ class MetalBackend:
         turn = None
         if sample and self._samples:
             turn, graph.turn = graph.turn, graph.turn + 1
-        work: Work | None = graph.indirect
-        if work is None:
-            work = Listed(self._framework, self._filler, graph.groups, graph.serial, graph.values(values))
-        elif graph.value_bytes:
+        indirect: Indirect | None = graph.indirect
+        first = None
+        if indirect is not None and graph.value_bytes:
             with self._pool():
                 run.staging = self._staging.take(values[: graph.value_bytes])
+                first = self._staging.copy(run.staging, indirect.arena, graph.value_bytes, self.encoded)
+        work = indirect or Listed(self._framework, self._filler, graph.groups, graph.serial, graph.values(values))
         run.kept = (graph, work)
-        self._encode_and_start(run, work, turn, False, handle, graph)
+        self._encode_and_start(run, work, turn, False, handle, first)
 
     def inferred(self, submission: Native) -> Inferred:
         """What the hazard engine found."""
@@ -428,7 +402,7 @@ class MetalBackend:
     def times(self, submission: Native) -> tuple[int, int] | None:
         """Those of its command buffer; None when it failed."""
         run: Run = submission
-        return run.times if run.error is None and not self._no_times else None
+        return run.times if run.error is None and not self.no_times else None
 
     def samples(self, submission: Native) -> np.ndarray | None:
         """Its times, read off once, in host time."""
@@ -446,11 +420,6 @@ class MetalBackend:
     def _samples(self) -> bool:
         """Whether there is a boundary to sample at: at any other Metal would end the process."""
         return self._sampler.boundary is not Boundary.NONE
-
-    @property
-    def samples_refused(self) -> str:
-        """Why Metal makes no buffers for samples; "" as long as it does."""
-        return self._sampler.buffers.refused
 
     def bounded(self, submission: Native) -> np.ndarray | None:
         """Those that were timed together with others."""

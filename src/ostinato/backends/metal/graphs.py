@@ -167,17 +167,16 @@ class Indirect:
         else:
             command.concurrentDispatchThreadgroups_threadsPerThreadgroup_(one.groups, one.group_size)
 
-    def execute(self, encoder: Any) -> None:
-        """Run all of it."""
-        self._all.tell(encoder, self._metal)
-        encoder.executeCommandsInBuffer_withRange_(self._commands, (0, len(self._uses)))
-
     def put(self, encoder: Any, groups: Sequence[Group]) -> None:
-        """See `Work`: in as few ranges as possible.
+        """See `Work`: all of it in one call, else in as few ranges as possible.
 
         Barriers inside of a range are those of its commands; Metal does not say what they mean for other ranges, so
         between ranges they are the encoder's own.
         """
+        if groups is self.groups:
+            self._all.tell(encoder, self._metal)
+            self._execute(encoder, 0, len(self._uses))
+            return
         steps = [self._positions[step.node] for group in groups for step in group.steps]
         Uses().update(self._uses[at] for at in steps).tell(encoder, self._metal)
         first: int | None = None  # of the range that is being made

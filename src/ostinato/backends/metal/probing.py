@@ -11,6 +11,7 @@ from ...commands import BufferBinding, Fill, Ordering
 from ...errors import DeviceUnavailable
 from ..protocol import Memory, Native
 from .runs import Run
+from .sampling import Boundary, Sampler
 
 if TYPE_CHECKING:
     from .driver import MetalBackend
@@ -38,8 +39,25 @@ def times(backend: MetalBackend) -> str:
     return ""
 
 
-def samples(backend: MetalBackend, uncertainty_ns: float) -> str:
-    """Of counter samples around a fill."""
+def boundary(backend: MetalBackend, sampler: Sampler, uncertainty_ns: float) -> None:
+    """Find out by samples where samples can be taken, and set the sampler to it; `reason` says why, if nowhere."""
+    if backend.no_times:
+        sampler.reason = backend.no_times
+        return
+    reasons = []
+    for one in sampler.candidates():
+        sampler.boundary = one
+        reason = _samples(backend, sampler, uncertainty_ns)
+        if not reason:
+            return
+        reasons.append(f"{one.value} {reason}")
+    sampler.boundary = Boundary.NONE
+    if reasons:
+        sampler.reason = "; ".join(reasons)
+
+
+def _samples(backend: MetalBackend, sampler: Sampler, uncertainty_ns: float) -> str:
+    """What is wrong with counter samples around a fill."""
     memory, fill = _fill(backend)
     handle: list[Native] = []
     before_ns = time.monotonic_ns()
@@ -52,7 +70,7 @@ def samples(backend: MetalBackend, uncertainty_ns: float) -> str:
         return reason
     found = backend.samples(handle[0])
     if found is None or not found.all() or not _is_filled(backend, memory):
-        refused = backend.samples_refused
+        refused = sampler.buffers.refused
         return f"no buffer for samples could be made: {refused}" if refused else "the probe's samples were zero"
     slack_ns = _SLACK_NS + 10 * uncertainty_ns
     if found[0, 0] < before_ns - slack_ns or found[0, 1] > after_ns + slack_ns:
