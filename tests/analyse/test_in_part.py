@@ -76,6 +76,7 @@ def test_a_part_is_not_held_against_the_whole() -> None:
     found = drift_of(recorded().columns())
     assert found.check.status is Status.NOT_JUDGED
     assert "only a part" in found.check.sentence
+    assert "none of them lies outside" in found.check.sentence
 
 
 def test_a_part_outside_of_its_command_buffer_is_an_error() -> None:

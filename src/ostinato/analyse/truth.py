@@ -91,20 +91,15 @@ def drift(columns: Columns, times: SubmissionTimes, warm_up: Flags) -> Drift:
     outside += np.maximum(times.last_ns[long_enough] - subs.end_ns[long_enough], 0)
     outside = np.maximum(outside - 2 * uncertainty[subs.device[long_enough]], 0)
     too_short = int(sampled.sum()) - interval.size
-    parts, strays = _partly(columns, times, partly & ~warm_up, uncertainty)
+    judged = partly & ~warm_up & (times.interval_ns > DRIFT_RESOLUTION * resolution[subs.device])
+    parts, strays = int((partly & ~warm_up).sum()), _strays(columns, times, judged, uncertainty)
     if strays > _OUTLIERS * parts:
         told = f"in {strays:,} of {wording.count(parts, 'command buffer')} that took turns at being timed"
         why = f"{told}, dispatches lie outside: {_drift_cause(-1.0, outside)}"
-        return Drift(Check("drift", Status.ERROR, why), parts, parts - strays, 0, strays, too_short, None, None, None)
+        status = Status.ERROR if parts >= _MIN_JUDGED else Status.NOTED
+        return Drift(Check("drift", status, why), parts, parts - strays, 0, strays, too_short, None, None, None)
     if interval.size == 0:
-        why = (
-            f"{wording.count(too_short, 'command buffer')} too short for the clock: "
-            f"below {DRIFT_RESOLUTION} × what it resolves"
-            if too_short
-            else f"in {wording.count(parts, 'command buffer')} only a part of the dispatches was timed"
-            if parts
-            else "no command buffer has both an interval of its own and sampled dispatches"
-        )
+        why = _why_not_judged(too_short, parts, inside=not strays and bool(judged.any()))
         return Drift(Check("drift", Status.NOT_JUDGED, why), 0, 0, 0, 0, too_short, None, None, None)
     signed: Floats = (interval - span) / interval
     size = np.maximum(np.abs(signed), outside / interval)
@@ -143,15 +138,24 @@ def drift(columns: Columns, times: SubmissionTimes, warm_up: Flags) -> Drift:
     )
 
 
-def _partly(columns: Columns, times: SubmissionTimes, partly: Flags, uncertainty_ns: Floats) -> tuple[int, int]:
-    """Of the command buffers that are timed in part: how many, and how many have dispatches outside of them.
+def _why_not_judged(too_short: int, parts: int, inside: bool) -> str:
+    if too_short:
+        told = wording.count(too_short, "command buffer")
+        return f"{told} too short for the clock: below {DRIFT_RESOLUTION} × what it resolves"
+    if parts:
+        told = f"in {wording.count(parts, 'command buffer')} only a part of the dispatches was timed"
+        return f"{told}; none of them lies outside" if inside else told
+    return "no command buffer has both an interval of its own and sampled dispatches"
 
-    Their dispatches say nothing of their length.
+
+def _strays(columns: Columns, times: SubmissionTimes, partly: Flags, uncertainty_ns: Floats) -> int:
+    """How many of the command buffers that are timed in part have dispatches outside of them.
+
+    That is all that can be judged: the dispatches say nothing of the length of the whole.
     """
     subs = columns.submissions
     outside = np.maximum(subs.start_ns - times.first_ns, 0) + np.maximum(times.last_ns - subs.end_ns, 0)
-    strays = partly & (outside - 2 * uncertainty_ns[subs.device] > DRIFT_ERROR * times.interval_ns)
-    return int(partly.sum()), int(strays.sum())
+    return int((partly & (outside - 2 * uncertainty_ns[subs.device] > DRIFT_ERROR * times.interval_ns)).sum())
 
 
 def _usual_interval(columns: Columns, times: SubmissionTimes, chosen: Flags) -> Floats:
