@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import mmap
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import metal_sim
 import ostinato as ost
 from metal_sim import PROFILES
-from ostinato.backends.metal import MetalBackend
+from ostinato.backends.metal import MetalBackend, counters, turns
+from ostinato.backends.metal.clocks import step_of
+from ostinato.backends.metal.encoding import Group
 from ostinato.backends.protocol import Level
 from ostinato.device import Device
 from small_kernels import KERNELS, SLOW_STEPS
 
 Journal = list[tuple[str, ...]]
+
+PUT = "kernel void put(device float *x [[buffer(0)]], constant float &value [[buffer(1)]]) { x[0] = value; }"
 
 
 def opened(profile: str, **options: object) -> Device:
@@ -137,14 +144,16 @@ def test_what_ran_beside_others_has_bounds_and_what_ran_alone_a_time(sim: ost.De
     assert status[2] == ost.recording.MEASURED
 
 
+@pytest.mark.parametrize("profile", ["apple", "discrete"])
 @pytest.mark.parametrize("live", [False, True])
-def test_those_that_run_beside_others_take_turns(sim: ost.Device, kernels: ost.Library, live: bool) -> None:
-    x = sim.zeros(8, np.float32)
-    run = sim.capture(lambda enc: two_and_one(enc, kernels, x)).instantiate()
+def test_those_that_run_beside_others_take_turns(private_environment: None, profile: str, live: bool) -> None:
+    dev = opened(profile, subsets=1)
+    kernels, x = dev.library(KERNELS), dev.zeros(8, np.float32)
+    run = dev.capture(lambda enc: two_and_one(enc, kernels, x)).instantiate()
     with ost.profile() as prof:
         for _ in range(5):
             if live:
-                enc = sim.command_encoder()
+                enc = dev.command_encoder()
                 two_and_one(enc, kernels, x)
                 enc.commit()
             else:
@@ -158,19 +167,193 @@ def test_those_that_run_beside_others_take_turns(sim: ost.Device, kernels: ost.L
     assert (status[:, 2] == ost.recording.MEASURED).all()
 
 
-@pytest.mark.parametrize("profile", ["apple", "discrete"])
-def test_subsets_take_turns(private_environment: None, profile: str) -> None:
-    dev = opened(profile, subsets=4)
-    bump, x = dev.library(KERNELS)["bump"], dev.zeros(8, np.float32)
-    run = dev.capture(lambda enc: [enc.dispatch(bump, x, threads=8) for _ in range(8)]).instantiate()
+@pytest.mark.parametrize("live", [False, True])
+def test_after_the_first_run_few_are_timed_at_stage_boundaries_and_each_has_its_turn(
+    apple: ost.Device, live: bool
+) -> None:
+    bump, x, count = apple.library(KERNELS)["bump"], apple.zeros(8, np.float32), 70
+
+    def token(enc: ost.CommandEncoder) -> None:
+        for _ in range(count):
+            enc.dispatch(bump, x, threads=8)
+
+    run = apple.capture(token).instantiate()
     with ost.profile() as prof:
-        for _ in range(4):
-            run.replay()
+        for _ in range(33):
+            if live:
+                enc = apple.command_encoder()
+                token(enc)
+                enc.commit()
+            else:
+                run.replay()
+    assert (x.numpy() == 33 * count).all()
     samples = prof.recording().samples()
-    timed = samples.status != ost.recording.UNAVAILABLE
-    assert timed.sum() == 8
-    assert sorted(samples.node[timed].tolist()) == list(range(8))
-    assert (x.numpy() == 32).all()
+    status = samples.status[np.lexsort((samples.node, samples.submission))].reshape(-1, count)
+    timed = status != ost.recording.UNAVAILABLE
+    assert timed[0].all()
+    assert (timed[1:].sum(axis=1) <= 3).all()
+    assert timed.any(axis=1).all()
+    if live:
+        assert (timed[1:33].sum(axis=0) == 1).all()  # of replays some are left out, to see what sampling costs
+
+
+def test_a_sampled_replay_executes_the_indirect_command_buffer_in_ranges(apple: ost.Device, journal: Journal) -> None:
+    bump, x = apple.library(KERNELS)["bump"], apple.zeros(8, np.float32)
+    put = apple.library(PUT)["put"]
+
+    def token(enc: ost.CommandEncoder) -> None:
+        enc.dispatch(put, x[0:1], ost.param("value", np.float32), threads=1)
+        for _ in range(6):
+            enc.dispatch(bump, x[:4], threads=4)
+            enc.dispatch(bump, x[4:], threads=4)
+
+    run = apple.capture(token).instantiate()
+    with ost.profile(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(turns, "SPARSE", 2)
+        for number in range(1, 12):
+            journal.clear()
+            run.replay(value=number).wait()
+            assert x.numpy().tolist() == [number + 6, *[6.0 * number] * 7]
+            assert kinds(journal).count("dispatch") <= 1  # the copy of the value
+            assert sum(int(one[1]) for one in journal if one[0] == "execute") == 13
+
+
+MIX = """
+kernel void mix(device const uint *from [[buffer(0)]], device uint *to [[buffer(1)]], constant uint &by [[buffer(2)]],
+                uint i [[thread_position_in_grid]]) { to[i] = to[i] * 3 + from[i] + by; }
+"""
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)).filter(lambda ends: ends[0] != ends[1]), min_size=1))
+@settings(max_examples=40, deadline=None)
+def test_work_is_the_same_whatever_is_timed(sim: ost.Device, dispatches: list[tuple[int, int]]) -> None:
+    """The order of any two that meet matters to the result."""
+    mix, rows = sim.library(MIX)["mix"], [sim.zeros(32, np.uint32) for _ in range(4)]
+    expected = np.zeros((4, 32), np.uint32)
+
+    def token(enc: ost.CommandEncoder) -> None:
+        for number, (source, target) in enumerate(dispatches):
+            enc.dispatch(mix, rows[source], rows[target], np.uint32(number + 1), threads=32)
+
+    run = sim.capture(token).instantiate()
+    with ost.profile(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(turns, "SPARSE", 2)
+        for _ in range(6):
+            run.replay()
+            for number, (source, target) in enumerate(dispatches):
+                expected[target] = expected[target] * 3 + expected[source] + number + 1
+    assert np.array_equal([row.numpy() for row in rows], expected)
+
+
+class Calls:
+    """An encoder that takes down what an indirect command buffer does with it."""
+
+    def __init__(self) -> None:
+        self.made: list[object] = []
+
+    def useResources_count_usage_(self, resources: object, count: int, usage: int) -> None: ...
+
+    def memoryBarrierWithScope_(self, scope: int) -> None:
+        self.made.append("barrier")
+
+    def executeCommandsInBuffer_withRange_(self, commands: object, range_: tuple[int, int]) -> None:
+        self.made.append(range_)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "calls"),
+    [
+        ([[0, 1, 2], [3, 4], [5]], [(0, 6)]),
+        ([[3, 4], [5]], [(3, 3)]),
+        ([[0, 2], [3, 4], [5]], [(0, 1), (2, 1), "barrier", (3, 3)]),
+        ([[0, 1, 2], [4]], [(0, 3), "barrier", (4, 1)]),
+        ([[1]], [(1, 1)]),
+    ],
+)
+def test_groups_are_ranges_and_the_barriers_between_them(
+    apple: ost.Device, nodes: list[list[int]], calls: list[object]
+) -> None:
+    bump, x = apple.library(KERNELS)["bump"], apple.zeros(12, np.float32)
+    parts = [x[:4], x[4:8], x[8:], x[:4], x[4:], x]
+
+    def token(enc: ost.CommandEncoder) -> None:
+        for part in parts:
+            enc.dispatch(bump, part, threads=part.size)
+
+    graph = apple.capture(token)
+    indirect = apple._queue.backend.instantiate(graph.commands, graph.lowered, graph.ordering, {})[0].indirect
+    assert [len(group.steps) for group in indirect.groups] == [3, 2, 1]
+    steps = {step.node: (group, step) for group in indirect.groups for step in group.steps}
+    groups = [Group([steps[node][1] for node in some], steps[some[0]][0].barrier) for some in nodes]
+    encoder = Calls()
+    indirect.put(encoder, groups)
+    assert encoder.made == calls
+
+
+def test_lists_of_the_same_length_and_ends_have_turns_of_their_own(apple: ost.Device) -> None:
+    kernels, x, y = apple.library(KERNELS), apple.zeros(8, np.float32), apple.zeros(8, np.float32)
+    with ost.profile() as prof:
+        for middle in (x, y):
+            enc = apple.command_encoder()
+            for one in (x, middle, x):
+                enc.dispatch(kernels["bump"], one, threads=8)
+            enc.commit()
+    samples = prof.recording().samples()
+    assert (samples.status != ost.recording.UNAVAILABLE).all()  # each was the first of its list
+
+
+def test_what_finds_no_room_for_its_samples_runs_without(
+    private_environment: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(counters, "MOST_BUFFERS", 1)
+    dev = opened("apple")
+    bump, x = dev.library(KERNELS)["bump"], dev.zeros(8, np.float32)
+    with ost.profile() as prof:
+        enc = dev.command_encoder()
+        for _ in range(3000):
+            enc.dispatch(bump, x, threads=8)
+        enc.commit()
+    assert (x.numpy() == 3000).all()
+    timed = prof.recording().samples().status != ost.recording.UNAVAILABLE
+    assert timed.sum() == counters.MOST_SAMPLES // 2
+
+
+def test_many_profiled_submissions_do_not_use_up_the_buffers_for_samples(sim: ost.Device, kernels: ost.Library) -> None:
+    """Metal has 32 of them."""
+    x = sim.zeros(8, np.float32)
+    with ost.profile() as prof:
+        for _ in range(100):
+            enc = sim.command_encoder()
+            enc.dispatch(kernels["bump"], x, threads=8)
+            enc.commit()
+    assert (prof.recording().samples().status == ost.recording.MEASURED).sum() == 100
+
+
+def test_a_sample_that_was_not_written_is_no_time(apple: ost.Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    bump, x = apple.library(KERNELS)["bump"], apple.zeros(8, np.float32)
+
+    def timed() -> bool:
+        with ost.profile() as prof:
+            enc = apple.command_encoder()
+            enc.dispatch(bump, x, threads=8)
+            enc.commit_and_wait()
+        return bool((prof.recording().samples().status == ost.recording.MEASURED).all())
+
+    assert timed()
+    monkeypatch.setattr(metal_sim.commands, "written", lambda mark, ticks: None)
+    assert not timed()
+
+
+@pytest.mark.parametrize(("profile", "step_ns"), [("apple", 1000 / 24), ("discrete", 10)])
+def test_the_step_of_the_clock_is_found(private_environment: None, profile: str, step_ns: float) -> None:
+    assert opened(profile).capabilities.timer_step_ns == pytest.approx(step_ns, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("differences", "step"), [([125, 84, 1041], 1000 / 24), ([30, 50], 10), ([0, 0], 1), ([7, 12], 1)]
+)
+def test_the_step_of_readings(differences: list[int], step: float) -> None:
+    assert step_of(differences) == step
 
 
 def test_zeroed_samples_are_found_by_the_probe(private_environment: None) -> None:
@@ -210,6 +393,67 @@ def test_residency_is_flushed_once_a_commit_and_keeps_what_is_in_flight(apple: o
     enc.fill(apple.zeros(4, np.float32), 1)
     enc.commit_and_wait()
     assert not addresses <= {buffer.address for buffer in residency.allocations}
+
+
+def test_what_the_residency_set_held_goes_at_the_next_commit(apple: ost.Device) -> None:
+    """Also when nothing else changes: the set would keep the memory."""
+    residency = apple._queue.backend._residency._set  # type: ignore[attr-defined]
+    x, kernels = apple.zeros(4, np.float32), apple.library(KERNELS)
+    slow, other = apple.zeros(1, np.uint32), apple.zeros(1 << 20, np.float32)
+    address = other._allocation().backing.address
+
+    def is_held() -> bool:
+        return address in {buffer.address for buffer in residency.allocations}
+
+    enc = apple.command_encoder()
+    enc.dispatch(kernels["spin"], slow, SLOW_STEPS, threads=1)
+    running = enc.commit()
+    del other
+    for _ in range(2):
+        assert is_held()
+        enc = apple.command_encoder()
+        enc.fill(x, 1)
+        enc.commit()
+        running.wait()
+    assert not is_held()
+
+
+def test_overlapping_memory_is_shared_once(apple: ost.Device) -> None:
+    """Metal orders work by buffers, and would not know that two of them are the same bytes."""
+    array = np.frombuffer(mmap.mmap(-1, 2 * mmap.PAGESIZE), np.float32)
+    half = apple.from_dlpack(array[: array.size // 2])
+    part, whole = apple.from_dlpack(array[8:16]), apple.from_dlpack(array)
+    enc = apple.command_encoder()
+    enc.fill(half, 1)
+    enc.commit_and_wait()
+    assert (array[: array.size // 2] == 1).all()
+    assert (part.numpy() == 1).all()
+    assert (whole.numpy() == 0).all()  # a copy
+
+
+def test_a_device_that_is_not_as_expected_is_not_available(
+    private_environment: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*given: object) -> None:
+        raise TypeError("objc: no such method")
+
+    monkeypatch.setattr(metal_sim.libraries.Reflection, "bindings", refused)
+    with pytest.raises(ost.DeviceUnavailable, match="no such method"):
+        opened("apple")
+
+
+def test_a_device_without_a_boundary_to_sample_at_takes_none(
+    private_environment: None, monkeypatch: pytest.MonkeyPatch, journal: Journal
+) -> None:
+    monkeypatch.setattr(metal_sim.device.Device, "supportsCounterSampling_", lambda device, point: False)
+    dev = opened("discrete")
+    graph = dev.capture(lambda enc: enc.fill(dev.zeros(4, np.float32), 1))
+    handle: list[object] = []
+    backend = dev._queue.backend
+    backend.submit(graph.lowered, graph.ordering, handle, sample=True)
+    assert backend.wait(handle[0], 10**10)
+    assert backend.samples(handle[0]) is None
+    assert "neither" in dev.capabilities.sampling_reason
 
 
 def test_a_reflection_that_disagrees_is_an_error(apple: ost.Device, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -117,6 +117,24 @@ def test_pyobjc_knows_how_long_arrays_are(wheel: tuple[str, bytes]) -> None:
     assert "callable" in arguments["addCompletedHandler:"][2]
 
 
+@pytest.mark.parametrize(
+    ("selector", "at", "structure"),
+    [
+        ("dispatchThreads:threadsPerThreadgroup:", (2, 3), b"{MTLSize=QQQ}"),
+        ("dispatchThreadgroups:threadsPerThreadgroup:", (2, 3), b"{MTLSize=QQQ}"),
+        ("concurrentDispatchThreads:threadsPerThreadgroup:", (2, 3), b"{MTLSize=QQQ}"),
+        ("concurrentDispatchThreadgroups:threadsPerThreadgroup:", (2, 3), b"{MTLSize=QQQ}"),
+        ("executeCommandsInBuffer:withRange:", (3,), b"{_NSRange=QQ}"),
+        ("resolveCounterRange:", (2,), b"{_NSRange=QQ}"),
+    ],
+)
+def test_pyobjc_knows_which_arguments_are_structures(
+    wheel: tuple[str, bytes], selector: str, at: tuple[int, ...], structure: bytes
+) -> None:
+    arguments = described(wheel[0])[selector]
+    assert [arguments[one]["type"] for one in at] == [structure] * len(at)
+
+
 def test_every_class_is_known_to_the_wheel_or_the_runtime(wheel: tuple[str, bytes]) -> None:
     metadata, library = wheel
     named = {name for name in metal_sim.CLASSES if name in metadata or name.encode() in library}

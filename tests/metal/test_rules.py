@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import gc
+import mmap
+import threading
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 
 import metal_sim
-from metal_sim import PROFILES, BrokenRule
+from metal_sim import PROFILES, BrokenRule, buffers, objects
 
 SOURCE = """
 #include <metal_stdlib>
@@ -30,11 +33,12 @@ class Sim:
         self.queue = self.device.newCommandQueueWithMaxCommandBufferCount_(4)
         self.library, _ = self.device.newLibraryWithSource_options_error_(SOURCE, None, None)
 
-    def pipeline(self, name: str) -> Any:
+    def pipeline(self, name: str, indirect: bool = False) -> Any:
         values = self.metal.MTLFunctionConstantValues.alloc().init()
         function, _ = self.library.newFunctionWithName_constantValues_error_(name, values, None)
         description = self.metal.MTLComputePipelineDescriptor.alloc().init()
         description.setComputeFunction_(function)
+        description.setSupportIndirectCommandBuffers_(indirect)
         made = self.device.newComputePipelineStateWithDescriptor_options_reflection_error_(description, 1, None, None)
         return made[0]
 
@@ -51,6 +55,13 @@ class Sim:
         description.setCounterSet_(self.device.counterSets()[0])
         description.setSampleCount_(4)
         return self.device.newCounterSampleBufferWithDescriptor_error_(description, None)[0]
+
+
+@pytest.fixture(autouse=True)
+def pool() -> Iterator[None]:
+    """Tests that are not about pools have one."""
+    with objects.autorelease_pool():
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -76,11 +87,7 @@ def chain(sim: Sim, barrier: bool) -> np.ndarray:
         if barrier:
             encoder.memoryBarrierWithScope_(1)
     encoder.endEncoding()
-    done: list[Any] = []
-    command_buffer.addCompletedHandler_(done.append)
-    command_buffer.commit()
-    while not done:
-        pass
+    finish(command_buffer)
     return third.memory.view(np.float32)
 
 
@@ -176,3 +183,152 @@ def test_what_is_not_bound_or_too_large_is_refused(discrete: Sim) -> None:
     encoder.endEncoding()
     with pytest.raises(BrokenRule, match="nothing is bound"):
         command_buffer.commit()
+
+
+def passes(sim: Sim, shared: bool) -> np.ndarray:
+    """A copy of a copy in two encoders: of one buffer, which Metal tracks, or of two over the same memory."""
+    memory = np.frombuffer(mmap.mmap(-1, mmap.PAGESIZE), np.uint8)
+    make = sim.device.newBufferWithBytesNoCopy_length_options_deallocator_
+    first, middle, last = sim.buffer(), make(memoryview(memory), memory.nbytes, 0, None), sim.buffer()
+    other = middle if shared else buffers.Buffer(memory)
+    command_buffer = sim.queue.commandBuffer()
+    for source, target in ((first, middle), (other, last)):
+        encoder = sim.encoder(command_buffer)
+        encoder.setComputePipelineState_(sim.pipeline("copy"))
+        encoder.setBuffer_offset_atIndex_(source, 0, 0)
+        encoder.setBuffer_offset_atIndex_(target, 0, 1)
+        encoder.dispatchThreads_threadsPerThreadgroup_((16, 1, 1), (16, 1, 1))
+        encoder.endEncoding()
+    finish(command_buffer)
+    return last.memory.view(np.float32)
+
+
+def finish(command_buffer: Any) -> None:
+    done: list[Any] = []
+    command_buffer.addCompletedHandler_(done.append)
+    command_buffer.commit()
+    while not done:
+        pass
+
+
+def test_encoders_are_ordered_by_the_buffers_that_both_use_and_by_nothing_else(apple: Sim) -> None:
+    assert (passes(apple, shared=True) == 2).all()
+    assert not any((passes(apple, shared=False) == 2).all() for _ in range(5))
+
+
+def test_a_second_buffer_over_the_same_memory_is_refused(apple: Sim) -> None:
+    memory = memoryview(mmap.mmap(-1, 2 * mmap.PAGESIZE))
+    make = apple.device.newBufferWithBytesNoCopy_length_options_deallocator_
+    first = make(memory[: mmap.PAGESIZE], mmap.PAGESIZE, 0, None)
+    with pytest.raises(BrokenRule, match="share memory"):
+        make(memory, 2 * mmap.PAGESIZE, 0, None)
+    del first
+    make(memory, 2 * mmap.PAGESIZE, 0, None)
+
+
+def indirect(sim: Sim, count: int = 2) -> tuple[Any, list[Any]]:
+    """An indirect command buffer that copies and copies the copy, each with a barrier before it."""
+    description = sim.metal.MTLIndirectCommandBufferDescriptor.alloc().init()
+    description.setCommandTypes_(96)
+    description.setInheritBuffers_(False)
+    description.setInheritPipelineState_(False)
+    description.setMaxKernelBufferBindCount_(2)
+    commands = sim.device.newIndirectCommandBufferWithDescriptor_maxCommandCount_options_(description, count, 0)
+    used = [sim.buffer() for _ in range(count + 1)]
+    for at in range(count):
+        command = commands.indirectComputeCommandAtIndex_(at)
+        command.setComputePipelineState_(sim.pipeline("copy", indirect=True))
+        command.setKernelBuffer_offset_atIndex_(used[at], 0, 0)
+        command.setKernelBuffer_offset_atIndex_(used[at + 1], 0, 1)
+        command.setBarrier()
+        command.concurrentDispatchThreads_threadsPerThreadgroup_((16, 1, 1), (16, 1, 1))
+    return commands, used
+
+
+@pytest.mark.parametrize(
+    ("ranges", "barrier", "right"),
+    [([(0, 2)], False, True), ([(0, 1), (1, 1)], True, True), ([(0, 1), (1, 1)], False, False)],
+)
+def test_barriers_of_indirect_commands_hold_inside_of_their_range(
+    apple: Sim, ranges: list[tuple[int, int]], barrier: bool, right: bool
+) -> None:
+    def ran() -> bool:
+        commands, used = indirect(apple)
+        encoder = apple.encoder(command_buffer := apple.queue.commandBuffer())
+        encoder.useResources_count_usage_(used, len(used), 3)
+        for one in ranges:
+            encoder.executeCommandsInBuffer_withRange_(commands, one)
+            if barrier:
+                encoder.memoryBarrierWithScope_(1)
+        encoder.endEncoding()
+        finish(command_buffer)
+        return bool((used[-1].memory.view(np.float32) == 2).all())
+
+    assert [ran() for _ in range(3)] == [right] * 3
+
+
+def test_metal_is_told_what_indirect_commands_use(apple: Sim) -> None:
+    commands, used = indirect(apple, 1)
+    encoder = apple.encoder(apple.queue.commandBuffer())
+    with pytest.raises(BrokenRule, match="did not name"):
+        encoder.executeCommandsInBuffer_withRange_(commands, (0, 1))
+    encoder.useResources_count_usage_(used, 2, 1)
+    with pytest.raises(BrokenRule, match="read only"):
+        encoder.executeCommandsInBuffer_withRange_(commands, (0, 1))
+    encoder.endEncoding()
+
+
+def test_a_pipeline_in_an_indirect_command_was_made_for_it(apple: Sim) -> None:
+    commands, _ = indirect(apple, 1)
+    with pytest.raises(BrokenRule, match="must support"):
+        commands.indirectComputeCommandAtIndex_(0).setComputePipelineState_(apple.pipeline("copy"))
+
+
+def test_what_a_pool_releases_is_made_in_one(apple: Sim) -> None:
+    def without() -> None:
+        with pytest.raises(BrokenRule, match="autorelease pool"):
+            apple.queue.commandBuffer()
+
+    thread = threading.Thread(target=without)  # pools are of a thread
+    thread.start()
+    thread.join()
+    assert apple.queue.commandBuffer() is not None
+
+
+def test_buffers_of_samples_are_few_and_of_a_limited_length(apple: Sim) -> None:
+    held = []
+    description = apple.metal.MTLCounterSampleBufferDescriptor.alloc().init()
+    description.setCounterSet_(apple.device.counterSets()[0])
+    make = apple.device.newCounterSampleBufferWithDescriptor_error_
+    description.setSampleCount_(5000)
+    assert "Invalid" in make(description, None)[1].localizedDescription()
+    description.setSampleCount_(4)
+    for _ in range(33):
+        made, error = make(description, None)
+        held.append(made)
+    assert made is None
+    assert "Cannot allocate" in error.localizedDescription()
+
+
+def test_two_samples_have_two_places(discrete: Sim) -> None:
+    encoder = discrete.encoder(command_buffer := discrete.queue.commandBuffer())
+    samples = discrete.samples()
+    for _ in range(2):
+        encoder.sampleCountersInBuffer_atSampleIndex_withBarrier_(samples, 1, True)
+    encoder.endEncoding()
+    with pytest.raises(BrokenRule, match="place of another"):
+        command_buffer.commit()
+
+
+def test_structures_are_tuples_of_plain_integers(discrete: Sim) -> None:
+    encoder = discrete.encoder(discrete.queue.commandBuffer())
+    encoder.setComputePipelineState_(discrete.pipeline("copy"))
+    with pytest.raises(BrokenRule, match="a size"):
+        encoder.dispatchThreads_threadsPerThreadgroup_((1, 1), (1, 1, 1))
+    with pytest.raises(BrokenRule, match="a size"):
+        encoder.dispatchThreads_threadsPerThreadgroup_((np.int64(1), 1, 1), (1, 1, 1))
+    with pytest.raises(BrokenRule, match="an offset"):
+        encoder.setBuffer_offset_atIndex_(discrete.buffer(), -4, 0)
+    with pytest.raises(BrokenRule, match="a range"):
+        discrete.samples().resolveCounterRange_((0, 1.0))
+    encoder.endEncoding()

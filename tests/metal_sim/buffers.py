@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import weakref
 from typing import Any
 
 import numpy as np
@@ -22,9 +23,14 @@ class VarList:
         return memoryview(self._memory)[:count]
 
 
+_not_copied: weakref.WeakSet[Buffer] = weakref.WeakSet()
+
+
 class Buffer(Object):
-    """MTLBuffer in shared storage. Memory of a buffer that was freed while in flight is kept, so that the process
-    lives to tell of it."""
+    """MTLBuffer in shared storage, whose hazards Metal tracks.
+
+    Memory of a buffer that was freed while in flight is kept, so that the process lives to tell of it.
+    """
 
     def __init__(self, memory: np.ndarray) -> None:
         super().__init__()
@@ -39,6 +45,17 @@ class Buffer(Object):
         raw = np.empty(nbytes + page, np.uint8)
         start = -raw.ctypes.data % page
         return cls(raw[start : start + nbytes])
+
+    @classmethod
+    def over_memory(cls, memory: np.ndarray) -> Buffer:
+        """One over memory of the host. Metal takes any; but it orders work by buffers, so two with bytes in common are
+        a race that it does not see."""
+        begin, end = memory.ctypes.data, memory.ctypes.data + memory.nbytes
+        for other in _not_copied:
+            require(end <= other.address or other.address + other.length() <= begin, "two buffers share memory")
+        made = cls(memory)
+        _not_copied.add(made)
+        return made
 
     def length(self) -> int:
         return int(self.memory.nbytes)

@@ -1,8 +1,11 @@
 """Queues, command buffers and compute encoders.
 
-What is encoded becomes groups of commands with barriers between them. A committed command buffer runs on the CPU
-runtime, several commands of a group at the same time and the last of them first: where a barrier is missing, results
-are wrong. Times are those at which it really ran.
+What is encoded becomes groups of commands with barriers between them. Encoders of a command buffer are ordered as Metal
+does it for tracked buffers, which are all that the backend makes: one waits for another if both use a buffer and one of
+them writes to it, and they run at the same time if not. A committed command buffer runs on the CPU runtime, several
+commands at the same time and the last of them first: where a barrier, or a use that Metal was not told of, is missing,
+results are wrong. Times are those at which it really ran. Command buffers of a queue run one after the other, which
+differs from Metal only for buffers that share memory, and those are refused (`buffers.py`).
 """
 
 from __future__ import annotations
@@ -25,10 +28,10 @@ from .constants import CONSTANTS
 from .counters import ComputePassDescriptor, CounterSampleBuffer
 from .indirect import IndirectCommandBuffer
 from .libraries import ComputePipelineState
-from .objects import Error, Object, Size, note
+from .objects import Error, Object, Size, autoreleased, note
 from .profiles import Profile
 from .recorded import Recorded
-from .rules import BrokenRule, require, unraised
+from .rules import BrokenRule, require, unraised, whole, wholes
 
 _ADDRESS_FAULT = "Caused GPU Address Fault Error (0000000b:kIOGPUCommandBufferCallbackErrorPageFault)"
 _IGNORED = (
@@ -40,9 +43,51 @@ class Mark:
     """A moment at which a counter is sampled."""
 
     def __init__(self, buffer: CounterSampleBuffer, index: int) -> None:
-        require(0 <= index < buffer.sampleCount(), f"sample {index} is outside of its buffer")
+        require(whole(index, "an index") < buffer.sampleCount(), f"sample {index} is outside of its buffer")
         self.buffer = buffer
         self.index = index
+
+
+def written(mark: Mark, ticks: int) -> None:
+    """The device writes a sample."""
+    mark.buffer.ticks[mark.index] = ticks
+
+
+class Pass:
+    """What one encoder holds: groups of commands, and the buffers that Metal knows it to use."""
+
+    def __init__(self) -> None:
+        self.groups: list[list[Recorded | Mark]] = [[]]
+        self.writes: dict[int, bool] = {}
+
+    def add(self, one: Recorded | Mark) -> None:
+        self.groups[-1].append(one)
+
+    def end_group(self) -> None:
+        if self.groups[-1]:
+            self.groups.append([])
+
+    def note_use(self, buffer: Buffer, writes: bool) -> None:
+        self.writes[id(buffer)] = writes or self.writes.get(id(buffer), False)
+
+
+def levels(passes: list[Pass]) -> list[list[Recorded | Mark]]:
+    """What runs at the same time, level after level: every pass as early as Metal may start it."""
+    found: list[list[Recorded | Mark]] = []
+    written: dict[int, int] = {}  # by buffer: the level at which all that write to it are done, and all that use it
+    used: dict[int, int] = {}
+    for one in passes:
+        at = max(((used if writes else written).get(key, 0) for key, writes in one.writes.items()), default=0)
+        for group in one.groups:
+            if group:
+                found += [[] for _ in range(at + 1 - len(found))]
+                found[at] += group
+                at += 1
+        for key, writes in one.writes.items():
+            used[key] = max(used.get(key, 0), at)
+            if writes:
+                written[key] = max(written.get(key, 0), at)
+    return found
 
 
 class CommandQueue(Object):
@@ -71,6 +116,7 @@ class CommandQueue(Object):
         return self._made(False)
 
     def _made(self, retained: bool) -> CommandBuffer:
+        autoreleased("a command buffer")
         waiting = [one for one in self._alive if one.status() < CONSTANTS["MTLCommandBufferStatusCompleted"]]
         require(len(waiting) < self._most, f"all {self._most} command buffers of the queue are in use: this would hang")
         made = CommandBuffer(self, retained)
@@ -112,7 +158,7 @@ class CommandBuffer(Object):
         self._error: Error | None = None
         self._handlers: list[Callable[[CommandBuffer], None]] = []
         self._times = (0.0, 0.0)
-        self._groups: list[list[Recorded | Mark]] = [[]]
+        self._passes: list[Pass] = []
         self._order: list[Mark | None] = []
         self._kept: list[Any] = []
         self._used: dict[int, weakref.ref[Buffer]] = {}
@@ -135,18 +181,13 @@ class CommandBuffer(Object):
     def _begin(self, kind: int, marks: tuple[Mark, Mark] | None) -> ComputeCommandEncoder:
         require(self._status == 0, "a committed command buffer takes no more encoders")
         require(self.encoder is None, "the last encoder of the command buffer was not ended")
-        self.end_group()  # Metal orders encoders that use the same buffers
+        autoreleased("an encoder")
+        self._passes.append(Pass())
         note("encoder", "serial" if kind == CONSTANTS["MTLDispatchTypeSerial"] else "concurrent")
-        encoder = ComputeCommandEncoder(self, kind == CONSTANTS["MTLDispatchTypeSerial"], marks)
+        serial = kind == CONSTANTS["MTLDispatchTypeSerial"]
+        encoder = ComputeCommandEncoder(self, self._passes[-1], serial, marks)
         self.encoder = encoder
         return encoder
-
-    def add_command(self, one: Recorded | Mark) -> None:
-        self._groups[-1].append(one)
-
-    def end_group(self) -> None:
-        if self._groups[-1]:
-            self._groups.append([])
 
     def note_use(self, buffer: Buffer) -> None:
         if id(buffer) not in self._used:
@@ -165,22 +206,23 @@ class CommandBuffer(Object):
         require(self.encoder is None, "a command buffer was committed with an open encoder")
         note("commit", self._label, "retained" if self._retained else "unretained")
         records: list[bytes] = []
-        for group in self._groups:
-            if records and group:
+        for level in levels(self._passes):
+            if records:
                 records.append(barrier())
                 self._order.append(None)
-            for one in reversed(group):
+            for one in reversed(level):
                 if isinstance(one, Mark):
                     records.append(self.queue.mark_record)
                     self._order.append(one)
-                    one.buffer.pending += 1
+                    require(not one.buffer.pending[one.index], "a sample is taken into the place of another")
+                    one.buffer.pending[one.index] = True
                 else:
                     records.append(one.lowered(self.profile.constant_step))
                     self._order.append(None)
                     self._kept.append(one.pipeline)
-                    for buffer in one.used_buffers():
+                    for buffer, _ in one.used_buffers():
                         self.note_use(buffer)
-        self._groups = [[]]
+        self._passes = []
         if not self._retained:
             for reference in self._used.values():
                 buffer = reference()
@@ -209,10 +251,10 @@ class CommandBuffer(Object):
             self._times = (times[0] / 1e9, times[1] / 1e9)
         for at, mark in enumerate(self._order):
             if mark is not None:
-                mark.buffer.pending -= 1
+                mark.buffer.pending[mark.index] = False
                 if samples is not None and not self.profile.zero_samples:
                     moment_ns = int(samples[at, 0])
-                    mark.buffer.ticks[mark.index] = ticks(self.profile, moment_ns) if moment_ns else 0
+                    written(mark, ticks(self.profile, moment_ns) if moment_ns else 0)
         cpu.release(native)
         self._kept, self._used, self._order = [], {}, []
         failed = self._error is not None
@@ -240,16 +282,17 @@ class CommandBuffer(Object):
 class ComputeCommandEncoder(Object):
     """MTLComputeCommandEncoder."""
 
-    def __init__(self, owner: CommandBuffer, serial: bool, marks: tuple[Mark, Mark] | None) -> None:
+    def __init__(self, owner: CommandBuffer, filled: Pass, serial: bool, marks: tuple[Mark, Mark] | None) -> None:
         super().__init__()
         self._owner: CommandBuffer | None = owner
+        self._pass = filled
         self._serial = serial
         self._marks = marks
         self._state = Recorded()
-        self._usable: list[Buffer] = []
+        self._usable: dict[int, tuple[Buffer, bool]] = {}
         if marks is not None:
-            owner.add_command(marks[0])
-            owner.end_group()
+            filled.add(marks[0])
+            filled.end_group()
 
     def _open(self) -> CommandBuffer:
         if self._owner is None:
@@ -282,16 +325,18 @@ class ComputeCommandEncoder(Object):
         owner = self._open()
         assert one.pipeline is not None
         note("dispatch", one.pipeline.kernel.name)
-        for buffer in one.used_buffers():
+        for buffer, writes in one.used_buffers():
             owner.note_use(buffer)
-        owner.add_command(one)
+            self._pass.note_use(buffer, writes)
+        self._pass.add(one)
         if self._serial:
-            owner.end_group()
+            self._pass.end_group()
 
     def memoryBarrierWithScope_(self, scope: int) -> None:
         require(scope == CONSTANTS["MTLBarrierScopeBuffers"], "a barrier has a scope")
+        self._open()
         note("barrier")
-        self._open().end_group()
+        self._pass.end_group()
 
     def sampleCountersInBuffer_atSampleIndex_withBarrier_(
         self, buffer: CounterSampleBuffer, index: int, with_barrier: bool
@@ -299,40 +344,45 @@ class ComputeCommandEncoder(Object):
         owner = self._open()
         require(owner.profile.dispatch_boundary, "this device does not sample counters at dispatch boundaries")
         if with_barrier:
-            owner.end_group()
-        owner.add_command(Mark(buffer, index))
+            self._pass.end_group()
+        self._pass.add(Mark(buffer, index))
         if with_barrier:
-            owner.end_group()
+            self._pass.end_group()
 
     def useResources_count_usage_(self, resources: list[Buffer], count: int, usage: int) -> None:
-        require(len(resources) == count, "the count is that of the resources")
-        require(usage & 3 == 3, "the simulator has read-write usage only")
+        require(len(resources) == whole(count, "a count") > 0, "the count is that of the resources")
+        read, write = (CONSTANTS[f"MTLResourceUsage{one}"] for one in ("Read", "Write"))
+        require(usage in (read, read | write), "buffers are read, or read and written")
         for one in resources:
             self._open().note_use(one)
-        self._usable += resources
+            self._pass.note_use(one, usage != read)
+            before = self._usable.get(id(one), (one, False))[1]
+            self._usable[id(one)] = one, before or usage != read
 
     def executeCommandsInBuffer_withRange_(self, commands: IndirectCommandBuffer, range_: tuple[int, int]) -> None:
+        """What a barrier of a command means for commands of other calls is not said, so here it means nothing."""
         owner = self._open()
-        note("execute", str(range_[1]))
+        first, count = wholes(range_, 2, "a range")
+        note("execute", str(count))
         owner._kept.append(commands)
-        for one in commands.commands_in(*range_):
+        for at, one in enumerate(commands.commands_in(first, count)):
             require(one.recorded is not None, "a command of the indirect command buffer was not encoded")
             assert one.recorded is not None
-            if one.barrier:
-                owner.end_group()
-            for buffer in one.recorded.used_buffers():
-                usable = any(buffer is other for other in self._usable)
-                require(usable, "an indirect command uses a buffer that useResources did not name")
-            owner.add_command(one.recorded)
+            if one.barrier and at:
+                self._pass.end_group()
+            for buffer, writes in one.recorded.used_buffers():
+                require(id(buffer) in self._usable, "an indirect command uses a buffer that useResources did not name")
+                told = self._usable[id(buffer)][1]
+                require(told or not writes, "an indirect command writes to a buffer that useResources calls read only")
+            self._pass.add(one.recorded)
             if self._serial:
-                owner.end_group()
+                self._pass.end_group()
 
     def endEncoding(self) -> None:
         owner = self._open()
         if self._marks is not None:
-            owner.end_group()
-            owner.add_command(self._marks[1])
-        owner.end_group()
+            self._pass.end_group()
+            self._pass.add(self._marks[1])
         owner.encoder = None
         self._owner = None
 
@@ -343,4 +393,5 @@ class ComputeCommandEncoder(Object):
 
 def ticks(profile: Profile, moment_ns: int) -> int:
     """A moment in time of the simulated device."""
-    return max(int((moment_ns - profile.epoch_ns) * profile.ticks_per_ns), 1)
+    steps = int((moment_ns - profile.epoch_ns) * profile.ticks_per_ns / profile.tick_step)
+    return max(round(steps * profile.tick_step), 1)

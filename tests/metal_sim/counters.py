@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import weakref
+
 import numpy as np
 
-from .objects import Description, Error, Object
-from .rules import require
+from .objects import Description, Error, Object, autoreleased
+from .rules import require, wholes
 
 MOST_SAMPLES = 4096
+MOST_BUFFERS = 32
 
 
 class CounterSet(Object):
@@ -29,17 +32,23 @@ class CounterSampleBuffer(Object):
     def __init__(self, count: int) -> None:
         super().__init__()
         self.ticks = np.zeros(count, np.uint64)
-        self.pending = 0
-        """Command buffers that will write to it."""
+        self.pending = np.zeros(count, bool)
+        """Which samples a command buffer will write."""
+        _alive.add(self)
 
     def sampleCount(self) -> int:
         return len(self.ticks)
 
     def resolveCounterRange_(self, range_: tuple[int, int]) -> bytes:
-        start, count = range_
-        require(not self.pending, "samples were resolved before the command buffer was done")
+        autoreleased("the data of samples")
+        start, count = wholes(range_, 2, "a range")
         require(start + count <= len(self.ticks), "the range of samples is larger than their buffer")
+        pending = self.pending[start : start + count].any()
+        require(not pending, "samples were resolved before the command buffer was done")
         return self.ticks[start : start + count].tobytes()
+
+
+_alive: weakref.WeakSet[CounterSampleBuffer] = weakref.WeakSet()
 
 
 def sample_buffer(
@@ -50,6 +59,8 @@ def sample_buffer(
     require(isinstance(description.values["counterSet"], CounterSet), "a sample buffer has a counter set")
     if not 0 < count <= MOST_SAMPLES:
         return None, Error(f"Invalid sample buffer length: {8 * count} B. Expected range: 8 -> {8 * MOST_SAMPLES}")
+    if len(_alive) >= MOST_BUFFERS:
+        return None, Error("Cannot allocate sample buffer")
     return CounterSampleBuffer(count), None
 
 
@@ -82,6 +93,7 @@ class ComputePassDescriptor(Description):
 
     @classmethod
     def computePassDescriptor(cls) -> ComputePassDescriptor:
+        autoreleased("a pass descriptor")
         return cls()
 
     def sampleBufferAttachments(self) -> Attachments:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import time
 from typing import Any
 
@@ -61,10 +62,10 @@ class Device(Object):
         self, memory: memoryview, nbytes: int, options: int, deallocator: None
     ) -> Buffer | None:
         array = np.frombuffer(memory, np.uint8)
-        page = 4096
+        page = mmap.PAGESIZE
         require(array.ctypes.data % page == 0, "memory that is not copied begins at a page")
         require(nbytes % page == 0 and nbytes <= array.nbytes, "memory that is not copied consists of whole pages")
-        return Buffer(array)
+        return Buffer.over_memory(array[:nbytes])
 
     def newLibraryWithSource_options_error_(
         self, source: str, options: CompileOptions, error: None

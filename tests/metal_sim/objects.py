@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple, Self
+
+from .rules import require
 
 
 class Size(NamedTuple):
@@ -74,15 +77,24 @@ def note(*what: str) -> None:
         journal.append(what)
 
 
-pools = 0
-"""Autorelease pools that are open."""
+class _Pools(threading.local):
+    """Autorelease pools that are open in this thread."""
+
+    count = 0
+
+
+_pools = _Pools()
 
 
 @contextmanager
 def autorelease_pool() -> Iterator[None]:
-    global pools
-    pools += 1
+    _pools.count += 1
     try:
         yield
     finally:
-        pools -= 1
+        _pools.count -= 1
+
+
+def autoreleased(what: str) -> None:
+    """Said of an object that a pool releases: without one it would stay for ever."""
+    require(_pools.count, f"{what} is made outside of an autorelease pool, and never released")

@@ -20,13 +20,16 @@ class Profile:
     """What the offset of a buffer bound to `constant` memory must be a multiple of."""
     ticks_per_ns: float
     epoch_ns: int
+    tick_step: float = 1.0
+    """Ticks that the clock goes on at a time; they are told rounded."""
     zero_samples: bool = False
     """Counter samples are all zero, as some systems have been seen to give."""
 
 
 APPLE = Profile(
-    "apple", "Simulated Apple silicon", frozenset({"Apple3", "Apple7"}), False, True, True, True, 4, 1.0, 7_000_000_000
-)
+    "apple", "Simulated Apple silicon", frozenset({"Apple3", "Apple7"}), False, True, True, True, 4, 1.0, 7_000_000_000,
+    tick_step=1000 / 24,
+)  # fmt: skip
 DISCRETE = Profile(
     "discrete", "Simulated discrete GPU", frozenset({"Mac2"}), True, False, False, False, 32, 0.1, -5_000_000_000_000
 )  # fmt: skip

@@ -10,7 +10,7 @@ from ostinato.commands import Binding, BufferBinding, Dispatch, DispatchKind, In
 
 from .buffers import Buffer
 from .libraries import ComputePipelineState
-from .rules import require
+from .rules import require, whole, wholes
 
 MOST_BYTES = 4096
 MOST_BUFFERS = 31
@@ -32,32 +32,44 @@ class Recorded:
 
     def with_buffer(self, index: int, buffer: Buffer, offset: int) -> Recorded:
         require(isinstance(buffer, Buffer), "a buffer is expected")
+        whole(index, "an index")
+        whole(offset, "an offset")
         require(0 <= index < MOST_BUFFERS, f"buffer index {index} is not below {MOST_BUFFERS}")
         require(0 <= offset < buffer.length(), f"offset {offset} is outside of a buffer of {buffer.length()} bytes")
         return replace(self, buffers=self.buffers | {index: (buffer, offset)})
 
     def with_bytes(self, index: int, data: bytes) -> Recorded:
+        require(isinstance(data, bytes | bytearray), "bytes are expected")
+        require(0 <= whole(index, "an index") < MOST_BUFFERS, f"buffer index {index} is not below {MOST_BUFFERS}")
         require(0 < len(data) <= MOST_BYTES, f"setBytes takes 1 to {MOST_BYTES} bytes, not {len(data)}")
         return replace(self, buffers=self.buffers | {index: bytes(data)})
 
     def with_shared(self, index: int, nbytes: int) -> Recorded:
-        require(nbytes % 16 == 0, f"a length of threadgroup memory is a multiple of 16, not {nbytes}")
+        require(whole(index, "an index") < MOST_BUFFERS, f"there is no threadgroup index {index}")
+        require(
+            whole(nbytes, "a length") % 16 == 0, f"a length of threadgroup memory is a multiple of 16, not {nbytes}"
+        )
         return replace(self, shared=self.shared | {index: nbytes})
 
     def dispatched(self, grid: Any, group: Any, by_threads: bool) -> Recorded:
         require(self.pipeline is not None, "a dispatch needs a pipeline state")
         assert self.pipeline is not None
+        grid, group = wholes(grid, 3, "a size"), wholes(group, 3, "a size")
         require(all(one > 0 for one in (*grid, *group)), "no extent of a grid is zero")
         threads = group[0] * group[1] * group[2]
         most = self.pipeline.maxTotalThreadsPerThreadgroup()
         require(threads <= most, f"{threads} threads in a group are more than {most}")
-        return replace(self, grid=(tuple(grid), tuple(group), by_threads))
+        return replace(self, grid=(grid, group, by_threads))
 
-    def used_buffers(self) -> list[Buffer]:
-        """The buffers that the kernel's arguments are bound to."""
+    def used_buffers(self) -> list[tuple[Buffer, bool]]:
+        """The buffers that the kernel's arguments are bound to, and whether it may write to them."""
         assert self.pipeline is not None
-        wanted = {argument.index for argument in self.pipeline.kernel.signature.arguments}
-        return [one[0] for index, one in self.buffers.items() if index in wanted and not isinstance(one, bytes)]
+        found = []
+        for argument in self.pipeline.kernel.signature.arguments:
+            bound = self.buffers.get(argument.index)
+            if bound is not None and not isinstance(bound, bytes):
+                found.append((bound[0], argument.access != "read"))
+        return found
 
     def lowered(self, constant_step: int) -> bytes:
         """The record that the CPU runtime runs."""
@@ -65,7 +77,8 @@ class Recorded:
         assert self.grid is not None
         kernel = self.pipeline.kernel
         bindings: list[Binding] = []
-        for argument, size in zip(kernel.signature.arguments, kernel.argument_bytes, strict=True):
+        sized = zip(kernel.signature.arguments, kernel.argument_bytes, kernel.argument_alignments, strict=True)
+        for argument, size, alignment in sized:
             where = f"kernel {kernel.name}, buffer {argument.index} '{argument.name}'"
             bound = self.buffers.get(argument.index)
             require(bound is not None, f"{where}: nothing is bound")
@@ -77,7 +90,7 @@ class Recorded:
                 continue
             assert bound is not None
             buffer, offset = bound
-            step = constant_step if argument.space == "constant" else 1
+            step = max(constant_step if argument.space == "constant" else 1, alignment)
             require(offset % step == 0, f"{where}: offset {offset} is not a multiple of {step}")
             rest = buffer.length() - offset
             require(argument.kind != "value" or rest >= size, f"{where}: {rest} of {size} bytes")

@@ -203,6 +203,20 @@ def usable(samples: Samples) -> Samples:
     return samples.where(~without) if without.any() else samples
 
 
+def partly_timed(columns: Columns) -> Flags:
+    """Which submissions have times of some of their dispatches and not of others, as where those take turns.
+
+    What such a submission did between the times that it has is not known.
+    """
+    samples, size = columns.samples, len(columns.submissions)
+    without = samples.where(samples.status == UNAVAILABLE)
+    real = columns.commands.kind[columns.plans.command[without.node]] != "barrier"
+    lacking = np.bincount(without.submission[real], minlength=size) > 0
+    timed = np.bincount(usable(samples).submission, minlength=size) > 0
+    found: Flags = columns.submissions.ran & lacking & timed
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class Regions:
     """Named scopes of the host: "token", "prefill"."""

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import ArgumentError
-from .columns import ABSENT, BOUNDED, Columns, Floats, Ints, usable
+from .columns import ABSENT, BOUNDED, Columns, Floats, Ints, partly_timed, usable
 from .statistics import Interval, median_interval, percentiles
 from .timeline import busy_share
 
@@ -78,7 +78,7 @@ class Group:
 
     @property
     def total_ns(self) -> int:
-        """Total time, 0 if there is none: for sorting."""
+        """Total time of those that have one, 0 if there is none."""
         return self.times.total_ns if self.times else 0
 
 
@@ -92,11 +92,14 @@ class CommandTimes:
     dispatched: Ints
     bounded: Ints
     device_busy_ns: Floats
-    """(devices, commands): its part of the busy time of each device."""
+    """(devices, commands): its part of the busy time of each device; where dispatches take turns at being timed, those
+    that were stand for those that were not."""
     instance_ns: Ints
     """Time inside those instances of the repeated region that were sampled whole."""
     instances: int
     """How many those are."""
+    in_part: bool
+    """Whether dispatches took turns at being timed, so that totals of those that were say little of the whole."""
 
     @property
     def busy_ns(self) -> Floats:
@@ -123,6 +126,9 @@ def command_times(columns: Columns, instance: Ints | None = None) -> CommandTime
         mine: Any = slice(None) if device is None else device == number
         shares = busy_share(known.start_ns[mine], known.end_ns[mine])
         busy[number] = np.bincount(command[mine], weights=shares, minlength=size)
+    partly = partly_timed(columns)
+    if partly.any():
+        busy *= _stands_for(columns, np.bincount(command, minlength=size))
     inside = np.zeros(size, np.int64)
     whole = np.zeros(0, np.int64)
     if instance is not None and len(known):
@@ -139,7 +145,18 @@ def command_times(columns: Columns, instance: Ints | None = None) -> CommandTime
         busy,
         inside,
         whole.size,
+        bool(partly.any()),
     )
+
+
+def _stands_for(columns: Columns, timed: Ints) -> Floats:
+    """For each command, how many of its runs in sampled submissions there are to one that has a time."""
+    subs, plans = columns.submissions, columns.plans
+    runs = np.bincount(subs.plan[subs.sampled & subs.done & (subs.plan >= 0)], minlength=len(plans))
+    by_node = np.repeat(runs, np.diff(plans.first)).astype(np.float64)
+    ran = np.bincount(plans.command, weights=by_node, minlength=len(columns.commands))
+    found: Floats = np.maximum(ran, timed) / np.maximum(timed, 1)
+    return found
 
 
 def sampled_whole(columns: Columns, instance: Ints) -> Ints:
@@ -181,7 +198,10 @@ def _dispatches_of_plans(columns: Columns) -> Ints:
 def grouped(
     columns: Columns, spent: CommandTimes, code: Ints, names: list[tuple[str, str]], depth: int = 0
 ) -> list[Group]:
-    """One group per name, largest total first. `code` numbers each command's group, -1 for none."""
+    """One group per name. `code` numbers each command's group, -1 for none.
+
+    The largest total is first; where dispatches took turns at being timed, the largest share.
+    """
     order = np.argsort(code, kind="stable")
     order = order[code[order] >= 0]
     if order.size == 0:
@@ -221,7 +241,12 @@ def grouped(
                 places[number],
             )
         )
-    return sorted(found, key=lambda g: (-g.total_ns, -g.dispatched, g.name, g.detail))
+
+    def largest_first(group: Group) -> tuple[float, int, str, str]:
+        size = (group.share or 0.0) if spent.in_part else group.total_ns
+        return -size, -group.dispatched, group.name, group.detail
+
+    return sorted(found, key=largest_first)
 
 
 def _places(place: Any, code: Ints, size: int) -> list[str]:

@@ -75,6 +75,8 @@ class Summary:
     """Dispatches, copies and fills that ran."""
     timed: int
     """Those of them that have a time."""
+    in_part: bool
+    """Whether dispatches took turns at being timed; shares are of all that ran, totals of those that were timed."""
     kernels: tuple[groups.Group, ...]
     labels: tuple[groups.Group, ...]
     label_patterns: tuple[groups.Group, ...]
@@ -140,6 +142,7 @@ def summarise(source: Recording | Columns, per: str | None = None) -> Summary:
         submissions=len(columns.submissions),
         dispatched=int(ran.sum()),
         timed=int(spent.first[-1]),
+        in_part=spent.in_part,
         kernels=tuple(groups.by_kernel(columns, spent)),
         labels=tuple(groups.by_label(columns, spent)),
         label_patterns=tuple(groups.by_label(columns, spent, fold=True)),
@@ -242,7 +245,8 @@ def look_first(summary: Summary) -> str:
     name = f"{suspect.kernel}<{suspect.detail}>" if suspect.detail else suspect.kernel
     whose = f"{suspect.device}'s " if len(summary.device_times) > 1 else ""
     part = "" if suspect.busy_share is None else f" ({wording.percent(suspect.busy_share)} of {whose}busy time)"
-    takes = f"takes {each} a dispatch, {wording.time(suspect.total_ns)} in all{part}"
+    all_ = "in those that were timed" if summary.in_part else "in all"
+    takes = f"takes {each} a dispatch, {wording.time(suspect.total_ns)} {all_}{part}"
     why = "; ".join(suspect.reasons)
     place = f"first encoded at {suspect.place}" if suspect.place and suspect.place_is_first else suspect.place
     where = ", ".join(filter(None, (suspect.label, place)))

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from .columns import ABSENT, Columns, Floats, HostSpans, Ints, Submissions, usable
+from .columns import ABSENT, Columns, Floats, HostSpans, Ints, Submissions, partly_timed, usable
 
 LAUNCH = "inside a command buffer: dependency or launch"
 QUEUE = "queue: committed in time, started later"
@@ -295,8 +295,14 @@ class DeviceTime:
 
 
 def device_times(columns: Columns) -> tuple[DeviceTime, ...]:
-    """Busy time and bubbles of every device that ran something."""
+    """Busy time and bubbles of every device that ran something.
+
+    A command buffer of which not all dispatches have a time counts as busy from its start to its end.
+    """
     subs, samples = columns.submissions, usable(columns.samples)
+    timed = np.bincount(subs.device[samples.submission], minlength=len(columns.devices))
+    partly = partly_timed(columns)
+    samples = samples.where(~partly[samples.submission]) if partly.any() else samples
     has_samples = np.bincount(samples.submission, minlength=len(subs)) > 0
     found = []
     for number, device in enumerate(columns.devices):
@@ -315,7 +321,7 @@ def device_times(columns: Columns) -> tuple[DeviceTime, ...]:
             DeviceTime(
                 device.name,
                 int((mine & subs.ran).sum()),
-                len(chosen),
+                int(timed[number]),
                 " and ".join(basis),
                 line.busy_ns,
                 line.sum_ns,

@@ -14,7 +14,7 @@ from enum import StrEnum
 import numpy as np
 
 from . import wording
-from .columns import BOUNDED, UNAVAILABLE, Columns, Device, Flags, Floats, Ints
+from .columns import BOUNDED, UNAVAILABLE, Columns, Device, Flags, Floats, Ints, partly_timed
 from .statistics import Interval, bootstrap_medians, median, percentiles
 from .timeline import SubmissionTimes
 
@@ -81,7 +81,8 @@ def drift(columns: Columns, times: SubmissionTimes, warm_up: Flags) -> Drift:
     uncertainty = np.array([d.clock_uncertainty_ns or 0.0 for d in columns.devices] or [0.0])
     # Lengths are those of one clock, the device's own; only where they lie depends on how it maps to the host's.
     resolution = np.array([_resolution_ns(d) for d in columns.devices] or [0.0])
-    sampled = subs.ran & (times.sampled > 0) & ~warm_up
+    partly = partly_timed(columns)
+    sampled = subs.ran & (times.sampled > 0) & ~warm_up & ~partly
     usual = _usual_interval(columns, times, sampled)
     long_enough = sampled & (usual > DRIFT_RESOLUTION * resolution[subs.device]) & (times.interval_ns > 0)
     interval, span = times.interval_ns[long_enough], times.span_ns[long_enough]
@@ -90,13 +91,15 @@ def drift(columns: Columns, times: SubmissionTimes, warm_up: Flags) -> Drift:
     outside += np.maximum(times.last_ns[long_enough] - subs.end_ns[long_enough], 0)
     outside = np.maximum(outside - 2 * uncertainty[subs.device[long_enough]], 0)
     too_short = int(sampled.sum()) - interval.size
+    judged = partly & ~warm_up & (times.interval_ns > DRIFT_RESOLUTION * resolution[subs.device])
+    parts, strays = int((partly & ~warm_up).sum()), _strays(columns, times, judged, uncertainty)
+    if strays > _OUTLIERS * parts:
+        told = f"in {strays:,} of {wording.count(parts, 'command buffer')} that took turns at being timed"
+        why = f"{told}, dispatches lie outside: {_drift_cause(-1.0, outside)}"
+        status = Status.ERROR if parts >= _MIN_JUDGED else Status.NOTED
+        return Drift(Check("drift", status, why), parts, parts - strays, 0, strays, too_short, None, None, None)
     if interval.size == 0:
-        why = (
-            f"{wording.count(too_short, 'command buffer')} too short for the clock: "
-            f"below {DRIFT_RESOLUTION} × what it resolves"
-            if too_short
-            else "no command buffer has both an interval of its own and sampled dispatches"
-        )
+        why = _why_not_judged(too_short, parts, inside=not strays and bool(judged.any()))
         return Drift(Check("drift", Status.NOT_JUDGED, why), 0, 0, 0, 0, too_short, None, None, None)
     signed: Floats = (interval - span) / interval
     size = np.maximum(np.abs(signed), outside / interval)
@@ -120,6 +123,8 @@ def drift(columns: Columns, times: SubmissionTimes, warm_up: Flags) -> Drift:
         sentence += f"; {_MIN_JUDGED} are needed for a judgement"
     if too_short:
         sentence += f"; {wording.count(too_short, 'other')} too short for the clock"
+    if parts:
+        sentence += f"; {wording.count(parts, 'other')} timed in part"
     return Drift(
         Check("drift", status, sentence),
         interval.size,
@@ -131,6 +136,26 @@ def drift(columns: Columns, times: SubmissionTimes, warm_up: Flags) -> Drift:
         typical,
         worst,
     )
+
+
+def _why_not_judged(too_short: int, parts: int, inside: bool) -> str:
+    if too_short:
+        told = wording.count(too_short, "command buffer")
+        return f"{told} too short for the clock: below {DRIFT_RESOLUTION} × what it resolves"
+    if parts:
+        told = f"in {wording.count(parts, 'command buffer')} only a part of the dispatches was timed"
+        return f"{told}; none of them lies outside" if inside else told
+    return "no command buffer has both an interval of its own and sampled dispatches"
+
+
+def _strays(columns: Columns, times: SubmissionTimes, partly: Flags, uncertainty_ns: Floats) -> int:
+    """How many of the command buffers that are timed in part have dispatches outside of them.
+
+    That is all that can be judged: the dispatches say nothing of the length of the whole.
+    """
+    subs = columns.submissions
+    outside = np.maximum(subs.start_ns - times.first_ns, 0) + np.maximum(times.last_ns - subs.end_ns, 0)
+    return int((partly & (outside - 2 * uncertainty_ns[subs.device] > DRIFT_ERROR * times.interval_ns)).sum())
 
 
 def _usual_interval(columns: Columns, times: SubmissionTimes, chosen: Flags) -> Floats:
@@ -369,6 +394,8 @@ def measured(columns: Columns, times: SubmissionTimes) -> Check:
     if not (reasons or failed or bare):
         count = wording.count(int((times.sampled > 0).sum()), "command buffer")
         sentence = f"dispatches were timed in {count}" if (times.sampled > 0).any() else "command buffers only"
+        if some := int(partly_timed(columns).sum()):
+            sentence += f", in {some:,} of {'it' if some == 1 else 'them'} in part, as they take turns"
         return Check("measured", Status.FINE, sentence)
     parts = [f"{wording.count(n, 'command buffer')} without full times: {why}" for why, n in reasons.most_common(3)]
     if failed:

@@ -6,6 +6,7 @@ that end in `_ns`, shares lie between 0 and 1, and what was not measured is null
     format, version        "ostinato.report", 1
     devices                what worked, with measured ceilings
     submissions, dispatched, timed
+    timed_in_part          whether dispatches took turns at being timed: then shares are of all that ran
     timeline               per device: span, busy (union), sum, idle, what the bubbles waited for, the longest of them
     kernels, labels, label_patterns, op_kinds, shapes
                            groups: name, detail, depth, dispatched, count, bounded, total_ns, mean_ns, p50_ns, p90_ns,
@@ -60,6 +61,7 @@ def as_dict(summary: Summary) -> dict[str, Any]:
         "submissions": summary.submissions,
         "dispatched": summary.dispatched,
         "timed": summary.timed,
+        "timed_in_part": summary.in_part,
         "timeline": [_timeline(device) for device in summary.device_times],
         "kernels": _groups(summary.kernels),
         "labels": _groups(summary.labels),

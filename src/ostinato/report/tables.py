@@ -387,7 +387,8 @@ def _group_notes(summary: Summary, groups: Sequence[Group], shown: Sequence[Grou
         notes.append(f"{MISSING} not timed: {_why_not(summary)}; the count is of those that ran")
     elif any(g.count < g.dispatched for g in shown):
         unsampled = sum(g.dispatched - g.count for g in groups)
-        notes.append(f"{unsampled:,} more ran without being timed; count and total leave them out")
+        told = "; they take turns, and shares are of all of them" if summary.in_part else ""
+        notes.append(f"{unsampled:,} more ran without being timed; count and total leave them out{told}")
     if any(g.bounded for g in shown):
         bounded = sum(g.bounded for g in groups)
         times = "1 of these times is a bound" if bounded == 1 else f"{bounded:,} of these times are bounds"

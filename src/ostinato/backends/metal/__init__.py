@@ -2,8 +2,9 @@
 
 `driver.py` implements the protocol. Below it: `api.py` (PyObjC's Metal, and its errors), `compiling.py` (the source to
 pipelines, reflection compared), `memory.py` (buffers, residency), `encoding.py` (records, and dispatches into an
-encoder), `graphs.py` (replays), `sampling.py` (times of dispatches), `clocks.py` (device time in host time), `runs.py`
-(submissions), `capturing.py` (`.gputrace` files), `probing.py` (what a device really does).
+encoder), `graphs.py` (replays), `runs.py` (submissions), `sampling.py` (times of dispatches), `turns.py` (which of them
+are timed in which run), `counters.py` (buffers for samples), `clocks.py` (device time in host time), `capturing.py`
+(`.gputrace` files), `probing.py` (what a device really does).
 """
 
 from .driver import MetalBackend, availability

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +28,13 @@ class Capture:
         self._queue = queue
         self._path = path
         self._left = number
-        self._running = False
 
-    def before(self) -> None:
-        """A command buffer is about to be made: if it is the one, begin."""
+    @contextmanager
+    def around(self) -> Iterator[None]:
+        """A block in which one command buffer is made and committed: if it is the one, it is captured."""
         self._left -= 1
         if self._left != 0:
+            yield
             return
         metal = self._framework.metal
         description = metal.MTLCaptureDescriptor.alloc().init()
@@ -41,12 +44,9 @@ class Capture:
         began, error = self._manager.startCaptureWithDescriptor_error_(description, None)
         if not began:
             raise DeviceError(f"{self._framework.name}: gputrace: {words(error)}; the work was not started")
-        self._running = True
-
-    def after(self) -> None:
-        """It was committed, or not after all: end."""
-        if self._running:
-            self._running = False
+        try:
+            yield
+        finally:
             self._manager.stopCapture()
 
 

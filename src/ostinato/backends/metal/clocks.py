@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -15,6 +16,7 @@ from ...clock import Clock, ClockPair
 
 _TRIES = 8
 _RENEW_NS = 200_000_000
+_ROUNDED_STEPS = (1000 / 24,)
 
 
 class DeviceClock:
@@ -23,14 +25,15 @@ class DeviceClock:
     def __init__(self, device: Any) -> None:
         self._device = device
         self.line = Clock()
-        self._latest_ns = 0
+        self._first_ns = self._latest_ns = 0
         self._take()
+        self._first_ns = self._latest_ns
         time.sleep(0.002)
         self._take()
 
     def renew(self) -> None:
-        """Take another pair if the last is old."""
-        if time.monotonic_ns() - self._latest_ns >= _RENEW_NS:
+        """Take another pair if the last is old: never so that the line would be used far beyond its pairs."""
+        if time.monotonic_ns() - self._latest_ns >= min(_RENEW_NS, self._latest_ns - self._first_ns):
             self._take()
 
     def _take(self) -> None:
@@ -51,13 +54,23 @@ class DeviceClock:
     def step_ns(self) -> float:
         """The shortest time that the device's clock can tell."""
         readings = [self._device.sampleTimestamps_gpuTimestamp_(None, None)[1] for _ in range(32)]
-        step = math.gcd(*(after - before for before, after in pairwise(readings)))
-        return max(step, 1) * self.line.fit.ns_per_tick
+        return step_of([after - before for before, after in pairwise(readings)]) * self.line.fit.ns_per_tick
 
     @property
     def uncertainty_ns(self) -> float:
         """How well a sample is known in host time."""
         return self.line.fit.uncertainty_ns
+
+
+def step_of(differences: Sequence[int]) -> float:
+    """What differences between readings are multiples of, in ticks.
+
+    Apple's own devices count at 24 MHz and tell it in whole nanoseconds, so that a step shows only up to rounding.
+    """
+    for step in _ROUNDED_STEPS:
+        if any(differences) and all(abs(one - round(one / step) * step) <= 1 for one in differences):
+            return step
+    return float(max(math.gcd(*differences), 1))
 
 
 def host_ns(seconds: float) -> int:

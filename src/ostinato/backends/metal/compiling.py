@@ -137,7 +137,7 @@ class Compiler:
             argument = ours.get(index)
             if argument is None:
                 raise _disagreement(signature, f"buffer {index} '{told}' is not known to the parser")
-            if argument.name != told:
+            if told and argument.name and argument.name != told:
                 raise _disagreement(
                     signature, f"buffer {index} is '{told}' to Metal and '{argument.name}' to the parser"
                 )

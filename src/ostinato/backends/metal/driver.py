@@ -11,15 +11,16 @@ import ctypes
 import operator
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from itertools import compress, starmap
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ... import msl
-from ...commands import Barrier, BufferBinding, Command, CompiledKernel, Copy, Fill, Ordering
-from ...errors import DeviceError, DeviceUnavailable, OstinatoError
+from ...commands import Barrier, Command, CompiledKernel, Copy, Fill, Ordering
+from ...errors import DeviceError, DeviceUnavailable, OstinatoError, OutOfMemory
 from ...msl import Module
 from .. import records, transfers
 from ..cpu.driver import infer_order
@@ -29,11 +30,12 @@ from . import capturing, encoding, probing
 from .api import Framework, default_device, framework
 from .clocks import DeviceClock
 from .compiling import Compiler
-from .encoding import Filler, Reader, Step
-from .graphs import MOST_COMMANDS, NativeGraph
+from .encoding import Encoded, Filler, Group, Listed, Reader, Work, groups_of
+from .graphs import MOST_COMMANDS, Indirect, NativeGraph, Staging
 from .memory import Blocks, Residency
 from .runs import Run
-from .sampling import Boundary, Sampler, Turn
+from .sampling import Boundary, Sampler
+from .turns import Turns
 
 MAX_INLINE_BYTES = 4096
 SIMD_WIDTH = 32
@@ -44,7 +46,6 @@ MOST_IN_FLIGHT = 56
 _FAULT, _NOT_RUN = 1, 2
 _NO_INFERENCE = Inferred(0, 0, 0)
 _FULL_WAIT_S = 0.05
-_TURNS = 4096
 
 
 class MetalBackend:
@@ -55,7 +56,7 @@ class MetalBackend:
         sampling: str = "dispatches",
         indirect: bool = True,
         fast_math: bool = False,
-        subsets: int = 1,
+        subsets: int | None = None,
         gputrace: Any = None,
         found: Framework | None = None,
     ) -> None:
@@ -65,46 +66,57 @@ class MetalBackend:
         self._framework = found = framework() if found is None else found
         self._metal = found.metal
         self._pool = found.pool
-        self._subsets = subsets
         self._label: str | None = None
         self._failed: Run | None = None
         self._capture: capturing.Capture | None = None
-        self._no_times = ""  # or why command buffers have none
+        self.no_times = ""
+        """Why command buffers have none, if so."""
         self._no_indirect = "" if indirect else "switched off"
         self._started: deque[Run] = deque()
-        self._staging: dict[int, list[Memory]] = {}
         self._transfers: Mapping[str, CompiledKernel] | None = None
-        self._turns: dict[int, int] = {}
+        self._turns = Turns()
         self._read = Reader()
-        with found.pool():
-            self._device = device = default_device(found)
-            self._queue = device.newCommandQueueWithMaxCommandBufferCount_(QUEUE_LENGTH)
-            if self._queue is None:
-                raise DeviceUnavailable(f"{found.name}: no command queue could be made")
-            self._queue.setLabel_("ostinato")
-            self._blocks = Blocks(found, device)
-            self._residency = Residency(found, device, self._queue, self._blocks)
-            self._indirect = indirect and bool(device.supportsFamily_(self._metal.MTLGPUFamilyApple3))
-            # Apple's own devices take any multiple of the type; the others of 32 bytes.
-            constant_step = 1 if device.supportsFamily_(self._metal.MTLGPUFamilyApple3) else 32
-            self._compiler = Compiler(found, device, fast_math, self._indirect, constant_step)
-            self._filler = Filler(found, self._blocks, self._compiler.kernels)
-            self._sampler = Sampler(found, device, self._filler)
-            self._clock = DeviceClock(device)
-            self._check_width()
-            self._no_times = probing.times(self)
-            if level is Level.DISPATCHES:
-                self._probe_samples()
-            if self._indirect:
-                self._no_indirect = probing.indirect(self)
-                self._indirect = not self._no_indirect
-            elif not self._no_indirect:
-                self._no_indirect = "the device has no indirect command buffers"
-            self.capabilities = self._capabilities(level)
-            if trace is not None:
-                self._capture = capturing.Capture(found, self._queue, *trace)
+        try:
+            with found.pool():
+                self._open(level, indirect, fast_math, subsets, trace)
+        except (OstinatoError, AssertionError):
+            raise
+        except Exception as error:  # so that a program that takes any device gets another one
+            raise DeviceUnavailable(f"{found.name}: Metal is not as expected: {error!r}; please report it") from error
 
     # --- opening ---------------------------------------------------------------------------------------------
+
+    def _open(
+        self, level: Level, indirect: bool, fast_math: bool, subsets: int | None, trace: tuple[Path, int] | None
+    ) -> None:
+        found = self._framework
+        self._device = device = default_device(found)
+        self._queue = device.newCommandQueueWithMaxCommandBufferCount_(QUEUE_LENGTH)
+        if self._queue is None:
+            raise DeviceUnavailable(f"{found.name}: no command queue could be made")
+        self._queue.setLabel_("ostinato")
+        self._blocks = Blocks(found, device)
+        self._residency = Residency(found, device, self._queue, self._blocks)
+        self._indirect = indirect and bool(device.supportsFamily_(self._metal.MTLGPUFamilyApple3))
+        # Apple's own devices take any multiple of the type; the others of 32 bytes.
+        constant_step = 1 if device.supportsFamily_(self._metal.MTLGPUFamilyApple3) else 32
+        self._compiler = Compiler(found, device, fast_math, self._indirect, constant_step)
+        self._filler = Filler(found, self._blocks, self._compiler.kernels)
+        self._staging = Staging(self._blocks)
+        self._sampler = Sampler(found, device, self._filler, subsets)
+        self._clock = DeviceClock(device)
+        self._check_width()
+        self.no_times = probing.times(self)
+        if level is Level.DISPATCHES:
+            probing.boundary(self, self._sampler, self._clock.uncertainty_ns)
+        if self._indirect:
+            self._no_indirect = probing.indirect(self)
+            self._indirect = not self._no_indirect
+        elif not self._no_indirect:
+            self._no_indirect = "the device has no indirect command buffers"
+        self.capabilities = self._capabilities(level)
+        if trace is not None:
+            self._capture = capturing.Capture(found, self._queue, *trace)
 
     def _check_width(self) -> None:
         kernel = self._transfer_kernels()["fill_1"]
@@ -115,26 +127,10 @@ class MetalBackend:
                 f" {SIMD_WIDTH}"
             )
 
-    def _probe_samples(self) -> None:
-        """Find out by a sample where samples can be taken."""
-        if self._no_times:
-            self._sampler.reason = self._no_times
-            return
-        reasons = []
-        for boundary in self._sampler.candidates():
-            self._sampler.boundary = boundary
-            reason = probing.samples(self, self._clock.uncertainty_ns)
-            if not reason:
-                return
-            reasons.append(f"{boundary.value} {reason}")
-        self._sampler.boundary = Boundary.NONE
-        if reasons:
-            self._sampler.reason = "; ".join(reasons)
-
     def _capabilities(self, wanted: Level) -> Capabilities:
         device, boundary = self._device, self._sampler.boundary
         able = min(wanted, Level.DISPATCHES if boundary is not Boundary.NONE else Level.COMMAND_BUFFERS)
-        if self._no_times:
+        if self.no_times:
             able = Level.OFF
         largest = device.maxThreadsPerThreadgroup()
         return Capabilities(
@@ -173,7 +169,12 @@ class MetalBackend:
     def allocate(self, nbytes: int) -> Memory:
         """A buffer in shared storage."""
         with self._pool():
-            return self._blocks.allocate(nbytes)
+            try:
+                return self._blocks.allocate(nbytes)
+            except OutOfMemory:
+                if not self._residency.flush():
+                    raise
+                return self._blocks.allocate(nbytes)  # what the residency set still held may be enough
 
     def adopt(self, array: np.ndarray) -> Memory | None:
         """Whole pages can be shared, and what is in a buffer of ours already."""
@@ -205,10 +206,8 @@ class MetalBackend:
         """There are no queues of others."""
 
     def update_residency(self, added: Sequence[int], removed: Sequence[int]) -> None:
-        """One change of the residency set, where the system has them."""
-        in_flight = tuple(self._started)
-        with self._pool():
-            self._residency.update(added, removed, lambda: all(run.event.is_set() for run in in_flight))
+        """Staged: the next commit makes all changes known at once."""
+        self._residency.update(added, removed, tuple(run.event for run in self._started))
 
     # --- work ------------------------------------------------------------------------------------------------
 
@@ -219,6 +218,12 @@ class MetalBackend:
         if isinstance(command, Copy | Fill):
             command = transfers.dispatch_of(command, self._transfer_kernels())
         return encoding.lowered(command)
+
+    def encoded(self, command: Command) -> Encoded:
+        """What encoding a command that is not a barrier takes."""
+        found = self._read(self.lower(command))
+        assert found is not None
+        return found
 
     def _transfer_kernels(self) -> Mapping[str, CompiledKernel]:
         if self._transfers is None:
@@ -238,17 +243,9 @@ class MetalBackend:
         steps = encoding.steps(self._read, lowered, barriers)
         run = Run(len(lowered), self._metal.MTLCommandBufferStatusError)
         run.inferred = inferred
-        turn = Turn(self._next_turn(lowered)) if sample else None
-        self._encode_and_start(run, steps, ordering is Ordering.SERIAL, turn, retain, _no_values, handle)
-
-    def _next_turn(self, lowered: Sequence[Lowered]) -> int:
-        """How often a list was sampled before that seems to be this one."""
-        key = hash((len(lowered), *lowered[:1], *lowered[-1:]))
-        if len(self._turns) >= _TURNS:
-            self._turns.clear()
-        number = self._turns.get(key, 0)
-        self._turns[key] = number + 1
-        return number
+        serial = ordering is Ordering.SERIAL
+        work = Listed(self._framework, self._filler, groups_of(steps, serial), serial)
+        self._encode_and_start(run, work, self._turns.next(steps) if sample and self._samples else None, retain, handle)
 
     def _barriers(self, lowered: Sequence[Lowered], ordering: Ordering) -> tuple[Sequence[bool] | None, Inferred]:
         """Before which commands a barrier is needed: none where they run one at a time."""
@@ -263,36 +260,39 @@ class MetalBackend:
     def _encode_and_start(
         self,
         run: Run,
-        steps: Sequence[Step],
-        serial: bool,
-        turn: Turn | None,
+        work: Work,
+        turn: int | None,
         retain: bool,
-        values: Any,
         handle: list[Native],
+        first: Encoded | None = None,
     ) -> None:
+        """Work in one encoder, or with samples when it has its turn; `first` is done before all of it."""
         self._make_room()
-        with self._pool():
+        with self._pool(), self._captured():
             command_buffer, label = self._command_buffer(retain)
-            if turn is not None:
-                if steps:
-                    run.samples = self._sampler.encode(command_buffer, steps, turn, serial, label, values)
-            elif steps:
-                kind = self._metal.MTLDispatchTypeSerial if serial else self._metal.MTLDispatchTypeConcurrent
-                encoder = command_buffer.computeCommandEncoderWithDispatchType_(kind)
-                try:
-                    encoder.setLabel_(label)
-                    for step in steps:
-                        if step.barrier:
-                            self._filler.barrier(encoder)
-                        self._filler.dispatch(encoder, step.encoded, values(step.node))
-                finally:
-                    encoder.endEncoding()
+            if work.groups and turn is None:
+                self._put(command_buffer, label, work, work.groups, first)
+            elif work.groups and turn is not None:
+                if first is not None:
+                    self._put(command_buffer, label, work, (), first)
+                run.samples = self._sampler.encode(command_buffer, work, turn, label)
             self._start(command_buffer, run, handle)
+
+    def _put(self, command_buffer: Any, label: str, work: Work, groups: Sequence[Group], first: Encoded | None) -> None:
+        encoder = command_buffer.computeCommandEncoderWithDispatchType_(work.dispatch_type)
+        try:
+            encoder.setLabel_(label)
+            if first is not None:
+                self._filler.dispatch(encoder, first)
+            if first is not None and groups:
+                self._filler.barrier(encoder)
+            if groups:
+                work.put(encoder, groups)
+        finally:
+            encoder.endEncoding()
 
     def _command_buffer(self, retain: bool) -> tuple[Any, str]:
         queue = self._queue
-        if self._capture is not None:
-            self._capture.before()
         found = queue.commandBuffer() if retain else queue.commandBufferWithUnretainedReferences()
         if found is None:
             raise DeviceError(f"{self._framework.name}: no command buffer could be made")
@@ -312,6 +312,7 @@ class MetalBackend:
     def _start(self, command_buffer: Any, run: Run, handle: list[Native]) -> None:
         """Commit, and put the run into the handle: with no step of the interpreter in between."""
         before = len(handle)
+        self._residency.flush()
         command_buffer.addCompletedHandler_(run.completed)
         self._started.append(run)
         try:
@@ -319,8 +320,10 @@ class MetalBackend:
         finally:
             if len(handle) == before and self._started and self._started[-1] is run:
                 self._started.pop()
-            if self._capture is not None:
-                self._capture.after()
+
+    def _captured(self) -> AbstractContextManager[Any]:
+        """A block around the making of a command buffer: if it is the one to be captured, it is."""
+        return nullcontext() if self._capture is None else self._capture.around()
 
     def edges(self, lowered: Sequence[Lowered]) -> np.ndarray:
         """What the hazard engine finds."""
@@ -339,7 +342,8 @@ class MetalBackend:
         graph = NativeGraph(self, commands, steps, serial, values)
         if self._indirect and 0 < len(steps) <= MOST_COMMANDS:
             with self._pool(), suppress(DeviceError):  # then it is encoded again
-                graph.make_indirect(self._framework, self._device, self._blocks, self._compiler.kernels)
+                made = (self._framework, self._device, self._filler, self._blocks, self._compiler.kernels)
+                graph.indirect = Indirect(*made, graph)
         return graph, inferred
 
     def prepare_samples(self, work: Native | Sequence[Lowered]) -> bool:
@@ -358,52 +362,18 @@ class MetalBackend:
         if len(values) < graph.value_bytes:
             raise ValueError(f"a replay of this graph takes {graph.value_bytes} bytes of values, got {len(values)}")
         run = Run(graph.count, self._metal.MTLCommandBufferStatusError)
-        if graph.indirect is not None and not sample:
-            self._execute(graph, values, run, handle)
-            return
         turn = None
-        if sample:
-            turn = Turn(graph.turn, self._subsets)
-            graph.turn += 1
-        run.kept = graph
-        self._encode_and_start(run, graph.steps, graph.serial, turn, False, graph.values(values), handle)
-
-    def _execute(self, graph: NativeGraph, values: bytes, run: Run, handle: list[Native]) -> None:
-        indirect = graph.indirect
-        assert indirect is not None
-        self._make_room()
-        with self._pool():
-            command_buffer, label = self._command_buffer(False)
-            staging = self._staged(values[: graph.value_bytes]) if graph.value_bytes else None
-            run.kept = (graph, indirect)
-            encoder = command_buffer.computeCommandEncoderWithDispatchType_(self._metal.MTLDispatchTypeConcurrent)
-            try:
-                encoder.setLabel_(label)
-                if staging is not None:
-                    run.staging = staging
-                    self._filler.dispatch(encoder, self._copy_of_values(staging, indirect.arena, graph.value_bytes))
-                    self._filler.barrier(encoder)
-                indirect.execute(encoder)
-            finally:
-                encoder.endEncoding()
-            self._start(command_buffer, run, handle)
-
-    def _staged(self, values: bytes) -> Memory:
-        size = records.rounded(len(values), 256)
-        kept = self._staging.setdefault(size, [])
-        memory = kept.pop() if kept else self._blocks.allocate(size)
-        self._blocks.write(memory, values)
-        return memory
-
-    def _copy_of_values(self, source: Memory, target: Memory, nbytes: int) -> encoding.Encoded:
-        size = records.rounded(nbytes, 16)
-        command = Copy(
-            BufferBinding(0, source.number, source.address, 0, size, False),
-            BufferBinding(1, target.number, target.address, 0, size, True),
-        )
-        found = self._read(self.lower(command))
-        assert found is not None
-        return found
+        if sample and self._samples:
+            turn, graph.turn = graph.turn, graph.turn + 1
+        indirect: Indirect | None = graph.indirect
+        first = None
+        if indirect is not None and graph.value_bytes:
+            with self._pool():
+                run.staging = self._staging.take(values[: graph.value_bytes])
+                first = self._staging.copy(run.staging, indirect.arena, graph.value_bytes, self.encoded)
+        work = indirect or Listed(self._framework, self._filler, graph.groups, graph.serial, graph.values(values))
+        run.kept = (graph, work)
+        self._encode_and_start(run, work, turn, False, handle, first)
 
     def inferred(self, submission: Native) -> Inferred:
         """What the hazard engine found."""
@@ -421,7 +391,7 @@ class MetalBackend:
         """Well, or what Metal says; after one failed, those behind it that failed too were not run."""
         run: Run = submission
         if run.staging is not None:
-            self._staging.setdefault(run.staging.nbytes, []).append(run.staging)
+            self._staging.give_back(run.staging)
             run.staging = None
         if run.error is None:
             return Status.unplaced(0)
@@ -432,7 +402,7 @@ class MetalBackend:
     def times(self, submission: Native) -> tuple[int, int] | None:
         """Those of its command buffer; None when it failed."""
         run: Run = submission
-        return run.times if run.error is None and not self._no_times else None
+        return run.times if run.error is None and not self.no_times else None
 
     def samples(self, submission: Native) -> np.ndarray | None:
         """Its times, read off once, in host time."""
@@ -440,11 +410,16 @@ class MetalBackend:
         if run.samples is not None:
             taken, run.samples = run.samples, None
             with self._pool():
-                ticks, run.bounded = self._sampler.resolve(taken, run.count)
+                ticks, run.bounded = taken.resolve(run.count)
             self._clock.renew()
             run.taken = self._clock.line.fit.host_ns_of(ticks).astype(np.uint64)
             run.taken[(ticks == 0) | (run.error is not None)] = 0
         return run.taken
+
+    @property
+    def _samples(self) -> bool:
+        """Whether there is a boundary to sample at: at any other Metal would end the process."""
+        return self._sampler.boundary is not Boundary.NONE
 
     def bounded(self, submission: Native) -> np.ndarray | None:
         """Those that were timed together with others."""
@@ -459,7 +434,7 @@ class MetalBackend:
         """Wait for what runs and let go of everything."""
         while self._started:
             self._started.popleft().event.wait()
-        self._staging.clear()
+        self._staging.close()
         self._compiler.kernels.clear()
         self._transfers = None
 
@@ -481,9 +456,5 @@ def _check_options(indirect: Any, fast_math: Any, subsets: Any) -> None:
     for name, value in (("indirect", indirect), ("fast_math", fast_math)):
         if not isinstance(value, bool):
             raise DeviceUnavailable(f"{name}={value!r}: expected True or False")
-    if isinstance(subsets, bool) or not isinstance(subsets, int) or not 1 <= subsets <= 1024:
-        raise DeviceUnavailable(f"subsets={subsets!r}: expected 1 to 1024")
-
-
-def _no_values(node: int) -> None:
-    return None
+    if subsets is not None and (isinstance(subsets, bool) or not isinstance(subsets, int) or not 1 <= subsets <= 1024):
+        raise DeviceUnavailable(f"subsets={subsets!r}: expected 1 to 1024, or None")

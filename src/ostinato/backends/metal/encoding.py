@@ -8,8 +8,8 @@ without keeping any alive; reading it is remembered by its bytes.
 from __future__ import annotations
 
 import marshal
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
 from ...commands import BufferBinding, Dispatch, DispatchKind, InlineBinding, Size3
 from .. import records
@@ -30,8 +30,8 @@ class Encoded(NamedTuple):
     threads: Size3
     groups: Size3
     group_size: Size3
-    buffers: tuple[tuple[int, int, int], ...]
-    """Index, number of the memory, byte of it."""
+    buffers: tuple[tuple[int, int, int, bool], ...]
+    """Index, number of the memory, byte of it, whether it is written."""
     values: tuple[tuple[int, bytes], ...]
     """Index and bytes; those of a parameter are zeros, until a replay gives others."""
     shared: tuple[tuple[int, int], ...]
@@ -43,7 +43,7 @@ def lowered(dispatch: Dispatch) -> Lowered:
     buffers, values = [], []
     for binding in dispatch.bindings:
         if isinstance(binding, BufferBinding):
-            buffers.append((binding.index, binding.allocation, binding.offset))
+            buffers.append((binding.index, binding.allocation, binding.offset, binding.writes))
         else:
             data = binding.data if isinstance(binding, InlineBinding) else bytes(binding.nbytes)
             values.append((binding.index, data))
@@ -109,6 +109,43 @@ def steps(read: Reader, list_: Sequence[Lowered], barriers: Sequence[bool] | Non
     return found
 
 
+class Group(NamedTuple):
+    """Dispatches that may run at the same time: what stands between two barriers."""
+
+    steps: Sequence[Step]
+    barrier: bool
+    """Whether a barrier comes before them."""
+    sampled: bool = False
+
+
+def groups_of(steps: Sequence[Step], serial: bool) -> list[Group]:
+    """A list as groups; where it runs one at a time each dispatch is one, and no barrier is needed."""
+    together: list[list[Step]] = []
+    for step in steps:
+        if serial or step.barrier or not together:
+            together.append([])
+        together[-1].append(step)
+    return [Group(group, group[0].barrier and not serial) for group in together]
+
+
+class Work(Protocol):
+    """Something that can be put into encoders, all of it or by groups."""
+
+    @property
+    def groups(self) -> Sequence[Group]:
+        """All of it, in order."""
+        ...
+
+    @property
+    def dispatch_type(self) -> int:
+        """What an encoder for it has to be."""
+        ...
+
+    def put(self, encoder: Any, groups: Sequence[Group]) -> None:
+        """Some groups, with the barriers between them, and none before the first."""
+        ...
+
+
 class Filler:
     """Puts dispatches into compute encoders."""
 
@@ -124,7 +161,7 @@ class Filler:
     def dispatch(self, encoder: Any, one: Encoded, values: Mapping[int, bytes] | None = None) -> None:
         """One dispatch; `values` replaces some of its inline bytes, by index."""
         encoder.setComputePipelineState_(self._kernels[one.pipeline].pipeline)
-        for index, number, offset in one.buffers:
+        for index, number, offset, _ in one.buffers:
             block = self._blocks[number]
             encoder.setBuffer_offset_atIndex_(block.buffer, block.start + offset, index)
         for index, data in one.values:
@@ -137,3 +174,29 @@ class Filler:
             encoder.dispatchThreads_threadsPerThreadgroup_(one.threads, one.group_size)
         else:
             encoder.dispatchThreadgroups_threadsPerThreadgroup_(one.groups, one.group_size)
+
+
+Values = Callable[[int], Mapping[int, bytes] | None]
+"""The inline bytes of a node that differ from those in its record."""
+
+
+class Listed:
+    """Work that is encoded dispatch by dispatch."""
+
+    def __init__(
+        self, framework: Framework, filler: Filler, groups: Sequence[Group], serial: bool, values: Values | None = None
+    ) -> None:
+        metal = framework.metal
+        self.groups = groups
+        self.dispatch_type: int = metal.MTLDispatchTypeSerial if serial else metal.MTLDispatchTypeConcurrent
+        self._filler = filler
+        self._values = values
+
+    def put(self, encoder: Any, groups: Sequence[Group]) -> None:
+        """See `Work`."""
+        values = self._values
+        for at, group in enumerate(groups):
+            if at and group.barrier:
+                self._filler.barrier(encoder)
+            for step in group.steps:
+                self._filler.dispatch(encoder, step.encoded, None if values is None else values(step.node))

@@ -1,20 +1,21 @@
 """A list of commands made ready to be replayed.
 
 Where the device has indirect command buffers, the list is encoded into one, once; a replay puts its values into the
-arena, by a copy on the device, so that replays can be queued, and executes it. Elsewhere, and when times are taken,
-a replay encodes the list again from what was worked out beforehand.
+arena, by a copy on the device, so that replays can be queued, and executes it: as a whole, or, when times are taken, in
+ranges. Elsewhere a replay encodes the list again from what was worked out beforehand.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ...commands import Command
+from ...commands import BufferBinding, Command, Copy
 from ...errors import DeviceError
 from .. import records
+from ..protocol import Memory
 from .api import Framework
-from .encoding import Encoded, Step
+from .encoding import Encoded, Filler, Group, Step, Values, groups_of
 from .memory import Blocks
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ class NativeGraph:
         self.count = len(commands)
         self.steps = steps
         self.serial = serial
+        self.groups = groups_of(steps, serial)
         self._params: dict[int, dict[int, tuple[int, int]]] = {}
         self.value_bytes = 0
         self.turn = 0
@@ -55,17 +57,11 @@ class NativeGraph:
                 self.value_bytes = max(self.value_bytes, start + nbytes)
         self.indirect: Indirect | None = None
 
-    def make_indirect(
-        self, framework: Framework, device: Any, blocks: Blocks, kernels: Mapping[int, KernelCode]
-    ) -> None:
-        """Encode it into an indirect command buffer."""
-        self.indirect = Indirect(framework, device, blocks, kernels, self)
-
     def params_of(self, node: int) -> Mapping[int, tuple[int, int]]:
         """Where in a replay's values those of a node's bindings stand: start and size by index."""
         return self._params.get(node, {})
 
-    def values(self, block: bytes) -> Callable[[int], Mapping[int, bytes] | None]:
+    def values(self, block: bytes) -> Values:
         """The inline bytes of the nodes that have parameters, for one replay."""
 
         def of(node: int) -> Mapping[int, bytes] | None:
@@ -77,15 +73,54 @@ class NativeGraph:
         return of
 
 
+class Uses:
+    """The buffers that commands of an indirect command buffer use: Metal has to be told, in every encoder."""
+
+    def __init__(self) -> None:
+        self._read: dict[int, Any] = {}
+        self._written: dict[int, Any] = {}
+
+    def add(self, buffer: Any, writes: bool) -> None:
+        """One of a command."""
+        (self._written if writes else self._read)[id(buffer)] = buffer
+
+    def update(self, others: Iterable[Uses]) -> Uses:
+        """Those of several commands."""
+        for other in others:
+            self._read.update(other._read)
+            self._written.update(other._written)
+        return self
+
+    def tell(self, encoder: Any, metal: Any) -> None:
+        """Tell an encoder."""
+        written = list(self._written.values())
+        read = [buffer for key, buffer in self._read.items() if key not in self._written]
+        if read:
+            encoder.useResources_count_usage_(read, len(read), metal.MTLResourceUsageRead)
+        if written:
+            usage = metal.MTLResourceUsageRead | metal.MTLResourceUsageWrite
+            encoder.useResources_count_usage_(written, len(written), usage)
+
+
 class Indirect:
     """An indirect command buffer with its arena: first the values of a replay, then those that never change."""
 
     def __init__(
-        self, framework: Framework, device: Any, blocks: Blocks, kernels: Mapping[int, KernelCode], graph: NativeGraph
+        self,
+        framework: Framework,
+        device: Any,
+        filler: Filler,
+        blocks: Blocks,
+        kernels: Mapping[int, KernelCode],
+        graph: NativeGraph,
     ) -> None:
         self._metal = metal = framework.metal
         self._blocks = blocks
-        self.count = len(graph.steps)
+        self._filler = filler
+        self._positions = {step.node: at for at, step in enumerate(graph.steps)}
+        # It has no serial mode: where one is wanted every command has a barrier.
+        self.groups = groups_of(graph.steps, serial=False)
+        self.dispatch_type: int = metal.MTLDispatchTypeConcurrent
         places: dict[bytes, int] = {}
         arena = bytearray(records.rounded(graph.value_bytes, _VALUE_STEP))
         for step in graph.steps:
@@ -96,26 +131,11 @@ class Indirect:
                     arena += data.ljust(records.rounded(max(len(data), 1), _VALUE_STEP), b"\0")
         self.arena = blocks.allocate(len(arena))
         blocks.write(self.arena, bytes(arena))
-        description = metal.MTLIndirectCommandBufferDescriptor.alloc().init()
-        kinds = metal.MTLIndirectCommandTypeConcurrentDispatch | metal.MTLIndirectCommandTypeConcurrentDispatchThreads
-        description.setCommandTypes_(kinds)
-        description.setInheritBuffers_(False)
-        description.setInheritPipelineState_(False)
-        description.setMaxKernelBufferBindCount_(max((_bindings(one.encoded) for one in graph.steps), default=0))
-        shared = max((index + 1 for one in graph.steps for index, _ in one.encoded.shared), default=0)
-        if shared and not hasattr(description, "setMaxKernelThreadgroupMemoryBindCount_"):
-            raise DeviceError(f"{framework.name}: threadgroup arguments in indirect command buffers need macOS 14")
-        if shared:
-            description.setMaxKernelThreadgroupMemoryBindCount_(shared)
-        self.commands = device.newIndirectCommandBufferWithDescriptor_maxCommandCount_options_(
-            description, self.count, metal.MTLResourceStorageModeShared
-        )
-        if self.commands is None:
-            raise DeviceError(f"{framework.name}: no indirect command buffer of {self.count} commands could be made")
-        arena_buffer = blocks[self.arena.number].buffer
-        self.resources: list[Any] = [arena_buffer]
+        self._commands = _made(framework, device, [step.encoded for step in graph.steps])
+        self._uses: list[Uses] = []
         for at, step in enumerate(graph.steps):
-            self._encode(self.commands.indirectComputeCommandAtIndex_(at), step, graph, kernels, places, arena_buffer)
+            self._encode(self._commands.indirectComputeCommandAtIndex_(at), step, graph, kernels, places)
+        self._all = Uses().update(self._uses)
 
     def _encode(
         self,
@@ -124,19 +144,20 @@ class Indirect:
         graph: NativeGraph,
         kernels: Mapping[int, KernelCode],
         places: Mapping[bytes, int],
-        arena: Any,
     ) -> None:
-        one = step.encoded
+        one, uses = step.encoded, Uses()
+        self._uses.append(uses)
         command.setComputePipelineState_(kernels[one.pipeline].pipeline)
-        for index, number, offset in one.buffers:
+        for index, number, offset, writes in one.buffers:
             block = self._blocks[number]
             command.setKernelBuffer_offset_atIndex_(block.buffer, block.start + offset, index)
-            if not any(block.buffer is other for other in self.resources):
-                self.resources.append(block.buffer)
+            uses.add(block.buffer, writes)
+        arena = self._blocks[self.arena.number].buffer
         changing = graph.params_of(step.node)
         for index, data in one.values:
             at = changing[index][0] if index in changing else places[data]
             command.setKernelBuffer_offset_atIndex_(arena, at, index)
+            uses.add(arena, False)
         for index, nbytes in one.shared:
             command.setThreadgroupMemoryLength_atIndex_(nbytes, index)
         if step.barrier:
@@ -146,13 +167,105 @@ class Indirect:
         else:
             command.concurrentDispatchThreadgroups_threadsPerThreadgroup_(one.groups, one.group_size)
 
-    def execute(self, encoder: Any) -> None:
-        """Run all of it."""
-        usage = self._metal.MTLResourceUsageRead | self._metal.MTLResourceUsageWrite
-        encoder.useResources_count_usage_(self.resources, len(self.resources), usage)
-        encoder.executeCommandsInBuffer_withRange_(self.commands, (0, self.count))
+    def put(self, encoder: Any, groups: Sequence[Group]) -> None:
+        """See `Work`: all of it in one call, else in as few ranges as possible.
+
+        Barriers inside of a range are those of its commands; Metal does not say what they mean for other ranges, so
+        between ranges they are the encoder's own.
+        """
+        if groups is self.groups:
+            self._all.tell(encoder, self._metal)
+            self._execute(encoder, 0, len(self._uses))
+            return
+        steps = [self._positions[step.node] for group in groups for step in group.steps]
+        Uses().update(self._uses[at] for at in steps).tell(encoder, self._metal)
+        first: int | None = None  # of the range that is being made
+        end: int | None = None
+        alone = True  # it is all that there is since the last barrier of the encoder
+        for number, group in enumerate(groups):
+            barrier = number > 0 and group.barrier
+            for step in group.steps:
+                at = self._positions[step.node]
+                if at == end and (not barrier or (alone and step.barrier)):
+                    end, barrier = at + 1, False
+                    continue
+                self._execute(encoder, first, end)
+                alone = end is None or barrier
+                if barrier:
+                    self._filler.barrier(encoder)
+                first, end, barrier = at, at + 1, False
+        self._execute(encoder, first, end)
+
+    def _execute(self, encoder: Any, first: int | None, end: int | None) -> None:
+        if first is not None and end is not None:
+            encoder.executeCommandsInBuffer_withRange_(self._commands, (first, end - first))
+
+
+def _made(framework: Framework, device: Any, encoded: Sequence[Encoded]) -> Any:
+    """An indirect command buffer with room for some dispatches."""
+    metal = framework.metal
+    description = metal.MTLIndirectCommandBufferDescriptor.alloc().init()
+    kinds = metal.MTLIndirectCommandTypeConcurrentDispatch | metal.MTLIndirectCommandTypeConcurrentDispatchThreads
+    description.setCommandTypes_(kinds)
+    description.setInheritBuffers_(False)
+    description.setInheritPipelineState_(False)
+    description.setMaxKernelBufferBindCount_(max((_bindings(one) for one in encoded), default=0))
+    shared = max((index + 1 for one in encoded for index, _ in one.shared), default=0)
+    if shared and not hasattr(description, "setMaxKernelThreadgroupMemoryBindCount_"):
+        raise DeviceError(f"{framework.name}: threadgroup arguments in indirect command buffers need macOS 14")
+    if shared:
+        description.setMaxKernelThreadgroupMemoryBindCount_(shared)
+    made = device.newIndirectCommandBufferWithDescriptor_maxCommandCount_options_(
+        description, len(encoded), metal.MTLResourceStorageModeShared
+    )
+    if made is None:
+        raise DeviceError(f"{framework.name}: no indirect command buffer of {len(encoded)} commands could be made")
+    made.setLabel_("ostinato graph")
+    return made
 
 
 def _bindings(one: Encoded) -> int:
     indices = [index for index, *_ in one.buffers] + [index for index, _ in one.values]
     return max(indices, default=-1) + 1
+
+
+class Staging:
+    """Memory through which the values of replays go to their arenas; kept for the next replay."""
+
+    def __init__(self, blocks: Blocks) -> None:
+        self._blocks = blocks
+        self._free: dict[int, list[Memory]] = {}
+        self._copies: dict[tuple[int, int], Encoded] = {}
+
+    def take(self, values: bytes) -> Memory:
+        """Memory with these values."""
+        size = records.rounded(len(values), 256)
+        kept = self._free.setdefault(size, [])
+        memory = kept.pop() if kept else self._blocks.allocate(size)
+        self._blocks.write(memory, values)
+        return memory
+
+    def give_back(self, memory: Memory) -> None:
+        """Memory whose replay is done."""
+        self._free.setdefault(memory.nbytes, []).append(memory)
+
+    def copy(self, source: Memory, target: Memory, nbytes: int, encoded: Callable[[Command], Encoded]) -> Encoded:
+        """The dispatch that copies values into an arena; `encoded` makes it of a command, if it is a new one."""
+        key = (source.number, target.number)
+        found = self._copies.get(key)
+        if found is None:
+            size = records.rounded(nbytes, 16)
+            ends = (
+                BufferBinding(0, source.number, source.address, 0, size, False),
+                BufferBinding(1, target.number, target.address, 0, size, True),
+            )
+            found = encoded(Copy(*ends))
+            if len(self._copies) >= 4096:
+                self._copies.clear()
+            self._copies[key] = found
+        return found
+
+    def close(self) -> None:
+        """Let go of it."""
+        self._free.clear()
+        self._copies.clear()

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import ctypes
 import mmap
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from threading import Event
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -85,14 +86,18 @@ class Blocks:
         """The array's own bytes, if they are in a block already or begin a page; else None."""
         address = array.ctypes.data
         owner = _Owner(self._found, array)
+        page = mmap.PAGESIZE
+        shares = False
         for block in list(self._found.values()):
             begin = host_address(block.buffer)
-            if begin <= address and address + array.nbytes <= begin + block.buffer.length():
+            end = begin + block.buffer.length()
+            if begin <= address and address + array.nbytes <= end:
                 memory = Memory(address, array.nbytes, owner)
                 owner.own(memory.number, Block(block.buffer, address - begin))
                 return memory
-        page = mmap.PAGESIZE
-        if address % page:
+            shares = shares or (address < end and begin < address + -(-array.nbytes // page) * page)
+        # Metal orders work by buffers: it would not see that two of them have bytes in common.
+        if shares or address % page:
             return None
         # The rest of the last page is mapped too.
         buffer = self._device.newBufferWithBytesNoCopy_length_options_deallocator_(
@@ -126,7 +131,8 @@ class Residency:
     def __init__(self, framework: Framework, device: Any, queue: Any, blocks: Blocks) -> None:
         self._blocks = blocks
         self._resident: dict[int, Any] = {}
-        self._leaving: list[tuple[Callable[[], bool], Any]] = []
+        self._staged: list[Any] = []
+        self._leaving: list[tuple[Sequence[Event], Any]] = []
         self._set: Any = None
         # Asked of the class, as the method came with macOS 15.
         if not hasattr(device, "newResidencySetWithDescriptor_error_"):
@@ -141,30 +147,36 @@ class Residency:
         """Whether there is a set."""
         return self._set is not None
 
-    def update(self, added: Sequence[int], removed: Sequence[int], is_idle: Callable[[], bool]) -> None:
-        """Change the set, by numbers of blocks; `is_idle` says when what is in flight now is done."""
+    def update(self, added: Sequence[int], removed: Sequence[int], in_flight: Sequence[Event]) -> None:
+        """Change the set, by numbers of blocks, at the next `flush`; `in_flight` is what runs now."""
         if self._set is None:
             return
         for number in added:
             try:
-                buffer = self._blocks[number].buffer
+                self._resident[number] = self._blocks[number].buffer
             except KeyError:
                 continue  # freed between the staging and now
-            self._resident[number] = buffer
-            self._set.addAllocation_(buffer)
+            self._staged.append(self._resident[number])
         for number in removed:
             leaving = self._resident.pop(number, None)
             if leaving is not None:
-                self._leaving.append((is_idle, leaving))
-        self.sweep()
-        self._set.commit()
+                self._leaving.append((in_flight, leaving))
 
-    def sweep(self) -> None:
-        """Let go of what left and is in use no more; the next `update` makes that known."""
-        waiting = []
-        for is_idle, buffer in self._leaving:
-            if not is_idle():
-                waiting.append((is_idle, buffer))
-            elif not any(buffer is one for one in self._resident.values()):
-                self._set.removeAllocation_(buffer)
+    def flush(self) -> bool:
+        """Make changes known, in one step, if there are any; what left and is still in use waits for another time."""
+        if not self._staged and not self._leaving:
+            return False
+        staged, self._staged = self._staged, []
+        for buffer in staged:
+            self._set.addAllocation_(buffer)
+        waiting: list[tuple[Sequence[Event], Any]] = []
+        gone: list[tuple[Sequence[Event], Any]] = []
+        for one in self._leaving:
+            (gone if all(event.is_set() for event in one[0]) else waiting).append(one)
         self._leaving = waiting
+        kept = {id(buffer) for buffer in self._resident.values()} | {id(buffer) for _, buffer in waiting}
+        for buffer in {id(buffer): buffer for _, buffer in gone if id(buffer) not in kept}.values():
+            self._set.removeAllocation_(buffer)
+        if staged or gone:
+            self._set.commit()
+        return bool(gone)

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...commands import BufferBinding, Fill, Ordering
-from ...errors import DeviceUnavailable, OstinatoError
+from ...errors import DeviceUnavailable
 from ..protocol import Memory, Native
 from .runs import Run
+from .sampling import Boundary, Sampler
 
 if TYPE_CHECKING:
     from .driver import MetalBackend
@@ -38,21 +39,39 @@ def times(backend: MetalBackend) -> str:
     return ""
 
 
-def samples(backend: MetalBackend, uncertainty_ns: float) -> str:
-    """Of counter samples around a fill."""
+def boundary(backend: MetalBackend, sampler: Sampler, uncertainty_ns: float) -> None:
+    """Find out by samples where samples can be taken, and set the sampler to it; `reason` says why, if nowhere."""
+    if backend.no_times:
+        sampler.reason = backend.no_times
+        return
+    reasons = []
+    for one in sampler.candidates():
+        sampler.boundary = one
+        reason = _samples(backend, sampler, uncertainty_ns)
+        if not reason:
+            return
+        reasons.append(f"{one.value} {reason}")
+    sampler.boundary = Boundary.NONE
+    if reasons:
+        sampler.reason = "; ".join(reasons)
+
+
+def _samples(backend: MetalBackend, sampler: Sampler, uncertainty_ns: float) -> str:
+    """What is wrong with counter samples around a fill."""
     memory, fill = _fill(backend)
     handle: list[Native] = []
     before_ns = time.monotonic_ns()
     try:
         backend.submit([backend.lower(fill)], Ordering.SERIAL, handle, sample=True)
-    except OstinatoError as error:
-        return f"a probe could not be encoded: {error}"
+    except Exception as error:
+        return _not_encoded(error)
     reason, after_ns = _ended(backend, handle[0])
     if reason:
         return reason
     found = backend.samples(handle[0])
     if found is None or not found.all() or not _is_filled(backend, memory):
-        return "the probe's samples were zero"
+        refused = sampler.buffers.refused
+        return f"no buffer for samples could be made: {refused}" if refused else "the probe's samples were zero"
     slack_ns = _SLACK_NS + 10 * uncertainty_ns
     if found[0, 0] < before_ns - slack_ns or found[0, 1] > after_ns + slack_ns:
         return "the probe's samples were not at the time it ran"
@@ -66,12 +85,19 @@ def indirect(backend: MetalBackend) -> str:
     try:
         graph, _ = backend.instantiate([fill], [backend.lower(fill)], Ordering.SERIAL, {})
         backend.replay(graph, b"", False, handle)
-    except (OstinatoError, AttributeError, TypeError, ValueError) as error:
-        return f"a probe could not be encoded: {error}"
+    except Exception as error:
+        return _not_encoded(error)
     reason, _ = _ended(backend, handle[0])
     if not reason and (graph.indirect is None or not _is_filled(backend, memory)):
         reason = "a probe did not run"
     return reason
+
+
+def _not_encoded(error: Exception) -> str:
+    """Whatever Metal or PyObjC raise: then the device goes without. A broken assertion is not theirs."""
+    if isinstance(error, AssertionError):
+        raise error
+    return f"a probe could not be encoded: {error}"
 
 
 def _fill(backend: MetalBackend) -> tuple[Memory, Fill]:
