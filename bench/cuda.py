@@ -269,11 +269,18 @@ class Bench:
             for _ in range(COUNT):
                 enc.dispatch(spin, word, 9_000, groups=132, group_size=256)
 
+        a, b, c = (self.device.zeros(1_700_000, np.float32) for _ in range(3))
+
+        def adds(enc: ost.CommandEncoder) -> None:
+            for _ in range(COUNT):
+                ops.add(enc, a, b, c)
+
         graphs = {
             "1 chain of empty kernels": self.chain(1, dependent=False),
             "1 chain, dependent launch": self.chain(1),
             "8 chains": self.chain(CHAINS),
-            "kernels of 5 µs": self.device.capture(five).instantiate(),
+            "kernels of 5 µs, which store nothing": self.device.capture(five).instantiate(),
+            "adds of 5 µs": self.device.capture(adds).instantiate(),
         }
         rows = []
         for name, run in graphs.items():

@@ -5,7 +5,6 @@ There are two kernels for each: one in which a thread sums a row (CPUs), one in 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ import numpy as np
 from ..buffer import Buffer
 from ..encoder import CommandEncoder
 from ..errors import ArgumentError
+from ..queue import Queue
 from .checks import GATE_FLOPS, axes, check_buffers, check_dtype, check_size, find, is_aligned, on_cpu, type_ending
 
 _ROWS_TOGETHER = 8
@@ -21,9 +21,9 @@ _SIMDGROUPS_IN_BLOCKS = 4
 _ENOUGH_SIMDGROUPS = 12288
 """With fewer a GPU is not busy: several then share a row."""
 _GROUPS_A_WORKER = 3
-"""Groups that norm x for themselves are no more than run at a time."""
-MOST_NORMED = 16384
-"""The bytes of the longest row that `norm_matvec` and `norm_gated_matvec` take."""
+"""Groups hold x for themselves, so there are no more of them than run at a time."""
+_MOST_STAGED = 65536
+"""Bytes of x in each group from which on too few groups would run at a time."""
 _TILE_ON_CPU = (2, 4)
 _TILE = 64
 
@@ -48,7 +48,7 @@ def norm_matvec(
 ) -> None:
     """out = weight · rms_norm(x, norm), for weights [out, in], in one dispatch.
 
-    For GPUs, where it saves a launch; on a CPU every row norms x anew. Rows have at most `MOST_NORMED` bytes.
+    For GPUs, where it saves a launch; on a CPU every row norms x anew. Rows have at most `most_staged` bytes.
     """
     rows, width = axes("norm_matvec", "weight", weight, "out", "in")
     _normed(encoder, "norm_matvec", weight, x, norm, out, eps, rows, width, 1)
@@ -96,14 +96,14 @@ def _normed(
     ending = type_ending(name, weight, x, norm, out)
     for what, one, size in (("x", x, width), ("norm", norm, width), ("out", out, rows)):
         check_size(name, what, one, size)
-    if x.nbytes > MOST_NORMED:
-        raise ArgumentError(f"{name}: rows of {x.nbytes} bytes are too long; at most {MOST_NORMED}")
+    if x.nbytes > most_staged(encoder._queue):
+        raise ArgumentError(
+            f"{name}: rows of {x.nbytes} bytes are too long; at most {most_staged(encoder._queue)} here"
+        )
     read = weight.nbytes + x.nbytes + norm.nbytes
     flops = rows * (2 * matrices * width + GATE_FLOPS * (matrices - 1)) + 4 * width
     given = [weight, x, norm, out, width, eps]
-    bound = _GROUPS_A_WORKER * encoder._queue.backend.capabilities.workers
-    options: dict[str, Any] = {"matrices": matrices, "norms": (norm,), "most_groups": bound}
-    _dense(encoder, f"{name}_{ending}", given, rows, 1, read, out.nbytes, flops, **options)
+    _dense(encoder, f"{name}_{ending}", given, rows, 1, read, out.nbytes, flops, matrices=matrices, norm=norm)
 
 
 def expert_matvec(encoder: CommandEncoder, weight: Buffer, x: Buffer, indices: Buffer, out: Buffer) -> None:
@@ -246,8 +246,7 @@ def _dense(
     flops: int,
     *,
     matrices: int = 1,
-    norms: Sequence[Buffer] = (),
-    most_groups: int = 1 << 31,
+    norm: Buffer | None = None,
 ) -> None:
     """A row of the weights a thread, or some simdgroups; along the second axis the slots.
 
@@ -259,13 +258,23 @@ def _dense(
         plain = find(encoder, "matvec_plain", kernel)
         encoder.dispatch(plain, *given, threads=(rows, slots), group_size=(_ROWS_TOGETHER, 1), **cost)
         return
-    row_bytes = width * weight.dtype.itemsize
+    device, row_bytes = encoder._queue.backend.capabilities, width * weight.dtype.itemsize
+    read_whole = [weight, x] if norm is None else [weight, x, norm]
     split = _split(rows * slots * matrices, row_bytes, _SIMDGROUPS // matrices)
     flight = 8 if row_bytes >= split * 32 * 8 * 16 else 4
-    groups = min(-(-rows * matrices * split // _SIMDGROUPS), most_groups)
-    given += [rows, int(is_aligned(16, row_bytes, weight, x, *norms)), split]
+    staged = row_bytes <= most_staged(encoder._queue)
+    given += [rows, int(is_aligned(16, row_bytes, *read_whole)), split]
+    if norm is None:
+        given.append(int(staged))
+    groups = min(-(-rows * matrices * split // _SIMDGROUPS), -(-_GROUPS_A_WORKER * device.workers // slots))
     found = find(encoder, "matvec", f"{kernel}_{flight}")
-    encoder.dispatch(found, *given, groups=(groups, slots), group_size=32 * _SIMDGROUPS, **cost)
+    room = {0: -(-row_bytes // 16) * 16 if staged else 16}
+    encoder.dispatch(found, *given, groups=(groups, slots), group_size=32 * _SIMDGROUPS, shared=room, **cost)
+
+
+def most_staged(queue: Queue) -> int:
+    """The bytes of the longest row that a group can hold beside its sums; `norm_matvec` takes no longer one."""
+    return min(queue.backend.capabilities.threadgroup_memory_bytes, _MOST_STAGED) - 256
 
 
 def _split(rows: int, row_bytes: int, most: int) -> int:

@@ -1,8 +1,9 @@
 // Matrix by vector and matrix by matrix, for a GPU. matvec_plain.metal is for CPUs.
 //
 // A simdgroup takes a row of the weights, or several share one where there are few. Where rows start at multiples of 16
-// bytes (`aligned`) their lanes read 16 bytes in turn, FLIGHT times before the first is looked at. Groups take rows in
-// turn, as many as they have simdgroups for.
+// bytes (`aligned`) their lanes read 16 bytes in turn, FLIGHT times before the first is looked at. Every group has x in
+// threadgroup memory, if it fits (`staged`): loads of x from device memory would come back in turn with those of the
+// weights, and each cost as much time. Groups take rows in turn, and load the next ones before the last are summed up.
 //
 // Weights are [out, in]. Sums are kept in float and rounded once, to the type that is stored.
 
@@ -11,8 +12,8 @@ using namespace metal;
 
 constant constexpr uint SIMD = 32;
 constant constexpr uint MOST_SIMDGROUPS = 8;
-constant constexpr uint MOST_NORMED = 16384;  // bytes of a row that is normed on the way
-constant constexpr uint KEPT = 2;             // parts of 16 bytes of such a row that a thread keeps
+constant constexpr uint KEPT = 4;         // parts of 16 bytes of x that a thread holds at a time
+constant constexpr uint KEPT_NORMED = 2;  // the same where they are normed
 
 // The product of the elements in 16 bytes of two rows.
 template <typename T> inline float product_of_16_bytes(uint4 a, uint4 b);
@@ -107,29 +108,86 @@ DEFINE_PRODUCTS(staged_products, staged_lane_product, threadgroup, 1)
 
 inline float silu(float x) { return x / (1.0f + exp(-x)); }
 
+// The sum of a row, of which each of `split` simdgroups has a share.
+inline float shared_sum(threadgroup const float *partial, uint line, uint split) {
+    float sum = 0.0f;
+    for (uint part = 0; part < split; ++part) {
+        sum += partial[line * split + part];
+    }
+    return sum;
+}
+
+// A row of a matrix; beyond the last one, the last.
+template <typename T>
+inline device const T *row_of(device const T *matrix, uint row, uint rows, uint width) {
+    return matrix + ulong(min(row, rows - 1)) * width;
+}
+
+// What the kernels below are made of. A group makes `each` results at a time, from `base` on, which its first threads
+// store; a simdgroup's own row is `mine` of those.
+
 // `split` simdgroups share a row: where in it a lane begins, which of the group's rows it is, how many the group has.
 #define PLACE_OF_LANE()                                                                                               \
     const uint first = simdgroup % split * SIMD + lane, stride = split * SIMD;                                        \
-    const uint line = simdgroup / split, together = simdgroups / split, parts = width / (16 / sizeof(T));
+    const uint line = simdgroup / split, together = simdgroups / split, parts = width / (16 / sizeof(T));             \
+    threadgroup T *own_x = (threadgroup T *)room;                                                                     \
+    uint4 loaded[FLIGHT];
 
-// x, normed, in threadgroup memory: each group norms it for itself. A thread keeps what it has read in registers, as
-// far as they go: short loops are written out.
+// The first parts of a row, before anything else is done with it.
+#define LOAD_ROW(base)                                                                                                \
+    if (aligned && base < rows) {                                                                                     \
+        device const T *next = row_of(matrix, base + mine, rows, width);                                              \
+        load_parts<FLIGHT>((device const uint4 *)next, first, stride, parts, loaded);                                 \
+    }
+
+// x in threadgroup memory. A thread's loads of it are under way before those of the first row.
+#define STAGE_X(from)                                                                                                 \
+    {                                                                                                                 \
+        device const uint4 *given = (device const uint4 *)(from);                                                     \
+        uint4 kept[KEPT];                                                                                             \
+        if (staged && aligned) {                                                                                      \
+            for (uint step = 0; step < KEPT; ++step) {                                                                \
+                kept[step] = given[min(member + step * members, parts - 1)];                                          \
+            }                                                                                                         \
+        }                                                                                                             \
+        LOAD_ROW(group * each)                                                                                        \
+        if (staged && aligned) {                                                                                      \
+            for (uint step = 0; step < KEPT; ++step) {                                                                \
+                if (member + step * members < parts) {                                                                \
+                    room[member + step * members] = kept[step];                                                       \
+                }                                                                                                     \
+            }                                                                                                         \
+            for (uint place = member + KEPT * members; place < parts; place += members) {                             \
+                room[place] = given[place];                                                                           \
+            }                                                                                                         \
+        } else if (staged) {                                                                                          \
+            for (uint place = member; place < width; place += members) {                                              \
+                own_x[place] = (from)[place];                                                                         \
+            }                                                                                                         \
+        }                                                                                                             \
+        threadgroup_barrier(mem_flags::mem_threadgroup);                                                              \
+    }
+
+// The same, normed: each group norms x for itself.
 #define STAGE_NORMED_X()                                                                                              \
     {                                                                                                                 \
         device const uint4 *given = (device const uint4 *)x;                                                          \
         device const uint4 *gains = (device const uint4 *)norm;                                                       \
-        uint4 kept[KEPT], gain[KEPT];                                                                                 \
+        uint4 kept[KEPT_NORMED], gain[KEPT_NORMED];                                                                   \
         float squares = 0.0f;                                                                                         \
         if (aligned) {                                                                                                \
-            for (uint step = 0; step < KEPT; ++step) {                                                                \
+            for (uint step = 0; step < KEPT_NORMED; ++step) {                                                         \
                 kept[step] = given[min(member + step * members, parts - 1)];                                          \
                 gain[step] = gains[min(member + step * members, parts - 1)];                                          \
             }                                                                                                         \
-            for (uint step = 0; step < KEPT; ++step) {                                                                \
+        }                                                                                                             \
+        LOAD_ROW(group * each)                                                                                        \
+        if (aligned) {                                                                                                \
+            for (uint step = 0; step < KEPT_NORMED; ++step) {                                                         \
                 const float own = product_of_16_bytes<T>(kept[step], kept[step]);                                     \
                 squares += member + step * members < parts ? own : 0.0f;                                              \
             }                                                                                                         \
-            for (uint place = member + KEPT * members; place < parts; place += members) {                             \
+            for (uint place = member + KEPT_NORMED * members; place < parts; place += members) {                      \
                 squares += product_of_16_bytes<T>(given[place], given[place]);                                        \
             }                                                                                                         \
         } else {                                                                                                      \
@@ -145,105 +203,96 @@ inline float silu(float x) { return x / (1.0f + exp(-x)); }
         const float whole = simd_sum(lane < simdgroups ? partial[lane] : 0.0f);                                       \
         const float scale = rsqrt(whole / float(width) + eps);                                                        \
         if (aligned) {                                                                                                \
-            for (uint step = 0; step < KEPT; ++step) {                                                                \
+            for (uint step = 0; step < KEPT_NORMED; ++step) {                                                         \
                 if (member + step * members < parts) {                                                                \
                     room[member + step * members] = scaled_16_bytes<T>(kept[step], gain[step], scale);                \
                 }                                                                                                     \
             }                                                                                                         \
-            for (uint place = member + KEPT * members; place < parts; place += members) {                             \
+            for (uint place = member + KEPT_NORMED * members; place < parts; place += members) {                      \
                 room[place] = scaled_16_bytes<T>(given[place], gains[place], scale);                                  \
             }                                                                                                         \
         } else {                                                                                                      \
             for (uint place = member; place < width; place += members) {                                              \
-                staged[place] = T(float(x[place]) * scale * float(norm[place]));                                      \
+                own_x[place] = T(float(x[place]) * scale * float(norm[place]));                                       \
             }                                                                                                         \
         }                                                                                                             \
         threadgroup_barrier(mem_flags::mem_threadgroup);                                                              \
     }
 
-// Has the simdgroups' shares of `sum` where the first threads of the group find them.
-#define SHARE_SUMS()                                                                                                  \
-    sum = simd_sum(sum);                                                                                              \
+// A lane's share of its row, from the first parts that were loaded on.
+#define PRODUCT_WITH_STAGED_X()                                                                                       \
+    staged_lane_product<T, FLIGHT>(row_of(matrix, base + mine, rows, width), own_x, width, aligned, first, stride,    \
+                                   loaded)
+#define PRODUCT_WITH(from)                                                                                            \
+    staged ? PRODUCT_WITH_STAGED_X()                                                                                  \
+           : lane_product<T, FLIGHT>(row_of(matrix, base + mine, rows, width), from, width, aligned, first, stride,   \
+                                     loaded)
+
+// Has the simdgroups' sums where the first threads of the group find them.
+#define SHARE_SUMS(own)                                                                                               \
+    const float sum = simd_sum(own);                                                                                  \
+    threadgroup_barrier(mem_flags::mem_threadgroup);                                                                  \
     if (lane == 0) {                                                                                                  \
         partial[simdgroup] = sum;                                                                                     \
     }                                                                                                                 \
     threadgroup_barrier(mem_flags::mem_threadgroup);
 
-// The sum of a row of the group's.
-inline float shared_sum(threadgroup const float *partial, uint line, uint split) {
-    float sum = 0.0f;
-    for (uint part = 0; part < split; ++part) {
-        sum += partial[line * split + part];
-    }
-    return sum;
-}
-
 /// out = weight · x; with `added`, out = addend + weight · x, rounded after each of the two.
 template <typename T, uint FLIGHT>
 [[max_total_threads_per_threadgroup(SIMD * MOST_SIMDGROUPS)]]
-kernel void matvec(device const T *weight [[buffer(0)]], device const T *x [[buffer(1)]],
-                   device T *out [[buffer(2)]], constant uint &width [[buffer(3)]],
-                   device const T *addend [[buffer(4)]], constant uint &added [[buffer(5)]],
-                   constant uint &rows [[buffer(6)]], constant uint &aligned [[buffer(7)]],
-                   constant uint &split [[buffer(8)]], uint group [[threadgroup_position_in_grid]],
-                   uint member [[thread_index_in_threadgroup]], uint simdgroup [[simdgroup_index_in_threadgroup]],
-                   uint simdgroups [[simdgroups_per_threadgroup]], uint lane [[thread_index_in_simdgroup]]) {
+kernel void matvec(device const T *weight [[buffer(0)]], device const T *x [[buffer(1)]], device T *out [[buffer(2)]],
+                   constant uint &width [[buffer(3)]], device const T *addend [[buffer(4)]],
+                   constant uint &added [[buffer(5)]], constant uint &rows [[buffer(6)]],
+                   constant uint &aligned [[buffer(7)]], constant uint &split [[buffer(8)]],
+                   constant uint &staged [[buffer(9)]], threadgroup uint4 *room [[threadgroup(0)]],
+                   uint group [[threadgroup_position_in_grid]], uint groups [[threadgroups_per_grid]],
+                   uint member [[thread_index_in_threadgroup]], uint members [[threads_per_threadgroup]],
+                   uint simdgroup [[simdgroup_index_in_threadgroup]], uint simdgroups [[simdgroups_per_threadgroup]],
+                   uint lane [[thread_index_in_simdgroup]]) {
     threadgroup float partial[MOST_SIMDGROUPS];
     PLACE_OF_LANE()
-    const uint base = group * together, row = base + line;
-    float sum = 0.0f, before = 0.0f;
-    if (row < rows) {
-        uint4 loaded[FLIGHT];
-        device const T *from = weight + ulong(row) * width;
-        if (aligned) {
-            load_parts<FLIGHT>((device const uint4 *)from, first, stride, parts, loaded);
+    const uint each = together, mine = line;
+    device const T *matrix = weight;
+    // Loaded before the row that it is for, so that it need not wait for that.
+    T next_addend = added ? addend[min(group * each + member, rows - 1)] : T(0);
+    STAGE_X(x)
+    for (uint base = group * each; base < rows; base += groups * each) {
+        const float own = PRODUCT_WITH(x);
+        const T before = next_addend;
+        next_addend = added ? addend[min(base + groups * each + member, rows - 1)] : T(0);
+        LOAD_ROW(base + groups * each)
+        SHARE_SUMS(own)
+        if (member < each && base + member < rows) {
+            const T product = T(shared_sum(partial, member, split));
+            out[base + member] = added ? T(float(product) + float(before)) : product;
         }
-        if (added && member < together && base + member < rows) {
-            before = float(addend[base + member]);
-        }
-        sum = lane_product<T, FLIGHT>(from, x, width, aligned, first, stride, loaded);
-    }
-    SHARE_SUMS()
-    if (member < together && base + member < rows) {
-        const T product = T(shared_sum(partial, member, split));
-        out[base + member] = added ? T(float(product) + before) : product;
     }
 }
 
-/// out = weight · rms_norm(x, norm), for rows of at most MOST_NORMED bytes.
+/// out = weight · rms_norm(x, norm)
 template <typename T, uint FLIGHT>
 [[max_total_threads_per_threadgroup(SIMD * MOST_SIMDGROUPS)]]
 kernel void norm_matvec(device const T *weight [[buffer(0)]], device const T *x [[buffer(1)]],
                         device const T *norm [[buffer(2)]], device T *out [[buffer(3)]],
                         constant uint &width [[buffer(4)]], constant float &eps [[buffer(5)]],
                         constant uint &rows [[buffer(6)]], constant uint &aligned [[buffer(7)]],
-                        constant uint &split [[buffer(8)]], uint group [[threadgroup_position_in_grid]],
-                        uint groups [[threadgroups_per_grid]], uint member [[thread_index_in_threadgroup]],
-                        uint members [[threads_per_threadgroup]], uint simdgroup [[simdgroup_index_in_threadgroup]],
+                        constant uint &split [[buffer(8)]], threadgroup uint4 *room [[threadgroup(0)]],
+                        uint group [[threadgroup_position_in_grid]], uint groups [[threadgroups_per_grid]],
+                        uint member [[thread_index_in_threadgroup]], uint members [[threads_per_threadgroup]],
+                        uint simdgroup [[simdgroup_index_in_threadgroup]],
                         uint simdgroups [[simdgroups_per_threadgroup]], uint lane [[thread_index_in_simdgroup]]) {
     threadgroup float partial[MOST_SIMDGROUPS];
-    threadgroup uint4 room[MOST_NORMED / 16];
-    threadgroup T *staged = (threadgroup T *)room;
     PLACE_OF_LANE()
-    uint4 loaded[FLIGHT];
-    if (aligned) {
-        const uint row = min(group * together + line, rows - 1);
-        load_parts<FLIGHT>((device const uint4 *)(weight + ulong(row) * width), first, stride, parts, loaded);
-    }
+    const uint each = together, mine = line;
+    device const T *matrix = weight;
     STAGE_NORMED_X()
-    for (uint base = group * together; base < rows; base += groups * together) {
-        const uint row = min(base + line, rows - 1);
-        float sum = staged_lane_product<T, FLIGHT>(weight + ulong(row) * width, staged, width, aligned, first, stride,
-                                                   loaded);
-        if (aligned) {
-            const uint next = min(base + groups * together + line, rows - 1);
-            load_parts<FLIGHT>((device const uint4 *)(weight + ulong(next) * width), first, stride, parts, loaded);
-        }
-        SHARE_SUMS()
-        if (member < together && base + member < rows) {
+    for (uint base = group * each; base < rows; base += groups * each) {
+        const float own = PRODUCT_WITH_STAGED_X();
+        LOAD_ROW(base + groups * each)
+        SHARE_SUMS(own)
+        if (member < each && base + member < rows) {
             out[base + member] = T(shared_sum(partial, member, split));
         }
-        threadgroup_barrier(mem_flags::mem_threadgroup);
     }
 }
 
@@ -253,68 +302,53 @@ template <typename T, uint FLIGHT>
 kernel void gated_matvec(device const T *weight [[buffer(0)]], device const T *x [[buffer(1)]],
                          device T *out [[buffer(2)]], constant uint &width [[buffer(3)]],
                          constant uint &rows [[buffer(4)]], constant uint &aligned [[buffer(5)]],
-                         constant uint &split [[buffer(6)]], uint group [[threadgroup_position_in_grid]],
-                         uint member [[thread_index_in_threadgroup]],
-                         uint simdgroup [[simdgroup_index_in_threadgroup]],
+                         constant uint &split [[buffer(6)]], constant uint &staged [[buffer(7)]],
+                         threadgroup uint4 *room [[threadgroup(0)]], uint group [[threadgroup_position_in_grid]],
+                         uint groups [[threadgroups_per_grid]], uint member [[thread_index_in_threadgroup]],
+                         uint members [[threads_per_threadgroup]], uint simdgroup [[simdgroup_index_in_threadgroup]],
                          uint simdgroups [[simdgroups_per_threadgroup]], uint lane [[thread_index_in_simdgroup]]) {
     threadgroup float partial[MOST_SIMDGROUPS];
     PLACE_OF_LANE()
-    const uint base = group * (together / 2), row = base + line / 2;
-    float sum = 0.0f;
-    if (row < rows) {
-        uint4 loaded[FLIGHT];
-        device const T *from = weight + (ulong(line % 2) * rows + row) * width;
-        if (aligned) {
-            load_parts<FLIGHT>((device const uint4 *)from, first, stride, parts, loaded);
+    const uint each = together / 2, mine = line / 2;
+    device const T *matrix = weight + ulong(line % 2) * rows * width;
+    STAGE_X(x)
+    for (uint base = group * each; base < rows; base += groups * each) {
+        const float own = PRODUCT_WITH(x);
+        LOAD_ROW(base + groups * each)
+        SHARE_SUMS(own)
+        if (member < each && base + member < rows) {
+            const float gate = shared_sum(partial, 2 * member, split);
+            out[base + member] = T(silu(gate) * shared_sum(partial, 2 * member + 1, split));
         }
-        sum = lane_product<T, FLIGHT>(from, x, width, aligned, first, stride, loaded);
-    }
-    SHARE_SUMS()
-    if (member < together / 2 && base + member < rows) {
-        const float gate = shared_sum(partial, 2 * member, split);
-        out[base + member] = T(silu(gate) * shared_sum(partial, 2 * member + 1, split));
     }
 }
 
-/// out = silu(weight[0] · y) · (weight[1] · y), where y = rms_norm(x, norm), for rows of at most MOST_NORMED bytes.
+/// out = silu(weight[0] · y) · (weight[1] · y), where y = rms_norm(x, norm)
 template <typename T, uint FLIGHT>
 [[max_total_threads_per_threadgroup(SIMD * MOST_SIMDGROUPS)]]
 kernel void norm_gated_matvec(device const T *weight [[buffer(0)]], device const T *x [[buffer(1)]],
                               device const T *norm [[buffer(2)]], device T *out [[buffer(3)]],
                               constant uint &width [[buffer(4)]], constant float &eps [[buffer(5)]],
                               constant uint &rows [[buffer(6)]], constant uint &aligned [[buffer(7)]],
-                              constant uint &split [[buffer(8)]], uint group [[threadgroup_position_in_grid]],
-                              uint groups [[threadgroups_per_grid]], uint member [[thread_index_in_threadgroup]],
-                              uint members [[threads_per_threadgroup]],
+                              constant uint &split [[buffer(8)]], threadgroup uint4 *room [[threadgroup(0)]],
+                              uint group [[threadgroup_position_in_grid]], uint groups [[threadgroups_per_grid]],
+                              uint member [[thread_index_in_threadgroup]], uint members [[threads_per_threadgroup]],
                               uint simdgroup [[simdgroup_index_in_threadgroup]],
                               uint simdgroups [[simdgroups_per_threadgroup]],
                               uint lane [[thread_index_in_simdgroup]]) {
     threadgroup float partial[MOST_SIMDGROUPS];
-    threadgroup uint4 room[MOST_NORMED / 16];
-    threadgroup T *staged = (threadgroup T *)room;
     PLACE_OF_LANE()
-    const uint pairs = together / 2;
+    const uint each = together / 2, mine = line / 2;
     device const T *matrix = weight + ulong(line % 2) * rows * width;
-    uint4 loaded[FLIGHT];
-    if (aligned) {
-        const uint row = min(group * pairs + line / 2, rows - 1);
-        load_parts<FLIGHT>((device const uint4 *)(matrix + ulong(row) * width), first, stride, parts, loaded);
-    }
     STAGE_NORMED_X()
-    for (uint base = group * pairs; base < rows; base += groups * pairs) {
-        const uint row = min(base + line / 2, rows - 1);
-        float sum = staged_lane_product<T, FLIGHT>(matrix + ulong(row) * width, staged, width, aligned, first, stride,
-                                                   loaded);
-        if (aligned) {
-            const uint next = min(base + groups * pairs + line / 2, rows - 1);
-            load_parts<FLIGHT>((device const uint4 *)(matrix + ulong(next) * width), first, stride, parts, loaded);
-        }
-        SHARE_SUMS()
-        if (member < pairs && base + member < rows) {
+    for (uint base = group * each; base < rows; base += groups * each) {
+        const float own = PRODUCT_WITH_STAGED_X();
+        LOAD_ROW(base + groups * each)
+        SHARE_SUMS(own)
+        if (member < each && base + member < rows) {
             const float gate = shared_sum(partial, 2 * member, split);
             out[base + member] = T(silu(gate) * shared_sum(partial, 2 * member + 1, split));
         }
-        threadgroup_barrier(mem_flags::mem_threadgroup);
     }
 }
 
@@ -326,25 +360,31 @@ kernel void expert_matvec(device const T *weight [[buffer(0)]], device const T *
                           constant uint &width [[buffer(4)]], constant uint &slots_per_x [[buffer(5)]],
                           constant uint &experts [[buffer(6)]], constant uint &rows [[buffer(7)]],
                           constant uint &aligned [[buffer(8)]], constant uint &split [[buffer(9)]],
-                          uint2 group [[threadgroup_position_in_grid]], uint member [[thread_index_in_threadgroup]],
+                          constant uint &staged [[buffer(10)]], threadgroup uint4 *room [[threadgroup(0)]],
+                          uint2 place [[threadgroup_position_in_grid]], uint2 extent [[threadgroups_per_grid]],
+                          uint member [[thread_index_in_threadgroup]], uint members [[threads_per_threadgroup]],
                           uint simdgroup [[simdgroup_index_in_threadgroup]],
                           uint simdgroups [[simdgroups_per_threadgroup]], uint lane [[thread_index_in_simdgroup]]) {
     threadgroup float partial[MOST_SIMDGROUPS];
+    const uint group = place.x, groups = extent.x, slot = place.y, expert = indices[slot];
     PLACE_OF_LANE()
-    const uint base = group.x * together, row = base + line, slot = group.y, expert = indices[slot];
-    float sum = NAN;
-    if (row < rows && expert < experts) {
-        uint4 loaded[FLIGHT];
-        device const T *from = weight + (ulong(expert) * rows + row) * width;
-        if (aligned) {
-            load_parts<FLIGHT>((device const uint4 *)from, first, stride, parts, loaded);
+    if (expert >= experts) {
+        for (uint row = group * members + member; row < rows; row += groups * members) {
+            out[ulong(slot) * rows + row] = T(NAN);
         }
-        device const T *with = x + ulong(slot / slots_per_x) * width;
-        sum = lane_product<T, FLIGHT>(from, with, width, aligned, first, stride, loaded);
+        return;
     }
-    SHARE_SUMS()
-    if (member < together && base + member < rows) {
-        out[ulong(slot) * rows + base + member] = T(shared_sum(partial, member, split));
+    device const T *from = x + ulong(slot / slots_per_x) * width;
+    const uint each = together, mine = line;
+    device const T *matrix = weight + ulong(expert) * rows * width;
+    STAGE_X(from)
+    for (uint base = group * each; base < rows; base += groups * each) {
+        const float own = PRODUCT_WITH(from);
+        LOAD_ROW(base + groups * each)
+        SHARE_SUMS(own)
+        if (member < each && base + member < rows) {
+            out[ulong(slot) * rows + base + member] = T(shared_sum(partial, member, split));
+        }
     }
 }
 
@@ -356,28 +396,33 @@ kernel void expert_gated_matvec(device const T *weight [[buffer(0)]], device con
                                 constant uint &width [[buffer(4)]], constant uint &slots_per_x [[buffer(5)]],
                                 constant uint &experts [[buffer(6)]], constant uint &rows [[buffer(7)]],
                                 constant uint &aligned [[buffer(8)]], constant uint &split [[buffer(9)]],
-                                uint2 group [[threadgroup_position_in_grid]],
-                                uint member [[thread_index_in_threadgroup]],
+                                constant uint &staged [[buffer(10)]], threadgroup uint4 *room [[threadgroup(0)]],
+                                uint2 place [[threadgroup_position_in_grid]], uint2 extent [[threadgroups_per_grid]],
+                                uint member [[thread_index_in_threadgroup]], uint members [[threads_per_threadgroup]],
                                 uint simdgroup [[simdgroup_index_in_threadgroup]],
                                 uint simdgroups [[simdgroups_per_threadgroup]],
                                 uint lane [[thread_index_in_simdgroup]]) {
     threadgroup float partial[MOST_SIMDGROUPS];
+    const uint group = place.x, groups = extent.x, slot = place.y, expert = indices[slot];
     PLACE_OF_LANE()
-    const uint base = group.x * (together / 2), row = base + line / 2, slot = group.y, expert = indices[slot];
-    float sum = NAN;
-    if (row < rows && expert < experts) {
-        uint4 loaded[FLIGHT];
-        device const T *from = weight + ((ulong(expert) * 2 + line % 2) * rows + row) * width;
-        if (aligned) {
-            load_parts<FLIGHT>((device const uint4 *)from, first, stride, parts, loaded);
+    if (expert >= experts) {
+        for (uint row = group * members + member; row < rows; row += groups * members) {
+            out[ulong(slot) * rows + row] = T(NAN);
         }
-        device const T *with = x + ulong(slot / slots_per_x) * width;
-        sum = lane_product<T, FLIGHT>(from, with, width, aligned, first, stride, loaded);
+        return;
     }
-    SHARE_SUMS()
-    if (member < together / 2 && base + member < rows) {
-        const float gate = shared_sum(partial, 2 * member, split);
-        out[ulong(slot) * rows + base + member] = T(silu(gate) * shared_sum(partial, 2 * member + 1, split));
+    device const T *from = x + ulong(slot / slots_per_x) * width;
+    const uint each = together / 2, mine = line / 2;
+    device const T *matrix = weight + (ulong(expert) * 2 + line % 2) * rows * width;
+    STAGE_X(from)
+    for (uint base = group * each; base < rows; base += groups * each) {
+        const float own = PRODUCT_WITH(from);
+        LOAD_ROW(base + groups * each)
+        SHARE_SUMS(own)
+        if (member < each && base + member < rows) {
+            const float gate = shared_sum(partial, 2 * member, split);
+            out[ulong(slot) * rows + base + member] = T(silu(gate) * shared_sum(partial, 2 * member + 1, split));
+        }
     }
 }
 
@@ -430,20 +475,23 @@ kernel void matmul(device const T *weight [[buffer(0)]], device const T *x [[buf
 }
 
 #define BY_ROWS(T, FLIGHT)                                                                                            \
-    template [[host_name("matvec_" #T "_" #FLIGHT)]] kernel void matvec<T, FLIGHT>(                                   \
+    template [[host_name("matvec" "_" #T "_" #FLIGHT)]] kernel void matvec<T, FLIGHT>(                                \
         device const T *, device const T *, device T *, constant uint &, device const T *, constant uint &,           \
-        constant uint &, constant uint &, constant uint &, uint, uint, uint, uint, uint);                             \
-    template [[host_name("gated_matvec_" #T "_" #FLIGHT)]] kernel void gated_matvec<T, FLIGHT>(                       \
+        constant uint &, constant uint &, constant uint &, constant uint &, threadgroup uint4 *, uint, uint, uint,    \
+        uint, uint, uint, uint);                                                                                      \
+    template [[host_name("gated_matvec" "_" #T "_" #FLIGHT)]] kernel void gated_matvec<T, FLIGHT>(                    \
         device const T *, device const T *, device T *, constant uint &, constant uint &, constant uint &,            \
-        constant uint &, uint, uint, uint, uint, uint);
+        constant uint &, constant uint &, threadgroup uint4 *, uint, uint, uint, uint, uint, uint, uint);
 #define NORMED(name, T, FLIGHT)                                                                                       \
     template [[host_name(#name "_" #T "_" #FLIGHT)]] kernel void name<T, FLIGHT>(                                     \
         device const T *, device const T *, device const T *, device T *, constant uint &, constant float &,          \
-        constant uint &, constant uint &, constant uint &, uint, uint, uint, uint, uint, uint, uint);
+        constant uint &, constant uint &, constant uint &, threadgroup uint4 *, uint, uint, uint, uint, uint, uint,   \
+        uint);
 #define BY_EXPERTS(name, T, FLIGHT)                                                                                   \
     template [[host_name(#name "_" #T "_" #FLIGHT)]] kernel void name<T, FLIGHT>(                                     \
         device const T *, device const T *, device const uint *, device T *, constant uint &, constant uint &,        \
-        constant uint &, constant uint &, constant uint &, constant uint &, uint2, uint, uint, uint, uint);
+        constant uint &, constant uint &, constant uint &, constant uint &, constant uint &, threadgroup uint4 *,     \
+        uint2, uint2, uint, uint, uint, uint, uint);
 #define FLIGHTS(T, FLIGHT)                                                                                            \
     BY_ROWS(T, FLIGHT)                                                                                                \
     NORMED(norm_matvec, T, FLIGHT)                                                                                    \
