@@ -165,6 +165,39 @@ def test_at_a_position_past_the_cache_queries_alone_are_made_ready(dev: ost.Devi
     assert (queries.numpy() != 0).all()
 
 
+@by_dtype
+@pytest.mark.usefixtures("either_kernel")
+@pytest.mark.parametrize(("heads", "kept", "size", "width"), [(1, 1, 2, 5), (4, 2, 64, 96), (6, 3, 10, 1024)])
+def test_the_product_before_it_may_be_a_part_of_that(
+    dev: ost.Device, dtype: np.dtype[Any], heads: int, kept: int, size: int, width: int
+) -> None:
+    rows = (heads + 2 * kept) * size
+    weight = values((rows, width), dtype, 19) / np.sqrt(width).astype(dtype)
+    x, norm, frequencies = values((width,), dtype, 20), values((width,), dtype, 21), ops.rope_frequencies(size)
+    given = [dev.array(one) for one in (weight, x, norm, frequencies)]
+    queries, caches = dev.zeros((heads, size), dtype), [dev.zeros((kept, 9, size), dtype) for _ in range(2)]
+    run(dev, ops.qkv_matvec, *given, queries, *caches, 7)
+    made = (weight.astype(np.float64) @ normed(x, norm).astype(np.float64)).reshape(1, -1, size)
+    expected = turned(made[:, : heads + kept], frequencies, 7, False)[0]
+    near(queries, expected[:heads], scale=4)
+    for cache, part in zip(caches, (expected[heads:], made[0, heads + kept :]), strict=True):
+        whole = np.zeros((kept, 9, size))
+        whole[:, 7] = part
+        near(cache, whole, scale=4)
+
+
+@pytest.mark.usefixtures("either_kernel")
+def test_of_a_product_at_a_position_past_the_cache_only_queries_are_kept(dev: ost.Device) -> None:
+    weight, x = dev.array(np.ones((32, 8), np.float32)), dev.array(np.ones(8, np.float32))
+    queries, caches = dev.zeros((2, 8), np.float32), [dev.zeros((1, 3, 8), np.float32) for _ in range(2)]
+    given = (weight, x, x, dev.array(ops.rope_frequencies(8)), queries, *caches, ost.param("pos", np.uint32))
+    ready = dev.capture(lambda enc: ops.qkv_matvec(enc, *given)).instantiate()
+    for position in (2, 3, 0xFFFFFFFF):
+        ready.replay(pos=position).wait()
+    assert (caches[1].numpy().sum(axis=(0, 2)) != 0).tolist() == [False, False, True]
+    assert (queries.numpy() != 0).any()
+
+
 def test_what_does_not_go_together_is_refused(dev: ost.Device) -> None:
     def refused(message: str, *arguments: Any, **options: Any) -> None:
         with pytest.raises(ost.ArgumentError, match=message):

@@ -193,14 +193,18 @@ class Decoder:
 
     def _attention(self, enc: CommandEncoder, s: _Scratch, layer: int, position: Any) -> None:
         name, keys, values = f"layer.{layer}.attn", self._keys[layer], self._values[layer]
-        self._linears(enc, layer, "attn.qkv", f"{name}.norm", s, s.qkv)
-        with enc.scope("rope"):
+        weight, eps = self._weights.get(f"{name}.qkv"), self.config.norm_eps
+        if weight is not None and self._folds and s.hidden.shape[0] == 1 and not self.config.qk_norm:
+            norm = self._weights[f"{name}.norm"]
+            with enc.scope("qkv"):
+                ops.qkv_matvec(enc, weight, s.hidden, norm, self._frequencies, s.query, keys, values, position, eps)
+        else:
+            self._linears(enc, layer, "attn.qkv", f"{name}.norm", s, s.qkv)
             norms = {}
             if self.config.qk_norm:
                 norms = {"query_norm": self._weights[f"{name}.q_norm"], "key_norm": self._weights[f"{name}.k_norm"]}
-            ops.rope_append(
-                enc, s.qkv, self._frequencies, s.query, keys, values, position, **norms, eps=self.config.norm_eps
-            )
+            with enc.scope("rope"):
+                ops.rope_append(enc, s.qkv, self._frequencies, s.query, keys, values, position, **norms, eps=eps)
         with enc.scope("sdpa"):
             ops.sdpa(enc, s.query, keys, values, s.mixed, position, window=self.config.window(layer) or 0)
         self._add_linear(enc, f"{name}.o", s.mixed, s)

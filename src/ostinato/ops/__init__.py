@@ -24,6 +24,7 @@ from .linear import (
     matvec_q8_0,
     norm_gated_matvec,
     norm_matvec,
+    qkv_matvec,
 )
 from .norms import add_rms_norm, rms_norm, rms_norm_mul
 from .pointwise import (
@@ -59,6 +60,7 @@ __all__ = [
     "mul",
     "norm_gated_matvec",
     "norm_matvec",
+    "qkv_matvec",
     "rms_norm",
     "rms_norm_mul",
     "rope",

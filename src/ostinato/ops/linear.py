@@ -13,14 +13,26 @@ from ..buffer import Buffer
 from ..encoder import CommandEncoder
 from ..errors import ArgumentError
 from ..queue import Queue
-from .checks import GATE_FLOPS, axes, check_buffers, check_dtype, check_size, find, is_aligned, on_cpu, type_ending
+from .checks import (
+    GATE_FLOPS,
+    Index,
+    axes,
+    check_buffers,
+    check_dtype,
+    check_index,
+    check_size,
+    find,
+    is_aligned,
+    on_cpu,
+    type_ending,
+)
 
 _ROWS_TOGETHER = 8
 _SIMDGROUPS = 8
 _SIMDGROUPS_IN_BLOCKS = 4
-_ENOUGH_SIMDGROUPS = 12288
+_ENOUGH_SIMDGROUPS = 8192
 """With fewer a GPU is not busy: several then share a row."""
-_GROUPS_A_WORKER = 3
+_GROUPS_A_WORKER = 6
 """Groups hold x for themselves, so there are no more of them than run at a time."""
 _MOST_STAGED = 65536
 """Bytes of x in each group from which on too few groups would run at a time."""
@@ -74,6 +86,57 @@ def norm_gated_matvec(
     _normed(encoder, "norm_gated_matvec", weight, x, norm, out, eps, rows, width, 2)
 
 
+def qkv_matvec(
+    encoder: CommandEncoder,
+    weight: Buffer,
+    x: Buffer,
+    norm: Buffer,
+    frequencies: Buffer,
+    queries: Buffer,
+    key_cache: Buffer,
+    value_cache: Buffer,
+    position: Index,
+    eps: float = 1e-6,
+) -> None:
+    """Queries, keys and values of one token in one dispatch: `norm_matvec`, then `rope_append`.
+
+    `weight` is [(heads + 2 · kept heads) · size, in], and all of a head is turned: there is a frequency for each pair.
+    """
+    name = "qkv_matvec"
+    ending = type_ending(name, weight, x, norm, queries, key_cache, value_cache)
+    check_dtype(name, "frequencies", frequencies, np.float32)
+    rows, width = axes(name, "weight", weight, "out", "in")
+    kept, capacity, size = axes(name, "key_cache", key_cache, "heads", "capacity", "size")
+    if value_cache.shape != key_cache.shape or size % 2:
+        raise ArgumentError(
+            f"{name}: the caches are of one shape, and even size; not {key_cache!r} and {value_cache!r}"
+        )
+    heads = rows // size - 2 * kept
+    if rows % size or heads < 1:
+        raise ArgumentError(f"{name}: {weight!r} has no rows for queries beside {kept} keys and values of {size}")
+    for what, one, elements in (
+        ("x", x, width),
+        ("norm", norm, width),
+        ("queries", queries, heads * size),
+        ("frequencies", frequencies, size // 2),
+    ):
+        check_size(name, what, one, elements)
+    check_index(name, "position", position, below=capacity)
+    _check_staged(encoder, name, x)
+    given = [weight, x, norm, frequencies, queries, key_cache, value_cache, width, eps]
+    given += [position, heads, kept, size, capacity]
+    read = weight.nbytes + x.nbytes + norm.nbytes + frequencies.nbytes
+    written = rows * weight.dtype.itemsize
+    flops = 2 * rows * width + 4 * width + 12 * (heads + kept) * size
+    kernel = f"{name}_{ending}"
+    if on_cpu(encoder):
+        found = find(encoder, "matvec_plain", kernel)
+        grid: dict[str, Any] = {"threads": (size // 2, rows // size), "group_size": (_ROWS_TOGETHER, 1)}
+        encoder.dispatch(found, *given, **grid, bytes_read=read, bytes_written=written, flops=flops)
+    else:
+        _dense(encoder, kernel, given, rows // 2, 1, read, written, flops, matrices=2, norm=norm)
+
+
 def _gates(name: str, weight: Buffer) -> tuple[int, int]:
     two, rows, width = axes(name, "weight", weight, "2", "out", "in")
     if two != 2:
@@ -96,10 +159,7 @@ def _normed(
     ending = type_ending(name, weight, x, norm, out)
     for what, one, size in (("x", x, width), ("norm", norm, width), ("out", out, rows)):
         check_size(name, what, one, size)
-    if x.nbytes > most_staged(encoder._queue):
-        raise ArgumentError(
-            f"{name}: rows of {x.nbytes} bytes are too long; at most {most_staged(encoder._queue)} here"
-        )
+    _check_staged(encoder, name, x)
     read = weight.nbytes + x.nbytes + norm.nbytes
     flops = rows * (2 * matrices * width + GATE_FLOPS * (matrices - 1)) + 4 * width
     given = [weight, x, norm, out, width, eps]
@@ -270,6 +330,12 @@ def _dense(
     found = find(encoder, "matvec", f"{kernel}_{flight}")
     room = {0: -(-row_bytes // 16) * 16 if staged else 16}
     encoder.dispatch(found, *given, groups=(groups, slots), group_size=32 * _SIMDGROUPS, shared=room, **cost)
+
+
+def _check_staged(encoder: CommandEncoder, name: str, x: Buffer) -> None:
+    most = most_staged(encoder._queue)
+    if x.nbytes > most:
+        raise ArgumentError(f"{name}: rows of {x.nbytes} bytes are too long; at most {most} here")
 
 
 def most_staged(queue: Queue) -> int:

@@ -124,7 +124,8 @@ inline device const T *row_of(device const T *matrix, uint row, uint rows, uint 
 }
 
 // What the kernels below are made of. A group makes `each` results at a time, from `base` on, which its first threads
-// store; a simdgroup's own row is `mine` of those.
+// store; a simdgroup's own row is that of the result `mine` of those.
+#define ROW(result) (result)
 
 // `split` simdgroups share a row: where in it a lane begins, which of the group's rows it is, how many the group has.
 #define PLACE_OF_LANE()                                                                                               \
@@ -136,7 +137,7 @@ inline device const T *row_of(device const T *matrix, uint row, uint rows, uint 
 // The first parts of a row, before anything else is done with it.
 #define LOAD_ROW(base)                                                                                                \
     if (aligned && base < rows) {                                                                                     \
-        device const T *next = row_of(matrix, base + mine, rows, width);                                              \
+        device const T *next = row_of(matrix, ROW(base + mine), rows, width);                                              \
         load_parts<FLIGHT>((device const uint4 *)next, first, stride, parts, loaded);                                 \
     }
 
@@ -221,11 +222,11 @@ inline device const T *row_of(device const T *matrix, uint row, uint rows, uint 
 
 // A lane's share of its row, from the first parts that were loaded on.
 #define PRODUCT_WITH_STAGED_X()                                                                                       \
-    staged_lane_product<T, FLIGHT>(row_of(matrix, base + mine, rows, width), own_x, width, aligned, first, stride,    \
+    staged_lane_product<T, FLIGHT>(row_of(matrix, ROW(base + mine), rows, width), own_x, width, aligned, first, stride,    \
                                    loaded)
 #define PRODUCT_WITH(from)                                                                                            \
     staged ? PRODUCT_WITH_STAGED_X()                                                                                  \
-           : lane_product<T, FLIGHT>(row_of(matrix, base + mine, rows, width), from, width, aligned, first, stride,   \
+           : lane_product<T, FLIGHT>(row_of(matrix, ROW(base + mine), rows, width), from, width, aligned, first, stride,   \
                                      loaded)
 
 // Has the simdgroups' sums where the first threads of the group find them.
@@ -351,6 +352,62 @@ kernel void norm_gated_matvec(device const T *weight [[buffer(0)]], device const
         }
     }
 }
+
+/// Queries, keys and values of one token, from y = rms_norm(x, norm): weight · y, [heads + 2 · kept, size], of which
+/// queries and keys are turned by their position, in pairs (i, i + size / 2), and keys and values go to the cache, as in
+/// rope_append.metal. A result is a pair, and a row of each half of its head makes it.
+#undef ROW
+#define ROW(result) ((result) / pairs * size + (result) % pairs)
+template <typename T, uint FLIGHT>
+[[max_total_threads_per_threadgroup(SIMD * MOST_SIMDGROUPS)]]
+kernel void qkv_matvec(device const T *weight [[buffer(0)]], device const T *x [[buffer(1)]],
+                       device const T *norm [[buffer(2)]], device const float *frequencies [[buffer(3)]],
+                       device T *queries [[buffer(4)]], device T *keys [[buffer(5)]], device T *values [[buffer(6)]],
+                       constant uint &width [[buffer(7)]], constant float &eps [[buffer(8)]],
+                       constant uint &position [[buffer(9)]], constant uint &heads [[buffer(10)]],
+                       constant uint &kept [[buffer(11)]], constant uint &size [[buffer(12)]],
+                       constant uint &capacity [[buffer(13)]], constant uint &results [[buffer(14)]],
+                       constant uint &aligned [[buffer(15)]], constant uint &split [[buffer(16)]],
+                       threadgroup uint4 *room [[threadgroup(0)]], uint group [[threadgroup_position_in_grid]],
+                       uint groups [[threadgroups_per_grid]], uint member [[thread_index_in_threadgroup]],
+                       uint members [[threads_per_threadgroup]], uint simdgroup [[simdgroup_index_in_threadgroup]],
+                       uint simdgroups [[simdgroups_per_threadgroup]], uint lane [[thread_index_in_simdgroup]]) {
+    threadgroup float partial[MOST_SIMDGROUPS];
+    PLACE_OF_LANE()
+    const uint pairs = size / 2, rows = 2 * results - pairs;  // the last row of the first halves, and one
+    const uint each = together / 2, mine = line / 2;
+    device const T *matrix = weight + ulong(line % 2) * pairs * width;
+    float next_frequency = frequencies[(group * each + member) % pairs];
+    STAGE_NORMED_X()
+    for (uint base = group * each; base < results; base += groups * each) {
+        const float own = PRODUCT_WITH_STAGED_X();
+        const float frequency = next_frequency;
+        next_frequency = frequencies[(base + groups * each + member) % pairs];
+        LOAD_ROW(base + groups * each)
+        SHARE_SUMS(own)
+        const uint result = base + member, head = result / pairs, at = result % pairs;
+        if (member < each && result < results) {
+            float a = shared_sum(partial, 2 * member, split), b = shared_sum(partial, 2 * member + 1, split);
+            device T *to = queries + head * size;
+            if (head < heads + kept) {
+                const float angle = float(position) * frequency;
+                const float cosine = precise::cos(angle), sine = precise::sin(angle), before = a;
+                a = a * cosine - b * sine;
+                b = b * cosine + before * sine;
+            }
+            if (head >= heads) {
+                const uint number = head - heads;
+                to = (number < kept ? keys : values) + (ulong(number % kept) * capacity + position) * size;
+            }
+            if (head < heads || position < capacity) {
+                to[at] = T(a);
+                to[at + pairs] = T(b);
+            }
+        }
+    }
+}
+#undef ROW
+#define ROW(result) (result)
 
 /// For each slot, out = weight[indices[slot]] · x[slot / slots_per_x]; an index past the last expert gives NaN.
 template <typename T, uint FLIGHT>
@@ -487,6 +544,12 @@ kernel void matmul(device const T *weight [[buffer(0)]], device const T *x [[buf
         device const T *, device const T *, device const T *, device T *, constant uint &, constant float &,          \
         constant uint &, constant uint &, constant uint &, threadgroup uint4 *, uint, uint, uint, uint, uint, uint,   \
         uint);
+#define QKV(T, FLIGHT)                                                                                                \
+    template [[host_name("qkv_matvec_" #T "_" #FLIGHT)]] kernel void qkv_matvec<T, FLIGHT>(                           \
+        device const T *, device const T *, device const T *, device const float *, device T *, device T *,           \
+        device T *, constant uint &, constant float &, constant uint &, constant uint &, constant uint &,             \
+        constant uint &, constant uint &, constant uint &, constant uint &, constant uint &, threadgroup uint4 *,     \
+        uint, uint, uint, uint, uint, uint, uint);
 #define BY_EXPERTS(name, T, FLIGHT)                                                                                   \
     template [[host_name(#name "_" #T "_" #FLIGHT)]] kernel void name<T, FLIGHT>(                                     \
         device const T *, device const T *, device const uint *, device T *, constant uint &, constant uint &,        \
@@ -496,6 +559,7 @@ kernel void matmul(device const T *weight [[buffer(0)]], device const T *x [[buf
     BY_ROWS(T, FLIGHT)                                                                                                \
     NORMED(norm_matvec, T, FLIGHT)                                                                                    \
     NORMED(norm_gated_matvec, T, FLIGHT)                                                                              \
+    QKV(T, FLIGHT)                                                                                                    \
     BY_EXPERTS(expert_matvec, T, FLIGHT)                                                                              \
     BY_EXPERTS(expert_gated_matvec, T, FLIGHT)
 #define INSTANCES(T)                                                                                                  \

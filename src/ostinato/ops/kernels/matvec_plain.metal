@@ -60,6 +60,36 @@ kernel void norm_gated_matvec(device const T *weight [[buffer(0)]], device const
     out[row] = T(silu(gate) * up);
 }
 
+/// Queries, keys and values of one token, as in matvec.metal. The grid is [pairs of elements, heads + 2 · kept].
+template <typename T>
+kernel void qkv_matvec(device const T *weight [[buffer(0)]], device const T *x [[buffer(1)]],
+                       device const T *norm [[buffer(2)]], device const float *frequencies [[buffer(3)]],
+                       device T *queries [[buffer(4)]], device T *keys [[buffer(5)]], device T *values [[buffer(6)]],
+                       constant uint &width [[buffer(7)]], constant float &eps [[buffer(8)]],
+                       constant uint &position [[buffer(9)]], constant uint &heads [[buffer(10)]],
+                       constant uint &kept [[buffer(11)]], constant uint &size [[buffer(12)]],
+                       constant uint &capacity [[buffer(13)]], uint2 thread_position [[thread_position_in_grid]]) {
+    const uint at = thread_position.x, head = thread_position.y, pairs = size / 2;
+    device const T *line = weight + (ulong(head) * size + at) * width;
+    float a = normed_product(line, x, norm, width, eps);
+    float b = normed_product(line + ulong(pairs) * width, x, norm, width, eps);
+    if (head < heads + kept) {
+        const float angle = float(position) * frequencies[at];
+        const float cosine = precise::cos(angle), sine = precise::sin(angle), before = a;
+        a = a * cosine - b * sine;
+        b = b * cosine + before * sine;
+    }
+    device T *to = queries + head * size;
+    if (head >= heads) {
+        const uint number = head - heads;
+        to = (number < kept ? keys : values) + (ulong(number % kept) * capacity + position) * size;
+    }
+    if (head < heads || position < capacity) {
+        to[at] = T(a);
+        to[at + pairs] = T(b);
+    }
+}
+
 /// For each slot, out = weight[indices[slot]] · x[slot / slots_per_x]; an index past the last expert gives NaN.
 template <typename T>
 kernel void expert_matvec(device const T *weight [[buffer(0)]], device const T *x [[buffer(1)]],
@@ -165,6 +195,10 @@ kernel void matmul(device const T *weight [[buffer(0)]], device const T *x [[buf
     template [[host_name("norm_gated_matvec_" #T)]] kernel void norm_gated_matvec<T>(                                 \
         device const T *, device const T *, device const T *, device T *, constant uint &, constant float &, uint,    \
         uint);                                                                                                        \
+    template [[host_name("qkv_matvec_" #T)]] kernel void qkv_matvec<T>(                                               \
+        device const T *, device const T *, device const T *, device const float *, device T *, device T *,           \
+        device T *, constant uint &, constant float &, constant uint &, constant uint &, constant uint &,             \
+        constant uint &, constant uint &, uint2);                                                                     \
     BY_EXPERTS(expert_matvec, T)                                                                                      \
     BY_EXPERTS(expert_gated_matvec, T)                                                                                \
     template [[host_name("matmul_" #T)]] kernel void matmul<T>(device const T *, device const T *, device T *,        \
