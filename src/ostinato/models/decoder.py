@@ -3,9 +3,9 @@
     decoder = Decoder(device, random_weights(preset("tiny")))
     tokens = decoder.generate([72, 101, 108], 16)
 
-Weights are copied to the device once. Every operation stands in a scope of its own (`decode/layer.3/attn/sdpa`), so a
-profile can be summed at any level. The graph of a token reads the token where the one before left it, so nothing but
-the position goes to the device, and only what is read comes back.
+Weights are copied to the device once, or used where another library has them on it. Every operation stands in a scope
+of its own (`decode/layer.3/attn/sdpa`), so a profile can be summed at any level. The graph of a token reads the token
+where the one before left it, so nothing but the position goes to the device, and only what is read comes back.
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ class DecoderDevice(OnQueue, Protocol):
     """What a decoder needs of a device."""
 
     def array(self, values: Any) -> Buffer: ...
+
+    def from_dlpack(self, producer: Any) -> Buffer: ...
 
     def zeros(self, shape: Any, dtype: Any) -> Buffer: ...
 
@@ -88,7 +90,7 @@ class Decoder:
         self._route = route
         self._dtype = dtype
         self._quantised: dict[str, str] = {}
-        self._weights = {name: self._uploaded(name, weights[name]) for name in weights}
+        self._weights = {name: self._bound(name, weights) for name in weights}
         self._frequencies = device.array(config.inverse_frequencies())
         shape = (config.kv_heads, capacity, config.head_dim)
         self._keys = [device.zeros(shape, dtype) for _ in range(config.layers)]
@@ -99,6 +101,12 @@ class Decoder:
         self.graph = graph.with_outputs(self._logits, self._one.tokens, *self._keys, *self._values)
         """What is replayed for each token."""
         self._run = self.graph.optimise().instantiate()
+
+    def _bound(self, name: str, weights: Weights) -> Buffer:
+        lent = weights.lent(name)
+        if lent is not None and weights.dtype(name) == np.dtype(self._dtype):
+            return self._device.from_dlpack(lent)
+        return self._uploaded(name, weights[name])
 
     def _uploaded(self, name: str, array: np.ndarray) -> Buffer:
         if is_quantised(array.dtype):
