@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-cuda test-metal test-models lint bench clean
+.PHONY: demo test test-cuda test-metal test-models lint bench bench-decode clean
 
 demo: $(VENV)/base
 	$(BIN)/ostinato demo
@@ -35,6 +35,9 @@ bench: $(VENV)/bench
 	$(BIN)/python bench/profiling.py
 	$(BIN)/python bench/recording.py
 	$(BIN)/python bench/what_if.py
+
+bench-decode: $(VENV)/oracle
+	$(BIN)/python bench/decode.py
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit("ostinato needs Python 3.11 or newer, this is " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'

@@ -157,17 +157,27 @@ class DeviceArray:
     dtype: np.dtype[Any]
 
 
+def described(producer: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """Shape and dtype of anything with `__dlpack__`, wherever its memory is."""
+    capsule = producer.__dlpack__()  # kept until it has been read
+    return _shape_and_dtype(_tensor(capsule))
+
+
+def _shape_and_dtype(tensor: _Tensor) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    kind = _KINDS.get(tensor.type_code)
+    if tensor.type_lanes != 1 or (kind is None and (tensor.type_code, tensor.type_bits) != (_BFLOAT, 16)):
+        raise ValueError(f"DLPack type {tensor.type_code} of {tensor.type_bits} bits is not one of a buffer")
+    dtype = BFLOAT16 if kind is None else np.dtype(f"{kind}{tensor.type_bits // 8}")
+    return tuple(tensor.shape[axis] for axis in range(tensor.ndim)), dtype
+
+
 def adopt_memory(producer: Any, stream: int | None) -> DeviceArray:
     """Memory of a device that anything with `__dlpack__` offers; `stream` then waits for what it has queued."""
     capsule = producer.__dlpack__(stream=stream)
     tensor = _tensor(capsule)
     _capsule_rename(capsule, _USED_NAME)
     owner = _Borrowed(tensor)
-    shape = tuple(tensor.shape[axis] for axis in range(tensor.ndim))
-    kind = _KINDS.get(tensor.type_code)
-    if tensor.type_lanes != 1 or (kind is None and (tensor.type_code, tensor.type_bits) != (_BFLOAT, 16)):
-        raise ValueError(f"DLPack type {tensor.type_code} of {tensor.type_bits} bits is not one of a buffer")
-    dtype = BFLOAT16 if kind is None else np.dtype(f"{kind}{tensor.type_bits // 8}")
+    shape, dtype = _shape_and_dtype(tensor)
     if tensor.strides:
         _check_contiguous(shape, [tensor.strides[axis] for axis in range(tensor.ndim)])
     address = (tensor.data or 0) + tensor.byte_offset

@@ -85,3 +85,13 @@ def test_what_cannot_be_decoded_says_why(dev: ost.Device) -> None:
         models.Decoder(dev, weights, dtype="int8")
     with pytest.raises(ost.ArgumentError, match="capacity"):
         models.Decoder(dev, weights, capacity=0)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_weights_that_are_on_the_device_already_are_used_there(dev: ost.Device, dtype: str) -> None:
+    weights = models.random_weights(SHAPES["experts"], dtype, seed=4)
+    lent = {name: dev.array(array) for name, array in weights.items()}
+    decoder = models.Decoder(dev, models.shared_weights(weights.config, lent), dtype=dtype)
+    copied = models.Decoder(dev, weights, dtype=dtype)
+    np.testing.assert_array_equal(decoder.prefill(PROMPT), copied.prefill(PROMPT))
+    assert decoder.step() == copied.step()

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from checkpoints import TINY, write_gguf
 
+import ostinato as ost
 from ostinato import models
 
 torch = pytest.importorskip("torch")
@@ -105,6 +106,20 @@ def test_logits_and_greedy_tokens_agree_with_transformers(case: str, tmp_path: P
     decoder.reset()
     forced = [*PROMPT, *tokens]
     np.testing.assert_allclose(decoder.forward(forced), their_logits(model, forced), rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("case", ["llama-scaled", "qwen3-tied"])
+def test_the_tensors_of_a_model_serve_a_decoder_as_well(dev: ost.Device, case: str, tmp_path: Path) -> None:
+    family, options = CASES[case]
+    model = made(family, options, tmp_path)
+    weights = models.shared_weights(models.load_weights(tmp_path).config, model.state_dict())
+    decoder = models.Decoder(dev, weights, capacity=len(PROMPT) + STEPS)
+    assert decoder.generate(PROMPT, STEPS) == their_generation(model, PROMPT, STEPS)
+
+    with torch.no_grad():
+        model.model.norm.weight.zero_()
+    decoder.reset()
+    assert not decoder.prefill(PROMPT).any()  # it is the same memory
 
 
 def test_a_checkpoint_in_several_files_is_read_as_one(tmp_path: Path) -> None:

@@ -206,3 +206,101 @@ def test_random_weights_are_made_when_asked_for() -> None:
 def test_random_weights_of_no_kind_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ost.ArgumentError, match=message):
         random_weights(preset("tiny"), **options)
+
+
+# --- weights that another library has in memory ---------------------------------------------------------------------
+
+
+class Lent:
+    """The host's memory, offered as another library would."""
+
+    def __init__(self, dev: ost.Device, array: np.ndarray) -> None:
+        self.buffer = dev.array(array)
+
+    def __dlpack__(self, **options: Any) -> object:
+        return self.buffer.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.buffer.__dlpack_device__()
+
+
+def lent(dev: ost.Device, weights: models.Weights) -> dict[str, Any]:
+    return {name: Lent(dev, array) for name, array in weights.items()}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("family", TINY)
+def test_lent_tensors_are_what_they_were(dev: ost.Device, family: str, dtype: str) -> None:
+    weights = random_weights(TINY[family], dtype)
+    found = models.shared_weights(weights.config, lent(dev, weights))
+    same(found, weights)
+    assert found.nbytes == weights.nbytes
+
+
+def test_lent_tensors_go_by_the_names_of_hugging_face_too(dev: ost.Device) -> None:
+    weights = random_weights(TINY["qwen3"])
+    theirs = {name: Lent(dev, array) for name, array in folder_tensors(weights).items()}
+    theirs["lm_head.weight"] = theirs["model.embed_tokens.weight"]  # a state dict has tied embeddings twice
+    same(models.shared_weights(weights.config, theirs), weights)
+
+
+def test_a_decoder_of_their_dtype_reads_lent_tensors_where_they_are(dev: ost.Device) -> None:
+    weights = random_weights(TINY["llama"])
+    theirs = lent(dev, weights)
+    shared, copied = (
+        models.Decoder(dev, models.shared_weights(weights.config, theirs), capacity=8, dtype=dtype)
+        for dtype in ("float32", "float16")
+    )
+    before = copied.prefill([1, 2, 3])
+    theirs["head"].buffer.as_numpy()[:] = 0
+    assert not shared.prefill([1, 2, 3]).any()
+    copied.reset()
+    np.testing.assert_array_equal(copied.prefill([1, 2, 3]), before)
+
+
+def test_numpy_arrays_are_taken_too_and_copied(dev: ost.Device) -> None:
+    weights = random_weights(TINY["llama"], "bfloat16")
+    arrays = dict(weights)
+    same(models.shared_weights(weights.config, arrays), weights)
+    decoder = models.Decoder(dev, models.shared_weights(weights.config, arrays), capacity=8, dtype="bfloat16")
+    before = decoder.prefill([1, 2, 3])
+    arrays["head"][:] = 0
+    decoder.reset()
+    np.testing.assert_array_equal(decoder.prefill([1, 2, 3]), before)
+
+
+class OnAnotherDevice(Lent):
+    """A tensor whose memory the host cannot reach."""
+
+    def __dlpack__(self, **options: Any) -> object:
+        if options:
+            raise BufferError("it is on a device")
+        return super().__dlpack__()
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 2, 7
+
+
+def test_a_tensor_on_another_device_cannot_be_an_array(dev: ost.Device) -> None:
+    weights = random_weights(TINY["llama"])
+    theirs = lent(dev, weights) | {"norm": OnAnotherDevice(dev, weights["norm"])}
+    found = models.shared_weights(weights.config, theirs)
+    assert found.dtype("norm") == np.float32
+    with pytest.raises(ost.ArgumentError, match="'norm' is in the memory of a device, as float32; only a Decoder"):
+        found["norm"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"norm": None}, "no tensor 'norm', nor 'model.norm.weight'"),
+        ({"norm": [1.0]}, "'norm' is a list, which has no __dlpack__"),
+        ({"norm": np.ones(3, np.float32)}, r"'norm' has shape \[3\]; the decoder needs \[64\]"),
+        ({"norm": np.ones(64)}, "'norm' is of float64"),
+        ({"bias": np.ones(64, np.float32)}, "tensor 'bias' has no place"),
+    ],
+)
+def test_what_is_wrong_with_lent_tensors_is_said(changed: dict[str, Any], message: str) -> None:
+    tensors = {name: one for name, one in (dict(random_weights(TINY["llama"])) | changed).items() if one is not None}
+    with pytest.raises(ost.ArgumentError, match=message):
+        models.shared_weights(TINY["llama"], tensors)

@@ -4,6 +4,7 @@
 
     weights = models.load_weights("Qwen3-0.6B")      # a Hugging Face folder (MLX's too), or a GGUF file
     weights = models.random_weights(models.preset("tiny-moe"))
+    weights = models.shared_weights(config, torch_model.state_dict())
     weights["layer.0.attn.q"]                        # a NumPy array, often a view of the file
     models.ReferenceDecoder(weights).generate([1, 2, 3], steps=8)
     models.Decoder(device, weights).generate([1, 2, 3], 8)
@@ -26,7 +27,7 @@ from .decoder import Decoder
 from .reference import ReferenceDecoder
 from .tensors import AFFINE4, Q4_0, Q8_0, as_float32, is_quantised, weight_shape
 from .tokenizer import ByteTokenizer, CheckpointTokenizer, Tokenizer, load_tokenizer
-from .weights import Weights, load_weights, random_weights
+from .weights import Weights, load_weights, random_weights, shared_weights
 
 __all__ = [
     "AFFINE4",
@@ -50,6 +51,7 @@ __all__ = [
     "parameter_count",
     "preset",
     "random_weights",
+    "shared_weights",
     "tensor_shapes",
     "weight_shape",
 ]

@@ -3,9 +3,10 @@
     decoder = Decoder(device, random_weights(preset("tiny")))
     tokens = decoder.generate([72, 101, 108], 16)
 
-Weights are copied to the device once. Every operation stands in a scope of its own (`decode/layer.3/attn/sdpa`), so a
-profile can be summed at any level. The graph of a token reads the token where the one before left it, so nothing but
-the position goes to the device, and only what is read comes back.
+Weights are copied to the device once, or used where another library has them on it, but for matrices that take the same
+vector: those are joined. Every operation stands in a scope of its own (`decode/layer.3/attn/sdpa`), so a profile can be
+summed at any level. The graph of a token reads the token where the one before left it, so nothing but the position goes
+to the device, and only what is read comes back.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ class DecoderDevice(OnQueue, Protocol):
     """What a decoder needs of a device."""
 
     def array(self, values: Any) -> Buffer: ...
+
+    def from_dlpack(self, producer: Any) -> Buffer: ...
 
     def zeros(self, shape: Any, dtype: Any) -> Buffer: ...
 

@@ -28,6 +28,10 @@ Product = Callable[[CommandEncoder, Buffer, Buffer, Buffer], None]
 class _Device(Protocol):
     def array(self, values: Any) -> Buffer: ...
 
+    def command_encoder(self, label: str | None = None) -> CommandEncoder: ...
+
+    def from_dlpack(self, producer: Any) -> Buffer: ...
+
     def empty(self, shape: Any, dtype: Any) -> Buffer: ...
 
 
@@ -43,6 +47,8 @@ class PlacedWeights(Mapping[str, Buffer]):
         self._dtype = dtype
         self.quantised: dict[str, Product] = {}
         """How those that are quantised are multiplied with a vector."""
+        self.lent_bytes = 0
+        """Of those that are used where another library has them."""
         self._buffers: dict[str, Buffer] = {}
         left = dict.fromkeys(weights)
         for layer in range(weights.config.layers):
@@ -70,13 +76,34 @@ class PlacedWeights(Mapping[str, Buffer]):
         whole = self._device.empty((*experts, sum(heights), width), self._dtype)
         begin = 0
         for name, height in zip(names, heights, strict=True):
-            array = self._array(name, weights).reshape(-1, height, width)
-            for number, rows in enumerate(array):
-                (whole[number] if experts else whole)[begin : begin + height].write(rows)
+            targets = [whole[number] for number in range(experts[0])] if experts else [whole]
+            self._fill([to[begin : begin + height] for to in targets], name, weights)
             begin += height
         return whole if len(set(heights)) > 1 else whole.view(shape=(*experts, len(heights), heights[0], width))
 
+    def _fill(self, targets: Sequence[Buffer], name: str, weights: Weights) -> None:
+        """Write a matrix, or one after the other those of all experts."""
+        shape = (len(targets), *targets[0].shape)
+        lent = self._lent(name, weights)
+        if lent is None:
+            for to, rows in zip(targets, self._array(name, weights).reshape(shape), strict=True):
+                to.write(rows)
+            return
+        encoder, given = self._device.command_encoder("weights"), lent.view(shape=shape)
+        for number, to in enumerate(targets):
+            encoder.copy(given[number], to)
+        encoder.commit_and_wait()
+
+    def _lent(self, name: str, weights: Weights) -> Buffer | None:
+        """What another library has in memory, if it can be used as it is."""
+        lent = weights.lent(name)
+        return None if lent is None or weights.dtype(name) != self._dtype else self._device.from_dlpack(lent)
+
     def _place(self, name: str, weights: Weights) -> Buffer:
+        lent = self._lent(name, weights)
+        if lent is not None:
+            self.lent_bytes += lent.nbytes
+            return lent
         if not _in_blocks(name, weights):
             return self._device.array(self._array(name, weights))
         array = weights[name]

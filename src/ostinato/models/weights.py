@@ -1,4 +1,4 @@
-"""The weights of a decoder by our own names, wherever they come from: a Hugging Face folder, a GGUF file, or chance.
+"""The weights of a decoder by our own names, wherever they come from: a file, another library's memory, or chance.
 
 `Weights` is a mapping from name to NumPy array. `config.tensor_shapes` lists the names: `embedding`, `norm`, `head`
 (absent if tied), and for each layer `layer.3.attn.q` and the like. All tensors are checked when the weights are opened:
@@ -9,7 +9,7 @@ An array is a read-only view of the mapped file where the file has the tensor in
 a Hugging Face folder, and weights with scales and biases, as MLX writes them, which are put together; the queries and
 keys of a Llama in a GGUF file, whose rows stand in the order of interleaved RoPE and are put back into halves; and
 random weights, which are made when asked for. These are new each time: hold on to them, or copy them to a device one by
-one.
+one. Tensors that another library lent are an array only if they are in the host's memory.
 
 Every model here rotates halves: value `i` of a head belongs with value `i + head_dim / 2`.
 """
@@ -30,6 +30,7 @@ from typing import Any
 import ml_dtypes  # noqa: F401  (teaches NumPy the name "bfloat16")
 import numpy as np
 
+from .. import dlpack
 from ..errors import ArgumentError, TensorNotFound
 from ..graph_file.values import Damaged
 from .affine import affine_tensor, is_affine, part_names
@@ -101,6 +102,8 @@ class _Source:
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     array: Callable[[], Array]
+    lent: Any = None
+    """The tensor of another library that has the values, if one does."""
 
     @property
     def nbytes(self) -> int:
@@ -137,6 +140,10 @@ class Weights(Mapping[str, Array]):
     def dtype(self, name: str) -> np.dtype[Any]:
         """The dtype that the array of a tensor has."""
         return self._source(name).dtype
+
+    def lent(self, name: str) -> Any:
+        """What another library lent for this tensor, to be used where it lies; None for all others."""
+        return self._source(name).lent
 
     @property
     def nbytes(self) -> int:
@@ -175,6 +182,51 @@ def random_weights(config: DecoderConfig, dtype: Any = "float32", seed: int = 0)
         for name, shape in tensor_shapes(config).items()
     }
     return Weights(config, f"random {config.family}, seed {seed}", sources)
+
+
+def shared_weights(config: DecoderConfig, tensors: Mapping[str, Any]) -> Weights:
+    """Weights that another library has in memory, by our names or by Hugging Face's: torch's `model.state_dict()`.
+
+    A tensor is anything with `__dlpack__`. A `Decoder` on the device that it lies on, and of its dtype, reads it where
+    it is: it is not copied and must not be changed meanwhile. Otherwise it is copied, which takes a tensor in the
+    host's memory; so are NumPy arrays.
+    """
+    sources, used = {}, set()
+    for name, shape in tensor_shapes(config).items():
+        theirs = name if name in tensors else _their_name(_HUGGING_FACE, name)
+        if theirs not in tensors:
+            raise ArgumentError(f"shared_weights: there is no tensor {name!r}, nor {theirs!r}")
+        used.add(theirs)
+        sources[name] = _shared(theirs, tensors[theirs], shape)
+    for name in tensors:
+        if name not in used and not _UNUSED.fullmatch(name):
+            raise ArgumentError(f"shared_weights: tensor {named(name)} has no place in this kind of decoder")
+    return Weights(config, f"{config.family} in memory", sources)
+
+
+def _shared(name: str, tensor: Any, shape: tuple[int, ...]) -> _Source:
+    lent = None if isinstance(tensor, np.ndarray) else tensor
+    try:
+        found, dtype = (tensor.shape, tensor.dtype) if lent is None else dlpack.described(tensor)
+    except AttributeError:
+        raise ArgumentError(f"shared_weights: {name!r} is a {type(tensor).__name__}, which has no __dlpack__") from None
+    except (RuntimeError, BufferError, TypeError, ValueError) as error:
+        raise ArgumentError(f"shared_weights: {name!r}: {error}") from None
+    if found != shape:
+        raise ArgumentError(f"shared_weights: {name!r} has shape {list(found)}; the decoder needs {list(shape)}")
+    if dtype not in FLOATS:
+        raise ArgumentError(f"shared_weights: {name!r} is of {dtype.name}; float32, float16 and bfloat16 are taken")
+    return _Source(shape, dtype, (lambda: tensor) if lent is None else partial(_on_host, name, tensor, dtype), lent)
+
+
+def _on_host(name: str, tensor: Any, dtype: np.dtype[Any]) -> Array:
+    try:
+        return dlpack.adopt(tensor)
+    except (RuntimeError, BufferError, TypeError, ValueError):
+        raise ArgumentError(
+            f"tensor {name!r} is in the memory of a device, as {dtype.name}; only a Decoder of this dtype on that"
+            " device can use it"
+        ) from None
 
 
 # --- Hugging Face folders -------------------------------------------------------------------------------------------
