@@ -31,6 +31,8 @@ def prelude(device: str) -> str:
     text = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
     text += "import numpy as np, ostinato as ost\nfrom small_kernels import KERNELS, SLOW_STEPS\n"
     text += f"DEVICE = {device!r}\n"
+    # A process started in the background by a shell ignores Ctrl-C, and so do its children unless they are told.
+    text += "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
     if device.startswith("metal-sim"):
         text += "import metal_sim; metal_sim.install()\n"
     return text
