@@ -154,7 +154,7 @@ class Race:
             before = self._free_bytes()
             one = ours = Ours(ost.open_device(self.given.device), self.weights, self.capacity, self.dtype)
             generate(one, self.prompt, 4)
-            self.lent_bytes = ours.decoder._weights.lent_bytes
+            self.lent_bytes = self._lent_to(ours.decoder)
             self.device_bytes = None if before is None else before - (self._free_bytes() or 0)
         else:
             from transformers_decoder import contender
@@ -162,6 +162,13 @@ class Race:
             one = contender(name, self.model, self.capacity, self.given.compile_mode)
             generate(one, self.prompt, 4)
         self.contenders[name] = one
+
+    def _lent_to(self, decoder: models.Decoder) -> int:
+        """Bytes of the weights that our decoder reads where torch has them."""
+        theirs = {tensor.data_ptr() for tensor in self.model.state_dict().values()}
+        buffers = decoder._weights.values()
+        places = ((one._allocation().backing.address + one._offset, one.nbytes) for one in buffers)
+        return sum(nbytes for place, nbytes in places if place in theirs)
 
     def _free_bytes(self) -> int | None:
         if self.given.device == "cpu":
@@ -255,7 +262,8 @@ class Race:
             )
         for name, failure in self.failures.items():
             rows.append((f"transformers, {name}", failure, *["–"] * 7))
-        where = f"{given.prompt} tokens of prompt, then {given.tokens}"
+        where = f"{given.prompt} tokens of prompt, then {given.tokens}; medians of {given.rounds} rounds"
+        how = "not read" if queued else "each read"
         return Table(
             f"{self.preset}, {self.dtype}, {given.device}: {where}; a copy reaches {copied / 1e9:.1f} GB/s",
             (
@@ -263,9 +271,9 @@ class Race:
                 "tokens/s, each read",
                 "ms a token, each read",
                 "ms a token, not read",
-                "time / ostinato's",
-                "weights GB/s",
-                "of a copy",
+                f"× ostinato's time, {how}",
+                f"weights GB/s, {how}",
+                f"of a copy, {how}",
                 "greedy tokens alike",
                 "logits off by at most",
             ),
@@ -375,7 +383,22 @@ def main() -> None:
             if "ostinato" in race.contenders:
                 tables.append(race.inside())
             del race
+    tables.append(versions(given))
     report(tables, given.json)
+
+
+def versions(given: argparse.Namespace) -> Table:
+    """What ran beside ours."""
+    import torch
+    import transformers
+
+    rows = [
+        ("torch", torch.__version__),
+        ("transformers", transformers.__version__),
+        ("threads of torch", torch.get_num_threads()),
+        ("mode of torch.compile", f"{given.compile_mode}, in a graph on a GPU"),
+    ]
+    return Table("what ran", ("what", "which"), rows)
 
 
 if __name__ == "__main__":

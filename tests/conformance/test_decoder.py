@@ -13,6 +13,7 @@ from ostinato import models, ops
 TINY, MOE = models.preset("tiny"), models.preset("tiny-moe")
 SHAPES = {
     "llama": replace(TINY, layers=2),
+    "as many keys as queries": replace(TINY, layers=2, kv_heads=TINY.heads),
     "qwen3": replace(
         TINY, layers=2, family="qwen3", qk_norm=True, tied_embeddings=True, head_dim=40, heads=6, kv_heads=2
     ),

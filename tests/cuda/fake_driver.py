@@ -346,6 +346,7 @@ class Driver:
         assert len(before) == count
         assert data is None or len(data) == count
         kernel = params.kernel
+        assert kernel.gridDimX > 0, "the driver refuses a grid of nothing"
         function = self._functions[kernel.func]
         own = OWN_PARAMETERS.get(function.name)
         sizes = [function.parameter_bytes] if own is None else [8] * own

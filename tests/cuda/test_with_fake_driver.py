@@ -21,7 +21,7 @@ from test_launcher import Fake
 
 import ostinato as ost
 from ostinato.backends.cpu.building import host_library
-from ostinato.backends.cuda import api, compiling, driver, kernels, launchers, rings
+from ostinato.backends.cuda import api, compiling, driver, graphs, kernels, launchers, rings
 from ostinato.msl import parameter_layout
 
 SOURCE = """
@@ -149,6 +149,9 @@ def test_a_graph_of_nothing_begins_and_ends(fake: Driver, device: ost.Device) ->
     submission = run.replay()
     assert submission.wait()
     assert fake.launched[-2:] == ["ost_begin", "ost_end"]
+    with ost.profile(level="dispatches"):
+        assert run.replay().wait()
+    assert fake.launched[-2:] == ["ost_begin", "ost_end"]
 
 
 @pytest.fixture(params=["python", "native"])
@@ -210,6 +213,27 @@ def test_a_graph_that_is_not_launched_leaves_the_next_replay_its_values(fake: Dr
     assert run.replay(by=3.0).wait()
     assert first.gpu_time is not None
     assert seen(fake)[0::2] == [1.0, 3.0]
+
+
+def test_a_replay_after_one_whose_failure_could_not_be_settled_settles_it_first(
+    fake: Driver, either: ost.Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph, _ = bumps(either)
+    run = graph.instantiate()
+    native, realign = run._plain.parts[0].native, graphs.NativeGraph.realign
+
+    def interrupted(self: Any) -> None:
+        monkeypatch.setattr(graphs.NativeGraph, "realign", realign)
+        raise KeyboardInterrupt
+
+    fake.fail_graphs = [2]
+    monkeypatch.setattr(graphs.NativeGraph, "realign", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run.replay(by=2.0)
+    assert not native.is_aligned
+    assert run.replay(by=3.0).wait()
+    assert native.is_aligned
+    assert seen(fake) == [2.0, 3.0]  # the first node of the one that failed ran
 
 
 def test_replays_have_times_after_the_device_was_lost_if_they_ran(fake: Driver, either: ost.Device) -> None:

@@ -198,7 +198,8 @@ class Decoder:
         name, keys, values = f"layer.{layer}.attn", self._keys[layer], self._values[layer]
         weight, eps = self._weights.get(f"{name}.qkv"), self.config.norm_eps
         if weight is not None and self._folds and s.hidden.shape[0] == 1 and not self.config.qk_norm:
-            norm = self._weights[f"{name}.norm"]
+            norm, width = self._weights[f"{name}.norm"], s.hidden.shape[1]
+            weight = weight.view(shape=(weight.size // width, width))
             with enc.scope("qkv"):
                 ops.qkv_matvec(enc, weight, s.hidden, norm, self._frequencies, s.query, keys, values, position, eps)
         else:

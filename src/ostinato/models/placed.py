@@ -47,8 +47,6 @@ class PlacedWeights(Mapping[str, Buffer]):
         self._dtype = dtype
         self.quantised: dict[str, Product] = {}
         """How those that are quantised are multiplied with a vector."""
-        self.lent_bytes = 0
-        """Of those that are used where another library has them."""
         self._buffers: dict[str, Buffer] = {}
         left = dict.fromkeys(weights)
         for layer in range(weights.config.layers):
@@ -102,7 +100,6 @@ class PlacedWeights(Mapping[str, Buffer]):
     def _place(self, name: str, weights: Weights) -> Buffer:
         lent = self._lent(name, weights)
         if lent is not None:
-            self.lent_bytes += lent.nbytes
             return lent
         if not _in_blocks(name, weights):
             return self._device.array(self._array(name, weights))

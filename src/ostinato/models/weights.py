@@ -195,7 +195,8 @@ def shared_weights(config: DecoderConfig, tensors: Mapping[str, Any]) -> Weights
     for name, shape in tensor_shapes(config).items():
         theirs = name if name in tensors else _their_name(_HUGGING_FACE, name)
         if theirs not in tensors:
-            raise ArgumentError(f"shared_weights: there is no tensor {name!r}, nor {theirs!r}")
+            other = " (all experts of a layer in one)" if "{expert}" in theirs else f", nor {theirs!r}"
+            raise ArgumentError(f"shared_weights: there is no tensor {name!r}{other}")
         used.add(theirs)
         sources[name] = _shared(theirs, tensors[theirs], shape)
     for name in tensors:

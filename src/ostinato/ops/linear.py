@@ -209,8 +209,10 @@ def _by_experts(
             f"{name}: {x!r} is no whole number of rows of {width} that goes into the {slots} slots of {indices!r}"
         )
     given: list[Any] = [weight, x, indices, out, width, slots * width // x.size, experts]
-    # Slots may share an expert; the most that can be read is its matrices for each.
-    read = min(slots, experts) * matrices * rows * width * weight.dtype.itemsize + x.nbytes + indices.nbytes
+    # A token chooses different experts. Those of several may be the same: then nobody knows how much is read.
+    read: int | None = None
+    if len(indices.shape) == 1 or indices.shape[0] == 1:
+        read = slots * matrices * rows * width * weight.dtype.itemsize + x.nbytes + indices.nbytes
     flops = slots * rows * (2 * matrices * width + GATE_FLOPS * (matrices - 1))
     _dense(encoder, f"{name}_{ending}", given, rows, slots, read, out.nbytes, flops, matrices=matrices)
 
@@ -301,7 +303,7 @@ def _dense(
     given: list[Any],
     rows: int,
     slots: int,
-    bytes_read: int,
+    bytes_read: int | None,
     bytes_written: int,
     flops: int,
     *,

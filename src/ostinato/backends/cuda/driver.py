@@ -250,7 +250,7 @@ class CudaBackend:
     def prepare_samples(self, work: Native | Sequence[Lowered]) -> bool:
         """Compile the twins of kernels that have none, and build a graph's own twin."""
         if isinstance(work, NativeGraph):
-            if work.is_sampled:
+            if work.is_sampled or not work.count:
                 return False
             work.sampled()
             return True
@@ -269,6 +269,8 @@ class CudaBackend:
             raise ValueError("a graph is replayed on the device that it was made for")
         if len(values) < graph.value_bytes:
             raise ValueError(f"a replay of this graph takes {graph.value_bytes} bytes of values, got {len(values)}")
+        if not graph.is_aligned:
+            graph.realign()
         run = Run(graph.count)
         run.graph = graph
         executable, result = graph.executable, 0
@@ -278,9 +280,13 @@ class CudaBackend:
             result = run.result.device
         arguments = (graph.ring.address, executable, values, result, run.started_at)
         while not self._start(self._launcher.replay, arguments, run, handle):
-            while not self._wait_for(graph.ring.oldest, _SLICE_NS):
-                pass
-            graph.ring.make_room()
+            try:
+                while not self._wait_for(graph.ring.oldest, _SLICE_NS):
+                    pass
+                graph.ring.make_room()
+            except BaseException:
+                self.stock.release(run)
+                raise
 
     def _start(self, start: launchers.Start, arguments: tuple[Any, ...], run: Run, handle: list[Native]) -> bool:
         """Call, and put the run into the handle if it started; False when a graph has too many replays under way.
@@ -309,10 +315,11 @@ class CudaBackend:
     def _take_back(self, run: Run) -> None:
         # Pairs that something may have written to are not clear any more, so they are not kept.
         run.pairs = None
+        self.stock.release(run)
         if run.graph is not None:
+            run.graph.is_aligned = False
             with suppress(OstinatoError):
                 run.graph.realign()
-        self.stock.release(run)
 
     def inferred(self, submission: Native) -> Inferred:
         """What the hazard engine found. A stream needs no edges, so they are not looked for before somebody asks."""

@@ -88,6 +88,8 @@ class NativeGraph:
         self.value_bytes = max((start + nbytes for start, nbytes in offsets.values()), default=0)
         self.arena: Memory = cleared(backend.pool, ARENA_BYTES + records.rounded(self.value_bytes, 16))
         self.ring = Ring(backend.stock, self.value_bytes)
+        self.is_aligned = True
+        """Whether host and device have counted the same replays; False while a launch that failed is not settled."""
         self._nodes = _nodes(lowered, edges)
         launched = {one.index: one for one in self._nodes}
         for (node, position), (start, _) in offsets.items():
@@ -239,6 +241,7 @@ class NativeGraph:
             call(self._cu.cuStreamSynchronize, self._cu.CUstream(self.backend.stream))
         self.ring.settle()
         self.backend.pool.write(self.arena.address, np.array([self.ring.fields.turn], np.uint32).view(np.uint8))
+        self.is_aligned = True
 
     def __del__(self) -> None:
         # A replay that runs keeps the graph. Its last node says that it is done a moment before it has left; the driver
@@ -273,6 +276,8 @@ def _nodes(lowered: Sequence[Lowered], edges: np.ndarray) -> list[_Node]:
 
 def _reduced(predecessors: set[int], nodes: Sequence[_Node]) -> list[int]:
     """Those that are not before another of them anyway. What takes too long to find out stays: it does no harm."""
+    if len(predecessors) > _STEPS:
+        return sorted(predecessors)
     kept: list[int] = []
     for one in sorted(predecessors, reverse=True):
         if not _is_before(one, kept, nodes):

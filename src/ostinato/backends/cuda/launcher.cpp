@@ -112,6 +112,9 @@ int64_t now_ns() {
   return int64_t(t.tv_sec) * 1000000000 + t.tv_nsec;
 }
 
+// The last submission that finished. What the device wrote before it is then there to be read.
+uint32_t finished(const Launcher *l) { return __atomic_load_n(l->done, __ATOMIC_ACQUIRE); }
+
 }  // namespace
 
 // Finds the functions of the driver, which the process has loaded already. Zero when all are there.
@@ -229,11 +232,11 @@ EXPORT Result ost_cuda_replay(Launcher *l, Ring *ring, Handle graph, const void 
 // 1 when a submission is done, 0 when the time ran out, or minus an error of the driver, which may mean that the device was
 // lost.
 EXPORT int ost_cuda_wait(Launcher *l, uint32_t number, int64_t timeout_ns) {
-  if (int32_t(*l->done - number) >= 0) return 1;
+  if (int32_t(finished(l) - number) >= 0) return 1;
   const int64_t begin = now_ns();
   for (;;) {
     for (int i = 0; i < 64 && timeout_ns; ++i)
-      if (int32_t(*l->done - number) >= 0) return 1;
+      if (int32_t(finished(l) - number) >= 0) return 1;
     const int64_t now = now_ns();
     if (now - l->looked_ns > 1000000) {     // the word stays behind for ever once the device is lost
       l->looked_ns = now;
@@ -241,7 +244,7 @@ EXPORT int ost_cuda_wait(Launcher *l, uint32_t number, int64_t timeout_ns) {
       const Result status = current.status ? current.status : l->query(l->stream);
       if (status != success && status != not_ready) return -status;
     }
-    if (now - begin >= timeout_ns) return int32_t(*l->done - number) >= 0;
+    if (now - begin >= timeout_ns) return int32_t(finished(l) - number) >= 0;
     if (now - begin > 200000) {
       const timespec pause = {0, 20000};
       nanosleep(&pause, nullptr);

@@ -65,6 +65,7 @@ class Stock:
         self._lock = ForkLock()
         self._events: list[int] = []
         self._memory: dict[int, list[Pinned]] = {}
+        self._closed = False
 
     def listed(self, count: int) -> Run:
         """A new submission of a list of so many commands."""
@@ -89,6 +90,9 @@ class Stock:
     def give_back(self, memory: Pinned) -> None:
         """Memory that nobody looks at any more."""
         with self._lock:
+            if self._closed:
+                memory.host = 0  # its context may be gone, and the address another's by now
+                return
             kept = self._memory.setdefault(memory.nbytes, [])
             if len(kept) < _KEPT:
                 kept.append(memory)
@@ -114,6 +118,7 @@ class Stock:
         with self._lock:
             events, self._events = self._events, []
             self._memory.clear()
+            self._closed = True
         with self._context.current():
             for event in events:
                 self._context.cu.cuEventDestroy(self._context.cu.CUevent(event))

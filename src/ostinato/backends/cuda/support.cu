@@ -90,7 +90,7 @@ struct alignas(16) Slot {
 struct alignas(64) Arena {
   uint32 turn, number, finished, zero;
   Slot *slot;
-  uint64 result, begin;
+  uint64 result, begin, end;
 };
 static_assert(sizeof(Slot) == 32 && sizeof(Arena) == 64, "both are part of the contract with the host");
 
@@ -110,7 +110,6 @@ static __device__ void wait_for_last() {
 // counting, on both sides; should they ever disagree, the replay must not run with the values of another.
 extern "C" __global__ void ost_begin(Arena *arena, unsigned char *ring, uint32 mask, uint32 stride, uint32 words,
                                      uint32 early) {
-  const uint64 begin = now();
   if (early) release_next();
   const uint32 turn = arena->turn;
   uint4 *const slot = reinterpret_cast<uint4 *>(ring + uint64(turn & mask) * stride);
@@ -124,13 +123,12 @@ extern "C" __global__ void ost_begin(Arena *arena, unsigned char *ring, uint32 m
     arena->number = head.y;
     arena->slot = reinterpret_cast<Slot *>(slot);
     arena->result = uint64(head.w) << 32 | head.z;
-    arena->begin = begin;
+    arena->begin = now();          // from here on its dispatches run, until the last node begins
   }
 }
 
 // Tells the host that a replay is done, after everything else it is to see of it.
-static __device__ void finish(const Arena *arena, volatile uint32 *done) {
-  const uint64 end = now();
+static __device__ void finish(const Arena *arena, uint64 end, volatile uint32 *done) {
   const uint32 number = arena->number;
   *reinterpret_cast<ulonglong2 *>(&arena->slot->begin) = make_ulonglong2(arena->begin, end);
   __threadfence_system();
@@ -140,13 +138,14 @@ static __device__ void finish(const Arena *arena, volatile uint32 *done) {
 // The last node of a graph.
 extern "C" __global__ void ost_end(const Arena *arena, volatile uint32 *done, uint32 early) {
   if (early) wait_for_last();
-  finish(arena, done);
+  finish(arena, now(), done);
 }
 
 // The last node of a graph that takes times: reads them off, and the block that is done last ends the replay.
 extern "C" __global__ void ost_resolve_end(const uint32 *starts, ulonglong2 *pairs, uint32 count, Arena *arena,
                                            volatile uint32 *done, uint32 early) {
   if (early) wait_for_last();
+  if (blockIdx.x == 0 && threadIdx.x == 0) arena->end = now();
   resolve(starts, pairs, reinterpret_cast<ulonglong2 *>(arena->result), count);
   __syncthreads();
   if (threadIdx.x) return;
@@ -154,7 +153,7 @@ extern "C" __global__ void ost_resolve_end(const uint32 *starts, ulonglong2 *pai
   if (atomicAdd(&arena->finished, 1u) != gridDim.x - 1) return;
   arena->finished = 0;
   __threadfence_system();
-  finish(arena, done);
+  finish(arena, *static_cast<volatile uint64 *>(&arena->end), done);
 }
 
 // Answers the host: when it writes the number of the next round, the device writes its time. The first reply says that

@@ -254,13 +254,20 @@ kernel void matvec(device const T *weight [[buffer(0)]], device const T *x [[buf
     PLACE_OF_LANE()
     const uint each = together, mine = line;
     device const T *matrix = weight;
-    // Loaded before the row that it is for, so that it need not wait for that.
-    T next_addend = added ? addend[min(group * each + member, rows - 1)] : T(0);
+    // Loaded before the row that it is for, so that it need not wait for that. `out` may be the addend: nobody reads what
+    // another thread stores.
+    T next_addend = T(0);
+    if (added && member < each && group * each + member < rows) {
+        next_addend = addend[group * each + member];
+    }
     STAGE_X(x)
     for (uint base = group * each; base < rows; base += groups * each) {
         const float own = PRODUCT_WITH(x);
         const T before = next_addend;
-        next_addend = added ? addend[min(base + groups * each + member, rows - 1)] : T(0);
+        const uint next_result = base + groups * each + member;
+        if (added && member < each && next_result < rows) {
+            next_addend = addend[next_result];
+        }
         LOAD_ROW(base + groups * each)
         SHARE_SUMS(own)
         if (member < each && base + member < rows) {
