@@ -47,10 +47,10 @@ kernel void scale(device const float *in [[buffer(0)]], device const float *fact
 // The barrier makes it run in another way than the others, unless it is checked.
 kernel void reversed(device const float *in [[buffer(0)]], device float *out [[buffer(1)]],
                      threadgroup float *tile [[threadgroup(0)]], uint2 id [[thread_position_in_grid]],
-                     uint i [[thread_index_in_threadgroup]], uint n [[threads_per_threadgroup]]) {
+                     uint i [[thread_index_in_threadgroup]], uint2 size [[threads_per_threadgroup]]) {
     tile[i] = in[id.x];
     threadgroup_barrier(mem_flags::mem_threadgroup);
-    out[id.x + id.y] = tile[n - 1 - i];
+    out[id.x + id.y] = tile[size.x - 1 - i];
 }
 
 kernel void slow_then_store(device float *out [[buffer(0)]], constant uint &steps [[buffer(1)]]) {

@@ -288,10 +288,16 @@ def test_a_zip_of_something_else_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_newer_version_says_who_wrote_it_and_what_to_do(graph: ost.Graph, tmp_path: Path) -> None:
-    path = edited(saved(graph, tmp_path), lambda document: {**document, "version": 2, "creator": "ostinato 9.1"})
-    refused(path, r"version 2 .* by ostinato 9\.1; .* newer ostinato")
-    new = {"format": "ostinato graph", "version": 3, "creator": "x", "all": "is new"}
-    refused(with_entry(edited(path, lambda _: new), "extra", b"1"), "version 3")
+    path = edited(saved(graph, tmp_path), lambda document: {**document, "version": 3, "creator": "ostinato 9.1"})
+    refused(path, r"version 3 .* by ostinato 9\.1; .* newer ostinato")
+    new = {"format": "ostinato graph", "version": 4, "creator": "x", "all": "is new"}
+    refused(with_entry(edited(path, lambda _: new), "extra", b"1"), "version 4")
+
+
+def test_an_older_version_says_so_whatever_else_differs(graph: ost.Graph, tmp_path: Path) -> None:
+    old = {"format": "ostinato graph", "version": 1, "creator": "ostinato 0.0.9", "all": "was other"}
+    path = edited(saved(graph, tmp_path), lambda _: old)
+    refused(path, r"version 1 .* an older version of ostinato \(ostinato 0\.0\.9\); .*capture the graph again")
 
 
 def test_every_truncation_is_refused(graph: ost.Graph, tmp_path: Path) -> None:
@@ -396,7 +402,7 @@ def test_contents_that_are_too_short_or_too_long_are_refused(graph: ost.Graph, t
         "\xff\xfe",
         '{"format":"ostinato graph","version":true,"creator":"x"}',
         '{"format":"ostinato graph","version":' + "9" * 5000 + ',"creator":"x"}',
-        '{"format":"ostinato graph","version":1,"creator":"\\u001b[2J"}',
+        '{"format":"ostinato graph","version":2,"creator":"\\u001b[2J"}',
     ],
     ids=repr,
 )

@@ -76,12 +76,20 @@ def test_files_that_are_not_recordings_are_refused_with_the_reason(tmp_path: Pat
 
 
 def test_newer_recordings_are_refused_with_advice(copy: Path) -> None:
-    edit(copy, "PRAGMA user_version = 2")
-    with pytest.raises(RecordingError, match=r"stranger.ostinato.*version 2, made by a newer ostinato.*Update"):
+    edit(copy, "PRAGMA user_version = 3")
+    with pytest.raises(RecordingError, match=r"stranger.ostinato.*version 3, made by a newer ostinato.*Update"):
         open_recording(copy)
     edit(copy, "PRAGMA user_version = 0")
     with pytest.raises(RecordingError, match="never existed"):
         open_recording(copy)
+
+
+def test_older_recordings_are_not_called_damaged(copy: Path) -> None:
+    """Their tables differ, and that is not held against them."""
+    edit(copy, "DROP TABLE command_terms", "PRAGMA user_version = 1")
+    with pytest.raises(RecordingError, match=r"version 1, made by an older version .*Record again") as caught:
+        open_recording(copy)
+    assert "damaged" not in str(caught.value)
 
 
 def test_files_too_large_to_be_believed_are_refused(copy: Path) -> None:

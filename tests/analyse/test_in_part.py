@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from ostinato.analyse import timeline, truth
-from ostinato.analyse.columns import MEASURED, UNAVAILABLE, Columns, partly_timed
+from ostinato.analyse.columns import MEASURED, UNAVAILABLE, Columns, Device, partly_timed
+from ostinato.analyse.groups import command_times
 from ostinato.analyse.schedules import warm_ups
 from ostinato.analyse.summary import look_first, summarise
 from ostinato.analyse.truth import Drift, Status
@@ -56,6 +58,17 @@ def test_shares_stand_for_all_that_ran() -> None:
     assert shares == {
         "long": pytest.approx(400 / 1400), "wide": pytest.approx(900 / 1400), "short": pytest.approx(100 / 1400)
     }  # fmt: skip
+
+
+def test_devices_that_share_commands_have_their_own_turns() -> None:
+    """The same list on a device that times all of it: neither device's times stand for the other's runs."""
+    made, runs = recorded(runs=13), 4
+    made.devices.append(Device("other", clock_uncertainty_ns=50.0, workers=4))
+    for run in range(runs):
+        ends = [run * 10 * RUN_NS + 1 + 1_000 * sum(LENGTHS[: at + 1]) for at in range(len(LENGTHS))]
+        made.submit(0, [(end - 1_000 * n, end) for end, n in zip(ends, LENGTHS, strict=True)], device=1)
+    lengths_ns = 1_000 * np.array(LENGTHS)
+    assert command_times(made.columns()).device_busy_ns == pytest.approx(np.array([13 * lengths_ns, runs * lengths_ns]))
 
 
 def test_the_largest_share_comes_first() -> None:

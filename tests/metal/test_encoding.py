@@ -167,6 +167,21 @@ def test_those_that_run_beside_others_take_turns(private_environment: None, prof
     assert (status[:, 2] == ost.recording.MEASURED).all()
 
 
+@pytest.mark.parametrize("profile", ["apple", "discrete"])
+def test_there_are_no_more_turns_than_groups(private_environment: None, profile: str) -> None:
+    """So that no sampled run goes by without a time."""
+    dev = opened(profile, subsets=1000)
+    kernels, x = dev.library(KERNELS), dev.zeros(8, np.float32)
+    with ost.profile() as prof:
+        for _ in range(5):
+            enc = dev.command_encoder()
+            two_and_one(enc, kernels, x)
+            enc.commit()
+    samples = prof.recording().samples()
+    status = samples.status[np.lexsort((samples.node, samples.submission))].reshape(5, 3)
+    assert ((status[1:] != ost.recording.UNAVAILABLE).sum(axis=1) == 1).all()
+
+
 @pytest.mark.parametrize("live", [False, True])
 def test_after_the_first_run_few_are_timed_at_stage_boundaries_and_each_has_its_turn(
     apple: ost.Device, live: bool

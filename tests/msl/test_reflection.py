@@ -280,6 +280,26 @@ def test_harmless_attributes_and_pragmas_pass(source: str) -> None:
     parse(HEAD + source)
 
 
+GRID_ATTRIBUTES = """thread_position_in_grid thread_position_in_threadgroup threadgroup_position_in_grid
+    threads_per_threadgroup threads_per_grid threadgroups_per_grid dispatch_threads_per_threadgroup""".split()
+
+
+@pytest.mark.parametrize("attribute", GRID_ATTRIBUTES[1:])
+@pytest.mark.parametrize(("one", "other"), [("uint2", "uint"), ("ushort", "uint3"), ("uint3", "vec<ushort, 2>")])
+def test_positions_in_the_grid_are_all_scalars_or_all_vectors_of_one_size(attribute: str, one: str, other: str) -> None:
+    given = f"{one} at [[thread_position_in_grid]], uint lane [[thread_index_in_simdgroup]], TYPE size [[{attribute}]]"
+    plain = f"kernel void k({given}) {{}}"
+    template = f"template <typename TYPE> {plain} template kernel void k<CHOSEN>({one}, uint, CHOSEN);"
+    for source, chosen in ((plain, "TYPE"), (template, "CHOSEN")):
+        parse(HEAD + source.replace(chosen, one))
+        with pytest.raises(KernelCompileError, match=rf"'at' \({one} .*'size' \({other} .*all be vectors"):
+            parse(HEAD + source.replace(chosen, other))
+
+
+def test_sizes_that_are_alike_may_be_of_different_widths() -> None:
+    parse(HEAD + "kernel void k(uint3 a [[threadgroup_position_in_grid]], ushort3 b [[threads_per_threadgroup]]) {}")
+
+
 @pytest.mark.parametrize(
     ("source", "message"),
     [

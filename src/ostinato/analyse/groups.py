@@ -122,13 +122,13 @@ def command_times(columns: Columns, instance: Ints | None = None) -> CommandTime
     durations = known.end_ns - known.start_ns
     busy = np.zeros((len(columns.devices), size))
     device = subs.device[known.submission] if len(columns.devices) > 1 else None
+    partly = partly_timed(columns)
     for number in range(len(columns.devices)):
         mine: Any = slice(None) if device is None else device == number
         shares = busy_share(known.start_ns[mine], known.end_ns[mine])
         busy[number] = np.bincount(command[mine], weights=shares, minlength=size)
-    partly = partly_timed(columns)
-    if partly.any():
-        busy *= _stands_for(columns, np.bincount(command, minlength=size))
+        if partly[subs.device == number].any():
+            busy[number] *= _stands_for(columns, number, np.bincount(command[mine], minlength=size))
     inside = np.zeros(size, np.int64)
     whole = np.zeros(0, np.int64)
     if instance is not None and len(known):
@@ -149,10 +149,14 @@ def command_times(columns: Columns, instance: Ints | None = None) -> CommandTime
     )
 
 
-def _stands_for(columns: Columns, timed: Ints) -> Floats:
-    """For each command, how many of its runs in sampled submissions there are to one that has a time."""
+def _stands_for(columns: Columns, device: int, timed: Ints) -> Floats:
+    """For each command, how many of its runs in a device's sampled submissions there are to one that has a time there.
+
+    Devices share commands, but each has its own turns: on one all may be timed, and few on another.
+    """
     subs, plans = columns.submissions, columns.plans
-    runs = np.bincount(subs.plan[subs.sampled & subs.done & (subs.plan >= 0)], minlength=len(plans))
+    counted = subs.sampled & subs.done & (subs.plan >= 0) & (subs.device == device)
+    runs = np.bincount(subs.plan[counted], minlength=len(plans))
     by_node = np.repeat(runs, np.diff(plans.first)).astype(np.float64)
     ran = np.bincount(plans.command, weights=by_node, minlength=len(columns.commands))
     found: Floats = np.maximum(ran, timed) / np.maximum(timed, 1)

@@ -36,7 +36,7 @@ from ..printable import printable
 from ..version import __version__
 
 FORMAT = "ostinato graph"
-VERSION = 1
+VERSION = 2
 MAX_TEXT = 1 << 16
 """Characters of a label, a name or a report."""
 ORDERINGS = {"serial": Ordering.SERIAL, "barriers": Ordering.BARRIERS, "inferred": Ordering.INFERRED}

@@ -86,7 +86,13 @@ def check_version(document: Any) -> None:
         raise Damaged("it is a zip file, but no graph of ostinato")
     version = integer(document.get("version"), "version", 1, MAX_COUNT)
     creator = text(document.get("creator"), "creator")
-    if version != VERSION:
+    if version < VERSION:
+        raise Damaged(
+            f"it has version {version} of the format and was written by an older version of ostinato ({creator}); this"
+            f" is ostinato {__version__}, which reads version {VERSION}: capture the graph again and save it, or open"
+            " it with the one that wrote it"
+        )
+    if version > VERSION:
         raise Damaged(
             f"it has version {version} of the format and was written by {creator}; this is ostinato {__version__},"
             f" which reads version {VERSION}: open it with a newer ostinato, or have it saved by this one"

@@ -26,6 +26,11 @@ THREAD_ATTRIBUTES = frozenset(
     quadgroup_index_in_threadgroup quadgroups_per_threadgroup dispatch_quadgroups_per_threadgroup""".split()
 )
 
+_GRID_ATTRIBUTES = frozenset(
+    """thread_position_in_grid thread_position_in_threadgroup threadgroup_position_in_grid threads_per_threadgroup
+    threads_per_grid threadgroups_per_grid dispatch_threads_per_threadgroup""".split()
+)
+"""Those that may be scalars or vectors, and in one kernel must be alike."""
 
 _PARAMETER_ATTRIBUTES = frozenset(
     """buffer threadgroup function_constant texture sampler stage_in payload visible_function_table id maybe_unused
@@ -138,6 +143,7 @@ class KernelFinder:
 
     def _plain(self, name: str, function: Function) -> KernelInstance:
         parameters = self._parameters(function.opening, function.closing, function)
+        self._refuse_mixed_sizes(parameters, function)
         call = "::".join((*self._namespaces(function.scope), function.name))
         token = self.syntax.tokens[function.name_at]
         limit = self._max_threads(function.attributes)
@@ -176,6 +182,7 @@ class KernelFinder:
         written = self._parameters(template.opening, template.closing, template)
         for parameter in parameters:
             parameter.type = self._substitute(parameter.type, substitution)
+        self._refuse_mixed_sizes(parameters, template)
         attributes = [*template.attributes, *instantiation.attributes]
         return KernelInstance(
             self._host_name(instantiation.attributes) or name,
@@ -339,6 +346,27 @@ class KernelFinder:
         if index < 0:
             raise fail(f"[[{attribute.name}({index})]] of argument {name!r}: an index is not negative", token)
         return index
+
+    def _refuse_mixed_sizes(self, parameters: Sequence[Parameter], function: Function) -> None:
+        """Positions and sizes in the grid are all scalars, or all vectors of as many elements: Metal takes no mix."""
+        first: tuple[Parameter, int] | None = None
+        for parameter in parameters:
+            if parameter.thread_attribute not in _GRID_ATTRIBUTES:
+                continue
+            element = element_type(parameter.type, self.declarations.aliases, {})
+            if element.scalar is None and element.lanes == 1:  # a type that only a compiler knows
+                continue
+            first = first or (parameter, element.lanes)
+            if element.lanes != first[1]:
+                one, other = (
+                    f"{argument.name!r} ({text_of(argument.type)} [[{argument.thread_attribute}]])"
+                    for argument in (first[0], parameter)
+                )
+                raise fail(
+                    f"arguments {one} and {other} of {function.name} do not go together: positions and sizes in the "
+                    "grid must all be scalars, or all be vectors with the same number of elements",
+                    parameter.token,
+                )
 
     def _number(self, parameters: list[Parameter], function: Function) -> None:
         for roles, limit, what in ((("buffer", "value"), 31, "buffer"), (("shared",), 31, "threadgroup")):

@@ -34,6 +34,8 @@ _ENOUGH_SIMDGROUPS = 8192
 """With fewer a GPU is not busy: several then share a row."""
 _GROUPS_A_WORKER = 6
 """Groups hold x for themselves, so there are no more of them than run at a time."""
+_FEWEST_GROUPS = 64
+"""As many may run in any case: a device that does not tell its number of cores says that it has one worker."""
 _MOST_STAGED = 65536
 """Bytes of x in each group from which on too few groups would run at a time."""
 _TILE_ON_CPU = (2, 4)
@@ -328,7 +330,8 @@ def _dense(
     given += [rows, int(is_aligned(16, row_bytes, *read_whole)), split]
     if norm is None:
         given.append(int(staged))
-    groups = min(-(-rows * matrices * split // _SIMDGROUPS), -(-_GROUPS_A_WORKER * device.workers // slots))
+    at_a_time = max(_GROUPS_A_WORKER * device.workers, _FEWEST_GROUPS)
+    groups = min(-(-rows * matrices * split // _SIMDGROUPS), -(-at_a_time // slots))
     found = find(encoder, "matvec", f"{kernel}_{flight}")
     room = {0: -(-row_bytes // 16) * 16 if staged else 16}
     encoder.dispatch(found, *given, groups=(groups, slots), group_size=32 * _SIMDGROUPS, shared=room, **cost)

@@ -232,10 +232,15 @@ def _check(connection: sqlite3.Connection, size: int, whole: bool) -> None:
     version = connection.execute("PRAGMA user_version").fetchone()[0]
     if version > VERSION:
         raise RecordingError(
-            f"is of version {version}, made by a newer ostinato; this one reads up to version {VERSION}. Update it"
+            f"is of version {version}, made by a newer ostinato; this one reads version {VERSION}. Update it"
         )
     if version < 1:
         raise RecordingError(f"is of version {version}, which never existed")
+    if version < VERSION:
+        raise RecordingError(
+            f"is of version {version}, made by an older version of ostinato; this one reads version {VERSION}. "
+            "Record again, or read it with the one that made it"
+        )
     _check_schema(connection)
     pages, page_bytes = (connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "page_size"))
     if whole or pages * page_bytes <= _CHECKED_BYTES:

@@ -1,4 +1,4 @@
-"""The tables of a recording, version 1, and the sizes beyond which a file is not believed.
+"""The tables of a recording, version 2, and the sizes beyond which a file is not believed.
 
 `docs/recording.md` explains every column. The text of these statements is part of the format: a reader compares what a
 file's schema says with what stands here, and refuses a file in which any of it differs.
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 APPLICATION_ID = 0x4F535449
 """'OSTI', in the header of the file."""
-VERSION = 1
+VERSION = 2
 
 SUFFIX = ".ostinato"
 

@@ -60,7 +60,8 @@ class Sampler:
         """Put work into a command buffer, in its sampled run of this number, with samples around what has its turn."""
         taken = Taken(self.buffers)
         costly = self.boundary is Boundary.STAGE
-        subsets = self._subsets or turns.subsets_of(len(work.groups), costly)
+        groups = len(work.groups)
+        subsets = turns.subsets_of(groups, costly) if self._subsets is None else min(self._subsets, max(1, groups))
         chosen = turns.sampled(work.groups, number, subsets)
         (self._in_passes if costly else self._in_one_encoder)(command_buffer, work, chosen, label, taken)
         return taken

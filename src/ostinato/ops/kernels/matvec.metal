@@ -426,10 +426,11 @@ kernel void expert_matvec(device const T *weight [[buffer(0)]], device const T *
                           constant uint &aligned [[buffer(8)]], constant uint &split [[buffer(9)]],
                           constant uint &staged [[buffer(10)]], threadgroup uint4 *room [[threadgroup(0)]],
                           uint2 place [[threadgroup_position_in_grid]], uint2 extent [[threadgroups_per_grid]],
-                          uint member [[thread_index_in_threadgroup]], uint members [[threads_per_threadgroup]],
+                          uint member [[thread_index_in_threadgroup]],
                           uint simdgroup [[simdgroup_index_in_threadgroup]],
                           uint simdgroups [[simdgroups_per_threadgroup]], uint lane [[thread_index_in_simdgroup]]) {
     threadgroup float partial[MOST_SIMDGROUPS];
+    const uint members = SIMD * simdgroups;
     const uint group = place.x, groups = extent.x, slot = place.y, expert = indices[slot];
     PLACE_OF_LANE()
     if (expert >= experts) {
@@ -462,11 +463,12 @@ kernel void expert_gated_matvec(device const T *weight [[buffer(0)]], device con
                                 constant uint &aligned [[buffer(8)]], constant uint &split [[buffer(9)]],
                                 constant uint &staged [[buffer(10)]], threadgroup uint4 *room [[threadgroup(0)]],
                                 uint2 place [[threadgroup_position_in_grid]], uint2 extent [[threadgroups_per_grid]],
-                                uint member [[thread_index_in_threadgroup]], uint members [[threads_per_threadgroup]],
+                                uint member [[thread_index_in_threadgroup]],
                                 uint simdgroup [[simdgroup_index_in_threadgroup]],
                                 uint simdgroups [[simdgroups_per_threadgroup]],
                                 uint lane [[thread_index_in_simdgroup]]) {
     threadgroup float partial[MOST_SIMDGROUPS];
+    const uint members = SIMD * simdgroups;
     const uint group = place.x, groups = extent.x, slot = place.y, expert = indices[slot];
     PLACE_OF_LANE()
     if (expert >= experts) {
@@ -561,7 +563,7 @@ kernel void matmul(device const T *weight [[buffer(0)]], device const T *x [[buf
     template [[host_name(#name "_" #T "_" #FLIGHT)]] kernel void name<T, FLIGHT>(                                     \
         device const T *, device const T *, device const uint *, device T *, constant uint &, constant uint &,        \
         constant uint &, constant uint &, constant uint &, constant uint &, constant uint &, threadgroup uint4 *,     \
-        uint2, uint2, uint, uint, uint, uint, uint);
+        uint2, uint2, uint, uint, uint, uint);
 #define FLIGHTS(T, FLIGHT)                                                                                            \
     BY_ROWS(T, FLIGHT)                                                                                                \
     NORMED(norm_matvec, T, FLIGHT)                                                                                    \
