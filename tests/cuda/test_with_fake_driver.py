@@ -151,7 +151,7 @@ def test_a_graph_of_nothing_begins_and_ends(fake: Driver, device: ost.Device) ->
     assert fake.launched[-2:] == ["ost_begin", "ost_end"]
     with ost.profile(level="dispatches"):
         assert run.replay().wait()
-    assert fake.launched[-2:] == ["ost_begin", "ost_end"]
+        assert fake.launched[-2:] == ["ost_begin", "ost_end"]
 
 
 @pytest.fixture(params=["python", "native"])
