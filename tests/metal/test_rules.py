@@ -213,7 +213,7 @@ def finish(command_buffer: Any) -> None:
 
 def test_encoders_are_ordered_by_the_buffers_that_both_use_and_by_nothing_else(apple: Sim) -> None:
     assert (passes(apple, shared=True) == 2).all()
-    assert not any((passes(apple, shared=False) == 2).all() for _ in range(5))
+    assert not all((passes(apple, shared=False) == 2).all() for _ in range(50))  # a race need not show each time
 
 
 def test_a_second_buffer_over_the_same_memory_is_refused(apple: Sim) -> None:
