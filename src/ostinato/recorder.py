@@ -80,6 +80,7 @@ class Recorder:
                     **able.details,
                     "workers": str(able.workers),
                     "timer_step_ns": f"{able.timer_step_ns:g}",
+                    "edges_ns": f"{able.edges_ns:g}",
                     **({} if known is None else known.details()),
                 },
                 copy_bytes_per_s=None if known is None else known.copy_bytes_per_s,

@@ -58,7 +58,7 @@ def test_drift_does_not_judge_only_the_strays_among_short_command_buffers():
         made.submit(other, [(t, t + 100_000)])
     found = drift_of(made)
     assert (found.check.status, found.judged) == (Status.FINE, 8)
-    assert "39 others too short for the clock" in found.check.sentence
+    assert "39 others too short to judge" in found.check.sentence
 
 
 def test_missing_time_is_blamed_on_what_was_not_sampled():
@@ -85,6 +85,13 @@ def test_one_stray_among_many_is_noted_and_named():
 def test_what_the_clock_cannot_resolve_is_not_judged():
     found = drift_of(buffers(0.5, interval=4_000))  # the clock is good to 50 ns
     assert (found.check.status, found.too_short, found.overall) == (Status.NOT_JUDGED, 1, None)
+
+
+def test_what_starting_and_ending_takes_is_not_taken_for_drift():
+    for interval, status in ((39_000, Status.NOT_JUDGED), (41_000, Status.ERROR)):
+        made = buffers(*[0.2] * 6, interval=interval)
+        made.devices = [replace(made.devices[0], edges_ns=2_000.0)]
+        assert drift_of(made).check.status is status
 
 
 def test_without_samples_drift_is_not_judged():

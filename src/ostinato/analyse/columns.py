@@ -45,6 +45,8 @@ class Device:
     """How well its times are known in host time."""
     timer_step_ns: float | None = None
     """The shortest time that it can tell from none."""
+    edges_ns: float = 0.0
+    """About how much of a submission's time lies around its dispatches, though nothing is wrong."""
     workers: int | None = None
     """Cores, or multiprocessors: how many threadgroups it runs at the same time at least."""
     copy_bytes_per_s: float | None = None

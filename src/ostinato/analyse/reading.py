@@ -87,6 +87,7 @@ def _device(facts: DeviceFacts) -> Device:
         sampling=facts.sampling,
         clock_uncertainty_ns=float(facts.clock_uncertainty_ns),
         timer_step_ns=_amount(facts.details.get("timer_step_ns", "")),
+        edges_ns=_amount(facts.details.get("edges_ns", "")) or 0.0,
         workers=int(workers) if usable else None,
         copy_bytes_per_s=facts.copy_bytes_per_s or None,
         flops_per_s=facts.flops_per_s or None,

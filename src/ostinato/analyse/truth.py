@@ -65,7 +65,7 @@ class Drift:
     noted: int
     error: int
     too_short: int
-    """Command buffers too short for the clock to judge."""
+    """Command buffers too short to judge."""
     overall: float | None
     """(intervals - spans) / intervals of all judged together; negative when spans are longer."""
     median: float | None
@@ -79,19 +79,18 @@ def drift(columns: Columns, times: SubmissionTimes, warm_up: Flags) -> Drift:
     """
     subs = columns.submissions
     uncertainty = np.array([d.clock_uncertainty_ns or 0.0 for d in columns.devices] or [0.0])
-    # Lengths are those of one clock, the device's own; only where they lie depends on how it maps to the host's.
-    resolution = np.array([_resolution_ns(d) for d in columns.devices] or [0.0])
+    shortest = np.array([_shortest_judged_ns(d) for d in columns.devices] or [0.0])
     partly = partly_timed(columns)
     sampled = subs.ran & (times.sampled > 0) & ~warm_up & ~partly
     usual = _usual_interval(columns, times, sampled)
-    long_enough = sampled & (usual > DRIFT_RESOLUTION * resolution[subs.device]) & (times.interval_ns > 0)
+    long_enough = sampled & (usual > shortest[subs.device]) & (times.interval_ns > 0)
     interval, span = times.interval_ns[long_enough], times.span_ns[long_enough]
     # What counts is where the dispatches lie, too: a span of the right length at the wrong time is no better.
     outside = np.maximum(subs.start_ns[long_enough] - times.first_ns[long_enough], 0)
     outside += np.maximum(times.last_ns[long_enough] - subs.end_ns[long_enough], 0)
     outside = np.maximum(outside - 2 * uncertainty[subs.device[long_enough]], 0)
     too_short = int(sampled.sum()) - interval.size
-    judged = partly & ~warm_up & (times.interval_ns > DRIFT_RESOLUTION * resolution[subs.device])
+    judged = partly & ~warm_up & (times.interval_ns > shortest[subs.device])
     parts, strays = int((partly & ~warm_up).sum()), _strays(columns, times, judged, uncertainty)
     if strays > _OUTLIERS * parts:
         told = f"in {strays:,} of {wording.count(parts, 'command buffer')} that took turns at being timed"
@@ -122,7 +121,7 @@ def drift(columns: Columns, times: SubmissionTimes, warm_up: Flags) -> Drift:
     if status is Status.NOTED and interval.size < _MIN_JUDGED:
         sentence += f"; {_MIN_JUDGED} are needed for a judgement"
     if too_short:
-        sentence += f"; {wording.count(too_short, 'other')} too short for the clock"
+        sentence += f"; {wording.count(too_short, 'other')} too short to judge"
     if parts:
         sentence += f"; {wording.count(parts, 'other')} timed in part"
     return Drift(
@@ -141,7 +140,10 @@ def drift(columns: Columns, times: SubmissionTimes, warm_up: Flags) -> Drift:
 def _why_not_judged(too_short: int, parts: int, inside: bool) -> str:
     if too_short:
         told = wording.count(too_short, "command buffer")
-        return f"{told} too short for the clock: below {DRIFT_RESOLUTION} × what it resolves"
+        return (
+            f"{told} too short to judge: below {DRIFT_RESOLUTION} × what the clock resolves, or"
+            f" {round(1 / DRIFT_FINE)} × what starting and ending one takes"
+        )
     if parts:
         told = f"in {wording.count(parts, 'command buffer')} only a part of the dispatches was timed"
         return f"{told}; none of them lies outside" if inside else told
@@ -313,6 +315,14 @@ def clock(columns: Columns) -> Check:
         sentence += f"; {wording.percent(shortest)} of the dispatches are shorter than that: their times are rough"
         return Check("clock", Status.NOTED, sentence)
     return Check("clock", Status.FINE, sentence)
+
+
+def _shortest_judged_ns(device: Device) -> float:
+    """From how long on a command buffer is judged: below, the clock or its own start and end would be taken for drift.
+
+    Lengths are those of one clock, the device's own; only where they lie depends on how it maps to the host's.
+    """
+    return max(DRIFT_RESOLUTION * _resolution_ns(device), device.edges_ns / DRIFT_FINE)
 
 
 def _resolution_ns(device: Device) -> float:

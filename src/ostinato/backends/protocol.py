@@ -69,6 +69,8 @@ class Capabilities:
     """How well its times are known in host time."""
     timer_step_ns: float = 0.0
     """The shortest time that it can tell from none; a dispatch that seems shorter is only bounded."""
+    edges_ns: float = 0.0
+    """About how much of a submission's time lies around its dispatches, though nothing is wrong."""
     dlpack_device: tuple[int, int] = (1, 0)
     """What DLPack calls its memory: kind and number."""
     encodes_at_replay: bool = False

@@ -27,6 +27,8 @@ from .placed import JOINED, PlacedWeights
 from .weights import Weights
 
 DTYPES = ("float32", "float16", "bfloat16")
+CHUNK = 64
+"""Tokens of a prompt that are taken in at a time."""
 
 Route = Callable[..., None]
 
@@ -108,16 +110,22 @@ class Decoder:
     # --- tokens ------------------------------------------------------------------------------------------------------
 
     def prefill(self, tokens: Sequence[int]) -> np.ndarray:
-        """Take a prompt in, after what the cache holds already; gives the logits behind its last token, as float32."""
+        """Take a prompt in, after what the cache holds already; gives the logits behind its last token, as float32.
+
+        It goes in pieces of `CHUNK` tokens, so that the memory for activations does not grow with it.
+        """
         ids = self._checked(tokens)
-        scratch = _Scratch(self._device, self.config, len(ids), self._dtype)
-        scratch.tokens.write(ids)
-        encoder = self._device.command_encoder("prefill")
-        with encoder.scope("prefill"):
-            self._layers(encoder, scratch, self.position)
-            self._head(encoder, scratch)
-        encoder.commit_labeled("prefill").wait()
-        self.position += len(ids)
+        for begin in range(0, len(ids), CHUNK):
+            piece = ids[begin : begin + CHUNK]
+            scratch = _Scratch(self._device, self.config, len(piece), self._dtype)
+            scratch.tokens.write(piece)
+            encoder = self._device.command_encoder("prefill")
+            with encoder.scope("prefill"):
+                self._layers(encoder, scratch, self.position)
+                if begin + CHUNK >= len(ids):
+                    self._head(encoder, scratch)
+            encoder.commit_labeled("prefill").wait()
+            self.position += len(piece)
         return self.logits()
 
     def step(self) -> int:

@@ -367,7 +367,7 @@ def _random(config: DecoderConfig, name: str, shape: tuple[int, ...], dtype: np.
     table = (mean + np.linspace(-reach, reach, 1 << 16)).astype(dtype)
     bits = np.random.PCG64(np.random.SeedSequence((seed, zlib.crc32(name.encode()))))
     weights = np.empty(math.prod(shape), dtype)
-    chunk = 1 << 20
+    chunk = 1 << 17
     for begin in range(0, weights.size, chunk):
         some = weights[begin : begin + chunk]
         draws = np.asarray(bits.random_raw(-(-some.size // 4))).astype("<u8", copy=False).view("<u2")
