@@ -2,7 +2,8 @@
 
 A plain kernel's entry runs the threads of a range of groups as nested loops whose innermost runs along x, which the
 compiler vectorises; the threads of a grid are independent by definition, and the loop says so. A kernel whose threads
-meet runs each of them as a fiber, and so does every kernel of a translation that asks for it.
+meet runs each of them as a fiber, and so does every kernel of a translation that asks for it. Names here begin with two
+underscores, so that none is that of a kernel.
 """
 
 from __future__ import annotations
@@ -29,20 +30,20 @@ def _arguments(instance: KernelInstance, absent: Callable[[str], bool], by_value
     for position, parameter in enumerate(instance.parameters):
         pointee = type_text(parameter.pointee)
         if parameter.role == "thread":
-            passed.append(f"t.{parameter.thread_attribute}<{type_text(parameter.type)}>()")
+            passed.append(f"__t.{parameter.thread_attribute}<{type_text(parameter.type)}>()")
             continue
         if is_absent(parameter, absent):
             source = "nullptr" if parameter.role == "buffer" else "__ost::absent"
         elif parameter.role == "shared":
-            source = f"w->arena + d->shared_offsets[{shared.index(parameter)}]"
+            source = f"__w->arena + __d->shared_offsets[{shared.index(parameter)}]"
         else:
-            source = f"d->args[{buffers.index(parameter)}]"
+            source = f"__d->args[{buffers.index(parameter)}]"
         if by_value and parameter.role == "value" and parameter.space == "constant":
-            declared.append(f"{pointee} a{position} = *({pointee} *)({source});")
-            passed.append(f"a{position}")
+            declared.append(f"{pointee} __a{position} = *({pointee} *)({source});")
+            passed.append(f"__a{position}")
             continue
-        declared.append(f"{pointee} *const a{position} = ({pointee} *)({source});")
-        passed.append(f"*a{position}" if parameter.type[-1].text == "&" else f"a{position}")
+        declared.append(f"{pointee} *const __a{position} = ({pointee} *)({source});")
+        passed.append(f"*__a{position}" if parameter.type[-1].text == "&" else f"__a{position}")
     return declared, passed
 
 
@@ -58,47 +59,50 @@ def entry(instance: KernelInstance, number: int, way: Way, absent: Callable[[str
     """The entry point of one kernel."""
     declared, passed = _arguments(instance, absent, by_value=way is not Way.FIBERS)
     namespaces = using_namespaces(instance)
-    call = f"{instance.call}({', '.join(['w', *passed])});"
+    call = f"{instance.call}({', '.join(['__w', *passed])});"
     setup = " ".join(declared)
-    signature = "const __ost::Dispatch *d, __ost::Worker *w, uint64_t first, uint64_t end"
+    signature = "const __ost::Dispatch *__d, __ost::Worker *__w, uint64_t __first, uint64_t __end"
     heading = f"__OST_EXPORT void __ost_entry_{number}({signature})"
     if way is Way.REGIONS:
         return (
-            f"{heading} {{{namespaces}\n  {setup}\n  for (uint64_t g = first; g != end; ++g) {{\n"
-            f"    __ost::enter_group(w, d, g);\n    const __ost::Thread t = __ost::running_thread(w); (void)t;\n"
+            f"{heading} {{{namespaces}\n  {setup}\n  for (uint64_t __g = __first; __g != __end; ++__g) {{\n"
+            f"    __ost::enter_group(__w, __d, __g);\n"
+            f"    const __ost::Thread __t = __ost::running_thread(__w); (void)__t;\n"
             f"    {call}\n  }}\n}}\n"
         )
     if way is Way.FIBERS:
         return (
-            f"static void __ost_lane_{number}(__ost::Worker *w) {{{namespaces}\n"
-            f"  const __ost::Dispatch *d = w->dispatch; (void)d;\n"
-            f"  const __ost::Thread t = __ost::running_thread(w); (void)t;\n  {setup}\n  {call}\n}}\n"
-            f"{heading} {{\n  for (uint64_t g = first; g != end; ++g) w->run_group(w, __ost_lane_{number}, d, g);\n}}\n"
+            f"static void __ost_lane_{number}(__ost::Worker *__w) {{{namespaces}\n"
+            f"  const __ost::Dispatch *__d = __w->dispatch; (void)__d;\n"
+            f"  const __ost::Thread __t = __ost::running_thread(__w); (void)__t;\n  {setup}\n  {call}\n}}\n"
+            f"{heading} {{\n  for (uint64_t __g = __first; __g != __end; ++__g)\n"
+            f"    __w->run_group(__w, __ost_lane_{number}, __d, __g);\n}}\n"
         )
     # A kernel that knows nothing of groups runs through neighbouring ones in one go.
     flat = all(
         p.thread_attribute in _KNOWN_WITHOUT_GROUPS if p.role == "thread" else p.role != "shared"
         for p in instance.parameters
     )
-    run = "__ost::groups_in_row(d, group, end - g)" if flat and not stored else "1"
+    run = "__ost::groups_in_row(__d, __group, __end - __g)" if flat and not stored else "1"
     return f"""{heading} {{{namespaces}
   {setup}
-  for (uint64_t g = first; g != end;) {{
-    const __ost::Group group(d, g);
-    const uint64_t run = {run};
-    const uint32_t x_first = group.origin[0], x_end = __ost::row_end(d, group, run);
-    for (uint32_t z = 0; z < group.size[2]; ++z)
-      for (uint32_t y = 0; y < group.size[1]; ++y) {{
-        const uint32_t row = (z * group.size[1] + y) * group.size[0];
+  for (uint64_t __g = __first; __g != __end;) {{
+    const __ost::Group __group(__d, __g);
+    const uint64_t __run = {run};
+    const uint32_t __x_first = __group.origin[0], __x_end = __ost::row_end(__d, __group, __run);
+    for (uint32_t __z = 0; __z < __group.size[2]; ++__z)
+      for (uint32_t __y = 0; __y < __group.size[1]; ++__y) {{
+        const uint32_t __row = (__z * __group.size[1] + __y) * __group.size[0];
         __OST_INDEPENDENT
-        for (uint32_t x = x_first; x < x_end; ++x) {{
-          const __ost::Thread t = {{d, group.position, group.size, {{x, group.origin[1] + y, group.origin[2] + z}},
-                                   {{x - x_first, y, z}}, row + (x - x_first)}};
-          (void)t;
+        for (uint32_t __x = __x_first; __x < __x_end; ++__x) {{
+          const __ost::Thread __t = {{__d, __group.position, __group.size,
+                                     {{__x, __group.origin[1] + __y, __group.origin[2] + __z}},
+                                     {{__x - __x_first, __y, __z}}, __row + (__x - __x_first)}};
+          (void)__t;
           {call}
         }}
       }}
-    g += run;
+    __g += __run;
   }}
 }}
 """

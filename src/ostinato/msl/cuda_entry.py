@@ -92,25 +92,25 @@ def _argument(
     reference = parameter.type[-1].text == "&"
     if not gone and _by_value(parameter):
         position = buffers.index(parameter)
-        declared = f"{pointee} a{place} = __ost::value_of<{pointee}>(a.args[{position}], a.value_{position});"
-        return declared, f"a{place}"
+        declared = f"{pointee} __a{place} = __ost::value_of<{pointee}>(__a.args[{position}], __a.value_{position});"
+        return declared, f"__a{place}"
     if gone:
         source = f"({pointee} *)({'nullptr' if parameter.role == 'buffer' else '__ost::absent'})"
     elif parameter.role == "shared":
-        source = f"({pointee} *)(__ost_arena + a.shared_offsets[{shared.index(parameter)}])"
+        source = f"({pointee} *)(__ost_arena + __a.shared_offsets[{shared.index(parameter)}])"
     else:
         read_only = parameter.space == "constant" or any(token.text == "const" for token in parameter.pointee)
-        place_of_bytes = " __OST_INLINE_AT(a)" if read_only else ""
-        source = f"__ost::pointer_to<{pointee}>(a.args[{buffers.index(parameter)}]{place_of_bytes})"
-    return f"{pointee} *const a{place} = {source};", f"*a{place}" if reference else f"a{place}"
+        place_of_bytes = " __OST_INLINE_AT(__a)" if read_only else ""
+        source = f"__ost::pointer_to<{pointee}>(__a.args[{buffers.index(parameter)}]{place_of_bytes})"
+    return f"{pointee} *const __a{place} = {source};", f"*__a{place}" if reference else f"__a{place}"
 
 
 def _native_call(instance: KernelInstance, buffers: Sequence[Parameter]) -> str:
     """The call of a kernel that the CUDA source defines: its arguments become whatever it declares them to be."""
     passed = (
-        f"__ost::NativeValue{{a.args[{at}], a.value_{at}}}"
+        f"__ost::NativeValue{{__a.args[{at}], __a.value_{at}}}"
         if _by_value(one)
-        else f"__ost::NativePointer{{a.args[{at}]}}"
+        else f"__ost::NativePointer{{__a.args[{at}]}}"
         for at, one in enumerate(buffers)
     )
     return f"::{instance.name}({', '.join(passed)});"
@@ -122,10 +122,10 @@ def entry(
     """The parameters, the entry point and the description of one kernel."""
     buffers, shared = buffers_of(instance, absent), shared_of(instance, absent)
     declared: list[str] = []
-    passed = ["group.lanes()", "sample"]
+    passed = ["__group.lanes()", "__sample"]
     for place, parameter in enumerate(instance.parameters):
         if parameter.role == "thread":
-            passed.append(f"t.{parameter.thread_attribute}<{type_text(parameter.type)}>()")
+            passed.append(f"__t.{parameter.thread_attribute}<{type_text(parameter.type)}>()")
             continue
         declaration, expression = _argument(parameter, place, buffers, shared, is_absent(parameter, absent))
         declared.append(declaration)
@@ -139,15 +139,16 @@ def entry(
     )
     return (
         f"{_parameters(instance, number, buffers, shared)}"
-        f'extern "C" __global__ void{bounds} __ost_kernel_{number}(const __grid_constant__ __ost_args_{number} a) {{\n'
-        f"  __ost::wait_for_predecessors(a.head);\n"
-        f"  const __ost::Group group(a.head);\n"
-        f"  if (threadIdx.x >= group.count) __ost::end_thread();\n"
-        f"  __ost::Sampled sample(a.head);\n"
-        f"  const __ost::Thread t = __ost::running_thread(a.head, group); (void)t;\n"
+        f'extern "C" __global__ void{bounds} __ost_kernel_{number}('
+        f"const __grid_constant__ __ost_args_{number} __a) {{\n"
+        f"  __ost::wait_for_predecessors(__a.head);\n"
+        f"  const __ost::Group __group(__a.head);\n"
+        f"  if (threadIdx.x >= __group.count) __ost::end_thread();\n"
+        f"  __ost::Sampled __sample(__a.head);\n"
+        f"  const __ost::Thread __t = __ost::running_thread(__a.head, __group); (void)__t;\n"
         f"{'' if native else setup}"
         f"  {called}\n"
-        f"  sample.end();\n"
+        f"  __sample.end();\n"
         f"}}\n"
         f'extern "C" __device__ const uint32_t __ost_info_{number}[] = '
         f"{{{stored_bytes(instance, layout)}, {instance.max_threads or 0}, {len(buffers)}, {len(shared)}{sizes}}};\n"

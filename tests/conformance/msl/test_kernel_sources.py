@@ -30,6 +30,21 @@ def test_metals_headers_and_macros_are_there(dev: ost.Device) -> None:
     assert "k" in library
 
 
+NAMES = "a a0 args body d end first g group head i lane n row run sample setup t w x x_end y z".split()
+
+
+@pytest.mark.parametrize(
+    "meet",
+    ["", "threadgroup_barrier(mem_flags::mem_none);", "simd_sum(out[i]);"],
+    ids=["plain", "barrier", "simdgroup"],
+)
+def test_a_kernel_may_have_any_name(dev: ost.Device, meet: str) -> None:
+    text = "kernel void {}(device float *out [[buffer(0)]], uint i [[thread_position_in_grid]]) {{ {} out[i] = {}; }}\n"
+    library = dev.library(HEAD + "".join(text.format(name, meet, at + 1) for at, name in enumerate(NAMES)))
+    for at, name in enumerate(NAMES):
+        assert launch(dev, library[name], np.zeros(4, np.float32), threads=4).tolist() == [at + 1] * 4
+
+
 def test_a_source_without_using_namespace_names_metal(dev: ost.Device) -> None:
     library = dev.library(
         "#include <metal_stdlib>\nkernel void k(device float *x, metal::uint2 i [[thread_position_in_grid]]) "
