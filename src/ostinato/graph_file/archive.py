@@ -26,6 +26,7 @@ from typing import IO, Any, NoReturn
 from .. import msl
 from ..errors import ArgumentError, GraphFileError, KernelCompileError
 from ..graph import Graph
+from ..paths import checked_path
 from ..printable import printable
 from ..transfer import memory_contents
 from .document import document_of
@@ -67,7 +68,9 @@ def save(graph: Graph, path: str | os.PathLike[str], contents: bool = False) -> 
         raise ArgumentError(f"save: expected a Graph, got {graph!r}")
     if not isinstance(contents, bool):
         raise ArgumentError(f"save: contents={contents!r}: expected True or False")
-    target = Path(os.path.realpath(_checked_path(path, "save")))  # renaming over a link would replace the link
+    target = Path(
+        os.path.realpath(checked_path(path, "save", GraphFileError))
+    )  # renaming over a link would replace the link
     if contents and graph.on_device:
         graph.queue.check_process()
     document, modules = document_of(graph, contents)
@@ -93,7 +96,7 @@ def load_graph(path: str | os.PathLike[str]) -> Graph:
     `graph.to(device)` and `graph.instantiate(device)` compile the kernels in it, which are native code from then on; do
     that with files you trust only.
     """
-    source = _checked_path(path, "load_graph")
+    source = checked_path(path, "load_graph", GraphFileError)
     try:
         with _opened(source) as (archive, size):
             return _graph(archive, size)
@@ -277,14 +280,6 @@ def _physical_memory() -> int:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (ValueError, OSError, AttributeError):
         return 1 << 62
-
-
-def _checked_path(path: Any, what: str) -> Path:
-    if not isinstance(path, str | os.PathLike) or isinstance(os.fspath(path), bytes):
-        raise ArgumentError(f"{what}: a path is a str or a Path, not {path!r}")
-    if "\0" in os.fspath(path) or not os.fspath(path):
-        raise GraphFileError(f"{what}: {os.fspath(path)!r} is no name of a file")
-    return Path(path)
 
 
 def _shown(path: Path) -> str:

@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import ArgumentError, ModelError
+from ..errors import ModelError
 from ..graph_file.values import Damaged, shown
 from ..printable import printable
 
@@ -41,14 +41,6 @@ def reading(path: Path) -> Iterator[None]:
     except OSError as error:
         reason = f"it cannot be read: {error.strerror or error}"
     raise ModelError(f"{str(path)!r}: {printable(reason, 1000)}")
-
-
-def checked_path(path: Any, what: str) -> Path:
-    if not isinstance(path, str | os.PathLike) or isinstance(os.fspath(path), bytes):
-        raise ArgumentError(f"{what}: a path is a str or a Path, not {path!r}")
-    if "\0" in os.fspath(path) or not os.fspath(path):
-        raise ModelError(f"{what}: {os.fspath(path)!r} is no name of a file")
-    return Path(path)
 
 
 def mapped(path: Path) -> Bytes:

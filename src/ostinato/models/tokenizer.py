@@ -12,8 +12,9 @@ from typing import Any, Protocol
 
 from ..errors import ModelError
 from ..graph_file.values import Damaged
+from ..paths import checked_path
 from ..printable import printable
-from .files import checked_path, read_file, reading
+from .files import read_file, reading
 
 MAX_TOKENIZER_BYTES = 256 << 20
 
@@ -59,7 +60,7 @@ class CheckpointTokenizer:
 
 def load_tokenizer(path: str | os.PathLike[str]) -> CheckpointTokenizer:
     """The tokenizer of a Hugging Face folder, or of a `tokenizer.json` beside a GGUF file."""
-    place = checked_path(path, "load_tokenizer")
+    place = checked_path(path, "load_tokenizer", ModelError)
     with reading(place):
         file = (place if place.is_dir() else place.parent) / "tokenizer.json"
         if not file.is_file():

@@ -31,12 +31,13 @@ import ml_dtypes  # noqa: F401  (teaches NumPy the name "bfloat16")
 import numpy as np
 
 from .. import dlpack
-from ..errors import ArgumentError, TensorNotFound
+from ..errors import ArgumentError, ModelError, TensorNotFound
 from ..graph_file.values import Damaged
+from ..paths import checked_path
 from .affine import affine_tensor, is_affine, part_names
 from .config import DecoderConfig, tensor_shapes
 from .config_files import gguf_config, read_config
-from .files import checked_path, named, reading
+from .files import named, reading
 from .gguf import READ_FORMATS, GgufFile, read_gguf
 from .safetensors import read_safetensors, read_sharded
 from .tensors import FLOATS, Array, StoredTensor, is_quantised, stored_shape
@@ -159,7 +160,7 @@ class Weights(Mapping[str, Array]):
 
 def load_weights(path: str | os.PathLike[str]) -> Weights:
     """The weights in a Hugging Face folder (`config.json` and safetensors) or in a GGUF file, checked but not read."""
-    place = checked_path(path, "load_weights")
+    place = checked_path(path, "load_weights", ModelError)
     with reading(place):
         if place.is_dir():
             return _folder_weights(place)

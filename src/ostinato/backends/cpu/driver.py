@@ -19,6 +19,7 @@ from ...commands import Command, CompiledKernel, Ordering
 from ...errors import DeviceError, DeviceUnavailable, OstinatoError, OutOfMemory
 from ...locks import ForkLock
 from ...msl import Module, Translation
+from ..host_memory import HostMemory
 from ..inference import infer, infer_plainly
 from ..protocol import GATES, Capabilities, Inferred, Level, Lowered, Memory, Native, Status, sampling_level
 from ..records import pack, parameters
@@ -90,7 +91,7 @@ class _Graph:
                 self._release(native)
 
 
-class CpuBackend:
+class CpuBackend(HostMemory):
     """The machine's own cores as a device."""
 
     def __init__(
@@ -154,30 +155,6 @@ class CpuBackend:
     def adopt(self, array: np.ndarray) -> Memory | None:
         """Any memory of the host is the device's too."""
         return Memory(array.ctypes.data, array.nbytes, array)
-
-    def read(self, memory: Memory, offset: int, into: np.ndarray) -> None:
-        """The memory is the host's own."""
-        ctypes.memmove(into.ctypes.data, memory.address + offset, into.nbytes)
-
-    def write(self, memory: Memory, offset: int, values: np.ndarray) -> None:
-        """As `read`."""
-        ctypes.memmove(memory.address + offset, values.ctypes.data, values.nbytes)
-
-    def clear(self, memory: Memory, offset: int, nbytes: int) -> None:
-        """As `read`."""
-        ctypes.memset(memory.address + offset, 0, nbytes)
-
-    @property
-    def stream(self) -> int | None:
-        """There is none."""
-        return None
-
-    def lend(self, stream: Any) -> object:
-        """Nothing to do: whoever shares the memory has waited."""
-        return None
-
-    def borrow(self, stream: int) -> None:
-        """There are no queues of others."""
 
     def lower(self, command: Command) -> Lowered:
         """The command's record."""

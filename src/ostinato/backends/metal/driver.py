@@ -7,7 +7,6 @@ has room for one more. Metal orders what uses the same buffer across encoders an
 
 from __future__ import annotations
 
-import ctypes
 import operator
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
@@ -24,6 +23,7 @@ from ...errors import DeviceError, DeviceUnavailable, OstinatoError, OutOfMemory
 from ...msl import Module
 from .. import records, transfers
 from ..cpu.driver import infer_order
+from ..host_memory import HostMemory
 from ..inference import barriers_before
 from ..protocol import GATES, Capabilities, Inferred, Level, Lowered, Memory, Native, Status, sampling_level
 from . import capturing, encoding, probing
@@ -48,7 +48,7 @@ _NO_INFERENCE = Inferred(0, 0, 0)
 _FULL_WAIT_S = 0.05
 
 
-class MetalBackend:
+class MetalBackend(HostMemory):
     """One Apple device."""
 
     def __init__(
@@ -180,30 +180,6 @@ class MetalBackend:
         """Whole pages can be shared, and what is in a buffer of ours already."""
         with self._pool():
             return self._blocks.adopt(array)
-
-    def read(self, memory: Memory, offset: int, into: np.ndarray) -> None:
-        """The host sees the memory."""
-        ctypes.memmove(into.ctypes.data, memory.address + offset, into.nbytes)
-
-    def write(self, memory: Memory, offset: int, values: np.ndarray) -> None:
-        """As `read`."""
-        ctypes.memmove(memory.address + offset, values.ctypes.data, values.nbytes)
-
-    def clear(self, memory: Memory, offset: int, nbytes: int) -> None:
-        """As `read`."""
-        ctypes.memset(memory.address + offset, 0, nbytes)
-
-    @property
-    def stream(self) -> int | None:
-        """There is none that other libraries would know."""
-        return None
-
-    def lend(self, stream: Any) -> object:
-        """Nothing to do: whoever shares the memory has waited."""
-        return None
-
-    def borrow(self, stream: int) -> None:
-        """There are no queues of others."""
 
     def update_residency(self, added: Sequence[int], removed: Sequence[int]) -> None:
         """Staged: the next commit makes all changes known at once."""
