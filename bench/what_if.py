@@ -20,7 +20,9 @@ import ostinato
 from harness import Table, interleaved, median, report
 from ostinato.analyse import columns_of
 from ostinato.analyse import critical_path as paths
+from ostinato.analyse.machine import disturbance
 from ostinato.analyse.schedules import schedules, warm_ups
+from ostinato.analyse.timeline import submission_times
 
 METAL = """
 #include <metal_stdlib>
@@ -136,7 +138,7 @@ def predicted(slow: Callable[[], float], kernel: str) -> tuple[float | None, flo
     said = next(one for one in profile.summary().what_ifs if one.kernel == kernel)
     with profile.recording() as recording:
         columns = columns_of(recording)
-    found = schedules(columns, 0, warm_ups(columns))
+    found = schedules(columns, 0, disturbance(columns, submission_times(columns), warm_ups(columns)).aside)
     (plan,) = found.plans
     alone = replace(plan, crowds=())
     kernels = columns.commands.kernel[columns.plans.command[columns.plans.nodes(plan.plan)]]

@@ -94,6 +94,7 @@ def _facts(**changed: object) -> str:
         _facts(flops_per_s=-1),
         _facts(flops_per_s="1e9"),
         _facts(flops_spread=True),
+        _facts(copy_busy=1),
         _facts(timestamp_low_ns=None),
         _facts(copy_measured="yesterday"),
         _facts(copy_measured=20260102.5),
@@ -122,23 +123,67 @@ def test_looking_up_what_is_known_measures_nothing(
     assert measured.taken == 0
 
 
-def test_rounds_that_differ_are_repeated_three_times_at_most() -> None:
-    asked = 0
+class Rounds:
+    """Scripted rounds, each some seconds and the share of the time that other programs took."""
 
-    def rounds(*scripted: list[float]) -> tuple[float, float]:
-        nonlocal asked
-        asked = 0
+    def __init__(self, *scripted: list[tuple[float, float]]) -> None:
+        self.scripted = scripted
+        self.asked = 0
 
-        def next_rounds() -> list[float]:
-            nonlocal asked
-            asked += 1
-            return scripted[asked - 1]
+    def __call__(self) -> list[tuple[float, float]]:
+        self.asked += 1
+        return self.scripted[self.asked - 1]
 
-        return ceilings._calm(next_rounds)
 
-    assert rounds([10.0, 1.0, 1.0, 1.0, 9.0]) == (1.0, 0.0)  # the slow ones do not count
-    assert asked == 1
-    best, spread = rounds([2.0, 1.0, 3.0], [1.1, 1.05, 4.0])
-    assert (best, spread, asked) == (1.0, pytest.approx(0.1), 2)
-    best, spread = rounds([1.0, 2.0, 3.0], [4.0, 5.0, 6.0], [7.0, 8.0, 9.0], [1.0, 1.0, 1.0])
-    assert (best, spread, asked) == (1.0, 2.0, 3)
+def quiet(*seconds: float) -> list[tuple[float, float]]:
+    return [(one, 0.0) for one in seconds]
+
+
+def test_rounds_that_differ_are_repeated_four_times_at_most() -> None:
+    rounds = Rounds(quiet(10.0, 1.0, 1.0, 1.0, 9.0))
+    assert ceilings._calm(rounds) == ceilings._Best(1.0, 0.0, busy=False)  # the slow ones do not count
+    rounds = Rounds(quiet(2.0, 1.0, 3.0), quiet(1.1, 1.05, 4.0))
+    assert ceilings._calm(rounds) == ceilings._Best(1.0, pytest.approx(0.1), busy=False)
+    assert rounds.asked == 2
+    rounds = Rounds(quiet(1.0, 2.0, 3.0), *[quiet(4.0, 5.0, 6.0)] * 3, quiet(1.0, 1.0, 1.0))
+    assert ceilings._calm(rounds) == ceilings._Best(1.0, 2.0, busy=True)
+    assert rounds.asked == 4
+
+
+def test_disturbed_rounds_do_not_count_where_there_are_others() -> None:
+    rounds = Rounds([(0.9, 0.3), (1.5, 0.5), (1.0, 0.0)], quiet(1.02, 1.01))
+    assert ceilings._calm(rounds) == ceilings._Best(1.0, pytest.approx(0.02), busy=False)
+
+
+def test_a_machine_that_is_never_idle_is_said_to_be_busy() -> None:
+    rounds = Rounds(*[[(1.0, 0.5), (1.0, 0.4), (1.0, 0.3)]] * 4)
+    assert ceilings._calm(rounds).busy
+    assert rounds.asked == 4
+
+
+def test_figures_of_a_busy_machine_are_measured_again(dev: ost.Device, measured: Measurements) -> None:
+    queue = dev._queue
+    measured.next = replace(BUSY, copy_busy=True)
+    assert ceilings.of(queue).copy_busy
+    measured.next = GOOD
+    assert ceilings.of(queue) == GOOD
+    assert measured.taken == 2
+    assert ceilings.of(queue) == GOOD
+    assert measured.taken == 2
+
+
+def test_a_profile_measures_the_ceilings_of_a_busy_machine_again(dev: ost.Device, measured: Measurements) -> None:
+    for expected, busy in ((1, True), (2, False), (2, False)):
+        measured.next = replace(GOOD, copy_busy=busy)
+        with ost.profile() as prof:
+            enc = dev.command_encoder()
+            enc.fill(dev.zeros(4, "float32"), 1.0)
+            enc.commit_and_wait()
+        prof.summary()
+        assert measured.taken == expected
+
+
+def test_what_an_idle_machine_confirms_is_not_too_low() -> None:
+    fast = replace(BUSY, copy_bytes_per_s=70e9, copy_busy=True, flops_busy=True)
+    assert not best_of(fast, GOOD).copy_busy
+    assert best_of(fast, replace(BUSY, flops_busy=True)).flops_busy

@@ -3,7 +3,8 @@
 A kernel is judged by these, so they are measured with kernels: through the same compiler, on the same workers. They are
 remembered per device (its description, compiler and workers) and measured anew on request. Whatever else the machine
 does only makes a round slower, so what is remembered is the best that was ever seen: a later measurement can raise it
-and never lowers it.
+and never lowers it. A figure from a machine on which no three undisturbed rounds came close to each other says so, and
+`of` measures it again.
 """
 
 from __future__ import annotations
@@ -25,7 +26,6 @@ from .encoder import CommandEncoder, capture
 from .errors import CacheError
 from .pipeline import Kernel, compile_library
 from .queue import Queue
-from .submission import Submission
 
 # Several times the last-level cache of a workstation, so that memory is what is measured.
 _COPY_BYTES = 128 << 20
@@ -35,7 +35,9 @@ _ARITHMETIC_THREADS, _THREADS_PER_WORKER = 1 << 16, 8 << 10
 _LEAST_S, _MOST_REPEATS = 0.002, 64
 _ROUNDS = 5
 # Where the best three rounds still differ by more than this share, there are more rounds, up to so many times.
-_CALM, _TRIES = 0.15, 3
+_CALM, _TRIES = 0.15, 4
+# A round of which other programs took more than this share of the workers' time is not one of them.
+_LOST = 0.02
 # No device is that fast; a note that says so is damaged.
 _ABSURD = 1e18
 _CHAIN = 2_000
@@ -88,14 +90,24 @@ class Ceilings:
     copy_measured: str = ""
     flops_measured: str = ""
     timestamp_measured: str = ""
+    copy_busy: bool = False
+    """The machine was busy with something else, so the figure may be too low."""
+    flops_busy: bool = False
+
+    @property
+    def busy(self) -> bool:
+        """Whether a figure may be too low."""
+        return self.copy_busy or self.flops_busy
 
     def details(self) -> dict[str, str]:
         """How far the figures go, as facts of a recording."""
         return {
             "ceiling.copy.spread": f"{self.copy_spread:.4f}",
             "ceiling.copy.measured": self.copy_measured,
+            "ceiling.copy.busy": str(int(self.copy_busy)),
             "ceiling.flops.spread": f"{self.flops_spread:.4f}",
             "ceiling.flops.measured": self.flops_measured,
+            "ceiling.flops.busy": str(int(self.flops_busy)),
         }
 
 
@@ -105,35 +117,40 @@ def measure(queue: Queue) -> Ceilings:
         library = compile_library(queue, SOURCE)
         count = _COPY_BYTES // 16
         source, target = allocate(queue, (count, 4), np.float32), allocate(queue, (count, 4), np.float32)
-        copy_s, copy_spread = min(
+        copy = min(
             _best_s(queue, lambda enc: enc.dispatch(library["ceiling_copy"], source, target, threads=count)),
             _best_s(queue, lambda enc: enc.dispatch(library["ceiling_copy_wide"], source, target, threads=count // 4)),
         )
         threads = max(_ARITHMETIC_THREADS, _THREADS_PER_WORKER * queue.backend.capabilities.workers)
         values = allocate(queue, threads, np.float32)
-        arithmetic_s, arithmetic_spread = _best_s(
+        arithmetic = _best_s(
             queue, lambda enc: enc.dispatch(library["ceiling_arithmetic"], values, 0.5, 0.25, threads=threads)
         )
         timestamp = _timestamp_ns(queue, library["ceiling_nothing"])
     now = datetime.now(UTC).isoformat(timespec="seconds")
     return Ceilings(
-        copy_bytes_per_s=2 * _COPY_BYTES / copy_s,
-        copy_spread=copy_spread,
-        flops_per_s=threads * _FLOPS_PER_THREAD / arithmetic_s,
-        flops_spread=arithmetic_spread,
+        copy_bytes_per_s=2 * _COPY_BYTES / copy.least_s,
+        copy_spread=copy.spread,
+        flops_per_s=threads * _FLOPS_PER_THREAD / arithmetic.least_s,
+        flops_spread=arithmetic.spread,
         timestamp_ns=timestamp.estimate,
         timestamp_low_ns=timestamp.low,
         timestamp_high_ns=timestamp.high,
         copy_measured=now,
         flops_measured=now,
         timestamp_measured=now,
+        copy_busy=copy.busy,
+        flops_busy=arithmetic.busy,
     )
 
 
 def of(queue: Queue, anew: bool = False) -> Ceilings:
-    """The best that is known of the device, measured if nothing is. `anew` measures in any case, and may better it."""
+    """The best that is known of the device, measured if nothing is, or if the machine was busy then.
+
+    `anew` measures in any case, and may better it.
+    """
     found = None if anew else known(queue)
-    if found is not None:
+    if found is not None and not found.busy:
         return found
     key = _key(queue)
 
@@ -166,9 +183,12 @@ def best_of(one: Ceilings, other: Ceilings) -> Ceilings:
         copy_bytes_per_s=copy.copy_bytes_per_s,
         copy_spread=copy.copy_spread,
         copy_measured=copy.copy_measured,
+        # What is as good as the figure of an idle machine is not too low, wherever it was measured.
+        copy_busy=one.copy_busy and other.copy_busy,
         flops_per_s=flops.flops_per_s,
         flops_spread=flops.flops_spread,
         flops_measured=flops.flops_measured,
+        flops_busy=one.flops_busy and other.flops_busy,
     )
 
 
@@ -194,6 +214,8 @@ def _read(text: str) -> Ceilings | None:
             copy_measured=_date(facts["copy_measured"]),
             flops_measured=_date(facts["flops_measured"]),
             timestamp_measured=_date(facts["timestamp_measured"]),
+            copy_busy=_flag(facts["copy_busy"]),
+            flops_busy=_flag(facts["flops_busy"]),
         )
     except (ValueError, TypeError, OverflowError, RecursionError):
         return None
@@ -204,6 +226,12 @@ def _number(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < _ABSURD:
         raise ValueError(value)
     return float(value)
+
+
+def _flag(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError(value)
+    return value
 
 
 def _date(value: Any) -> str:
@@ -219,40 +247,75 @@ def _identity(able: Capabilities) -> str:
     return cache.digest(*facts)[:32]
 
 
-def _best_s(queue: Queue, encode: Callable[[CommandEncoder], object]) -> tuple[float, float]:
-    """The least seconds on the device of a few rounds, and by what share the best three differed.
+@dataclass(frozen=True, slots=True, order=True)
+class _Best:
+    """Of some rounds."""
+
+    least_s: float
+    spread: float
+    """By what share the best three differed."""
+    busy: bool
+    """Other programs took time in too many of them, or the best three still differed."""
+
+
+class _Work:
+    """A list that runs again and again, outside of profiles."""
+
+    def __init__(self, queue: Queue, encode: Callable[[CommandEncoder], object]) -> None:
+        self._queue = queue
+        self._graph = capture(queue, encode)
+        self._native, _ = queue.backend.instantiate(self._graph.commands, self._graph.lowered, self._graph.ordering, {})
+
+    def run(self, sample: bool = True) -> tuple[float, float]:
+        """Seconds on the device, and the share of its workers' time that other programs took (0 if not known)."""
+        backend, graph = self._queue.backend, self._graph
+        submission = self._queue.submit(
+            graph.commands,
+            lambda handle: backend.replay(self._native, b"", sample, handle),
+            uses=[memory.allocation.backing for memory in graph.memories.values() if memory.allocation],
+            keep=graph,
+            label=None,
+        )
+        submission._wait_until(None)
+        times = submission.gpu_time
+        assert times is not None
+        spent = backend.worker_time(submission._native) if sample else None
+        lost = 0.0 if spent is None else spent.lost_ns / max(spent.worked_ns, 1)
+        return max(times[1] - times[0], 1) / 1e9, lost
+
+
+def _best_s(queue: Queue, encode: Callable[[CommandEncoder], object]) -> _Best:
+    """The least seconds on the device of a few rounds.
 
     The first rounds, of which one touches memory for the first time, only say how often to repeat it in a list.
     """
-    once = capture(queue, encode).instantiate()
-    _done_s(once.replay())
-    repeats = min(math.ceil(_LEAST_S / _done_s(once.replay())), _MOST_REPEATS)
+    once = _Work(queue, encode)
+    once.run()
+    repeats = min(math.ceil(_LEAST_S / once.run()[0]), _MOST_REPEATS)
 
     def repeated(encoder: CommandEncoder) -> None:
         for _ in range(repeats):
             encode(encoder)
 
-    run = capture(queue, repeated).instantiate()
-    return _calm(lambda: [_done_s(run.replay()) / repeats for _ in range(_ROUNDS)])
+    work = _Work(queue, repeated)
+    best = _calm(lambda: [work.run() for _ in range(_ROUNDS)])
+    return replace(best, least_s=best.least_s / repeats)
 
 
-def _calm(rounds: Callable[[], list[float]]) -> tuple[float, float]:
-    """The least of some rounds and the spread of the best three; more rounds while that is wide."""
-    found: list[float] = []
-    spread = math.inf
+def _calm(rounds: Callable[[], list[tuple[float, float]]]) -> _Best:
+    """The best of some rounds, undisturbed ones where there are three; more rounds while those differ."""
+    found: list[tuple[float, float]] = []
+    best = _Best(math.inf, math.inf, True)
     for _ in range(_TRIES):
-        found = sorted((*found, *rounds()))
-        spread = (found[2] - found[0]) / found[0]
-        if spread <= _CALM:
+        found += rounds()
+        undisturbed = sorted(seconds for seconds, lost in found if lost <= _LOST)
+        enough = len(undisturbed) >= 3
+        fastest = undisturbed if enough else sorted(seconds for seconds, _ in found)
+        spread = (fastest[2] - fastest[0]) / fastest[0]
+        best = _Best(fastest[0], spread, not enough or spread > _CALM)
+        if not best.busy:
             break
-    return found[0], spread
-
-
-def _done_s(submission: Submission) -> float:
-    submission._wait_until(None)
-    times = submission.gpu_time
-    assert times is not None
-    return max(times[1] - times[0], 1) / 1e9
+    return best
 
 
 def _timestamp_ns(queue: Queue, kernel: Kernel) -> Interval:
@@ -263,21 +326,8 @@ def _timestamp_ns(queue: Queue, kernel: Kernel) -> Interval:
         for _ in range(_CHAIN):
             enc.dispatch(kernel, x, threads=1)
 
-    graph = capture(queue, chain)
-    backend = queue.backend
-    native, _ = backend.instantiate(graph.commands, graph.lowered, graph.ordering, {})
-
-    def seconds(sample: bool) -> float:
-        submission = queue.submit(
-            graph.commands,
-            lambda handle: backend.replay(native, b"", sample, handle),
-            uses=[memory.allocation.backing for memory in graph.memories.values() if memory.allocation],
-            keep=graph,
-            label=None,
-        )
-        return _done_s(submission)
-
-    rounds = [(seconds(True), seconds(False)) for _ in range(2 * _ROUNDS + 1)][1:]
+    work = _Work(queue, chain)
+    rounds = [(work.run(True)[0], work.run(False)[0]) for _ in range(2 * _ROUNDS + 1)][1:]
     found = median_interval([(with_samples - without) * 1e9 / _CHAIN for with_samples, without in rounds])
     assert found is not None
     # No timestamp makes a dispatch faster.

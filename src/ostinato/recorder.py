@@ -87,12 +87,12 @@ class Recorder:
                 flops_per_s=None if known is None else known.flops_per_s,
                 timestamp_cost_ns=None if known is None else known.timestamp_ns,
             )
-            if known is None:
+            if known is None or known.busy:
                 self._unmeasured[queue] = found
         return found
 
     def take_unmeasured(self) -> list[tuple[Any, int]]:
-        """The queues that were described without ceilings and are still there, with their numbers; each once."""
+        """The queues without ceilings to rely on that are still there, with their numbers; each once."""
         taken = list(self._unmeasured.items())
         self._unmeasured.clear()
         return taken
@@ -132,6 +132,8 @@ class Recorder:
             reason=trace.reason or (None if ran else "it did not run"),
             error=trace.error,
             thread=trace.thread,
+            worked_ns=None if trace.worker_time is None else trace.worker_time.worked_ns,
+            lost_ns=None if trace.worker_time is None else trace.worker_time.lost_ns,
             values=trace.values,
         )
         self._recent[id(trace.device), trace.ordinal] = number

@@ -25,7 +25,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from . import counters
-from .backends.protocol import Backend, Level, Native
+from .backends.protocol import Backend, Level, Native, WorkerTime
 from .commands import Barrier, Command, Copy, Dispatch, Ordering
 from .errors import ArgumentError, SamplingWarning
 from .hazards import barrier_edges, serial_edges
@@ -126,6 +126,8 @@ class Trace:
     """Start and end of every command, in ns; None when they were not taken."""
     bounded: np.ndarray | None = None
     """Which of the samples are only bounds; None when none is."""
+    worker_time: WorkerTime | None = None
+    """How much of their time the device's workers got while they had work of it; None where that is not known."""
     reason: str = ""
     """Why something that was asked for is not there."""
     error: str | None = None
@@ -308,6 +310,7 @@ def finish(trace: Trace, times: tuple[int, int] | None, native: Native, error: s
     if trace.sampled:
         trace.samples = trace.plan.backend.samples(native)
         trace.bounded = trace.plan.backend.bounded(native)
+        trace.worker_time = trace.plan.backend.worker_time(native)
     for listener in trace.listeners:
         listener.submission(trace)
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from ostinato.analyse import capacity
 from ostinato.analyse import critical_path as cp
 from ostinato.analyse.capacity import Sharing
+from ostinato.analyse.columns import Device
 from ostinato.analyse.schedules import schedules, warm_ups
 from synthetic import Synthetic, node, wandering
 
@@ -172,8 +173,9 @@ def test_the_schedule_of_a_plan_is_the_median_without_the_warm_up():
     assert plan.submissions == 7
     assert plan.duration_ns.tolist() == [101.0, 0.0, 80.0]
     assert plan.wall_ns == 201.0
-    halved = np.stack([plan.duration_ns * [0.5, 1, 1], plan.duration_ns * [1, 1, 0.5]], axis=1)
-    assert found.saved_ns([halved]).tolist() == [7 * 50.5, 7 * 40.0]
+    (savings,) = found.savings(lambda run: run.duration_ns[:, None] * np.array([[0.5, 1], [1, 1], [1, 0.5]]))
+    assert (savings.submissions, savings.undisturbed) == (7, 6)
+    assert savings.saved_ns.tolist() == [[50.5, 40.0]]
 
 
 def test_two_submissions_are_too_few_to_set_one_aside():
@@ -224,3 +226,39 @@ def test_one_of_many_crowds_may_be_off_where_all_together_fit():
     assert found.residue == pytest.approx(np.mean(residues), rel=0.05)
     assert max(residues) > found.residue
     assert found.residue < capacity.FITS
+
+
+def beside(late: bool, runs: int = 12, workers: int = 2) -> Synthetic:
+    """A long kernel beside a short one, and one that waits for both; a late worker leaves both to the other."""
+    made = Synthetic(devices=[Device("cpu", "cpu", clock_uncertainty_ns=50.0, workers=workers)])
+    small = {"groups": 1, "bytes_read": 4, "declared": True}
+    plan = made.plan([node("long", **small), node("short", **small), node("join", **small)], [(0, 2), (1, 2)])
+    for run in range(runs):
+        t = 10_000_000 * run
+        short = (t + 751_000, t + 826_000) if late else (t, t + 75_000)
+        joined = max(short[1], t + 750_000)
+        made.submit(plan, [(t, t + 750_000), short, (joined, joined + 1_000)])
+    return made
+
+
+@pytest.mark.parametrize("late", [True, False])
+def test_a_worker_that_came_late_does_not_make_a_schedule_that_must_be(late: bool) -> None:
+    """The short one started when the long one ended, and would start earlier if that ended earlier."""
+    columns = beside(late).columns()
+    found = schedules(columns, 0, warm_ups(columns))
+    (savings,) = found.savings(lambda run: run.duration_ns[:, None] * np.array([[0.5, 1], [1, 0.5], [1, 1]]))
+    long, short = savings.saved_ns.mean(axis=0)
+    assert long == pytest.approx(375_000, rel=0.01)
+    assert short == pytest.approx(37_500 if late else 0, rel=0.01)
+    (plan,) = found.plans
+    assert plan.predecessors[1] == ((0,) if late else ())
+
+
+def test_a_short_launch_latency_is_no_wait_for_a_worker() -> None:
+    made = Synthetic(devices=[Device("cpu", "cpu", clock_uncertainty_ns=50.0, workers=2)])
+    small = {"groups": 1, "bytes_read": 4, "declared": True}
+    plan = made.plan([node("a", **small), node("b", **small), node("c", **small)], [(0, 2)])
+    made.submit(plan, [(0, 100_000), (0, 101_000), (102_000, 200_000)])
+    columns = made.columns()
+    (found,) = schedules(columns, 0, warm_ups(columns)).plans
+    assert found.predecessors[2] == (0,)

@@ -79,10 +79,18 @@ def test_the_largest_share_comes_first() -> None:
 
 
 def test_the_table_says_that_they_take_turns() -> None:
-    summary = summarise(recorded().columns())
+    summary = summarise(recorded(runs=100).columns())
     assert any("take turns" in note for note in tables.kernels(summary).notes)
     assert "in those that were timed" in look_first(summary)
-    assert any("11 of them in part" in check.sentence for check in summary.checks)
+
+
+def test_neighbouring_runs_that_have_all_times_together_count_as_one_run() -> None:
+    few, many = (summarise(recorded(runs=runs).columns()).verdict for runs in (60, 100))
+    assert few is not None
+    assert many is not None
+    assert (few.runs, few.enough) == (6, False)
+    assert (many.runs, many.enough) == (11, True)
+    assert many.named[0].kernel == "wide"
 
 
 def test_a_part_is_not_held_against_the_whole() -> None:

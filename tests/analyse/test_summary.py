@@ -12,7 +12,7 @@ from synthetic import Synthetic, node
 
 
 def test_the_closing_line_names_the_kernel_the_saving_and_the_reason():
-    line = look_first(summarise(decode(topk={"place": "model.py:88"}).columns()))
+    line = look_first(summarise(decode(tokens=12, topk={"place": "model.py:88"}).columns()))
     assert line.startswith("Look first at top_k: takes 200 µs a dispatch")
     assert "could save about 10." in line
     assert "1 threadgroup of 32 threads on a device with 4 workers; moves at most 3.2 % of copy bandwidth" in line
@@ -21,7 +21,7 @@ def test_the_closing_line_names_the_kernel_the_saving_and_the_reason():
 
 
 def test_two_devices_of_one_name_are_told_apart_and_shares_stay_below_everything():
-    made = decode()
+    made = decode(tokens=12)
     made.devices = [made.devices[0]] * 2
     plan = made.plan([node("small", groups=1, bytes_read=64)])
     for i in range(5):
@@ -32,7 +32,7 @@ def test_two_devices_of_one_name_are_told_apart_and_shares_stay_below_everything
     assert {w.device for w in summary.what_ifs} == {"cpu", "cpu #2"}
     line = look_first(summary)
     assert line.startswith("Look first at top_k")
-    assert "1.60 ms in all (10.8 % of cpu's busy time)" in line
+    assert "2.40 ms in all (10.8 % of cpu's busy time)" in line
 
 
 def test_a_share_of_busy_time_never_exceeds_it():

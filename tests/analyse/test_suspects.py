@@ -10,6 +10,7 @@ import pytest
 from ostinato.analyse import roofline
 from ostinato.analyse.columns import Device
 from ostinato.analyse.schedules import schedules, warm_ups
+from ostinato.analyse.summary import summarise
 from ostinato.analyse.suspects import suspects
 from synthetic import Synthetic, node, wandering
 
@@ -18,7 +19,8 @@ CALIBRATED = Device("cpu", workers=4, clock_uncertainty_ns=50.0, copy_bytes_per_
 
 def ranked(made):
     columns = made.columns()
-    return suspects(columns, 0, schedules(columns, 0, warm_ups(columns)))
+    aside = warm_ups(columns)
+    return suspects(columns, 0, schedules(columns, 0, aside), aside)
 
 
 def decode(device=CALIBRATED, tokens=8, topk=None, layers=16):
@@ -155,7 +157,8 @@ def test_ceilings_come_with_their_spread_and_age(measured, said):
     made = Synthetic(devices=[device])
     made.submit(made.plan([node("k", bytes_read=4000)]), [(0, 1_000_000)])
     columns = replace(made.columns(), meta={"created": "2026-11-15T09:30:00+00:00"})
-    found = suspects(columns, 0, schedules(columns, 0, warm_ups(columns)))
+    aside = warm_ups(columns)
+    found = suspects(columns, 0, schedules(columns, 0, aside), aside)
     assert said in found.measure
 
 
@@ -200,8 +203,9 @@ def test_a_copy_moves_what_it_says():
 
 
 def test_a_weighted_median_is_where_half_the_weight_lies():
-    assert roofline.weighted_median(np.array([3.0, 1.0, 2.0]), np.array([1.0, 5.0, 1.0])) == 1.0
-    assert np.isnan(roofline.weighted_median(np.array([np.nan]), np.array([1.0])))
+    found = roofline.weighted_medians(np.array([[3.0, 1.0, np.nan], [3.0, 1.0, 2.0]]), np.array([1.0, 5.0, 9.0]))
+    assert found.tolist() == [1.0, 2.0]
+    assert np.isnan(roofline.weighted_medians(np.array([[np.nan]]), np.array([[1.0]]))).all()
 
 
 @pytest.mark.parametrize("reached", [0.12, 0.17, 0.5, 0.9])
@@ -221,3 +225,76 @@ def test_a_kernel_alone_is_held_against_half_the_ceiling():
     made = Synthetic(devices=[CALIBRATED])
     made.submit(made.plan([node("only", groups=64, bytes_read=200_000, declared=True)]), [(0, 100_000)])
     assert ranked(made).ranked[0].saving_ns == pytest.approx(80_000)
+
+
+def outlier() -> Synthetic:
+    """A kernel of many alike dispatches, and one far worse; all numbers and reasons must be of all of them."""
+    made = Synthetic(devices=[CALIBRATED])
+    usual = [
+        node("matvec", label=f"layer.{n}/mlp", place="model.py:10", groups=512, bytes_read=1_340_000, declared=True)
+        for n in range(8)
+    ]
+    odd = node("matvec", label="head/sample", place="model.py:99", groups=1, bytes_read=42_000, declared=True)
+    plan = made.plan([*usual, odd])
+    for run in range(10):
+        t, placed = 10_000_000 * run, []
+        for _ in range(9):
+            placed.append((t, t + 100_000))
+            t += 100_500
+        made.submit(plan, placed)
+    return made
+
+
+def test_reasons_and_place_are_of_the_same_dispatches_as_the_numbers():
+    (first,) = ranked(outlier()).ranked
+    assert first.efficiency == pytest.approx((8 * 0.67 + 0.021) / 9, rel=0.01)
+    assert first.reasons == ("moves 59.8 % of copy bandwidth",)
+    assert (first.label, first.label_part) == ("layer.*/mlp", pytest.approx(8 / 9))
+    assert (first.place, first.place_part) == ("model.py:10", pytest.approx(8 / 9))
+
+
+def test_a_shape_that_holds_for_a_part_of_the_time_is_said_with_the_part():
+    made = Synthetic(devices=[CALIBRATED])
+    wide = node("k", groups=64, bytes_read=1000, declared=True)
+    narrow = node("k", groups=1, bytes_read=1000, declared=True)
+    plan = made.plan([wide, narrow])
+    made.submit(plan, [(0, 100_000), (100_000, 200_000)])
+    assert (
+        "1 threadgroup of 256 threads on a device with 4 workers in 50.0 % of its time"
+        in ranked(made).ranked[0].reasons
+    )
+
+
+def fast(**given) -> Synthetic:
+    """A kernel that beats the ceilings of `CALIBRATED` (20 GB/s, 100 Gflop/s) in 10 ms, beside a slower one."""
+    made = Synthetic(devices=[CALIBRATED])
+    plan = made.plan([node("fast", **given), node("slow", bytes_read=100_000_000, declared=True)])
+    made.submit(plan, [(0, 10_000_000), (10_000_000, 30_000_000)])
+    return made
+
+
+def test_a_ceiling_that_a_kernel_exceeds_is_raised_with_a_note():
+    summary = summarise(fast(bytes_read=400_000_000, declared=True).columns())
+    by_name = {s.kernel: s for s in summary.suspects[0].ranked}
+    assert by_name["fast"].efficiency == 1.0
+    assert by_name["slow"].efficiency == pytest.approx(5e9 / 40e9)
+    assert "the copy bandwidth was measured as 20.0 GB/s, but fast reached 40.0 GB/s" in summary.suspects[0].measure
+    computing = summarise(fast(bytes_read=1000, declared=True, flops=2_000_000_000).columns())
+    assert (
+        "the peak flop rate was measured as 100 Gflop/s, but fast reached 200 Gflop/s" in computing.suspects[0].measure
+    )
+
+
+@pytest.mark.parametrize("given", [{"bytes_read": 400_000_000}, {"bytes_read": 40_000_000, "declared": True}])
+def test_bytes_that_are_only_bound_or_may_lie_in_a_cache_raise_nothing(given):
+    made = fast(**given)
+    made.samples[0] = (*made.samples[0][:4], 1_000_000, 0)
+    assert "taken instead" not in summarise(made.columns()).suspects[0].measure
+
+
+def test_ceilings_of_a_busy_machine_are_noted():
+    made = decode(replace(CALIBRATED, ceilings_busy=True))
+    summary = summarise(made.columns())
+    assert "they may be too low" in summary.suspects[0].measure
+    (check,) = (check for check in summary.checks if check.name == "machine")
+    assert check.status == "noted"

@@ -59,6 +59,10 @@ class Device:
     copy_measured: str = ""
     """When, in UTC as ISO 8601 writes it; "" if that is not known."""
     flops_measured: str = ""
+    ceilings_busy: bool = False
+    """The machine was busy when they were measured, so they may be too low."""
+    raised: tuple[str, ...] = ()
+    """Which ceilings dispatches of the recording itself have raised, in words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +160,10 @@ class Submissions:
     error: Texts
     thread: Ints
     process: Ints
+    worked_ns: Ints
+    """Time in which the device's workers had work of it, added up over them."""
+    lost_ns: Ints
+    """The part of that in which the system ran other programs on their cores."""
 
     def __len__(self) -> int:
         return len(self.device)

@@ -1,10 +1,14 @@
 """Which dispatches the wall time of a command buffer hangs on, and what a faster kernel would change.
 
-A plan's schedule is taken from its submissions by median: when each node started and how long it ran. The gap of a node
-is what passed between the last of its predecessors ending and its own start: launch latency, mostly. It is never
+A plan's schedule is taken from its submissions by median: when each node started and how long it ran. The gap of a
+node is what passed between the last of its predecessors ending and its own start: launch latency, mostly. It is never
 negative: medians of different nodes may contradict each other by a little, but what waits cannot start before. Running
 the schedule again with other durations and the *same* gaps says what the wall would have been: start = latest end of
 the predecessors + gap.
+
+On a CPU a node that could have started earlier, and started right when another one ended, waited for the worker that
+ran the other, whatever kept the rest of the workers from taking it: it would start earlier if that one ended earlier.
+So that one counts among its predecessors, although nothing in the list says so.
 
 Dependencies alone do not hold a node back where the device is full. Stretches of a plan in which nodes may run beside
 each other and together want more workers than there are (*crowds*) are run again on a device of that many workers:
@@ -29,6 +33,12 @@ _MAX_CROWDED = 5_000
 """Nodes of crowds that are run again, of one plan; those of longer ones are not known."""
 _MAX_SLACK_STEPS = 10_000
 """Slack in crowds is found by trying, node by node: until the squares of their sizes add up to this."""
+_PICKED_UP = 0.1
+"""A node that starts within this part of its wait from the end of another was started by the worker that ran it."""
+_PICKED_UP_NS = 2000.0
+"""So was one that starts within this time of it; a worker that has nothing else to do needs less."""
+_SHORTEST_WAIT_NS = 5000.0
+"""Shorter waits are launch latency."""
 _FITS_AMONG_OTHERS = 0.3
 """How far the replay of one crowd may be off where those of a plan fit together."""
 NOT_KNOWN = "shares a full device with others in a way that no replay explains, so what it saves is only bounded"
@@ -47,6 +57,7 @@ class Schedule:
     """0 for what was not sampled; then its time is in the gap of what follows."""
     gap_ns: Floats
     predecessors: tuple[tuple[int, ...], ...]
+    """What each node waits for: by the list, and for a worker."""
     order: tuple[int, ...]
     """Every node after its predecessors."""
     measured: Flags
@@ -110,12 +121,15 @@ def schedule(
     start = np.where(measured, start_ns, 0.0)
     duration = np.where(measured, duration_ns, 0.0)
     order = _order(start, measured, predecessors)
-    gaps = _gaps(start, duration, measured, predecessors, order)
     found: list[Crowd] = []
     unknown = None
     if useful is not None and workers is not None:
         single = runs or (start_ns[None, :], duration_ns[None, :])
         found, unknown = _crowds(order, predecessors, np.where(measured, useful, 0.0), workers, sharing, single)
+        if sharing is Sharing.FIRST:
+            crowded = {node for crowd in found for node in crowd.nodes}
+            _add_waits_for_workers(start, duration, measured, predecessors, order, crowded)
+    gaps = _gaps(start, duration, measured, predecessors, order)
     return Schedule(
         plan,
         submissions,
@@ -192,6 +206,36 @@ def _order(start: Floats, measured: Flags, predecessors: list[list[int]]) -> lis
     fits = all(place[p] < place[node] for node, found in enumerate(predecessors) for p in found)
     listed: list[int] = order.tolist() if fits else list(range(start.size))
     return listed
+
+
+def _add_waits_for_workers(
+    start: Floats,
+    duration: Floats,
+    measured: Flags,
+    predecessors: list[list[int]],
+    order: list[int],
+    crowded: set[int],
+) -> None:
+    """Adds to the predecessors of each node the one whose worker it waited for, if there is one.
+
+    In crowds the replay on a number of workers says the same, and better.
+    """
+    end = start + duration
+    ran = np.flatnonzero(measured & (duration > 0))
+    by_end = ran[np.argsort(end[ran], kind="stable")]
+    ends = end[by_end]
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order))
+    last = np.searchsorted(ends, start, side="right") - 1
+    for node in ran.tolist():
+        before = int(by_end[last[node]]) if last[node] >= 0 else -1
+        ready = max((end[p] for p in predecessors[node]), default=0.0)
+        wait = start[node] - ready
+        if before < 0 or node in crowded or before in crowded or wait < _SHORTEST_WAIT_NS or end[before] <= ready:
+            continue
+        picked_up = start[node] - end[before] <= max(_PICKED_UP * wait, _PICKED_UP_NS)
+        if picked_up and place[before] < place[node]:
+            predecessors[node].append(before)
 
 
 def _gaps(start: Floats, duration: Floats, measured: Flags, predecessors: list[list[int]], order: list[int]) -> Floats:

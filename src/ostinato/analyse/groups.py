@@ -316,7 +316,12 @@ def _path(label: str, fold: bool) -> tuple[str, ...]:
     if not label:
         return ()
     parts = label.split("/", _MAX_DEPTH - 1)
-    return tuple(re.sub(r"\d+", "*", part) if fold else part for part in parts)
+    return tuple(folded(part) if fold else part for part in parts)
+
+
+def folded(label: str) -> str:
+    """A label with its numbers folded: 'layer.*' of every layer."""
+    return re.sub(r"\d+", "*", label)
 
 
 def _numbered(names: Iterable[tuple[str, str]], chosen: Any) -> tuple[Ints, list[tuple[str, str]]]:

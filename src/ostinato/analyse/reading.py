@@ -96,6 +96,7 @@ def _device(facts: DeviceFacts) -> Device:
         flops_spread=_amount(facts.details.get("ceiling.flops.spread", "")),
         copy_measured=_moment(facts.details.get("ceiling.copy.measured", "")),
         flops_measured=_moment(facts.details.get("ceiling.flops.measured", "")),
+        ceilings_busy="1" in (facts.details.get(f"ceiling.{figure}.busy") for figure in ("copy", "flops")),
     )
 
 
@@ -189,6 +190,8 @@ def _submissions(recording: Recording, processes: Ints) -> Submissions:
         error=texts(found.error),
         thread=found.thread,
         process=position(processes, found.process),
+        worked_ns=found.worked_ns,
+        lost_ns=found.lost_ns,
     )
 
 

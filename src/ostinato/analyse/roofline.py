@@ -13,12 +13,14 @@ must not look efficient.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from . import wording
 from .amounts import Amounts, declared_amounts, mean_amounts, varying
-from .columns import UNAVAILABLE, Columns, Device, Flags, Floats, Ints
+from .columns import UNAVAILABLE, Columns, Device, Flags, Floats, Ints, Texts
 from .schedules import warm_ups
 from .statistics import median
 
@@ -68,17 +70,18 @@ class Rates:
         return np.minimum(both, 1.0)
 
 
-def rates(columns: Columns, device: int) -> Rates:
+def rates(columns: Columns, device: int, aside: Flags | None = None) -> Rates:
     """What every command reached on a device, by the median of its times.
 
-    First runs, which also warm up caches, are set aside where there are others. Where bytes and flops depend on values
+    Submissions in `aside` (first runs, which also warm up caches, and nothing else, where it is not given) are left out
+    where there are others. Where bytes and flops depend on values
     of each replay, rates are their sum over the sum of the times of the same dispatches.
     """
     samples, subs, plans, size = columns.samples, columns.submissions, columns.plans, len(columns.commands)
     chosen = (samples.status != UNAVAILABLE) & (subs.device[samples.submission] == device)
     command = plans.command[samples.node[chosen]]
     duration = (samples.end_ns - samples.start_ns)[chosen]
-    warm = ~warm_ups(columns)[samples.submission[chosen]]
+    warm = ~(warm_ups(columns) if aside is None else aside)[samples.submission[chosen]]
     count = np.bincount(command, minlength=size)
     medians = _medians(command[warm], duration[warm], size)
     missing = np.isnan(medians) & (count > 0)
@@ -147,6 +150,33 @@ def rates_of(
     )
 
 
+def raised(columns: Columns, device: int, aside: Flags) -> Device:
+    """The device with the ceilings that its own dispatches show to be too low raised to what they reached.
+
+    Only what is declared counts, and only bytes that no cache holds.
+    """
+    facts, reached = columns.devices[device], rates(columns, device, aside)
+    commands = columns.commands
+    moved = np.where(commands.declared & (reached.bytes_moved > _CACHE_BYTES), reached.bandwidth, np.nan)
+    copy, copy_told = _raised(facts.copy_bytes_per_s, moved, commands.kernel, "copy bandwidth", wording.byte_rate)
+    flops, flops_told = _raised(
+        facts.flops_per_s, reached.flop_rate, commands.kernel, "peak flop rate", wording.flop_rate
+    )
+    return replace(facts, copy_bytes_per_s=copy, flops_per_s=flops, raised=(*copy_told, *flops_told))
+
+
+def _raised(
+    ceiling: float | None, rate: Floats, kernel: Texts, name: str, spoken: Callable[[float], str]
+) -> tuple[float | None, list[str]]:
+    """A ceiling, or the best rate if that is higher, and then a sentence about it."""
+    if not ceiling or np.isnan(rate).all() or np.nanmax(rate) <= ceiling:
+        return ceiling, []
+    row = int(np.nanargmax(rate))
+    best = float(rate[row])
+    told = f"the {name} was measured as {spoken(ceiling)}, but {kernel[row]} reached {spoken(best)}"
+    return best, [f"{told}, which is taken instead"]
+
+
 def _credible(device: Device, moved: Floats, groups: Ints) -> Floats:
     """The bandwidth up to which it is believable that all bound bytes were moved."""
     if not device.copy_bytes_per_s:
@@ -157,11 +187,14 @@ def _credible(device: Device, moved: Floats, groups: Ints) -> Floats:
     return limit
 
 
-def weighted_median(values: Floats, weights: Floats) -> float:
-    """The value below which half of the weight lies; NaN without values."""
-    known = ~np.isnan(values) & (weights > 0)
-    if not known.any():
-        return float("nan")
-    order = np.argsort(values[known], kind="stable")
-    reached = np.cumsum(weights[known][order])
-    return float(values[known][order][np.searchsorted(reached, reached[-1] / 2)])
+def weighted_medians(values: Floats, weights: Floats) -> Floats:
+    """In each row the value below which half of the weight lies; NaN without values."""
+    weights = np.where(np.isnan(values), 0.0, weights)
+    order = np.argsort(values, axis=1, kind="stable")  # NaN comes last
+    reached = np.cumsum(np.take_along_axis(weights, order, axis=1), axis=1)
+    whole = reached[:, -1:] if reached.shape[1] else np.zeros((len(values), 1))
+    place = (reached < whole / 2).sum(axis=1, keepdims=True)
+    if not reached.shape[1]:
+        return np.full(len(values), np.nan)
+    found = np.take_along_axis(np.take_along_axis(values, order, axis=1), place, axis=1)[:, 0]
+    return np.where(whole[:, 0] > 0, found, np.nan)

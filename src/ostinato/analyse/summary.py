@@ -5,40 +5,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ..recording.reader import Recording
 from . import critical_path as paths
-from . import groups, timeline, truth, wording
+from . import groups, machine, ranking, timeline, truth, wording
 from .columns import Columns, Device, Flags, Floats, with_distinct_names
 from .reading import columns_of
-from .schedules import Schedules, schedules, warm_ups
-from .suspects import Suspect, Suspects, suspects
+from .roofline import raised
+from .schedules import schedules, warm_ups
+from .suspects import Suspect, Suspects, WhatIf, suspects
 from .truth import Check, Drift, Perturbation
 
-_TOP = 10
 _MAX_PATHS = 3
+_MOST, _NEARLY_ALL = 0.5, 0.99
+_MOST_NAMED = 3
+"""Kernels that one line names."""
 _LITTLE = 0.02
 """A saving below this part of the wall is no finding."""
-
-
-@dataclass(frozen=True, slots=True)
-class WhatIf:
-    """A kernel, twice as fast."""
-
-    kernel: str
-    detail: str
-    device: str
-    device_row: int
-    on_path_ns: float
-    """Its time on the critical paths of all command buffers."""
-    saved_ns: float | None
-    """None where it is not known: it shares a full device with others in a way that no replay explains."""
-    saved_share: float | None
-    """Of the time of all command buffers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +49,25 @@ class PlanPath:
     duration_ns: Floats
     slack_ns: Floats
     measured: Flags
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Where to look first."""
+
+    named: tuple[Suspect, ...]
+    """The one that could save most, and those that the recording cannot tell from it."""
+    confidence: float
+    """The part of the resamples in which the first leads."""
+    runs: int
+    """Undisturbed runs of the command list that takes most of the time."""
+    enough: bool
+    """Whether most of the time is in lists with enough undisturbed runs for a ranking."""
+
+    @property
+    def sure(self) -> bool:
+        """Whether the first would be named first again."""
+        return len(self.named) == 1 and self.enough
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +104,8 @@ class Summary:
     perturbation: Perturbation
     checks: tuple[Check, ...]
     """All checks, drift and perturbation first."""
+    verdict: Verdict | None
+    """Where to look first, and how sure that is; None without suspects."""
     drops: tuple[tuple[str, int], ...]
     meta: Mapping[str, str]
 
@@ -108,9 +116,8 @@ class Summary:
 
     @property
     def suspect(self) -> Suspect | None:
-        """The first of all."""
-        found = [s for one in self.suspects for s in one.ranked]
-        return min(found, key=lambda s: (-s.saving_ns, -s.total_ns), default=None)
+        """The one that could save most; `verdict` says how sure that is."""
+        return None if self.verdict is None else self.verdict.named[0]
 
 
 def summarise(source: Recording | Columns, per: str | None = None) -> Summary:
@@ -125,13 +132,18 @@ def summarise(source: Recording | Columns, per: str | None = None) -> Summary:
     instance = None if repeated is None else groups.instances_of(columns, repeated)
     spent = groups.command_times(columns, instance)
     first = warm_ups(columns)
-    ranked, what_ifs, plan_paths, residues = [], [], [], []
+    disturbance = machine.disturbance(columns, times, first)
+    aside = disturbance.aside
+    columns = replace(columns, devices=tuple(raised(columns, number, aside) for number in range(len(columns.devices))))
+    ranked: list[Suspects] = []
+    what_ifs: list[WhatIf] = []
+    plan_paths, residues = [], []
     for number in range(len(columns.devices)):
-        found = schedules(columns, number, first)
-        one = suspects(columns, number, found, spent)
+        found = schedules(columns, number, aside)
+        one = suspects(columns, number, found, aside, spent)
         if one.ranked:
             ranked.append(one)
-        what_ifs += _what_ifs(columns, number, found)
+        what_ifs += one.what_ifs
         residues += [] if found.residue is None else [found.residue]
         plan_paths += [_plan_path(columns, number, plan) for plan in found.plans[:_MAX_PATHS]]
     drift, perturbation = truth.drift(columns, times, first), truth.perturbation(columns, times, first)
@@ -163,6 +175,7 @@ def summarise(source: Recording | Columns, per: str | None = None) -> Summary:
         checks=(
             drift.check,
             perturbation.check,
+            machine.check(columns, disturbance),
             truth.host_cost(columns),
             truth.drops(columns),
             truth.clock(columns),
@@ -170,45 +183,10 @@ def summarise(source: Recording | Columns, per: str | None = None) -> Summary:
             truth.warm_up(columns, times, first),
             truth.measured(columns, times),
         ),
+        verdict=_verdict(ranked),
         drops=tuple((drop.where, drop.count) for drop in columns.drops),
         meta=columns.meta,
     )
-
-
-def _what_ifs(columns: Columns, device: int, schedules: Schedules) -> list[WhatIf]:
-    """The ten kernels that take most time on the device, each twice as fast."""
-    if not schedules.plans:
-        return []
-    code, names = groups.kernel_codes(columns)
-    of_node = [code[columns.plans.command[columns.plans.nodes(plan.plan)]] for plan in schedules.plans]
-    spent, on_path = np.zeros(len(names)), np.zeros(len(names))
-    for plan, kernel in zip(schedules.plans, of_node, strict=True):
-        chosen = kernel >= 0
-        spent += np.bincount(kernel[chosen], plan.duration_ns[chosen] * plan.submissions, minlength=len(names))
-        path = np.array(paths.path_of(plan), np.int64)
-        path = path[chosen[path]]
-        on_path += np.bincount(kernel[path], plan.duration_ns[path] * plan.submissions, minlength=len(names))
-    kernels = np.argsort(-spent, kind="stable")[:_TOP]
-    kernels = kernels[spent[kernels] > 0]
-    faster = [
-        np.where(kernel[:, None] == kernels, plan.duration_ns[:, None] / 2, plan.duration_ns[:, None])
-        for plan, kernel in zip(schedules.plans, of_node, strict=True)
-    ]
-    saved = schedules.saved_ns(faster)
-    unknown = schedules.unknown([kernel[:, None] == kernels for kernel in of_node])
-    saved = np.where(unknown, np.nan, saved)
-    return [
-        WhatIf(
-            kernel=names[number][0],
-            detail=names[number][1],
-            device=columns.devices[device].name,
-            device_row=device,
-            on_path_ns=float(on_path[number]),
-            saved_ns=None if np.isnan(one) else float(one),
-            saved_share=None if np.isnan(one) or not schedules.wall_ns else float(one) / schedules.wall_ns,
-        )
-        for number, one in zip(kernels.tolist(), saved, strict=True)
-    ]
 
 
 def _plan_path(columns: Columns, device: int, plan: paths.Schedule) -> PlanPath:
@@ -236,30 +214,95 @@ def _plan_path(columns: Columns, device: int, plan: paths.Schedule) -> PlanPath:
 # --- the closing line ----------------------------------------------------------------------------------------
 
 
+def _verdict(ranked: Sequence[Suspects]) -> Verdict | None:
+    """Over all devices. Whoever leads in some resamples is not told from the first, unless that leads in nearly all."""
+    found = [suspect for one in ranked for suspect in one.ranked]
+    if not found:
+        return None
+    order = sorted(range(len(found)), key=lambda at: (-found[at].saving_ns, -found[at].total_ns))
+    whose = next(one for one in ranked if one.device_row == found[order[0]].device_row)
+    enough = whose.well_measured >= _MOST
+    drawn = [one.drawn_ns for one in ranked]
+    if any(len(one) == 0 for one in drawn):
+        return Verdict(tuple(found[at] for at in order[:2]), 0.0, whose.runs, False)
+    if (found[order[0]].saving_share or 1.0) < _LITTLE:
+        # Nobody saves much; then it is about who takes most of the time.
+        order.sort(key=lambda at: -found[at].total_ns)
+        largest = found[order[0]].total_ns
+        alike = [found[at] for at in order if (1 + ranking.LEAD) * found[at].total_ns >= largest]
+        return Verdict(tuple(alike[:_MOST_NAMED]), 0.0, whose.runs, enough)
+    leads = ranking.leading(np.concatenate(drawn, axis=1))
+    confidence = float(leads[order[0]])
+    if confidence >= ranking.SURE or len(found) == 1 or found[order[1]].saving_ns <= 0:
+        return Verdict((found[order[0]],), confidence, whose.runs, enough)
+    # Where nobody leads clearly it is the next one that comes too close.
+    rivals = [at for at in order[1:] if leads[at] > 1 - ranking.SURE] or order[1:2]
+    return Verdict(tuple(found[at] for at in [order[0], *rivals[: _MOST_NAMED - 1]]), confidence, whose.runs, enough)
+
+
 def look_first(summary: Summary) -> str:
     """The line that closes every report: the kernel to look at first, and why. Not escaped."""
-    suspect = summary.suspect
-    if suspect is None:
+    verdict = summary.verdict
+    if verdict is None:
         return _without_suspects(summary) + _idle(summary)
+    if len(verdict.named) > 1:
+        return f"Look first at {_cannot_tell(verdict)}{_idle(summary)}"
+    suspect = verdict.named[0]
     each = wording.time(suspect.p50_ns)
-    name = f"{suspect.kernel}<{suspect.detail}>" if suspect.detail else suspect.kernel
     whose = f"{suspect.device}'s " if len(summary.device_times) > 1 else ""
     part = "" if suspect.busy_share is None else f" ({wording.percent(suspect.busy_share)} of {whose}busy time)"
     all_ = "in those that were timed" if summary.in_part else "in all"
     takes = f"takes {each} a dispatch, {wording.time(suspect.total_ns)} {all_}{part}"
     why = "; ".join(suspect.reasons)
-    place = f"first encoded at {suspect.place}" if suspect.place and suspect.place_is_first else suspect.place
-    where = ", ".join(filter(None, (suspect.label, place)))
-    where = f" [{where}]" if where else ""
-    if suspect.saving_share is None:
-        gain = f"could save {wording.time(suspect.saving_ns)} of dispatch time"
-    elif suspect.saving_share < _LITTLE:
+    unsure = "" if verdict.enough else f" (not certain: {_too_few(verdict)})"
+    return f"Look first at {_name(suspect)}: {takes}, {_gain(suspect)}{unsure}: {why}{_where(suspect)}{_idle(summary)}"
+
+
+def _name(suspect: Suspect) -> str:
+    return f"{suspect.kernel}<{suspect.detail}>" if suspect.detail else suspect.kernel
+
+
+def _gain(suspect: Suspect) -> str:
+    if suspect.saving_share is not None and suspect.saving_share < _LITTLE:
         most = f"could save most ({wording.percent(suspect.saving_share)})" if suspect.saving_ns else "takes most time"
-        gain = f"no kernel stands out, this one {most}"
-    else:
-        about = "up to" if suspect.saving_is_bound else "about"
-        gain = f"could save {about} {wording.percent(suspect.saving_share)}"
-    return f"Look first at {name}: {takes}, {gain}: {why}{where}{_idle(summary)}"
+        return f"no kernel stands out, this one {most}"
+    return f"could save {_saving(suspect)}"
+
+
+def _saving(suspect: Suspect) -> str:
+    if suspect.saving_share is None:
+        return f"{wording.time(suspect.saving_ns)} of dispatch time"
+    if suspect.saving_is_bound:
+        return f"up to {wording.percent(suspect.saving_share)}"
+    return f"about {wording.percent(suspect.saving_share)}{_interval(suspect)}"
+
+
+def _interval(suspect: Suspect) -> str:
+    if suspect.saving_low is None or suspect.saving_high is None:
+        return ""
+    low, high = (wording.percent(part) for part in (suspect.saving_low, suspect.saving_high))
+    return "" if low == high else f" ({low} to {high})"
+
+
+def _where(suspect: Suspect) -> str:
+    label = suspect.label and ("" if suspect.label_part > _NEARLY_ALL else "mostly ") + suspect.label
+    place = suspect.place and ("" if suspect.place_part > _NEARLY_ALL else "mostly ") + suspect.place
+    place = f"first encoded at {place}" if place and suspect.place_is_first else place
+    where = ", ".join(filter(None, (label, place)))
+    return f" [{where}]" if where else ""
+
+
+def _cannot_tell(verdict: Verdict) -> str:
+    """The ones that this recording does not tell apart, and what would."""
+    names = [_name(suspect) for suspect in verdict.named]
+    listed = f"{', '.join(names[:-1])} or {names[-1]}"
+    each = "; ".join(f"{_name(suspect)} could save {_saving(suspect)}{_where(suspect)}" for suspect in verdict.named)
+    why = "" if verdict.enough else f" ({_too_few(verdict)})"
+    return f"{listed}: this recording cannot tell{why}; record longer or on an idle machine. {each}"
+
+
+def _too_few(verdict: Verdict) -> str:
+    return f"{wording.count(verdict.runs, 'undisturbed run')}, {machine.WANTED_RUNS} are wanted"
 
 
 def _without_suspects(summary: Summary) -> str:
@@ -267,7 +310,7 @@ def _without_suspects(summary: Summary) -> str:
         return "Nothing to look at first: no command buffer was recorded"
     longest = summary.command_buffers[0] if summary.command_buffers else None
     why = "dispatches were not timed"
-    measured = summary.checks[-1]
+    measured = next(check for check in summary.checks if check.name == "measured")
     if measured.status is not truth.Status.FINE:
         why += f" ({measured.sentence})"
     if longest is None or longest.times is None:

@@ -126,6 +126,15 @@ class Inferred(NamedTuple):
     """Ranges of memory tracked at the end of the list."""
 
 
+class WorkerTime(NamedTuple):
+    """The time of a device's workers that a submission had, added up over the workers."""
+
+    worked_ns: int
+    """Time in which they had work of it."""
+    lost_ns: int
+    """The part of that in which the system ran other programs on their cores."""
+
+
 Native = Any
 Lowered = bytes
 
@@ -255,6 +264,10 @@ class Backend(Protocol):
 
     def bounded(self, submission: Native) -> np.ndarray | None:
         """Which commands of `samples` ran at some time between the two moments, and not all of it; None when none."""
+        ...
+
+    def worker_time(self, submission: Native) -> WorkerTime | None:
+        """How much of their time the workers of a finished, sampled submission got; None where that is not known."""
         ...
 
     def release(self, submission: Native) -> None:

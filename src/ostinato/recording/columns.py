@@ -216,6 +216,10 @@ class Submissions:
     reason: Texts
     error: Texts
     thread: Ints
+    worked_ns: Ints
+    """Time in which the device's workers had work of it, added up over them."""
+    lost_ns: Ints
+    """The part of that in which the system ran other programs on their cores."""
 
     def __len__(self) -> int:
         return len(self.id)

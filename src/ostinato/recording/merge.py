@@ -186,6 +186,7 @@ class _Copy:
         columns += [times(done.encode_begin_ns), times(done.encode_end_ns)]
         columns += [times(done.commit_begin_ns), times(done.commit_end_ns), times(done.start_ns), times(done.end_ns)]
         columns += [done.status.tolist(), numbers(done.reason), numbers(done.error), done.thread.tolist()]
+        columns += [_optional(done.worked_ns), _optional(done.lost_ns)]
         self._insert_columns("submissions", columns)
 
         values = self._recording.values

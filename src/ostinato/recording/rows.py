@@ -237,6 +237,8 @@ class Rows:
         reason: str | None,
         error: str | None,
         thread: int,
+        worked_ns: int | None,
+        lost_ns: int | None,
         values: Mapping[str, int],
     ) -> None:
         if device not in self._devices:
@@ -248,6 +250,7 @@ class Rows:
                 *(self._text(label), self._region(region), int(bool(replay)), int(bool(unsampled_probe))),
                 *(_code(level, LEVELS), *self._spans(times)),
                 *(_code(status, STATUSES), self._text(reason), self._text(error), self._thread(thread)),
+                *(None if spent is None else _amount(spent) for spent in (worked_ns, lost_ns)),
             )
         )
         for at, (name, value) in enumerate(values.items()):

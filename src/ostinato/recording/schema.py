@@ -1,4 +1,4 @@
-"""The tables of a recording, version 2, and the sizes beyond which a file is not believed.
+"""The tables of a recording, version 3, and the sizes beyond which a file is not believed.
 
 `docs/recording.md` explains every column. The text of these statements is part of the format: a reader compares what a
 file's schema says with what stands here, and refuses a file in which any of it differs.
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 APPLICATION_ID = 0x4F535449
 """'OSTI', in the header of the file."""
-VERSION = 2
+VERSION = 3
 
 SUFFIX = ".ostinato"
 
@@ -56,7 +56,8 @@ TABLES: Mapping[str, str] = {
  id INTEGER PRIMARY KEY, process INTEGER NOT NULL, device INTEGER NOT NULL, plan INTEGER, ordinal INTEGER NOT NULL,
  label INTEGER, region INTEGER, replay INTEGER NOT NULL, unsampled_probe INTEGER NOT NULL, level INTEGER NOT NULL,
  encode_begin_ns INTEGER, encode_end_ns INTEGER, commit_begin_ns INTEGER, commit_end_ns INTEGER,
- start_ns INTEGER, end_ns INTEGER, status INTEGER NOT NULL, reason INTEGER, error INTEGER, thread INTEGER NOT NULL)""",
+ start_ns INTEGER, end_ns INTEGER, status INTEGER NOT NULL, reason INTEGER, error INTEGER, thread INTEGER NOT NULL,
+ worked_ns INTEGER, lost_ns INTEGER)""",
     "submission_values": """CREATE TABLE submission_values(
  submission INTEGER NOT NULL, number INTEGER NOT NULL, param INTEGER NOT NULL, value INTEGER NOT NULL,
  PRIMARY KEY(submission, number)) WITHOUT ROWID""",

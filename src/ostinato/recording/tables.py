@@ -223,6 +223,8 @@ SUBMISSIONS: Sequence[Column] = [
     Text("reason", optional=True),
     Text("error", optional=True),
     anything("thread"),
+    time("worked_ns", optional=True),
+    time("lost_ns", optional=True),
 ]
 REGIONS: Sequence[Column] = [
     Number("id"),

@@ -21,7 +21,7 @@ from ...locks import ForkLock
 from ...msl import Module, Translation
 from ..host_memory import HostMemory
 from ..inference import infer, infer_plainly
-from ..protocol import GATES, Capabilities, Inferred, Level, Lowered, Memory, Native, Status, sampling_level
+from ..protocol import GATES, Capabilities, Inferred, Level, Lowered, Memory, Native, Status, WorkerTime, sampling_level
 from ..records import pack, parameters
 from . import toolchain
 from .building import kernel_library, runtime_library
@@ -69,6 +69,8 @@ class _Status(ctypes.Structure):
         ("thread_known", ctypes.c_uint32),
         ("thread", ctypes.c_uint32 * 3),
         ("zero", ctypes.c_uint32),
+        ("worked_ns", ctypes.c_uint64),
+        ("lost_ns", ctypes.c_uint64),
     )
 
 
@@ -267,6 +269,12 @@ class CpuBackend(HostMemory):
     def bounded(self, submission: Native) -> np.ndarray | None:
         """None: each has times of its own."""
         return None
+
+    def worker_time(self, submission: Native) -> WorkerTime | None:
+        """What the workers read off their own clocks."""
+        found = _Status()
+        self._runtime.ost_status(submission, ctypes.byref(found))
+        return WorkerTime(found.worked_ns, found.lost_ns) if found.worked_ns else None
 
     def release(self, submission: Native) -> None:
         """Drop the driver's hold on a submission."""

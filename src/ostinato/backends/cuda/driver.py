@@ -25,7 +25,7 @@ from ...errors import DeviceError, DeviceUnavailable, OstinatoError
 from ...msl import Module
 from .. import records, transfers
 from ..cpu.driver import infer_order
-from ..protocol import GATES, Capabilities, Inferred, Level, Lowered, Memory, Native, Status, sampling_level
+from ..protocol import GATES, Capabilities, Inferred, Level, Lowered, Memory, Native, Status, WorkerTime, sampling_level
 from . import launchers, launches, nsight
 from .api import Context, bindings, call, is_lost, words
 from .clocks import DeviceClock
@@ -385,6 +385,10 @@ class CudaBackend:
 
     def bounded(self, submission: Native) -> np.ndarray | None:
         """None: each has times of its own."""
+        return None
+
+    def worker_time(self, submission: Native) -> WorkerTime | None:
+        """None: a GPU does not say how much of its time it had."""
         return None
 
     def release(self, submission: Native) -> None:

@@ -25,7 +25,7 @@ from .. import records, transfers
 from ..cpu.driver import infer_order
 from ..host_memory import HostMemory
 from ..inference import barriers_before
-from ..protocol import GATES, Capabilities, Inferred, Level, Lowered, Memory, Native, Status, sampling_level
+from ..protocol import GATES, Capabilities, Inferred, Level, Lowered, Memory, Native, Status, WorkerTime, sampling_level
 from . import capturing, encoding, probing
 from .api import Framework, default_device, framework
 from .clocks import DeviceClock
@@ -401,6 +401,10 @@ class MetalBackend(HostMemory):
         """Those that were timed together with others."""
         run: Run = submission
         return run.bounded
+
+    def worker_time(self, submission: Native) -> WorkerTime | None:
+        """None: a GPU does not say how much of its time it had."""
+        return None
 
     def release(self, submission: Native) -> None:
         """Keep its buffers of samples for the next one."""

@@ -18,6 +18,13 @@ inline uint64_t now_ns() {
   return uint64_t(time.tv_sec) * 1000000000u + uint64_t(time.tv_nsec);
 }
 
+// The processor time of the calling thread. A system call of up to a microsecond, so not for every dispatch.
+inline uint64_t thread_cpu_ns() {
+  timespec time;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return uint64_t(time.tv_sec) * 1000000000u + uint64_t(time.tv_nsec);
+}
+
 // Called over and over while polling, with a running count. Soon, and then now and again, it lets another thread have
 // the core, in case the one that is waited for is queued behind the poll itself.
 inline void pause_briefly(uint32_t round) {

@@ -31,6 +31,7 @@ constexpr uint64_t spin_ns = 50000;
 constexpr double share_above_ns = 4000;              // less is done sooner alone
 constexpr double wake_above_ns = 20000;              // a sleeper needs about as long to arrive
 constexpr double least_claim_ns = 1000;              // keeps workers from meeting at the counter all the time
+constexpr uint64_t usage_step_ns = 100000;           // processor time is read at most once in this, per worker
 
 struct Runner {                    // a worker thread
   Device *device;
@@ -45,6 +46,10 @@ struct Runner {                    // a worker thread
   uint64_t claim;                  // units of a shared node that are being run
   uint32_t finished;               // nodes completed but not yet counted
   double unhelped_ns;              // work shared since sleepers were last woken for it
+
+  // The visit of a sampled submission that goes on, to which it holds a reference; and the last reading of both clocks.
+  bool watched;
+  uint64_t visit_ns, read_ns, read_cpu_ns;
 };
 
 }  // namespace
@@ -134,6 +139,28 @@ void start_current(Device *device) {
     complete(s);
     release(s);
   }
+}
+
+// How much of its time a worker had the processor while it had work. A worker that is kept from running for long enough
+// to matter makes its visit longer than the step, so a visit that is shorter needs no system call.
+void read_clocks(Runner *r, uint64_t now) {
+  r->read_ns = now;
+  r->read_cpu_ns = thread_cpu_ns();
+}
+
+void begin_visit(Runner *r) {
+  r->visit_ns = now_ns();
+  if (r->visit_ns - r->read_ns > usage_step_ns) read_clocks(r, r->visit_ns);
+}
+
+void end_visit(Runner *r) {
+  const uint64_t now = now_ns();
+  r->submission->worked_ns.fetch_add(now - r->visit_ns, std::memory_order_relaxed);
+  const uint64_t wall = now - r->read_ns, cpu_before = r->read_cpu_ns;
+  if (wall <= usage_step_ns) return;
+  read_clocks(r, now);
+  const uint64_t cpu = r->read_cpu_ns - cpu_before;
+  if (cpu < wall) r->submission->lost_ns.fetch_add(wall - cpu, std::memory_order_relaxed);
 }
 
 void finish(Device *device, Submission *s) {
@@ -267,10 +294,13 @@ void run_chain(Runner *r, Node *node) {
   }
   Submission *s = r->submission;
   const uint32_t finished = r->finished;
+  const bool watched = r->watched;
   r->finished = 0;
+  if (watched) end_visit(r);
   // Nodes that have not been counted keep the submission. Without any it may be gone, and with it all but the graph.
   leave(r->graph);
   if (finished && s->remaining.fetch_sub(finished, std::memory_order_acq_rel) == finished) finish(r->device, s);
+  if (watched) release(s);
 }
 
 // The next node to run, as a visitor of its graph; NULL when the device closes.
@@ -284,7 +314,10 @@ Node *take(Runner *r) {
       r->graph = r->submission->graph;
       visit(r->graph);
       if (!r->submission->start_ns) r->submission->start_ns = now_ns();
+      r->watched = r->submission->samples != nullptr;
+      if (r->watched) r->submission->references.fetch_add(1, std::memory_order_relaxed);
       unlock(device);
+      if (r->watched) begin_visit(r);
       return node;
     }
     if (device->closing && !device->current) {

@@ -28,6 +28,8 @@ struct Submission {
   bool thread_known;
   uint32_t thread[3];              // position in the grid of the one that faulted
   uint64_t start_ns, end_ns;
+  std::atomic<uint64_t> worked_ns; // time in which workers had work of it, added up; zero without samples
+  std::atomic<uint64_t> lost_ns;   // the part of that in which the system ran something else on their cores
 };
 
 // NULL when memory is short. The submission becomes an owner of the graph, the caller owns one reference to the

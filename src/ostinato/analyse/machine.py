@@ -1,0 +1,128 @@
+"""Which runs other programs disturbed, and what the rest of the machine did meanwhile.
+
+A *run* is one submission of a command list. Where the workers of a device say how much of their time they got (the CPU
+backend's read their threads' processor time), a run of which other programs took more than a small part is disturbed.
+What no clock shows, another program's memory traffic, a stolen virtual processor, a worker that was not scheduled when
+work came, makes a run stand out from the others of its list: such strays are set aside too. Suspects, what-ifs and
+efficiencies are worked out from the rest; tables keep everything.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from . import wording
+from .columns import ABSENT, Columns, Flags, Floats, Ints
+from .statistics import percentiles
+from .timeline import SubmissionTimes
+from .truth import Check, Status
+
+LOST_PART = 0.02
+"""A run of which other programs took more than this part of the workers' time is disturbed."""
+WANTED_RUNS = 8
+"""Fewer undisturbed runs of a list are no ground for a ranking."""
+_STRAY_RANGES, _STRAY_PART = 3.0, 0.25
+"""A run is a stray when it is longer than the upper quartile by so many interquartile ranges, and by this part."""
+_MANY = 0.1
+"""From this part of the runs on, that they were disturbed is worth a note."""
+_UNSTEADY = 0.1
+"""Neighbouring runs of a list that differ by more than this, in the middle, are not steady."""
+
+
+@dataclass(frozen=True, slots=True)
+class Disturbance:
+    """What kept runs from being like the others, one entry per submission."""
+
+    warm_up: Flags
+    known: Flags
+    """Whether the workers said how much of their time they got."""
+    preempted: Flags
+    """Other programs took a part of the workers' time."""
+    stray: Flags
+    """Much longer than the other runs of its list, for a reason that no clock shows."""
+    lost_part: float | None
+    """Of the workers' time of all runs together; None where none of it is known."""
+    unsteady: float | None
+    """By how much neighbouring runs of a list differ, in the middle; None with too few of them."""
+
+    @property
+    def aside(self) -> Flags:
+        """What conclusions leave out: disturbed runs and warm-ups."""
+        found: Flags = self.preempted | self.stray | self.warm_up
+        return found
+
+
+def disturbance(columns: Columns, times: SubmissionTimes, warm_up: Flags) -> Disturbance:
+    """Looks at every submission that ran."""
+    subs = columns.submissions
+    known = subs.ran & (subs.worked_ns != ABSENT) & (subs.lost_ns != ABSENT) & (subs.worked_ns > 0)
+    worked = np.where(known, subs.worked_ns, 0)
+    lost = np.where(known, np.minimum(subs.lost_ns, worked), 0)
+    preempted: Flags = known & (lost > LOST_PART * worked)
+    stray = np.zeros(len(subs), bool)
+    changes: list[Floats] = []
+    for rows in _lists(columns, subs.ran & ~preempted & ~warm_up):
+        took = times.interval_ns[rows].astype(np.float64)
+        low, middle, high = percentiles(took, (25.0, 50.0, 75.0))
+        limit = high + max(_STRAY_RANGES * (high - low), _STRAY_PART * middle)
+        stray[rows] = took > limit
+        # Neighbours, because a list may take longer and longer for a reason of its own: a growing context, say.
+        if rows.size >= WANTED_RUNS and middle > 0:
+            changes.append(np.abs(np.diff(took[took <= limit])) / middle)
+    together = np.concatenate(changes) if changes else np.zeros(0)
+    return Disturbance(
+        warm_up,
+        known,
+        preempted,
+        stray,
+        float(lost.sum() / worked.sum()) if worked.sum() else None,
+        float(np.median(together)) if together.size else None,
+    )
+
+
+def _lists(columns: Columns, chosen: Flags) -> list[Ints]:
+    """The chosen submissions, list by list and device by device, in order of their starts."""
+    subs = columns.submissions
+    rows = np.flatnonzero(chosen & (subs.plan >= 0))
+    key = subs.plan[rows] * max(len(columns.devices), 1) + subs.device[rows]
+    order = np.lexsort((subs.start_ns[rows], key))
+    heads = np.flatnonzero(np.diff(key[order], prepend=-1))
+    return np.split(rows[order], heads[1:]) if rows.size else []
+
+
+def check(columns: Columns, found: Disturbance) -> Check:
+    """Whether other programs got into what was timed."""
+    subs = columns.submissions
+    ran = int((subs.ran & (subs.plan >= 0)).sum())
+    if not ran:
+        return Check("machine", Status.NOT_JUDGED, "nothing ran")
+    parts, status = [], Status.FINE
+    disturbed, strays = int(found.preempted.sum()), int((found.stray & ~found.preempted).sum())
+    if found.lost_part is None:
+        parts.append("how much of their time the workers got is not recorded")
+        status = Status.NOT_JUDGED
+    else:
+        parts.append(f"other programs took {wording.percent(found.lost_part)} of the workers' time")
+    if disturbed:
+        parts.append(f"{disturbed:,} of {wording.count(ran, 'run')} disturbed and set aside")
+    if strays:
+        parts.append(f"{wording.count(strays, 'run')} much longer than the others of the same list, set aside too")
+    if found.unsteady is not None and found.unsteady > _UNSTEADY:
+        parts.append(f"neighbouring runs of a list differ by {wording.percent(found.unsteady)} all the same")
+        status = Status.NOTED
+    if disturbed + strays > _MANY * ran or (found.lost_part or 0.0) > LOST_PART:
+        status = Status.NOTED
+    if any(device.ceilings_busy for device in columns.devices):
+        parts.append("busy when the ceilings were measured, so efficiencies may be too high")
+        status = Status.NOTED
+    if disturbed + strays > 0.5 * ran:
+        status = Status.ERROR
+        parts.append("record on an idle machine")
+    return Check("machine", status, "; ".join([*parts, *_load(columns)]))
+
+
+def _load(columns: Columns) -> list[str]:
+    """What the operating system said of the machine, as far as the recording has it."""
+    return []

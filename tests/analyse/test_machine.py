@@ -1,0 +1,120 @@
+"""Runs that other programs disturbed are seen, counted, and left out of what is concluded."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ostinato.analyse import machine, timeline
+from ostinato.analyse.columns import Device
+from ostinato.analyse.schedules import warm_ups
+from ostinato.analyse.summary import look_first, summarise
+from ostinato.analyse.truth import Check, Status
+from synthetic import Synthetic, node
+
+CPU = Device("cpu", "cpu", clock_uncertainty_ns=50.0, workers=2, copy_bytes_per_s=20e9, flops_per_s=100e9)
+SMALL = {"groups": 64, "bytes_read": 1000, "declared": True}
+
+
+def chain(runs: int, disturbed: set[int] = frozenset(), stretched: str = "", seen: bool = True, **lengths: int):
+    """Kernels one after another; in disturbed runs one of them takes ten times as long, which the workers may see."""
+    made = Synthetic(devices=[CPU])
+    plan = made.plan([node(kernel, **SMALL) for kernel in lengths])
+    for run in range(runs):
+        t, times = 100_000_000 * run, []
+        for kernel, length in lengths.items():
+            took = 10 * length if run in disturbed and kernel == stretched else length
+            times.append((t, t + took))
+            t += took
+        worked = 2 * (times[-1][1] - times[0][0])
+        lost = 9 * lengths[stretched] if run in disturbed and seen else worked // 1000
+        made.submit(plan, times, worked_ns=worked, lost_ns=lost)
+    return made
+
+
+def disturbance(made: Synthetic) -> machine.Disturbance:
+    columns = made.columns()
+    return machine.disturbance(columns, timeline.submission_times(columns), warm_ups(columns))
+
+
+def check(made: Synthetic) -> Check:
+    return machine.check(made.columns(), disturbance(made))
+
+
+def test_a_quiet_machine_is_fine():
+    found = check(chain(20, a=300_000, b=200_000))
+    assert found.status is Status.FINE
+    assert "other programs took 0.1 % of the workers' time" in found.sentence
+
+
+def test_runs_that_lost_time_to_other_programs_are_set_aside_and_counted():
+    made = chain(20, {3, 7, 11}, "b", a=300_000, b=200_000)
+    assert np.flatnonzero(disturbance(made).preempted).tolist() == [3, 7, 11]
+    found = check(made)
+    assert found.status is Status.NOTED
+    assert "3 of 20 runs disturbed and set aside" in found.sentence
+
+
+def test_runs_that_stand_out_for_no_reason_that_a_clock_shows_are_set_aside_too():
+    made = chain(20, {3, 7, 11}, "b", seen=False, a=300_000, b=200_000)
+    found = disturbance(made)
+    assert not found.preempted.any()
+    assert np.flatnonzero(found.stray).tolist() == [3, 7, 11]
+    assert "3 runs much longer than the others" in check(made).sentence
+
+
+def test_a_list_that_takes_longer_and_longer_has_no_strays():
+    made = Synthetic(devices=[CPU])
+    plan = made.plan([node("attend", **SMALL)])
+    for run in range(50):
+        t = 100_000_000 * run
+        made.submit(plan, [(t, t + 100_000 + 10_000 * run)], worked_ns=100_000, lost_ns=0)
+    found = disturbance(made)
+    assert np.flatnonzero(found.aside).tolist() == [0]
+    assert found.unsteady == pytest.approx(0.03, abs=0.01)
+
+
+def test_runs_that_differ_though_nothing_was_seen_are_noted():
+    made = Synthetic(devices=[CPU])
+    plan = made.plan([node("k", **SMALL)])
+    for run in range(40):
+        t = 100_000_000 * run
+        made.submit(plan, [(t, t + (100_000 if run % 2 else 140_000))], worked_ns=100_000, lost_ns=0)
+    found = check(made)
+    assert found.status is Status.NOTED
+    assert "neighbouring runs of a list differ by" in found.sentence
+
+
+def test_without_the_time_of_workers_it_is_not_judged():
+    made = Synthetic(devices=[Device("cuda:0", "cuda", workers=132)])
+    plan = made.plan([node("k", **SMALL)])
+    for run in range(10):
+        made.submit(plan, [(1_000_000 * run, 1_000_000 * run + 500_000)])
+    found = check(made)
+    assert found.status is Status.NOT_JUDGED
+    assert "not recorded" in found.sentence
+
+
+def test_mostly_disturbed_recordings_are_an_error():
+    assert check(chain(20, set(range(15)), "b", a=300_000, b=200_000)).status is Status.ERROR
+
+
+def test_disturbed_runs_do_not_change_who_is_first():
+    """In two runs of five, another program ran in the middle of `b`."""
+    disturbed = {run for run in range(40) if run % 5 in (1, 3)}
+    made = chain(40, disturbed, "b", a=300_000, b=200_000)
+    summary = summarise(made.columns())
+    assert look_first(summary).startswith("Look first at a: ")
+    first = summary.suspects[0].ranked[0]
+    assert first.saving_share == pytest.approx(0.6, abs=0.01)
+    assert sum(group.total_ns for group in summary.kernels if group.name == "b") > 40 * 300_000
+
+
+@pytest.mark.parametrize("left", [0, 7])
+def test_with_too_few_undisturbed_runs_nothing_is_certain(left: int):
+    made = chain(40, set(range(1, 40 - left)), "b", a=300_000, b=200_000)
+    summary = summarise(made.columns())
+    assert summary.verdict is not None
+    assert not summary.verdict.sure
+    assert summary.verdict.runs == left
+    assert f"{left} undisturbed runs, 8 are wanted" in look_first(summary)

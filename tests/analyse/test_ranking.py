@@ -1,0 +1,104 @@
+"""The order of the suspects is resampled over runs: who would not be first again is not named alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ostinato.analyse import ranking
+from ostinato.analyse.columns import Device
+from ostinato.analyse.schedules import PlanSavings
+from ostinato.analyse.summary import look_first, summarise
+from synthetic import Synthetic, node
+
+CPU = Device("cpu", "cpu", clock_uncertainty_ns=50.0, workers=2, copy_bytes_per_s=20e9, flops_per_s=100e9)
+SMALL = {"groups": 64, "bytes_read": 1000, "declared": True}
+
+
+def recorded(runs: int, noise: float, seed: int = 0, **lengths: int) -> Synthetic:
+    """Kernels one after another, each with noise of its own from run to run."""
+    generator = np.random.default_rng(seed)
+    made = Synthetic(devices=[CPU])
+    plan = made.plan([node(kernel, **SMALL) for kernel in lengths])
+    for run in range(runs):
+        t, times = 100_000_000 * run, []
+        for length in lengths.values():
+            took = int(length * (1 + noise * abs(generator.standard_normal())))
+            times.append((t, t + took))
+            t += took
+        made.submit(plan, times, worked_ns=100_000, lost_ns=0)
+    return made
+
+
+def test_the_one_that_leads_is_named_with_an_interval():
+    summary = summarise(recorded(60, 0.02, a=300_000, b=250_000).columns())
+    assert summary.verdict is not None
+    assert summary.verdict.sure
+    assert summary.verdict.confidence == 1.0
+    (first,) = summary.verdict.named
+    assert first.kernel == "a"
+    assert first.saving_low is not None
+    assert first.saving_high is not None
+    assert 0 < first.saving_low <= first.saving_share <= first.saving_high <= 1
+    assert look_first(summary).startswith("Look first at a: ")
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_two_of_equal_cost_are_both_named(seed: int):
+    summary = summarise(recorded(60, 0.05, seed, a=300_000, b=300_000).columns())
+    assert summary.verdict is not None
+    assert {suspect.kernel for suspect in summary.verdict.named} == {"a", "b"}
+    line = look_first(summary)
+    assert line.startswith(("Look first at a or b: ", "Look first at b or a: "))
+    assert "this recording cannot tell; record longer or on an idle machine" in line
+
+
+def test_noise_larger_than_the_difference_is_no_ground_for_a_name():
+    named = [summarise(recorded(12, 1.0, seed, a=300_000, b=280_000).columns()).verdict for seed in range(10)]
+    assert sum(one is not None and one.sure for one in named) <= 1
+
+
+def test_a_single_kernel_needs_no_ranking_but_says_that_it_ran_once():
+    line = look_first(summarise(recorded(1, 0.0, only=300_000).columns()))
+    assert line.startswith("Look first at only: ")
+    assert "not certain: 1 undisturbed run, 8 are wanted" in line
+
+
+def test_the_same_recording_gives_the_same_verdict():
+    columns = recorded(40, 0.2, a=300_000, b=290_000).columns()
+    assert look_first(summarise(columns)) == look_first(summarise(columns))
+
+
+@given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=1, max_size=40), st.integers(1, 1000))
+def test_no_saving_is_larger_than_the_wall(parts: list[tuple[float, float]], submissions: int) -> None:
+    plan = PlanSavings(submissions, len(parts), np.array(parts) * 1000.0, np.full(len(parts), 1000.0))
+    (drawn,) = ranking.draws([plan], 2)
+    saved, wall = drawn.means(plan.saved_ns), drawn.means(plan.wall_ns[:, None])[:, 0]
+    assert (ranking.total([plan]) <= ranking.total_wall([plan]) * (1 + 1e-9)).all()
+    for number in range(2):
+        low, high = ranking.interval(saved[:, number], wall)
+        assert 0 <= low <= high <= 1
+
+
+def test_leading_asks_for_more_than_a_few_percent():
+    drawn = np.array([[100.0, 99.0, 1.0], [100.0, 90.0, 1.0], [50.0, 80.0, 1.0], [0.0, 0.0, 0.0]])
+    assert ranking.leading(drawn).tolist() == [0.25, 0.25, 0.0]
+
+
+def test_a_stray_moves_a_mean_no_further_than_what_is_usual():
+    values = np.array([[10.0], [11.0], [12.0], [13.0], [14.0], [9000.0]])
+    assert ranking.steadied(values).max() < 25
+    heaps = np.array([[0.0]] * 10 + [[100.0]] * 10)
+    assert (ranking.steadied(heaps) == heaps).all()
+
+
+def test_a_list_that_ran_once_may_be_off_by_a_factor_of_two():
+    def verdict(**lengths: int):
+        return summarise(recorded(1, 0.0, **lengths).columns()).verdict
+
+    close, clear = verdict(a=400_000, b=150_000), verdict(a=900_000, b=100_000)
+    assert [suspect.kernel for suspect in close.named] == ["a", "b"]
+    assert [suspect.kernel for suspect in clear.named] == ["a"]
+    assert not clear.sure
