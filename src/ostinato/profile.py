@@ -18,7 +18,7 @@ import weakref
 from contextlib import suppress
 from types import TracebackType
 
-from . import ceilings, counters, report, tracing
+from . import ceilings, counters, host_load, report, tracing
 from .analyse import Summary, look_first, summarise
 from .backends.protocol import Level
 from .buffer import allocate
@@ -45,6 +45,8 @@ class Profile:
         self._writer: Writer | None = None
         self._recorder: Recorder | None = None
         self._open = False
+        self._before: dict[str, int] = {}
+        self._taken: dict[str, int] | None = None
         self._summary: Summary | None = None
 
     @property
@@ -64,6 +66,7 @@ class Profile:
         self._writer = Writer(self._path)
         self._recorder = Recorder(self._writer, self._level)
         self._open = True
+        self._before = host_load.counters()
         _unfinished.add(self)
         return self._recorder
 
@@ -77,6 +80,7 @@ class Profile:
         assert self._recorder is not None
         self._open = False
         self._summary = None
+        self._taken = host_load.since(self._before)
         tracing.detach(self._recorder)
         # Without a file, what is still in flight reports later; leaving the block waits for nothing.
         if self._path is not None or not any(queue.in_flight_count for queue in self._recorder.expected()):
@@ -132,6 +136,9 @@ class Profile:
         assert self._writer is not None
         given_up = settle(self._recorder.expected())
         self._writer.meta("profile.host_ns", str(self._recorder.host_ns))
+        for name, risen in (self._taken or host_load.since(self._before)).items():
+            self._writer.meta(f"machine.{name}", str(risen))
+        self._recorder.write_conditions()
         if given_up:
             self._writer.drop("work whose wait was given up", given_up)
             return

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 import weakref
 from collections import OrderedDict
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -18,6 +19,7 @@ from . import ceilings
 from .amounts import Amount
 from .backends.protocol import Level
 from .commands import Barrier, BufferBinding, Command, Copy, Dispatch
+from .errors import OstinatoError
 from .places import Place
 from .recording import AMOUNTS, BOUNDED, MEASURED, UNAVAILABLE, PlanNode, PlanTerm, Writer
 from .tracing import HostSpan, Plan, Region, Trace
@@ -82,6 +84,7 @@ class Recorder:
                     "timer_step_ns": f"{able.timer_step_ns:g}",
                     "edges_ns": f"{able.edges_ns:g}",
                     **({} if known is None else known.details()),
+                    **_conditions(queue, "begin"),
                 },
                 copy_bytes_per_s=None if known is None else known.copy_bytes_per_s,
                 flops_per_s=None if known is None else known.flops_per_s,
@@ -90,6 +93,12 @@ class Recorder:
             if known is None or known.busy:
                 self._unmeasured[queue] = found
         return found
+
+    def write_conditions(self) -> None:
+        """Write down what the devices say of themselves now."""
+        for queue, number in list(self._devices.items()):
+            for name, value in _conditions(queue, "end").items():
+                self._writer.detail(number, name, value)
 
     def take_unmeasured(self) -> list[tuple[Any, int]]:
         """The queues without ceilings to rely on that are still there, with their numbers; each once."""
@@ -199,6 +208,13 @@ class Recorder:
         if number is None:
             return None
         return self._open_regions.get(number) or self._ended_regions.get(number)
+
+
+def _conditions(queue: Any, moment: str) -> dict[str, str]:
+    """What a device says of itself now; one that is lost or closed says nothing."""
+    with suppress(OstinatoError):
+        return {f"{moment}.{name}": value for name, value in queue.backend.conditions().items()}
+    return {}
 
 
 def _node(command: Command, place: Place | None, origin: str | None = None) -> PlanNode:

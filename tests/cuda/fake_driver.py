@@ -134,6 +134,9 @@ class Driver:
     def cuDeviceGetName(self, length: int, device: int) -> Any:
         return OK, b"stand-in\0"
 
+    def cuDeviceGetPCIBusId(self, size: int, device: int) -> tuple[Any, ...]:
+        return OK, b"0000:00:00.0\0"
+
     def cuDeviceGetAttribute(self, kind: str, device: int) -> Any:
         known = {"MAJOR": 9, "MINOR": 0, "MULTIPROCESSOR_COUNT": 4, "PER_BLOCK_OPTIN": 100_000}
         return OK, next(value for name, value in known.items() if kind.endswith(name))

@@ -148,10 +148,15 @@ def test_a_graph_of_nothing_begins_and_ends(fake: Driver, device: ost.Device) ->
     run = device.capture(lambda encoder: None).instantiate()
     submission = run.replay()
     assert submission.wait()
-    assert fake.launched[-2:] == ["ost_begin", "ost_end"]
+    assert _without_clock(fake.launched)[-2:] == ["ost_begin", "ost_end"]
     with ost.profile(level="dispatches"):
         assert run.replay().wait()
-        assert fake.launched[-2:] == ["ost_begin", "ost_end"]
+        assert _without_clock(fake.launched)[-2:] == ["ost_begin", "ost_end"]
+
+
+def _without_clock(launched: list[str]) -> list[str]:
+    """The clocks are compared now and again, by the time that has passed."""
+    return [name for name in launched if name not in ("ost_pairs", "ost_mark")]
 
 
 @pytest.fixture(params=["python", "native"])

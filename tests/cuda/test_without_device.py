@@ -19,7 +19,7 @@ from ostinato import hazards, msl
 from ostinato.backends import inference, records, transfers
 from ostinato.backends.cpu.building import host_library
 from ostinato.backends.cpu.driver import hazard_engine
-from ostinato.backends.cuda import api, compiling, graphs, launches, nsight, rings
+from ostinato.backends.cuda import api, compiling, conditions, graphs, launches, nsight, rings
 from ostinato.backends.cuda.kernels import Functions
 from ostinato.commands import Access, BufferBinding, CompiledKernel, Copy, Dispatch, Fill
 
@@ -381,3 +381,48 @@ def test_an_edge_that_would_take_long_to_judge_stays() -> None:
     nodes += [graphs._Node(index, [index - 1], None, b"") for index in range(1, 200)]
     assert graphs._reduced({150, 199}, nodes) == [199]
     assert graphs._reduced({0, 199}, nodes) == [0, 199]
+
+
+class Nvml:
+    """As much of NVML as a GPU with a power cap answers."""
+
+    class ClockType:
+        SM = 1
+
+    def __init__(self, reasons: int | None) -> None:
+        self.reasons = reasons
+
+    def device_get_handle_by_pci_bus_id_v2(self, bus_id: str) -> int:
+        if bus_id == "nowhere":
+            raise RuntimeError("not found")
+        return 7
+
+    def device_get_clock_info(self, gpu: int, kind: int) -> int:
+        return 1500
+
+    def device_get_max_clock_info(self, gpu: int, kind: int) -> int:
+        return 1980
+
+    def device_get_current_clocks_event_reasons(self, gpu: int) -> int:
+        if self.reasons is None:
+            raise RuntimeError("not supported")
+        return self.reasons
+
+    def device_get_compute_running_processes_v3(self, gpu: int) -> list[object]:
+        return [object(), object()]
+
+
+def test_a_gpu_says_what_holds_its_clock_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conditions, "_nvml", lambda: Nvml(1 | 4 | 32))
+    assert conditions.conditions("0000:00:00.0") == {
+        "clock.sm_mhz": "1500", "clock.sm_max_mhz": "1980", "clock.held_back_by": "power cap, temperature",
+        "processes": "2",
+    }  # fmt: skip
+
+
+def test_what_a_gpu_does_not_tell_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conditions, "_nvml", lambda: Nvml(None))
+    assert "clock.held_back_by" not in conditions.conditions("0000:00:00.0")
+    assert conditions.conditions("nowhere") == {}
+    monkeypatch.setattr(conditions, "_nvml", lambda: None)
+    assert conditions.conditions("0000:00:00.0") == {}

@@ -61,6 +61,13 @@ class Device:
     flops_measured: str = ""
     ceilings_busy: bool = False
     """The machine was busy when they were measured, so they may be too low."""
+    sm_mhz: float | None = None
+    """The lowest clock of its multiprocessors that was seen, of the two moments at which it was read."""
+    sm_max_mhz: float | None = None
+    held_back_by: str = ""
+    """What held its clock back at one of them, in words."""
+    other_processes: int = 0
+    """Programs that used it at the same time."""
     raised: tuple[str, ...] = ()
     """Which ceilings dispatches of the recording itself have raised, in words."""
 

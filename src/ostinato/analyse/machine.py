@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from . import wording
-from .columns import ABSENT, Columns, Flags, Floats, Ints
+from .columns import ABSENT, Columns, Device, Flags, Floats, Ints
 from .statistics import percentiles
 from .timeline import SubmissionTimes
 from .truth import Check, Status
@@ -114,6 +114,12 @@ def check(columns: Columns, found: Disturbance) -> Check:
         status = Status.NOTED
     if disturbed + strays > _MANY * ran or (found.lost_part or 0.0) > LOST_PART:
         status = Status.NOTED
+    for device in columns.devices:
+        told = _conditions(device)
+        if told:
+            parts.append(told)
+        if device.held_back_by or device.other_processes:
+            status = Status.NOTED
     if any(device.ceilings_busy for device in columns.devices):
         parts.append("busy when the ceilings were measured, so efficiencies may be too high")
         status = Status.NOTED
@@ -123,6 +129,34 @@ def check(columns: Columns, found: Disturbance) -> Check:
     return Check("machine", status, "; ".join([*parts, *_load(columns)]))
 
 
+def _conditions(device: Device) -> str:
+    """What a device said of itself."""
+    parts = []
+    if device.sm_mhz is not None and device.sm_max_mhz:
+        parts.append(f"its clock at {device.sm_mhz:,.0f} of {device.sm_max_mhz:,.0f} MHz")
+    if device.held_back_by:
+        parts.append(f"held back by {device.held_back_by}")
+    if device.other_processes:
+        parts.append(f"used by {wording.count(device.other_processes, 'other program')}")
+    return f"{device.name}: {', '.join(parts)}" if parts else ""
+
+
 def _load(columns: Columns) -> list[str]:
     """What the operating system said of the machine, as far as the recording has it."""
-    return []
+    delay, switches, stolen = (
+        _number(columns.meta.get(f"machine.{name}", ""))
+        for name in ("run_delay_ns", "involuntary_switches", "steal_ns")
+    )
+    parts = []
+    if delay:
+        parts.append(f"its workers waited {wording.time(delay)} for a core")
+    if switches:
+        parts.append(f"{wording.count(switches, 'involuntary switch', 'involuntary switches')}")
+    if stolen:
+        parts.append(f"{wording.time(stolen)} stolen by the hypervisor")
+    return parts
+
+
+def _number(text: str) -> int | None:
+    """A count as it was written down; None for anything else."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None

@@ -28,6 +28,8 @@ from .columns import (
     texts,
 )
 
+_MOMENTS = ("begin", "end")
+
 
 def columns_of(recording: Recording) -> Columns:
     """Reads a whole recording. Raises `RecordingError` for a damaged one, or one too large to be held in memory.
@@ -96,8 +98,18 @@ def _device(facts: DeviceFacts) -> Device:
         flops_spread=_amount(facts.details.get("ceiling.flops.spread", "")),
         copy_measured=_moment(facts.details.get("ceiling.copy.measured", "")),
         flops_measured=_moment(facts.details.get("ceiling.flops.measured", "")),
+        sm_mhz=min(_readings(facts, "clock.sm_mhz"), default=None),
+        sm_max_mhz=max(_readings(facts, "clock.sm_max_mhz"), default=None),
+        held_back_by=next(filter(None, (facts.details.get(f"{at}.clock.held_back_by") for at in _MOMENTS)), "")[:200],
+        other_processes=max(round(max(_readings(facts, "processes"), default=1)) - 1, 0),
         ceilings_busy="1" in (facts.details.get(f"ceiling.{figure}.busy") for figure in ("copy", "flops")),
     )
+
+
+def _readings(facts: DeviceFacts, name: str) -> list[float]:
+    """What a device said of itself before and after, where it said a number."""
+    read = (_amount(facts.details.get(f"{at}.{name}", "")) for at in _MOMENTS)
+    return [value for value in read if value is not None]
 
 
 def _amount(text: str) -> float | None:

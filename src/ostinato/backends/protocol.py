@@ -270,6 +270,10 @@ class Backend(Protocol):
         """How much of their time the workers of a finished, sampled submission got; None where that is not known."""
         ...
 
+    def conditions(self) -> Mapping[str, str]:
+        """What the device says of itself right now, for people: its clock, what holds that back. Often nothing."""
+        ...
+
     def release(self, submission: Native) -> None:
         """Forget a finished submission."""
         ...

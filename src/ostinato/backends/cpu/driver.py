@@ -276,6 +276,10 @@ class CpuBackend(HostMemory):
         self._runtime.ost_status(submission, ctypes.byref(found))
         return WorkerTime(found.worked_ns, found.lost_ns) if found.worked_ns else None
 
+    def conditions(self) -> Mapping[str, str]:
+        """Nothing: what there is to say of the host is said of the process."""
+        return {}
+
     def release(self, submission: Native) -> None:
         """Drop the driver's hold on a submission."""
         self._runtime.ost_release(submission)

@@ -128,6 +128,13 @@ class Context:
         return text
 
     @property
+    def bus_id(self) -> str:
+        """Where it sits, as NVML and others know it."""
+        raw = call(self.cu.cuDeviceGetPCIBusId, 32, self.device)
+        text: str = raw.split(b"\0")[0].decode(errors="replace")
+        return text
+
+    @property
     def capability(self) -> tuple[int, int]:
         """Major and minor version of its architecture."""
         return self.attribute("COMPUTE_CAPABILITY_MAJOR"), self.attribute("COMPUTE_CAPABILITY_MINOR")

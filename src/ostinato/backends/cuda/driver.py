@@ -30,6 +30,7 @@ from . import launchers, launches, nsight
 from .api import Context, bindings, call, is_lost, words
 from .clocks import DeviceClock
 from .compiling import cubin, nvrtc, version
+from .conditions import conditions
 from .graphs import NativeGraph
 from .kernels import Entries, compiled
 from .memory import Pinned, Pool, order
@@ -390,6 +391,10 @@ class CudaBackend:
     def worker_time(self, submission: Native) -> WorkerTime | None:
         """None: a GPU does not say how much of its time it had."""
         return None
+
+    def conditions(self) -> Mapping[str, str]:
+        """What NVML tells."""
+        return conditions(self.context.bus_id)
 
     def release(self, submission: Native) -> None:
         """Keep its events and memory for the next one."""

@@ -406,6 +406,10 @@ class MetalBackend(HostMemory):
         """None: a GPU does not say how much of its time it had."""
         return None
 
+    def conditions(self) -> Mapping[str, str]:
+        """Nothing: Metal does not tell."""
+        return {}
+
     def release(self, submission: Native) -> None:
         """Keep its buffers of samples for the next one."""
         self.samples(submission)

@@ -1,0 +1,56 @@
+"""What a GPU says of itself while it works: its clock, what holds that back, and who else uses it.
+
+Asked of NVML, which comes with the driver. Without it, or on a virtual GPU that answers little, there is nothing here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+HELD_BACK = {
+    2: "application clocks", 4: "power cap", 8: "hardware slowdown", 16: "sync boost", 32: "temperature",
+    64: "temperature (hardware)", 128: "power brake", 256: "display clocks", 512: "board limit", 1024: "reliability",
+}  # fmt: skip
+"""What holds the clock back, by the bits of NVML's clock event reasons; bit 1 is an idle GPU, which is no reason."""
+
+
+def conditions(bus_id: str) -> dict[str, str]:
+    """The facts of the GPU at a PCI address, by name; those that it does not tell are missing."""
+    nvml = _nvml()
+    if nvml is None:
+        return {}
+    found: dict[str, str] = {}
+
+    def ask(name: str, question: Callable[[], Any]) -> None:
+        try:
+            found[name] = str(question())
+        except Exception:  # NVML's own kinds of errors, by version: not supported, no permission
+            return
+
+    try:
+        gpu = nvml.device_get_handle_by_pci_bus_id_v2(bus_id)
+    except Exception:  # likewise
+        return {}
+    ask("clock.sm_mhz", lambda: int(nvml.device_get_clock_info(gpu, nvml.ClockType.SM)))
+    ask("clock.sm_max_mhz", lambda: int(nvml.device_get_max_clock_info(gpu, nvml.ClockType.SM)))
+    ask("clock.held_back_by", lambda: held_back_by(int(nvml.device_get_current_clocks_event_reasons(gpu))))
+    ask("processes", lambda: len(nvml.device_get_compute_running_processes_v3(gpu)))
+    return found
+
+
+def held_back_by(reasons: int) -> str:
+    """Clock event reasons in words."""
+    return ", ".join(words for bit, words in HELD_BACK.items() if reasons & bit)
+
+
+@lru_cache(maxsize=1)
+def _nvml() -> Any:
+    try:
+        from cuda.bindings import nvml
+
+        nvml.init_v2()
+    except Exception:  # an import error, or the loader's own kinds of errors, by version
+        return None
+    return nvml
