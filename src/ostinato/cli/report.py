@@ -14,6 +14,7 @@ from ..report import DEFAULT_GROUPINGS, GROUPINGS, console, print_summary, write
 from ..report import as_json as summary_json
 from ..report.terminal import NARROWEST
 from .group import busy_after, main
+from .output import FORCE_HELP, refuse_existing, refuse_recording
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _NEW_FILE = click.Path(dir_okay=False, path_type=Path)
@@ -58,6 +59,8 @@ def report_command(
       ostinato report run.ostinato --json | jq .suspects
       ostinato report run.ostinato --trace run.json    (open it at ui.perfetto.dev)
     """
+    if trace is not None:
+        refuse_recording(trace)
     with busy_after("reading") as progress:
         if tables:
             progress("plain tables")
@@ -83,7 +86,8 @@ def report_command(
 @main.command("merge")
 @click.argument("files", nargs=-1, required=True, type=_FILE)
 @click.option("-o", "--output", required=True, type=_NEW_FILE, help="The recording to make.")
-def merge_command(files: tuple[Path, ...], output: Path) -> None:
+@click.option("--force", is_flag=True, help=FORCE_HELP)
+def merge_command(files: tuple[Path, ...], output: Path, force: bool) -> None:
     """Make one recording of those of several processes, on one clock.
 
     Refused when their clocks cannot be aligned: other machines, or another start of the same one.
@@ -92,6 +96,7 @@ def merge_command(files: tuple[Path, ...], output: Path) -> None:
     Example:
       ostinato merge worker-*.ostinato -o all.ostinato
     """
+    refuse_existing(output, force)
     with busy_after("merging"):
         merge(files, output)
     click.echo(f"{len(files)} recordings in {output}; see them: ostinato report {output}")
