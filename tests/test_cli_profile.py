@@ -167,7 +167,7 @@ def test_a_trace_has_device_and_host_tracks_and_flows_between_them(program: Path
     done = ostinato("report", "decode.ostinato", "--trace", "trace.json", folder=tmp_path)
     assert done.returncode == 0, done.stderr
     events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
-    assert {"M", "X", "s", "f"} <= {event["ph"] for event in events}
+    assert {"M", "X", "s", "f", "C"} <= {event["ph"] for event in events}
     assert sum(event["ph"] == "X" and event["name"] == "bump" for event in events) == 15
     begun = {event["id"] for event in events if event["ph"] == "s"}
     assert begun
