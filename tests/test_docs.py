@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+import ostinato as ost
+from ostinato import ops
 from scripting import Script
 
 ROOT = Path(__file__).parent.parent
@@ -63,3 +65,28 @@ def test_links_lead_somewhere(page: Path) -> None:
             linked = page.parent / file if file else page
             assert linked.exists(), target
             assert not anchor or anchor in anchors(linked), target
+
+
+def rows(page: str) -> list[list[str]]:
+    """The cells of every table row of a page of docs/."""
+    lines = (ROOT / "docs" / f"{page}.md").read_text().splitlines()
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("| `")]
+
+
+def test_every_setting_is_listed_with_its_aliases() -> None:
+    listed = {row[0].strip("` "): set(re.findall(r"`(\w+)`", row[1])) for row in rows("settings")}
+    assert listed == {gate.variable: {name for name, _ in gate.aliases} for gate in ost.settings.GATES.values()}
+
+
+def test_every_op_is_listed() -> None:
+    assert {name for row in rows("ops") for name in re.findall(r"`(\w+)`", row[0])} == set(ops.__all__)
+
+
+def test_every_page_can_be_found_from_the_readme() -> None:
+    text = (ROOT / "README.md").read_text()
+    assert all(f"docs/{page.name}" in text for page in (ROOT / "docs").glob("*.md"))
+
+
+def test_no_name_of_mlx_native_is_without_an_answer() -> None:
+    answers = {row[-1] for row in rows("coming-from-mlx-native")}
+    assert answers <= {"here", "different", "only here"}
