@@ -20,44 +20,43 @@ _CELLS = 1 << 22
 
 
 @dataclass(frozen=True, slots=True)
-class LabelSpan:
-    """Successive dispatches of one submission, on one lane, under one label prefix."""
+class LabelSpans:
+    """Successive dispatches of one submission, on one lane, under one label prefix: outer ones before inner ones."""
 
-    first: int
-    """Row of the first dispatch."""
-    depth: int
-    name: str
-    """The last component of the prefix."""
-    path: str
-    begin_ns: int
-    end_ns: int
+    first: Ints
+    """Row of the first dispatch; rising."""
+    end_ns: Ints
+    prefix: Ints
+    """Row of `prefixes`."""
+    prefixes: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.first)
 
 
-def label_spans(columns: Columns, samples: Samples, lanes: Ints) -> list[LabelSpan]:
+def label_spans(columns: Columns, samples: Samples, lanes: Ints) -> LabelSpans:
     """The spans of labels around dispatches, which must be sorted by lane and then by start.
 
     Dispatches of one lane do not overlap, so spans nest: those of an outer label around those of the inner ones.
     """
-    if not len(samples):
-        return []
     command = columns.plans.command[samples.node]
     paths = [str(label).split("/", _MAX_DEPTH - 1) if label else [] for label in columns.commands.label]
-    found = []
-    for depth in range(max(map(len, paths), default=0)):
-        numbers: dict[str, int] = {}
-        prefixes = ["/".join(path[: depth + 1]) if len(path) > depth else None for path in paths]
-        code = np.array([-1 if one is None else numbers.setdefault(one, len(numbers)) for one in prefixes], np.int64)
-        names, mine = list(numbers), code[command]
-        changed = np.ones(len(mine) + 1, np.bool_)
-        same_place = (np.diff(lanes) == 0) & (np.diff(samples.submission) == 0)
-        changed[1:-1] = (np.diff(mine) != 0) | ~same_place
-        edges = np.flatnonzero(changed)
-        for first, last in zip(edges[:-1].tolist(), (edges[1:] - 1).tolist(), strict=True):
-            if mine[first] >= 0:
-                path = names[mine[first]]
-                begin, end = int(samples.start_ns[first]), int(samples.end_ns[last])
-                found.append(LabelSpan(first, depth, path.rpartition("/")[2] or path, path, begin, end))
-    return sorted(found, key=lambda span: (span.first, span.depth))
+    elsewhere = (np.diff(lanes) != 0) | (np.diff(samples.submission) != 0)
+    numbers: dict[str, int] = {}
+    firsts, ends, prefixes = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    for depth in range(max(map(len, paths), default=0) if len(samples) else 0):
+        cut = ["/".join(path[: depth + 1]) if len(path) > depth else None for path in paths]
+        code = np.array([-1 if one is None else numbers.setdefault(one, len(numbers)) for one in cut], np.int64)
+        mine = code[command]
+        edges = np.flatnonzero(np.concatenate([[True], elsewhere | (np.diff(mine) != 0), [True]]))
+        first, last = edges[:-1], edges[1:] - 1
+        under = mine[first] >= 0
+        firsts.append(first[under])
+        ends.append(samples.end_ns[last[under]])
+        prefixes.append(mine[first[under]])
+    first = np.concatenate(firsts)
+    order = np.argsort(first, kind="stable")  # spans that begin together stay in order of their depth
+    return LabelSpans(first[order], np.concatenate(ends)[order], np.concatenate(prefixes)[order], tuple(numbers))
 
 
 def waited_for(columns: Columns, samples: Samples) -> Ints:

@@ -15,7 +15,6 @@ from __future__ import annotations
 import heapq
 import json
 import os
-from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -251,7 +250,7 @@ def _dispatches(columns: Columns, device: int, base: int, flows: Iterator[int]) 
     node = chosen.node - plans.first[subs.plan[chosen.submission]] if len(chosen) else chosen.node
     command = plans.command[chosen.node]
     facts = reached(columns, device, chosen)
-    spans = deque(label_spans(columns, chosen, lanes))
+    spans, span = label_spans(columns, chosen, lanes), 0
     for begin in range(0, len(chosen), _LINES):
         piece = slice(begin, begin + _LINES)
         for row, (c, n, s, e, q, owner, lane) in enumerate(
@@ -267,10 +266,12 @@ def _dispatches(columns: Columns, device: int, base: int, flows: Iterator[int]) 
             ),
             begin,
         ):
-            while spans and spans[0].first == row:
-                span = spans.popleft()
+            while span < len(spans) and spans.first[span] == row:
+                path = spans.prefixes[spans.prefix[span]]
                 place = pid, _DISPATCH_LANES + lane
-                yield _complete(span.name, "label", place, span.begin_ns, span.end_ns, base, {"label": span.path})
+                name = path.rpartition("/")[2] or path
+                yield _complete(name, "label", place, s, int(spans.end_ns[span]), base, {"label": path})
+                span += 1
             bound = ',"status":"bounded"' if q == BOUNDED else ""
             yield (
                 f'{heads[c]},"node":{n},"command buffer":{int(subs.ordinal[owner])}{bound}{_rates(facts, row)}}},'
