@@ -10,7 +10,8 @@ import runpy
 import shutil
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -112,23 +113,34 @@ def _may_be_python(script: Path) -> bool:
     return not first.startswith(_MACHINE_CODE) and (not first.startswith(b"#!") or b"py" in first)
 
 
+@contextmanager
+def as_main(program: Program) -> Iterator[None]:
+    """For the block, this process looks like the program: `sys.argv` is its own."""
+    before = sys.argv
+    sys.argv = [program.target, *program.arguments]
+    try:
+        yield
+    finally:
+        sys.argv = before
+
+
 def run(program: Program) -> int:
     """Run a program as the one that this process is; gives its exit status.
 
     An exception of the program is shown as its own, without the frames of this library.
     """
     target = program.target
-    before = sys.argv, list(sys.path)
-    sys.argv = [target, *program.arguments]
+    before = list(sys.path)
     sys.path.insert(0, str(Path(target).resolve().parent if program.is_script else Path.cwd()))
     try:
-        if program.as_module:
-            runpy.run_module(target, run_name="__main__", alter_sys=True)
-        elif program.is_script:
-            runpy.run_path(target, run_name="__main__")
-        else:
-            module, _, function = target.partition(":")
-            getattr(importlib.import_module(module), function)()
+        with as_main(program):
+            if program.as_module:
+                runpy.run_module(target, run_name="__main__", alter_sys=True)
+            elif program.is_script:
+                runpy.run_path(target, run_name="__main__")
+            else:
+                module, _, function = target.partition(":")
+                getattr(importlib.import_module(module), function)()
     except SystemExit as leaving:
         return _status(leaving)
     except Stop:
@@ -140,7 +152,7 @@ def run(program: Program) -> int:
         sys.stderr.write("".join(_own_traceback(error).format()))
         return 1
     finally:
-        sys.argv, sys.path[:] = before
+        sys.path[:] = before
     return 0
 
 

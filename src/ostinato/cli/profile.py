@@ -12,6 +12,7 @@ from ..analyse import summarise
 from ..device import check_settings
 from ..errors import ArgumentError
 from ..profile import profile
+from ..program import as_main
 from ..program import parse as parse_program
 from ..program import run as run_program
 from ..recording import open_recording
@@ -72,7 +73,8 @@ def profile_command(
     except ArgumentError as error:
         raise click.BadParameter(str(error), param_hint="PROGRAM") from None
     path = recording_to_make(output, found.name, force)
-    with printing_to_stderr() if as_json else nullcontext(), profile(level=level, path=path):
+    output_of_program = printing_to_stderr() if as_json else nullcontext()
+    with output_of_program, as_main(found), profile(level=level, path=path):
         status = run_program(found)
     with open_recording(path) as recording:
         summary = summarise(recording)
