@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 .PHONY: demo test test-cuda test-metal test-models lint bench bench-decode clean
 
 demo: $(VENV)/base
-	$(BIN)/ostinato demo
+	$(BIN)/ostinato demo --force
 
 test: lint
 	$(BIN)/python -m pytest -n auto

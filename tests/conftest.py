@@ -26,7 +26,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def private_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """One cache for the whole run (shared by parallel workers, never the user's), and no gates from outside."""
+    """One cache for the whole run (shared by parallel workers, never the user's); no gates or width from outside."""
     root = tmp_path_factory.getbasetemp()
     if os.environ.get("PYTEST_XDIST_WORKER"):
         root = root.parent
@@ -34,6 +34,7 @@ def private_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[No
         for name in list(os.environ):
             if name.startswith(("OSTINATO_", "MLX_", "HF2Q_")):
                 patch.delenv(name)
+        patch.delenv("COLUMNS", raising=False)  # reports follow it, and parallel workers set it
         cache = os.environ.get(SHARED_CACHE, str(root / "ostinato-cache"))
         patch.setenv(SHARED_CACHE, cache)
         patch.setenv("OSTINATO_CACHE_DIR", cache)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -108,12 +109,65 @@ def test_a_function_of_a_module_is_a_program_too(program: Path, tmp_path: Path) 
     assert "done 12.0" in done.stdout
 
 
+def test_a_module_is_a_program_as_it_is_for_python(program: Path, tmp_path: Path) -> None:
+    package = tmp_path / "tool"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "__main__.py").write_text("import sys\nfrom decode import main\nprint(sys.argv)\nmain()\n")
+    for named, recorded in (
+        (["-m", "tool"], "tool"),
+        (["python", "-m", "tool"], "tool-2"),
+        ([sys.executable, "decode.py"], "decode"),
+        (["python3", "decode.py"], "decode-2"),
+    ):
+        done = ostinato("profile", *named, "4", folder=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert "done 12.0" in done.stdout
+        assert f"recorded in {recorded}.ostinato" in done.stdout
+        assert (f"{package / '__main__.py'}', '4'" in done.stdout) == ("-m" in named)
+
+
+def test_a_recording_is_replaced_only_by_force(program: Path, tmp_path: Path) -> None:
+    assert ostinato("profile", "-o", "run.ostinato", "decode.py", "2", folder=tmp_path).returncode == 0
+    before = (tmp_path / "run.ostinato").read_bytes()
+    for arguments in (
+        ("profile", "-o", "run.ostinato", "decode.py", "3"),
+        ("merge", "run.ostinato", "-o", "run.ostinato"),
+        ("demo", "-o", "run.ostinato"),
+        ("decode", "--preset", "tiny", "--profile", "dispatches", "-o", "run.ostinato"),
+    ):
+        refused = ostinato(*arguments, folder=tmp_path)
+        assert refused.returncode == 1
+        assert "error: run.ostinato is there already; --force replaces it" in refused.stderr
+    assert ostinato("report", "run.ostinato", "--trace", "run.ostinato", folder=tmp_path).returncode == 1
+    assert (tmp_path / "run.ostinato").read_bytes() == before
+    forced = ostinato("profile", "--force", "-o", "run.ostinato", "decode.py", "3", folder=tmp_path)
+    assert forced.returncode == 0, forced.stderr
+    found = json.loads(ostinato("report", "--json", "run.ostinato", folder=tmp_path).stdout)
+    assert found["kernels"][0]["count"] == 9
+    (tmp_path / "decode.ostinato").write_text("mine")
+    for number in (2, 3):
+        again = ostinato("profile", "decode.py", "2", folder=tmp_path)
+        assert f"recorded in decode-{number}.ostinato" in again.stdout
+    assert (tmp_path / "decode.ostinato").read_text() == "mine"
+
+
+def test_a_report_is_as_wide_as_asked_for(program: Path, tmp_path: Path) -> None:
+    assert ostinato("profile", "decode.py", "10", folder=tmp_path).returncode == 0
+    narrow = ostinato("report", "decode.ostinato", "--width", "70", folder=tmp_path).stdout
+    assert max(map(len, narrow.splitlines()[:-1])) <= 70
+    assert "no room for" in narrow
+    wide = ostinato("report", "decode.ostinato", "--width", "160", folder=tmp_path).stdout
+    assert "no room for" not in wide
+    assert max(map(len, wide.splitlines()[:-1])) > 100
+
+
 def test_a_trace_has_device_and_host_tracks_and_flows_between_them(program: Path, tmp_path: Path) -> None:
     ostinato("profile", "decode.py", "5", folder=tmp_path)
     done = ostinato("report", "decode.ostinato", "--trace", "trace.json", folder=tmp_path)
     assert done.returncode == 0, done.stderr
     events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
-    assert {"M", "X", "s", "f"} <= {event["ph"] for event in events}
+    assert {"M", "X", "s", "f", "C"} <= {event["ph"] for event in events}
     assert sum(event["ph"] == "X" and event["name"] == "bump" for event in events) == 15
     begun = {event["id"] for event in events if event["ph"] == "s"}
     assert begun
@@ -157,8 +211,21 @@ def test_what_cannot_be_profiled_or_reported_is_said_in_one_sentence(program: Pa
     (tmp_path / "precious.txt").write_text("do not overwrite me")
     assert ostinato("profile", "-o", "good.ostinato", "decode.py", "2", folder=tmp_path).returncode == 0
     good = (tmp_path / "good.ostinato").read_bytes()
+    (tmp_path / "start.sh").write_text("#!/bin/sh\nexec python3 decode.py\n")
+    (tmp_path / "bare").mkdir()
+    (tmp_path / "bare" / "__init__.py").touch()
     for arguments, status, message in (
         (("profile", "nothing.py"), 2, "no file"),
+        (("profile", "ls", "-l"), 2, "OSTINATO_PROFILE=1"),
+        (("profile", "start.sh"), 2, "OSTINATO_PROFILE=1"),
+        (("profile", shutil.which("ls")), 2, "not a Python program"),
+        (("profile", "--tables", "decode.py"), 2, "no option --tables"),
+        (("profile", "python"), 2, "must be followed by"),
+        (("profile", "python", "-c", "1"), 2, "must be followed by"),
+        (("profile", "python", "nothing.py"), 2, "no file"),
+        (("profile", "-m", "no_such_module"), 2, "no module"),
+        (("profile", "-m", "bare"), 2, "__main__"),
+        (("check", "ls"), 2, "not a Python script"),
         (("profile", "-o", "good.ostinato", "no_such_module:main"), 2, "no module"),
         (("report", "good.ostinato", "--trace", "no/such/folder/t.json"), 1, "no/such/folder"),
         (("profile", "-o", "precious.txt", "decode.py", "1"), 1, "precious.txt"),
@@ -169,7 +236,7 @@ def test_what_cannot_be_profiled_or_reported_is_said_in_one_sentence(program: Pa
     ):
         done = ostinato(*arguments, folder=tmp_path)
         assert done.returncode == status, (arguments, done.stdout, done.stderr)
-        assert message in done.stderr
+        assert message in " ".join(done.stderr.split()), done.stderr
         assert "Traceback" not in done.stderr
     assert (tmp_path / "precious.txt").read_text() == "do not overwrite me"
     assert (tmp_path / "good.ostinato").read_bytes() == good

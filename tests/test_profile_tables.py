@@ -1,4 +1,4 @@
-"""The seed's accumulators, as tables."""
+"""The accumulators of mlx-native, as tables."""
 
 from __future__ import annotations
 

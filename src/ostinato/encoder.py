@@ -268,7 +268,7 @@ class CommandEncoder:
             self._ready = True
 
     def force_barrier_and_reset_tracker(self) -> None:
-        """The seed's name for a barrier that also makes the hazard tracker start anew; here every barrier does."""
+        """mlx-native's name for a barrier that also makes the hazard tracker start anew; here every barrier does."""
         self.memory_barrier()
 
     @property

@@ -173,6 +173,10 @@ class RecordingError(OstinatoError, ValueError):
 # --- models ------------------------------------------------------------------------------------------------
 
 
+class MissingPackage(OstinatoError, ImportError):
+    """A package that is not installed, and that only the call needs which was made."""
+
+
 class ModelError(OstinatoError, ValueError):
     """A model cannot be read or made: a damaged file, a missing or wrong tensor, a configuration nobody can run."""
 

@@ -1,10 +1,10 @@
-"""The seed's accumulators: time per command buffer by label, and one entry per dispatch.
+"""The accumulators of mlx-native: time per command buffer by label, and one entry per dispatch.
 
 `record` and `record_dispatch` may be called by anyone; while OSTINATO_PROFILE_CB or OSTINATO_PROFILE_DISPATCH (or their
 older names) is on, every submission reports here too, labelled or not. Nothing waits for that: what the device has done
 arrives when the submission is seen to be done, and `dump` and `dump_dispatches` first wait for what is in flight.
 
-These tables answer the seed's questions. `ostinato.profile()` answers more of them, and is the way to go.
+These tables answer the questions that mlx-native's did. `ostinato.profile()` answers more, and is the way to go.
 """
 
 from __future__ import annotations

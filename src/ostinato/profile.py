@@ -17,6 +17,7 @@ import os
 import weakref
 from contextlib import suppress
 from types import TracebackType
+from typing import Any
 
 from . import ceilings, counters, host_load, report, tracing
 from .analyse import Summary, look_first, summarise
@@ -120,6 +121,14 @@ class Profile:
         """Write what was recorded so far to a file."""
         with self.recording() as recording:
             save(recording, path)
+
+    def to_pandas(self) -> Any:
+        """Every dispatch recorded so far as a row of a `pandas.DataFrame`. Needs pandas; waits for what was committed.
+
+        The columns are those of the view `dispatch_report`, described in docs/recording.md.
+        """
+        with self.recording() as recording:
+            return recording.to_pandas()
 
     def look_first(self) -> str:
         """The one line that says where to look first, and why."""

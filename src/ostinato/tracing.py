@@ -1,6 +1,6 @@
 """What is taken down of a submission, from encoding to its end, for whoever listens.
 
-Profiles and the seed's accumulators attach themselves as listeners. A submission belongs to those that are attached
+Profiles and `kernel_profile` attach themselves as listeners. A submission belongs to those that are attached
 when it is committed, and reports to them once it is seen to be done: nothing here ever waits for a device, and with
 nobody listening a commit costs one look at an empty tuple.
 

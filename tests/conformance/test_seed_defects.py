@@ -1,4 +1,4 @@
-"""One test for each defect that users of the seed met, named after it.
+"""One test for each defect that users of mlx-native met, named after it.
 
 Those of passes stand in test_fuse.py and, outside of this suite, in test_reorder.py; of declared ranges in
 test_audited_graphs.py too; of lost errors in test_faults.py; of the clock in test_clock.py.

@@ -18,7 +18,7 @@ def report(made, width=100):
     return render(summarise(made.columns()), width)
 
 
-@pytest.mark.parametrize("width", [100, 80])
+@pytest.mark.parametrize("width", [200, 120, 100, 80, 70])
 def test_tables_fit_and_only_the_closing_line_is_longer(width):
     *lines, closing = report(decoder(), width).splitlines()
     assert max(map(cell_len, lines)) <= width
@@ -76,10 +76,62 @@ def test_there_are_colours_only_on_a_terminal():
     assert "\x1b[" in out.getvalue()
 
 
-def test_a_report_is_never_wider_than_100_columns():
+def test_a_report_is_as_wide_as_it_is_told_and_100_without_a_terminal(monkeypatch):
+    monkeypatch.delenv("COLUMNS", raising=False)
     assert console(io.StringIO()).width == 100
-    assert console(io.StringIO(), width=200).width == 100
+    assert console(io.StringIO(), width=200).width == 200
     assert console(io.StringIO(), width=72).width == 72
+    monkeypatch.setenv("COLUMNS", "132")
+    assert console(io.StringIO()).width == 132
+
+
+def test_a_wide_report_uses_the_room():
+    lines = report(decoder(), 200).splitlines()
+    why = next(line for line in lines if line.startswith("top_k"))
+    assert "1 threadgroup of 32 threads" in why
+    assert 100 < cell_len(why) <= 200
+
+
+def test_columns_that_do_not_fit_are_named_with_the_width_that_shows_them():
+    narrow = report(decoder(), 70)
+    kernels = narrow[narrow.index("\nKernels") : narrow.index("\nLabels")]
+    heading = kernels.splitlines()[2].split()
+    assert "p90" not in heading
+    note = next(line for line in kernels.splitlines() if "no room for" in line)
+    assert {"p90", "min"} <= set(note.partition("no room for ")[2].partition(";")[0].split(", "))
+    needed = int(kernels.partition("--width ")[2].partition(",")[0])
+    assert needed > 70
+    wide = report(decoder(), needed).partition("\nKernels")[2].partition("\nLabels")[0]
+    assert "no room" not in wide
+    assert "p90" in wide
+    assert "no room" in report(decoder(), needed - 1).partition("\nKernels")[2].partition("\nLabels")[0]
+
+
+def test_names_are_folded_between_their_parts():
+    made = decoder(name="expert_gated_matvec_bfloat16", label="decode/expert_gated_matvec")
+    text = report(made, 80)
+    rows = text.partition("\nKernels")[2].partition("\nLabels")[0].splitlines()
+    first = next(number for number, line in enumerate(rows) if line.startswith("expert_"))
+    assert [rows[first].split()[0], rows[first + 1]] == ["expert_gated_matvec_", "bfloat16"]
+
+
+def test_what_never_ran_inside_the_repeated_region_has_a_dash_not_zero():
+    made = decoder()
+    made.submit(made.plan([node("prefill", label="prefill")]), [(10**9, 10**9 + 500_000)])
+    text = report(made)
+    rows = [" ".join(line.split()) for line in text.splitlines() if line.startswith("prefill ")]
+    kernel, label = (row for row in rows if " 4.3 % " in row)
+    assert kernel.startswith("prefill 1 500 µs 4.3 % – 500 µs")
+    assert label.startswith("prefill 1 500 µs 4.3 % –")
+    assert "– per token: ran in none whose dispatches were all timed" in text
+
+
+def test_sentences_are_not_cut():
+    made = Synthetic()
+    reason = "because " * 60 + "of that"
+    made.submit(made.plan([node()]), [None], start_ns=0, end_ns=100, status="bounded", reason=reason)
+    *lines, _ = report(made).splitlines()
+    assert reason in " ".join(" ".join(lines).split())
 
 
 def test_what_is_not_known_is_a_dash_with_a_note():

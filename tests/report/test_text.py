@@ -7,9 +7,10 @@ import unicodedata
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.cells import cell_len
 
 from ostinato.analyse import wording
-from ostinato.report.text import for_html, visible
+from ostinato.report.text import folded, for_html, visible
 
 
 @given(st.text(st.characters(exclude_categories=())))
@@ -35,6 +36,32 @@ def test_what_would_act_or_hide_is_written_out(text, shown):
 
 def test_long_text_is_cut_in_the_middle():
     assert len(visible("x" * 100_000)) < 310
+
+
+@given(st.text(), st.integers(1, 40))
+def test_folded_text_fits_and_loses_only_blanks(text, width):
+    text = visible(text)
+    lines = folded(text, width)
+    widest = max(map(cell_len, text), default=0)
+    indent = len(text) - len(text.lstrip(" "))
+    assert max(map(cell_len, lines)) <= max(width, indent + max(widest, 1))
+    assert "".join(lines).replace(" ", "") == text.replace(" ", "")
+
+
+@pytest.mark.parametrize(
+    ("text", "width", "lines"),
+    [
+        ("expert_gated_matvec", 14, ["expert_gated_", "matvec"]),
+        ("decode/layer.3/attn", 12, ["decode/", "layer.3/attn"]),
+        ("  decode/layer.3", 12, ["  decode/", "  layer.3"]),
+        ("moves 1.4 % of it", 11, ["moves 1.4 %", "of it"]),
+        ("see decode/layer.3 there", 14, ["see", "decode/layer.3", "there"]),
+        ("x" * 10, 4, ["xxxx", "xxxx", "xx"]),
+        ("", 4, [""]),
+    ],
+)
+def test_text_is_folded_at_blanks_then_between_the_parts_of_names(text, width, lines):
+    assert folded(text, width) == lines
 
 
 def test_html_is_escaped_in_text_and_attributes():

@@ -37,6 +37,14 @@ def slices(events, category):
     return [e for e in events if e["ph"] == "X" and e["cat"] == category]
 
 
+def flows(events, category):
+    return [e for e in events if e["ph"] in "sf" and e["cat"] == category]
+
+
+def counted(events, name):
+    return [(e["ts"], *e["args"].values()) for e in events if e["ph"] == "C" and e["name"] == name]
+
+
 def test_processes_threads_and_devices_have_names():
     events = written(decoder())
     names = {(e["name"], e["args"].get("name")) for e in events if e["ph"] == "M"}
@@ -52,12 +60,103 @@ def test_every_dispatch_is_a_slice_with_its_facts():
     assert last["args"]["node"] == 12
     assert last["args"]["label"] == "decode/top_k"
     assert last["args"]["group"] == [32, 1, 1]
+    assert last["args"]["bytes read, at most"] == 128_000
+    assert last["args"]["GB/s, at most"] == Decimal("0.640")
+    assert last["args"]["efficiency, %, at most"] == Decimal("3.20")
+    first = events[0]["args"]
+    assert (first["bytes read"], first["GB/s"], first["efficiency, %"]) == (1_400_000, 14, 70)
+    assert "flops" not in first
+
+
+spans = st.tuples(st.integers(0, 40), st.integers(1, 20)).map(lambda pair: (pair[0], sum(pair)))
+
+
+@given(st.lists(spans, min_size=1, max_size=15))
+def test_counters_say_what_is_in_flight_and_what_it_moves(times):
+    made = Synthetic()
+    made.submit(made.plan([node(bytes_read=1000, declared=True) for _ in times], edges=[]), times)
+    events = written(made)
+    zero = min(begin for begin, _ in times)
+    running = counted(events, "dispatches")
+    for at, value in running:
+        at = int(at * 1000) + zero
+        assert value == sum(begin <= at < end for begin, end in times)
+    assert {int(at * 1000) + zero for at, _ in running} == {moment for span in times for moment in span}
+    moved = sum(
+        float(rate) * 1e9 * float(end - begin) * 1e-6
+        for (begin, rate), (end, _) in pairwise(counted(events, "bandwidth"))
+    )
+    np.testing.assert_allclose(moved, 1000 * len(times), rtol=1e-3)
+    assert counted(events, "bandwidth")[-1][1] == running[-1][1] == 0
+
+
+def test_command_buffers_count_from_their_commit():
+    made = Synthetic()
+    for begin in (0, 10):
+        made.submit(made.plan([node()]), [(100 + begin, 110 + begin)], commit_begin_ns=begin, commit_end_ns=begin + 5)
+    found = [(int(at * 1000), value) for at, value in counted(written(made), "command buffers")]
+    assert found == [(0, 1), (10, 2), (110, 1), (120, 0)]
+
+
+labels = st.lists(st.sampled_from("abc"), max_size=3).map("/".join)
+
+
+@given(st.lists(st.tuples(labels, spans), min_size=1, max_size=15))
+def test_dispatches_lie_inside_their_labels(steps):
+    made = Synthetic()
+    made.submit(made.plan([node(label=label) for label, _ in steps], edges=[]), [times for _, times in steps])
+    events = written(made)
+    for dispatch in slices(events, "dispatch"):
+        begin, end = dispatch["ts"], dispatch["ts"] + dispatch["dur"]
+        around = [
+            e
+            for e in slices(events, "label")
+            if e["tid"] == dispatch["tid"] and e["ts"] <= begin and end <= e["ts"] + e["dur"]
+        ]
+        around.sort(key=lambda e: e["args"]["label"].count("/"))
+        assert "/".join(e["name"] for e in around) == dispatch["args"].get("label", "")
+
+
+@given(st.data())
+def test_an_arrow_leads_to_each_dispatch_from_the_one_it_waited_for(data):
+    size = data.draw(st.integers(2, 8))
+    barriers = data.draw(st.sets(st.integers(0, size - 1), max_size=3))
+    pairs = [(a, b) for b in range(size) for a in range(b)]
+    edges = data.draw(st.lists(st.sampled_from(pairs), unique=True))
+    made = Synthetic()
+    plan = made.plan([node(kind="barrier" if n in barriers else "dispatch") for n in range(size)], edges)
+    expected = set()
+    for turn in range(2):
+        # Every end is another, and what comes later in the list starts later.
+        times = [None if n in barriers else (1000 * turn + 20 * n, 1000 * turn + 20 * n + 15) for n in range(size)]
+        times = [t and (t[0], t[1] + data.draw(st.integers(0, 3)) * 20) for t in times]
+        made.submit(plan, times, ordinal=turn + 1)
+
+        def sources(n, times=times):
+            for a, b in edges:
+                if b == n:
+                    yield from [a] if times[a] else sources(a)
+
+        for n in range(size):
+            found = list(sources(n)) if times[n] else []
+            if found:
+                expected.add((turn + 1, max(found, key=lambda a: (times[a][1], -a)), n))
+    events = written(made)
+    at = {(e["tid"], e["ts"]): (e["args"]["command buffer"], e["args"]["node"]) for e in slices(events, "dispatch")}
+    arrows = {}
+    for event in flows(events, "dependency"):
+        arrows.setdefault(event["id"], {})[event["ph"]] = at[event["tid"], event["ts"]]
+    drawn = {(pair["s"][0], pair["s"][1], pair["f"][1]) for pair in arrows.values()}
+    assert all(pair["s"][0] == pair["f"][0] for pair in arrows.values())
+    ends = {(e["args"]["command buffer"], e["args"]["node"]): e["ts"] + e["dur"] for e in slices(events, "dispatch")}
+    # Of several that end at the same moment, any will do.
+    assert {(turn, ends[turn, a], b) for turn, a, b in drawn} == {(turn, ends[turn, a], b) for turn, a, b in expected}
 
 
 def test_an_arrow_leads_from_each_commit_to_its_start():
     events = written(decoder())
-    begins = {e["id"]: e for e in events if e["ph"] == "s"}
-    ends = {e["id"]: e for e in events if e["ph"] == "f"}
+    begins = {e["id"]: e for e in flows(events, "submit") if e["ph"] == "s"}
+    ends = {e["id"]: e for e in flows(events, "submit") if e["ph"] == "f"}
     assert set(begins) == set(ends)
     assert len(begins) == 8
     commits = slices(events, "commit")
@@ -107,8 +206,8 @@ def test_whatever_overlaps_on_a_host_thread_the_trace_is_valid(regions, spans, s
     events = written(made)
     assert len(slices(events, "region")) == len(regions)
     assert len(slices(events, "commit")) == len(submissions)
-    flows = [e for e in events if e["ph"] == "s"]
-    assert len(flows) == sum(run[0] >= commit[0] for _, commit, run in submissions)
+    arrows = [e for e in flows(events, "submit") if e["ph"] == "s"]
+    assert len(arrows) == sum(run[0] >= commit[0] for _, commit, run in submissions)
 
 
 def test_encoders_that_take_turns_on_one_thread_get_a_line_each():
@@ -144,7 +243,8 @@ def test_the_trace_of_a_real_run_is_valid(dev, kernels):
             asyncio.run(several())
     events = written(columns_of(prof.recording()))
     assert len(slices(events, "dispatch")) == 3 + 3 + 5
-    assert len([e for e in events if e["ph"] == "s"]) == 2 + 3 + 5
+    assert len([e for e in flows(events, "submit") if e["ph"] == "s"]) == 2 + 3 + 5
+    assert len(flows(events, "dependency")) == 2  # the first encoder's second dispatch waited for its first
 
 
 def test_processes_of_one_number_stay_apart():

@@ -1,14 +1,16 @@
 """What Chrome and Perfetto ask of a trace, checked strictly: the JSON trace event format.
 
-Events of the kinds that we write: M (metadata), X (complete slices), s and f (the two ends of a flow). A reader drops
-or misplaces, often without a word, what breaks one of these rules:
+Events of the kinds that we write: M (metadata), X (complete slices), s and f (the two ends of a flow), C (counters). A
+reader drops or misplaces, often without a word, what breaks one of these rules:
 
 - every event has a phase, a process and a thread, both integers of 32 bits, and a name;
 - slices have a start and a duration, neither negative, a category and arguments;
 - the slices of one thread nest: of two that overlap, one contains the other;
 - metadata names something known, with the argument that it needs, before or after but once;
 - both ends of a flow have the same id, name and category; there are two of each, the end is not before the start, and
-  each lies in a slice of its thread, to which it binds (the end by "bp": "e").
+  each lies in a slice of its thread, to which it binds (the end by "bp": "e"); a dependency binds to the slices of two
+  dispatches, at their starts;
+- a counter is of a process that has a name, has one series, which is a number and not negative, and its times rise.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ PHASES = {
     "X": {"ph", "name", "cat", "pid", "tid", "ts", "dur", "args"},
     "s": {"ph", "name", "cat", "id", "pid", "tid", "ts"},
     "f": {"ph", "name", "cat", "id", "pid", "tid", "ts", "bp"},
+    "C": {"ph", "name", "pid", "tid", "ts", "args"},
 }
 
 
@@ -51,6 +54,7 @@ def validate(text):
     for track, slices in tracks.items():
         _check_nesting(track, slices)
     _check_flows(events, tracks)
+    _check_counters([event for event in events if event["ph"] == "C"], named)
     return events
 
 
@@ -73,7 +77,7 @@ def _check(event):
         key, kind = METADATA[event["name"]]
         assert set(event["args"]) == {key}
         assert type(event["args"][key]) is kind
-    else:
+    elif phase != "C":
         assert event["cat"]
     if phase == "X":
         assert isinstance(event["args"], dict)
@@ -90,7 +94,21 @@ def _check_nesting(track, slices):
         open_until.append(end)
 
 
+def _check_counters(events, named):
+    latest, series = {}, {}
+    for event in events:
+        assert ("thread_name", event["pid"], event["tid"]) in named
+        key = event["pid"], event["name"]
+        ((unit, value),) = event["args"].items()
+        assert series.setdefault(key, unit) == unit
+        assert type(value) in (int, Decimal)
+        assert value >= 0
+        assert event["ts"] > latest.get(key, -1)
+        latest[key] = event["ts"]
+
+
 def _check_flows(events, tracks):
+    dispatches = {(e["pid"], e["tid"], e["ts"]) for e in events if e["ph"] == "X" and e["cat"] == "dispatch"}
     ends = defaultdict(list)
     for event in events:
         if event["ph"] in ("s", "f"):
@@ -102,3 +120,5 @@ def _check_flows(events, tracks):
         assert (start["ph"], end["ph"], len(pair)) == ("s", "f", 2)
         assert (start["name"], start["cat"]) == (end["name"], end["cat"])
         assert start["ts"] <= end["ts"]
+        if start["cat"] == "dependency":
+            assert {(one["pid"], one["tid"], one["ts"]) for one in pair} <= dispatches

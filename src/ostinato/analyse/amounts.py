@@ -16,7 +16,7 @@ from .columns import Columns, Flags, Floats, Ints
 
 @dataclass(frozen=True, slots=True)
 class Amounts:
-    """Of each command, a dispatch; NaN where it is not known."""
+    """Of each command, or of each dispatch; NaN where it is not known."""
 
     bytes_read: Floats
     bytes_written: Floats
@@ -52,4 +52,17 @@ def mean_amounts(columns: Columns, command: Ints, submission: Ints) -> Amounts:
         here = owner[int(ends[of - 1]) if of else 0 : int(ends[of])]
         counted = np.clip(columns.values[here, param] + terms.plus[row], 0.0, terms.upto[row])
         found[amount][of] += terms.factor[row] * counted.mean() if here.size else np.nan
+    return Amounts(*found)
+
+
+def amounts_of(columns: Columns, command: Ints, submission: Ints) -> Amounts:
+    """The amounts of single dispatches, given by the row of the command and of the submission of each."""
+    plain, terms = declared_amounts(columns), columns.terms
+    found = [plain.bytes_read[command], plain.bytes_written[command], plain.flops[command]]
+    for row, (of, amount, param) in enumerate(
+        zip(terms.command.tolist(), terms.amount.tolist(), terms.param.tolist(), strict=True)
+    ):
+        here = np.flatnonzero(command == of)
+        counted = np.clip(columns.values[submission[here], param] + terms.plus[row], 0.0, terms.upto[row])
+        found[amount][here] += terms.factor[row] * counted
     return Amounts(*found)

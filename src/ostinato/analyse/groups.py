@@ -72,7 +72,8 @@ class Group:
     share: float | None
     """Of busy time; time that n dispatches share counts 1/n for each, so shares add up to 1."""
     per_instance_ns: float | None
-    """Time per instance of the repeated region ("per token"), over those instances that were sampled whole."""
+    """Time per instance of the repeated region ("per token"), over those instances that were sampled whole. None for
+    what never ran inside one."""
     place: str
     """Where it was encoded, if that is one place."""
 
@@ -96,6 +97,8 @@ class CommandTimes:
     that were stand for those that were not."""
     instance_ns: Ints
     """Time inside those instances of the repeated region that were sampled whole."""
+    instance_counts: Ints
+    """Dispatches inside those instances."""
     instances: int
     """How many those are."""
     in_part: bool
@@ -129,12 +132,13 @@ def command_times(columns: Columns, instance: Ints | None = None) -> CommandTime
         busy[number] = np.bincount(command[mine], weights=shares, minlength=size)
         if partly[subs.device == number].any():
             busy[number] *= _stands_for(columns, number, np.bincount(command[mine], minlength=size))
-    inside = np.zeros(size, np.int64)
+    inside, counted = np.zeros(size, np.int64), np.zeros(size, np.int64)
     whole = np.zeros(0, np.int64)
     if instance is not None and len(known):
         whole = sampled_whole(columns, instance)
         chosen = np.isin(instance, whole)[known.submission]
         inside = np.bincount(command[chosen], weights=durations[chosen], minlength=size).astype(np.int64)
+        counted = np.bincount(command[chosen], minlength=size)
     # Sixteen-bit keys are sorted by radix, in a fraction of the time; most recordings have few enough commands.
     key = command.astype(np.uint16) if size <= 1 << 16 else command
     return CommandTimes(
@@ -144,6 +148,7 @@ def command_times(columns: Columns, instance: Ints | None = None) -> CommandTime
         np.bincount(command[known.status == BOUNDED], minlength=size),
         busy,
         inside,
+        counted,
         whole.size,
         bool(partly.any()),
     )
@@ -218,9 +223,9 @@ def grouped(
     chosen = code[order]
     ends = np.cumsum(np.bincount(chosen, weights=lengths, minlength=size).astype(np.int64))
     total_busy = float(spent.busy_ns.sum())
-    ran, bounded, busy, inside = (
+    ran, bounded, busy, inside, counted = (
         np.bincount(chosen, weights=column[order], minlength=size)
-        for column in (spent.dispatched, spent.bounded, spent.busy_ns, spent.instance_ns)
+        for column in (spent.dispatched, spent.bounded, spent.busy_ns, spent.instance_ns, spent.instance_counts)
     )
     places = _places(columns.commands.place[order], chosen, size)
     found = []
@@ -241,7 +246,7 @@ def grouped(
                 int(bounded[number]),
                 times,
                 float(busy[number]) / total_busy if times and total_busy > 0 else None,
-                float(inside[number]) / spent.instances if times and spent.instances else None,
+                float(inside[number]) / spent.instances if counted[number] else None,
                 places[number],
             )
         )

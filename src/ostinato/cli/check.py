@@ -13,6 +13,7 @@ from ..audit import check as checking
 from ..audit import table as audit_table
 from ..device import check_settings
 from ..errors import ArgumentError
+from ..program import parse as parse_program
 from ..program import run as run_program
 from .group import busy_after, main, printing_to_stderr
 
@@ -20,6 +21,7 @@ from .group import busy_after, main, printing_to_stderr
 @main.command("check", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @click.argument("program")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+@click.option("-m", "as_module", is_flag=True, help="PROGRAM is a module; run it as python -m does.")
 @click.option("--structure-only", is_flag=True, help="Look at barriers only; run nothing but the program.")
 @click.option("--repeats", type=click.IntRange(1), default=5, show_default=True, help="Concurrent runs of each list.")
 @click.option("--max-lists", type=click.IntRange(1), default=64, show_default=True, help="Look at so many lists.")
@@ -39,6 +41,7 @@ from .group import busy_after, main, printing_to_stderr
 def check_command(
     program: str,
     arguments: tuple[str, ...],
+    as_module: bool,
     structure_only: bool,
     repeats: int,
     max_lists: int,
@@ -49,25 +52,27 @@ def check_command(
 ) -> None:
     """Run a program and check every list of commands that it submits.
 
-    PROGRAM is a script or module:function. Looked for are missing and redundant barriers, accesses that are not
-    declared or out of bounds, and races; each list is run on a copy of its memory, on the CPU, before the program's own
-    run of it. A list that comes again with other values passed to its kernels is checked for accesses out of bounds.
+    PROGRAM is a Python script or module:function; with -m, a module. Looked for are missing and redundant barriers,
+    accesses that are not declared or out of bounds, and races; each list is run on a copy of its memory, on the CPU,
+    before the program's own run of it. A list that comes again with other values passed to its kernels is checked for
+    accesses out of bounds.
     Status 1 when something is wrong; otherwise the program's own.
 
     \b
     Examples:
       ostinato check train.py --steps 3
+      ostinato check -m package.tool --steps 3
       ostinato check --structure-only package.module:main
     """
     check_settings()
     options = checking.Options(not structure_only, repeats, max_lists, max_values=max_values, limit_s=limit_s)
     watcher = checking.Watcher(options, busy_after)
-    with printing_to_stderr() if as_json else nullcontext():
-        try:
-            with watcher.installed():
-                status = run_program(program, arguments)
-        except ArgumentError as error:
-            raise click.BadParameter(str(error), param_hint="PROGRAM") from None
+    try:
+        found = parse_program(program, arguments, as_module)
+    except ArgumentError as error:
+        raise click.BadParameter(str(error), param_hint="PROGRAM") from None
+    with printing_to_stderr() if as_json else nullcontext(), watcher.installed():
+        status = run_program(found)
     if watcher.crash is not None:
         raise watcher.crash
     result = watcher.result(status)

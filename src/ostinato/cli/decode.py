@@ -19,6 +19,7 @@ from ..profile import Profile, profile
 from ..report import print_summary
 from ..tracing import region
 from .group import busy_after, main
+from .output import FORCE_HELP, refuse_existing
 
 _PROMPT = "The quick brown fox"
 
@@ -41,6 +42,7 @@ _PROMPT = "The quick brown fox"
 @click.option(
     "-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Record into this file; needs --profile."
 )
+@click.option("--force", is_flag=True, help=FORCE_HELP)
 def decode_command(
     model: Path | None,
     preset_name: str | None,
@@ -50,6 +52,7 @@ def decode_command(
     dtype: str,
     level: str | None,
     output: Path | None,
+    force: bool,
 ) -> None:
     """Generate tokens greedily: a prompt by prefill, then one replayed graph a token.
 
@@ -62,6 +65,8 @@ def decode_command(
         raise click.UsageError("give either --model or --preset")
     if output is not None and level is None:
         raise click.UsageError("-o records a profile; --profile says what it times")
+    if output is not None:
+        refuse_existing(output, force)
     weights, tokenizer = _chosen(model, preset_name, dtype)
     ids = tokenizer.encode(prompt)
     if not ids:

@@ -13,6 +13,7 @@ from .. import demo as demonstration
 from ..device import open_device
 from ..report import print_summary
 from .group import busy_after, main
+from .output import FORCE_HELP, recording_to_make
 
 
 @main.command("demo")
@@ -22,15 +23,15 @@ from .group import busy_after, main
     "-o",
     "--output",
     type=click.Path(dir_okay=False, path_type=Path),
-    default=Path("demo.ostinato"),
-    show_default=True,
-    help="Record into this file.",
+    help="Record into this file. [default: demo.ostinato, with a number if that is there]",
 )
-def demo_command(device_name: str, slow_topk: bool, output: Path) -> None:
+@click.option("--force", is_flag=True, help=FORCE_HELP)
+def demo_command(device_name: str, slow_topk: bool, output: Path | None, force: bool) -> None:
     """Generate tokens with a small mixture of experts, profiled, and say which kernel to look at first."""
+    path = recording_to_make(output, "demo", force)
     with busy_after("demo", seconds=0.5) as say, open_device(device_name) as device:
         title = escape(repr(device))
-        result = demonstration.run(device, output, slow_topk, say)
+        result = demonstration.run(device, path, slow_topk, say)
     console = Console()
     console.print(f"{title}\n")
     console.print(
@@ -39,7 +40,7 @@ def demo_command(device_name: str, slow_topk: bool, output: Path) -> None:
         + ("[green]yes[/green]" if result.correct else "[red]NO[/red]"),
         highlight=False,
     )
-    click.echo(f"recorded in {output}; again: ostinato report {output}; a timeline: --trace trace.json\n")
+    click.echo(f"recorded in {path}; again: ostinato report {path}; a timeline: --trace trace.json\n")
     print_summary(result.summary)
     if not result.correct:
         sys.exit(1)

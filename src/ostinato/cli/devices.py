@@ -67,7 +67,9 @@ def _sampled(device: DeviceInfo) -> str:
 def _plain(device: DeviceInfo, sampled: str | None) -> dict[str, Any]:
     able = device.capabilities
     facts: dict[str, Any] = {"name": device.name, "available": device.available, "reason": device.reason}
-    facts["capabilities"] = None if able is None else asdict(able) | {"gates": sorted(able.gates)}
+    facts["capabilities"] = (
+        None if able is None else asdict(able) | {"gates": sorted(able.gates), "sampling": able.sampling.name.lower()}
+    )
     if sampled is not None:
         facts["sampling"] = sampled
     return facts

@@ -10,9 +10,11 @@ from ..analyse import columns_of, summarise
 from ..errors import ArgumentError
 from ..printable import printable
 from ..recording import expand, merge, open_recording
-from ..report import DEFAULT_GROUPINGS, GROUPINGS, print_summary, write_trace
+from ..report import DEFAULT_GROUPINGS, GROUPINGS, console, print_summary, write_trace
 from ..report import as_json as summary_json
+from ..report.terminal import NARROWEST
 from .group import busy_after, main
+from .output import FORCE_HELP, refuse_existing, refuse_recording
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _NEW_FILE = click.Path(dir_okay=False, path_type=Path)
@@ -31,9 +33,20 @@ _NEW_FILE = click.Path(dir_okay=False, path_type=Path)
     show_default=True,
     help="Group dispatches by this; may be given several times.",
 )
+@click.option(
+    "--width",
+    type=click.IntRange(NARROWEST),
+    help="Make tables this many columns wide. [default: the terminal's width]",
+)
 @click.option("--per", metavar="REGION", help="Show figures per instance of this region. [default: the most frequent]")
 def report_command(
-    file: Path, as_json: bool, trace: Path | None, tables: bool, by: tuple[str, ...], per: str | None
+    file: Path,
+    as_json: bool,
+    trace: Path | None,
+    tables: bool,
+    by: tuple[str, ...],
+    per: str | None,
+    width: int | None,
 ) -> None:
     """Say where the time of a recording went.
 
@@ -41,10 +54,13 @@ def report_command(
     Examples:
       ostinato report run.ostinato
       ostinato report run.ostinato --by shape --by op
+      ostinato report run.ostinato --width 160 | less -S
       ostinato report run.ostinato --per layer         (with ostinato.region("layer") in the program)
       ostinato report run.ostinato --json | jq .suspects
       ostinato report run.ostinato --trace run.json    (open it at ui.perfetto.dev)
     """
+    if trace is not None:
+        refuse_recording(trace)
     with busy_after("reading") as progress:
         if tables:
             progress("plain tables")
@@ -62,7 +78,7 @@ def report_command(
     if as_json:
         click.echo(summary_json(summary))
         return
-    print_summary(summary, by=by)
+    print_summary(summary, console(width=width), by)
     if trace is not None:
         click.echo(f"{events:,} events in {trace}", err=True)
 
@@ -70,7 +86,8 @@ def report_command(
 @main.command("merge")
 @click.argument("files", nargs=-1, required=True, type=_FILE)
 @click.option("-o", "--output", required=True, type=_NEW_FILE, help="The recording to make.")
-def merge_command(files: tuple[Path, ...], output: Path) -> None:
+@click.option("--force", is_flag=True, help=FORCE_HELP)
+def merge_command(files: tuple[Path, ...], output: Path, force: bool) -> None:
     """Make one recording of those of several processes, on one clock.
 
     Refused when their clocks cannot be aligned: other machines, or another start of the same one.
@@ -79,6 +96,7 @@ def merge_command(files: tuple[Path, ...], output: Path) -> None:
     Example:
       ostinato merge worker-*.ostinato -o all.ostinato
     """
+    refuse_existing(output, force)
     with busy_after("merging"):
         merge(files, output)
     click.echo(f"{len(files)} recordings in {output}; see them: ostinato report {output}")

@@ -284,6 +284,12 @@ class Recording:
             spans.submission[~present(self.submissions.id, spans.submission)] = NONE
             return spans
 
+    def to_pandas(self) -> Any:
+        """All dispatches as a `pandas.DataFrame` with the columns of the view `dispatch_report`. Needs pandas."""
+        from .frames import to_pandas  # it reads recordings itself
+
+        return to_pandas(self)
+
     # --- the samples --------------------------------------------------------------------------------------------
 
     @cached_property

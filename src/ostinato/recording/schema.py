@@ -98,10 +98,11 @@ VIEWS: Mapping[str, str] = {
  {_amount("bytes_read", 0)},
  {_amount("bytes_written", 1)},
  c.bytes_declared, {_amount("flops", 2)},
- d.start_ns, d.end_ns, d.end_ns - d.start_ns AS duration_ns,
+ d.start_ns, d.end_ns, d.end_ns - d.start_ns AS duration_ns, w.text AS place,
  CASE d.status WHEN 0 THEN 'measured' WHEN 1 THEN 'bounded' ELSE 'unavailable' END AS status
  FROM dispatches d JOIN submissions s ON s.id = d.submission
  JOIN plan_nodes p ON p.plan = s.plan AND p.node = d.node JOIN commands c ON c.id = p.command
+ LEFT JOIN strings w ON w.id = c.place
  JOIN devices e ON e.id = s.device JOIN strings v ON v.id = e.name JOIN strings k ON k.id = c.kernel
  JOIN strings x ON x.id = c.specialisation LEFT JOIN strings l ON l.id = s.label
  LEFT JOIN strings n ON n.id = c.label LEFT JOIN strings o ON o.id = c.op_kind""",

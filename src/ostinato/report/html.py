@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..analyse.summary import Summary, look_first
 from .tables import Table, checks, overview, tables
-from .text import for_html
+from .text import LONGEST_NAME, LONGEST_SENTENCE, for_html
 
 # Colours are mixed from the page's own, so that the fragment suits light and dark pages without knowing which it is on.
 _STYLE = """<style>
@@ -25,10 +25,10 @@ _STYLE = """<style>
 def fragment(summary: Summary) -> str:
     """One `<div>` with everything in it."""
     parts = ['<div class="ostinato">', _STYLE]
-    parts += [f"<div>{for_html(line)}</div>" for line in overview(summary)]
+    parts += [f"<div>{for_html(line, LONGEST_SENTENCE)}</div>" for line in overview(summary)]
     parts += [_table(table) for table in tables(summary)]
     parts.append(_table(checks(summary)))
-    parts.append(f'<div class="first">{for_html(look_first(summary), 2000)}</div>')
+    parts.append(f'<div class="first">{for_html(look_first(summary), LONGEST_SENTENCE)}</div>')
     parts.append("</div>")
     return "\n".join(parts)
 
@@ -45,9 +45,10 @@ def _table(table: Table) -> str:
         cells = []
         for number, (text, column) in enumerate(zip(row, table.columns, strict=True)):
             kind = "n" if column.right else "t name" if number == 0 else "t"
+            longest = LONGEST_SENTENCE if column.wide else LONGEST_NAME
             status = "" if column.heading or column.wide or number == 0 else f" {text.split()[0]}"
-            cells.append(f'<td class="{kind}{for_html(status)}">{for_html(text)}</td>')
+            cells.append(f'<td class="{kind}{for_html(status)}">{for_html(text, longest)}</td>')
         lines.append(f"<tr>{''.join(cells)}</tr>")
     lines.append("</tbody></table>")
-    lines += [f'<div class="note">{for_html(note)}</div>' for note in table.notes]
+    lines += [f'<div class="note">{for_html(note, LONGEST_SENTENCE)}</div>' for note in table.notes]
     return "\n".join(lines)

@@ -1,7 +1,8 @@
 """The report as JSON: documented, versioned, plain types only.
 
 `version` rises when a key changes its meaning or goes; new keys may come at any time. Times are nanoseconds in keys
-that end in `_ns`, shares lie between 0 and 1, and what was not measured is null, never 0. Keys:
+that end in `_ns`, shares lie between 0 and 1, and what was not measured is null, never 0. docs/json.md describes every
+field. Keys:
 
     format, version        "ostinato.report", 1
     devices                what worked, with measured ceilings

@@ -178,6 +178,7 @@ def labels(summary: Summary, rows: int = _ROWS) -> Table:
     notes = ["* stands for a number"] if folded and any("*" in g.name for g in shown) else []
     if len(groups) > len(shown):
         notes.append(f"{len(groups) - len(shown):,} more in the JSON report")
+    notes += _outside_notes(summary, shown)
     return Table("Labels", tuple(columns), tuple(lines), tuple(notes))
 
 
@@ -393,7 +394,13 @@ def _group_notes(summary: Summary, groups: Sequence[Group], shown: Sequence[Grou
         bounded = sum(g.bounded for g in groups)
         times = "1 of these times is a bound" if bounded == 1 else f"{bounded:,} of these times are bounds"
         notes.append(f"{times}: shorter than the clock resolves, or timed together with others")
-    return notes
+    return notes + _outside_notes(summary, shown)
+
+
+def _outside_notes(summary: Summary, shown: Sequence[Group]) -> list[str]:
+    if summary.repeated is None or all(g.times is None or g.per_instance_ns is not None for g in shown):
+        return []
+    return [f"{MISSING} per {summary.repeated}: ran in none whose dispatches were all timed"]
 
 
 def _why_not(summary: Summary) -> str:

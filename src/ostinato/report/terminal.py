@@ -1,53 +1,58 @@
-"""The report on a terminal: tables of at most 100 columns, the truth checks, and one unwrapped closing line.
+"""The report on a terminal: tables as wide as it is, the truth checks, and one unwrapped closing line.
 
-Colours only where there is a terminal. Columns that do not fit go, the least important first; names are folded, never
-cut, so that a row can be matched to a program.
+Colours only where there is a terminal. Columns that do not fit are left out, the least important first, and a note
+under the table names them and the width that shows them. Names are folded between their parts, never cut, so that a
+row can be matched to a program.
 """
 
 from __future__ import annotations
 
 import io
+import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import IO
 
-from rich import box
 from rich.cells import cell_len
 from rich.console import Console
-from rich.padding import Padding
-from rich.table import Table as RichTable
 from rich.text import Text
 
 from ..analyse.summary import Summary, look_first
 from .tables import DEFAULT_GROUPINGS, Column, Table, checks, overview, tables
-from .text import visible
+from .text import LONGEST_SENTENCE, folded, visible
 
-WIDEST = 100
+WIDTH_WITHOUT_TERMINAL = 100
+NARROWEST = 40
 _NAME_WIDTH = 16
 _TEXT_WIDTH = 30
+_LEAST_TEXT_WIDTH = 8
+_GAP = "  "
+_INDENT = "  "
 _STYLES = {"fine": "green", "noted": "yellow", "error": "bold red", "not judged": "dim"}
 
 
 def console(file: IO[str] | None = None, width: int | None = None) -> Console:
-    """A console for reports: as wide as the terminal but no wider than 100; 100 where there is no terminal."""
+    """A console for reports, as wide as the terminal; without one, `COLUMNS` wide, or 100."""
     made = Console(file=file, markup=False, highlight=False, emoji=False)
     if width is None:
-        width = min(made.width, WIDEST) if made.is_terminal else WIDEST
-    made.width = min(width, WIDEST)
+        known = made.is_terminal or os.environ.get("COLUMNS", "").isdigit()
+        width = made.width if known else WIDTH_WITHOUT_TERMINAL
+    made.width = max(width, NARROWEST)
     return made
 
 
-def render(summary: Summary, width: int = WIDEST) -> str:
-    """The report as text without colours."""
+def render(summary: Summary, width: int | None = None) -> str:
+    """The report as text without colours, as wide as `console` makes it if no width is given."""
     out = io.StringIO()
-    print_summary(summary, console(out, width))
-    return "".join(f"{line.rstrip()}\n" for line in out.getvalue().split("\n")[:-1])
+    print_summary(summary, console(out, width or console().width))
+    return out.getvalue()
 
 
 def print_summary(summary: Summary, to: Console | None = None, by: Sequence[str] = DEFAULT_GROUPINGS) -> None:
     """Prints the whole report, dispatches grouped by `by` (of `GROUPINGS`)."""
     to = to or console()
     for line in overview(summary):
-        to.print(Text(visible(line)))
+        _print_sentence(line, to)
     for table in tables(summary, by):
         to.print()
         _print(table, to)
@@ -55,51 +60,108 @@ def print_summary(summary: Summary, to: Console | None = None, by: Sequence[str]
     _print(checks(summary), to)
     to.print()
     # Neither wrapped nor cut: this line is also what a script looks for.
-    to.print(Text(visible(look_first(summary), 2000), style="bold"), soft_wrap=True)
+    _print_line(Text(visible(look_first(summary), LONGEST_SENTENCE), style="bold"), to)
+
+
+def _print_line(line: Text, to: Console) -> None:
+    line.rstrip()
+    to.print(line, soft_wrap=True)
+
+
+def _print_sentence(text: str, to: Console, indent: str = "", style: str = "") -> None:
+    for line in folded(visible(text, LONGEST_SENTENCE), to.width - len(indent)):
+        _print_line(Text(indent + line, style=style), to)
 
 
 def _print(table: Table, to: Console) -> None:
-    kept = _fitting(table, to.width)
-    made = RichTable(box=box.SIMPLE_HEAD if any(c.heading for c in table.columns[1:]) else None, pad_edge=False)
-    made.padding = (0, 1, 0, 0)
-    made.show_edge = False
-    made.show_header = any(c.heading for c in table.columns[1:])
-    for number in kept:
-        column = table.columns[number]
-        made.add_column(
-            Text(visible(column.heading)),
-            justify="right" if column.right else "left",
-            no_wrap=column.right,
-            overflow="fold",
-            min_width=None if column.right else 8,
-            ratio=1 if column.wide else None,
-        )
+    layout = _layout(table, to.width)
+    shown = [table.columns[number] for number, _ in layout.columns]
+    _print_line(Text(table.title, style="bold"), to)
+    if any(column.heading for column in table.columns[1:]):
+        _print_row([column.heading for column in shown], shown, layout, to, style="bold")
+        _print_line(Text("─" * layout.width), to)
     for row in table.rows:
-        made.add_row(*(_cell(row[number], table.columns[number]) for number in kept))
-    to.print(Text(table.title, style="bold"))
-    to.print(made)
+        _print_row([row[number] for number, _ in layout.columns], shown, layout, to)
     for note in table.notes:
-        to.print(Padding(Text(visible(note), style="dim"), (0, 0, 0, 2), expand=False))
+        _print_sentence(note, to, _INDENT, style="dim")
+    if layout.left_out:
+        names = ", ".join(table.columns[number].heading for number in layout.left_out)
+        _print_sentence(
+            f"no room for {names}; for all columns: ostinato report --width {layout.needed}, or --json",
+            to,
+            _INDENT,
+            style="dim",
+        )
 
 
-def _cell(text: str, column: Column) -> Text:
-    return Text(visible(text), style="" if column.heading else _STYLES.get(text, ""))
+def _print_row(cells: Sequence[str], columns: Sequence[Column], layout: _Layout, to: Console, style: str = "") -> None:
+    stacks = [
+        [visible(text)] if column.right else folded(_shown(text, column), width)
+        for text, column, (_, width) in zip(cells, columns, layout.columns, strict=True)
+    ]
+    for number in range(max(map(len, stacks))):
+        line = Text(style=style)
+        for stack, column, (_, width) in zip(stacks, columns, layout.columns, strict=True):
+            text = stack[number] if number < len(stack) else ""
+            blank = " " * (width - cell_len(text))
+            look = "" if column.heading else _STYLES.get(text, "")
+            line.append(_GAP if line else "")
+            line.append(blank + text if column.right else text, style=look)
+            line.append("" if column.right else blank)
+        _print_line(line, to)
 
 
-def _fitting(table: Table, width: int) -> list[int]:
-    """The columns that have room beside each other, with enough left for names and sentences."""
+def _shown(text: str, column: Column) -> str:
+    return visible(text, LONGEST_SENTENCE) if column.wide else visible(text)
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """Which columns of a table are shown, and how wide each is."""
+
+    columns: tuple[tuple[int, int], ...]
+    """Number and width of each, from left to right."""
+    left_out: tuple[int, ...]
+    needed: int
+    """The width at which none is left out."""
+
+    @property
+    def width(self) -> int:
+        """Of the whole table."""
+        return sum(width for _, width in self.columns) + len(_GAP) * (len(self.columns) - 1)
+
+
+def _layout(table: Table, width: int) -> _Layout:
+    """Leaves out columns until the rest has room, with enough for names and sentences; those get what is left over."""
+    natural = [_natural_width(table, number) for number in range(len(table.columns))]
+    least = [
+        full if column.right else min(full, _TEXT_WIDTH if column.wide else _NAME_WIDTH)
+        for full, column in zip(natural, table.columns, strict=True)
+    ]
     kept = list(range(len(table.columns)))
-    while True:
-        needed = sum(_width(table, number) + 2 for number in kept) - 2
+
+    def room() -> int:
+        return width - sum(least[number] + len(_GAP) for number in kept) + len(_GAP)
+
+    needed = width - room()
+    while room() < 0:
         spare = max(kept, key=lambda number: (table.columns[number].spare, number))
-        if needed <= width or table.columns[spare].spare == 0:
-            return kept
+        if table.columns[spare].spare == 0:
+            break
         kept.remove(spare)
+    widths = list(least)
+    left = room()
+    text_columns = [number for number in kept if not table.columns[number].right]
+    if left < 0:
+        text_columns.reverse()  # sentences give way before names do
+    for number in text_columns:
+        widths[number] = min(max(least[number] + left, _LEAST_TEXT_WIDTH), natural[number])
+        left -= widths[number] - least[number]
+    left_out = tuple(number for number in range(len(table.columns)) if number not in kept)
+    return _Layout(tuple((number, widths[number]) for number in kept), left_out, needed)
 
 
-def _width(table: Table, number: int) -> int:
+def _natural_width(table: Table, number: int) -> int:
     column = table.columns[number]
-    widest = max(cell_len(visible(text)) for text in (column.heading, *(row[number] for row in table.rows)))
-    if column.right:
-        return widest
-    return min(widest, _TEXT_WIDTH if column.wide else _NAME_WIDTH)
+    texts = (column.heading, *(row[number] for row in table.rows))
+    return max(cell_len(_shown(text, column)) for text in texts)

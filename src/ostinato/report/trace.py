@@ -1,7 +1,9 @@
 """A recording as a trace that Perfetto and Chrome open (the JSON trace event format).
 
 Host threads show regions, encoding, commits and waits; every device shows its command buffers and, below, its
-dispatches, on as many lanes as ran at the same time. An arrow leads from each commit to its start on the device.
+dispatches inside their labels, on as many lanes as ran at the same time. Arrows lead from each commit to its start on
+the device, and to each dispatch from the one whose end it waited for. Counters show how many command buffers and
+dispatches are in flight, and what those move. Dispatches carry their bytes, their rate and their efficiency.
 Slices of one track must nest, so what overlaps on a thread without nesting (two encoders that take turns, tasks that
 wait at the same time) goes to a further lane of that thread.
 Times are microseconds with three decimals since the earliest event. The file is written piece by piece, so a long
@@ -16,11 +18,14 @@ import os
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
+from itertools import count
+from math import isfinite
 from typing import IO, Any
 
 import numpy as np
 
-from ..analyse.columns import ABSENT, BOUNDED, Columns, Ints, usable, with_distinct_names
+from ..analyse.columns import ABSENT, BOUNDED, Columns, Ints, Samples, usable, with_distinct_names
+from .device_tracks import Reached, bandwidth, in_flight, label_spans, reached, waited_for
 
 _DEVICES = 1 << 30
 """Processes of devices are numbered from here, where no pid of the host is."""
@@ -36,7 +41,7 @@ _LINES = 4096
 def write_trace(columns: Columns, target: str | os.PathLike[str] | IO[str]) -> int:
     """Writes the trace to a path or an open text file; the number of events."""
     opened = nullcontext(target) if hasattr(target, "write") else open(target, "w", encoding="utf-8")  # noqa: SIM115
-    count = 0
+    written = 0
     with opened as file:
         file.write(
             '{"displayTimeUnit":"ns","otherData":' + _text({"base_ns": str(_base(columns))}) + ',"traceEvents":[\n'
@@ -44,14 +49,14 @@ def write_trace(columns: Columns, target: str | os.PathLike[str] | IO[str]) -> i
         waiting: list[str] = []
         for event in events(columns):
             waiting.append(event)
-            count += 1
+            written += 1
             if len(waiting) == _LINES:
-                file.write(("" if count == len(waiting) else ",\n") + ",\n".join(waiting))
+                file.write(("" if written == len(waiting) else ",\n") + ",\n".join(waiting))
                 waiting.clear()
         if waiting:
-            file.write(("" if count == len(waiting) else ",\n") + ",\n".join(waiting))
+            file.write(("" if written == len(waiting) else ",\n") + ",\n".join(waiting))
         file.write("\n]}\n")
-    return count
+    return written
 
 
 def events(columns: Columns) -> Iterator[str]:
@@ -60,9 +65,10 @@ def events(columns: Columns) -> Iterator[str]:
     host = _host_slices(columns)
     yield from _names(columns, host)
     yield from _host(columns, host, base)
+    flows = count(len(columns.submissions) + 1)  # up to there they are those of submissions
     for device in range(len(columns.devices)):
         yield from _command_buffers(columns, device, base)
-        yield from _dispatches(columns, device, base)
+        yield from _dispatches(columns, device, base, flows)
 
 
 def _base(columns: Columns) -> int:
@@ -201,7 +207,7 @@ def _host(columns: Columns, slices: list[_HostSlice], base: int) -> Iterator[str
         facts = {"command buffer": int(subs.ordinal[one.submission])} if one.submission >= 0 else {}
         yield _complete(one.title, one.kind, place, one.begin_ns, one.end_ns, base, facts)
         if one.kind == "commit" and one.submission >= 0 and _has_flow(columns, one.submission):
-            yield _flow("s", one.submission, place, one.begin_ns, base)
+            yield _flow("s", one.submission + 1, place, one.begin_ns, base, "submit")
 
 
 def _command_buffers(columns: Columns, device: int, base: int) -> Iterator[str]:
@@ -221,40 +227,98 @@ def _command_buffers(columns: Columns, device: int, base: int) -> Iterator[str]:
         start, end = int(subs.start_ns[row]), int(subs.end_ns[row])
         yield _complete(_title(columns, row), "command buffer", place, start, end, base, facts)
         if _has_flow(columns, row):
-            yield _flow("f", row, place, start, base)
+            yield _flow("f", row + 1, place, start, base, "submit")
+    begun = np.where(subs.commit_begin_ns[rows] == ABSENT, subs.start_ns[rows], subs.commit_begin_ns[rows])
+    at, open_ = in_flight(np.minimum(begun, subs.end_ns[rows]), subs.end_ns[rows])
+    yield from _counter(_DEVICES + device, _BUFFER_LANES, "command buffers", "in flight", at, open_.tolist(), base)
 
 
-def _dispatches(columns: Columns, device: int, base: int) -> Iterator[str]:
+def _dispatches(columns: Columns, device: int, base: int, flows: Iterator[int]) -> Iterator[str]:
     subs, plans, commands = columns.submissions, columns.plans, columns.commands
     known = usable(columns.samples)
     mine = subs.device == device
     chosen = known if mine.all() else known.where(mine[known.submission])
-    order = np.argsort(chosen.start_ns, kind="stable")
-    chosen = chosen.where(order)
-    lanes, used = _lanes(chosen.start_ns, chosen.end_ns)
+    chosen = chosen.where(np.argsort(chosen.start_ns, kind="stable"))
+    placed, used = _lanes(chosen.start_ns, chosen.end_ns)
+    lanes = np.array(placed, np.int64)
+    by_lane = np.argsort(lanes, kind="stable")
+    chosen, lanes = chosen.where(by_lane), lanes[by_lane]
     pid = _DEVICES + device
     yield from _lane_names(pid, _DISPATCH_LANES, "dispatches", used)
     # Text is made once per command: a recording has few of them and millions of samples.
     heads = [_head(columns, command) for command in range(len(commands))]
     node = chosen.node - plans.first[subs.plan[chosen.submission]] if len(chosen) else chosen.node
     command = plans.command[chosen.node]
+    facts = reached(columns, device, chosen)
+    spans, span = label_spans(columns, chosen, lanes), 0
     for begin in range(0, len(chosen), _LINES):
         piece = slice(begin, begin + _LINES)
-        for c, n, s, e, q, owner, lane in zip(
-            command[piece].tolist(),
-            node[piece].tolist(),
-            chosen.start_ns[piece].tolist(),
-            chosen.end_ns[piece].tolist(),
-            chosen.status[piece].tolist(),
-            chosen.submission[piece].tolist(),
-            lanes[piece],
-            strict=True,
+        for row, (c, n, s, e, q, owner, lane) in enumerate(
+            zip(
+                command[piece].tolist(),
+                node[piece].tolist(),
+                chosen.start_ns[piece].tolist(),
+                chosen.end_ns[piece].tolist(),
+                chosen.status[piece].tolist(),
+                chosen.submission[piece].tolist(),
+                lanes[piece].tolist(),
+                strict=True,
+            ),
+            begin,
         ):
+            while span < len(spans) and spans.first[span] == row:
+                path = spans.prefixes[spans.prefix[span]]
+                place = pid, _DISPATCH_LANES + lane
+                name = path.rpartition("/")[2] or path
+                yield _complete(name, "label", place, s, int(spans.end_ns[span]), base, {"label": path})
+                span += 1
             bound = ',"status":"bounded"' if q == BOUNDED else ""
             yield (
-                f'{heads[c]},"node":{n},"command buffer":{int(subs.ordinal[owner])}{bound}}},"pid":{pid},'
-                f'"tid":{_DISPATCH_LANES + lane},"ts":{_micro(s - base)},"dur":{_micro(e - s)}}}'
+                f'{heads[c]},"node":{n},"command buffer":{int(subs.ordinal[owner])}{bound}{_rates(facts, row)}}},'
+                f'"pid":{pid},"tid":{_DISPATCH_LANES + lane},"ts":{_micro(s - base)},"dur":{_micro(e - s)}}}'
             )
+    yield from _dependencies(columns, chosen, pid, lanes, base, flows)
+    if len(chosen):
+        at, running = in_flight(chosen.start_ns, chosen.end_ns)
+        yield from _counter(pid, _DISPATCH_LANES, "dispatches", "in flight", at, running.tolist(), base)
+        at, rate = bandwidth(chosen.start_ns, chosen.end_ns, facts.bytes_per_s)
+        unit = "GB/s, at most" if facts.at_most.any() else "GB/s"
+        yield from _counter(pid, _DISPATCH_LANES, "bandwidth", unit, at, np.round(rate / 1e9, 3).tolist(), base)
+
+
+def _rates(facts: Reached, row: int) -> str:
+    """What a dispatch moved, computed and reached, as far as it is known, as more of its facts."""
+    most = ", at most" if facts.at_most[row] else ""
+    shown = (
+        ("bytes read" + most, facts.bytes_read[row], 1, 0),
+        ("bytes written" + most, facts.bytes_written[row], 1, 0),
+        ("flops", facts.flops[row], 1, 0),
+        ("GB/s" + most, facts.bytes_per_s[row], 1e9, 3),
+        ("Gflop/s", facts.flops_per_s[row], 1e9, 3),
+        ("efficiency, %" + most, facts.efficiency[row], 1e-2, 2),
+    )
+    return "".join(f',"{key}":{value / unit:.{digits}f}' for key, value, unit, digits in shown if isfinite(value))
+
+
+def _dependencies(
+    columns: Columns, chosen: Samples, pid: int, lanes: Ints, base: int, flows: Iterator[int]
+) -> Iterator[str]:
+    """An arrow to each dispatch from the one whose end it waited for."""
+    # Both ends lie at the start of their slice: at its end, a reader may take the next one on the lane for it.
+    earlier = waited_for(columns, chosen)
+    lasts = chosen.end_ns > chosen.start_ns
+    drawn = (earlier >= 0) & lasts & lasts[earlier] & (chosen.start_ns[earlier] <= chosen.start_ns)
+    for row in np.flatnonzero(drawn).tolist():
+        number = next(flows)
+        for phase, at in (("s", int(earlier[row])), ("f", row)):
+            place = pid, _DISPATCH_LANES + int(lanes[at])
+            yield _flow(phase, number, place, int(chosen.start_ns[at]), base, "dependency")
+
+
+def _counter(pid: int, tid: int, name: str, unit: str, at: Ints, values: list[float], base: int) -> Iterator[str]:
+    opening = _text({"ph": "C", "name": name, "pid": pid, "tid": tid})[:-1]
+    for moment, value in zip(at.tolist(), values, strict=True):
+        yield f'{opening},"ts":{_micro(moment - base)},"args":{{"{unit}":{value}}}}}'
 
 
 def _head(columns: Columns, command: int) -> str:
@@ -317,10 +381,10 @@ def _has_flow(columns: Columns, row: int) -> bool:
     return bool(committed and subs.ran[row] and subs.start_ns[row] >= subs.commit_begin_ns[row])
 
 
-def _flow(phase: str, row: int, place: tuple[int, int], at: int, base: int) -> str:
+def _flow(phase: str, number: int, place: tuple[int, int], at: int, base: int, kind: str) -> str:
     end = ',"bp":"e"' if phase == "f" else ""
     return (
-        f'{{"ph":"{phase}","name":"submit","cat":"submit","id":{row + 1},"pid":{place[0]},"tid":{place[1]},'
+        f'{{"ph":"{phase}","name":"{kind}","cat":"{kind}","id":{number},"pid":{place[0]},"tid":{place[1]},'
         f'"ts":{_micro(at - base)}{end}}}'
     )
 

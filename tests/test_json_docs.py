@@ -1,0 +1,122 @@
+"""docs/json.md lists every field that the commands print, and no other."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from calibrations import KNOWN, exactly
+from ostinato.analyse import summarise
+from ostinato.analyse.columns import Drop
+from ostinato.analyse.truth import Perturbation
+from ostinato.calibrate import BufferRow, DispatchRow
+from ostinato.report import as_dict
+from synthetic import Synthetic, node
+
+PAGE = Path(__file__).parent.parent / "docs" / "json.md"
+Tables = dict[str, dict[str, str]]
+
+
+def tables() -> Tables:
+    """By heading: the type of each key."""
+    found: Tables = {}
+    for section in re.split(r"^##+ ", PAGE.read_text(), flags=re.MULTILINE)[1:]:
+        heading, _, body = section.partition("\n")
+        rows = re.findall(r"^\| (`.*?) \| (.*?) \|", body, re.MULTILINE)
+        found[heading] = {key: kind for keys, kind in rows for key in re.findall(r"`(\w+)`", keys)}
+    return found
+
+
+def documented(kind: str, known: Tables, path: str = "") -> Iterator[str]:
+    for key, of in known[kind].items():
+        here = f"{path}.{key}" if path else key
+        yield here
+        inner = re.search(r"\[([\w ]+)\]", of)
+        if inner:
+            yield from documented(inner[1], known, here)
+
+
+def emitted(value: Any, path: str = "") -> Iterator[str]:
+    """The paths of a value, without those inside of facts, whose keys are not fixed."""
+    if isinstance(value, list):
+        for one in value:
+            yield from emitted(one, path)
+    elif isinstance(value, dict) and path not in ("meta", "capabilities.details"):
+        for key, one in value.items():
+            here = f"{path}.{key}" if path else key
+            yield here
+            yield from emitted(one, here)
+
+
+def assert_documented(kind: str, *values: Any) -> None:
+    expected = set(documented(kind, tables()))
+    found = {path for value in values for path in emitted(value)}
+    assert found - expected == set(), "emitted, but not documented"
+    assert expected - found == set(), "documented, but not emitted"
+
+
+def eventful() -> Synthetic:
+    """A recording in which every list of a report has an entry."""
+    made = Synthetic()
+    plan = made.plan([node("a", label="x/y"), node("b")])
+    for turn in range(20):
+        at = 1_000_000 * turn
+        region = made.region("token", at, at + 900_000)
+        made.submit(plan, [(at + 1000, at + 300_000), (at + 310_000, at + 600_000)], region=region)
+    made.drops.append(Drop("a test", 1, 0, 0))
+    return made
+
+
+def test_every_field_of_a_report_is_documented() -> None:
+    summary = summarise(eventful().columns())
+    ratio = summary.regions[0].median_ns
+    assert ratio is not None
+    measured = replace(summary, perturbation=Perturbation(summary.perturbation.check, ratio, 4, 16, None))
+    assert_documented("Report", as_dict(measured))
+
+
+def test_every_field_of_a_calibration_is_documented() -> None:
+    one = exactly(1.0)
+    whole = replace(KNOWN, dispatch_table=(DispatchRow(1, one, one),), buffer_table=(BufferRow(1, one, one, one),))
+    assert_documented("Calibration", json.loads(json.dumps(asdict(whole))))
+
+
+def run_json(*arguments: str, folder: Path) -> Any:
+    command = [sys.executable, "-m", "ostinato", *arguments]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+    return json.loads(done.stdout)
+
+
+def test_every_field_of_the_list_of_devices_is_documented(tmp_path: Path) -> None:
+    found = run_json("devices", "--json", "--probe", folder=tmp_path)
+    assert_documented("Devices", found)
+    (cpu,) = (device for device in found if device["name"] == "cpu")
+    assert cpu["capabilities"]["sampling"] == "dispatches"
+
+
+PROGRAM = """
+import numpy as np
+import ostinato as ost
+
+dev = ost.open_device("cpu")
+bump = dev.library(
+    "kernel void bump(device float *x [[buffer(0)]], uint id [[thread_position_in_grid]]) { x[id] += 1.0f; }"
+)["bump"]
+x = dev.zeros(64, np.float32)
+for barriers in ("manual", "auto"):
+    enc = dev.command_encoder(barriers=barriers)
+    enc.dispatch(bump, x, threads=64)
+    enc.dispatch(bump, x, threads=64)
+    enc.commit_and_wait()
+"""
+
+
+def test_every_field_of_a_check_is_documented(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(PROGRAM)
+    assert_documented("Check", run_json("check", "--json", "program.py", folder=tmp_path))
