@@ -14,7 +14,7 @@ from ostinato.report import json as report_json
 from synthetic import Synthetic, node, wandering
 
 KEYS = """format version devices submissions dispatched timed timed_in_part timeline kernels labels label_patterns
-op_kinds shapes repeated_region outside_region regions command_buffers suspects what_if replay_residue
+op_kinds shapes repeated_region outside_region regions command_buffers suspects verdict what_if replay_residue
 critical_paths drift
 perturbation drops checks look_first meta""".split()
 

@@ -19,6 +19,7 @@ field. Keys:
     regions                scopes of the host: instances, wall and device time
     command_buffers        by label: count, times, queue delay, encode time
     suspects               ranked, with the saving, the efficiency and the reasons; `measure` says against what
+    verdict                where to look first, and how sure that is; null without suspects
     what_if                kernels twice as fast; null where it is not known: they share a full device, and no replay of
                            their work comes near to what was measured
     replay_residue         how far those replays are from what was measured, as a part of it; null without any
@@ -40,7 +41,7 @@ import numpy as np
 
 from ..analyse.groups import Group, Times
 from ..analyse.statistics import Interval
-from ..analyse.summary import PlanPath, Summary, look_first
+from ..analyse.summary import PlanPath, Summary, Verdict, look_first
 from ..analyse.timeline import DeviceTime
 
 VERSION = 1
@@ -95,6 +96,7 @@ def as_dict(summary: Summary) -> dict[str, Any]:
             for b in summary.command_buffers
         ],
         "suspects": [{**_fields(s), "measure": one.measure} for one in summary.suspects for s in one.ranked],
+        "verdict": None if summary.verdict is None else _verdict(summary.verdict),
         "what_if": [_fields(w) for w in summary.what_ifs],
         "replay_residue": summary.replay_residue,
         "critical_paths": [_path(path) for path in summary.critical_paths],
@@ -120,6 +122,15 @@ def as_dict(summary: Summary) -> dict[str, Any]:
     }
     plain: dict[str, Any] = _plain(made)
     return plain
+
+
+def _verdict(verdict: Verdict) -> dict[str, Any]:
+    return {
+        "named": [{"kernel": s.kernel, "detail": s.detail, "device_row": s.device_row} for s in verdict.named],
+        "sure": verdict.sure,
+        "confidence": verdict.confidence,
+        "undisturbed_runs": verdict.runs,
+    }
 
 
 def _groups(groups: tuple[Group, ...]) -> list[dict[str, Any]]:

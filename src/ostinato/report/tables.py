@@ -87,7 +87,7 @@ def suspects(summary: Summary) -> Table:
             (
                 _named(s.kernel, s.detail) + (f" on {s.device}" if several else ""),
                 wording.time(s.total_ns),
-                ("up to " if s.saving_is_bound else "") + saving,
+                ("up to " if s.saving_is_bound else "") + saving + _reach(s.saving_low, s.saving_high),
                 _share(s.twice_as_fast_share),
                 MISSING
                 if s.efficiency is None
@@ -302,7 +302,7 @@ def critical_path(summary: Summary) -> Table:
             _named(w.kernel, w.detail) + (f" on {w.device}" if several else ""),
             MISSING if w.saved_ns is None else wording.time(w.on_path_ns),
             _time(w.saved_ns),
-            _share(w.saved_share),
+            _share(w.saved_share) + _reach(w.saved_low, w.saved_high),
         )
         for w in shown
     ]
@@ -369,6 +369,13 @@ def _figure(times: Times | None, name: str) -> str:
 
 def _share(part: float | None) -> str:
     return MISSING if part is None else wording.percent(part)
+
+
+def _reach(low: float | None, high: float | None) -> str:
+    """Half of the 95 % interval around a share: ' ± 1.2 %'; nothing where there is none, or it is too small to show."""
+    if low is None or high is None or high - low < 2e-4:
+        return ""
+    return f" ± {wording.percent((high - low) / 2)}"
 
 
 def _spread(times: Times | None) -> tuple[str, ...]:
