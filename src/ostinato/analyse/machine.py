@@ -9,6 +9,7 @@ efficiencies are worked out from the rest; tables keep everything.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,6 +30,8 @@ _MANY = 0.1
 """From this part of the runs on, that they were disturbed is worth a note."""
 _UNSTEADY = 0.1
 """Neighbouring runs of a list that differ by more than this, in the middle, are not steady."""
+
+_LOAD = re.compile(r"\d{1,6}(\.\d{1,3})?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +151,9 @@ def _load(columns: Columns) -> list[str]:
         for name in ("run_delay_ns", "involuntary_switches", "steal_ns")
     )
     parts = []
+    load, cores = columns.meta.get("load.end", "").split(" ")[0].rstrip(","), _number(columns.meta.get("cores", ""))
+    if _LOAD.fullmatch(load) and cores:
+        parts.append(f"load {load} on {wording.count(cores, 'core')}")
     if delay:
         parts.append(f"its workers waited {wording.time(delay)} for a core")
     if switches:
