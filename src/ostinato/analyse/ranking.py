@@ -39,12 +39,12 @@ class Draws:
     factors: Floats
     """(resamples, kernels): what the times of each kernel are multiplied with; ones where there are enough runs."""
 
-    def means(self, values: Floats) -> Floats:
-        """(resamples, n) of (runs, n): means over the runs that were drawn, strays held back."""
+    def means(self, values: Floats, rows: slice = slice(None)) -> Floats:
+        """(resamples, n) of (runs, n): means over the runs that were drawn, strays held back; or some `rows` of it."""
         steady = steadied(values)
         if self.weights is None:
-            return np.repeat(steady.mean(axis=0)[None, :], RESAMPLES, axis=0)
-        drawn: Floats = self.weights @ steady
+            return np.repeat(steady.mean(axis=0)[None, :], len(range(RESAMPLES)[rows]), axis=0)
+        drawn: Floats = self.weights[rows] @ steady
         return drawn
 
 
