@@ -76,8 +76,8 @@ def test_files_that_are_not_recordings_are_refused_with_the_reason(tmp_path: Pat
 
 
 def test_newer_recordings_are_refused_with_advice(copy: Path) -> None:
-    edit(copy, "PRAGMA user_version = 3")
-    with pytest.raises(RecordingError, match=r"stranger.ostinato.*version 3, made by a newer ostinato.*Update"):
+    edit(copy, "PRAGMA user_version = 4")
+    with pytest.raises(RecordingError, match=r"stranger.ostinato.*version 4, made by a newer ostinato.*Update"):
         open_recording(copy)
     edit(copy, "PRAGMA user_version = 0")
     with pytest.raises(RecordingError, match="never existed"):
@@ -300,6 +300,11 @@ def test_edited_rows_are_refused_or_harmless(
         ("UPDATE drops SET count = -1", "less than nothing"),
         ("UPDATE devices SET copy_bytes_per_s = -1", "impossible device"),
         ("UPDATE devices SET copy_bytes_per_s = 'fast'", "cannot stand"),
+        ("UPDATE processes SET host = 5", "host .*something else than text"),
+        ("UPDATE processes SET rank = -7", "rank .*out of range"),
+        ("UPDATE unwritten SET note = '[]'", "what could not be written"),
+        ("UPDATE unwritten SET note = 5", "cannot stand"),
+        ("UPDATE unwritten SET note = '{'", "damaged"),
         ("DELETE FROM processes", "nothing about the process"),
         ("UPDATE sample_chunks SET samples = samples + 1", "claims|add up|shorter"),
         ("UPDATE sample_chunks SET samples = 2000000000", "out of range"),

@@ -20,7 +20,7 @@ from .backends.protocol import Level
 from .commands import Barrier, BufferBinding, Command, Copy, Dispatch
 from .places import Place
 from .recording import AMOUNTS, BOUNDED, MEASURED, UNAVAILABLE, PlanNode, PlanTerm, Writer
-from .tracing import HostSpan, Plan, Region, Trace
+from .tracing import HostSpan, Plan, Region, Trace, thread_name
 
 # Waits name submissions that have just been taken down, never old ones.
 _RECENT = 4096
@@ -45,6 +45,7 @@ class Recorder:
         # By the command's identity; the command is kept too, so that no other can have it.
         self._described: OrderedDict[int, tuple[Command, PlanNode]] = OrderedDict()
         self._recent: OrderedDict[tuple[int, int], int] = OrderedDict()
+        self._threads: set[int] = set()
 
     @property
     def level(self) -> Level:
@@ -131,7 +132,7 @@ class Recorder:
             status="measured" if ran else "unavailable",
             reason=trace.reason or (None if ran else "it did not run"),
             error=trace.error,
-            thread=trace.thread,
+            thread=self._thread(trace.thread),
             values=trace.values,
         )
         self._recent[id(trace.device), trace.ordinal] = number
@@ -172,7 +173,7 @@ class Recorder:
             span.begin_ns,
             span.end_ns,
             name=span.name or None,
-            thread=span.thread,
+            thread=self._thread(span.thread),
             submission=submission,
             region=self._region(span.region),
         )
@@ -181,7 +182,7 @@ class Recorder:
         """Write down that a region was entered."""
         parent = self._region(region.parent)
         self._open_regions[region.number] = self._writer.begin_region(
-            region.name, region.begin_ns, thread=region.thread, parent=parent
+            region.name, region.begin_ns, thread=self._thread(region.thread), parent=parent
         )
 
     def region_ends(self, region: Region, end_ns: int) -> None:
@@ -191,6 +192,14 @@ class Recorder:
         self._ended_regions[region.number] = number
         if len(self._ended_regions) > _RECENT:
             self._ended_regions.popitem(last=False)
+
+    def _thread(self, number: int) -> int:
+        """The number of a thread, whose name is written down the first time."""
+        if number not in self._threads:
+            self._threads.add(number)
+            if name := thread_name(number):
+                self._writer.name_thread(number, name)
+        return number
 
     def _region(self, number: int | None) -> int | None:
         """The id in the recording of a region that is open or ended lately; None if there is none."""

@@ -271,6 +271,8 @@ class Columns:
     """By row of the process, and thread."""
     closed: bool = True
     """Whether every process ended its recording properly."""
+    missing_submissions: int = 0
+    """How many numbers are left out between those of the submissions that are there."""
     terms: Terms = field(default_factory=no_terms)
     values: Floats = field(default_factory=lambda: np.zeros((0, 0)))
     """(submissions, parameters): the values that terms depend on; NaN where a submission has none."""

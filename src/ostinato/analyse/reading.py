@@ -37,7 +37,7 @@ def columns_of(recording: Recording) -> Columns:
     processes = np.array([process.id for process in recording.processes], np.int64)
     plans = _plans(recording)
     submissions = _submissions(recording, processes)
-    regions, spans = recording.regions, recording.host_spans
+    regions, spans, submissions_found = recording.regions, recording.host_spans, recording.submissions.id
     terms, values = _terms(recording)
     thread_names = {
         (int(row), thread): name
@@ -73,6 +73,7 @@ def columns_of(recording: Recording) -> Columns:
         thread_names=thread_names,
         terms=terms,
         values=values,
+        missing_submissions=int(submissions_found[-1]) - len(submissions_found) if len(submissions_found) else 0,
         closed=recording.path is None or all(process.closed for process in recording.processes),
     )
 
