@@ -8,7 +8,8 @@ import os
 import runpy
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from .errors import ArgumentError
@@ -38,6 +39,17 @@ def check(target: str) -> None:
         raise ArgumentError(f"{target!r}: there is no module {module!r}")
 
 
+@contextmanager
+def as_main(target: str, arguments: Sequence[str]) -> Iterator[None]:
+    """For the block, this process looks like the program: `sys.argv` is its own."""
+    before = sys.argv
+    sys.argv = [target, *arguments]
+    try:
+        yield
+    finally:
+        sys.argv = before
+
+
 def run(target: str, arguments: Sequence[str]) -> int:
     """Run a script, or `module:function`, as the program that this process is; gives its exit status.
 
@@ -47,14 +59,14 @@ def run(target: str, arguments: Sequence[str]) -> int:
     script = Path(target)
     module, _, function = target.partition(":")
     is_script = script.is_file()
-    before = sys.argv, list(sys.path)
-    sys.argv = [target, *arguments]
+    before = list(sys.path)
     sys.path.insert(0, str(script.resolve().parent if is_script else Path.cwd()))
     try:
-        if is_script:
-            runpy.run_path(target, run_name="__main__")
-        else:
-            getattr(importlib.import_module(module), function)()
+        with as_main(target, arguments):
+            if is_script:
+                runpy.run_path(target, run_name="__main__")
+            else:
+                getattr(importlib.import_module(module), function)()
     except SystemExit as leaving:
         return _status(leaving)
     except Stop:
@@ -66,7 +78,7 @@ def run(target: str, arguments: Sequence[str]) -> int:
         sys.stderr.write("".join(_own_traceback(error).format()))
         return 1
     finally:
-        sys.argv, sys.path[:] = before
+        sys.path[:] = before
     return 0
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..recording.columns import LEVELS, SPAN_KINDS, STATUSES, DeviceFacts, position
+from ..recording.columns import LEVELS, SPAN_KINDS, STATUSES, DeviceFacts, Process, position
 from ..recording.reader import Recording
 from .columns import (
     ABSENT,
@@ -27,6 +26,7 @@ from .columns import (
     Texts,
     texts,
 )
+from .origin import moment, origins_of
 
 
 def columns_of(recording: Recording) -> Columns:
@@ -45,7 +45,7 @@ def columns_of(recording: Recording) -> Columns:
         for row in np.flatnonzero(processes == process)
     }
     return Columns(
-        devices=tuple(_device(device) for device in recording.devices),
+        devices=tuple(_device(device, recording.processes, processes) for device in recording.devices),
         commands=_commands(recording),
         plans=plans,
         submissions=submissions,
@@ -70,6 +70,7 @@ def columns_of(recording: Recording) -> Columns:
         drops=recording.drops,
         meta=recording.meta,
         pids=tuple(process.pid for process in recording.processes),
+        origins=origins_of(recording.processes),
         thread_names=thread_names,
         terms=terms,
         values=values,
@@ -78,7 +79,8 @@ def columns_of(recording: Recording) -> Columns:
     )
 
 
-def _device(facts: DeviceFacts) -> Device:
+def _device(facts: DeviceFacts, processes: Sequence[Process], ids: Ints) -> Device:
+    process = int(position(ids, np.array(facts.process)))
     workers = facts.details.get("workers", "")
     usable = workers.isascii() and workers.isdigit() and len(workers) < 10 and int(workers) > 0
     return Device(
@@ -86,6 +88,10 @@ def _device(facts: DeviceFacts) -> Device:
         backend=facts.backend,
         description=facts.description,
         sampling=facts.sampling,
+        driver=facts.details.get("driver")
+        or facts.details.get("compiler")
+        or processes[process].meta.get("platform", ""),
+        process=process,
         clock_uncertainty_ns=float(facts.clock_uncertainty_ns),
         timer_step_ns=_amount(facts.details.get("timer_step_ns", "")),
         edges_ns=_amount(facts.details.get("edges_ns", "")) or 0.0,
@@ -95,8 +101,8 @@ def _device(facts: DeviceFacts) -> Device:
         timestamp_cost_ns=facts.timestamp_cost_ns,
         copy_spread=_amount(facts.details.get("ceiling.copy.spread", "")),
         flops_spread=_amount(facts.details.get("ceiling.flops.spread", "")),
-        copy_measured=_moment(facts.details.get("ceiling.copy.measured", "")),
-        flops_measured=_moment(facts.details.get("ceiling.flops.measured", "")),
+        copy_measured=moment(facts.details.get("ceiling.copy.measured", "")),
+        flops_measured=moment(facts.details.get("ceiling.flops.measured", "")),
     )
 
 
@@ -107,15 +113,6 @@ def _amount(text: str) -> float | None:
     except ValueError:
         return None
     return found if 0 <= found < 1e6 else None
-
-
-def _moment(text: str) -> str:
-    """A time as it was written down; "" for anything else."""
-    try:
-        found = datetime.fromisoformat(text[:40])
-        return found.astimezone(UTC).isoformat(timespec="seconds") if found.tzinfo else ""
-    except (ValueError, OverflowError):
-        return ""
 
 
 def _commands(recording: Recording) -> Commands:

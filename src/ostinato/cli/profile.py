@@ -12,6 +12,7 @@ from ..analyse import summarise
 from ..device import check_settings
 from ..errors import ArgumentError
 from ..profile import profile
+from ..program import as_main
 from ..program import check as check_program
 from ..program import run as run_program
 from ..recording import SUFFIX, open_recording
@@ -55,7 +56,8 @@ def profile_command(program: str, arguments: tuple[str, ...], output: Path | Non
     except ArgumentError as error:
         raise click.BadParameter(str(error), param_hint="PROGRAM") from None
     path = output or Path(Path(program.partition(":")[0]).stem + SUFFIX)
-    with printing_to_stderr() if as_json else nullcontext(), profile(level=level, path=path):
+    output_of_program = printing_to_stderr() if as_json else nullcontext()
+    with output_of_program, as_main(program, arguments), profile(level=level, path=path):
         status = run_program(program, arguments)
     with open_recording(path) as recording:
         summary = summarise(recording)
