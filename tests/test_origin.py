@@ -142,7 +142,7 @@ def test_a_report_opens_with_what_it_is_of(recorded: Path) -> None:
             "name": "pid 411", "program": "decode.py --tokens 100", "began": "2026-01-05T12:03:22+00:00",
             "duration_ns": 3_200_000_000, "host": "node7", "pid": 411, "rank": None, "local_rank": None,
             "world_size": None, "version": ostinato.__version__, "revision": "d" * 40, "changed": True,
-            "cores": [8, 4], "load": [0.52, 6.1],
+            "cores": [8, 4], "load": [0.52, 6.1], "profile_ns": None,
         }
     ]  # fmt: skip
     assert "<div>decode.py --tokens 100</div>" in fragment(summary)
@@ -193,6 +193,13 @@ def test_merged_processes_keep_host_pid_and_rank_and_are_named_by_them(job: Path
     events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
     named = {event["args"]["name"] for event in events if event["name"] == "process_name"}
     assert {"host process rank 1, node1, pid 101", "device cpu of rank 2"} <= named
+
+
+def test_what_profiles_took_of_their_programs_is_added_up(job: Path) -> None:
+    _set(job, profile__host_ns="2000")
+    with open_recording(job) as recording:
+        check = next(one for one in summarise(recording).checks if one.name == "host")
+    assert "1.20 µs a command buffer, 6.00 µs in all" in check.sentence
 
 
 def test_processes_without_ranks_are_named_by_the_fewest_words(job: Path) -> None:

@@ -43,6 +43,8 @@ class Origin:
     """That it could use, at the start and at the end."""
     load: tuple[float | None, float | None]
     """Average number of running programs on the host over a minute, at the start and at the end."""
+    profile_ns: int | None
+    """Time of the program's own threads that the profile took."""
 
 
 def origins_of(processes: Sequence[Process]) -> tuple[Origin, ...]:
@@ -69,6 +71,7 @@ def _origin(process: Process, name: str) -> Origin:
         changed={"clean": False, "changed": True}.get(meta.get("git.state", "")),
         cores=(_whole(meta.get("cores.start", "")), _whole(meta.get("cores.end", ""))),
         load=(_load(meta.get("load.start", "")), _load(meta.get("load.end", ""))),
+        profile_ns=_whole(meta.get("profile.host_ns", "")),
     )
 
 

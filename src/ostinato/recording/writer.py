@@ -372,10 +372,11 @@ class Writer:
             self.relax()
 
     def _await_git(self) -> None:
-        """A program that ends at once still gets its answer, as git takes some milliseconds; not for long, though."""
+        """The file of a program that ends at once still gets git's answer, if that comes soon."""
         asking = self._git_thread
-        if asking is not None and asking.is_alive() and threading.current_thread() is not asking:
-            asking.join(_GIT_JOIN_S)
+        if self.path is None or asking is None or self._forked or threading.current_thread() is asking:
+            return
+        asking.join(_GIT_JOIN_S)
 
     def _close(self) -> None:
         self._stop_accepting()

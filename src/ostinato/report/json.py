@@ -7,7 +7,7 @@ that end in `_ns`, shares lie between 0 and 1, and what was not measured is null
     processes              what it is of, a row for each process: name (what tells it from the others), program (with
                            arguments), began (UTC), duration_ns, host, pid, rank, local_rank, world_size, version,
                            revision, changed (whether files differed from the revision), cores and load (each at the
-                           start and at the end)
+                           start and at the end), profile_ns (what the profile took of its threads' time)
     devices                what worked, with measured ceilings; `process` is a row of processes
     submissions, dispatched, timed
     timed_in_part          whether dispatches took turns at being timed: then shares are of all that ran
