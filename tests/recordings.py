@@ -37,6 +37,7 @@ def fill(writer: Writer, submissions: int = 3, start_ns: int = START_NS) -> list
         details={"compiler": "g++ 12"}, copy_bytes_per_s=2e10,
     )  # fmt: skip
     writer.ceiling(device, "flops_per_s", 1e11)
+    writer.name_thread(me, threading.current_thread().name)
     plan = writer.plan(device, NODES, EDGES)
     numbers = []
     run = writer.begin_region("run", start_ns, thread=me)

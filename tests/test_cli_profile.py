@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -66,6 +68,7 @@ def test_a_program_is_recorded_and_its_status_passed_on(program: Path, tmp_path:
     assert done.returncode == 7, done.stderr
     assert "done 30.0" in done.stdout
     assert "recorded in decode.ostinato" in done.stdout
+    assert "\n\ndecode.py 10 7\n" in done.stdout  # not the command that recorded it
     assert done.stdout.rstrip().splitlines()[-1].startswith("Look first at bump: ")
     assert max(map(len, done.stdout.rstrip().splitlines()[:-1])) <= 100
     again = ostinato("report", "decode.ostinato", folder=tmp_path)
@@ -181,6 +184,24 @@ def test_recordings_of_two_processes_become_one(program: Path, tmp_path: Path) -
     assert done.returncode == 0, done.stderr
     found = json.loads(ostinato("report", "--json", "both.ostinato", folder=tmp_path).stdout)
     assert found["kernels"][0]["count"] == 18
+    assert [one["program"] for one in found["processes"]] == ["decode.py 3"] * 2
+    split = ostinato("report", "both.ostinato", "--by", "process", folder=tmp_path).stdout
+    assert all(f"pid {one['pid']}" in split for one in found["processes"])
+
+
+def test_recordings_of_two_machines_become_one_when_their_clocks_were_compared(program: Path, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        assert ostinato("profile", "-o", f"{name}.ostinato", "decode.py", "3", folder=tmp_path).returncode == 0
+    with contextlib.closing(sqlite3.connect(tmp_path / "two.ostinato")) as database:
+        database.execute("UPDATE meta SET value = 'another' WHERE key = 'clock.boot'")
+        database.commit()
+    command = ("merge", "one.ostinato", "two.ostinato", "-o", "both.ostinato")
+    refused = ostinato(*command, folder=tmp_path)
+    assert refused.returncode == 1
+    option = "--wall-clock-error-ns"
+    assert option in refused.stderr
+    done = ostinato(*command, option, "50000", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_program_that_raises_is_still_recorded(tmp_path: Path) -> None:

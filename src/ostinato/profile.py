@@ -72,20 +72,29 @@ class Profile:
         return self._recorder
 
     def __enter__(self) -> Profile:
-        tracing.attach(self.begin())
+        recorder = self.begin()
+        try:
+            tracing.attach(recorder)
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         assert self._recorder is not None
+        assert self._writer is not None
         self._open = False
         self._summary = None
         self._taken = host_load.since(self._before)
-        tracing.detach(self._recorder)
-        # Without a file, what is still in flight reports later; leaving the block waits for nothing.
-        if self._path is not None or not any(queue.in_flight_count for queue in self._recorder.expected()):
-            self.close()
+        try:
+            tracing.detach(self._recorder)
+            # Without a file, what is still in flight reports later; leaving the block waits for nothing.
+            if self._path is not None or not any(queue.in_flight_count for queue in self._recorder.expected()):
+                self.close()
+        finally:
+            self._writer.relax()
 
     def close(self) -> None:
         """Wait for what was committed in it, write everything, and end. A profile with a file does so when left."""

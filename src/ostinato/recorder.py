@@ -22,7 +22,7 @@ from .commands import Barrier, BufferBinding, Command, Copy, Dispatch
 from .errors import OstinatoError
 from .places import Place
 from .recording import AMOUNTS, BOUNDED, MEASURED, UNAVAILABLE, PlanNode, PlanTerm, Writer
-from .tracing import HostSpan, Plan, Region, Trace
+from .tracing import HostSpan, Plan, Region, Trace, thread_name
 
 # Waits name submissions that have just been taken down, never old ones.
 _RECENT = 4096
@@ -47,6 +47,7 @@ class Recorder:
         # By the command's identity; the command is kept too, so that no other can have it.
         self._described: OrderedDict[int, tuple[Command, PlanNode]] = OrderedDict()
         self._recent: OrderedDict[tuple[int, int], int] = OrderedDict()
+        self._threads: set[int] = set()
 
     @property
     def level(self) -> Level:
@@ -140,7 +141,7 @@ class Recorder:
             status="measured" if ran else "unavailable",
             reason=trace.reason or (None if ran else "it did not run"),
             error=trace.error,
-            thread=trace.thread,
+            thread=self._thread(trace.thread),
             worked_ns=None if trace.worker_time is None else trace.worker_time.worked_ns,
             lost_ns=None if trace.worker_time is None else trace.worker_time.lost_ns,
             values=trace.values,
@@ -183,7 +184,7 @@ class Recorder:
             span.begin_ns,
             span.end_ns,
             name=span.name or None,
-            thread=span.thread,
+            thread=self._thread(span.thread),
             submission=submission,
             region=self._region(span.region),
         )
@@ -192,7 +193,7 @@ class Recorder:
         """Write down that a region was entered."""
         parent = self._region(region.parent)
         self._open_regions[region.number] = self._writer.begin_region(
-            region.name, region.begin_ns, thread=region.thread, parent=parent
+            region.name, region.begin_ns, thread=self._thread(region.thread), parent=parent
         )
 
     def region_ends(self, region: Region, end_ns: int) -> None:
@@ -202,6 +203,14 @@ class Recorder:
         self._ended_regions[region.number] = number
         if len(self._ended_regions) > _RECENT:
             self._ended_regions.popitem(last=False)
+
+    def _thread(self, number: int) -> int:
+        """The number of a thread, whose name is written down the first time."""
+        if number not in self._threads:
+            self._threads.add(number)
+            if name := thread_name(number):
+                self._writer.name_thread(number, name)
+        return number
 
     def _region(self, number: int | None) -> int | None:
         """The id in the recording of a region that is open or ended lately; None if there is none."""

@@ -34,6 +34,7 @@ from .locks import ForkLock
 from .places import Place
 
 _MAX_PLANS = 512
+_MAX_THREADS = 10_000
 
 
 def level_named(name: Any) -> Level:
@@ -199,6 +200,8 @@ _plans: OrderedDict[tuple[Any, ...], Plan] = OrderedDict()
 _regions = itertools.count(1)
 _region: ContextVar[int | None] = ContextVar("ostinato_region", default=None)
 _warned: weakref.WeakSet[Any] = weakref.WeakSet()
+_known_thread = threading.local()
+_thread_names: dict[int, str] = {}
 
 
 def attach(listener: Listener) -> None:
@@ -215,6 +218,24 @@ def detach(listener: Listener) -> None:
         _listeners = tuple(one for one in _listeners if one is not listener)
         if not _listeners:
             _plans.clear()
+
+
+def this_thread() -> int:
+    """The number that the system has for the calling thread. Its name is kept for `thread_name`, as it may end soon."""
+    number = threading.get_native_id()
+    if getattr(_known_thread, "number", 0) != number:  # a forked child has another one
+        _known_thread.number = number
+        names = {thread.ident: thread.name for thread in threading.enumerate()}
+        with _lock:
+            if len(_thread_names) >= _MAX_THREADS:
+                _thread_names.clear()
+            _thread_names[number] = names.get(threading.get_ident(), "")
+    return number
+
+
+def thread_name(number: int) -> str:
+    """The name of the thread that last had this number; "" if it is not known, or no thread of Python's."""
+    return _thread_names.get(number, "")
 
 
 def listening() -> tuple[Listener, ...]:
@@ -268,7 +289,7 @@ def trace(
         region=_region.get(),
         encode_begin_ns=encode_begin_ns,
         values=values or {},
-        thread=threading.get_native_id(),
+        thread=this_thread(),
         reason=reason,
     )
 
@@ -323,7 +344,7 @@ def host_span(kind: str, name: str, begin_ns: int, *, submission: tuple[Any, int
     listeners = listening()
     if not listeners:
         return
-    span = HostSpan(kind, name, begin_ns, time.monotonic_ns(), threading.get_native_id(), _region.get(), submission)
+    span = HostSpan(kind, name, begin_ns, time.monotonic_ns(), this_thread(), _region.get(), submission)
     for listener in listeners:
         listener.host_span(span)
 
@@ -344,7 +365,7 @@ def region(name: str) -> Iterator[None]:
     if not listeners:
         yield
         return
-    entered = Region(next(_regions), name, time.monotonic_ns(), threading.get_native_id(), _region.get())
+    entered = Region(next(_regions), name, time.monotonic_ns(), this_thread(), _region.get())
     _region.set(entered.number)
     for listener in listeners:
         listener.region_begins(entered)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -498,3 +499,72 @@ def test_what_the_profile_takes_of_the_programs_own_time_is_said(dev: ost.Device
     (host,) = [check for check in prof.summary().checks if check.name == "host"]
     assert "a command buffer" in host.sentence
     assert "of the program's own time" in " ".join(str(prof).split())
+
+
+def test_threads_are_recorded_by_their_names_also_those_that_ended_at_once(
+    dev: ost.Device, kernels: ost.Library
+) -> None:
+    run = bumps(dev, kernels).instantiate()
+    with ost.profile() as prof, ost.region("all"):
+        for number in range(3):
+            worker = threading.Thread(target=lambda: run.replay().wait(), name=f"decoder {number}")
+            worker.start()
+            worker.join()
+        run.replay().wait()
+    found = prof.recording()
+    threads = found.submissions.thread.tolist()
+    assert [found.threads[1, thread] for thread in threads] == [
+        *("decoder 0", "decoder 1", "decoder 2"),
+        threading.current_thread().name,
+    ]
+    assert found.threads[1, int(found.regions.thread[0])] == threading.current_thread().name
+    assert set(columns_of(found).thread_names.values()) == set(found.threads.values())
+
+
+def test_leaving_a_profile_by_an_exception_puts_the_switch_interval_back(
+    dev: ost.Device, kernels: ost.Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = sys.getswitchinterval()
+    x = dev.zeros(1, np.uint32)
+    run = dev.capture(lambda enc: enc.dispatch(kernels["spin"], x, SLOW_STEPS, threads=1)).instantiate()
+    kept = ost.profile()
+
+    def fail_in_flight() -> None:  # so that the profile stays open
+        with kept:
+            assert sys.getswitchinterval() < before
+            run.replay()
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail_in_flight()
+    assert sys.getswitchinterval() == before
+    assert kept.summary().submissions == 1
+
+    def interrupted(queues: object) -> int:
+        raise KeyboardInterrupt
+
+    filed = ost.profile(path=tmp_path / "run.ostinato")
+    with monkeypatch.context() as patch:
+        patch.setattr(sys.modules["ostinato.profile"], "settle", interrupted)
+        with pytest.raises(KeyboardInterrupt), filed:
+            run.replay()
+    assert sys.getswitchinterval() == before
+    filed.close()
+    assert filed.summary().submissions == 1
+
+
+def test_a_profile_that_cannot_be_entered_puts_the_switch_interval_back(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    before = sys.getswitchinterval()
+
+    def fail(listener: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(tracing, "attach", fail)
+    kept = ost.profile(path=tmp_path / "run.ostinato")
+    with pytest.raises(MemoryError), kept:
+        pass
+    assert sys.getswitchinterval() == before
+    with recording.open_recording(tmp_path / "run.ostinato") as found:
+        assert found.processes[0].closed

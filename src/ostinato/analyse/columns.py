@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from ..recording.columns import BOUNDED, MEASURED, UNAVAILABLE, Drop
 from ..recording.columns import NONE as ABSENT
+from .origin import Origin
 
 __all__ = ["ABSENT", "BOUNDED", "MEASURED", "UNAVAILABLE", "Columns", "Drop"]
 
@@ -41,6 +42,10 @@ class Device:
     backend: str = ""
     description: str = ""
     sampling: str = ""
+    driver: str = ""
+    """What runs it: the version of the driver, of the compiler, or of the system."""
+    process: int = 0
+    """Row of the process that used it."""
     clock_uncertainty_ns: float | None = None
     """How well its times are known in host time."""
     timer_step_ns: float | None = None
@@ -282,24 +287,29 @@ class Columns:
     meta: Mapping[str, str] = field(default_factory=dict)
     pids: tuple[int, ...] = (0,)
     """The processes that recorded; `process` columns hold rows of it."""
+    origins: tuple[Origin, ...] = ()
+    """What is known about each of them; empty where nothing is."""
     thread_names: Mapping[tuple[int, int], str] = field(default_factory=dict)
     """By row of the process, and thread."""
     closed: bool = True
     """Whether every process ended its recording properly."""
+    missing_submissions: int = 0
+    """How many numbers are left out between those of the submissions that are there."""
     terms: Terms = field(default_factory=no_terms)
     values: Floats = field(default_factory=lambda: np.zeros((0, 0)))
     """(submissions, parameters): the values that terms depend on; NaN where a submission has none."""
 
 
-def with_distinct_names(devices: tuple[Device, ...]) -> tuple[Device, ...]:
-    """The devices with names that tell them apart: 'cpu', 'cpu #2'."""
+def with_distinct_names(columns: Columns) -> tuple[Device, ...]:
+    """The devices with names that tell them apart: 'cpu', 'cpu #2', and of several processes 'cpu of rank 1'."""
     taken: set[str] = set()
     found = []
-    for device in devices:
-        name, number = device.name, 1
+    for device in columns.devices:
+        own = f"{device.name} of {columns.origins[device.process].name}" if len(columns.origins) > 1 else device.name
+        name, number = own, 1
         while name in taken:
             number += 1
-            name = f"{device.name} #{number}"
+            name = f"{own} #{number}"
         taken.add(name)
         found.append(replace(device, name=name))
     return tuple(found)

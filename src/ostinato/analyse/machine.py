@@ -151,9 +151,11 @@ def _load(columns: Columns) -> list[str]:
         for name in ("run_delay_ns", "involuntary_switches", "steal_ns")
     )
     parts = []
-    load, cores = columns.meta.get("load.end", "").split(" ")[0].rstrip(","), _number(columns.meta.get("cores", ""))
-    if _LOAD.fullmatch(load) and cores:
-        parts.append(f"load {load} on {wording.count(cores, 'core')}")
+    loads = [columns.meta.get(f"load.{when}", "").partition(" ")[0] for when in ("start", "end")]
+    cores = _number(columns.meta.get("cores.start", ""))
+    told = " to ".join(dict.fromkeys(load for load in loads if _LOAD.fullmatch(load)))
+    if told and cores:
+        parts.append(f"load {told} on {wording.count(cores, 'core')}")
     if delay:
         parts.append(f"its workers waited {wording.time(delay)} for a core")
     if switches:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..recording.columns import LEVELS, SPAN_KINDS, STATUSES, DeviceFacts, position
+from ..recording.columns import LEVELS, SPAN_KINDS, STATUSES, DeviceFacts, Process, position
 from ..recording.reader import Recording
 from .columns import (
     ABSENT,
@@ -27,6 +26,7 @@ from .columns import (
     Texts,
     texts,
 )
+from .origin import moment, origins_of
 
 _MOMENTS = ("begin", "end")
 
@@ -39,7 +39,7 @@ def columns_of(recording: Recording) -> Columns:
     processes = np.array([process.id for process in recording.processes], np.int64)
     plans = _plans(recording)
     submissions = _submissions(recording, processes)
-    regions, spans = recording.regions, recording.host_spans
+    regions, spans, submissions_found = recording.regions, recording.host_spans, recording.submissions.id
     terms, values = _terms(recording)
     thread_names = {
         (int(row), thread): name
@@ -47,7 +47,7 @@ def columns_of(recording: Recording) -> Columns:
         for row in np.flatnonzero(processes == process)
     }
     return Columns(
-        devices=tuple(_device(device) for device in recording.devices),
+        devices=tuple(_device(device, recording.processes, processes) for device in recording.devices),
         commands=_commands(recording),
         plans=plans,
         submissions=submissions,
@@ -72,14 +72,17 @@ def columns_of(recording: Recording) -> Columns:
         drops=recording.drops,
         meta=recording.meta,
         pids=tuple(process.pid for process in recording.processes),
+        origins=origins_of(recording.processes),
         thread_names=thread_names,
         terms=terms,
         values=values,
+        missing_submissions=int(submissions_found[-1]) - len(submissions_found) if len(submissions_found) else 0,
         closed=recording.path is None or all(process.closed for process in recording.processes),
     )
 
 
-def _device(facts: DeviceFacts) -> Device:
+def _device(facts: DeviceFacts, processes: Sequence[Process], ids: Ints) -> Device:
+    process = int(position(ids, np.array(facts.process)))
     workers = facts.details.get("workers", "")
     usable = workers.isascii() and workers.isdigit() and len(workers) < 10 and int(workers) > 0
     return Device(
@@ -87,6 +90,10 @@ def _device(facts: DeviceFacts) -> Device:
         backend=facts.backend,
         description=facts.description,
         sampling=facts.sampling,
+        driver=facts.details.get("driver")
+        or facts.details.get("compiler")
+        or processes[process].meta.get("platform", ""),
+        process=process,
         clock_uncertainty_ns=float(facts.clock_uncertainty_ns),
         timer_step_ns=_amount(facts.details.get("timer_step_ns", "")),
         edges_ns=_amount(facts.details.get("edges_ns", "")) or 0.0,
@@ -96,8 +103,8 @@ def _device(facts: DeviceFacts) -> Device:
         timestamp_cost_ns=facts.timestamp_cost_ns,
         copy_spread=_amount(facts.details.get("ceiling.copy.spread", "")),
         flops_spread=_amount(facts.details.get("ceiling.flops.spread", "")),
-        copy_measured=_moment(facts.details.get("ceiling.copy.measured", "")),
-        flops_measured=_moment(facts.details.get("ceiling.flops.measured", "")),
+        copy_measured=moment(facts.details.get("ceiling.copy.measured", "")),
+        flops_measured=moment(facts.details.get("ceiling.flops.measured", "")),
         sm_mhz=min(_readings(facts, "clock.sm_mhz"), default=None),
         sm_max_mhz=max(_readings(facts, "clock.sm_max_mhz"), default=None),
         held_back_by=next(filter(None, (facts.details.get(f"{at}.clock.held_back_by") for at in _MOMENTS)), "")[:200],
@@ -119,15 +126,6 @@ def _amount(text: str) -> float | None:
     except ValueError:
         return None
     return found if 0 <= found < 1e6 else None
-
-
-def _moment(text: str) -> str:
-    """A time as it was written down; "" for anything else."""
-    try:
-        found = datetime.fromisoformat(text[:40])
-        return found.astimezone(UTC).isoformat(timespec="seconds") if found.tzinfo else ""
-    except (ValueError, OverflowError):
-        return ""
 
 
 def _commands(recording: Recording) -> Commands:

@@ -13,7 +13,9 @@ import numpy as np
 from ..recording.reader import Recording
 from . import critical_path as paths
 from . import groups, machine, ranking, timeline, truth, wording
+from .by_process import Part, by_process
 from .columns import Columns, Device, Flags, Floats, with_distinct_names
+from .origin import Origin
 from .reading import columns_of
 from .roofline import raised
 from .schedules import schedules, warm_ups
@@ -74,6 +76,8 @@ class Verdict:
 class Summary:
     """What is known about a recording. A figure that was not measured is None or not there."""
 
+    origins: tuple[Origin, ...]
+    """What it is of: a row for each process."""
     devices: tuple[Device, ...]
     device_times: tuple[timeline.DeviceTime, ...]
     submissions: int
@@ -89,6 +93,8 @@ class Summary:
     """The same with numbers folded: 'decode/layer.*/attn'."""
     op_kinds: tuple[groups.Group, ...]
     shapes: tuple[groups.Group, ...]
+    parts: Mapping[str, tuple[Part, ...]]
+    """The dispatches by rank, host and process."""
     command_buffers: tuple[groups.BufferGroup, ...]
     regions: tuple[groups.RegionGroup, ...]
     repeated: str | None
@@ -126,7 +132,7 @@ def summarise(source: Recording | Columns, per: str | None = None) -> Summary:
     `per` names the region of the host that figures "per …" count by; without it, that is the one with most instances.
     """
     columns = source if isinstance(source, Columns) else columns_of(source)
-    columns = replace(columns, devices=with_distinct_names(columns.devices))
+    columns = replace(columns, devices=with_distinct_names(columns))
     times = timeline.submission_times(columns)
     repeated = groups.repeated_region(columns) if per is None else groups.region_named(columns, per)
     instance = None if repeated is None else groups.instances_of(columns, repeated)
@@ -149,6 +155,7 @@ def summarise(source: Recording | Columns, per: str | None = None) -> Summary:
     drift, perturbation = truth.drift(columns, times, first), truth.perturbation(columns, times, first)
     ran = groups.dispatched(columns)
     return Summary(
+        origins=columns.origins,
         devices=columns.devices,
         device_times=timeline.device_times(columns),
         submissions=len(columns.submissions),
@@ -160,6 +167,7 @@ def summarise(source: Recording | Columns, per: str | None = None) -> Summary:
         label_patterns=tuple(groups.by_label(columns, spent, fold=True)),
         op_kinds=tuple(groups.by_op_kind(columns, spent)),
         shapes=tuple(groups.by_shape(columns, spent)),
+        parts=by_process(columns, spent),
         command_buffers=tuple(
             groups.by_command_buffer(columns, times.interval_ns, times.queue_delay_ns, times.encode_ns)
         ),

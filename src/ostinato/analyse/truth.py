@@ -30,6 +30,8 @@ _MIN_PROBES = 4
 _MIN_JUDGED = 5
 """Fewer command buffers than this are no ground for calling the whole an error."""
 _TOO_MUCH = "sampling changes what it measures; trust ratios between kernels, not their times, or sample less"
+_LOST_SUBMISSIONS = ("submissions:", "submission that", "rows of submissions")
+"""How the places begin under which submissions are counted as lost."""
 _OUTLIERS = 0.05
 """Up to this part of the command buffers may stray before the whole is in error."""
 
@@ -280,13 +282,22 @@ def _estimate(columns: Columns, times: SubmissionTimes) -> float | None:
 
 
 def drops(columns: Columns) -> Check:
-    """Whether anything was lost."""
+    """Whether anything was lost: what was counted, and what is missing from the numbers of the submissions."""
     total = sum(drop.count for drop in columns.drops)
+    counted = sum(drop.count for drop in columns.drops if drop.where.startswith(_LOST_SUBMISSIONS))
+    uncounted = max(columns.missing_submissions - counted, 0)
     unfinished = "" if columns.closed else "the recording was not closed: what ran in its last second may be missing"
-    if total == 0:
+    if total + uncounted == 0:
         return Check("drops", Status.NOTED if unfinished else Status.FINE, unfinished or "nothing was dropped")
-    where = ", ".join(f"{drop.count:,} {drop.where}" for drop in columns.drops if drop.count)
-    sentence = f"{total:,} dropped ({where}): counts and totals are too low"
+    parts = []
+    if total:
+        where = ", ".join(f"{drop.count:,} {drop.where}" for drop in columns.drops if drop.count)
+        parts.append(f"{total:,} dropped ({where})")
+    if uncounted:
+        verb = "is" if uncounted == 1 else "are"
+        parts.append(f"{wording.count(uncounted, 'command buffer')} {verb} missing, by the numbers of the others")
+    sentence = f"{'; '.join(parts)}: counts and totals are too low"
+    total += uncounted
     many = total > 0.01 * (len(columns.samples) + total)
     sentence += f"; {unfinished}" if unfinished else ""
     return Check("drops", Status.ERROR if many else Status.NOTED, sentence)
@@ -376,13 +387,13 @@ def warm_up(columns: Columns, times: SubmissionTimes, first: Flags) -> Check:
 
 def host_cost(columns: Columns) -> Check:
     """What the profile itself took of the program's threads."""
-    written = columns.meta.get("profile.host_ns", "")
+    known = [one.profile_ns for one in columns.origins if one.profile_ns is not None]
     count = len(columns.submissions)
-    if not (written.isascii() and written.isdigit() and len(written) < 19) or not count:
+    if not known or len(known) < len(columns.origins) or not count:
         return Check(
             "host", Status.NOT_JUDGED, "what the profile took of the program's own time is not in the recording"
         )
-    spent_ns = int(written)
+    spent_ns = sum(known)
     each = f"{wording.time(spent_ns / count)} a command buffer, {wording.time(spent_ns)} in all"
     sentence = f"writing it down took {each}, of the program's own time; idle stretches of the device may contain it"
     subs = columns.submissions

@@ -55,6 +55,7 @@ def report_command(
       ostinato report run.ostinato
       ostinato report run.ostinato --by shape --by op
       ostinato report run.ostinato --width 160 | less -S
+      ostinato report merged.ostinato --by rank        (or host, or process; see ostinato merge)
       ostinato report run.ostinato --per layer         (with ostinato.region("layer") in the program)
       ostinato report run.ostinato --json | jq .suspects
       ostinato report run.ostinato --trace run.json    (open it at ui.perfetto.dev)
@@ -87,16 +88,25 @@ def report_command(
 @click.argument("files", nargs=-1, required=True, type=_FILE)
 @click.option("-o", "--output", required=True, type=_NEW_FILE, help="The recording to make.")
 @click.option("--force", is_flag=True, help=FORCE_HELP)
-def merge_command(files: tuple[Path, ...], output: Path, force: bool) -> None:
+@click.option(
+    "--wall-clock-error-ns",
+    type=click.IntRange(0),
+    metavar="NS",
+    help="How far the wall clocks of different machines may be apart.",
+)
+def merge_command(files: tuple[Path, ...], output: Path, force: bool, wall_clock_error_ns: int | None) -> None:
     """Make one recording of those of several processes, on one clock.
 
-    Refused when their clocks cannot be aligned: other machines, or another start of the same one.
+    Recordings of different machines, or of different starts of one, share no clock but the wall clock. They are refused
+    unless --wall-clock-error-ns says how well those were set.
 
     \b
-    Example:
+    Examples:
       ostinato merge worker-*.ostinato -o all.ostinato
+      ostinato merge node*.ostinato -o all.ostinato --wall-clock-error-ns 50000
+      ostinato report all.ostinato --by rank
     """
     refuse_existing(output, force)
     with busy_after("merging"):
-        merge(files, output)
+        merge(files, output, wall_clock_error_ns=wall_clock_error_ns)
     click.echo(f"{len(files)} recordings in {output}; see them: ostinato report {output}")

@@ -46,7 +46,7 @@ def align(recordings: Sequence[Recording], wall_clock_error_ns: int | None = Non
         raise RecordingError(
             f"{clocks[0].file} and {other.file} cannot be aligned: they come from different machines, or from before"
             " and after a restart, and nothing says how far apart the wall clocks were. If you know, give"
-            " wall_clock_error_ns"
+            " wall_clock_error_ns, or --wall-clock-error-ns to `ostinato merge`"
         )
     # The first recording of each clock speaks for all of that clock, which then stay exactly aligned to each other.
     speakers = dict(reversed(list(zip(identities, clocks, strict=True))))

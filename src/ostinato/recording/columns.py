@@ -83,6 +83,11 @@ class Process:
     """What `merge` added to its times; 0 where it was not merged or shares the clock."""
     clock_uncertainty_ns: int
     """How far its times may be off against those of the first process."""
+    host: str
+    rank: int | None
+    """Its number among the processes of a job, as the launcher told it; None where none did."""
+    local_rank: int | None
+    world_size: int | None
     meta: Mapping[str, str]
 
     @property

@@ -7,10 +7,11 @@ back into a plain file that opens anywhere, also where nothing can be written.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sqlite3
-from collections.abc import Iterable, Sequence
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack, closing, suppress
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,10 @@ from .schema import APPLICATION_ID, TABLES, VERSION, VIEWS
 _ROWS_PER_STATEMENT = 1_500
 _STATEMENTS_KEPT = 8
 _BUSY_S = 1.0
+_MOST_PREFIX = 200
+
+OPENING = ".opening-"
+"""In the name of the folder in which a recording is made before it appears."""
 
 
 def side_files(path: Path) -> tuple[Path, ...]:
@@ -39,30 +44,65 @@ def remove(path: Path) -> None:
         raise RecordingError(f"cannot replace {path}: {problem.strerror}") from problem
 
 
-def create(path: Path | None) -> sqlite3.Connection:
-    """A new, empty recording; None makes a private temporary one, gone when it is closed."""
-    if path is None:
-        connection = sqlite3.connect(
-            "", isolation_level=None, check_same_thread=False, cached_statements=_STATEMENTS_KEPT
-        )
-    else:
-        try:
-            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
-            connection = open_for_writing(path)
-        except (OSError, sqlite3.Error) as problem:
-            raise RecordingError(f"cannot record into {path}: {problem}") from problem
-    try:
-        connection.execute("BEGIN IMMEDIATE")
-        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-        connection.execute(f"PRAGMA user_version = {VERSION}")
-        for statement in chain(TABLES.values(), VIEWS.values()):
-            connection.execute(statement)
-        connection.execute("COMMIT")
-        checkpoint(connection)
-    except sqlite3.Error as problem:
-        connection.close()
-        raise RecordingError(f"cannot record into {path}: {problem}") from problem
+def create_temporary(fill: Callable[[sqlite3.Connection], None]) -> sqlite3.Connection:
+    """A private recording with what `fill` stores in it, gone when it is closed."""
+    connection = sqlite3.connect("", isolation_level=None, check_same_thread=False, cached_statements=_STATEMENTS_KEPT)
+    _define(connection)
+    fill(connection)
     return connection
+
+
+def create(path: Path, undo: ExitStack, fill: Callable[[sqlite3.Connection], None] | None = None) -> None:
+    """A new recording with what `fill` stores in it. There must be no file of that name.
+
+    The file appears whole or not at all: it is made in a folder beside it, which a kill may leave behind, with
+    `OPENING` in its name. That it is removed again is put on `undo` before it appears, so that no interrupt can come
+    in between.
+    """
+    try:
+        prefix = f"{path.name[:_MOST_PREFIX]}{OPENING}"
+        with tempfile.TemporaryDirectory(prefix=prefix, dir=path.parent, ignore_cleanup_errors=True) as folder:
+            made = Path(folder, "new")
+            os.close(os.open(made, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+            with closing(_connect(made)) as connection:
+                connection.execute("PRAGMA synchronous = OFF")
+                connection.execute("PRAGMA journal_mode = OFF")
+                _define(connection)
+                if fill is not None:
+                    fill(connection)
+                connection.execute("PRAGMA journal_mode = WAL")
+            undo.callback(_remove_that, path, made.stat())
+            _put_in_place(made, path)
+    except (OSError, sqlite3.Error) as problem:
+        raise RecordingError(f"cannot record into {path}: {problem}") from problem
+
+
+def _remove_that(path: Path, made: os.stat_result) -> None:
+    """Remove a file, unless another one has that name."""
+    with suppress(OSError):
+        if os.path.samestat(path.stat(), made):
+            remove(path)
+
+
+def _define(connection: sqlite3.Connection) -> None:
+    connection.execute("BEGIN IMMEDIATE")
+    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    connection.execute(f"PRAGMA user_version = {VERSION}")
+    for statement in chain(TABLES.values(), VIEWS.values()):
+        connection.execute(statement)
+    connection.execute("COMMIT")
+
+
+def _put_in_place(made: Path, path: Path) -> None:
+    """Give a file its name, unless there is one of that name."""
+    try:
+        os.link(made, path)
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without links
+        if os.path.lexists(path):
+            raise
+        os.rename(made, path)
 
 
 def open_for_writing(path: Path) -> sqlite3.Connection:
@@ -130,12 +170,12 @@ def insert_many(connection: sqlite3.Connection, table: str, width: int, rows: It
 
 def checkpoint(connection: sqlite3.Connection) -> None:
     """Bring the file itself up to date. A reader in the way only puts it off."""
-    with contextlib.suppress(sqlite3.OperationalError):
+    with suppress(sqlite3.OperationalError):
         connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
 
 
 def make_plain(connection: sqlite3.Connection) -> None:
     """Leave WAL mode, unless somebody is reading: then the file stays whole, with its log beside it."""
-    with contextlib.suppress(sqlite3.OperationalError):
+    with suppress(sqlite3.OperationalError):
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         connection.execute("PRAGMA journal_mode = DELETE").fetchall()

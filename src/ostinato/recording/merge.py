@@ -49,7 +49,8 @@ def merge(
         shifts = align(recordings, wall_clock_error_ns)
         unfinished = target.with_name(target.name + ".part")
         database.remove(unfinished)
-        connection = database.create(unfinished)
+        database.create(unfinished, stack)
+        connection = database.open_for_writing(unfinished)
         try:
             _fill(connection, recordings, shifts, [path.name for path in sources])
             expansion.expand_tables(connection, unfinished, expansion.MOST_AT_CLOSING)
@@ -122,7 +123,8 @@ class _Copy:
             number = self._use("process", process.id)
             offset = process.clock_offset_ns + self._shift.offset_ns
             uncertainty = process.clock_uncertainty_ns + self._shift.uncertainty_ns
-            self._insert("processes", [(number, process.pid, offset, uncertainty)])
+            ranks = (process.rank, process.local_rank, process.world_size)
+            self._insert("processes", [(number, process.pid, offset, uncertainty, process.host, *ranks)])
             meta = {"file": file} | {key: value for key, value in process.meta.items() if key != "expanded"}
             self._insert("meta", [(number, *fact) for fact in meta.items()])
         for (owner, thread), name in recording.threads.items():

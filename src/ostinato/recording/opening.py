@@ -93,7 +93,7 @@ def open_file(path: str | os.PathLike[str]) -> Source:
     if not stat.S_ISREG(status.st_mode):
         raise RecordingError(f"{given} is not a file")
     if status.st_size == 0:
-        raise RecordingError(f"{given} is empty, not a recording")
+        raise RecordingError(f"{given} is empty: not a recording, or one that was interrupted while it was opened")
     if status.st_size > MAX_FILE_BYTES:
         raise RecordingError(f"{given} has {status.st_size} bytes; recordings have at most {MAX_FILE_BYTES}")
     wal, shm, journal = (_is_there(side) for side in side_files(real))

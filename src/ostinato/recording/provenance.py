@@ -1,7 +1,7 @@
 """Where a recording comes from: facts about the process, the machine, the user's project, and its clocks.
 
 Nothing here waits for long or runs anything, except `git_state`, which asks git whether the work tree differs from the
-revision and is meant for a thread of its own. The name of the host, of the user and of folders stay out of it.
+revision and is meant for a thread of its own. The names of the user and of the program's folder stay out of it.
 """
 
 from __future__ import annotations
@@ -9,11 +9,12 @@ from __future__ import annotations
 import os
 import platform
 import re
+import shlex
 import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
@@ -24,6 +25,20 @@ from ..version import __version__
 _GIT_TIMEOUT_S = 5.0
 _MOST_BYTES = 1 << 20
 _REVISION = re.compile(r"[0-9a-f]{40,64}")
+_MOST_COMMAND_CHARACTERS = 2_000
+_SECRET = re.compile(
+    r"--?(.*[-_])?((api|access|secret|private)[-_]?key|token|secret|passwd|password|credentials?)", re.IGNORECASE
+)
+_HIDDEN = "(hidden)"
+
+_LAUNCHERS = (
+    ("RANK", "LOCAL_RANK", "WORLD_SIZE"),  # torchrun, Ray Train, Accelerate, DeepSpeed
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_SIZE"),  # Open MPI
+    ("MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_LOCAL_RANK", "MV2_COMM_WORLD_SIZE"),  # MVAPICH
+    ("PMI_RANK", "MPI_LOCALRANKID", "PMI_SIZE"),  # MPICH, Intel MPI
+    ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS"),
+)
+"""Where launchers say a process's rank, its rank on its host, and how many processes there are."""
 
 
 class ClockPair(NamedTuple):
@@ -48,9 +63,10 @@ def clock_pair() -> ClockPair:
 
 
 def clock_facts(which: str) -> Iterator[tuple[str, str]]:
-    """A pair of clocks and the load of the host, under `which` ('start' or 'end')."""
+    """A pair of clocks, and the cores and the load of the host, under `which` ('start' or 'end')."""
     for name, value in clock_pair()._asdict().items():
         yield f"clock.{which}.{name}", str(value)
+    yield f"cores.{which}", str(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count())
     if hasattr(os, "getloadavg"):
         yield f"load.{which}", " ".join(f"{load:.2f}" for load in os.getloadavg())
 
@@ -62,9 +78,8 @@ def start_facts() -> Iterator[tuple[str, str]]:
     yield "python", f"{platform.python_implementation()} {platform.python_version()}"
     yield "platform", f"{platform.system()} {platform.release()} {platform.machine()}"
     yield "sqlite", sqlite3.sqlite_version
-    yield "program", Path(sys.argv[0] if getattr(sys, "argv", None) else "").name
+    yield "program", command_line(getattr(sys, "argv", None) or [""])
     yield "processor", _processor()
-    yield "cores", str(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count())
     governor = _read(Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")).strip()
     if governor:
         yield "cpu_governor", governor
@@ -78,6 +93,50 @@ def start_facts() -> Iterator[tuple[str, str]]:
         for variable in (gate.variable, *(alias for alias, _ in gate.aliases)):
             if value := os.environ.get(variable):
                 yield f"setting.{variable}", "(set)" if gate.name in ("cache_dir", "profile_file") else value
+
+
+def host() -> str:
+    """The name of this machine."""
+    return platform.node()
+
+
+def ranks() -> tuple[int | None, int | None, int | None]:
+    """The rank of this process, its rank on its host, and how many processes there are, as the launcher says.
+
+    A launcher is believed that gives both a rank and a number of processes.
+    """
+    for names in _LAUNCHERS:
+        rank, local, size = (_number(os.environ.get(name, "")) for name in names)
+        if rank is not None and size is not None and rank < size:
+            return rank, local, size
+    return None, None, None
+
+
+def _number(text: str) -> int | None:
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
+
+
+def command_line(arguments: Sequence[str]) -> str:
+    """A program without its folder, and its arguments, as a shell takes them; of bounded length.
+
+    The value of an option that is named like a secret is hidden, as recordings are passed on.
+    """
+    program, *rest = arguments
+    main = sys.modules.get("__main__")
+    spec = getattr(main, "__spec__", None)
+    is_module = spec is not None and getattr(main, "__file__", None) == program
+    shown = ["-m", spec.name.removesuffix(".__main__")] if spec is not None and is_module else [Path(program).name]
+    hide = False
+    for argument in rest:
+        option, equals, _ = argument.partition("=")
+        secret = _SECRET.fullmatch(option) is not None
+        if secret and equals:
+            shown.append(f"{option}={_HIDDEN}")
+        else:
+            shown.append(_HIDDEN if hide and not argument.startswith("-") else argument)
+        hide = secret and not equals
+    text = shlex.join(shown)
+    return text if len(text) <= _MOST_COMMAND_CHARACTERS else text[: _MOST_COMMAND_CHARACTERS - 1] + "…"
 
 
 def project_folder() -> Path:

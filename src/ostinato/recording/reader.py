@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import RecordingError
-from . import chunks, opening
+from . import chunks, opening, unwritten
 from .columns import (
     NONE,
     Commands,
@@ -111,13 +111,22 @@ class Recording:
             facts = read_facts(
                 self._connection, "SELECT process, key, value FROM meta ORDER BY process, key", (int, str, str)
             )
-            ids, pids, offsets, uncertainties = read(self._connection, "processes", PROCESSES, {})
+            ids, pids, offsets, uncertainties, hosts, *ranks = read(self._connection, "processes", PROCESSES, {})
             if not len(ids):
                 raise RecordingError("says nothing about the process that made it")
             meta: dict[int, dict[str, str]] = {number: {} for number in ids.tolist()}
             for process, key, value in facts:
                 meta[process][key] = value
-            columns = (ids.tolist(), pids.tolist(), offsets.tolist(), uncertainties.tolist(), meta.values())
+            known = [[None if rank == NONE else rank for rank in column.tolist()] for column in ranks]
+            columns = (
+                ids.tolist(),
+                pids.tolist(),
+                offsets.tolist(),
+                uncertainties.tolist(),
+                hosts,
+                *known,
+                meta.values(),
+            )
             return tuple(Process(*row) for row in zip(*columns, strict=True))
 
     @property
@@ -136,11 +145,17 @@ class Recording:
     def drops(self) -> tuple[Drop, ...]:
         """Everything that was lost, and how much of it."""
         with self._reading():
-            query = "SELECT place, count, since_ns, process FROM drops ORDER BY process, place"
-            drops = tuple(Drop(*row) for row in read_facts(self._connection, query, (str, int, int, int)))
-            if any(drop.count < 0 for drop in drops):
+            query = "SELECT process, place, count, since_ns FROM drops"
+            lost: dict[tuple[int, str], tuple[int, int]] = {}
+            for process, place, count, since_ns in read_facts(self._connection, query, (int, str, int, int)):
+                lost[process, place] = (count, since_ns)
+            for process, note in read_facts(self._connection, "SELECT process, note FROM unwritten", (int, str)):
+                for place, (count, since_ns) in unwritten.read(note).items():
+                    before, first_ns = lost.get((process, place), (0, since_ns))
+                    lost[process, place] = (before + count, min(first_ns, since_ns))
+            if any(count < 0 for count, _ in lost.values()):
                 raise RecordingError("counts less than nothing as lost")
-            return drops
+            return tuple(Drop(place, *pair, process) for (process, place), pair in sorted(lost.items()))
 
     @cached_property
     def devices(self) -> tuple[DeviceFacts, ...]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import sqlite3
 import sys
-import threading
 import zlib
 from array import array
 from collections.abc import Callable, Mapping, Sequence
@@ -162,8 +161,8 @@ class Rows:
     def add_meta(self, key: str, value: str) -> None:
         self.meta[_clean(str(key))] = _clean(str(value))
 
-    def add_process(self, pid: int) -> None:
-        self.tables["processes"].append((self.process, pid, 0, 0))
+    def add_process(self, pid: int, host: str, ranks: tuple[int | None, ...]) -> None:
+        self.tables["processes"].append((self.process, pid, 0, 0, _clean(host), *ranks))
 
     def add_device(
         self,
@@ -189,6 +188,12 @@ class Rows:
 
     def add_ceiling(self, device: int, name: str, value: float) -> None:
         self.device_updates.append((name, float(value), device))
+
+    def add_thread(self, thread: int, name: str) -> None:
+        number = _whole(thread)
+        if number not in self._threads and len(self._threads) < _MOST_THREADS:
+            self._threads.add(number)
+            self.tables["threads"].append((self.process, number, self._text(name)))
 
     def add_plan(
         self, number: int, device: int, count: int, describe: Callable[[], Sequence[PlanNode]], edges: np.ndarray | None
@@ -249,7 +254,7 @@ class Rows:
                 *(int(number), self.process, int(device), self._plan_aliases[known] or None, _amount(ordinal)),
                 *(self._text(label), self._region(region), int(bool(replay)), int(bool(unsampled_probe))),
                 *(_code(level, LEVELS), *self._spans(times)),
-                *(_code(status, STATUSES), self._text(reason), self._text(error), self._thread(thread)),
+                *(_code(status, STATUSES), self._text(reason), self._text(error), _whole(thread)),
                 *(None if spent is None else _amount(spent) for spent in (worked_ns, lost_ns)),
             )
         )
@@ -278,7 +283,7 @@ class Rows:
             raise ValueError("ended before it began")
         row = (
             *(self._span_ids + 1, self.process, _code(kind, SPAN_KINDS), self._text(name)),
-            *(_clock(begin_ns), _clock(end_ns), self._thread(thread)),
+            *(_clock(begin_ns), _clock(end_ns), _whole(thread)),
             *(_amount(submission or 0) or None, self._region(region)),
         )
         self._span_ids += 1
@@ -286,7 +291,7 @@ class Rows:
 
     def begin_region(self, number: int, name: str, begin_ns: int, thread: int, parent: int | None) -> None:
         parent = self._region(parent)
-        row = (number, self.process, self._text(str(name)), _clock(begin_ns), None, self._thread(thread))
+        row = (number, self.process, self._text(str(name)), _clock(begin_ns), None, _whole(thread))
         self.tables["regions"].append((*row, parent if parent is not None and parent < number else None))
         self._regions.add(number)
 
@@ -360,16 +365,6 @@ class Rows:
 
     def _region(self, region: int | None) -> int | None:
         return int(region) if region and region in self._regions else None
-
-    def _thread(self, thread: int) -> int:
-        """The thread, whose name is taken down if it can still be asked."""
-        thread = _whole(thread)
-        if thread not in self._threads and len(self._threads) < _MOST_THREADS:
-            self._threads.add(thread)
-            names = {running.ident: running.name for running in threading.enumerate()}
-            if thread in names:
-                self.tables["threads"].append((self.process, thread, self._text(names[thread])))
-        return thread
 
 
 class IdSet:

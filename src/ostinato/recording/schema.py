@@ -27,7 +27,7 @@ MAX_TIME_NS = 1 << 62
 TABLES: Mapping[str, str] = {
     "processes": """CREATE TABLE processes(
  id INTEGER PRIMARY KEY, pid INTEGER NOT NULL, clock_offset_ns INTEGER NOT NULL,
- clock_uncertainty_ns INTEGER NOT NULL)""",
+ clock_uncertainty_ns INTEGER NOT NULL, host TEXT NOT NULL, rank INTEGER, local_rank INTEGER, world_size INTEGER)""",
     "meta": """CREATE TABLE meta(
  process INTEGER NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL, PRIMARY KEY(process, key)) WITHOUT ROWID""",
     "strings": "CREATE TABLE strings(id INTEGER PRIMARY KEY, text TEXT NOT NULL)",
@@ -70,6 +70,7 @@ TABLES: Mapping[str, str] = {
     "drops": """CREATE TABLE drops(
  process INTEGER NOT NULL, place TEXT NOT NULL, count INTEGER NOT NULL, since_ns INTEGER NOT NULL,
  PRIMARY KEY(process, place)) WITHOUT ROWID""",
+    "unwritten": "CREATE TABLE unwritten(process INTEGER PRIMARY KEY, note TEXT NOT NULL)",
     "sample_chunks": """CREATE TABLE sample_chunks(
  id INTEGER PRIMARY KEY, submission_first INTEGER NOT NULL, submission_last INTEGER NOT NULL, runs INTEGER NOT NULL,
  samples INTEGER NOT NULL, crc INTEGER NOT NULL, data BLOB NOT NULL)""",

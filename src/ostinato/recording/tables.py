@@ -174,7 +174,14 @@ _RUN = [time(f"{what}_{edge}_ns", optional=True) for what in ("encode", "commit"
 _RUN += [time("start_ns", optional=True), time("end_ns", optional=True)]
 _SIZES = [Number(f"{what}_{axis}") for what in ("threads", "group") for axis in "xyz"]
 
-PROCESSES: Sequence[Column] = [Number("id"), Number("pid"), anything("clock_offset_ns"), time("clock_uncertainty_ns")]
+PROCESSES: Sequence[Column] = [
+    Number("id"),
+    Number("pid"),
+    anything("clock_offset_ns"),
+    time("clock_uncertainty_ns"),
+    Word("host"),
+    *(Number(name, optional=True) for name in ("rank", "local_rank", "world_size")),
+]
 COMMANDS: Sequence[Column] = [
     Number("id"),
     Word("kind", NODE_KINDS),

@@ -3,8 +3,10 @@
 Producers append to a queue and return: a few microseconds and a copy of the arrays, no input or output, and no lock
 that is held during any. A thread takes the queue several times a second, turns it into rows and chunks, and commits
 them; so a kill loses what finished in the last fraction of a second. What waits is bounded: beyond `max_pending_bytes`
-new work is dropped, and every drop is counted, in the file too. When the disk refuses, what waits is tried again, and
-`flush` and `close` say so.
+new work is dropped, and every drop is counted, in the file too. When the disk refuses, what waits is tried again,
+`flush` and `close` say so, and the file says what it lacks (`unwritten.py`).
+
+The file appears with all that is known at the start in it, or not at all.
 
 A writer belongs to the process that made it. In a forked child it takes nothing and touches nothing.
 """
@@ -20,7 +22,9 @@ import threading
 import time
 import warnings
 import weakref
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -30,7 +34,7 @@ from numpy.typing import ArrayLike
 
 from ..errors import RecordingError, RecordingWarning
 from ..locks import ForkLock
-from . import chunks, database, expansion, opening, provenance, switching
+from . import chunks, database, expansion, opening, provenance, switching, unwritten
 from .columns import PlanNode
 from .reader import Recording, open_recording
 from .rows import Rows
@@ -41,6 +45,7 @@ _EARLY_BYTES = 1 << 23
 _STARVING_NS = 250_000_000
 _FORK_WAIT_S = 2.0
 _JOIN_S = 10.0
+_GIT_JOIN_S = 0.5
 # What a queued event is taken to weigh; only the order of magnitude matters.
 _EVENT_BYTES = 500
 _NODE_BYTES = 100
@@ -58,13 +63,13 @@ class Writer:
     stored is counted as dropped. Where they give an id, 0 says that it was dropped; 0 is accepted wherever an id is.
     """
 
+    _closed = True  # until it is open: a finaliser may find one that never was
+
     def __init__(self, path: str | os.PathLike[str] | None = None, *, max_pending_bytes: int = 1 << 28) -> None:
         self.path = None if path is None else Path(os.path.abspath(path))
         """The file, or None."""
         if self.path is not None:
             opening.check_replaceable(self.path)
-            database.remove(self.path)
-        self._connection = database.create(self.path)
         self._limit = max_pending_bytes
         self._gate = ForkLock()  # guards the queue, its size and the drops; never held during input or output
         self._io = threading.RLock()  # guards the connection and the rows
@@ -74,30 +79,61 @@ class Writer:
         self._dropped: dict[str, tuple[int, int]] = {}
         self._drops_stored: dict[str, tuple[int, int]] = {}
         self._accepting = True
+        self._accepted: Counter[str] = Counter()
+        self._written: Counter[str] = Counter()  # how much of what was accepted is in the file
+        self._refused: tuple[str, int] | None = None  # why and since when the disk refuses
         self._writing = False
-        self._closed = False
         self._forked = False
         self._error: RecordingError | None = None
         self._checkpointed = 0.0
         self._rows = Rows(1, self.drop)
         self._ids = {what: itertools.count(1) for what in ("device", "plan", "submission", "region")}
         self._wake = threading.Event()
-        self._rows.add_process(os.getpid())
+        self._thread = _in_background("recording", _write_on, weakref.ref(self), self._wake)
+        self._rows.add_process(os.getpid(), provenance.host(), provenance.ranks())
         for key, value in provenance.start_facts():
             self._rows.add_meta(key, value)
         project = provenance.git_revision(provenance.project_folder())
         if project is not None:
             self._rows.add_meta("git.revision", project[1])
-        self._thread = threading.Thread(
-            target=_write_on, args=(weakref.ref(self), self._wake), name="ostinato-recording", daemon=True
-        )
-        _writers.add(self)
-        switching.begin()
-        self.flush()
-        self._thread.start()
-        if project is not None:
-            arguments = (weakref.ref(self), project[0])
-            threading.Thread(target=_ask_git, args=arguments, name="ostinato-provenance", daemon=True).start()
+        self._git_thread = None if project is None else _in_background("git", _ask_git, weakref.ref(self), project[0])
+        self._note: unwritten.Note | None = None
+        self._open()
+
+    def _open(self) -> None:
+        """Make the file and begin; of what cannot be begun nothing stays."""
+        with ExitStack() as undo:
+            undo.callback(self._abandon)
+            if self.path is None:
+                self._connection = database.create_temporary(self._store_first)
+            else:
+                database.remove(self.path)
+                database.create(self.path, undo, self._store_first)
+                self._note, self._connection = _opened(self.path)
+                undo.callback(self._note.close)
+            undo.callback(self._connection.close)
+            self._turns = switching.ShortTurns()
+            undo.callback(self._turns.end)
+            _writers.add(self)
+            self._thread.start()
+            if self._git_thread is not None:
+                self._git_thread.start()
+            self._closed = False
+            undo.pop_all()
+
+    def _abandon(self) -> None:
+        self._closed = True
+        self._stop_accepting()
+
+    def _stop_accepting(self) -> None:
+        with self._gate:
+            self._accepting = False
+        self._wake.set()
+
+    def _store_first(self, connection: sqlite3.Connection) -> None:
+        """What is in the file from the start."""
+        self._rows.store(connection, {})
+        unwritten.reserve(connection, self._rows.process)
 
     # --- producers ----------------------------------------------------------------------------------------------
 
@@ -241,6 +277,10 @@ class Writer:
         event = (kind, name, begin_ns, end_ns, thread, submission, region)
         self._put("host spans", 1, _EVENT_BYTES, self._rows.add_host_span, event)
 
+    def name_thread(self, thread: int, name: str) -> None:
+        """Say the name of a thread; the first one stays."""
+        self._put("names of threads", 1, _EVENT_BYTES, self._rows.add_thread, (thread, name))
+
     def meta(self, key: str, value: str) -> None:
         """Add a fact about this process."""
         self._put("facts", 1, _EVENT_BYTES, self._rows.add_meta, (key, value))
@@ -264,6 +304,7 @@ class Writer:
                 if not self._pending:
                     self._oldest_ns = now_ns
                 self._pending += size
+                self._accepted[what] += count
                 self._queue.append((store, arguments))
         if not taken:
             self.drop(f"{what}: {'too much was waiting to be written' if full else 'came after the end'}", count)
@@ -318,34 +359,63 @@ class Writer:
         if self._error is not None:
             raise self._error
 
+    def relax(self) -> None:
+        """Put Python's switch interval back: little is still to come, and nobody may ask for it."""
+        self._turns.end()
+
     def close(self) -> None:
         """Write everything, expand it into plain tables if it is small, and end. More than once is harmless."""
-        with self._gate:
-            self._accepting = False
+        if self._closed:
+            return
+        try:
+            self._await_git()
+            self._close()
+        finally:
+            self.relax()
+
+    def _await_git(self) -> None:
+        """The file of a program that ends at once still gets git's answer, if that comes soon."""
+        asking = self._git_thread
+        if self.path is None or asking is None or self._forked or threading.current_thread() is asking:
+            return
+        asking.join(_GIT_JOIN_S)
+
+    def _close(self) -> None:
+        self._stop_accepting()
         if self._forked:
             return
-        self._wake.set()
         if self._thread.is_alive() and threading.current_thread() is not self._thread:
             self._thread.join(_JOIN_S)
         with self._io:
             if self._closed or self._writing:
                 return
             self._closed = True
-            switching.end()
-            self._rows.add_meta("closed", "1")
-            self._write(checkpoint=True)
-            problem: Exception | None = self._error
+            try:
+                problem = self._finish()
+            except BaseException:  # interrupted: the next one to close it goes on
+                self._closed = False
+                raise
             if self.path is not None:
-                try:
-                    if problem is None:
-                        expansion.expand_tables(self._connection, self.path, expansion.MOST_AT_CLOSING)
-                    database.make_plain(self._connection)
-                except (sqlite3.Error, RecordingError) as cause:
-                    problem = cause
                 self._connection.close()
+                if self._note is not None:
+                    self._note.close()
                 _writers.discard(self)
         if problem is not None:
             raise RecordingError(f"{self.path or 'the recording'} is not complete: {problem}") from problem
+
+    def _finish(self) -> Exception | None:
+        """Write the rest and make it a plain file; what went wrong, if anything did."""
+        self._rows.add_meta("closed", "1")
+        self._write(checkpoint=True)
+        problem: Exception | None = self._error
+        if self.path is not None:
+            try:
+                if problem is None:
+                    expansion.expand_tables(self._connection, self.path, expansion.MOST_AT_CLOSING)
+                database.make_plain(self._connection)
+            except (sqlite3.Error, RecordingError) as cause:
+                problem = cause
+        return problem
 
     def __enter__(self) -> Writer:
         return self
@@ -356,7 +426,7 @@ class Writer:
         self.close()
 
     def __del__(self) -> None:
-        if not getattr(self, "_closed", True):
+        if not self._closed:
             _close_quietly(self)
 
     def _write(self, checkpoint: bool) -> None:
@@ -365,18 +435,20 @@ class Writer:
             if self._writing:  # called by a finaliser in the middle of it
                 return
             self._writing = True
+            begin_ns = time.monotonic_ns()
             try:
                 with self._gate:
                     events, self._queue = self._queue, []
                     taken = self._pending
+                    accepted = self._accepted.copy()
                     drops = dict(self._dropped)
-                begin_ns = time.monotonic_ns()
                 self._rows.take(events)
                 if self._rows.waiting or drops != self._drops_stored:
                     for key, value in provenance.clock_facts("end"):
                         self._rows.add_meta(key, value)
                     self._rows.store(self._connection, drops)
                     self._drops_stored = drops
+                self._written = accepted
                 with self._gate:
                     self._pending -= taken
                     self._oldest_ns = begin_ns
@@ -385,10 +457,28 @@ class Writer:
                     database.checkpoint(self._connection)
                     self._checkpointed = now
                 self._error = None
+                self._refused = None
             except Exception as problem:  # no room, no access, no memory: it may be better next time
                 self._error = RecordingError(f"cannot write {self.path or 'the recording'}: {problem}")
+                self._refused = (str(problem), begin_ns if self._refused is None else self._refused[1])
             finally:
                 self._writing = False
+            if self._note is not None:
+                self._note.tell(self._lost())
+
+    def _lost(self) -> dict[str, tuple[int, int]]:
+        """What the file lacks because the disk refuses, and since when: all that would be lost with a kill now."""
+        if self._refused is None:
+            return {}
+        why, since_ns = self._refused
+        with self._gate:
+            waiting = self._accepted - self._written
+            lost = {f"{what}: could not be written ({why})": (count, since_ns) for what, count in waiting.items()}
+            for place, (count, since_ns) in self._dropped.items():
+                before, _ = self._drops_stored.get(place, (0, 0))
+                if count > before:
+                    lost[place] = (count - before, since_ns)
+        return lost
 
     # --- processes ----------------------------------------------------------------------------------------------
 
@@ -399,12 +489,29 @@ class Writer:
     def _leave_to_parent(self) -> None:
         """In a forked child: take nothing more, and never let SQLite touch the parent's file, not even to close it."""
         if not self._closed:
-            switching.end()
+            self.relax()
         self._forked = self._closed = True
         self._accepting = False
         self._io = threading.RLock()
         self._queue = []
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._connection))
+
+
+def _opened(path: Path) -> tuple[unwritten.Note, sqlite3.Connection]:
+    """A file that was made just now, for writing."""
+    try:
+        note = unwritten.Note(path)
+        try:
+            return note, database.open_for_writing(path)
+        except BaseException:
+            note.close()
+            raise
+    except (OSError, ValueError, sqlite3.Error) as problem:
+        raise RecordingError(f"cannot record into {path}: {problem}") from problem
+
+
+def _in_background(what: str, run: Callable[..., None], *arguments: Any) -> threading.Thread:
+    return threading.Thread(target=run, args=arguments, name=f"ostinato-{what}", daemon=True)
 
 
 def _write_on(reference: weakref.ref[Writer], wake: threading.Event) -> None:

@@ -5,7 +5,11 @@ that end in `_ns`, shares lie between 0 and 1, and what was not measured is null
 field. Keys:
 
     format, version        "ostinato.report", 1
-    devices                what worked, with measured ceilings
+    processes              what it is of, a row for each process: name (what tells it from the others), program (with
+                           arguments), began (UTC), duration_ns, host, pid, rank, local_rank, world_size, version,
+                           revision, changed (whether files differed from the revision), cores and load (each at the
+                           start and at the end), profile_ns (what the profile took of its threads' time)
+    devices                what worked, with measured ceilings; `process` is a row of processes
     submissions, dispatched, timed
     timed_in_part          whether dispatches took turns at being timed: then shares are of all that ran
     timeline               per device: span, busy (union), sum, idle, what the bubbles waited for, the longest of them
@@ -13,6 +17,8 @@ field. Keys:
                            groups: name, detail, depth, dispatched, count, bounded, total_ns, mean_ns, p50_ns, p90_ns,
                            p99_ns, min_ns, max_ns, share (of busy time), per_instance_ns, place (of live work: of the
                            first dispatch that was equal in everything else)
+    by_rank, by_host, by_process
+                           the same groups for each rank, host or process, with its kernels
     repeated_region        what per_instance_ns counts by: the region with most instances, or the one asked for
     outside_region         command buffers outside of every instance of it, and how many of them were committed while
                            one was open, by a thread or task that was not in it
@@ -59,6 +65,7 @@ def as_dict(summary: Summary) -> dict[str, Any]:
     made = {
         "format": "ostinato.report",
         "version": VERSION,
+        "processes": [_fields(origin) for origin in summary.origins],
         "devices": [_fields(device) for device in summary.devices],
         "submissions": summary.submissions,
         "dispatched": summary.dispatched,
@@ -70,6 +77,10 @@ def as_dict(summary: Summary) -> dict[str, Any]:
         "label_patterns": _groups(summary.label_patterns),
         "op_kinds": _groups(summary.op_kinds),
         "shapes": _groups(summary.shapes),
+        **{
+            f"by_{part}": [{**_group(one.whole), "kernels": _groups(one.kernels)} for one in parts]
+            for part, parts in summary.parts.items()
+        },
         "repeated_region": summary.repeated,
         "outside_region": None if summary.outside is None else _fields(summary.outside),
         "regions": [
@@ -134,21 +145,22 @@ def _verdict(verdict: Verdict) -> dict[str, Any]:
 
 
 def _groups(groups: tuple[Group, ...]) -> list[dict[str, Any]]:
-    return [
-        {
-            "name": g.name,
-            "detail": g.detail,
-            "depth": g.depth,
-            "dispatched": g.dispatched,
-            "count": g.count,
-            "bounded": g.bounded,
-            **_times(g.times),
-            "share": g.share,
-            "per_instance_ns": g.per_instance_ns,
-            "place": g.place or None,
-        }
-        for g in groups
-    ]
+    return [_group(group) for group in groups]
+
+
+def _group(group: Group) -> dict[str, Any]:
+    return {
+        "name": group.name,
+        "detail": group.detail,
+        "depth": group.depth,
+        "dispatched": group.dispatched,
+        "count": group.count,
+        "bounded": group.bounded,
+        **_times(group.times),
+        "share": group.share,
+        "per_instance_ns": group.per_instance_ns,
+        "place": group.place or None,
+    }
 
 
 def _times(times: Times | None) -> dict[str, Any]:

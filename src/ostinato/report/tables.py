@@ -7,16 +7,20 @@ a table escapes it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 from ..analyse import wording
+from ..analyse.by_process import PARTS
 from ..analyse.groups import Group, Times
 from ..analyse.summary import Summary
+from .origin import origin
 
 MISSING = "–"
 _ROWS = 15
 _LABEL_ROWS = 24
 _ROWS_ASKED_FOR = 60
+_KERNELS_OF_A_PART = 5
 DEFAULT_GROUPINGS = ("kernel", "label")
 
 
@@ -43,8 +47,11 @@ class Table:
 
 
 def overview(summary: Summary) -> list[str]:
-    """The lines above the tables: what ran where, and for how long."""
-    lines = [f"{d.name}: {d.description}" if d.description else d.name for d in summary.devices]
+    """The lines above the tables: what the report is of, and what ran."""
+    lines = origin(summary.origins)
+    lines += [
+        ": ".join(filter(None, (d.name, ", ".join(filter(None, (d.description, d.driver)))))) for d in summary.devices
+    ]
     runs = wording.count(summary.submissions, "command buffer")
     timed = f"{summary.timed:,} of {wording.count(summary.dispatched, 'dispatch', 'dispatches')} timed"
     if not summary.submissions:
@@ -127,6 +134,18 @@ def op_kinds(summary: Summary, rows: int = _ROWS) -> Table:
 def shapes(summary: Summary, rows: int = _ROWS) -> Table:
     """Every kernel by its grid."""
     return _grouped(summary, "Shapes: kernels by grid", "kernel and grid", summary.shapes, rows)
+
+
+def split(part: str, summary: Summary, rows: int = _ROWS) -> Table:
+    """Every rank, host or process (`part`) with the kernels that take most of its time."""
+    parts = summary.parts[part][:rows]
+    title = f"By {part}, with the {_KERNELS_OF_A_PART} longest kernels of each"
+    table = _grouped(summary, title, part, [one.whole for one in summary.parts[part]], rows)
+    lines = []
+    for line, one in zip(table.rows, parts, strict=True):
+        kernels = _grouped(summary, "", "", one.kernels, _KERNELS_OF_A_PART).rows
+        lines += [line, *((f"  {kernel[0]}", *kernel[1:]) for kernel in kernels)]
+    return replace(table, rows=tuple(lines))
 
 
 def _grouped(summary: Summary, title: str, heading: str, groups: Sequence[Group], most: int) -> Table:
@@ -344,6 +363,7 @@ GROUPINGS: Mapping[str, Callable[[Summary, int], Table]] = {
     "label": labels,
     "op": op_kinds,
     "shape": shapes,
+    **{part: partial(split, part) for part in PARTS},
 }
 """What dispatches can be grouped by."""
 

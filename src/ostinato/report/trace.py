@@ -87,15 +87,23 @@ def _base(columns: Columns) -> int:
 def _names(columns: Columns, host: list[_HostSlice]) -> Iterator[str]:
     numbers = _process_numbers(columns)
     for row, (number, pid) in enumerate(zip(numbers, columns.pids, strict=True)):
-        yield _meta("process_name", number, 0, f"host process {pid}")
+        yield _meta("process_name", number, 0, _process_name(columns, row, pid))
         yield _meta("process_sort_index", number, 0, row)
     lanes = {(one.process, one.thread, one.lane): one.tid for one in host}
     for (process, thread, lane), tid in sorted(lanes.items()):
         name = columns.thread_names.get((process, thread)) or f"thread {thread}"
         yield _meta("thread_name", numbers[process], tid, f"{name} ({lane + 1})" if lane else name)
-    for number, device in enumerate(with_distinct_names(columns.devices)):
+    for number, device in enumerate(with_distinct_names(columns)):
         yield _meta("process_name", _DEVICES + number, 0, f"device {device.name}")
         yield _meta("process_sort_index", _DEVICES + number, 0, len(columns.pids) + number)
+
+
+def _process_name(columns: Columns, row: int, pid: int) -> str:
+    if not columns.origins:
+        return f"host process {pid}"
+    one = columns.origins[row]
+    facts = ("" if one.rank is None else f"rank {one.rank}", one.host, f"pid {pid}")
+    return f"host process {', '.join(filter(None, facts))}"
 
 
 def _process_numbers(columns: Columns) -> list[int]:
