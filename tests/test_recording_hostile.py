@@ -76,8 +76,8 @@ def test_files_that_are_not_recordings_are_refused_with_the_reason(tmp_path: Pat
 
 
 def test_newer_recordings_are_refused_with_advice(copy: Path) -> None:
-    edit(copy, "PRAGMA user_version = 3")
-    with pytest.raises(RecordingError, match=r"stranger.ostinato.*version 3, made by a newer ostinato.*Update"):
+    edit(copy, "PRAGMA user_version = 4")
+    with pytest.raises(RecordingError, match=r"stranger.ostinato.*version 4, made by a newer ostinato.*Update"):
         open_recording(copy)
     edit(copy, "PRAGMA user_version = 0")
     with pytest.raises(RecordingError, match="never existed"):

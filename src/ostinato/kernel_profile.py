@@ -57,6 +57,8 @@ class DispatchEntry:
     start_gpu_ns: int | None
     end_gpu_ns: int | None
     kernel: str = ""
+    kernel_digest: str = ""
+    """Tells kernels of one name apart, as `Kernel.digest` does."""
     label: str | None = None
     """The scopes it was encoded in, joined by '/'."""
     cb_ordinal: int = 0
@@ -239,6 +241,7 @@ def _record_dispatches(label: str, trace: Trace) -> None:
                 start_gpu_ns=start if timed else None,
                 end_gpu_ns=end if timed else None,
                 kernel=command.kernel.name,
+                kernel_digest="" if command.kernel.origin is None else command.kernel.origin.digest,
                 label=command.label,
                 cb_ordinal=trace.ordinal,
                 node=node,

@@ -63,7 +63,7 @@ def test_per_dispatch_sampling_records_nonzero_ns(dev: ost.Device, slack_ns: flo
         assert entry.end_gpu_ns is not None
         assert entry.end_gpu_ns >= entry.start_gpu_ns > 0
         assert entry.op_kind == "Other"
-        assert entry.kernel == "inc_one"
+        assert (entry.kernel, entry.kernel_digest) == ("inc_one", pipeline.digest)
     # On one clock the dispatches lie within their command buffer, exactly.
     assert sum(entry.gpu_ns or 0 for entry in entries) <= per_buffer["test.profile.cb"].total_ns + slack_ns
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..recording import columns as recorded
 from ..recording.columns import LEVELS, SPAN_KINDS, STATUSES, DeviceFacts, position
 from ..recording.reader import Recording
 from .columns import (
@@ -27,6 +28,7 @@ from .columns import (
     Texts,
     texts,
 )
+from .kernels import KernelFacts, details
 
 
 def columns_of(recording: Recording) -> Columns:
@@ -117,6 +119,11 @@ def _moment(text: str) -> str:
         return ""
 
 
+def _kernel_facts(commands: recorded.Commands) -> Iterator[KernelFacts]:
+    facts = (commands.kind, commands.kernel, commands.source, commands.specialisation, commands.digest)
+    return (KernelFacts(*(text or "" for text in row)) for row in zip(*facts, strict=True))
+
+
 def _commands(recording: Recording) -> Commands:
     found = recording.commands
     return Commands(
@@ -124,6 +131,7 @@ def _commands(recording: Recording) -> Commands:
         label=texts(found.label),
         kernel=texts(found.kernel),
         specialisation=texts(found.specialisation),
+        detail=texts(details(_kernel_facts(found))),
         op_kind=texts(found.op_kind),
         threads=found.threads,
         group=found.group,

@@ -14,6 +14,7 @@ from ..recording.reader import Recording
 from . import critical_path as paths
 from . import groups, timeline, truth, wording
 from .columns import Columns, Device, Flags, Floats, with_distinct_names
+from .kernels import named
 from .reading import columns_of
 from .schedules import Schedules, schedules, warm_ups
 from .suspects import Suspect, Suspects, suspects
@@ -224,7 +225,7 @@ def _plan_path(columns: Columns, device: int, plan: paths.Schedule) -> PlanPath:
         nodes=found.nodes,
         execution_ns=found.execution_ns,
         gap_ns=found.gap_ns,
-        kernel=tuple(columns.commands.kernel[command].tolist()),
+        kernel=tuple(columns.commands.title(row) for row in command.tolist()),
         node_label=tuple(columns.commands.label[command].tolist()),
         start_ns=plan.start_ns,
         duration_ns=plan.duration_ns,
@@ -242,7 +243,7 @@ def look_first(summary: Summary) -> str:
     if suspect is None:
         return _without_suspects(summary) + _idle(summary)
     each = wording.time(suspect.p50_ns)
-    name = f"{suspect.kernel}<{suspect.detail}>" if suspect.detail else suspect.kernel
+    name = named(suspect.kernel, suspect.detail)
     whose = f"{suspect.device}'s " if len(summary.device_times) > 1 else ""
     part = "" if suspect.busy_share is None else f" ({wording.percent(suspect.busy_share)} of {whose}busy time)"
     all_ = "in those that were timed" if summary.in_part else "in all"
