@@ -18,6 +18,7 @@ from ostinato.backends.metal import MetalBackend, counters, turns
 from ostinato.backends.metal.clocks import step_of
 from ostinato.backends.metal.encoding import Group
 from ostinato.backends.protocol import Level
+from ostinato.calibrate import explain
 from ostinato.device import Device
 from small_kernels import KERNELS, SLOW_STEPS
 
@@ -231,6 +232,20 @@ def test_every_dispatch_has_an_entry_and_says_where_it_was_not_timed(apple: ost.
         assert (entry.gpu_ns, entry.start_gpu_ns, entry.end_gpu_ns) == (None, None, None)
         assert "take turns" in entry.reason
     assert all(entry.gpu_ns is not None and not entry.reason for entry in entries if entry not in untimed)
+
+
+def test_a_graph_whose_dispatches_take_turns_is_explained_too(apple: ost.Device) -> None:
+    """No replay but the first has all of the times."""
+    bump, x = apple.library(KERNELS)["bump"], apple.zeros(8, np.float32)
+
+    def token(enc: ost.CommandEncoder) -> None:
+        for _ in range(5):
+            enc.dispatch(bump, x, threads=8)
+
+    found = explain(apple.capture(token), repetitions=3)
+    assert found.breakdown is not None
+    assert (found.breakdown.path, found.untimed) == ((0, 1, 2, 3, 4), 0)
+    assert [(cost.kernel, cost.dispatches) for cost in found.kernels] == [("bump", 5)]
 
 
 def test_a_sampled_replay_executes_the_indirect_command_buffer_in_ranges(apple: ost.Device, journal: Journal) -> None:
