@@ -57,8 +57,6 @@ class DispatchEntry:
     start_gpu_ns: int | None
     end_gpu_ns: int | None
     kernel: str = ""
-    kernel_digest: str = ""
-    """Tells kernels of one name apart, as `Kernel.digest` does."""
     label: str | None = None
     """The scopes it was encoded in, joined by '/'."""
     cb_ordinal: int = 0
@@ -69,6 +67,8 @@ class DispatchEntry:
     """Or "bounded": shorter than the clock can tell, or timed together with others; or "unavailable": not timed."""
     reason: str = ""
     """Why it was not timed."""
+    kernel_digest: str = ""
+    """Tells kernels of one name apart, as `Kernel.digest` does."""
 
 
 _GATES = settings.watched("profile_cb", "profile_dispatch")
