@@ -23,13 +23,17 @@ from ostinato.analyse.columns import (
     ints,
     texts,
 )
+from ostinato.analyse.kernels import KernelFacts, details
+
+_KERNEL = ("kind", "kernel", "source", "specialisation", "digest")
 
 
 def node(kernel: str = "k", **given: Any) -> dict[str, Any]:
     """One command; what is not given is ordinary."""
     groups = given.get("groups", 64)
     plain = {
-        "kind": "dispatch", "label": "", "specialisation": "", "op_kind": "Other", "groups": groups,
+        "kind": "dispatch", "label": "", "specialisation": "", "source": "", "digest": "",
+        "op_kind": "Other", "groups": groups,
         "threads": (groups * 256, 1, 1), "group": (256, 1, 1), "bytes_read": 0, "bytes_written": 0,
         "declared": False, "flops": None, "place": "",
     }  # fmt: skip
@@ -98,6 +102,7 @@ class Synthetic:
             tuple(self.devices),
             Commands(
                 **text(c, "kind", "label", "kernel", "specialisation", "op_kind", "place"),
+                detail=texts(details(KernelFacts(*(row[name] for name in _KERNEL)) for row in c)),
                 **flag(c, "declared"),
                 **whole(c, "groups"),
                 **{n: floats(row[n] for row in c) for n in ("bytes_read", "bytes_written", "flops")},

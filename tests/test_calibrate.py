@@ -17,11 +17,10 @@ import ostinato as ost
 from calibrations import KNOWN, chain
 from ostinato import calibrate
 from ostinato.analyse.statistics import Interval
-from ostinato.calibrate import MODEL_SIZES, Calibration, ModelError, Replayed, explain, fitted, predict
+from ostinato.calibrate import MODEL_SIZES, Calibration, ModelError, Replayed, fitted, predict
 from ostinato.cli import calibrate as cli
 from ostinato.cli import main
 from ostinato.encoder import CommandEncoder
-from ostinato.errors import ArgumentError, GraphError
 from ostinato.submission import Submission
 
 POOR = replace(KNOWN, model=replace(KNOWN.model, r_squared=0.38))
@@ -75,7 +74,7 @@ def test_a_machine_that_is_not_linear_gets_no_prediction(dev: ost.Device, kernel
     assert not fitted(replays(lambda waits, free: 0.0)).describes  # nothing varies
     x = dev.zeros(4, np.float32)
     graph = dev.capture(lambda enc: enc.dispatch(kernels["bump"], x, threads=4))
-    for refused in (lambda: POOR.overhead_ns(1, 0), lambda: predict(graph, POOR), lambda: explain(graph, POOR)):
+    for refused in (lambda: POOR.overhead_ns(1, 0), lambda: predict(graph, POOR)):
         with pytest.raises(ModelError, match=r"explains 38% .* less than 90%"):
             refused()
     assert issubclass(ModelError, ost.OstinatoError)
@@ -100,10 +99,7 @@ def test_a_prediction_adds_overhead_and_work(
     assert found.overhead_ns == 1000 + 2 * 200 + 30
     assert found.work_ns == pytest.approx(16 + 150 + 500)
     assert found.predicted_ns == found.overhead_ns + found.work_ns >= 0
-    assert found.measured_ns is None
-    assert found.unexplained_ns is None
     assert "1 by their bound bytes" in str(found)
-    assert "unexplained" not in str(found)
 
 
 def test_barriers_are_not_work(dev: ost.Device, kernels: ost.Library) -> None:
@@ -117,28 +113,6 @@ def test_barriers_are_not_work(dev: ost.Device, kernels: ost.Library) -> None:
     found = predict(dev.capture(encode), KNOWN)
     assert (found.dispatches, found.waiting) == (2, 1)
     assert found.overhead_ns == 1000 + 200 + 30
-
-
-def test_explaining_replays_as_often_as_asked_and_once_more(
-    dev: ost.Device, kernels: ost.Library, memory: tuple[ost.Buffer, ost.Buffer], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    calls = _counted(monkeypatch)
-    explain(chain(dev, kernels, *memory), KNOWN, params={"factor": 1.0}, repetitions=5)
-    assert calls["wait"] == 6
-
-
-def test_what_explain_is_not_given_right_is_refused(
-    dev: ost.Device, kernels: ost.Library, memory: tuple[ost.Buffer, ost.Buffer]
-) -> None:
-    graph = chain(dev, kernels, *memory)
-    for repetitions in (0, -1, True, 2.0):
-        with pytest.raises(ArgumentError, match="repetitions"):
-            explain(graph, KNOWN, params={"factor": 1.0}, repetitions=repetitions)  # type: ignore[arg-type]
-    with pytest.raises(GraphError, match="factor"):
-        explain(graph, KNOWN)
-    with pytest.raises(TypeError):
-        explain(graph, KNOWN, factor=1.0)  # type: ignore[call-arg]
-    assert memory[0].numpy().tolist() == [0, 1, 2, 3]
 
 
 # --- the tables ----------------------------------------------------------------------------------------------

@@ -49,7 +49,11 @@ def test_the_command_buffer_of_a_fault_has_a_time_and_the_faulty_dispatch_none(o
     with ost.settings.override(profile_cb=1, profile_dispatch=1), pytest.raises(ost.KernelFault):
         faulty(own_dev, "broken").wait()
     assert dict(kernel_profile.dump())["broken"].count == 1
-    assert sum(len(entries) for _, entries in kernel_profile.dump_dispatches()) <= 1  # the other may have ended
+    ((_, entries),) = kernel_profile.dump_dispatches()
+    assert len(entries) == 2
+    untimed = [entry for entry in entries if entry.gpu_ns is None]
+    assert len(untimed) >= 1  # the other may have ended
+    assert all(entry.status == "unavailable" and "did not run to its end" in entry.reason for entry in untimed)
     kernel_profile.reset()
 
 

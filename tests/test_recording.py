@@ -107,7 +107,7 @@ _SIZES = st.tuples(_COUNTS, _COUNTS, _COUNTS)
 _KINDS = st.sampled_from(["dispatch", "barrier", "copy", "fill"])
 _NODE = st.builds(
     PlanNode, _KINDS, _TEXT, st.none() | _TEXT, _TEXT, st.none() | _TEXT, _SIZES, _SIZES, _COUNTS, _COUNTS, _COUNTS,
-    st.booleans(), st.none() | _COUNTS, st.none() | _TEXT, st.none() | _TEXT,
+    st.booleans(), st.none() | _COUNTS, *[st.none() | _TEXT] * 4,
     st.lists(st.builds(PlanTerm, st.sampled_from(AMOUNTS), _TEXT, _COUNTS, _SIGNED, st.none() | _COUNTS), max_size=3)
     .map(tuple),
 )  # fmt: skip

@@ -30,6 +30,7 @@ from .counters import (
     dispatch_count,
     reset_counters,
     sync_count,
+    timed_barrier_count,
 )
 from .device import Device, DeviceInfo, devices, open_device
 from .encoder import CommandEncoder
@@ -168,4 +169,5 @@ __all__ = [
     "reset_counters",
     "settings",
     "sync_count",
+    "timed_barrier_count",
 ]

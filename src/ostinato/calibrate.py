@@ -4,14 +4,15 @@ A figure of a table is a median over repetitions after one that is thrown away, 
 table is its own code. The linear model is a fit to the medians of replays of graphs of no-op dispatches, chains and
 independent ones, of many sizes: a constant, so much for each dispatch that waits for another, and so much for each that
 does not. A machine that it does not describe gets no prediction. `predict` adds what the bytes and operations of a
-graph's dispatches need at the device's ceilings; what a measured run takes beyond that is the unexplained rest.
+graph's dispatches need at the device's ceilings. It runs nothing, so it knows nothing of the graph's own kernels, of
+data that stays in caches, or of dispatches that run beside each other. `explain` replays the graph, and does.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -19,14 +20,16 @@ import numpy as np
 
 from . import ceilings, counters
 from .amounts import settled
-from .analyse.statistics import Interval, least_squares, median_interval
+from .analyse.statistics import Interval, least_squares
 from .buffer import Buffer
 from .ceilings import Ceilings
 from .commands import Barrier, Dispatch
 from .encoder import CommandEncoder
-from .errors import ArgumentError, OstinatoError
+from .errors import OstinatoError
+from .explaining import Explanation as Explanation
+from .explaining import Progress, interval_of
+from .explaining import explain as explain
 from .graph import Graph
-from .passes.snapshot import restored, with_buffers
 from .pipeline import Kernel
 from .replay import Replayable
 
@@ -64,9 +67,6 @@ kernel void eight_buffers(device float *a [[buffer(0)]], device const float *b [
     a[0] = b[0] + c[0] + d[0] + e[0] + f[0] + g[0] + h[0];
 }
 """
-
-Progress = Callable[[str, int, int], None]
-"""Is told what comes next, how many steps are done, and how many there are."""
 
 
 class ModelError(OstinatoError, ValueError):
@@ -146,10 +146,31 @@ class Calibration:
         free = dispatches - waiting
         return model.constant_ns.estimate + model.waiting_ns.estimate * waiting + model.free_ns.estimate * free
 
+    def work_ns(self, graph: Graph, params: Mapping[str, Any]) -> tuple[float, int]:
+        """What the dispatches of a graph need at the ceilings, added up, and how many of them are not known: those
+        declare neither bytes nor operations, and their bound bytes are taken."""
+        best = self.ceilings
+        values = {name: value for name, value in params.items() if name in graph.params}
+        work_ns, unknown = 0.0, 0
+        for node in graph.nodes:
+            command = node.command
+            if not isinstance(command, Dispatch):
+                nbytes = sum(one.nbytes for one in node.buffers)
+                work_ns += nbytes / best.copy_bytes_per_s * 1e9
+                continue
+            amounts = (settled(one, values) for one in (command.bytes_read, command.bytes_written, command.flops))
+            bytes_read, bytes_written, flops = amounts
+            nbytes = (bytes_read or 0) + (bytes_written or 0)
+            if bytes_read is None and bytes_written is None:
+                nbytes = sum(one.nbytes for one in node.buffers)
+                unknown += flops is None
+            work_ns += max(nbytes / best.copy_bytes_per_s, (flops or 0) / best.flops_per_s) * 1e9
+        return work_ns, unknown
+
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """What a graph should take, and what it took when it was measured."""
+    """What a graph should take by a calibration alone; `explain` measures."""
 
     dispatches: int
     waiting: int
@@ -158,17 +179,11 @@ class Prediction:
     """Sum of what each dispatch needs at the ceilings, by bytes or by operations, whichever is more."""
     unknown: int
     """Dispatches that declare neither bytes nor operations; of those the bound bytes were taken."""
-    measured_ns: Interval | None = None
 
     @property
     def predicted_ns(self) -> float:
         """Overhead and work together."""
         return self.overhead_ns + self.work_ns
-
-    @property
-    def unexplained_ns(self) -> float | None:
-        """What the measured time has beyond that; None when nothing was measured."""
-        return None if self.measured_ns is None else self.measured_ns.estimate - self.predicted_ns
 
     def __str__(self) -> str:
         text = (
@@ -177,13 +192,6 @@ class Prediction:
         )
         if self.unknown:
             text += f" ({self.unknown} by their bound bytes, an upper bound)"
-        if self.measured_ns is not None and self.unexplained_ns is not None:
-            share = self.unexplained_ns / self.measured_ns.estimate
-            text += (
-                f"; measured {self.measured_ns.estimate / 1000:,.1f} µs"
-                f" ({self.measured_ns.low / 1000:,.1f} … {self.measured_ns.high / 1000:,.1f}),"
-                f" unexplained {self.unexplained_ns / 1000:,.1f} µs ({share:.0%})"
-            )
         return text
 
 
@@ -230,44 +238,12 @@ def predict(graph: Graph, known: Calibration, *, params: Mapping[str, Any] | Non
 
     Bytes and operations that depend on a value which is not given are not known.
     """
-    best = known.ceilings
-    values = {name: value for name, value in (params or {}).items() if name in graph.params}
-    work_ns, unknown = 0.0, 0
-    for node in graph.nodes:
-        command = node.command
-        if not isinstance(command, Dispatch):
-            nbytes = sum(one.nbytes for one in node.buffers)
-            work_ns += nbytes / best.copy_bytes_per_s * 1e9
-            continue
-        amounts = (settled(one, values) for one in (command.bytes_read, command.bytes_written, command.flops))
-        bytes_read, bytes_written, flops = amounts
-        nbytes = (bytes_read or 0) + (bytes_written or 0)
-        if bytes_read is None and bytes_written is None:
-            nbytes = sum(one.nbytes for one in node.buffers)
-            unknown += flops is None
-        work_ns += max(nbytes / best.copy_bytes_per_s, (flops or 0) / best.flops_per_s) * 1e9
+    work_ns, unknown = known.work_ns(graph, params or {})
     # Barriers are no work of their own: they make others wait.
     working = np.array([not isinstance(node.command, Barrier) for node in graph.nodes], bool)
     waiting = int(working[np.unique(graph.edges[:, 1])].sum())
     overhead_ns = known.overhead_ns(int(working.sum()), waiting)
     return Prediction(graph.dispatches, waiting, overhead_ns, work_ns, unknown)
-
-
-def explain(
-    graph: Graph, known: Calibration, *, params: Mapping[str, Any] | None = None, repetitions: int = 15
-) -> Prediction:
-    """`predict`, beside the time of real replays; the memory that the graph writes is put back afterwards.
-
-    `params` are the values (and buffers) of a replay.
-    """
-    if isinstance(repetitions, bool) or not isinstance(repetitions, int) or repetitions < 1:
-        raise ArgumentError(f"explain: repetitions={repetitions!r} is not a positive number of replays")
-    graph, values = with_buffers(graph, params or {})
-    predicted = predict(graph, known, params=values)
-    run = graph.instantiate()
-    with counters.uncounted(), restored(graph):
-        times = [_device_ns(run, values) for _ in range(repetitions + 1)]
-    return replace(predicted, measured_ns=_interval(times[1:]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,7 +304,7 @@ class _Bench:
     def repeated(self, once: Callable[[], Sequence[float]]) -> list[Interval]:
         """Medians of each figure that `once` gives."""
         rounds = [once() for _ in range(self.repetitions + 1)][1:]
-        return [_interval(figures) for figures in zip(*rounds, strict=True)]
+        return [interval_of(figures) for figures in zip(*rounds, strict=True)]
 
     def dispatches(self, count: int) -> DispatchRow:
         def once() -> tuple[float, float]:
@@ -438,11 +414,3 @@ def _device_ns(run: Replayable, values: Mapping[str, Any]) -> int:
     times = submission.gpu_time
     assert times is not None
     return times[1] - times[0]
-
-
-def _interval(values: Sequence[float]) -> Interval:
-    found = median_interval(values)
-    if found is not None:
-        return found
-    estimate = float(np.median(values))
-    return Interval(estimate, float(np.min(values)), float(np.max(values)))

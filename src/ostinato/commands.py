@@ -7,6 +7,7 @@ commands be memoised without keeping any buffer alive.
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any
@@ -56,6 +57,21 @@ class KernelOrigin:
 
     module: Module
     constants: Mapping[int | str, Any]
+    file: str = ""
+    """The file that the source was read from; "" if it was given as a text."""
+    defines: Mapping[str, str | int] = field(default_factory=dict)
+    """The macros that were given with it."""
+    digest: str = field(init=False)
+    """Hexadecimal: the same for kernels of the same name exactly when source and constants are the same."""
+    specialisation: str = field(init=False)
+    """Constants and macros in words, 'N=4,T=float'."""
+
+    def __post_init__(self) -> None:
+        constants = sorted(self.module.check_constants(self.constants).items())
+        digest = hashlib.blake2b(self.module.text_key + repr(constants).encode(), digest_size=8).hexdigest()
+        given = [*constants, *sorted(self.defines.items())]
+        object.__setattr__(self, "digest", digest)
+        object.__setattr__(self, "specialisation", ",".join(f"{name}={value}" for name, value in given))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,5 +1,9 @@
 """Exact counters: dispatches, command buffers, syncs, barriers, time spent encoding barriers.
 
+Only barriers that a program places itself, and only while OSTINATO_PROFILE_BARRIERS is on, take time of their own to
+encode: inferred ones come out of ordering the whole list at commit, and replayed ones were encoded once. So the time of
+one barrier is `barrier_total_ns() / timed_barrier_count()`, never a division by all barriers.
+
 Work is counted when it is committed, so an encoder that is dropped counts nothing. A sync is one call that
 waits for the device on the host: `Submission.wait`, `await`, `commit_and_wait`, `Buffer.numpy`,
 `Buffer.write`; each counts one, whether or not it had to wait, so the number does not depend on timing.
@@ -29,12 +33,19 @@ class Counts:
     auto_barriers: int = 0
     concurrent: int = 0
     barrier_ns: int = 0
+    timed_barriers: int = 0
+    """The barriers whose encoding `barrier_ns` adds up."""
 
     @property
     def elision(self) -> float | None:
         """The share of commands in front of which no barrier had to be inferred; None when none was looked at."""
         looked_at = self.concurrent + self.auto_barriers
         return self.concurrent / looked_at if looked_at else None
+
+    @property
+    def ns_per_barrier(self) -> float | None:
+        """Mean host time to encode a barrier, over those that were timed; None when none was."""
+        return self.barrier_ns / self.timed_barriers if self.timed_barriers else None
 
 
 _FIELDS = tuple(field.name for field in fields(Counts))
@@ -44,7 +55,14 @@ _counting: ContextVar[bool] = ContextVar("ostinato_counting", default=True)
 _scopes: ContextVar[tuple[Counts, ...]] = ContextVar("ostinato_counter_scopes", default=())
 
 
-def add_command_buffer(dispatches: int, barriers: int, auto_barriers: int, concurrent: int, barrier_ns: int) -> None:
+def add_command_buffer(
+    dispatches: int,
+    barriers: int,
+    auto_barriers: int,
+    concurrent: int,
+    barrier_ns: int = 0,
+    timed_barriers: int = 0,
+) -> None:
     """Count one commit and what was in it."""
     with _lock:
         for counts in _open_counts():
@@ -54,6 +72,7 @@ def add_command_buffer(dispatches: int, barriers: int, auto_barriers: int, concu
             counts.auto_barriers += auto_barriers
             counts.concurrent += concurrent
             counts.barrier_ns += barrier_ns
+            counts.timed_barriers += timed_barriers
 
 
 def add_sync() -> None:
@@ -138,5 +157,13 @@ def auto_barrier_concurrent_count() -> int:
 
 
 def barrier_total_ns() -> int:
-    """Host time spent encoding barriers; counted only while OSTINATO_PROFILE_BARRIERS is on."""
+    """Host time spent encoding the barriers that `timed_barrier_count()` counts."""
     return _totals.barrier_ns
+
+
+def timed_barrier_count() -> int:
+    """Barriers whose encoding was timed: those placed by hand while OSTINATO_PROFILE_BARRIERS was on.
+
+    Inferred and replayed barriers are in `barrier_count()`, but no time is spent on encoding one of them alone.
+    """
+    return _totals.timed_barriers

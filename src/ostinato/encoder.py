@@ -81,6 +81,7 @@ class CommandEncoder:
         "_retain",
         "_submission",
         "_time_barriers",
+        "_timed_barriers",
         "_transfers",
         "label",
     )
@@ -112,6 +113,7 @@ class CommandEncoder:
         self._transfers = 0
         self._barriers = 0
         self._barrier_ns = 0
+        self._timed_barriers = 0
         self._submission: Submission | None = None
         # Where the capture begins in the lists of commands and of allocations.
         self._captured_from: tuple[int, int] | None = None
@@ -256,14 +258,17 @@ class CommandEncoder:
         try:
             if len(self._commands) == (0 if self._captured_from is None else self._captured_from[0]):
                 return
+            # A captured barrier is not committed by this encoder, so it is neither counted nor timed.
+            counted = self._captured_from is None
             started_ns = time.perf_counter_ns() if self._time_barriers else 0
             self._commands.append(_BARRIER)
             self._lowered.append(self._queue.barrier)
             if self._places is not None:
                 self._places.append(caller())
-            self._barriers += self._captured_from is None
-            if self._time_barriers:
+            self._barriers += counted
+            if self._time_barriers and counted:
                 self._barrier_ns += time.perf_counter_ns() - started_ns
+                self._timed_barriers += 1
         finally:
             self._ready = True
 
@@ -441,6 +446,7 @@ class CommandEncoder:
                 auto_barriers=inferred.barriers,
                 concurrent=inferred.concurrent,
                 barrier_ns=self._barrier_ns,
+                timed_barriers=self._timed_barriers,
             )
             self._commands, self._lowered, self._allocations = [], [], []
             return submission

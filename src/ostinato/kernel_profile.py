@@ -4,12 +4,16 @@
 older names) is on, every submission reports here too, labelled or not. Nothing waits for that: what the device has done
 arrives when the submission is seen to be done, and `dump` and `dump_dispatches` first wait for what is in flight.
 
+Every dispatch has an entry. One that was not timed in that run has no times and says why; one that is not kept, because
+there is no room or because the device cannot time dispatches at all, is counted in `dropped_dispatches`.
+
 These tables answer the questions that mlx-native's did. `ostinato.profile()` answers more, and is the way to go.
 """
 
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from dataclasses import dataclass, replace
 
 from . import settings, tracing
@@ -48,9 +52,10 @@ class DispatchEntry:
     op_kind: str
     dispatch_index: int
     """Its place among the dispatches of the command buffer, from 0."""
-    gpu_ns: int
-    start_gpu_ns: int
-    end_gpu_ns: int
+    gpu_ns: int | None
+    """None, like its start and end, where it was not timed."""
+    start_gpu_ns: int | None
+    end_gpu_ns: int | None
     kernel: str = ""
     label: str | None = None
     """The scopes it was encoded in, joined by '/'."""
@@ -59,14 +64,20 @@ class DispatchEntry:
     node: int = 0
     """Its index among all commands of the list or graph."""
     status: str = "measured"
-    """Or "bounded": shorter than the clock can tell, or timed together with others."""
+    """Or "bounded": shorter than the clock can tell, or timed together with others; or "unavailable": not timed."""
+    reason: str = ""
+    """Why it was not timed."""
+    kernel_digest: str = ""
+    """Tells kernels of one name apart, as `Kernel.digest` does."""
 
 
 _GATES = settings.watched("profile_cb", "profile_dispatch")
 _lock = ForkLock()
 _entries: dict[str, ProfileEntry] = {}
 _dispatches: dict[str, list[DispatchEntry]] = {}
-_kept = _dropped = 0
+_kept = 0
+_dropped: Counter[str] = Counter()
+"""Dispatches that are not kept, by the reason."""
 _clock = Clock()
 
 
@@ -101,19 +112,20 @@ def record(label: str, gpu_ns: int) -> None:
 
 def record_dispatch(entry: DispatchEntry) -> None:
     """Add one dispatch to its command buffer's label, if there is room."""
-    global _kept, _dropped
+    global _kept
     with _lock:
         if _kept >= MOST_DISPATCHES:
-            _dropped += 1
+            _dropped[f"{MOST_DISPATCHES:,} are kept until reset()"] += 1
         else:
             _kept += 1
             _dispatches.setdefault(entry.cb_label, []).append(entry)
 
 
 def dropped_dispatches() -> int:
-    """How many dispatches found no room since the last `reset`."""
+    """How many dispatches ran since the last `reset` and have no entry: there was no room, or no way to time them."""
     settle()
-    return _dropped
+    with _lock:
+        return _dropped.total()
 
 
 def dump() -> list[tuple[str, ProfileEntry]]:
@@ -126,25 +138,27 @@ def dump() -> list[tuple[str, ProfileEntry]]:
 def dump_dispatches() -> list[tuple[str, list[DispatchEntry]]]:
     """Dispatches by the label of their command buffer, labels and dispatches in order of arrival.
 
-    At most `MOST_DISPATCHES` are kept; a `SamplingWarning` says how many more there were.
+    At most `MOST_DISPATCHES` are kept, and none of a device that cannot time dispatches; a `SamplingWarning` says how
+    many were dropped.
     """
     settle()
     with _lock:
-        found = [(label, list(entries)) for label, entries in _dispatches.items()]
-    if _dropped:
-        sentence = f"kernel_profile keeps {MOST_DISPATCHES:,} dispatches until reset(); {_dropped:,} more were dropped"
-        warnings.warn(sentence, SamplingWarning, stacklevel=2)
-    return found
+        entries_by_label = [(label, list(entries)) for label, entries in _dispatches.items()]
+        dropped = list(_dropped.items())
+    for reason, count in dropped:
+        warnings.warn(f"kernel_profile dropped {count:,} dispatches: {reason}", SamplingWarning, stacklevel=2)
+    return entries_by_label
 
 
 def reset() -> None:
     """Forget everything that was recorded, clock pairs included. Work in flight is waited for, and forgotten too."""
-    global _kept, _dropped
+    global _kept
     settle()
     with _lock:
         _entries.clear()
         _dispatches.clear()
-        _kept = _dropped = 0
+        _kept = 0
+        _dropped.clear()
         _clock.clear()
 
 
@@ -188,31 +202,8 @@ class _Accumulator:
         label = trace.label or UNLABELLED
         if self.command_buffers and trace.start_ns is not None and trace.end_ns is not None:
             record(label, trace.end_ns - trace.start_ns)
-        if not self.dispatches or trace.samples is None:
-            return
-        step_ns = trace.plan.backend.capabilities.timer_step_ns
-        times = iter(trace.samples.tolist())
-        bounded = [False] * len(trace.samples) if trace.bounded is None else trace.bounded.tolist()
-        index = 0
-        for node, (command, (start, end)) in enumerate(zip(trace.plan.commands, times, strict=True)):
-            if isinstance(command, Dispatch):
-                if start and end:  # zero: it was not run, or not to its end
-                    record_dispatch(
-                        DispatchEntry(
-                            cb_label=label,
-                            op_kind=command.op_kind.value,
-                            dispatch_index=index,
-                            gpu_ns=end - start,
-                            start_gpu_ns=start,
-                            end_gpu_ns=end,
-                            kernel=command.kernel.name,
-                            label=command.label,
-                            cb_ordinal=trace.ordinal,
-                            node=node,
-                            status="measured" if end - start >= step_ns and not bounded[node] else "bounded",
-                        )
-                    )
-                index += 1
+        if self.dispatches:
+            _record_dispatches(label, trace)
 
     def host_span(self, span: HostSpan) -> None:
         pass
@@ -222,6 +213,51 @@ class _Accumulator:
 
     def region_ends(self, region: Region, end_ns: int) -> None:
         pass
+
+
+def _record_dispatches(label: str, trace: Trace) -> None:
+    """One entry per dispatch, unless the device can time none."""
+    dispatches = [(node, one) for node, one in enumerate(trace.plan.commands) if isinstance(one, Dispatch)]
+    capabilities = trace.plan.backend.capabilities
+    if capabilities.sampling < Level.DISPATCHES:
+        with _lock:
+            _dropped[trace.reason] += len(dispatches)
+        return
+    # Start and end are zero where there is no time.
+    times = [(0, 0)] * len(trace.plan.commands) if trace.samples is None else trace.samples.tolist()
+    reason = _why_untimed(trace)
+    for index, (node, command) in enumerate(dispatches):
+        start, end = times[node]
+        timed = bool(start and end)
+        bounded = timed and (
+            end - start < capabilities.timer_step_ns or (trace.bounded is not None and bool(trace.bounded[node]))
+        )
+        record_dispatch(
+            DispatchEntry(
+                cb_label=label,
+                op_kind=command.op_kind.value,
+                dispatch_index=index,
+                gpu_ns=end - start if timed else None,
+                start_gpu_ns=start if timed else None,
+                end_gpu_ns=end if timed else None,
+                kernel=command.kernel.name,
+                kernel_digest="" if command.kernel.origin is None else command.kernel.origin.digest,
+                label=command.label,
+                cb_ordinal=trace.ordinal,
+                node=node,
+                status="unavailable" if not timed else "bounded" if bounded else "measured",
+                reason="" if timed else reason,
+            )
+        )
+
+
+def _why_untimed(trace: Trace) -> str:
+    """Why a dispatch of this submission has no time, if it has none."""
+    if trace.error is not None:
+        return f"it did not run to its end: {trace.error}"
+    if trace.probe:
+        return "a profile left this replay untimed, to measure the overhead of timing"
+    return trace.reason or "the device did not time it in this run: its dispatches take turns, or samples ran out"
 
 
 def _gate() -> _Accumulator | None:

@@ -41,6 +41,12 @@ class Kernel:
         return self._compiled.name
 
     @property
+    def digest(self) -> str:
+        """Of its source and function constants. Reports show the beginning of it where only that tells kernels of one
+        name apart."""
+        return self._compiled.origin.digest if self._compiled.origin is not None else ""
+
+    @property
     def signature(self) -> msl.Signature:
         """Its arguments, as reflected from the source."""
         return self._compiled.signature
@@ -73,11 +79,15 @@ class Library:
 
     COMPILED_WHOLE = 64
 
-    __slots__ = ("_kernels", "_lock", "_module", "_queue", "constants")
+    __slots__ = ("_defines", "_file", "_kernels", "_lock", "_module", "_queue", "constants")
 
-    def __init__(self, queue: Queue, module: msl.Module, constants: Constants) -> None:
+    def __init__(
+        self, queue: Queue, module: msl.Module, constants: Constants, file: str = "", defines: Defines | None = None
+    ) -> None:
         self._queue = queue
         self._module = module
+        self._file = file
+        self._defines = dict(defines or {})
         self._lock = ForkLock()
         self._kernels: dict[str, Kernel] = {}
         self.constants = dict(constants)
@@ -91,7 +101,7 @@ class Library:
         begin_ns = time.monotonic_ns()
         compiled = self._queue.backend.compile(self._module, self.constants, only)
         tracing.host_span("compile", ", ".join(only or list(self._module.kernels)[:4]), begin_ns)
-        origin = KernelOrigin(self._module, self.constants)
+        origin = KernelOrigin(self._module, self.constants, self._file, self._defines)
         for name, kernel in compiled.items():
             self._kernels[name] = Kernel(replace(kernel, origin=origin), self._queue)
 
@@ -148,8 +158,10 @@ def compile_library(
         if not folder.is_dir():
             raise ArgumentError(f"include_dirs: there is no folder {str(folder)!r}")
     native = {} if cuda is None else {"cuda": _checked_native(cuda)}
-    module = msl.parse(_checked_source(source), include_dirs=folders, defines=_checked_defines(defines), native=native)
-    return Library(queue, module, _checked_constants(constants))
+    macros = _checked_defines(defines)
+    module = msl.parse(_checked_source(source), include_dirs=folders, defines=macros, native=native)
+    file = str(source) if isinstance(source, Path) else ""
+    return Library(queue, module, _checked_constants(constants), file, macros)
 
 
 def _checked_source(source: Any) -> str | Path:

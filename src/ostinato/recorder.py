@@ -257,15 +257,12 @@ def _dispatch_node(command: Dispatch, place: str | None, origin: str | None) -> 
                     written += one.nbytes
                 else:
                     read += one.nbytes
-    source = command.kernel.origin
-    constants = {} if source is None else source.constants
+    compiled_from = command.kernel.origin
     return PlanNode(
         kind="dispatch",
         kernel=command.kernel.name,
         label=command.label,
-        specialisation=",".join(f"{name}={value}" for name, value in sorted(constants.items(), key=str))
-        if constants
-        else "",
+        specialisation="" if compiled_from is None else compiled_from.specialisation,
         op_kind=command.op_kind.value,
         threads=command.threads,
         group=command.group_size,
@@ -276,6 +273,8 @@ def _dispatch_node(command: Dispatch, place: str | None, origin: str | None) -> 
         flops=_base(command.flops),
         place=place,
         origin=origin,
+        source=None if compiled_from is None else compiled_from.file or None,
+        digest=None if compiled_from is None else compiled_from.digest,
         terms=tuple(
             PlanTerm(name, term.param, term.factor, term.plus, term.upto)
             for name, amount in zip(AMOUNTS, (read, written, command.flops), strict=True)

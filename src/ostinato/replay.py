@@ -62,7 +62,7 @@ class _Part:
         self.counted = tuple(sorted(set().union(*(one.counted for one in commands if isinstance(one, Dispatch)))))
         # The first of a list orders nothing; encoders do not record it, but a split may leave one there.
         barriers = sum(isinstance(command, Barrier) for command in commands[1:])
-        self.counts = (dispatches, barriers + inferred.barriers, inferred.barriers, inferred.concurrent, 0)
+        self.counts = (dispatches, barriers + inferred.barriers, inferred.barriers, inferred.concurrent)
         """What `counters.add_command_buffer` takes."""
 
     def plan(self, backend: Backend) -> Plan:

@@ -141,7 +141,8 @@ GATES: Mapping[str, Gate] = {
             _switch,
             (("MLX_PROFILE_BARRIERS", _switch),),
             "0 or 1",
-            "1: time spent encoding barriers is added up in barrier_total_ns()",
+            "1: time spent encoding barriers by hand is added up in barrier_total_ns(), and they are counted in"
+            " timed_barrier_count()",
         ),
         Gate(
             "profile_cb",

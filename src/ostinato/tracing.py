@@ -199,6 +199,7 @@ _lock = ForkLock()
 _plans: OrderedDict[tuple[Any, ...], Plan] = OrderedDict()
 _regions = itertools.count(1)
 _region: ContextVar[int | None] = ContextVar("ostinato_region", default=None)
+_only: ContextVar[Listener | None] = ContextVar("ostinato_only_listener", default=None)
 _warned: weakref.WeakSet[Any] = weakref.WeakSet()
 _known_thread = threading.local()
 _thread_names: dict[int, str] = {}
@@ -239,13 +240,29 @@ def thread_name(number: int) -> str:
 
 
 def listening() -> tuple[Listener, ...]:
-    """Who is told about a submission that is committed now; nobody, if it is on the library's own account."""
+    """Who is told about a submission that is committed now; if it is on the library's own account, whom that chose."""
+    chosen = _only.get()
+    if chosen is not None:
+        return (chosen,)
     found = _listeners
     for gate in gates:
         listener = gate()
         if listener is not None:
             found = (*found, listener)
     return found if not found or counters.counting() else ()
+
+
+@contextmanager
+def only(listener: Listener) -> Iterator[None]:
+    """What this thread or task commits in the block reports to one listener and to nobody else.
+
+    For work that the library does, and times, on its own account.
+    """
+    token = _only.set(listener)
+    try:
+        yield
+    finally:
+        _only.reset(token)
 
 
 def level_of(listeners: Sequence[Listener]) -> Level:

@@ -98,7 +98,7 @@ def test_specialisations_of_a_kernel_are_told_apart():
     made.submit(plan, [(0, 10), (10, 15)])
     columns = made.columns()
     found = groups.by_kernel(columns, groups.command_times(columns))
-    assert [(g.name, g.detail, g.total_ns) for g in found] == [("gemv", "N=32", 10), ("gemv", "N=64", 5)]
+    assert [(g.name, g.detail, g.total_ns) for g in found] == [("gemv", "[N=32]", 10), ("gemv", "[N=64]", 5)]
 
 
 def test_what_ran_unsampled_is_counted_and_has_no_time():

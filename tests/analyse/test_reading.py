@@ -77,7 +77,7 @@ def test_a_recording_is_summarised_as_it_is(recording):
     top_k, matvec = summary.kernels
     assert (top_k.name, top_k.count, top_k.dispatched, top_k.times.p50_ns) == ("top_k", 5, 6, 64_000)
     assert (top_k.bounded, top_k.place) == (5, "m.py:3")
-    assert (matvec.detail, matvec.per_instance_ns) == ("N=4", 5000)
+    assert (matvec.name, matvec.detail, matvec.per_instance_ns) == ("matvec", "", 5000)
     assert summary.repeated == "token"
     assert summary.drops == (("samples", 3),)
     assert look_first(summary).startswith("Look first at top_k")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, fields
 from datetime import UTC, datetime
 
 import numpy as np
@@ -13,6 +13,7 @@ import pytest
 import ostinato as ost
 from calibrations import KNOWN, chain
 from ostinato import calibrate, ceilings
+from ostinato.backends.protocol import Level
 from ostinato.calibrate import explain, predict
 
 
@@ -26,18 +27,22 @@ def test_explaining_leaves_memory_and_counters_as_they_were(
 ) -> None:
     x, y = memory
     graph = chain(dev, kernels, x, y)
-    before, totals = predict(graph, KNOWN), ost.counters.totals()
-    with ost.counters.scope() as counts:
+    totals = ost.counters.totals()
+    with ost.profile() as prof, ost.counters.scope() as counts:
         found = explain(graph, KNOWN, params={"factor": 3.0}, repetitions=4)
     assert counts == ost.Counts()
     assert ost.counters.totals() == totals
+    assert len(prof.recording().submissions) == 0
     assert x.numpy().tolist() == [0, 1, 2, 3]
     assert y.numpy().tolist() == [9] * 4
-    assert found.measured_ns is not None
-    assert found.measured_ns.low <= found.measured_ns.estimate <= found.measured_ns.high
-    assert found.unexplained_ns == found.measured_ns.estimate - found.predicted_ns
-    assert replace(found, measured_ns=None) == before
-    assert "unexplained" in str(found)
+    assert found.device_ns.low <= found.device_ns.estimate <= found.device_ns.high
+    assert found.work_ns == predict(graph, KNOWN).work_ns
+    if dev.capabilities.sampling is Level.DISPATCHES:
+        assert found.breakdown is not None
+        assert found.residue_ns == found.device_ns.estimate - found.breakdown.total_ns
+        assert (found.breakdown.path, found.untimed) == ((0, 1, 2), 0)
+        assert {cost.kernel: cost.dispatches for cost in found.kernels} == {"bump": 2, "scale": 1}
+        assert "residue" in str(found)
 
 
 def test_explaining_takes_buffers_too(dev: ost.Device, kernels: ost.Library) -> None:
@@ -48,7 +53,7 @@ def test_explaining_takes_buffers_too(dev: ost.Device, kernels: ost.Library) -> 
 
     graph = dev.capture(encode).named(x=x)
     found = explain(graph, KNOWN, params={"x": other}, repetitions=2)
-    assert found.measured_ns is not None
+    assert found.replays == 2
     assert (x.numpy().tolist(), other.numpy().tolist()) == ([0] * 4, [5] * 4)
 
 

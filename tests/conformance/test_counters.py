@@ -77,6 +77,35 @@ def test_barrier_time_is_counted_only_when_asked_for(
         assert (counts.barrier_ns > 0) is timed
 
 
+@pytest.mark.parametrize("mode", ["auto", "manual"])
+def test_the_time_of_barriers_is_of_those_that_are_counted_as_timed(
+    dev: ost.Device, kernels: ost.Library, mode: str
+) -> None:
+    """Inferred, replayed and captured barriers are not encoded one by one, so no time can be of them."""
+    x = dev.zeros(4, np.float32)
+
+    def chain(encoder: ost.CommandEncoder) -> None:
+        for _ in range(10):
+            encoder.dispatch(kernels["bump"], x, threads=4)
+        encoder.memory_barrier()
+
+    inferred = 9 if mode == "auto" else 0
+    for gate, timed in ((1, 1), (0, 0)):
+        ost.reset_counters()
+        with ost.settings.override(profile_barriers=gate), ost.counters.scope() as counts:
+            encoder = dev.command_encoder(barriers=mode)
+            chain(encoder)
+            encoder.commit_and_wait()
+            assert (counts.barriers, counts.auto_barriers) == (inferred + 1, inferred)
+            assert (counts.timed_barriers, counts.barrier_ns > 0) == (timed, bool(timed))
+            assert counts.ns_per_barrier == (counts.barrier_ns if timed else None)
+            before = counts.barrier_ns
+            dev.capture(chain, barriers=mode).instantiate().replay().wait()
+            assert (counts.barriers, counts.timed_barriers) == (2 * (inferred + 1), timed)
+            assert counts.barrier_ns == before
+        assert (ost.timed_barrier_count(), ost.barrier_total_ns()) == (timed, before)
+
+
 def test_totals_and_reset(dev: ost.Device, kernels: ost.Library) -> None:
     ost.reset_counters()
     with ost.counters.scope() as counts:

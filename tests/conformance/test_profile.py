@@ -48,6 +48,40 @@ def test_every_dispatch_is_seen_live_and_replayed_labelled_or_not(dev: ost.Devic
     assert prof.recording().edges(2).tolist() == [[0, 1], [1, 2]]
 
 
+SCALE = """
+constant uint N [[function_constant(0)]];
+kernel void work(device float *x [[buffer(0)]], uint i [[thread_position_in_grid]]) { x[i] += N * STEP; }
+"""
+
+
+def test_kernels_of_one_name_are_one_row_only_if_source_and_constants_are_the_same(
+    dev: ost.Device, tmp_path: Path
+) -> None:
+    for name, step in (("a", 1), ("b", 2)):
+        (tmp_path / f"{name}.metal").write_text(f"#define STEP {step}\n" + SCALE)
+    a, b = (Path(tmp_path / f"{name}.metal") for name in "ab")
+    libraries = {
+        "(a.metal) [N=4]": [dev.library(a, {"N": 4}), dev.library(a, {0: np.uint32(4)})],
+        "[N=8]": [dev.library(a, {"N": 8})],
+        "(b.metal)": [dev.library(b, {"N": 4})],
+        "[STEP=7]": [dev.library(SCALE, {"N": 4}, defines={"STEP": 7})],
+    }
+    x = dev.zeros(8, np.float32)
+    with ost.profile() as prof:
+        for libs in libraries.values():
+            for lib in libs:
+                enc = dev.command_encoder()
+                enc.dispatch(lib["work"], x, threads=8)
+                enc.commit()
+    assert {(g.name, g.detail): g.dispatched for g in prof.summary().kernels} == {
+        ("work", detail): len(libs) for detail, libs in libraries.items()
+    }
+    same, again = libraries["(a.metal) [N=4]"]
+    assert same["work"].digest == again["work"].digest != libraries["[N=8]"][0]["work"].digest
+    assert set(prof.recording().commands.digest) == {lib["work"].digest for libs in libraries.values() for lib in libs}
+    assert sorted({str(source) for source in prof.recording().commands.source}) == sorted({str(a), str(b), "None"})
+
+
 def test_dispatches_lie_within_their_command_buffer_and_the_host_spans_around_it(
     dev: ost.Device, kernels: ost.Library, slack_ns: float
 ) -> None:

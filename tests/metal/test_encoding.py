@@ -13,10 +13,12 @@ from hypothesis import strategies as st
 import metal_sim
 import ostinato as ost
 from metal_sim import PROFILES
+from ostinato import kernel_profile
 from ostinato.backends.metal import MetalBackend, counters, turns
 from ostinato.backends.metal.clocks import step_of
 from ostinato.backends.metal.encoding import Group
 from ostinato.backends.protocol import Level
+from ostinato.calibrate import explain
 from ostinato.device import Device
 from small_kernels import KERNELS, SLOW_STEPS
 
@@ -210,6 +212,40 @@ def test_after_the_first_run_few_are_timed_at_stage_boundaries_and_each_has_its_
     assert timed.any(axis=1).all()
     if live:
         assert (timed[1:33].sum(axis=0) == 1).all()  # of replays some are left out, to see what sampling costs
+
+
+def test_every_dispatch_has_an_entry_and_says_where_it_was_not_timed(apple: ost.Device) -> None:
+    bump, x, runs, count = apple.library(KERNELS)["bump"], apple.zeros(8, np.float32), 8, 5
+    kernel_profile.reset()
+    with ost.settings.override(profile_dispatch=1):
+        for _ in range(runs):
+            enc = apple.command_encoder()
+            for _ in range(count):
+                enc.dispatch(bump, x, threads=8)
+            enc.commit_and_wait_labeled("token")
+    entries = dict(kernel_profile.dump_dispatches())["token"]
+    kernel_profile.reset()
+    assert [entry.dispatch_index for entry in entries] == list(range(count)) * runs
+    untimed = [entry for entry in entries if entry.status == "unavailable"]
+    assert len(untimed) == (runs - 1) * (count - 1)  # all are timed in the first run, one in each that follows
+    for entry in untimed:
+        assert (entry.gpu_ns, entry.start_gpu_ns, entry.end_gpu_ns) == (None, None, None)
+        assert "take turns" in entry.reason
+    assert all(entry.gpu_ns is not None and not entry.reason for entry in entries if entry not in untimed)
+
+
+def test_a_graph_whose_dispatches_take_turns_is_explained_too(apple: ost.Device) -> None:
+    """No replay but the first has all of the times."""
+    bump, x = apple.library(KERNELS)["bump"], apple.zeros(8, np.float32)
+
+    def token(enc: ost.CommandEncoder) -> None:
+        for _ in range(5):
+            enc.dispatch(bump, x, threads=8)
+
+    found = explain(apple.capture(token), repetitions=3)
+    assert found.breakdown is not None
+    assert (found.breakdown.path, found.untimed) == ((0, 1, 2, 3, 4), 0)
+    assert [(cost.kernel, cost.dispatches) for cost in found.kernels] == [("bump", 5)]
 
 
 def test_a_sampled_replay_executes_the_indirect_command_buffer_in_ranges(apple: ost.Device, journal: Journal) -> None:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from ..recording.columns import BOUNDED, MEASURED, UNAVAILABLE, Drop
 from ..recording.columns import NONE as ABSENT
+from .kernels import named
 from .origin import Origin
 
 __all__ = ["ABSENT", "BOUNDED", "MEASURED", "UNAVAILABLE", "Columns", "Drop"]
@@ -85,6 +86,8 @@ class Commands:
     label: Texts
     kernel: Texts
     specialisation: Texts
+    detail: Texts
+    """What tells the kernel from others of its name (`kernels.details`); with the name, its identity."""
     op_kind: Texts
     threads: Ints
     """(n, 3): the grid in threads."""
@@ -100,6 +103,10 @@ class Commands:
 
     def __len__(self) -> int:
         return len(self.kind)
+
+    def title(self, row: int) -> str:
+        """The kernel of a command as reports name it."""
+        return named(str(self.kernel[row]), str(self.detail[row]))
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ import numpy as np
 
 from ..errors import ArgumentError
 from .columns import ABSENT, BOUNDED, Columns, Floats, Ints, partly_timed, usable
+from .kernels import named
 from .statistics import Interval, median_interval, percentiles
 from .timeline import busy_share
 
@@ -59,7 +60,7 @@ class Group:
 
     name: str
     detail: str
-    """The specialisation of a kernel; "" elsewhere."""
+    """Of a kernel, what tells it from others of its name, if there are any; of a shape, the grid; "" elsewhere."""
     depth: int
     """Components of a label path; 0 elsewhere."""
     dispatched: int
@@ -273,14 +274,14 @@ def _places(place: Any, code: Ints, size: int) -> list[str]:
 
 
 def by_kernel(columns: Columns, spent: CommandTimes) -> list[Group]:
-    """Per kernel and specialisation; copies and fills under those names."""
+    """Per kernel, those of one name told apart by `kernels.details`; copies and fills under those names."""
     return grouped(columns, spent, *kernel_codes(columns))
 
 
 def kernel_codes(columns: Columns) -> tuple[Ints, list[tuple[str, str]]]:
-    """Numbers the kernels (with specialisation) of all commands; barriers get -1."""
+    """Numbers the kernels of all commands, with the name and the detail of each; barriers get -1."""
     commands = columns.commands
-    return _numbered(zip(commands.kernel, commands.specialisation, strict=True), commands.kind != "barrier")
+    return _numbered(zip(commands.kernel, commands.detail, strict=True), commands.kind != "barrier")
 
 
 def by_op_kind(columns: Columns, spent: CommandTimes) -> list[Group]:
@@ -290,12 +291,17 @@ def by_op_kind(columns: Columns, spent: CommandTimes) -> list[Group]:
 
 
 def by_shape(columns: Columns, spent: CommandTimes) -> list[Group]:
-    """Per kernel and grid: the name is the kernel's, the detail 'threads 4096×1×1, group 256×1×1'."""
+    """Per kernel and grid: the name is that of `by_kernel`, the detail 'threads 4096×1×1, group 256×1×1'."""
     commands = columns.commands
     shapes = (
-        (kernel, f"threads {_extent(threads)}, group {_extent(group)}" if kind == "dispatch" else "")
-        for kernel, kind, threads, group in zip(
-            commands.kernel, commands.kind, commands.threads.tolist(), commands.group.tolist(), strict=True
+        (named(kernel, detail), f"threads {_extent(threads)}, group {_extent(group)}" if kind == "dispatch" else "")
+        for kernel, detail, kind, threads, group in zip(
+            commands.kernel,
+            commands.detail,
+            commands.kind,
+            commands.threads.tolist(),
+            commands.group.tolist(),
+            strict=True,
         )
     )
     return grouped(columns, spent, *_numbered(shapes, commands.kind != "barrier"))

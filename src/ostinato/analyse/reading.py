@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..recording import columns as recorded
 from ..recording.columns import LEVELS, SPAN_KINDS, STATUSES, DeviceFacts, Process, position
 from ..recording.reader import Recording
 from .columns import (
@@ -26,6 +27,7 @@ from .columns import (
     Texts,
     texts,
 )
+from .kernels import KernelFacts, details
 from .origin import moment, origins_of
 
 _MOMENTS = ("begin", "end")
@@ -128,6 +130,11 @@ def _amount(text: str) -> float | None:
     return found if 0 <= found < 1e6 else None
 
 
+def _kernel_facts(commands: recorded.Commands) -> Iterator[KernelFacts]:
+    facts = (commands.kind, commands.kernel, commands.source, commands.specialisation, commands.digest)
+    return (KernelFacts(*(text or "" for text in row)) for row in zip(*facts, strict=True))
+
+
 def _commands(recording: Recording) -> Commands:
     found = recording.commands
     return Commands(
@@ -135,6 +142,7 @@ def _commands(recording: Recording) -> Commands:
         label=texts(found.label),
         kernel=texts(found.kernel),
         specialisation=texts(found.specialisation),
+        detail=texts(details(_kernel_facts(found))),
         op_kind=texts(found.op_kind),
         threads=found.threads,
         group=found.group,

@@ -15,6 +15,7 @@ from . import critical_path as paths
 from . import groups, machine, ranking, timeline, truth, wording
 from .by_process import Part, by_process
 from .columns import Columns, Device, Flags, Floats, with_distinct_names
+from .kernels import named
 from .origin import Origin
 from .reading import columns_of
 from .roofline import raised
@@ -210,7 +211,7 @@ def _plan_path(columns: Columns, device: int, plan: paths.Schedule) -> PlanPath:
         nodes=found.nodes,
         execution_ns=found.execution_ns,
         gap_ns=found.gap_ns,
-        kernel=tuple(columns.commands.kernel[command].tolist()),
+        kernel=tuple(columns.commands.title(row) for row in command.tolist()),
         node_label=tuple(columns.commands.label[command].tolist()),
         start_ns=plan.start_ns,
         duration_ns=plan.duration_ns,
@@ -233,7 +234,8 @@ def _verdict(ranked: Sequence[Suspects]) -> Verdict | None:
     drawn = [one.drawn_ns for one in ranked]
     if any(len(one) == 0 for one in drawn):
         return Verdict(tuple(found[at] for at in order[:2]), 0.0, whose.runs, False)
-    if (found[order[0]].saving_share or 1.0) < _LITTLE:
+    share = found[order[0]].saving_share
+    if share is not None and share < _LITTLE:
         # Nobody saves much; then it is about who takes most of the time.
         order.sort(key=lambda at: -found[at].total_ns)
         largest = found[order[0]].total_ns
@@ -263,11 +265,8 @@ def look_first(summary: Summary) -> str:
     takes = f"takes {each} a dispatch, {wording.time(suspect.total_ns)} {all_}{part}"
     why = "; ".join(suspect.reasons)
     unsure = "" if verdict.enough else f" (not certain: {_too_few(verdict)})"
-    return f"Look first at {_name(suspect)}: {takes}, {_gain(suspect)}{unsure}: {why}{_where(suspect)}{_idle(summary)}"
-
-
-def _name(suspect: Suspect) -> str:
-    return f"{suspect.kernel}<{suspect.detail}>" if suspect.detail else suspect.kernel
+    name = named(suspect.kernel, suspect.detail)
+    return f"Look first at {name}: {takes}, {_gain(suspect)}{unsure}: {why}{_where(suspect)}{_idle(summary)}"
 
 
 def _gain(suspect: Suspect) -> str:
@@ -302,9 +301,12 @@ def _where(suspect: Suspect) -> str:
 
 def _cannot_tell(verdict: Verdict) -> str:
     """The ones that this recording does not tell apart, and what would."""
-    names = [_name(suspect) for suspect in verdict.named]
+    names = [named(suspect.kernel, suspect.detail) for suspect in verdict.named]
     listed = f"{', '.join(names[:-1])} or {names[-1]}"
-    each = "; ".join(f"{_name(suspect)} could save {_saving(suspect)}{_where(suspect)}" for suspect in verdict.named)
+    each = "; ".join(
+        f"{named(suspect.kernel, suspect.detail)} could save {_saving(suspect)}{_where(suspect)}"
+        for suspect in verdict.named
+    )
     why = "" if verdict.enough else f" ({_too_few(verdict)})"
     return f"{listed}: this recording cannot tell{why}; record longer or on an idle machine. {each}"
 

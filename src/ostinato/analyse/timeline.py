@@ -414,4 +414,4 @@ def _describe(columns: Columns, submission: int, node: int) -> str:
     subs = columns.submissions
     label = subs.label[submission]
     where = f"command buffer {int(subs.ordinal[submission])}" + (f" ({label})" if label else "")
-    return f"{columns.commands.kernel[columns.plans.command[node]]} in {where}" if node >= 0 else where
+    return f"{columns.commands.title(int(columns.plans.command[node]))} in {where}" if node >= 0 else where

@@ -69,6 +69,10 @@ class PlanNode(NamedTuple):
     flops: int | None = None
     place: str | None = None
     origin: str | None = None
+    source: str | None = None
+    """The file that the kernel was compiled from; None for a text."""
+    digest: str | None = None
+    """Of the kernel's source and function constants."""
     terms: tuple[PlanTerm, ...] = ()
     """What comes to its bytes and flops with every submission."""
 
@@ -157,6 +161,8 @@ class Commands:
     flops: Ints
     place: Texts
     origin: Texts
+    source: Texts
+    digest: Texts
 
     def __len__(self) -> int:
         return len(self.id)

@@ -155,6 +155,7 @@ class _Copy:
         columns += [commands.bytes_read.tolist(), commands.bytes_written.tolist()]
         columns += [commands.bytes_declared.astype(int).tolist(), _optional(commands.flops)]
         columns += [numbers(commands.place), numbers(commands.origin)]
+        columns += [numbers(commands.source), numbers(commands.digest)]
         self._insert_columns("commands", columns)
         terms = recording.terms
         columns = [self._refer("command", terms.command), terms.amount.tolist(), terms.number.tolist()]

@@ -344,9 +344,9 @@ class Rows:
                 *(_amount(value) for value in (*node.threads, *node.group, node.groups)),
                 *(_amount(node.bytes_read), _amount(node.bytes_written), int(bool(node.bytes_declared))),
                 None if node.flops is None else _amount(node.flops),
-                *(self._text(node.place), self._text(node.origin)),
+                *(self._text(text) for text in (node.place, node.origin, node.source, node.digest)),
             )
-            if len(row) != 18:
+            if len(row) != 20:
                 raise ValueError("threads and group take three numbers each")
             terms = [
                 (

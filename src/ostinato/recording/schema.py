@@ -45,7 +45,7 @@ TABLES: Mapping[str, str] = {
  op_kind INTEGER, threads_x INTEGER NOT NULL, threads_y INTEGER NOT NULL, threads_z INTEGER NOT NULL,
  group_x INTEGER NOT NULL, group_y INTEGER NOT NULL, group_z INTEGER NOT NULL, groups INTEGER NOT NULL,
  bytes_read INTEGER NOT NULL, bytes_written INTEGER NOT NULL, bytes_declared INTEGER NOT NULL, flops INTEGER,
- place INTEGER, origin INTEGER)""",
+ place INTEGER, origin INTEGER, source INTEGER, digest INTEGER)""",
     "command_terms": """CREATE TABLE command_terms(
  command INTEGER NOT NULL, amount INTEGER NOT NULL, number INTEGER NOT NULL, param INTEGER NOT NULL,
  factor INTEGER NOT NULL, plus INTEGER NOT NULL, upto INTEGER, PRIMARY KEY(command, amount, number)) WITHOUT ROWID""",
@@ -94,7 +94,8 @@ def _amount(name: str, number: int) -> str:
 VIEWS: Mapping[str, str] = {
     "dispatch_report": f"""CREATE VIEW dispatch_report AS
  SELECT s.process, v.text AS device, d.submission, s.ordinal, l.text AS submission_label, d.node, c.kind,
- n.text AS label, k.text AS kernel, x.text AS specialisation, o.text AS op_kind,
+ n.text AS label, k.text AS kernel, x.text AS specialisation,
+ f.text AS source, h.text AS kernel_digest, o.text AS op_kind,
  c.threads_x, c.threads_y, c.threads_z, c.group_x, c.group_y, c.group_z,
  {_amount("bytes_read", 0)},
  {_amount("bytes_written", 1)},
@@ -106,7 +107,8 @@ VIEWS: Mapping[str, str] = {
  LEFT JOIN strings w ON w.id = c.place
  JOIN devices e ON e.id = s.device JOIN strings v ON v.id = e.name JOIN strings k ON k.id = c.kernel
  JOIN strings x ON x.id = c.specialisation LEFT JOIN strings l ON l.id = s.label
- LEFT JOIN strings n ON n.id = c.label LEFT JOIN strings o ON o.id = c.op_kind""",
+ LEFT JOIN strings n ON n.id = c.label LEFT JOIN strings o ON o.id = c.op_kind
+ LEFT JOIN strings f ON f.id = c.source LEFT JOIN strings h ON h.id = c.digest""",
 }
 
 EXPANDED = ("plan_nodes", "plan_edges", "dispatches")

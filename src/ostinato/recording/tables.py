@@ -197,6 +197,8 @@ COMMANDS: Sequence[Column] = [
     Number("flops", optional=True),
     Text("place", optional=True),
     Text("origin", optional=True),
+    Text("source", optional=True),
+    Text("digest", optional=True),
 ]
 TERMS: Sequence[Column] = [
     Number("command", 1),

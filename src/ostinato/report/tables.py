@@ -13,6 +13,7 @@ from functools import partial
 from ..analyse import wording
 from ..analyse.by_process import PARTS
 from ..analyse.groups import Group, Times
+from ..analyse.kernels import named
 from ..analyse.summary import Summary
 from .origin import origin
 
@@ -92,7 +93,7 @@ def suspects(summary: Summary) -> Table:
         saving = _share(s.saving_share) if s.saving_share is not None else wording.time(s.saving_ns)
         rows.append(
             (
-                _named(s.kernel, s.detail) + (f" on {s.device}" if several else ""),
+                named(s.kernel, s.detail) + (f" on {s.device}" if several else ""),
                 wording.time(s.total_ns),
                 ("up to " if s.saving_is_bound else "") + saving + _reach(s.saving_low, s.saving_high),
                 _share(s.twice_as_fast_share),
@@ -164,7 +165,7 @@ def _grouped(summary: Summary, title: str, heading: str, groups: Sequence[Group]
     ]
     rows = [
         (
-            _named(g.name, g.detail),
+            named(g.name, g.detail),
             _count(g),
             _figure(g.times, "total_ns"),
             _share(g.share),
@@ -318,7 +319,7 @@ def critical_path(summary: Summary) -> Table:
     several = len({w.device_row for w in summary.what_ifs}) > 1
     rows = [
         (
-            _named(w.kernel, w.detail) + (f" on {w.device}" if several else ""),
+            named(w.kernel, w.detail) + (f" on {w.device}" if several else ""),
             MISSING if w.saved_ns is None else wording.time(w.on_path_ns),
             _time(w.saved_ns),
             _share(w.saved_share) + _reach(w.saved_low, w.saved_high),
@@ -369,10 +370,6 @@ GROUPINGS: Mapping[str, Callable[[Summary, int], Table]] = {
 
 
 # --- cells ---------------------------------------------------------------------------------------------------
-
-
-def _named(kernel: str, detail: str) -> str:
-    return f"{kernel}<{detail}>" if detail else kernel
 
 
 def _count(group: Group) -> str:

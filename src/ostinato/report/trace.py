@@ -344,7 +344,7 @@ def _head(columns: Columns, command: int) -> str:
     if commands.kind[command] == "dispatch":
         facts["threads"] = commands.threads[command].tolist()
         facts["group"] = commands.group[command].tolist()
-    opening = _text({"ph": "X", "name": str(commands.kernel[command]), "cat": "dispatch"})
+    opening = _text({"ph": "X", "name": commands.title(command), "cat": "dispatch"})
     return f'{opening[:-1]},"args":{_text(facts)[:-1]}'
 
 
