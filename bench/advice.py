@@ -8,6 +8,8 @@ Three programs whose answer is known are recorded again and again, each time in 
   one is right, also where a worker came late and ran them one after the other;
 - two kernels of equal cost, which are the same code under two names: naming one of them alone is wrong.
 
+The ceilings are measured beside the same busy processes.
+
     python bench/advice.py [--json] [--recordings N] [--seconds S] [--busy 0 2 6]
 
 With `--busy` N, as many processes compute endlessly on the cores that this one may use while a recording is made.
@@ -31,6 +33,7 @@ import numpy as np
 
 import ostinato
 from harness import Table, interleaved, median, report
+from ostinato import ceilings
 
 METAL = """
 #include <metal_stdlib>
@@ -77,6 +80,7 @@ THREE_NS = 1_000_000
 SPIN_STEPS, BRIEF_STEPS = 600_000, 60_000
 RANK_ROUNDS = 201
 ADJUSTMENTS = 8
+CEILINGS = 5
 BUSY = "while True: pass"
 
 
@@ -89,6 +93,8 @@ class Answer:
     fine: bool
     """Whether all checks said fine, or could not judge."""
     runs: int
+    saving: float
+    """The largest part of the wall that any kernel could save, upper ends of intervals included."""
     machine: str
 
 
@@ -157,6 +163,7 @@ def recorded(steps: Steps, limit_s: float) -> Answer:
         verdict.sure,
         all(check.status == "fine" for check in judged),
         verdict.runs,
+        max(max(s.saving_share or 0, s.saving_high or 0) for one in summary.suspects for s in one.ranked),
         next(f"{check.status}: {check.sentence}" for check in summary.checks if check.name == "machine"),
     )
 
@@ -184,6 +191,25 @@ def recordings(case: str, steps: Steps, count: int, limit_s: float, busy: int) -
             found.append(answer)
             print(f"{case}, {busy} busy, {number + 1}/{count}: {' or '.join(answer.named)}", file=sys.stderr)
     return found
+
+
+def measured_ceilings(loads: list[int]) -> Table:
+    """What the ceilings come out as beside busy processes, and whether they are marked."""
+    rows, first = [], 0.0
+    for busy in loads:
+        with beside(busy):
+            command = [sys.executable, __file__, "--ceilings"]
+            done = [
+                json.loads(subprocess.run(command, check=True, capture_output=True).stdout) for _ in range(CEILINGS)
+            ]
+        copy, flops = (median([measured[column] for measured in done]) for column in (0, 1))
+        first = first or copy
+        marked = sum(measured[2] for measured in done)
+        rows.append(
+            (busy, f"{copy / 1e9:.1f}", f"{copy / first:.2f}", f"{flops / 1e9:.0f}", f"{marked} of {len(done)}")
+        )
+    columns = ("busy processes", "copy GB/s", "× the first", "Gflop/s", "marked as of a busy machine")
+    return Table("Ceilings, measured anew", columns, rows)
 
 
 def true_shares(programs: Programs, steps: Steps) -> dict[str, float]:
@@ -223,6 +249,7 @@ def row(case: str, busy: int, right: str | None, answers: list[Answer]) -> tuple
         sum(answer.fine for answer in wrong),
         len(answers) - len(alone),
         round(median([answer.runs for answer in answers])),
+        f"{max(answer.saving for answer in answers):.1%}",
         "; ".join(f"{name} {count}" for name, count in Counter(" or ".join(a.named) for a in answers).most_common(3)),
     )
 
@@ -234,10 +261,15 @@ def main() -> None:
     options.add_argument("--seconds", type=float, default=3.0, help="of each recording (default 3)")
     options.add_argument("--busy", type=int, nargs="*", default=[0, 2, 6], help="busy processes (default 0 2 6)")
     options.add_argument("--record", type=json.loads, help=argparse.SUPPRESS)
+    options.add_argument("--ceilings", action="store_true", help=argparse.SUPPRESS)
     given = options.parse_args()
     if given.record is not None:
         answer = recorded(given.record, given.seconds)
         print(json.dumps({name: getattr(answer, name) for name in Answer.__dataclass_fields__}))
+        return
+    if given.ceilings:
+        found = ceilings.measure(ostinato.open_device("cpu")._queue)
+        print(json.dumps([found.copy_bytes_per_s, found.flops_per_s, found.busy]))
         return
     programs = Programs()
     steps, shares = three_alike(programs)
@@ -252,13 +284,14 @@ def main() -> None:
             )
     columns = (
         "program", "busy processes", "recordings", "right", "wrong", "wrong with all checks fine", "cannot tell",
-        "undisturbed runs", "named",
+        "undisturbed runs", "largest saving", "named",
     )  # fmt: skip
     removed = [(kernel, f"{share:.1%}") for kernel, share in shares.items()]
     report(
         [
             Table("Three kernels: what the wall shrinks by without each", ("kernel", "shrinks by"), removed),
             Table("Look first at the right kernel", columns, rows),
+            measured_ceilings(given.busy),
         ],
         given.json,
     )
