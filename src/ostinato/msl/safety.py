@@ -177,7 +177,7 @@ def _is_reserved(name: str) -> bool:
 
 
 _FINISHED = re.compile(
-    rf"""{_OURS}|{_LITERAL}
+    rf"""{_OURS}|{_LITERAL}|(?P<number>(?<![\w'])[0-9][\w.]*+(?:'[0-9A-Za-z][\w.]*+)++)
     |(?P<word>\b(?:{"|".join(sorted(_FORBIDDEN))})\b)
     |(?P<builtin>\b__builtin_\w+)
     |(?P<refused>["'\\\#`@]|//|/\*|%:|<:(?!:[^:>])|<%|%>|\?\?[=/'()!<>-]|[\x00-\x08\x0b-\x1f\x7f])""",
@@ -189,7 +189,7 @@ def check_text(text: str) -> None:
     """Raises at anything in what a target made of a source that the source itself would not have been allowed."""
     for found in _FINISHED.finditer(text):
         kind, what = found.lastgroup, found.group()
-        if kind == "ours" or (kind == "literal" and not _TRIGRAPH.search(what)):
+        if kind in ("ours", "number") or (kind == "literal" and not _TRIGRAPH.search(what)):
             continue
         if kind == "builtin" and _HARMLESS_BUILTINS.fullmatch(what):
             continue

@@ -25,8 +25,8 @@ from .tokens import IDENTIFIER, NUMBER
 
 _SWIZZLE = re.compile(r"[xyzw]{2,4}|[rgba]{2,4}")
 _FLOATING = re.compile(r"(?:[0-9']*\.[0-9']*|[0-9']+(?=[eE]))(?:[eE][+-]?[0-9]+)?|0[xX][0-9a-fA-F.']*[pP][+-]?[0-9]+")
-_LONGEST_TYPE = 400
-"""Tokens of a type, template arguments included, beyond which nobody writes one."""
+_LONGEST_NAME = 64
+"""Tokens of a name with its namespaces."""
 _SMALLEST_NORMAL = 2.0**-126
 _STORAGE_WORDS = frozenset({"constant", "const", "static", "constexpr", "inline"})
 
@@ -67,7 +67,7 @@ def _rounded(value: float) -> float:
 def asked_constant(syntax: Syntax, index: int) -> str:
     """The function constant that the ``is_function_constant_defined(`` at ``index`` asks for."""
     closing = syntax.match[index + 1]
-    if not index + 2 < closing < index + _LONGEST_TYPE:
+    if not index + 2 < closing < index + _LONGEST_NAME:
         raise fail("is_function_constant_defined takes the name of a function constant", syntax.tokens[index])
     return "".join(syntax.texts[index + 2 : closing])
 

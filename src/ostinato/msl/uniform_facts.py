@@ -50,7 +50,8 @@ _BEFORE_DECLARATION = frozenset("; { } const volatile device constant thread thr
 _AFTER_DECLARATOR = frozenset("= ; , ( { [ : )".split())
 
 
-_STEPS_PER_TOKEN = 1000
+_STEPS_PER_TOKEN = 50
+"""Real kernels take about 3."""
 
 
 class TooLong(Exception):
