@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-cuda test-metal test-models lint bench bench-decode clean
+.PHONY: demo test test-cuda test-metal test-models lint fuzz bench bench-decode clean
 
 demo: $(VENV)/base
 	$(BIN)/ostinato demo --force
@@ -28,7 +28,13 @@ lint: $(VENV)/test
 	$(BIN)/ruff format --check src tests bench
 	$(BIN)/mypy
 
+# Mutated sources and graph files on all cores; what raises anything but our errors is printed with its seed.
+SECONDS ?= 60
+fuzz: $(VENV)/test
+	$(BIN)/python tests/msl/fuzzing.py $(SECONDS)
+
 bench: $(VENV)/bench
+	$(BIN)/python bench/parsing.py
 	$(BIN)/python bench/dispatch.py
 	$(BIN)/python bench/throughput.py
 	$(BIN)/python bench/replay.py

@@ -19,15 +19,16 @@ _AS_THEY_ARE = frozenset({"true", "false", "nullptr"})
 
 def arm_conditionals(syntax: Syntax, rewriter: Rewriter) -> None:
     """Wraps the arms and the whole of every conditional expression, but for template arguments, which are no halves."""
+    places = _Places(syntax)
     # Backwards, so that an expression that stands in an arm of another is complete when that arm is wrapped.
     for question in range(syntax.count - 1, -1, -1):
-        if syntax.texts[question] != "?" or rewriter.is_deleted(question) or _is_template_argument(syntax, question):
+        if syntax.texts[question] != "?" or rewriter.is_deleted(question) or question in places.template_arguments:
             continue
-        colon = _colon(syntax, question)
+        colon = places.colons.get(question, syntax.count)
         start = _start(syntax, question)
         if colon >= syntax.count or start >= question:
             continue
-        end = _end(syntax, colon + 1)
+        end = places.end(colon + 1)
         rewriter.before(start, "__ost::disarm(", outermost=True)
         for begin, finish in ((question + 1, colon), (colon + 1, end)):
             # A plain number is no half, and 0 may have to stay a null pointer.
@@ -42,63 +43,70 @@ def _passes(syntax: Syntax, index: int) -> bool:
     return token.text in _AS_THEY_ARE or (token.kind == NUMBER and not token.text.lower().endswith("h"))
 
 
-def _is_template_argument(syntax: Syntax, question: int) -> bool:
-    """Whether the ``?`` stands between ``<`` and ``>`` that hold template arguments."""
-    texts, tokens = syntax.texts, syntax.tokens
-    index = question - 1
-    while index > 0 and texts[index] not in ("(", "[", "{", "}", ";"):
-        if texts[index] in (")", "]"):
-            index = syntax.match[index]
-        elif texts[index] == "<" and tokens[index - 1].kind == IDENTIFIER:
-            closing = syntax.angle_end(index)
-            if closing is not None and closing > question:
-                after = tokens[closing + 1]
-                declares = after.kind == IDENTIFIER and texts[index - 2] in _BEFORE_TYPE
-                if after.text in _AFTER_ARGUMENTS or declares:
-                    return True
-        index -= 1
-    return False
+class _Places:
+    """Where the conditional expressions of a source have their parts; found for all of them in one pass."""
 
+    def __init__(self, syntax: Syntax) -> None:
+        self.syntax = syntax
+        self.colons: dict[int, int] = {}
+        """The ``:`` of each ``?``."""
+        self.template_arguments: set[int] = set()
+        """Each ``?`` between ``<`` and ``>`` that hold template arguments."""
+        self._ends: dict[int, int] = {}
+        questions: list[int] = []
+        lists_end = -1
+        around: list[tuple[list[int], int]] = []
+        for index, text in enumerate(syntax.texts):
+            if text == "?":
+                questions.append(index)
+                if lists_end > index:
+                    self.template_arguments.add(index)
+            elif text == ":":
+                if questions:
+                    self.colons[questions.pop()] = index
+            elif text == "<":
+                lists_end = max(lists_end, self._list_end(index))
+            elif text in ("(", "[", "{"):
+                around.append((questions, -1 if text == "{" else lists_end))
+                questions, lists_end = [], -1
+            elif text in (")", "]", "}"):
+                questions, lists_end = around.pop()
+            elif text == ";":
+                questions, lists_end = [], -1
 
-def _colon(syntax: Syntax, question: int) -> int:
-    """The ``:`` that belongs to the ``?``."""
-    depth, index = 0, question + 1
-    while index < syntax.count:
-        text = syntax.texts[index]
-        if syntax.match[index] > index:
-            index = syntax.match[index]
-        elif text == "?":
-            depth += 1
-        elif text == ":":
-            if depth == 0:
-                return index
-            depth -= 1
-        elif text == ";":
-            break
-        index += 1
-    return syntax.count
+    def _list_end(self, index: int) -> int:
+        """The ``>`` of the template arguments whose ``<`` stands at ``index``; -1 when it is none."""
+        texts, tokens = self.syntax.texts, self.syntax.tokens
+        closing = self.syntax.angle_end(index) if tokens[index - 1].kind == IDENTIFIER else None
+        if closing is None:
+            return -1
+        after = tokens[closing + 1]
+        declares = after.kind == IDENTIFIER and texts[index - 2] in _BEFORE_TYPE
+        return closing if after.text in _AFTER_ARGUMENTS or declares else -1
 
-
-def _end(syntax: Syntax, index: int) -> int:
-    """The index after the third operand that begins at ``index``."""
-    depth = 0
-    while index < syntax.count:
-        text = syntax.texts[index]
-        if syntax.match[index] > index:
-            index = syntax.match[index]
-        elif text in (")", "]", "}", ";", ","):
-            break
-        elif text == "?":
-            depth += 1
-        elif text == ":":
-            if depth == 0:
+    def end(self, index: int) -> int:
+        """The index after the third operand that begins at ``index``."""
+        syntax = self.syntax
+        passed: list[int] = []
+        while index < syntax.count:
+            known = self._ends.get(index)
+            if known is not None:
+                index = known
                 break
-            depth -= 1
-        elif text == "<" and syntax.tokens[index - 1].kind == IDENTIFIER:
-            closing = syntax.angle_end(index, in_expression=True)
-            index = closing if closing is not None and syntax.texts[closing + 1] in ("(", "::", "{") else index
-        index += 1
-    return index
+            passed.append(index)
+            text = syntax.texts[index]
+            if syntax.match[index] > index:
+                index = syntax.match[index]
+            elif text in (")", "]", "}", ";", ",", ":"):
+                break
+            elif text == "?":
+                index = self.colons.get(index, index)
+            elif text == "<" and syntax.tokens[index - 1].kind == IDENTIFIER:
+                closing = syntax.angle_end(index, in_expression=True)
+                index = closing if closing is not None and syntax.texts[closing + 1] in ("(", "::", "{") else index
+            index += 1
+        self._ends.update(dict.fromkeys(passed, index))
+        return index
 
 
 def _start(syntax: Syntax, question: int) -> int:

@@ -11,12 +11,13 @@ import re
 from collections.abc import Callable, Sequence
 
 from .tokens import CHARACTER, IDENTIFIER, NUMBER, PUNCTUATION, Token
+from .unwinding import Steps, unwound
 
 Value = int | float | bool
 
-_MAX_DEPTH = 200
 _LONGEST_NUMBER = 400
 _WIDEST = 1 << 64
+_INTEGER = re.compile(r"(?:(?P<hex>0x[0-9a-f]+)|(?P<binary>0b[01]+)|(?P<octal>0[0-9]+)|(?P<decimal>[0-9]+))[ul]*")
 _ESCAPES = {"n": 10, "t": 9, "r": 13, "0": 0, "\\": 92, "'": 39, '"': 34, "a": 7, "b": 8, "f": 12, "v": 11}
 _PRECEDENCE = {
     "||": 1, "&&": 2, "|": 3, "^": 4, "&": 5, "==": 6, "!=": 6, "<": 7, ">": 7, "<=": 7, ">=": 7,
@@ -48,18 +49,21 @@ def number_value(text: str) -> Value:
     digits = text.replace("'", "").lower()
     if len(digits) > _LONGEST_NUMBER:
         raise NotConstant(f"a number of {len(digits)} digits")
-    if re.fullmatch(r"0x[0-9a-f]+[ul]*", digits):
-        return int(digits.rstrip("ul"), 16)
-    if re.fullmatch(r"0b[01]+[ul]*", digits):
-        return int(digits.rstrip("ul"), 2)
-    if re.fullmatch(r"[0-9]+[ul]*", digits):
-        whole = digits.rstrip("ul")
-        return int(whole, 8) if whole.startswith("0") and len(whole) > 1 and whole.isdigit() else int(whole)
     try:
+        if found := _INTEGER.fullmatch(digits):
+            base = next(
+                base for base, group in ((16, "hex"), (2, "binary"), (8, "octal"), (10, "decimal")) if found[group]
+            )
+            value = int(digits.rstrip("ul"), base)
+            if value >= _WIDEST:
+                raise NotConstant(f"{text!r} does not fit into 64 bits")
+            return value
         if digits.startswith("0x"):
             return float.fromhex(digits.rstrip("h"))
         return float(digits.removesuffix("bf").rstrip("fh"))
-    except ValueError:
+    except NotConstant:
+        raise
+    except (ValueError, OverflowError):
         raise NotConstant(f"{text!r} is not a number") from None
 
 
@@ -81,7 +85,6 @@ def evaluate(
     """Evaluates ``tokens``; ``lookup`` gives the value of a name, ``call`` that of ``name(tokens)``."""
     tokens = _joined_shifts(tokens)
     position = 0
-    depth = 0
     skipping = 0  # inside an operand whose value does not matter; it is read, not evaluated
 
     def peek() -> str:
@@ -97,65 +100,51 @@ def evaluate(
         position += 1
         return token
 
-    def conditional() -> Value:
-        nonlocal depth, skipping
-        depth += 1
-        if depth > _MAX_DEPTH:
-            raise NotConstant("the expression is nested too deeply")
-        condition = binary(1)
+    def conditional() -> Steps[Value]:
+        nonlocal skipping
+        condition: Value = yield binary(1)
         if peek() == "?":
             take()
             chosen = bool(condition)
             skipping += not chosen
-            yes = conditional()
+            yes: Value = yield conditional()
             skipping += chosen - (not chosen)
             take(":")
-            no = conditional()
+            no: Value = yield conditional()
             skipping -= chosen
             condition = yes if chosen else no
-        depth -= 1
         return condition
 
-    def binary(lowest: int) -> Value:
+    def binary(lowest: int) -> Steps[Value]:
         nonlocal skipping
-        left = unary()
+        left: Value = yield operand()
         while _PRECEDENCE.get(peek(), 0) >= lowest:
             operator = take().text
             decided = (operator == "&&" and not left) or (operator == "||" and bool(left))
             skipping += decided
-            right = binary(_PRECEDENCE[operator] + 1)
+            right: Value = yield binary(_PRECEDENCE[operator] + 1)
             skipping -= decided
             left = 0 if skipping else apply(operator, left, right)
             if not -_WIDEST < left < _WIDEST and not isinstance(left, float):
                 raise NotConstant("the value does not fit into 64 bits")
         return left
 
-    def unary() -> Value:
-        nonlocal depth
-        depth += 1
-        if depth > _MAX_DEPTH:
-            raise NotConstant("the expression is nested too deeply")
-        value = operand()
-        depth -= 1
-        return value
-
-    def operand() -> Value:
+    def operand() -> Steps[Value]:
         token = take()
         text = token.text
-        if text == "!":
-            return not unary()
-        if text == "~":
-            return ~whole(unary())
-        if text == "-":
-            return -unary()
-        if text == "+":
-            return +unary()
+        if text in ("!", "~", "-", "+"):
+            value: Value = yield operand()
+            if text == "!":
+                return not value
+            if text == "~":
+                return ~whole(value)
+            return -value if text == "-" else +value
         if text == "(":
             if peek() in _CASTS and position + 1 < len(tokens) and tokens[position + 1].text == ")":
                 take()
                 take()
-                return truncated(unary())
-            value = conditional()
+                return truncated((yield operand()))
+            value = yield conditional()
             take(")")
             return value
         if token.kind == NUMBER:
@@ -183,7 +172,7 @@ def evaluate(
                 return inside
             inside.append(token)
 
-    value = conditional()
+    value = unwound(conditional())
     if position != len(tokens):
         raise NotConstant(f"unexpected {peek()!r}")
     return value

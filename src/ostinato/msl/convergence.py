@@ -71,13 +71,13 @@ class Convergence:
                 specials.add(function.name)
         aware = _LANE_AWARE | lane_aware
         seeds = BUILTINS | aware
-        if "operator()" in _closure(seeds, callers):
+        if "operator()" in closure(seeds, callers):
             # Whatever is called and is not a function of this source may be an object with that operator.
             known = {function.name for function in declarations.functions} | declarations.structs
             seeds |= called - known - declarations.aliases.keys() - NEVER_OBJECTS
-        self.names = _closure(seeds, callers)
-        self._barring = _closure(frozenset({"threadgroup_barrier", "__metal_threadgroup_barrier"}), callers)
-        self.meeting = _closure(seeds - aware - {"threadgroup_barrier"}, callers)
+        self.names = closure(seeds, callers)
+        self._barring = closure(frozenset({"threadgroup_barrier", "__metal_threadgroup_barrier"}), callers)
+        self.meeting = closure(seeds - aware - {"threadgroup_barrier"}, callers)
         self.hidden_calls = bool(specials & self.names)
         """Whether an operator, constructor or destructor converges: it runs without its name in sight."""
 
@@ -90,7 +90,7 @@ class Convergence:
         return self.hidden_calls or any(token.kind == IDENTIFIER and token.text in self._barring for token in tokens)
 
 
-def _closure(seeds: frozenset[str], callers: Mapping[str, set[str]]) -> frozenset[str]:
+def closure(seeds: frozenset[str], callers: Mapping[str, set[str]]) -> frozenset[str]:
     """The names that reach a seed."""
     found = set(seeds)
     queue = list(seeds)

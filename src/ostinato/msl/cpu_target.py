@@ -8,7 +8,7 @@ from . import cpu_entry
 from .fiber_sites import mark_paths
 from .kernels import KernelInstance
 from .reflect import element_type
-from .target import Source
+from .target import Source, TargetText
 from .translate import Dialect, Translator
 
 _INCLUDES = '#include "ostinato/metal_cpu.h"\n#include "ostinato/entry_cpu.h"\n'
@@ -21,14 +21,17 @@ _DIALECT = Dialect(
 )
 
 
-def translate_for_cpu(source: Source) -> str:
+def translate_for_cpu(source: Source) -> TargetText:
     """C++17 for the machine's compiler."""
     meeting = [] if source.fibers else [instance for instance in source.instances if source.meets(instance)]
-    parameters = {one.function.name_at: (one.formal, _small_types(one, meeting)) for one in meeting}
+    alike: dict[int, list[KernelInstance]] = {}
+    for instance in meeting:
+        alike.setdefault(instance.function.name_at, []).append(instance)
+    parameters = {name_at: (those[-1].formal, _small_types(those)) for name_at, those in alike.items()}
     translator = Translator(source.syntax, source.declarations, source.convergence, _DIALECT, parameters)
     body = translator.run(source.constants)
     ways = {instance.name: _way(instance, translator, source) for instance in source.instances}
-    return _INCLUDES + body + cpu_entry.table(source.instances, ways, translator.layouts, source.absent)
+    return TargetText(_INCLUDES, body + cpu_entry.table(source.instances, ways, translator.layouts, source.absent))
 
 
 def _way(instance: KernelInstance, translator: Translator, source: Source) -> cpu_entry.Way:
@@ -37,11 +40,10 @@ def _way(instance: KernelInstance, translator: Translator, source: Source) -> cp
     return cpu_entry.Way.FIBERS if source.fibers or source.meets(instance) else cpu_entry.Way.LOOP
 
 
-def _small_types(instance: KernelInstance, instances: Sequence[KernelInstance]) -> frozenset[str]:
+def _small_types(alike: Sequence[KernelInstance]) -> frozenset[str]:
     """Template parameters of a kernel that stand for scalars or vectors in all of its instances."""
-    alike = [one for one in instances if one.function.name_at == instance.function.name_at]
     return frozenset(
         name
-        for name in instance.substitution
+        for name in alike[-1].substitution
         if all(element_type(one.substitution.get(name, ()), {}, {}).scalar is not None for one in alike)
     )

@@ -12,7 +12,7 @@ from .lane_sites import mark_lanes
 from .native_cuda import as_device_functions, native_kernels
 from .rewriter import Rewriter
 from .syntax import ADDRESS_SPACES, BEFORE_EXPRESSIONS, Syntax
-from .target import Source
+from .target import Source, TargetText
 from .tokens import IDENTIFIER
 from .translate import Dialect, Translator
 
@@ -45,13 +45,13 @@ _DIALECT = Dialect(
 )
 
 
-def translate_for_cuda(source: Source) -> str:
+def translate_for_cuda(source: Source) -> TargetText:
     """CUDA C++17 for NVRTC, to be compiled with `cuda_options`."""
     translator = Translator(source.syntax, source.declarations, source.convergence, _DIALECT)
     body = translator.run(source.constants)
     entries = cuda_entry.table(source.instances, translator.layouts, source.absent, native_kernels(source.native))
-    program = f"namespace {_NAMESPACE} {{\n{body}{entries}}}  // namespace {_NAMESPACE}\n"
-    return as_device_functions(source.native) + _INCLUDES + program
+    program = f"namespace {_NAMESPACE} {{\n{body}{entries}}}\n"
+    return TargetText(as_device_functions(source.native) + _INCLUDES, program)
 
 
 def cuda_options(architecture: str, inline_bytes: int = 0) -> tuple[str, ...]:

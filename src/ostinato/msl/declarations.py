@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from .syntax import Attribute, Syntax, fail
 from .tokens import IDENTIFIER, Token
+from .unwinding import Steps, unwound
 
 _NOT_A_DECLARATOR = frozenset(
     {"__attribute__", "alignas", "decltype", "noexcept", "sizeof", "return", "if", "for", "while", "switch"}
@@ -116,20 +117,21 @@ class _Parser:
         self.texts = syntax.texts
         self.found = Declarations()
 
-    def scope(self, index: int, end: int, scope: tuple[str, ...], in_struct: bool) -> None:
+    def scope(self, index: int, end: int, scope: tuple[str, ...], in_struct: bool) -> Steps[None]:
         texts = self.texts
         while index < end:
             text = texts[index]
             if text == ";":
                 index += 1
             elif text == "namespace" or (text == "inline" and texts[index + 1 : index + 2] == ["namespace"]):
-                index = self.namespace(index + (text == "inline"), end, scope)
+                index = yield self.namespace(index + (text == "inline"), end, scope)
             elif text in ("public", "private", "protected") and texts[index + 1 : index + 2] == [":"]:
                 index += 2
             else:
-                index = self.declaration(index, end, scope, in_struct)
+                after = self.declaration(index, end, scope, in_struct)
+                index = after if isinstance(after, int) else (yield after)
 
-    def namespace(self, index: int, end: int, scope: tuple[str, ...]) -> int:
+    def namespace(self, index: int, end: int, scope: tuple[str, ...]) -> Steps[int]:
         names: list[str] = []
         index += 1
         while index < end and self.texts[index] not in ("{", "=", ";"):
@@ -139,10 +141,10 @@ class _Parser:
         if index >= end or self.texts[index] != "{":
             return self.syntax.statement_end(index, end) + 1
         inner = scope + tuple(names)
-        self.scope(index + 1, self.syntax.match[index], inner, False)
+        yield self.scope(index + 1, self.syntax.match[index], inner, False)
         return self.syntax.match[index] + 1
 
-    def declaration(self, start: int, end: int, scope: tuple[str, ...], in_struct: bool) -> int:
+    def declaration(self, start: int, end: int, scope: tuple[str, ...], in_struct: bool) -> int | Steps[int]:
         texts = self.texts
         index = start
         templates: list[TemplateHeader] = []
@@ -213,7 +215,9 @@ class _Parser:
                 f"{self.texts[after]!r} is a variable outside all functions; declare the type alone", self.tokens[after]
             )
 
-    def struct(self, start: int, index: int, end: int, scope: tuple[str, ...], in_struct: bool) -> int | None:
+    def struct(
+        self, start: int, index: int, end: int, scope: tuple[str, ...], in_struct: bool
+    ) -> int | Steps[int] | None:
         """Parses a class definition; None when the word only names a type in another declaration."""
         name = ""
         arguments: tuple[int, int] | None = None
@@ -253,14 +257,25 @@ class _Parser:
         if position >= end:
             raise fail("this class has no body", self.tokens[index])
         self.found.structs.add(name)
-        closing = self.syntax.match[position]
-        self.scope(position + 1, closing, (*scope, name), True)
+        return self.members(name, start, index, position, end, scope, in_struct, arguments)
+
+    def members(
+        self,
+        name: str,
+        start: int,
+        index: int,
+        opening: int,
+        end: int,
+        scope: tuple[str, ...],
+        in_struct: bool,
+        arguments: tuple[int, int] | None,
+    ) -> Steps[int]:
+        closing = self.syntax.match[opening]
+        yield self.scope(opening + 1, closing, (*scope, name), True)
         finish = self.syntax.statement_end(closing + 1, end) + 1
         self._refuse_declarators(index, finish - 1, in_struct)
         if arguments is not None:
-            self.found.specialisations.append(
-                Specialisation(name, start, finish, arguments, (position, closing), scope)
-            )
+            self.found.specialisations.append(Specialisation(name, start, finish, arguments, (opening, closing), scope))
         return finish
 
     def instantiation(self, start: int, index: int, end: int, scope: tuple[str, ...]) -> int:
@@ -433,5 +448,5 @@ class _Parser:
 def parse_declarations(syntax: Syntax) -> Declarations:
     """Finds every declaration of a source."""
     parser = _Parser(syntax)
-    parser.scope(0, syntax.count, (), False)
+    unwound(parser.scope(0, syntax.count, (), False))
     return parser.found

@@ -29,6 +29,7 @@ class _Marker:
         self.syntax = syntax
         self.convergence = convergence
         self.rewriter = rewriter
+        self._unframed = convergence.names - convergence.meeting
         self._sites = 0
 
     def _site(self) -> int:
@@ -59,7 +60,7 @@ class _Marker:
             comma = "," if self.syntax.match[opening] > opening + 1 else ""
             self.rewriter.after(opening, f"__ost::Site{{{site}}}{comma}")
             return
-        if self.syntax.texts[index] in self.convergence.names - self.convergence.meeting:
+        if self.syntax.texts[index] in self._unframed:
             return
         start = self.syntax.postfix_start(index)
         self.rewriter.before(start, f"(__ost::Frame(__ost::Site{{{site}}}),", outermost=True)

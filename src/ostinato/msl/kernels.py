@@ -14,7 +14,7 @@ from ..errors import UnsupportedFeature
 from .constant_expression import NotConstant, Value, evaluate, whole
 from .declarations import Declarations, Function, Instantiation
 from .reflect import Argument, SharedArgument, Signature, element_type
-from .syntax import ADDRESS_SPACES, Attribute, Syntax, fail, text_of
+from .syntax import ADDRESS_SPACES, Attribute, Syntax, fail, separate_text, text_of
 from .tokens import IDENTIFIER, PUNCTUATION, Token
 
 THREAD_ATTRIBUTES = frozenset(
@@ -164,7 +164,7 @@ class KernelFinder:
                 substitution[template_parameter.name] = self._substitute(chosen, substitution)
         if instantiation.arguments is not None:
             spelled = ", ".join(text_of(part) for part in given)
-            call += f"<{spelled}>"
+            call += f"<{', '.join(separate_text(part) for part in given)}>"
             name = f"{template.name}<{spelled}>"
         else:
             name = template.name
@@ -258,10 +258,13 @@ class KernelFinder:
         token = syntax.tokens[begin]
         # The name is the last identifier, unless (in an instantiation) the parameter is unnamed.
         name_at = plain[-1] if plain else begin
-        array = 0
-        while plain and syntax.texts[plain[-1 - array]] == "]":
-            array += plain[-1 - array] - syntax.match[plain[-1 - array]] + 1
-            name_at = plain[-1 - array]
+        last = len(plain) - 1
+        while last >= 0 and syntax.texts[plain[last]] == "]":
+            opening = syntax.match[plain[last]]
+            while last >= 0 and plain[last] >= opening:
+                last -= 1
+        array = last < len(plain) - 1
+        name_at = plain[last] if last >= 0 else name_at
         named = syntax.tokens[name_at].kind == IDENTIFIER and len(plain) > 1 and not self._ends_type(plain, name_at)
         name = syntax.texts[name_at] if named else ""
         type_tokens = [syntax.tokens[i] for i in plain if not (named and i >= name_at)]

@@ -29,6 +29,7 @@ def mark_lanes(
         if function.body is None:
             continue
         everyone = _all_lanes(syntax, function)
+        bars = convergence.reaches_barrier(syntax.tokens[slice(*function.body)])
         for index in range(function.closing, function.body[1]):
             opening = calls.openings.get(index)
             if opening is not None:
@@ -37,9 +38,7 @@ def mark_lanes(
                     site = "__ost::Everyone{}"
                 comma = "," if syntax.match[opening] > opening + 1 else ""
                 rewriter.after(opening, f"{site}{comma}")
-            elif index in uniformity.varying_returns and convergence.reaches_barrier(
-                syntax.tokens[slice(*function.body)]
-            ):
+            elif bars and index in uniformity.varying_returns:
                 # A lane that waited for the others at the end of the kernel would hold up their barriers.
                 rewriter.replace(index, "return __ost::leave(__ost_sample)")
 

@@ -24,19 +24,19 @@ from .native_cuda import check_native
 from .overloads import told_apart_by_place
 from .preprocess import known_macros, preprocess
 from .reflect import FunctionConstant, Signature, element_type
-from .safety import check_declarations, check_tokens
+from .safety import check_declarations, check_text, check_tokens, shelter
 from .single_text import single_text
 from .syntax import Syntax, text_of
-from .target import Source
+from .target import Source, TargetText
 from .tokens import Token
-from .translate import constant_text, swizzle_macros
+from .translate import asked_constant, constant_text, swizzle_macros
 
 _INTEGER_RANGES = {
     "int8": (-(2**7), 2**7 - 1), "uint8": (0, 2**8 - 1), "int16": (-(2**15), 2**15 - 1), "uint16": (0, 2**16 - 1),
     "int32": (-(2**31), 2**31 - 1), "uint32": (0, 2**32 - 1), "int64": (-(2**63), 2**63 - 1), "uint64": (0, 2**64 - 1),
 }  # fmt: skip
 
-_TARGETS: Mapping[str, Callable[[Source], str]] = {"cpu": translate_for_cpu, "cuda": translate_for_cuda}
+_TARGETS: Mapping[str, Callable[[Source], TargetText]] = {"cpu": translate_for_cpu, "cuda": translate_for_cuda}
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +68,8 @@ class Module:
         check_tokens(self._syntax)
         self._declarations = parse_declarations(self._syntax)
         check_declarations(self._syntax, self._declarations)
+        self._initialised = {v.name: v for v in self._declarations.variables if v.initialiser}
+        self._meeting: dict[int, bool] = {}
         places = told_apart_by_place(self._syntax, self._declarations)
         self._convergence = Convergence(self._syntax, self._declarations, lane_aware=places)
         self.constants = self._find_constants()
@@ -95,9 +97,9 @@ class Module:
     def _find_constants(self) -> tuple[FunctionConstant, ...]:
         texts = self._syntax.texts
         tested = {
-            "".join(texts[index + 2 : self._syntax.match[index + 1]])
+            asked_constant(self._syntax, index)
             for index, text in enumerate(texts)
-            if text == "is_function_constant_defined" and texts[index + 1 : index + 2] == ["("]
+            if text == "is_function_constant_defined" and texts[index + 1] == "("
         }
         found = []
         for variable in self._declarations.variables:
@@ -159,9 +161,9 @@ class Module:
     ) -> Callable[[str], Value]:
         """A lookup of names in constant expressions: function constants first, then initialised globals."""
         defined = given.keys() if defined is None else defined
-        globals_ = {variable.name: variable for variable in self._declarations.variables if variable.initialiser}
         visiting: set[str] = set()
         known: dict[str, Value] = {}
+        unknown: dict[str, NotConstant] = {}
 
         def call(name: str, inside: Sequence[Token]) -> Value:
             if name == "is_function_constant_defined":
@@ -173,7 +175,9 @@ class Module:
                 return given[name]
             if name in known:
                 return known[name]
-            variable = globals_.get(name)
+            if name in unknown:
+                raise unknown[name]
+            variable = self._initialised.get(name)
             if variable is None or variable.initialiser is None or name in visiting or len(visiting) > 100:
                 raise NotConstant(f"{name!r} has no constant value")
             begin, end = variable.initialiser
@@ -184,6 +188,9 @@ class Module:
             try:
                 known[name] = evaluate(inside, lookup, call)
                 return known[name]
+            except NotConstant as error:
+                unknown[name] = error
+                raise
             finally:
                 visiting.discard(name)
 
@@ -209,13 +216,16 @@ class Module:
     def _meets(self, instance: KernelInstance) -> bool:
         function = instance.function
         assert function.body is not None
-        body = self._tokens[function.closing : function.body[1]]
-        return self._convergence.reached_from(body) or self._convergence.reached_from(instance.template_arguments)
+        meets = self._meeting.get(function.name_at)
+        if meets is None:
+            body = self._tokens[function.closing : function.body[1]]
+            meets = self._meeting[function.name_at] = self._convergence.reached_from(body)
+        return meets or self._convergence.reached_from(instance.template_arguments)
 
     def _signatures(
         self, instances: Collection[KernelInstance], given: Mapping[str, Value] | None
     ) -> dict[str, Signature]:
-        names = [constant.name for constant in self.constants]
+        names = tuple(constant.name for constant in self.constants)
         absent = self._absent(given)
         found = {}
         for instance in instances:
@@ -229,7 +239,7 @@ class Module:
         """A kernel as it is with these constants, which may leave arguments out; nothing is translated."""
         if name not in self._instances:
             raise KernelNotFound(f"no kernel {name!r} in this library; it has {', '.join(self._instances) or 'none'}")
-        instance, names = self._instances[name], [constant.name for constant in self.constants]
+        instance, names = self._instances[name], tuple(constant.name for constant in self.constants)
         absent = self._absent(self.check_constants(constants))
         found = signature(instance, self._declarations, names, self.kernels[name].meets, absent)
         refuse_shared_indices(instance, found.arguments)
@@ -278,7 +288,9 @@ class Module:
             self.native.get(target, ""),
             fibers,
         )
-        text = swizzle_macros(self._syntax) + _TARGETS[target](source)
+        made = _TARGETS[target](source)
+        check_text(made.program)
+        text = swizzle_macros(self._syntax) + made.head + shelter(self._syntax) + made.program
         return Translation(target, text, self._signatures(instances, given))
 
 

@@ -7,11 +7,12 @@ memory and thread stacks have known places); device against constant cannot be t
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..errors import UnsupportedFeature
-from .declarations import Declarations, Function
+from .declarations import Declarations, Function, Specialisation
 from .rewriter import Rewriter
 from .syntax import ADDRESS_SPACES, Syntax
 
@@ -35,6 +36,7 @@ def formal_parameters(syntax: Syntax, function: Function) -> list[FormalParamete
     for begin, end in syntax.split(function.opening + 1, function.closing):
         words: list[str] = []
         space = ""
+        has_const = False
         index = begin
         while index < end and syntax.texts[index] != "=":
             if syntax.is_attribute(index):
@@ -43,10 +45,12 @@ def formal_parameters(syntax: Syntax, function: Function) -> list[FormalParamete
             text = syntax.texts[index]
             if text in ADDRESS_SPACES:
                 space = space or text
-                if text == "constant" and "const" not in words:
+                if text == "constant" and not has_const:
                     words.append("const")
-            elif not (text == "const" and "const" in words):
+                    has_const = True
+            elif not (text == "const" and has_const):
                 words.append(text)
+                has_const = has_const or text == "const"
             index += 1
         name = ""
         brackets = len(words) - words.index("[") if "[" in words else 0
@@ -98,6 +102,7 @@ def _groups(syntax: Syntax, declarations: Declarations) -> Iterator[list[tuple[F
 def merge_specialisations(syntax: Syntax, declarations: Declarations, rewriter: Rewriter) -> None:
     """Keeps one of several class specialisations that differ only in the address space of an argument."""
     seen: dict[tuple[object, ...], list[str]] = {}
+    deleted: list[Specialisation] = []
     for found in declarations.specialisations:
         erased = [text for text in syntax.texts[slice(*found.arguments)] if text not in ADDRESS_SPACES - {"constant"}]
         body = [text for text in syntax.texts[slice(*found.body)] if text not in ADDRESS_SPACES]
@@ -112,9 +117,24 @@ def merge_specialisations(syntax: Syntax, declarations: Declarations, rewriter: 
                 line=token.line,
             )
         rewriter.delete(found.start, found.end)
-        for function in declarations.functions:
-            if found.start <= function.start < found.end:
-                function.body = None
+        deleted.append(found)
+    for function, around in _inside(declarations.functions, deleted):
+        if around:
+            function.body = None
+
+
+def _inside(
+    functions: list[Function], specialisations: list[Specialisation]
+) -> Iterator[tuple[Function, Specialisation | None]]:
+    """Each function with the outermost of the specialisations that it stands in, if any."""
+    outermost: list[Specialisation] = []
+    for one in sorted(specialisations, key=lambda one: one.start):
+        if not outermost or one.start >= outermost[-1].end:
+            outermost.append(one)
+    starts = [one.start for one in outermost]
+    for function in functions:
+        at = bisect_right(starts, function.start) - 1
+        yield function, outermost[at] if at >= 0 and function.start < outermost[at].end else None
 
 
 def mutators(syntax: Syntax, declarations: Declarations) -> frozenset[str]:
@@ -140,13 +160,15 @@ def merge_overloads(syntax: Syntax, declarations: Declarations, rewriter: Rewrit
     """Merges overloads of one meaning, and tags the others."""
     merge_specialisations(syntax, declarations, rewriter)
     for group in _groups(syntax, declarations):
-        kept = [group[0]]
-        for function, parameters in group[1:]:
-            body = _erased_body(syntax, function)
-            if any(_erased_body(syntax, other) == body for other, _ in kept):
+        kept = []
+        bodies: set[tuple[str, ...]] = set()
+        for function, parameters in group:
+            body = tuple(_erased_body(syntax, function))
+            if body in bodies:
                 rewriter.delete(function.start, function.end)
                 function.body = None
             else:
+                bodies.add(body)
                 kept.append((function, parameters))
         if len(kept) > 1:
             _tag(syntax, rewriter, kept)

@@ -4,6 +4,9 @@ It exists because reflection must work where no C++ compiler is (a Mac without t
 includes are a trust boundary: a source may read files below its own folder and the include folders it was given, and
 nothing else. Work is bounded: nesting, macro growth and file sizes have limits, so no source can make it hang.
 
+Nothing that a preprocessor would act on is left in what comes out: no ``#`` and ``##``, wherever they stood, no
+``_Pragma``, no digraph, no raw string. The compiler behind reads the tokens as they were read here.
+
 Tokens that come out of a macro carry the line where the macro was used; that is where a person can act.
 """
 
@@ -19,9 +22,9 @@ from pathlib import Path
 from ..errors import KernelCompileError, UnsupportedFeature
 from .constant_expression import NotConstant, Value, evaluate
 from .single_text import base_name, line_marker
-from .tokens import IDENTIFIER, NUMBER, PRAGMA, STRING, Token, lex, lex_line
+from .tokens import IDENTIFIER, MAX_TOKENS, NUMBER, PRAGMA, PUNCTUATION, STRAY, STRING, Token, lex, lex_line, unexpected
+from .unwinding import Steps, unwound
 
-MAX_TOKENS = 1_000_000
 MAX_INCLUDE_DEPTH = 64
 MAX_FILE_BYTES = 16 << 20
 
@@ -42,6 +45,14 @@ _HEADER_OF_METAL = re.compile(
 )
 _SPECIAL = ("__LINE__", "__FILE__", "__COUNTER__")
 _HAS_QUERIES = {"__has_feature", "__has_attribute", "__has_builtin", "__has_extension", "__has_cpp_attribute"}
+_ONLY_IN_DIRECTIVES = _HAS_QUERIES | {
+    "__has_include", "__has_include_next", "__has_embed", "__has_warning", "__has_c_attribute",
+    "__has_declspec_attribute", "__has_constexpr_builtin", "__is_identifier", "__VA_ARGS__", "__VA_OPT__",
+    "_Pragma", "__pragma",
+}  # fmt: skip
+_DIGRAPHS = frozenset({("%", ":"), ("<", ":"), (":", ">"), ("<", "%"), ("%", ">")})
+_RAW_PREFIXES = frozenset({"R", "LR", "uR", "UR", "u8R"})
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(slots=True)
@@ -105,6 +116,8 @@ class Preprocessor:
         self.output: list[Token] = []
         self.files: list[str] = []
         self.first_text: str | None = None
+        self.reads_alike = True
+        """Whether a compiler with other macros than ours would read the same files."""
         self._once: set[Path] = set()
         self._budget = MAX_TOKENS
         self._counter = 0
@@ -112,7 +125,9 @@ class Preprocessor:
             if not re.fullmatch(r"[A-Za-z_]\w*", name):
                 raise KernelCompileError(f"defines: {name!r} is not a macro name")
             value = int(value) if isinstance(value, bool) else value
-            self.macros[name] = Macro(name, None, False, lex_line(str(value), "<defines>", 1))
+            self.macros[name] = Macro(
+                name, None, False, lex_line(_checked_text(str(value), "<defines>"), "<defines>", 1)
+            )
 
     # -- files ------------------------------------------------------------------------------------------------------
 
@@ -152,6 +167,7 @@ class Preprocessor:
                 self._condition(directive, tokens, conditions, active)
                 continue
             if not active:
+                self.reads_alike &= not directive.startswith(("include", "import", "embed"))
                 continue
             if directive in ("include", "import", "pragma", "undef", "define"):
                 self.output.extend(self.expand(pending))
@@ -232,6 +248,7 @@ class Preprocessor:
 
     def _include(self, tokens: list[Token], here: Token, path: Path | None, depth: int) -> None:
         if tokens and tokens[0].kind == IDENTIFIER:
+            self.reads_alike = False
             tokens = self.expand(tokens)
         if tokens and tokens[0].kind == STRING:
             name, quoted = tokens[0].text[1:-1], True
@@ -317,9 +334,15 @@ class Preprocessor:
 
     def expand(self, tokens: Sequence[Token]) -> list[Token]:
         """Expands every macro in ``tokens``."""
+        return unwound(self._expand(tokens))
+
+    def _expand(self, tokens: Sequence[Token]) -> Steps[list[Token]]:
+        macros = self.macros
+        texts = {token.text for token in tokens}
+        if texts.isdisjoint(macros) and texts.isdisjoint(_SPECIAL):
+            return list(tokens)
         output: list[Token] = []
         stack = list(reversed(tokens))
-        macros = self.macros
         while stack:
             token = stack.pop()
             if token.kind != IDENTIFIER:
@@ -335,15 +358,15 @@ class Preprocessor:
                 continue
             hidden = token.hidden | {token.text}
             if macro.parameters is None:
-                replacement = self._substitute(macro, [], token, hidden)
+                replacement = yield self._substitute(macro, [], token, hidden)
             else:
                 if not stack or stack[-1].text != "(":
                     output.append(token)
                     continue
                 arguments = self._arguments(macro, stack, token)
-                replacement = self._substitute(macro, arguments, token, hidden)
+                replacement = yield self._substitute(macro, arguments, token, hidden)
             # The names to hide are copied with every token, so long chains of macros cost as much as wide ones.
-            self._spend((len(replacement) + 1) * (1 + len(hidden) // 16), token)
+            self._spend((max(len(replacement), len(macro.body)) + 1) * (1 + len(hidden) // 16), token)
             if replacement:
                 replacement[0].spaced = token.spaced
             stack.extend(reversed(replacement))
@@ -381,6 +404,8 @@ class Preprocessor:
                 arguments[-1].append(token)
         else:
             raise KernelCompileError(f"the call of macro {macro.name} is never closed", file=name.file, line=name.line)
+        # Calls in the arguments of calls are looked at once for each call around them.
+        self._spend(sum(map(len, arguments)) // 8, name)
         if len(arguments) == 1 and not arguments[0] and not macro.parameters:
             return []
         if macro.variadic and len(arguments) == last:
@@ -395,7 +420,7 @@ class Preprocessor:
 
     def _substitute(
         self, macro: Macro, arguments: list[list[Token]], use: Token, hidden: frozenset[str]
-    ) -> list[Token]:
+    ) -> Steps[list[Token]]:
         """The macro's body with arguments put in, ``#`` and ``##`` done, placed at ``use``."""
         indices = {name: index for index, name in enumerate(macro.parameters or ())}
         expanded: dict[int, list[Token]] = {}
@@ -425,6 +450,7 @@ class Preprocessor:
                 position += 2
                 if not right:
                     continue
+                self._spend(len(right) - 1, use)
                 if result[-1].text == "," and after.text == "__VA_ARGS__":
                     # The comma swallowing extension `, ## __VA_ARGS__`: with arguments the comma stays.
                     result.extend(part.at(file, line, part.hidden | hidden) for part in right)
@@ -454,7 +480,7 @@ class Preprocessor:
                     result.append(Token("placemarker", "", file, line, token.spaced))
             else:
                 if index not in expanded:
-                    expanded[index] = self.expand(arguments[index])
+                    expanded[index] = yield self._expand(arguments[index])
                 parts = expanded[index]
             self._spend(len(parts), use)
             for order, part in enumerate(parts):
@@ -480,6 +506,7 @@ class Preprocessor:
                 resolved.append(Token(NUMBER, str(int(known)), here.file, here.line))
                 position = name_at + (2 if bracketed else 1)
             elif token.text in _HAS_QUERIES or token.text == "__has_include":
+                self.reads_alike &= token.text != "__has_include"
                 while position < len(tokens) and tokens[position].text != ")":
                     position += 1
                 position += 1
@@ -495,6 +522,14 @@ class Preprocessor:
             return bool(evaluate(self.expand(resolved), unknown_names_are_zero))
         except NotConstant as error:
             raise KernelCompileError(f"in this condition: {error}", file=here.file, line=here.line) from None
+
+
+def _checked_text(text: str, file: str) -> str:
+    found = _SURROGATE.search(text)
+    if found is not None:
+        line = text.count("\n", 0, found.start()) + 1
+        raise KernelCompileError(f"{found.group()!r} is no character of Unicode text", file=file, line=line)
+    return text
 
 
 def _lines(text: str, file: str, shown: _Shown) -> Iterator[list[Token]]:
@@ -523,15 +558,15 @@ def preprocess(
     else:
         if len(source) > MAX_FILE_BYTES:
             raise KernelCompileError(f"the source has {len(source)} characters; at most {MAX_FILE_BYTES} are read")
-        reader.read_text(source.removeprefix("\ufeff"), "<source>", None, 0)
-    return Preprocessed(_without_hints(reader.output), reader.files, _alone(reader, source, bool(defines)))
+        reader.read_text(_checked_text(source, "<source>").removeprefix("\ufeff"), "<source>", None, 0)
+    return Preprocessed(_finished(reader.output), reader.files, _alone(reader, source, bool(defines)))
 
 
 def _alone(reader: Preprocessor, source: str | Path, has_defines: bool) -> str | None:
     """The source as it was read, if nothing else was read with it."""
     root = str(source.resolve()) if isinstance(source, Path) else "<source>"
     is_file = isinstance(source, Path)
-    if has_defines or len(reader.files) > is_file:
+    if has_defines or len(reader.files) > is_file or not reader.reads_alike:
         return None
     if any(file not in (root, base_name(file)) for file in {token.file for token in reader.output}):
         return None  # its own #line directives name the sender's folders
@@ -539,19 +574,37 @@ def _alone(reader: Preprocessor, source: str | Path, has_defines: bool) -> str |
     return line_marker(1, root) + text if is_file else text
 
 
-def _without_hints(tokens: list[Token]) -> list[Token]:
-    """Pragmas and cache hints (``coherent(system)``) speak to another compiler; none reaches ours."""
+def _finished(tokens: list[Token]) -> list[Token]:
+    """The tokens without pragmas and cache hints (``coherent(system)``), which speak to another compiler.
+
+    Raises at whatever a preprocessor behind this one would act on, or read in another way.
+    """
     kept: list[Token] = []
-    position = 0
-    while position < len(tokens):
-        token = tokens[position]
-        if token.text in ("_Pragma", "coherent") and [t.text for t in tokens[position + 1 : position + 4 : 2]] == [
-            "(",
-            ")",
-        ]:
-            position += 4
+    after_hint = 0
+    previous = Token("begin", "", "", 0)
+    for position, token in enumerate(tokens):
+        if position < after_hint or token.kind == PRAGMA:
             continue
-        if token.kind != PRAGMA:
-            kept.append(token)
-        position += 1
+        text = token.text
+        if token.kind == IDENTIFIER:
+            if text in ("_Pragma", "coherent") and [t.text for t in tokens[position + 1 : position + 4 : 2]] == [
+                "(",
+                ")",
+            ]:
+                after_hint = position + 4
+                continue
+            if text in _ONLY_IN_DIRECTIVES:
+                raise KernelCompileError(f"{text} is not allowed here", file=token.file, line=token.line)
+        elif token.kind == PUNCTUATION:
+            if text in ("#", "##"):
+                what = "begins a directive only as the first on its line" if text == "#" else "pastes in macros only"
+                raise KernelCompileError(f"{text!r} is not allowed here: it {what}", file=token.file, line=token.line)
+            if not token.spaced and (previous.text, text) in _DIGRAPHS and previous.line == token.line:
+                raise KernelCompileError(f"the digraph '{previous.text}{text}'", file=token.file, line=token.line)
+        elif token.kind == STRAY:
+            raise unexpected(text, token.file, token.line)
+        elif token.kind == STRING and previous.text in _RAW_PREFIXES and not token.spaced:
+            raise KernelCompileError("raw strings are not allowed", file=token.file, line=token.line)
+        kept.append(token)
+        previous = token
     return kept

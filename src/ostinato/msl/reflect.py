@@ -113,7 +113,7 @@ def element_type(
         if any(word in substitution for word in words):
             replaced = [[t.text for t in substitution[word]] if word in substitution else [word] for word in words]
             words, substitution = [text for part in replaced for text in part], {}
-        elif len(words) == 1 and words[0] in aliases and words[0] not in SCALARS:
+        elif len(words) == 1 and words[0] in aliases and words[0] not in SCALARS and _is_short(aliases[words[0]]):
             words = [token.text for token in aliases[words[0]]]
         else:
             break
@@ -133,11 +133,16 @@ def element_type(
     return ElementType(name or "void", None)
 
 
+def _is_short(tokens: Sequence[Token]) -> bool:
+    """Whether an alias may stand for a scalar or a vector; long ones are not followed for each of their uses."""
+    return len(tokens) <= 64
+
+
 def _alias_scalar(name: str, aliases: Mapping[str, Sequence[Token]]) -> str | None:
     for _ in range(32):
         if name in SCALARS:
             return SCALARS[name]
-        if name not in aliases:
+        if name not in aliases or not _is_short(aliases[name]):
             return None
         name = "".join(token.text for token in aliases[name] if token.text not in _QUALIFIERS)
     return None

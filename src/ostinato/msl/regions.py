@@ -12,7 +12,8 @@ Where anything is unclear the kernel runs as fibers instead; `split_at_barriers`
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ..errors import KernelCompileError
@@ -24,6 +25,7 @@ from .rewriter import Rewriter
 from .storage import type_end
 from .syntax import Syntax
 from .tokens import IDENTIFIER, NUMBER
+from .unwinding import Steps, unwound
 
 MAX_CARRIED = 12
 """Variables that may live across barriers; each takes an element per thread on the worker's stack."""
@@ -114,6 +116,11 @@ class _Splitter:
         own = {p.name for p in parameters}
         self.uniform_names |= source.constants - own
         self.uniform_names |= {p.name for header in function.templates for p in header.parameters} - own
+        self.places: dict[str, list[int]] = {}
+        for index in range(*self.body):
+            if syntax.tokens[index].kind == IDENTIFIER:
+                self.places.setdefault(self.texts[index], []).append(index)
+        self._passed_to_mutators, self._bound_to_references = self._changed_elsewhere()
         self.constants = {p.name for p in parameters if p.space == "constant"}
         self.pointers = {p.name for p in parameters if p.role in ("buffer", "shared")} - self.constants
 
@@ -126,9 +133,16 @@ class _Splitter:
         declared anew) counts as a change.
         """
         return all(
-            self.texts[index] != name or self.texts[index - 1] in (".", "->", "::") or self._plainly_read(index)
-            for index in range(begin, end)
+            self.texts[index - 1] in (".", "->", "::") or self._plainly_read(index)
+            for index in self._mentions(name, begin, end)
         )
+
+    def _mentions(self, name: str, begin: int, end: int) -> Iterator[int]:
+        places = self.places.get(name, [])
+        for order in range(bisect_left(places, begin), len(places)):
+            if places[order] >= end:
+                return
+            yield places[order]
 
     def _plainly_read(self, index: int) -> bool:
         name, before = self.texts[index], self.syntax.tokens[index - 1]
@@ -141,51 +155,45 @@ class _Splitter:
             if name in self.pointers and self.texts[after] != ".":
                 return True  # what it points to may change; it does not
             after = self.match[after] + 1 if self.texts[after] == "[" else after + 2
-        if self.syntax.assigns(after) or self._may_be_changed_by_call(index):
-            return False
-        return not self._binds_reference(index)
+        return not (
+            self.syntax.assigns(after) or index in self._passed_to_mutators or index in self._bound_to_references
+        )
 
     def _is_operand(self, index: int) -> bool:
         token = self.syntax.tokens[index]
         return token.kind in (IDENTIFIER, NUMBER) or token.text in (")", "]")
 
-    def _may_be_changed_by_call(self, index: int) -> bool:
-        """Whether it stands among the arguments of a function that takes something by reference to change it."""
-        at = index
-        while at > self.body[0]:
-            at -= 1
+    def _changed_elsewhere(self) -> tuple[set[int], set[int]]:
+        """Names among the arguments of functions that change arguments, and names that initialise references."""
+        passed: set[int] = set()
+        bound: set[int] = set()
+        around: list[bool] = []
+        changing = binding = False
+        for at in range(*self.body):
             text = self.texts[at]
-            if text in (")", "]", "}"):
-                at = self.match[at]
-            elif text in (";", "{"):
-                return False
-            elif text in ("(", "["):
-                callee = self.texts[at - 1] if text == "(" else ""
-                if callee == ">":
-                    callee = self._template_callee(at - 1)
-                if callee in self.source.mutators:
-                    return True
-        return False
-
-    def _template_callee(self, closing: int) -> str:
-        level = 0
-        for at in range(closing, self.body[0], -1):
-            level += (self.texts[at] == ">") - (self.texts[at] == "<")
-            if level == 0:
-                return self.texts[at - 1]
-        return ""
-
-    def _binds_reference(self, index: int) -> bool:
-        """Whether it initialises a reference: ``T &r = name``."""
-        at = index
-        while at > self.body[0] and self.texts[at] not in (";", "{", "}"):
-            if self.texts[at] == "=" and self.texts[at - 2] == "&" and self.syntax.tokens[at - 1].kind == IDENTIFIER:
-                return True
-            at -= 1
-        return False
+            if text in ("(", "["):
+                around.append(changing)
+                callee = self.syntax.angle_start(at - 1) - 1 if self.texts[at - 1] == ">" else at - 1
+                changing = changing or (text == "(" and self.texts[callee] in self.source.mutators)
+            elif text == "{":
+                around.append(changing)
+                changing = binding = False
+            elif text in (")", "]", "}"):
+                changing = around.pop()
+                binding = binding and text != "}"
+            elif text == ";":
+                changing = binding = False
+            elif text == "=":
+                # ``T &r = name``
+                named = self.syntax.tokens[at - 1].kind == IDENTIFIER
+                binding = binding or (named and self.texts[at - 2] == "&")
+            elif changing or binding:
+                passed.update([at] if changing else ())
+                bound.update([at] if binding else ())
+        return passed, bound
 
     def meets(self, begin: int, end: int) -> bool:
-        return any(self.texts[index] == "threadgroup_barrier" for index in range(begin, end))
+        return next(self._mentions("threadgroup_barrier", begin, end), None) is not None
 
     def is_uniform(self, begin: int, end: int) -> bool:
         """Whether an expression has the same value for all threads of a group, as far as names tell."""
@@ -227,10 +235,10 @@ class _Splitter:
             raise _Unclear
         if any(parameter.guard for parameter in self.parameters):
             raise _Unclear
-        self.level(self.body[0] + 1, self.body[1], in_loop=False)
+        unwound(self.level(self.body[0] + 1, self.body[1], in_loop=False))
         self._find_uses()
 
-    def level(self, index: int, end: int, in_loop: bool) -> None:
+    def level(self, index: int, end: int, in_loop: bool) -> Steps[None]:
         """Statements that run once for the group: regions, and control flow around barriers."""
         begin = index
         while index < end:
@@ -243,7 +251,7 @@ class _Splitter:
                 self.barriers.append((index, finish))
             elif self.meets(index, finish):
                 self._close(begin, index)
-                self._control(index, finish, in_loop)
+                yield self._control(index, finish, in_loop)
             elif (stride := self._stride(index, finish)) is not None:
                 self._close(begin, index)
                 self.regions.append(_Region(index, finish, len(self.regions), stride))
@@ -261,30 +269,30 @@ class _Splitter:
         if begin < end:
             self.regions.append(_Region(begin, end, len(self.regions)))
 
-    def _control(self, index: int, finish: int, in_loop: bool) -> None:
+    def _control(self, index: int, finish: int, in_loop: bool) -> Steps[None]:
         """A loop, condition or block with a barrier inside."""
         text = self.texts[index]
         if text == "{":
-            self.level(index + 1, finish - 1, in_loop)
+            yield self.level(index + 1, finish - 1, in_loop)
             return
         opening = index + 1
         if text == "for":
             name = self._uniform_loop(opening, finish)
-            self._inside(self.match[opening] + 1, finish, in_loop=True)
+            yield self._inside(self.match[opening] + 1, finish, in_loop=True)
             self.uniform_names.discard(name)
         elif text == "if" and self.is_uniform(opening + 1, self.match[opening]):
             then = self.match[opening] + 1
             end = self.syntax.after_statement(then)
-            self._inside(then, end, in_loop)
+            yield self._inside(then, end, in_loop)
             if self.texts[end] == "else":
-                self._inside(end + 1, finish, in_loop)
+                yield self._inside(end + 1, finish, in_loop)
         else:
             raise _Unclear
 
-    def _inside(self, index: int, finish: int, in_loop: bool) -> None:
+    def _inside(self, index: int, finish: int, in_loop: bool) -> Steps[None]:
         if self.texts[index] != "{":
             raise _Unclear
-        self.level(index + 1, self.match[index], in_loop)
+        yield self.level(index + 1, self.match[index], in_loop)
 
     def _uniform_loop(self, opening: int, finish: int) -> str:
         """``for (T i = uniform; uniform; i changes)``: the loop variable, which joins the uniform names."""
@@ -292,8 +300,7 @@ class _Splitter:
         first = self.syntax.statement_end(opening + 1, closing)
         name_at = type_end(self.syntax, self._skip_qualifiers(opening + 1), first)
         name = self.texts[name_at]
-        known = self.locals.keys() | self.uniform_names | self.lane_names
-        if self.syntax.tokens[name_at].kind != IDENTIFIER or self.texts[name_at + 1] != "=" or name in known:
+        if self.syntax.tokens[name_at].kind != IDENTIFIER or self.texts[name_at + 1] != "=" or self._is_known(name):
             raise _Unclear
         if not any(word in SCALARS for word in self.texts[opening + 1 : name_at]):
             raise _Unclear
@@ -313,6 +320,9 @@ class _Splitter:
         if not self.only_read(name, closing, finish):
             raise _Unclear
         return name
+
+    def _is_known(self, name: str) -> bool:
+        return name in self.locals or name in self.uniform_names or name in self.lane_names
 
     def _stride(self, index: int, finish: int) -> _Stride | None:
         """A loop in which neighbouring threads take neighbouring elements and all step alike.
@@ -341,7 +351,9 @@ class _Splitter:
         )
         simple = all(
             self.syntax.tokens[at].kind == NUMBER
-            or self.texts[at] in self.lane_names | self.uniform_names | {"+", "*", "/", "(", ")"}
+            or self.texts[at] in ("+", "*", "/", "(", ")")
+            or self.texts[at] in self.lane_names
+            or self.texts[at] in self.uniform_names
             for at in range(*found.start)
         )
         jumps = {"break", "return", "goto"} & set(self.texts[closing:finish])
@@ -378,7 +390,7 @@ class _Splitter:
         name, type_words = names[0], self.texts[slice(*type_tokens)]
         pointer = "*" in type_words
         scalar = pointer or any(word in SCALARS for word in type_words)
-        fresh = name not in self.locals and name not in self.lane_names and name not in self.uniform_names
+        fresh = not self._is_known(name)
         if not (
             simple and scalar and fresh and "&" not in type_words and value is not None and self.is_uniform(*value)
         ):
@@ -445,7 +457,7 @@ class _Splitter:
         small = "*" in words or any(word in SCALARS or _VECTOR.fullmatch(word) for word in words)
         small = small or bool(set(words) & self.source.small_types)
         for name in names:
-            if name in self.locals or name in self.uniform_names or name in self.lane_names:
+            if self._is_known(name):
                 raise _Unclear
             self.locals[name] = _Local(name, type_tokens, region, end, simple and small and "&" not in words)
 
@@ -464,14 +476,18 @@ class _Splitter:
 
     def _check_jumps(self, index: int, finish: int, in_loop: bool) -> None:
         """No thread may leave its region by a jump."""
+        loops_end = switches_end = 0
         for at in range(index, finish):
             text = self.texts[at]
             if text == "return":
                 raise _Unclear
-            if text in ("break", "continue") and in_loop:
-                sheltering = ("for", "while", "do", "switch") if text == "break" else ("for", "while", "do")
-                around = (i for i in range(index, at) if self.texts[i] in sheltering)
-                if not any(self.syntax.after_statement(i) > at for i in around):
+            if text in ("for", "while", "do"):
+                loops_end = max(loops_end, self.syntax.after_statement(at))
+            elif text == "switch":
+                switches_end = max(switches_end, self.syntax.after_statement(at))
+            elif in_loop and text in ("break", "continue"):
+                sheltered_until = loops_end if text == "continue" else max(loops_end, switches_end)
+                if sheltered_until <= at:
                     raise _Unclear
 
     def _find_uses(self) -> None:

@@ -15,6 +15,7 @@ class Rewriter:
     def __init__(self, tokens: list[Token]) -> None:
         self.tokens = tokens
         self._replaced: dict[int, str] = {}
+        self._outermost: dict[int, list[str]] = {}
         self._before: dict[int, list[str]] = {}
         self._after: dict[int, list[str]] = {}
 
@@ -26,6 +27,7 @@ class Rewriter:
         """Prints nothing for the token, or for the tokens from ``begin`` to ``end`` (exclusive)."""
         for index in range(begin, begin + 1 if end is None else end):
             self._replaced[index] = ""
+            self._outermost.pop(index, None)
             self._before.pop(index, None)
             self._after.pop(index, None)
 
@@ -35,8 +37,7 @@ class Rewriter:
 
     def before(self, index: int, text: str, outermost: bool = False) -> None:
         """Prints ``text`` before the token; ``outermost`` puts it in front of what is there already."""
-        texts = self._before.setdefault(index, [])
-        texts.insert(0 if outermost else len(texts), text)
+        (self._outermost if outermost else self._before).setdefault(index, []).append(text)
 
     def after(self, index: int, text: str) -> None:
         """Prints ``text`` after the token."""
@@ -45,7 +46,8 @@ class Rewriter:
     def _pieces(self, index: int) -> list[str]:
         token = self.tokens[index]
         text = self._replaced.get(index, token.text)
-        pieces = [*self._before.get(index, ()), text, *self._after.get(index, ())]
+        outermost = reversed(self._outermost.get(index, ()))
+        pieces = [*outermost, *self._before.get(index, ()), text, *self._after.get(index, ())]
         return [piece for piece in pieces if piece]
 
     def inline(self, begin: int, end: int) -> str:
@@ -62,7 +64,8 @@ class Rewriter:
             if not pieces:
                 continue
             if token.file != file or not 0 <= token.line - line <= 8:
-                name = token.file.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ")
+                name = "".join(letter if letter.isprintable() else "?" for letter in token.file)
+                name = name.replace("\\", "\\\\").replace('"', '\\"')
                 output.append(f'\n#line {token.line} "{name}"\n')
             elif token.line != line:
                 output.append("\n" * (token.line - line))

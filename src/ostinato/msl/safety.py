@@ -1,19 +1,22 @@
 """Refuses what a kernel has no business doing, before any compiler sees the source.
 
 Compiled for the CPU, a kernel is native code in the user's process. This check is no sandbox (a kernel can write
-through any pointer it makes up; run only kernels you trust), but it keeps the source inside the language: no inline
-assembly, no foreign functions, nothing that runs when the library is loaded. It also names the parts of Metal that
-have no meaning in a compute library here.
+through any pointer it makes up; run only kernels you trust), but it keeps the source inside the language: it reads no
+files, reaches no assembler, calls no foreign functions, and nothing of it runs when the library is loaded. It also
+names the parts of Metal that have no meaning in a compute library here.
+
+It looks twice: at the tokens of the source, where an error has a file and a line, and at the finished text that the
+compiler gets (`check_text`), which trusts nothing that stands before it.
 """
 
 from __future__ import annotations
 
 import re
 
-from ..errors import UnsupportedFeature
+from ..errors import KernelCompileError, UnsupportedFeature
 from .declarations import Declarations
 from .syntax import Syntax, fail
-from .tokens import IDENTIFIER, Token
+from .tokens import IDENTIFIER, STRING, Token
 
 _FORBIDDEN = {
     "asm": "inline assembly", "__asm__": "inline assembly", "__asm": "inline assembly",
@@ -21,7 +24,10 @@ _FORBIDDEN = {
     "new": "dynamic memory", "throw": "an exception", "try": "an exception", "catch": "an exception",
     "typeid": "run-time type information", "dynamic_cast": "run-time type information", "virtual": "a virtual function",
     "__declspec": "__declspec", "co_await": "a coroutine", "co_yield": "a coroutine", "co_return": "a coroutine",
-    "__label__": "a local label", "double": "double (MSL has no such type; write float)",
+    "__label__": "a local label", "export": "export", "_Thread_local": "thread_local storage",
+    "__DATE__": "__DATE__", "__TIME__": "__TIME__", "__TIMESTAMP__": "__TIMESTAMP__", "__BASE_FILE__": "__BASE_FILE__",
+    "__FILE_NAME__": "__FILE_NAME__", "__INCLUDE_LEVEL__": "__INCLUDE_LEVEL__", "__incbin": "__incbin",
+    "double": "double (MSL has no such type; write float)",
 }  # fmt: skip
 
 _HARMLESS_ATTRIBUTES = frozenset(
@@ -37,6 +43,17 @@ _HARMLESS_BUILTINS = re.compile(
     r"fabsf?|fmaf?|sqrtf?|floorf?|ceilf?|truncf?|rintf?|roundf?|copysignf?|fminf?|fmaxf?|expf?|exp2f?|logf?|log2f?|powf?|sinf?|cosf?|"
     r"types_compatible_p|bit_cast|convertvector|shufflevector|rotateleft(32|64)|rotateright(32|64))"
 )
+
+_KEPT_RESERVED = re.compile(
+    r"__(builtin|metal|METAL|HAVE|is)_\w+|__(attribute|restrict|inline|const|volatile|signed|extension|func)(__)?|"
+    r"__\w+_(MAX|MIN|EPSILON|BIT|WIDTH|DIG)__"
+)
+"""Reserved names that keep the meaning the compiler gives them."""
+
+_LITERAL = r"""(?P<literal>"(?:[^"\\\x00-\x1f]|\\[^\x00-\x1f])*+"|(?<![\w'])'(?:[^'\\\x00-\x1f]|\\[^\x00-\x1f])++')"""
+_OURS = r"""(?P<ours>^\#line\ [0-9]+\ "(?:[^"\\\x00-\x1f]|\\["\\])*+"$|^\#if\ __OST_INLINE_BYTES$|^\#endif$
+    |^extern\ "C"\ __global__\ void\b|^extern\ "C"\ __device__\ const\ uint32_t\ __ost_info_[0-9]+\b)"""
+_TRIGRAPH = re.compile(r"\?\?[=/'()!<>-]")
 
 _UNSUPPORTED = {
     **dict.fromkeys(
@@ -75,26 +92,46 @@ def check_tokens(syntax: Syntax) -> None:
             )
         if text == "tensor" and texts[index + 1 : index + 2] == ["<"]:
             raise UnsupportedFeature("Metal 4 tensors (tensor) are not supported", file=token.file, line=token.line)
-        if text.startswith("__"):
+        if text.startswith(("__", "_Clang")):
             _check_reserved(syntax, index)
         elif text == "delete" and texts[index - 1] != "=":
             raise fail("dynamic memory is not allowed in a kernel source", token)
         elif text in ("gnu", "clang") and texts[index + 1] == "::" and texts[index - 1] in ("[", ","):
             _check_attribute(texts[index + 2], token)
+        elif text == "using" and index > 1 and texts[index - 1] == "[" and texts[index - 2] == "[":
+            raise fail(
+                "[[using …]] is not allowed in a kernel source; write the namespace before each attribute", token
+            )
+        elif text in ("import", "module") and (
+            texts[index + 1] in ("<", ":") or syntax.tokens[index + 1].kind == STRING
+        ):
+            raise fail(f"{text} of a module is not allowed in a kernel source", token)
 
 
 def _check_reserved(syntax: Syntax, index: int) -> None:
     token = syntax.tokens[index]
     text = token.text
-    if text.startswith("__ost"):
+    if text.lower().startswith("__ost"):
         raise fail(f"names beginning with __ost are reserved ({text})", token)
     if text.startswith("__builtin") and not _HARMLESS_BUILTINS.fullmatch(text):
         raise fail(f"{text} is not allowed in a kernel source", token)
     if text in ("__attribute__", "__attribute"):
         if syntax.texts[index + 1 : index + 3] != ["(", "("]:
             raise fail("__attribute__ needs double parentheses", token)
-        for begin, end in syntax.split(index + 3, syntax.match[index + 2]):
-            _check_attribute(syntax.texts[begin] if begin < end else "unused", syntax.tokens[begin])
+        _check_attributes(syntax, index + 3, syntax.match[index + 2])
+    if text in ("__gnu__", "_Clang") and syntax.texts[index + 1] == "::":
+        _check_attribute(syntax.texts[index + 2], token)
+
+
+def _check_attributes(syntax: Syntax, index: int, end: int) -> None:
+    """The names of the attributes ``a, b(…), …``."""
+    begins = True
+    while index < end:
+        token = syntax.tokens[index]
+        if token.kind == IDENTIFIER or (begins and token.text != ","):
+            _check_attribute(token.text, token)
+        begins = token.text == ","
+        index = max(index, syntax.match[index]) + 1
 
 
 def _check_attribute(name: str, token: Token) -> None:
@@ -123,3 +160,41 @@ def check_declarations(syntax: Syntax, declarations: Declarations) -> None:
                     "a static variable that is not constant is not allowed in a kernel source: threads would share it",
                     syntax.tokens[index],
                 )
+
+
+def shelter(syntax: Syntax) -> str:
+    """Takes the meaning of macros from the reserved names that a source uses.
+
+    The compiler's headers define macros that a source would not be allowed to write itself, such as
+    ``__BEGIN_DECLS``. Here they are names like all others.
+    """
+    reserved = {token.text for token in syntax.tokens if token.kind == IDENTIFIER and _is_reserved(token.text)}
+    return "".join(f"#undef {name}\n" for name in sorted(reserved) if not _KEPT_RESERVED.fullmatch(name))
+
+
+def _is_reserved(name: str) -> bool:
+    return name[0] == "_" and len(name) > 1 and (name[1] == "_" or name[1].isupper())
+
+
+_FINISHED = re.compile(
+    rf"""{_OURS}|{_LITERAL}|(?P<number>(?<![\w'])[0-9][\w.]*+(?:'[0-9A-Za-z][\w.]*+)++)
+    |(?P<word>\b(?:{"|".join(sorted(_FORBIDDEN))})\b)
+    |(?P<builtin>\b__builtin_\w+)
+    |(?P<refused>["'\\\#`@]|//|/\*|%:|<:(?!:[^:>])|<%|%>|\?\?[=/'()!<>-]|[\x00-\x08\x0b-\x1f\x7f])""",
+    re.VERBOSE | re.MULTILINE,
+)
+
+
+def check_text(text: str) -> None:
+    """Raises at anything in what a target made of a source that the source itself would not have been allowed."""
+    for found in _FINISHED.finditer(text):
+        kind, what = found.lastgroup, found.group()
+        if kind in ("ours", "number") or (kind == "literal" and not _TRIGRAPH.search(what)):
+            continue
+        if kind == "builtin" and _HARMLESS_BUILTINS.fullmatch(what):
+            continue
+        line = text.count("\n", 0, found.start())
+        shown = text.splitlines()[line].strip()[:80] if line < 1 << 20 else what
+        raise KernelCompileError(
+            f"{what[:40]!r} is not allowed in a kernel source (found in its translation: {shown!r})"
+        )

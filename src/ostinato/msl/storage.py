@@ -66,8 +66,9 @@ def find_storage(syntax: Syntax, body: tuple[int, int]) -> list[StoredVariable]:
     """The threadgroup variables (not pointers) declared between the braces ``body``."""
     texts, match = syntax.texts, syntax.match
     found: list[StoredVariable] = []
+    after = body[0] + 1
     for index in range(body[0] + 1, body[1]):
-        if texts[index] != "threadgroup":
+        if texts[index] != "threadgroup" or index < after:
             continue
         start, alignment = index, "16"
         while start > body[0]:
@@ -90,7 +91,7 @@ def find_storage(syntax: Syntax, body: tuple[int, int]) -> list[StoredVariable]:
         declarator = type_end(syntax, position, body[1])
         if texts[declarator] in ("*", "&", "("):
             continue
-        closing = syntax.statement_end(declarator, body[1])
+        closing = after = syntax.statement_end(declarator, body[1])
         for begin, end in syntax.split(declarator, closing):
             name_at = begin
             suffix_end = end

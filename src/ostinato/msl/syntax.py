@@ -1,22 +1,31 @@
 """Tokens with their brackets matched, and the questions both parser and translator ask of them.
 
-Where an attribute, a template argument list, a declaration or a statement ends is found by matching brackets, so every
-answer is linear in the number of tokens.
+Where an attribute, a template argument list, a declaration or a statement ends is found by matching brackets. What
+could be asked of the same tokens again and again (which ``>`` closes a ``<``, where a statement ends, where an
+expression begins) is found once for all of them, so that all answers together are linear in the number of tokens.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from ..errors import KernelCompileError
 from .tokens import IDENTIFIER, Token
+from .unwinding import Steps, unwound
+
+MAX_NESTING = 1000
+"""Brackets inside brackets."""
 
 _ASSIGNING = frozenset("= += -= *= /= %= &= |= ^= <<= ++ --".split())
 ADDRESS_SPACES = frozenset(
     {"device", "constant", "thread", "threadgroup", "threadgroup_imageblock", "ray_data", "object_data"}
 )
 _BRACKETS = {"(": ")", "[": "]", "{": "}"}
+_CLOSING = frozenset(_BRACKETS.values())
+_AROUND_ANGLES = frozenset({"<", ">", ";", *_BRACKETS, *_CLOSING})
+_AROUND_COMPARISONS = _AROUND_ANGLES | {"&&", "||"}
 BEFORE_EXPRESSIONS = frozenset("return else do case and or not xor bitand bitor compl".split())
 """Words after which an expression begins."""
 
@@ -44,6 +53,8 @@ class Syntax:
         self.tokens = tokens + [Token("end", "", last.file, last.line)] * 8
         self.texts = [token.text for token in self.tokens]
         self.match = self._match_brackets()
+        self._after: dict[int, int] = {}
+        self._postfix: dict[int, int] = {}
 
     def _match_brackets(self) -> list[int]:
         match = [-1] * len(self.tokens)
@@ -51,7 +62,9 @@ class Syntax:
         for index, text in enumerate(self.texts):
             if text in _BRACKETS:
                 open_at.append(index)
-            elif text in (")", "]", "}"):
+                if len(open_at) > MAX_NESTING:
+                    raise fail(f"brackets are nested more than {MAX_NESTING:,} deep", self.tokens[index])
+            elif text in _CLOSING:
                 if not open_at or _BRACKETS[self.texts[open_at[-1]]] != text:
                     raise fail(f"unmatched {text!r}", self.tokens[index])
                 match[index] = open_at.pop()
@@ -96,22 +109,44 @@ class Syntax:
 
         In a declaration ``&&`` may stand in a template argument; in an expression it ends a comparison.
         """
-        end = self.count if end is None else end
-        level = 0
-        while index < end:
-            text = self.texts[index]
-            if text in _BRACKETS:
-                index = self.match[index]
-            elif text == "<" and (level == 0 or self.tokens[index - 1].kind == IDENTIFIER):
-                level += 1
+        closing = (self._comparisons if in_expression else self._angles).get(index)
+        return closing if closing is not None and (end is None or closing < end) else None
+
+    @cached_property
+    def _angles(self) -> dict[int, int]:
+        return self._match_angles(_AROUND_ANGLES)
+
+    @cached_property
+    def _comparisons(self) -> dict[int, int]:
+        return self._match_angles(_AROUND_COMPARISONS)
+
+    def _match_angles(self, events: frozenset[str]) -> dict[int, int]:
+        """For each ``<`` the ``>`` that closes it, if one does before its statement or the brackets around it end.
+
+        A ``<`` that does not follow a name opens no list for those before it: they take the same ``>``.
+        """
+        closing: dict[int, int] = {}
+        open_lists: list[list[int]] = [[]]
+        around: list[list[list[int]]] = []
+        for index, text in enumerate(self.texts):
+            if text not in events:
+                continue
+            if text == "<":
+                if self.tokens[index - 1].kind == IDENTIFIER:
+                    open_lists.append([index])
+                else:
+                    open_lists[-1].append(index)
             elif text == ">":
-                level -= 1
-            elif text in (";", "}", ")", "]") or (in_expression and text in ("&&", "||")):
-                return None
-            if level <= 0:
-                return index
-            index += 1
-        return None
+                closing.update(dict.fromkeys(open_lists.pop(), index))
+                open_lists = open_lists or [[]]
+            elif text in _BRACKETS:
+                around.append(open_lists)
+                open_lists = [[]]
+            elif text in _CLOSING:
+                open_lists = around.pop()
+            else:
+                open_lists = [[]]
+        return closing
 
     def split(self, start: int, end: int) -> list[tuple[int, int]]:
         """Splits tokens ``start`` to ``end`` (exclusive) at commas outside all brackets, angles included."""
@@ -144,40 +179,62 @@ class Syntax:
 
     def after_statement(self, index: int) -> int:
         """The index after the statement that begins at ``index``."""
+        known = self._after.get(index)
+        return unwound(self._find_after(index)) if known is None else known
+
+    def _find_after(self, index: int) -> Steps[int]:
         texts, match = self.texts, self.match
         end = self.count
+        begun: list[int] = []  # statements that end where the first of them does
         while index < end:
+            known = self._after.get(index)
+            if known is not None:
+                index = known
+                break
+            begun.append(index)
             text = texts[index]
             if text == "{":
-                return match[index] + 1
+                index = match[index] + 1
+                break
             if text in ("for", "while", "switch", "if") and index + 1 < end:
                 index += 2 if texts[index + 1] == "constexpr" else 1
                 index = match[index] + 1 if index < end and texts[index] == "(" else index
-                if text == "if":
-                    index = self.after_statement(index)
-                    if index < end and texts[index] == "else":
-                        index += 1
-                        continue
-                    return index
-                continue
+                if text != "if":
+                    continue
+                index = yield self._find_after(index)
+                if index < end and texts[index] == "else":
+                    index += 1
+                    continue
+                break
             if text == "do":
-                index = self.after_statement(index + 1)
-                if index + 1 < end and texts[index] == "while":
+                index = yield self._find_after(index + 1)
+                if index + 1 < end and texts[index] == "while" and texts[index + 1] == "(":
                     index = match[index + 1] + 1
-                return min(index + 1, end)
+                index = min(index + 1, end)
+                break
             while index < end and texts[index] != ";":
                 if match[index] > index:
                     index = match[index]
-                elif texts[index] in (")", "]", "}"):
-                    return index
+                elif texts[index] in _CLOSING:
+                    index -= 1
+                    break
                 index += 1
-            return min(index + 1, end)
-        return end
+            index = min(index + 1, end)
+            break
+        for start in begun:
+            self._after[start] = index
+        return index
 
     def postfix_start(self, index: int) -> int:
         """Where the expression `a.b<c>::name` that ends at ``index`` begins."""
         texts, tokens, match = self.texts, self.tokens, self.match
+        passed: list[int] = []
         while index > 0:
+            known = self._postfix.get(index)
+            if known is not None:
+                index = known
+                break
+            passed.append(index)
             before = texts[index - 1]
             if before == "template":
                 index -= 1
@@ -187,7 +244,7 @@ class Syntax:
                     break
                 if texts[index - 1] == ">":
                     index = self.angle_start(index - 1)
-                while texts[index - 1] in (")", "]"):
+                while index > 0 and texts[index - 1] in (")", "]"):
                     index = match[index - 1]
                 if index > 0 and (tokens[index - 1].kind == IDENTIFIER and texts[index - 1] not in BEFORE_EXPRESSIONS):
                     index -= 1
@@ -195,23 +252,38 @@ class Syntax:
                     break
             else:
                 break
+        for place in passed:
+            self._postfix[place] = index
         return index
 
     def angle_start(self, closing: int) -> int:
         """The ``<`` that the ``>`` at ``closing`` closes; ``closing`` itself when there is none."""
-        level = 0
-        for index in range(closing, -1, -1):
-            if self.texts[index] == ">":
-                level += 1
-            elif self.texts[index] == "<":
-                level -= 1
-                if level == 0:
-                    return index
-            elif self.texts[index] in (";", "{", "}"):
-                break
-        return closing
+        return self._opening_angles.get(closing, closing)
+
+    @cached_property
+    def _opening_angles(self) -> dict[int, int]:
+        opening: dict[int, int] = {}
+        waiting: list[int] = []
+        for index, text in enumerate(self.texts):
+            if text == "<":
+                waiting.append(index)
+            elif text == ">":
+                if waiting:
+                    opening[index] = waiting.pop()
+            elif text in (";", "{", "}"):
+                waiting.clear()
+        return opening
 
 
 def text_of(tokens: Sequence[Token]) -> str:
     """Tokens as readable text."""
     return "".join((" " if index and token.spaced else "") + token.text for index, token in enumerate(tokens))
+
+
+def separate_text(tokens: Sequence[Token]) -> str:
+    """Tokens as text in which no two of them can be read as one, other than the halves of ``>>``."""
+    parts: list[str] = []
+    for index, token in enumerate(tokens):
+        shift = index and tokens[index - 1].text == ">" and token.text[0] == ">" and not token.spaced
+        parts.append(token.text if shift or not index else " " + token.text)
+    return "".join(parts)

@@ -30,3 +30,13 @@ class Source:
     """Source in the target's own language for some of the kernels, or nothing."""
     fibers: bool
     """Whether every kernel's threads must run one by one, where a target has a choice."""
+
+
+@dataclass(frozen=True, slots=True)
+class TargetText:
+    """What a target makes of a source."""
+
+    head: str
+    """What comes with the target, and source in its own language that was given for it."""
+    program: str
+    """What was made of the source."""

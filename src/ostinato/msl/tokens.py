@@ -3,7 +3,7 @@
 The lexer follows C++'s translation phases as far as they matter here: lines ending in a backslash are joined, comments
 become a space, and what remains is cut into preprocessing tokens line by line. Nothing is interpreted; the
 preprocessor and the parser do that. ``>>`` stays two tokens, since only the parser knows whether it closes two template
-lists or shifts; the second one then has ``spaced`` false.
+lists or shifts; the second one then has ``spaced`` false. Every character is looked at a fixed number of times.
 """
 
 from __future__ import annotations
@@ -20,6 +20,10 @@ STRING = "string"
 CHARACTER = "character"
 PUNCTUATION = "punctuation"
 PRAGMA = "pragma"
+STRAY = "stray"
+"""A character that begins no token. It only matters where it is left when the preprocessor is done."""
+
+MAX_TOKENS = 1_000_000
 
 
 @dataclass(slots=True, eq=False)
@@ -42,84 +46,95 @@ class Token:
         return Token(self.kind, self.text, file, line, self.spaced, hidden)
 
 
-_SPLICE_OR_COMMENT = re.compile(
-    r"""\\[ \t]*\r?\n
-      | //(?:\\[ \t]*\r?\n|[^\n])*
-      | /\*(?:[^*]|\*(?!/))*(?:\*/)?
-      | "(?:\\.|[^"\\\n])*" | '(?:\\.|[^'\\\n])*'
-      | \r?\n""",
-    re.VERBOSE,
-)
+_SPLICE = re.compile(r"\\[ \t]*+\n")
 
+# Possessive throughout: a literal or comment that is not closed must not be scanned twice. A quote that is never closed
+# takes the rest of its line with it. Literals hold no control characters, which not all compilers read alike.
 _TOKEN = re.compile(
-    r"""(?P<space>[ \t\f\v\r]+)
-      | (?P<identifier>(?:[^\W\d]|\$)[\w$]*)
-      | (?P<number>\.?[0-9](?:[eEpP][+-]|'[0-9A-Za-z]|[0-9A-Za-z_.])*)
-      | (?P<string>"(?:\\.|[^"\\])*")
-      | (?P<character>'(?:\\.|[^'\\])+')
+    r"""(?P<space>[ \t\f\v]++)
+      | (?P<identifier>(?:[^\W\d]|\$)[\w$]*+)
+      | (?P<newline>\n[ \t\f\v\n]*+)
+      | (?P<comment>//[^\n]*+|/\*(?:[^*]++|\*(?!/))*+\*/)
+      | (?P<open>/\*)
+      | (?P<number>\.?[0-9](?:[eEpP][+-]|'[0-9A-Za-z]|[0-9A-Za-z_.])*+)
       | (?P<punctuation><<=|\.\.\.|->\*|::|->|\+\+|--|<<|<=|>=|==|!=|&&|\|\||[-+*/%&|^]=|\#\#
                       |[][(){}<>;:,.?~!%^&*\-=+|/\#])
+      | (?P<string>"(?:[^"\\\x00-\x08\n-\x1f\x7f]++|\\[^\x00-\x1f\x7f])*+")
+      | (?P<character>'(?:[^'\\\x00-\x08\n-\x1f\x7f]++|\\[^\x00-\x1f\x7f])++')
+      | (?P<stray>["'][^\n]*+|.)
     """,
     re.VERBOSE,
 )
 
 
-def _logical_lines(text: str, file: str) -> Iterator[tuple[int, str]]:
-    """Yields (first physical line, text) with continuations joined and comments turned into a space."""
+def _joined(text: str) -> tuple[str, list[int]]:
+    """The text with continued lines joined, and where in it each line ended."""
+    if "\r" in text:
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
+    cuts: list[int] = []
     pieces: list[str] = []
-    blank = True
-    line = first = 1
-    position = 0
-    for found in _SPLICE_OR_COMMENT.finditer(text):
-        between = text[position : found.start()]
-        pieces.append(between)
-        blank = blank and not between.strip()
+    position = length = 0
+    for found in _SPLICE.finditer(text):
+        pieces.append(text[position : found.start()])
+        length += found.start() - position
         position = found.end()
-        piece = found.group()
-        if piece[0] in "\"'":
-            pieces.append(piece)
-            blank = False
-        elif piece[0] in "\r\n":
-            yield first, "".join(pieces)
-            pieces.clear()
-            blank = True
-            line += 1
-            first = line
-        else:
-            if piece.startswith("/*") and not piece.endswith("*/"):
-                raise KernelCompileError("this comment is never closed", file=file, line=line)
-            line += piece.count("\n")
-            if piece[0] == "/":
-                pieces.append(" ")
-            if blank:
-                # Nothing but a comment so far: what follows it stands on its own physical line.
-                first = line
-    pieces.append(text[position:])
-    yield first, "".join(pieces)
+        cuts.append(length)
+    return ("".join(pieces) + text[position:] if cuts else text), cuts
 
 
 def lex_line(text: str, file: str, line: int) -> list[Token]:
-    """The tokens of one logical line."""
+    """The tokens of one line that has no comments."""
     tokens: list[Token] = []
     spaced = False
-    position = 0
-    while position < len(text):
-        found = _TOKEN.match(text, position)
-        if found is None:
-            raise KernelCompileError(f"unexpected character {text[position]!r}", file=file, line=line)
-        position = found.end()
+    for found in _TOKEN.finditer(text):
         kind = found.lastgroup
-        assert kind is not None
         if kind == "space":
             spaced = True
             continue
+        if kind is None or kind in ("newline", "comment", "open", STRAY):
+            raise unexpected(found.group(), file, line)
         tokens.append(Token(kind, found.group(), file, line, spaced))
         spaced = False
     return tokens
 
 
+def unexpected(text: str, file: str, line: int) -> KernelCompileError:
+    """An error about a character that begins no token."""
+    return KernelCompileError(f"unexpected character {text[0]!r}", file=file, line=line)
+
+
 def lex(text: str, file: str) -> Iterator[list[Token]]:
     """Yields the tokens of each non-empty logical line."""
-    for line, content in _logical_lines(text, file):
-        if content and not content.isspace():
-            yield lex_line(content, file, line)
+    text, cuts = _joined(text)
+    cuts.append(len(text) + 1)
+    cut = 0
+    line = 1
+    tokens: list[Token] = []
+    spaced = False
+    for found in _TOKEN.finditer(text):
+        kind = found.lastgroup
+        while found.start() >= cuts[cut]:
+            line += 1
+            cut += 1
+        if kind == "space":
+            spaced = True
+        elif kind == "newline":
+            blank = found.group()
+            line += blank.count("\n")
+            if tokens:
+                yield tokens
+                tokens = []
+            spaced = blank[-1] != "\n"
+        elif kind == "comment":
+            line += found.group().count("\n")
+            spaced = True
+        elif kind == "open":
+            raise KernelCompileError("this comment is never closed", file=file, line=line)
+        else:
+            assert kind is not None
+            tokens.append(Token(kind, found.group(), file, line, spaced))
+            spaced = False
+            if len(tokens) > MAX_TOKENS:
+                raise KernelCompileError(f"this line has more than {MAX_TOKENS:,} tokens", file=file, line=line)
+    if tokens:
+        yield tokens

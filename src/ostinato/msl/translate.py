@@ -20,13 +20,13 @@ from .overloads import merge_overloads, mutators
 from .regions import SourceNames, split_at_barriers
 from .rewriter import Rewriter
 from .storage import refuse_storage_outside_kernels, rewrite_storage
-from .syntax import ADDRESS_SPACES, Syntax
+from .syntax import ADDRESS_SPACES, Syntax, fail
 from .tokens import IDENTIFIER, NUMBER
 
 _SWIZZLE = re.compile(r"[xyzw]{2,4}|[rgba]{2,4}")
 _FLOATING = re.compile(r"(?:[0-9']*\.[0-9']*|[0-9']+(?=[eE]))(?:[eE][+-]?[0-9]+)?|0[xX][0-9a-fA-F.']*[pP][+-]?[0-9]+")
-_LONGEST_TYPE = 400
-"""Tokens of a type, template arguments included, beyond which nobody writes one."""
+_LONGEST_NAME = 64
+"""Tokens of a name with its namespaces."""
 _SMALLEST_NORMAL = 2.0**-126
 _STORAGE_WORDS = frozenset({"constant", "const", "static", "constexpr", "inline"})
 
@@ -62,6 +62,14 @@ def _rounded(value: float) -> float:
     """The nearest value that a float can have."""
     rounded: float = struct.unpack("<f", struct.pack("<f", value))[0]
     return rounded
+
+
+def asked_constant(syntax: Syntax, index: int) -> str:
+    """The function constant that the ``is_function_constant_defined(`` at ``index`` asks for."""
+    closing = syntax.match[index + 1]
+    if not index + 2 < closing < index + _LONGEST_NAME:
+        raise fail("is_function_constant_defined takes the name of a function constant", syntax.tokens[index])
+    return "".join(syntax.texts[index + 2 : closing])
 
 
 def _swizzle_places(name: str) -> list[int]:
@@ -170,7 +178,13 @@ class Translator:
         """``T x[n] = {[0 ... n - 1] = v};`` is an extension that not every C++ compiler has; a loop is plain C++."""
         texts, match, rewriter = self.syntax.texts, self.syntax.match, self.rewriter
         for index, text in enumerate(texts):
-            if text != "..." or texts[index - 2] != "[" or texts[index - 3] != "{" or texts[index - 4] != "=":
+            if (
+                text != "..."
+                or rewriter.is_deleted(index)
+                or texts[index - 2] != "["
+                or texts[index - 3] != "{"
+                or texts[index - 4] != "="
+            ):
                 continue
             brace, bracket, equals = index - 3, index - 2, index - 4
             name_at = equals - 1
@@ -186,11 +200,15 @@ class Translator:
         """A swizzle that is read becomes a vector; one that is written stays a view of its vector."""
         texts, match = self.syntax.texts, self.syntax.match
         members = {variable.name for variable in self.declarations.variables if variable.in_struct}
-        constants = [variable.initialiser for variable in self.declarations.variables if variable.initialiser]
+        in_constant = bytearray(len(texts))
+        for variable in self.declarations.variables:
+            if variable.initialiser:
+                begin, end = variable.initialiser
+                in_constant[begin + 1 : end] = b"\1" * (end - begin - 1)
         for index, text in enumerate(texts):
             if texts[index - 1] not in (".", "->") or not _SWIZZLE.fullmatch(text):
                 continue
-            if texts[index - 1] == "." and text not in members and any(a < index < b for a, b in constants):
+            if texts[index - 1] == "." and text not in members and in_constant[index]:
                 places = ", ".join(str(place) for place in _swizzle_places(text))
                 self.rewriter.before(self.syntax.postfix_start(index), f"__ost::pick<{places}>(", outermost=True)
                 self.rewriter.replace(index - 1, "")
@@ -211,10 +229,11 @@ class Translator:
         for function in self.declarations.functions:
             if function.body is None:
                 continue
+            open_lists = self._open_lists(*function.body)
             for index in range(*function.body):
                 last = index
                 if texts[index] == ">" and texts[index + 1] in (">", ">=") and not tokens[index + 1].spaced:
-                    if self._closes_templates(index):
+                    if open_lists[index] >= 2:
                         continue
                     last = index + 1
                 elif texts[index] not in ("<<", "<<="):
@@ -223,23 +242,27 @@ class Translator:
                     continue
                 self.rewriter.after(last, "__ost::by *")
 
-    def _closes_templates(self, index: int) -> bool:
-        """Whether the ``>>`` at ``index`` has two ``<`` to close: going back, more were opened than closed."""
-        level = 0
-        for _ in range(_LONGEST_TYPE):
-            index -= 1
-            text = self.syntax.texts[index]
-            if text in (")", "]", "}"):
-                index = self.syntax.match[index]
-            elif index <= 0 or text in (";", "{", "(", "["):
-                return False
+    def _open_lists(self, begin: int, end: int) -> dict[int, int]:
+        """By the place of each ``>``: how many ``<`` before it, in its statement and brackets, may still be open."""
+        texts = self.syntax.texts
+        found: dict[int, int] = {}
+        around: list[int] = []
+        still_open = 0
+        for index in range(begin, end):
+            text = texts[index]
+            if text == "<":
+                still_open += 1
             elif text == ">":
-                level -= 1
-            elif text == "<":
-                level += 1
-                if level == 2:
-                    return True
-        return False
+                found[index] = still_open
+                still_open = max(0, still_open - 1)
+            elif text in ("(", "[", "{"):
+                around.append(still_open)
+                still_open = 0
+            elif text in (")", "]", "}"):
+                still_open = around.pop()
+            elif text == ";":
+                still_open = 0
+        return found
 
     def _is_const_already(self, index: int) -> bool:
         """Whether ``const`` (or an earlier ``constant``) stands in the same run of specifiers."""
@@ -279,10 +302,9 @@ class Translator:
                 value = constants.get(variable.name)
                 rewriter.after(variable.name_at, f"= {'{}' if value is None else value}")
         for index, text in enumerate(texts):
-            if text == "is_function_constant_defined" and texts[index + 1 : index + 2] == ["("]:
+            if text == "is_function_constant_defined" and texts[index + 1] == "(":
                 closing = self.syntax.match[index + 1]
-                name = "".join(texts[index + 2 : closing])
-                defined = constants.get(name) is not None
+                defined = constants.get(asked_constant(self.syntax, index)) is not None
                 rewriter.delete(index, closing + 1)
                 rewriter.replace(index, "true" if defined else "false")
                 start = index - 1

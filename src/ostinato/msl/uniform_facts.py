@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from .convergence import Convergence
+from .convergence import Convergence, closure
 from .convergent_calls import call_opening
 from .declarations import Declarations, Function
 from .kernels import is_kernel
@@ -48,6 +48,14 @@ CHANGES = {
 """The argument that a function of MSL changes."""
 _BEFORE_DECLARATION = frozenset("; { } const volatile device constant thread threadgroup".split())
 _AFTER_DECLARATOR = frozenset("= ; , ( { [ : )".split())
+
+
+_STEPS_PER_TOKEN = 50
+"""Real kernels take about 3."""
+
+
+class TooLong(Exception):
+    """The analysis was given up; nothing is known to be uniform."""
 
 
 @dataclass(slots=True)
@@ -100,6 +108,13 @@ class Facts:
                 self.all_bodies.append(body)
                 self.bodies.setdefault(function.name, []).append(body)
         self.changed = False
+        self._steps_left = _STEPS_PER_TOKEN * len(self.tokens)
+
+    def spend(self, steps: int) -> None:
+        """Counts work; raises `TooLong` when it is more than some passes over the source."""
+        self._steps_left -= steps
+        if self._steps_left < 0:
+            raise TooLong
 
     def _may_meet(self, function: Function) -> bool:
         assert function.body is not None
@@ -153,18 +168,13 @@ class Facts:
                     refused.add(function.name)
         known = ARITHMETIC | SCALARS.keys() | self.types | KEYWORDS | WORDS
         pure = {name for name in candidates if name not in refused and name not in self.convergence.names}
-        while True:
-            kept = {
-                name
-                for name in pure
-                if all(
-                    called in known or called in pure or VECTOR.fullmatch(called) or called not in self.functions
-                    for called in candidates[name]
-                )
-            }
-            if kept == pure:
-                return frozenset(pure)
-            pure = kept
+        callers: dict[str, set[str]] = {}
+        for name in pure:
+            for callee in candidates[name]:
+                if callee in self.functions and callee not in known and not VECTOR.fullmatch(callee):
+                    callers.setdefault(callee, set()).add(name)
+        impure = closure(frozenset(self.functions - pure), callers)
+        return frozenset(pure - impure)
 
     def _body(self, function: Function) -> Body:
         assert function.body is not None
@@ -203,27 +213,32 @@ class Facts:
         """
         assert function.body is not None
         begin, end = function.body
-        scopes: list[tuple[int, dict[str, str]]] = [(end + 1, {name: name for name in outer})]
+        scopes: list[tuple[int, list[str]]] = [(end + 1, [])]
+        meanings: dict[str, list[str]] = {name: [name] for name in outer}
         resolved: dict[int, str] = {}
         arrays: set[str] = set()
         pointers: set[str] = set()
         for index in range(begin, end):
             while index >= scopes[-1][0]:
-                scopes.pop()
+                for name in scopes.pop()[1]:
+                    meanings[name].pop()
             text, before, after = self.texts[index], self.tokens[index - 1], self.texts[index + 1]
             if text == "{":
-                scopes.append((self.match[index], {}))
+                scopes.append((self.match[index], []))
             elif text in ("for", "while", "switch") or (text == "if" and before.text != "else"):
-                scopes.append((self.syntax.after_statement(index), {}))
+                scopes.append((self.syntax.after_statement(index), []))
             if self.tokens[index].kind != IDENTIFIER or text in KEYWORDS or before.text in (".", "->", "::"):
                 continue
-            known = next((scope[text] for _, scope in reversed(scopes) if text in scope), None)
+            known = next(reversed(meanings.get(text, ())), None)
             if after in _AFTER_DECLARATOR:
                 listed = before.text == "," and after in ("=", ";", ",", "[")
                 if before.kind == IDENTIFIER and before.text not in BEFORE_EXPRESSIONS | KEYWORDS:
-                    known = scopes[-1][1][text] = f"{text}@{index}"
+                    known = f"{text}@{index}"
+                    meanings.setdefault(text, []).append(known)
+                    scopes[-1][1].append(text)
                 elif known is None and (listed or before.text in (">", "*", "&")) and text not in self.members:
-                    known = scopes[0][1][text] = text
+                    known = text
+                    meanings.setdefault(text, []).append(known)
             if known is None:
                 continue
             resolved[index] = known
@@ -259,6 +274,7 @@ class Facts:
     def call(self, name: str, arguments: list[bool], together: bool) -> None:
         """A call of a user's function with arguments of which it is known which are uniform."""
         for body in self.bodies.get(name, ()):
+            self.spend(1 + len(body.parameters))
             if body.kernel:
                 continue
             if not together:

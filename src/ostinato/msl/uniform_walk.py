@@ -10,6 +10,7 @@ from .reflect import SCALARS
 from .syntax import BEFORE_EXPRESSIONS
 from .tokens import IDENTIFIER, NUMBER
 from .uniform_facts import ARITHMETIC, CHANGES, KEYWORDS, REDUCTIONS, VECTOR, WORDS, Body, Facts
+from .unwinding import Steps, unwound
 
 _BEFORE_LAMBDA = frozenset("= ( , { ; } return".split())
 
@@ -35,37 +36,37 @@ class Walk:
         begin, end = body.function.body
         self.left = "goto" in self.texts[begin:end]
         # A namesake of a convergent function is told which lanes have come, so for these its flow begins anew.
-        self.statements(begin + 1, end, body.entered or body.function.name in BUILTINS)
+        unwound(self.statements(begin + 1, end, body.entered or body.function.name in BUILTINS))
 
     # -- statements -------------------------------------------------------------------------------------------------
 
     def together(self, flow: bool) -> bool:
         return flow and not self.left and not self.skipping
 
-    def statements(self, index: int, end: int, flow: bool) -> None:
+    def statements(self, index: int, end: int, flow: bool) -> Steps[None]:
         while index < end:
             after = max(self.syntax.after_statement(index), index + 1)
-            self.statement(index, min(after, end), flow)
+            yield self.statement(index, min(after, end), flow)
             index = after
 
-    def statement(self, index: int, end: int, flow: bool) -> None:
+    def statement(self, index: int, end: int, flow: bool) -> Steps[None]:
         text = self.texts[index]
         if text in ("case", "default"):
             while index < end and self.texts[index] != ":":
                 index += 1
-            self.statements(index + 1, end, flow)
+            yield self.statements(index + 1, end, flow)
             return
         if text == "{":
-            self.statements(index + 1, self.match[index], flow)
+            yield self.statements(index + 1, self.match[index], flow)
         elif text == "if":
-            self.condition(index, end, flow)
+            yield self.condition(index, end, flow)
         elif text in ("for", "while", "do", "switch"):
-            self.loop(index, end, flow)
+            yield self.loop(index, end, flow)
         elif text in ("return", "break", "continue"):
             self.expression(index + 1, end, flow)
             self.jump(text, index, flow)
         elif text == "else":
-            self.statement(index + 1, end, flow)
+            yield self.statement(index + 1, end, flow)
         else:
             self.expression(index, end, flow)
 
@@ -88,7 +89,7 @@ class Walk:
             self.body.diverging_loops.add(loop)
             self.facts.changed = True
 
-    def condition(self, index: int, end: int, flow: bool) -> None:
+    def condition(self, index: int, end: int, flow: bool) -> Steps[None]:
         while True:  # along a chain of else if
             constexpr = self.texts[index + 1] == "constexpr"
             opening = index + 1 + constexpr
@@ -96,15 +97,15 @@ class Walk:
             self.expression(opening + 1, closing, flow)
             flow = flow and (constexpr or self.is_uniform(opening + 1, closing))
             index = self.syntax.after_statement(closing + 1)
-            self.statement(closing + 1, index, flow)
+            yield self.statement(closing + 1, index, flow)
             if index >= end or self.texts[index] != "else":
                 return
             index += 1
             if self.texts[index] != "if":
-                self.statement(index, end, flow)
+                yield self.statement(index, end, flow)
                 return
 
-    def loop(self, index: int, end: int, flow: bool) -> None:
+    def loop(self, index: int, end: int, flow: bool) -> Steps[None]:
         keyword = self.texts[index]
         if keyword == "do":
             body_begin, body_end = index + 1, self.syntax.after_statement(index + 1)
@@ -127,7 +128,7 @@ class Walk:
         skipping = self.skipping
         if keyword != "do":
             self.expression(*tested, inner)
-        self.statement(body_begin, body_end, inner)
+        yield self.statement(body_begin, body_end, inner)
         if keyword != "switch":
             self.skipping = skipping
         self.expression(*step, inner)
@@ -151,6 +152,7 @@ class Walk:
     def expression(self, begin: int, end: int, flow: bool) -> None:
         """Takes in what an expression or declaration writes and calls."""
         index = begin
+        self.facts.spend(max(0, end - begin))
         while index < end:
             if self.texts[index] == "[" and (inside := self._lambda(index)) is not None:
                 self._enter_lambda(index, inside)
@@ -227,6 +229,7 @@ class Walk:
 
     def _operand_end(self, index: int, end: int) -> int:
         while index < end:
+            self.facts.spend(1)
             if self.match[index] > index:
                 index = self.match[index]
             elif self.texts[index] in (",", ";", ")", "]", "}"):
@@ -248,6 +251,7 @@ class Walk:
         """The calls among whose arguments it stands, with its place there."""
         at, position = index, 0
         while at > begin:
+            self.facts.spend(1)
             at -= 1
             text = self.texts[at]
             if text in (")", "]", "}"):
@@ -292,6 +296,7 @@ class Walk:
         """Whether no ``?``, ``&&`` or ``||`` before it lets some lanes pass it by."""
         at = index
         while at > begin:
+            self.facts.spend(1)
             at -= 1
             text = self.texts[at]
             if text in (")", "]", "}"):
@@ -302,6 +307,7 @@ class Walk:
 
     def _condition_start(self, index: int, begin: int) -> int:
         while index > begin:
+            self.facts.spend(1)
             if self.texts[index - 1] in (")", "]", "}"):
                 index = self.match[index - 1]
             elif self.texts[index - 1] in ("(", "[", "{", ",", ";", "return") or self.syntax.assigns(index - 1):
@@ -314,6 +320,7 @@ class Walk:
         """Whether an expression surely has the same value in all lanes."""
         index = begin
         while index < end:
+            self.facts.spend(1)
             token = self.tokens[index]
             if token.kind == IDENTIFIER and self.texts[index - 1] not in (".", "->"):
                 if token.text in REDUCTIONS:

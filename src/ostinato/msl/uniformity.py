@@ -8,7 +8,7 @@ memory, pointers, references, results of functions that are not plainly arithmet
 
 A variable is uniform only if every assignment to it is, wherever it stands. A helper is entered uniformly if each of
 its calls is in uniform flow, and a parameter of it is uniform if each argument is. The analysis begins with everything
-uniform and takes back until nothing changes.
+uniform and takes back until nothing changes. A source that would take too long is taken as varying throughout.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from .convergence import Convergence
 from .declarations import Declarations
 from .syntax import Syntax
-from .uniform_facts import Facts
+from .uniform_facts import Facts, TooLong
 from .uniform_walk import Walk
 
 
@@ -35,12 +35,26 @@ class Uniformity:
 def analyse(syntax: Syntax, declarations: Declarations, convergence: Convergence) -> Uniformity:
     """Analyses all functions that may make lanes meet."""
     facts = Facts(syntax, declarations, convergence)
-    facts.distrust_names_without_calls()
-    facts.changed = True
-    while facts.changed:
-        facts.changed = False
-        for body in facts.all_bodies:
-            Walk(facts, body).run()
+    try:
+        facts.distrust_names_without_calls()
+        facts.changed = True
+        while facts.changed:
+            facts.changed = False
+            for body in facts.all_bodies:
+                Walk(facts, body).run()
+    except TooLong:
+        return _nothing_known(syntax, facts)
     uniform = {at for body in facts.all_bodies for at, together in body.calls.items() if together}
     returns = {at for body in facts.all_bodies if body.kernel for at in body.returns}
     return Uniformity(frozenset(uniform), frozenset(returns))
+
+
+def _nothing_known(syntax: Syntax, facts: Facts) -> Uniformity:
+    returns = {
+        at
+        for body in facts.all_bodies
+        if body.kernel and body.function.body is not None
+        for at in range(*body.function.body)
+        if syntax.texts[at] == "return"
+    }
+    return Uniformity(frozenset(), frozenset(returns))

@@ -1,11 +1,13 @@
-"""Looks into a compiled kernel library for code that would run when it is loaded.
+"""Looks into a compiled kernel library for code that would run when it is loaded, and for calls that lead out of it.
 
-A kernel library has no business running anything before it is dispatched. The front end refuses what would lead to
-that; this is the second lock on the same door, on the product instead of the source.
+A kernel library has no business running anything before it is dispatched, nor calling anything but mathematics. The
+front end refuses what would lead to that; this is the second lock on the same doors, on the product instead of the
+source.
 """
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Mapping
 
@@ -24,8 +26,21 @@ _MACHO_SECTIONS = (b"__mod_init_func", b"__mod_term_func", b"__init_offsets", b"
 _ELF_RESOLVERS = {62: 37, 183: 1032}
 
 _SYMBOLS, _RELA, _DYNAMIC, _DYNAMIC_SYMBOLS = 2, 4, 6, 11
+_UNDEFINED = 0
 _INDIRECT_SYMBOL = 10
 _INDIRECT = "an indirect function (ifunc)"
+
+_KNOWN_FUNCTIONS = re.compile(
+    r"mem(cpy|move|set|cmp)|bcmp|abort|"
+    # The mathematical library, and its functions on vectors.
+    r"(a?(cos|sin|tan)h?|atan2|sincos|(cos|sin|tan)pi|exp|exp2|exp10|expm1|log|log2|log10|log1p|pow|sqrt|cbrt|hypot|"
+    r"floor|ceil|trunc|l?l?round|roundeven|l?l?rint|nearbyint|fmod|remainder|remquo|modf|frexp|ldexp|scalbl?n|ilogb|logb|"
+    r"nextafter|nexttoward|copysign|fabs|fma|fmin|fmax|fdim|erf|erfc|[tl]gamma)(f|l|f16|f32|f64|f128)?|_ZGV\w+|"
+    # What compilers and linkers put in by themselves.
+    r"__[a-z]+?(qi|hi|si|di|ti|bf|hf|sf|df|xf|tf){1,2}\d?|__gnu_(f2h|h2f)_\w+|__(atomic|sync|aarch64|aeabi)_\w+|"
+    r"__stack_chk_(fail|guard)|__tls_get_addr|__cxa_finalize|__gmon_start__|_ITM_\w+",
+    re.ASCII,
+)
 
 
 def startup_sections(image: bytes) -> dict[str, int]:
@@ -35,7 +50,7 @@ def startup_sections(image: bytes) -> dict[str, int]:
     """
     if image[:4] != b"\x7fELF":
         return {}
-    return {name: size for name, _kind, _offset, size in _sections(image) if size and _runs_at_load(name)}
+    return {name: size for name, _kind, _offset, size, _link in _sections(image) if size and _runs_at_load(name)}
 
 
 def load_time_code(image: bytes, allowed: Mapping[str, int] | None = None) -> str | None:
@@ -57,8 +72,8 @@ def _runs_at_load(name: str) -> bool:
     return any(name == known or name.startswith(known + ".") for known in _ELF_SECTIONS)
 
 
-def _sections(image: bytes) -> list[tuple[str, int, int, int]]:
-    """Name, kind, offset and size of every section."""
+def _sections(image: bytes) -> list[tuple[str, int, int, int, int]]:
+    """Name, kind, offset, size and linked section of every section."""
     table, entry_bytes, count, names_index = (
         struct.unpack_from("<Q", image, 40)[0],
         *struct.unpack_from("<HHH", image, 58),
@@ -66,18 +81,41 @@ def _sections(image: bytes) -> list[tuple[str, int, int, int]]:
     rows = [struct.unpack_from("<IIQQQQIIQQ", image, table + index * entry_bytes) for index in range(count)]
     names_at = rows[names_index][4]
     found = []
-    for name_offset, kind, _flags, _address, offset, size, *_ in rows:
-        start = names_at + name_offset
-        found.append((image[start : image.index(b"\0", start)].decode("latin-1"), kind, offset, size))
+    for name_offset, kind, _flags, _address, offset, size, link, *_ in rows:
+        found.append((_text(image, names_at + name_offset), kind, offset, size, link))
     return found
+
+
+def _text(image: bytes, start: int) -> str:
+    return image[start : image.index(b"\0", start)].decode("latin-1")
+
+
+def foreign_functions(image: bytes) -> list[str]:
+    """What an ELF library wants from other libraries that no kernel needs. Raises ValueError for a damaged one."""
+    if image[:4] != b"\x7fELF":
+        return []
+    found = []
+    try:
+        sections = _sections(image)
+        for _name, kind, offset, size, link in sections:
+            if kind != _DYNAMIC_SYMBOLS:
+                continue
+            for name_offset, _info, _other, defined_in, _value, _size in struct.iter_unpack(
+                "<IBBHQQ", image[offset : offset + size]
+            ):
+                if name_offset and defined_in == _UNDEFINED:
+                    found.append(_text(image, sections[link][2] + name_offset))
+    except (struct.error, IndexError, ValueError):
+        raise ValueError("the library is damaged") from None
+    return sorted(name for name in found if not _KNOWN_FUNCTIONS.fullmatch(name))
 
 
 def _elf(image: bytes, allowed: Mapping[str, int]) -> str | None:
     machine = struct.unpack_from("<H", image, 18)[0]
     sections = _sections(image)
-    if not any(kind == _DYNAMIC for _, kind, _, _ in sections):
+    if not any(kind == _DYNAMIC for _, kind, *_ in sections):
         raise ValueError("not a shared library")
-    for name, kind, offset, size in sections:
+    for name, kind, offset, size, _link in sections:
         if size and _runs_at_load(name) and allowed.get(name) != size:
             return name
         if kind == _DYNAMIC:

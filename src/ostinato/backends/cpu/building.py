@@ -20,7 +20,7 @@ from ...locks import ForkLock
 from ...msl import Translation
 from ...version import __version__
 from . import toolchain
-from .binary import load_time_code, startup_sections
+from .binary import foreign_functions, load_time_code, startup_sections
 
 _RUNTIME = Path(__file__).with_name("runtime")
 _INCLUDE = Path(__file__).parents[2] / "msl" / "include"
@@ -77,11 +77,14 @@ def kernel_library(compiler: toolchain.Toolchain, translation: Translation, chec
         folders = ("-I", str(_INCLUDE), "-I", str(_RUNTIME))
         product = toolchain.compile_library(compiler, [source], [*flags, *folders], linking, work, (_INCLUDE, _RUNTIME))
         try:
-            found = load_time_code(product.read_bytes(), _startup_of(compiler, linking))
+            image = product.read_bytes()
+            found, foreign = load_time_code(image, _startup_of(compiler, linking)), foreign_functions(image)
         except ValueError as error:
             raise ToolchainError(f"{compiler.command[0]} made something that cannot be loaded: {error}") from None
         if found is not None:
             raise KernelCompileError(f"the compiled kernels contain code that would run when they are loaded: {found}")
+        if foreign:
+            raise KernelCompileError(f"the kernels call {foreign[0]!r}, which is no function of theirs")
         return product
 
     try:
