@@ -12,17 +12,19 @@ import operator
 import reprlib
 import struct
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .buffer import Buffer
 from .commands import UNKNOWN, Access, Binding, BufferBinding, CompiledKernel, InlineBinding, ParamBinding, Unknown
 from .errors import ArgumentError, FreedBuffer, WrongDevice
-from .msl import Argument
 from .params import Param
 from .queue import Queue
 from .scalars import number_bytes, plain_number
+
+if TYPE_CHECKING:
+    from .msl import Argument
 
 Declared = Sequence[Buffer] | Unknown | None
 """What `reads=` and `writes=` take."""

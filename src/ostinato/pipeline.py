@@ -11,14 +11,17 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from . import msl, tracing
+from . import tracing
 from .commands import CompiledKernel, Dispatch, KernelOrigin
 from .copies import refuse_copy
 from .errors import ArgumentError, ConstantError, KernelNotFound
 from .locks import ForkLock
 from .queue import OnQueue, Queue, queue_of
+
+if TYPE_CHECKING:
+    from . import msl
 
 Constants = Mapping[int | str, Any]
 Defines = Mapping[str, str | int]
@@ -142,6 +145,8 @@ def compile_library(
     cuda: str | Path | None = None,
 ) -> Library:
     """Parse and compile a source text or file, with CUDA source beside it if there is any."""
+    from . import msl  # the front end is loaded when the first source is compiled
+
     queue.check()
     folders = _checked_folders(include_dirs)
     for folder in folders:

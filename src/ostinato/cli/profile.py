@@ -11,7 +11,7 @@ import click
 from ..analyse import summarise
 from ..device import check_settings
 from ..errors import ArgumentError
-from ..profile import profile
+from ..profile_session import profile
 from ..program import check as check_program
 from ..program import run as run_program
 from ..recording import SUFFIX, open_recording

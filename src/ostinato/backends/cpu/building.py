@@ -12,15 +12,17 @@ import sys
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ... import cache
 from ...errors import DeviceError, KernelCompileError, ToolchainError
 from ...locks import ForkLock
-from ...msl import Translation
 from ...version import __version__
 from . import toolchain
 from .binary import load_time_code, startup_sections
+
+if TYPE_CHECKING:
+    from ...msl import Translation
 
 _RUNTIME = Path(__file__).with_name("runtime")
 _INCLUDE = Path(__file__).parents[2] / "msl" / "include"
