@@ -1,9 +1,9 @@
 """From what a caller passes to a kernel, to checked bindings.
 
 An argument is a `Buffer`, a `(Buffer, byte_offset)` pair counted from that view, a NumPy scalar or array or
-`bytes` (copied now), a Python number (converted to the kernel's type and range-checked), or, while capturing, a `Param`
-whose value comes with each replay. `memo_key` gives the identity of an argument for memoisation; `bind` does the real
-checking, once per new combination.
+`bytes` (copied now), a Python number (converted to the kernel's type and range-checked), a dict or tuple for a struct
+(`structs.py`), or, while capturing, a `Param` whose value comes with each replay. `memo_key` gives the identity of an
+argument for memoisation; `bind` does the real checking, once per new combination.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from . import structs
 from .buffer import Buffer
 from .commands import UNKNOWN, Access, Binding, BufferBinding, CompiledKernel, InlineBinding, ParamBinding, Unknown
 from .errors import ArgumentError, FreedBuffer, WrongDevice
@@ -60,16 +61,15 @@ def memo_key(kernel: CompiledKernel, argument: Any, among: Sequence[Any] | Mappi
         return (b"", argument), argument
     if kind is Param:
         return (Param, argument), argument
-    if kind is tuple:
-        if len(argument) == 2 and type(argument[0]) is Buffer:
-            try:
-                offset = operator.index(argument[1])
-            except TypeError:
-                raise ArgumentError(
-                    f"{_place(kernel, argument, among)}: {argument[1]!r} is not a byte offset"
-                ) from None
-            return (argument[0]._serial, offset), (argument[0], offset)
-    elif isinstance(argument, np.ndarray | np.generic):
+    if kind is tuple and len(argument) == 2 and type(argument[0]) is Buffer:
+        try:
+            offset = operator.index(argument[1])
+        except TypeError:
+            raise ArgumentError(f"{_place(kernel, argument, among)}: {argument[1]!r} is not a byte offset") from None
+        return (argument[0]._serial, offset), (argument[0], offset)
+    if kind is tuple or kind is list or isinstance(argument, Mapping):
+        return ("struct", structs.value_key(argument)), argument
+    if isinstance(argument, np.ndarray | np.generic):
         if not argument.dtype.hasobject:
             return _array_key(kernel, argument, among), argument
     elif isinstance(argument, bytearray | memoryview):
@@ -81,7 +81,7 @@ def memo_key(kernel: CompiledKernel, argument: Any, among: Sequence[Any] | Mappi
             return memo_key(kernel, number, among)
     raise ArgumentError(
         f"{_place(kernel, argument, among)}: expected a Buffer, (Buffer, byte offset), a NumPy scalar or array, bytes,"
-        f" a number or a param, got {_describe(argument)}"
+        f" a number, a dict or tuple for a struct, or a param, got {_describe(argument)}"
     )
 
 
@@ -167,7 +167,7 @@ def _bind_one(kernel: CompiledKernel, position: int, argument: Argument, value: 
     where = _Where(kernel, argument)
     element_bytes = kernel.argument_bytes[position]
     writes = argument.access != "read"
-    if type(value) is tuple or type(value) is Buffer:
+    if type(value) is Buffer or (type(value) is tuple and value and type(value[0]) is Buffer):
         buffer, offset = value if type(value) is tuple else (value, 0)
         bound = _buffer_binding(where, argument.index, buffer, offset, writes, queue)
         check_dtype(where, argument, buffer.dtype)
@@ -220,9 +220,23 @@ def _buffer_binding(
 def _inline_bytes(where: _Where, argument: Argument, value: Any) -> bytes:
     if isinstance(value, bytes):
         return value
-    if isinstance(value, np.ndarray | np.generic):
+    if isinstance(value, Mapping | tuple | list) and argument.layout is None:
+        if argument.scalar is not None:
+            raise ArgumentError(f"{where}: {argument.type} is no struct; pass a NumPy array, not {_describe(value)}")
+        raise ArgumentError(
+            f"{where}: the fields of {argument.type} are not known before it is compiled;"
+            f" pass a NumPy record or bytes, not {_describe(value)}"
+        )
+    is_array = isinstance(value, np.ndarray | np.generic)
+    if argument.layout is not None and (isinstance(value, Mapping | tuple | list) or (is_array and value.dtype.names)):
+        try:
+            return structs.struct_bytes(argument.layout, value)
+        except structs.Mismatch as reason:
+            raise ArgumentError(f"{where}: {reason}") from None
+    if is_array:
         check_dtype(where, argument, value.dtype)
-        return value.tobytes()
+        data: bytes = value.tobytes()
+        return data
     if argument.scalar is None or argument.lanes != 1:
         raise ArgumentError(f"{where}: one number is not a {argument.type}; pass a NumPy array or bytes, not {value!r}")
     try:
@@ -232,7 +246,13 @@ def _inline_bytes(where: _Where, argument: Argument, value: Any) -> bytes:
 
 
 def check_dtype(where: object, argument: Argument, dtype: np.dtype[Any]) -> None:
-    """Bytes bind to anything, and a struct or void takes anything."""
+    """Bytes bind to anything. A struct takes anything without field names; with names, they must lie as its own do."""
+    if argument.layout is not None and dtype.names and not structs.same_layout(argument.layout, dtype):
+        raise ArgumentError(
+            f"{where}: its elements are not laid out as struct {argument.layout.name} is;"
+            f" Kernel.dtype({argument.name!r}) gives the dtype that fits\n"
+            + structs.side_by_side(argument.layout, dtype)
+        )
     if argument.scalar is not None and dtype != np.uint8 and dtype != np.dtype(argument.scalar):
         raise ArgumentError(f"{where}: expected {argument.scalar}, got {dtype.name}")
 

@@ -170,7 +170,12 @@ class CommandEncoder:
             params: dict[str, Param] = {}
             freed = False
             given: Any = args
-            if len(args) == 1 and type(args[0]) is dict:
+            # Keys that are names are the fields of a struct, keys that are numbers the indices of arguments.
+            if (
+                len(args) == 1
+                and type(args[0]) is dict
+                and (not args[0] or any(type(key) is not str for key in args[0]))
+            ):
                 given = dict(args[0])
                 for index, argument in given.items():
                     if type(argument) is Param:

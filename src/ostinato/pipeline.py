@@ -13,7 +13,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from . import tracing
+import numpy as np
+
+from . import structs, tracing
 from .commands import CompiledKernel, Dispatch, KernelOrigin
 from .copies import refuse_copy
 from .errors import ArgumentError, ConstantError, KernelNotFound
@@ -47,6 +49,20 @@ class Kernel:
     def signature(self) -> msl.Signature:
         """Its arguments, as reflected from the source."""
         return self._compiled.signature
+
+    def dtype(self, argument: str | int) -> np.dtype[Any]:
+        """The NumPy dtype of an argument's elements, for an argument by name or index: of a struct, with its fields.
+
+        A vector is `(scalar, (lanes,))`. An `ArgumentError` for a type that only the compiler knows.
+        """
+        found = next((one for one in self.signature.arguments if argument in (one.name, one.index)), None)
+        if found is None:
+            raise ArgumentError(f"kernel {self.name!r} has no argument {argument!r}; it is {self.signature}")
+        if found.layout is not None:
+            return structs.struct_dtype(found.layout)
+        if found.scalar is None:
+            raise ArgumentError(f"kernel {self.name!r}, argument {found}: only the compiler knows this type")
+        return np.dtype((found.scalar, (found.lanes,))) if found.lanes > 1 else np.dtype(found.scalar)
 
     @property
     def max_threads_per_group(self) -> int:
@@ -96,7 +112,8 @@ class Library:
         tracing.host_span("compile", ", ".join(only or list(self._module.kernels)[:4]), begin_ns)
         origin = KernelOrigin(self._module, self.constants)
         for name, kernel in compiled.items():
-            self._kernels[name] = Kernel(replace(kernel, origin=origin), self._queue)
+            checked = replace(kernel, origin=origin, signature=_believed(kernel))
+            self._kernels[name] = Kernel(checked, self._queue)
 
     def __getitem__(self, name: str) -> Kernel:
         found = self._kernels.get(name)
@@ -128,6 +145,15 @@ class Library:
 
     def __repr__(self) -> str:
         return f"<Library of {len(self)}: {_listed(self)}>"
+
+
+def _believed(kernel: CompiledKernel) -> msl.Signature:
+    """Its signature, without the layouts of structs that the compiler laid out in another way than the front end."""
+    arguments = tuple(
+        argument if argument.layout is None or argument.layout.nbytes == nbytes else replace(argument, layout=None)
+        for argument, nbytes in zip(kernel.signature.arguments, kernel.argument_bytes, strict=True)
+    )
+    return replace(kernel.signature, arguments=arguments)
 
 
 def _listed(library: Library, at_most: int = 24) -> str:

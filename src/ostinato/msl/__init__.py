@@ -2,16 +2,19 @@
 
 from .cuda_entry import ParameterLayout, parameter_layout
 from .cuda_target import cuda_options
+from .layouts import Field, StructLayout
 from .module import Module, Translation, parse
 from .reflect import Argument, FunctionConstant, SharedArgument, Signature
 
 __all__ = [
     "Argument",
+    "Field",
     "FunctionConstant",
     "Module",
     "ParameterLayout",
     "SharedArgument",
     "Signature",
+    "StructLayout",
     "Translation",
     "cuda_options",
     "parameter_layout",

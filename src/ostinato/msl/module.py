@@ -20,6 +20,7 @@ from .cpu_target import translate_for_cpu
 from .cuda_target import translate_for_cuda
 from .declarations import Declarations, parse_declarations
 from .kernels import KernelInstance, find_kernels, refuse_shared_indices, signature
+from .layouts import StructLayouts
 from .native_cuda import check_native
 from .overloads import told_apart_by_place
 from .preprocess import known_macros, preprocess
@@ -71,6 +72,7 @@ class Module:
         places = told_apart_by_place(self._syntax, self._declarations)
         self._convergence = Convergence(self._syntax, self._declarations, lane_aware=places)
         self.constants = self._find_constants()
+        self._layouts = StructLayouts(self._syntax, self._declarations.aliases, self._constant_value({}))
         self._instances = find_kernels(self._syntax, self._declarations, self._constant_value({}))
         self.kernels = self._signatures(self._instances.values(), None)
         parts = [*self._syntax.texts, *(part for item in sorted(self.native.items()) for part in item)]
@@ -219,7 +221,7 @@ class Module:
         absent = self._absent(given)
         found = {}
         for instance in instances:
-            one = signature(instance, self._declarations, names, self._meets(instance), absent)
+            one = signature(instance, self._declarations, names, self._meets(instance), absent, self._layouts)
             if given is not None:
                 refuse_shared_indices(instance, one.arguments)
             found[instance.name] = one
@@ -231,7 +233,7 @@ class Module:
             raise KernelNotFound(f"no kernel {name!r} in this library; it has {', '.join(self._instances) or 'none'}")
         instance, names = self._instances[name], [constant.name for constant in self.constants]
         absent = self._absent(self.check_constants(constants))
-        found = signature(instance, self._declarations, names, self.kernels[name].meets, absent)
+        found = signature(instance, self._declarations, names, self.kernels[name].meets, absent, self._layouts)
         refuse_shared_indices(instance, found.arguments)
         return found
 
