@@ -17,7 +17,7 @@ import ostinato as ost
 from calibrations import KNOWN, chain
 from ostinato import calibration
 from ostinato.analyse.statistics import Interval
-from ostinato.calibration import MODEL_SIZES, Calibration, ModelError, Replayed, explain, fitted, predict
+from ostinato.calibration import MODEL_SIZES, Calibration, FitError, Replayed, explain, fitted, predict
 from ostinato.cli import calibrate as cli
 from ostinato.cli import main
 from ostinato.encoder import CommandEncoder
@@ -76,9 +76,9 @@ def test_a_machine_that_is_not_linear_gets_no_prediction(dev: ost.Device, kernel
     x = dev.zeros(4, np.float32)
     graph = dev.capture(lambda enc: enc.dispatch(kernels["bump"], x, threads=4))
     for refused in (lambda: POOR.overhead_ns(1, 0), lambda: predict(graph, POOR), lambda: explain(graph, POOR)):
-        with pytest.raises(ModelError, match=r"explains 38% .* less than 90%"):
+        with pytest.raises(FitError, match=r"explains 38% .* less than 90%"):
             refused()
-    assert issubclass(ModelError, ost.OstinatoError)
+    assert issubclass(FitError, ost.OstinatoError)
 
 
 def test_overhead_is_the_constant_and_each_dispatch_once() -> None:

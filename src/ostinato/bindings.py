@@ -79,6 +79,10 @@ def memo_key(kernel: CompiledKernel, argument: Any, among: Sequence[Any] | Mappi
         number = plain_number(argument)
         if number is not None:
             return memo_key(kernel, number, among)
+    if _is_shareable(argument):
+        raise ArgumentError(
+            f"{_place(kernel, argument, among)}: expected a Buffer, got {_describe(argument)}; {_as_buffer(argument)}"
+        )
     raise ArgumentError(
         f"{_place(kernel, argument, among)}: expected a Buffer, (Buffer, byte offset), a NumPy scalar or array, bytes,"
         f" a number, a dict or tuple for a struct, or a param, got {_describe(argument)}"
@@ -182,7 +186,9 @@ def _bind_one(kernel: CompiledKernel, position: int, argument: Argument, value: 
             )
         return bound
     if writes:
-        raise ArgumentError(f"{where}: the kernel writes to it, so it must be a Buffer, not {_describe(value)}")
+        raise ArgumentError(
+            f"{where}: the kernel writes to it, so it must be a Buffer, not {_describe(value)}; {_as_buffer(value)}"
+        )
     if type(value) is Param:
         check_dtype(where, argument, value.dtype)
         _check_inline(where, argument, element_bytes, value.nbytes, queue)
@@ -206,7 +212,9 @@ def _buffer_binding(
     where: _Where | str, index: int, buffer: Buffer, offset: int, writes: bool, queue: Queue
 ) -> BufferBinding:
     if buffer._queue is not queue:
-        raise WrongDevice(f"{where}: {buffer!r} belongs to another device than this {queue.name!r}")
+        raise WrongDevice(
+            f"{where}: {buffer!r} belongs to another device, {buffer._queue.title}, than this {queue.title}"
+        )
     allocation = buffer._lease.allocation
     if allocation is None:
         raise FreedBuffer(f"{where}: {buffer!r} cannot be used any more")
@@ -276,9 +284,24 @@ def _float_bits(value: float) -> bytes:
     return struct.pack("=d", value)
 
 
+def _is_shareable(value: Any) -> bool:
+    """Whether it is an array of another library (torch, CuPy, JAX, MLX)."""
+    return hasattr(value, "__dlpack__") or hasattr(value, "__cuda_array_interface__")
+
+
+def _as_buffer(value: Any) -> str:
+    """How a buffer is made of a value."""
+    if _is_shareable(value) and not isinstance(value, np.ndarray | np.generic):
+        return "device.from_dlpack(…) makes one of it that shares its memory where it can"
+    return "device.array(…) makes one with a copy of it"
+
+
 def _describe(value: Any) -> str:
     if isinstance(value, np.ndarray):
         return f"an array of {value.dtype.name} and shape {value.shape}"
+    if _is_shareable(value) and not isinstance(value, Buffer):
+        kind = type(value)
+        return f"a {kind.__module__}.{kind.__qualname__} of shape {tuple(getattr(value, 'shape', ()))}"
     return "bytes" if isinstance(value, bytes) else f"{type(value).__name__} {reprlib.repr(value)}"
 
 

@@ -185,7 +185,7 @@ class Device:
 
     def __repr__(self) -> str:
         able = self.capabilities
-        return f"<Device {self.name!r}: {able.description}, {able.workers} workers>"
+        return f"<Device {self._queue.title}: {able.description}, {able.workers} workers>"
 
 
 def _open_cpu(options: Mapping[str, Any]) -> Backend:

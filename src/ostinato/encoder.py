@@ -156,7 +156,10 @@ class CommandEncoder:
             if type(kernel) is not Kernel:
                 raise ArgumentError(f"dispatch: expected a Kernel, got {kernel!r}")
             if kernel._queue is not queue:
-                raise WrongDevice(f"{kernel!r} was compiled for another device, not {queue.name!r}")
+                raise WrongDevice(
+                    f"kernel {kernel.name!r} was compiled for another device, {kernel._queue.title}, and this encoder"
+                    f" is on {queue.title}; compile it there: library() of that device"
+                )
             if op_kind is None:
                 op_kind = self._pending_op_kind
             elif type(op_kind) is not CapturedOpKind:

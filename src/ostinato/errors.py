@@ -86,6 +86,17 @@ class GraphFileError(GraphError):
     """A graph file is damaged, too large, or of a newer version."""
 
 
+# --- use ---------------------------------------------------------------------------------------------------
+
+
+class UsageError(OstinatoError, TypeError):
+    """An object was used in a way it does not support (called, assigned to); the message names the call to make."""
+
+
+class UnknownAttribute(OstinatoError, AttributeError):
+    """An object has no attribute of that name; the message says where the thing meant is found."""
+
+
 # --- buffers -----------------------------------------------------------------------------------------------
 
 

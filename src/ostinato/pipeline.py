@@ -11,14 +11,14 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 import numpy as np
 
 from . import structs, tracing
 from .commands import CompiledKernel, Dispatch, KernelOrigin
 from .copies import refuse_copy
-from .errors import ArgumentError, ConstantError, KernelNotFound
+from .errors import ArgumentError, ConstantError, KernelCompileError, KernelNotFound, UnknownAttribute, UsageError
 from .locks import ForkLock
 from .queue import OnQueue, Queue, queue_of
 
@@ -74,6 +74,12 @@ class Kernel:
         """Threadgroup memory declared in its body."""
         return self._compiled.threadgroup_bytes
 
+    def __call__(self, *arguments: object, **options: object) -> NoReturn:
+        raise UsageError(
+            f"kernel {self.name!r} is not called: encoder.dispatch(kernel, *arguments, threads=…) records a run of it,"
+            " encoder.commit_and_wait() runs it"
+        )
+
     __reduce_ex__ = refuse_copy
 
     def __repr__(self) -> str:
@@ -127,6 +133,10 @@ class Library:
                 self._compile([name])
             return self._kernels[name]
 
+    def __getattr__(self, name: str) -> NoReturn:
+        hint = f'; the kernel is library["{name}"]' if not name.startswith("_") and name in self else ""
+        raise UnknownAttribute(f"Library has no attribute {name!r}{hint}", name=name, obj=self)
+
     @property
     def signatures(self) -> Mapping[str, msl.Signature]:
         """The arguments of every kernel as the source declares them, compiled or not."""
@@ -178,9 +188,22 @@ def compile_library(
     for folder in folders:
         if not folder.is_dir():
             raise ArgumentError(f"include_dirs: there is no folder {str(folder)!r}")
+    given = _checked_constants(constants)
     native = {} if cuda is None else {"cuda": _checked_native(cuda)}
     module = msl.parse(_checked_source(source), include_dirs=folders, defines=_checked_defines(defines), native=native)
-    return Library(queue, module, _checked_constants(constants))
+    if not module.kernels:
+        raise KernelCompileError(_why_no_kernels(module), file=module.files[0] if module.files else None)
+    return Library(queue, module, given)
+
+
+def _why_no_kernels(module: msl.Module) -> str:
+    if module.uninstantiated:
+        one = module.uninstantiated[0]
+        return (
+            f"no kernels in this source: {', '.join(module.uninstantiated)} are templates without an instance;"
+            f' add template [[host_name("{one}_float")]] kernel void {one}<float>(…);'
+        )
+    return "no kernels in this source; a kernel is a function that begins with `kernel void`"
 
 
 def _checked_source(source: Any) -> str | Path:

@@ -50,8 +50,6 @@ def compile_command(
             click.echo(f"{len(library)} kernels are too many to compile at once: name some with -k", err=True)
         for signature in signatures:
             click.echo(str(signature))
-        if not library:
-            click.echo("no kernels in this file", err=True)
     except KernelCompileError as error:
         place = str(error) if error.file else f"{file}: {error}"
         click.echo(f"error: {place}", err=True)

@@ -19,7 +19,7 @@ from .convergence import Convergence
 from .cpu_target import translate_for_cpu
 from .cuda_target import translate_for_cuda
 from .declarations import Declarations, parse_declarations
-from .kernels import KernelInstance, find_kernels, refuse_shared_indices, signature
+from .kernels import KernelInstance, find_kernels, is_kernel, refuse_shared_indices, signature
 from .layouts import StructLayouts
 from .native_cuda import check_native
 from .overloads import told_apart_by_place
@@ -226,6 +226,13 @@ class Module:
                 refuse_shared_indices(instance, one.arguments)
             found[instance.name] = one
         return found
+
+    @property
+    def uninstantiated(self) -> tuple[str, ...]:
+        """The kernels that are templates and have no instance, so that nobody can ask for them."""
+        made = {id(instance.function) for instance in self._instances.values()}
+        functions = (one for one in self._declarations.functions if one.body is not None and id(one) not in made)
+        return tuple(dict.fromkeys(one.name for one in functions if is_kernel(self._syntax, one)))
 
     def signature(self, name: str, constants: Mapping[int | str, object]) -> Signature:
         """A kernel as it is with these constants, which may leave arguments out; nothing is translated."""

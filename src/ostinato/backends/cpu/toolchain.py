@@ -23,6 +23,7 @@ from pathlib import Path
 
 from ... import cache
 from ...errors import KernelCompileError, ToolchainError
+from ...extras import install_command
 
 CPU_SECONDS = 180
 WALL_SECONDS = 300
@@ -100,7 +101,8 @@ def find() -> Toolchain:
     chosen_by = "$CXX names" if named else "there is"
     raise ToolchainError(
         f"{chosen_by} no usable C++ compiler ({'; '.join(reasons) or 'none on the path'}). Two ways out: install one"
-        " (g++ 12 or clang++ 15, or newer), or take the one that comes as a wheel: pip install 'ostinato[toolchain]'"
+        " (g++ 12 or clang++ 15, or newer), or take the one that comes as a wheel:"
+        f" {install_command('toolchain')}"
     )
 
 

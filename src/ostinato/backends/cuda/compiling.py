@@ -10,6 +10,7 @@ from typing import Any
 
 from ... import cache
 from ...errors import DeviceUnavailable, KernelCompileError
+from ...extras import install_command
 from ...version import __version__
 
 _INCLUDE = Path(__file__).parents[2] / "msl" / "include"
@@ -24,13 +25,13 @@ def nvrtc() -> Any:
     try:
         from cuda.bindings import nvrtc as found
     except ImportError as error:
-        raise DeviceUnavailable(f"cuda: {error}; pip install 'ostinato[cuda]' brings what is missing") from None
+        raise DeviceUnavailable(f"cuda: {error}; {install_command('cuda')} brings what is missing") from None
     try:
         status, *_ = found.nvrtcVersion()
     except Exception as error:  # the loader's own kinds of errors, by version
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise DeviceUnavailable(
-            f"cuda: the compiler library NVRTC is missing ({reason}); pip install 'ostinato[cuda]'"
+            f"cuda: the compiler library NVRTC is missing ({reason}); {install_command('cuda')}"
         ) from None
     if int(status):
         raise DeviceUnavailable(f"cuda: NVRTC does not work: error {int(status)}")
