@@ -98,11 +98,14 @@ class Library:
 
     COMPILED_WHOLE = 64
 
-    __slots__ = ("_kernels", "_lock", "_module", "_queue", "constants")
+    __slots__ = ("_kernels", "_lock", "_module", "_queue", "_texts", "constants")
 
-    def __init__(self, queue: Queue, module: msl.Module, constants: Constants) -> None:
+    def __init__(
+        self, queue: Queue, module: msl.Module, constants: Constants, texts: msl.SourceTexts | None = None
+    ) -> None:
         self._queue = queue
         self._module = module
+        self._texts = texts
         self._lock = ForkLock()
         self._kernels: dict[str, Kernel] = {}
         self.constants = dict(constants)
@@ -114,12 +117,21 @@ class Library:
 
     def _compile(self, only: list[str] | None) -> None:
         begin_ns = time.monotonic_ns()
-        compiled = self._queue.backend.compile(self._module, self.constants, only)
+        try:
+            compiled = self._queue.backend.compile(self._module, self.constants, only)
+        except KernelCompileError as error:
+            self._find_places(error)
+            raise
         tracing.host_span("compile", ", ".join(only or list(self._module.kernels)[:4]), begin_ns)
         origin = KernelOrigin(self._module, self.constants)
         for name, kernel in compiled.items():
             checked = replace(kernel, origin=origin, signature=_believed(kernel))
             self._kernels[name] = Kernel(checked, self._queue)
+
+    def _find_places(self, error: KernelCompileError) -> None:
+        from . import msl
+
+        msl.find_places(error, self._texts or msl.SourceTexts(self._module.source))
 
     def __getitem__(self, name: str) -> Kernel:
         found = self._kernels.get(name)
@@ -190,10 +202,15 @@ def compile_library(
             raise ArgumentError(f"include_dirs: there is no folder {str(folder)!r}")
     given = _checked_constants(constants)
     native = {} if cuda is None else {"cuda": _checked_native(cuda)}
-    module = msl.parse(_checked_source(source), include_dirs=folders, defines=_checked_defines(defines), native=native)
+    text, macros = _checked_source(source), _checked_defines(defines)
+    try:
+        module = msl.parse(text, include_dirs=folders, defines=macros, native=native)
+    except KernelCompileError as error:
+        msl.find_places(error, msl.SourceTexts(text, folders))
+        raise
     if not module.kernels:
         raise KernelCompileError(_why_no_kernels(module), file=module.files[0] if module.files else None)
-    return Library(queue, module, given)
+    return Library(queue, module, given, msl.SourceTexts(text, folders))
 
 
 def _why_no_kernels(module: msl.Module) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..errors import KernelCompileError
+from ..errors import Diagnostic, KernelCompileError
 from .tokens import IDENTIFIER, Token
 
 _ASSIGNING = frozenset("= += -= *= /= %= &= |= ^= <<= ++ --".split())
@@ -31,7 +31,8 @@ class Attribute:
 
 def fail(message: str, token: Token) -> KernelCompileError:
     """An error at ``token``."""
-    return KernelCompileError(message, file=token.file, line=token.line)
+    place = Diagnostic(message, token.file, token.line, near=((token.text,), 0) if token.text else None)
+    return KernelCompileError.of([place])
 
 
 class Syntax:

@@ -86,9 +86,12 @@ def kernel_library(compiler: toolchain.Toolchain, translation: Translation, chec
             raise KernelCompileError(f"the compiled kernels contain code that would run when they are loaded: {found}")
         return product
 
+    from ...msl.columns import follow_columns  # the front end made the translation, so it is loaded
+
     try:
         return _load(key, build)
     except KernelCompileError as error:
+        follow_columns(error, translation.text)
         if error.file is not None or not translation.kernels:
             raise
         first = next(iter(translation.kernels.values()))
