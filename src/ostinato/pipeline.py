@@ -50,6 +50,17 @@ class Kernel:
         """Its arguments, as reflected from the source."""
         return self._compiled.signature
 
+    @property
+    def execution(self) -> msl.Execution:
+        """How its threads run, and why.
+
+        `execution.way` is on the CPU "loop", "split" (at barriers) or "fibers", the slowest; elsewhere "native".
+        `execution.reason` says what decided it, such as "uses simd_sum at line 12".
+        """
+        from .msl import NATIVE
+
+        return self._compiled.execution or NATIVE
+
     def dtype(self, argument: str | int) -> np.dtype[Any]:
         """The NumPy dtype of an argument's elements, for an argument by name or index: of a struct, with its fields.
 
@@ -84,7 +95,8 @@ class Kernel:
 
     def __repr__(self) -> str:
         return (
-            f"<Kernel {self.signature}, at most {self.max_threads_per_group} threads a group, on {self._queue.name!r}>"
+            f"<Kernel {self.signature}, at most {self.max_threads_per_group} threads a group, on {self._queue.name!r},"
+            f" {self.execution}>"
         )
 
 

@@ -6,9 +6,12 @@ from .cuda_target import cuda_options
 from .layouts import Field, StructLayout
 from .module import Module, Translation, parse
 from .reflect import Argument, FunctionConstant, SharedArgument, Signature
+from .target import NATIVE, Execution
 
 __all__ = [
+    "NATIVE",
     "Argument",
+    "Execution",
     "Field",
     "FunctionConstant",
     "Module",

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from . import cpu_entry
 from .fiber_sites import mark_paths
 from .kernels import KernelInstance
 from .reflect import element_type
-from .target import Source
+from .target import Execution, Source
 from .translate import Dialect, Translator
 
 _INCLUDES = '#include "ostinato/metal_cpu.h"\n#include "ostinato/entry_cpu.h"\n'
@@ -21,14 +21,28 @@ _DIALECT = Dialect(
 )
 
 
-def translate_for_cpu(source: Source) -> str:
-    """C++17 for the machine's compiler."""
+def translate_for_cpu(source: Source) -> tuple[str, Mapping[str, Execution]]:
+    """C++17 for the machine's compiler, and how each kernel runs in it."""
     meeting = [] if source.fibers else [instance for instance in source.instances if source.meets(instance)]
     parameters = {one.function.name_at: (one.formal, _small_types(one, meeting)) for one in meeting}
     translator = Translator(source.syntax, source.declarations, source.convergence, _DIALECT, parameters)
     body = translator.run(source.constants)
     ways = {instance.name: _way(instance, translator, source) for instance in source.instances}
-    return _INCLUDES + body + cpu_entry.table(source.instances, ways, translator.layouts, source.absent)
+    text = _INCLUDES + body + cpu_entry.table(source.instances, ways, translator.layouts, source.absent)
+    return text, {one.name: _execution(one, ways[one.name], translator, source) for one in source.instances}
+
+
+def _execution(instance: KernelInstance, way: cpu_entry.Way, translator: Translator, source: Source) -> Execution:
+    if way is cpu_entry.Way.LOOP:
+        return Execution("loop", "its threads never meet")
+    if way is cpu_entry.Way.REGIONS:
+        tokens = source.syntax.tokens[slice(*(instance.function.body or (0, 0)))]
+        lines = sorted({token.line for token in tokens if token.text == "threadgroup_barrier"})
+        shown = ", ".join(map(str, lines[:4])) + (", …" if len(lines) > 4 else "")
+        return Execution("split", f"its threads meet at barriers only, line{'s' if len(lines) > 1 else ''} {shown}")
+    if source.fibers:
+        return Execution("fibers", "the device is opened with checked=True")
+    return Execution("fibers", translator.unsplit.get(instance.function.name_at, "its threads meet"))
 
 
 def _way(instance: KernelInstance, translator: Translator, source: Source) -> cpu_entry.Way:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from . import cuda_entry
@@ -12,7 +13,7 @@ from .lane_sites import mark_lanes
 from .native_cuda import as_device_functions, native_kernels
 from .rewriter import Rewriter
 from .syntax import ADDRESS_SPACES, BEFORE_EXPRESSIONS, Syntax
-from .target import Source
+from .target import Execution, Source
 from .tokens import IDENTIFIER
 from .translate import Dialect, Translator
 
@@ -45,13 +46,13 @@ _DIALECT = Dialect(
 )
 
 
-def translate_for_cuda(source: Source) -> str:
-    """CUDA C++17 for NVRTC, to be compiled with `cuda_options`."""
+def translate_for_cuda(source: Source) -> tuple[str, Mapping[str, Execution]]:
+    """CUDA C++17 for NVRTC, to be compiled with `cuda_options`; its kernels run as threads of the device."""
     translator = Translator(source.syntax, source.declarations, source.convergence, _DIALECT)
     body = translator.run(source.constants)
     entries = cuda_entry.table(source.instances, translator.layouts, source.absent, native_kernels(source.native))
     program = f"namespace {_NAMESPACE} {{\n{body}{entries}}}  // namespace {_NAMESPACE}\n"
-    return as_device_functions(source.native) + _INCLUDES + program
+    return as_device_functions(source.native) + _INCLUDES + program, {}
 
 
 def cuda_options(architecture: str, inline_bytes: int = 0) -> tuple[str, ...]:

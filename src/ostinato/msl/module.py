@@ -28,7 +28,7 @@ from .reflect import FunctionConstant, Signature, element_type
 from .safety import check_declarations, check_tokens
 from .single_text import single_text
 from .syntax import Syntax, text_of
-from .target import Source
+from .target import Execution, Source
 from .tokens import Token
 from .translate import constant_text, swizzle_macros
 
@@ -37,7 +37,8 @@ _INTEGER_RANGES = {
     "int32": (-(2**31), 2**31 - 1), "uint32": (0, 2**32 - 1), "int64": (-(2**63), 2**63 - 1), "uint64": (0, 2**64 - 1),
 }  # fmt: skip
 
-_TARGETS: Mapping[str, Callable[[Source], str]] = {"cpu": translate_for_cpu, "cuda": translate_for_cuda}
+_Target = Callable[[Source], tuple[str, Mapping[str, Execution]]]
+_TARGETS: Mapping[str, _Target] = {"cpu": translate_for_cpu, "cuda": translate_for_cuda}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,8 @@ class Translation:
     target: str
     text: str
     kernels: Mapping[str, Signature]
+    executions: Mapping[str, Execution]
+    """How each runs; none are here for a target with threads of its own."""
 
 
 class Module:
@@ -287,8 +290,8 @@ class Module:
             self.native.get(target, ""),
             fibers,
         )
-        text = swizzle_macros(self._syntax) + _TARGETS[target](source)
-        return Translation(target, text, self._signatures(instances, given))
+        text, executions = _TARGETS[target](source)
+        return Translation(target, swizzle_macros(self._syntax) + text, self._signatures(instances, given), executions)
 
 
 def _checked(constant: FunctionConstant, value: object) -> Value:

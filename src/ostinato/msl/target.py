@@ -12,6 +12,22 @@ from .syntax import Syntax
 
 
 @dataclass(frozen=True, slots=True)
+class Execution:
+    """How the threads of a kernel run on a device, and why."""
+
+    way: str
+    """On the CPU "loop" (one loop over all threads), "split" (a loop between each two barriers) or "fibers" (a stack
+    for each thread); "native" where the device has threads of its own."""
+    reason: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.way}: {self.reason}" if self.reason else self.way
+
+
+NATIVE = Execution("native")
+
+
+@dataclass(frozen=True, slots=True)
 class Source:
     """A parsed source with the values of its function constants, and the kernels wanted of it."""
 

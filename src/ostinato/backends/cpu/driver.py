@@ -404,4 +404,5 @@ def _compiled(info: _KernelInfo, translation: Translation) -> CompiledKernel:
         argument_bytes=tuple(info.arg_sizes[: info.n_args]),
         argument_alignments=tuple(info.arg_aligns[: info.n_args]),
         code=info.entry,
+        execution=translation.executions[name],
     )
