@@ -428,6 +428,10 @@ def test_a_name_with_a_null_byte_is_refused(tmp_path: Path) -> None:
         ("struct alignas(32) S { float x; };", None),
         ("struct B { int x; }; struct S : B { int y; };", None),
         ("struct S { struct { int x; } inner; };", None),
+        ("struct S { int x[-1]; };", None),
+        ("struct S { S inside; };", None),
+        ("struct S { unsigned long a; unsigned char b; const float c; metal::float2 d; };",
+         [("a", 0), ("b", 8), ("c", 12), ("d", 16)]),
     ],
 )  # fmt: skip
 def test_the_fields_of_structs_have_the_offsets_of_cpp(
@@ -441,3 +445,12 @@ def test_the_fields_of_structs_have_the_offsets_of_cpp(
 def test_a_typedef_of_a_struct_is_named_by_its_name() -> None:
     module = parse(HEAD + "typedef struct { int n; } Args; kernel void k(constant Args &a [[buffer(0)]]) {}")
     assert module.kernels["k"].arguments[0].type == "Args"
+
+
+def test_structs_that_double_at_every_level_are_not_followed_for_ever() -> None:
+    structs = "struct S0 { int x; };" + "".join(f" struct S{n} {{ S{n - 1} a, b; }};" for n in range(1, 30))
+    module = parse(HEAD + structs + " kernel void k(constant S29 &s [[buffer(0)]], constant S5 &t [[buffer(1)]]) {}")
+    large, small = (argument.layout for argument in module.kernels["k"].arguments)
+    assert large is None
+    assert small is not None
+    assert small.nbytes == 4 * 2**5

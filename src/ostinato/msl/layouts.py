@@ -23,6 +23,7 @@ _BYTES = {"bool": 1, "bfloat16": 2} | {
 _MATRIX = re.compile(r"(half|float)([234])x([234])")
 _MOST_ELEMENTS = 1 << 20
 _MOST_FIELDS = 4096
+"""Of a struct, with those of the structs inside it; so that nothing that walks over them takes long."""
 _DEEPEST = 32
 _WITHOUT_STORAGE = frozenset("using typedef static_assert friend template static constexpr".split())
 
@@ -81,12 +82,13 @@ class StructLayouts:
         self._constant = constant
         self._bodies = self._find()
         self._known: dict[str, StructLayout | None] = {}
+        self._field_counts: dict[str, int] = {}
 
     def of(self, name: str) -> StructLayout | None:
         """The layout of a struct, by its name in the source; None when it is not known."""
         if name not in self._known:
             try:
-                self._known[name] = self._lay_out(name, ())
+                self._lay_out(name, ())
             except (_Unknown, NotConstant):
                 self._known[name] = None
         return self._known[name]
@@ -116,17 +118,19 @@ class StructLayouts:
         return bodies
 
     def _lay_out(self, name: str, outer: tuple[str, ...]) -> StructLayout:
+        known = self._known.get(name)
+        if known is not None:
+            return known
         opening = self._bodies.get(name)
         if opening is None or name in outer or len(outer) >= _DEEPEST:
             raise _Unknown
         fields: list[Field] = []
-        at, alignment = 0, 1
+        at, alignment, count = 0, 1, 0
         for field_name, type_tokens, shape in self._members(opening + 1, self._syntax.match[opening]):
-            if len(fields) >= _MOST_FIELDS:
-                raise _Unknown
             scalar, lanes, inner_shape, nbytes, needed, struct = self._element(type_tokens, (*outer, name))
             extents = shape + inner_shape
-            if math.prod(extents) > _MOST_ELEMENTS or 0 in extents:
+            count += 1 if struct is None else self._field_counts[struct.name]
+            if math.prod(extents) > _MOST_ELEMENTS or any(extent < 1 for extent in extents) or count > _MOST_FIELDS:
                 raise _Unknown
             at = -(-at // needed) * needed
             whole_bytes = nbytes * math.prod(extents)
@@ -135,7 +139,9 @@ class StructLayouts:
             alignment = max(alignment, needed)
         if not fields:
             raise _Unknown
-        return StructLayout(name, -(-at // alignment) * alignment, alignment, tuple(fields))
+        layout = StructLayout(name, -(-at // alignment) * alignment, alignment, tuple(fields))
+        self._known[name], self._field_counts[name] = layout, count
+        return layout
 
     def _element(
         self, tokens: Sequence[Token], outer: tuple[str, ...]
