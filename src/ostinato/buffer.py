@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ml_dtypes  # noqa: F401  (teaches NumPy the name "bfloat16")
 import numpy as np
@@ -187,11 +187,13 @@ class Buffer:
         self._allocation()
         return Buffer(self._queue, self._lease, self._offset + first * row_bytes, shape, self.dtype, True)
 
-    def __setitem__(self, index: object, value: object) -> None:
-        raise UsageError(
-            f"{self!r} takes no assignment: buffer[a:b].write(values) writes now, after committed work on the memory;"
-            " encoder.fill and encoder.copy record it as work"
-        )
+    if not TYPE_CHECKING:  # type checkers know that there is no such thing
+
+        def __setitem__(self, index: object, value: object) -> None:
+            raise UsageError(
+                f"{self!r} takes no assignment: buffer[a:b].write(values) writes now, after committed work on the"
+                " memory; encoder.fill and encoder.copy record it as work"
+            )
 
     def view(self, dtype: Any = None, shape: Shape | None = None, byte_offset: int = 0) -> Buffer:
         """The same bytes from `byte_offset` (counted from this view) on, seen as another dtype or shape.

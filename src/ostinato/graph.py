@@ -144,9 +144,11 @@ class Graph:
 
     # --- what is in it ---------------------------------------------------------------------------------------
 
-    def __getattr__(self, name: str) -> NoReturn:
-        hint = "; graph.instantiate() makes it ready, and what that returns is replayed" if name == "replay" else ""
-        raise UnknownAttribute(f"Graph has no attribute {name!r}{hint}", name=name, obj=self)
+    if not TYPE_CHECKING:  # type checkers know that there is no such thing
+
+        def __getattr__(self, name: str) -> NoReturn:
+            hint = "; graph.instantiate() makes it ready, and what that returns is replayed" if name == "replay" else ""
+            raise UnknownAttribute(f"Graph has no attribute {name!r}{hint}", name=name, obj=self)
 
     def __len__(self) -> int:
         return len(self.nodes)

@@ -85,11 +85,13 @@ class Kernel:
         """Threadgroup memory declared in its body."""
         return self._compiled.threadgroup_bytes
 
-    def __call__(self, *arguments: object, **options: object) -> NoReturn:
-        raise UsageError(
-            f"kernel {self.name!r} is not called: encoder.dispatch(kernel, *arguments, threads=…) records a run of it,"
-            " encoder.commit_and_wait() runs it"
-        )
+    if not TYPE_CHECKING:  # type checkers know that there is no such thing
+
+        def __call__(self, *arguments: object, **options: object) -> NoReturn:
+            raise UsageError(
+                f"kernel {self.name!r} is not called: encoder.dispatch(kernel, *arguments, threads=…) records a run"
+                " of it, encoder.commit_and_wait() runs it"
+            )
 
     __reduce_ex__ = refuse_copy
 
@@ -157,9 +159,11 @@ class Library:
                 self._compile([name])
             return self._kernels[name]
 
-    def __getattr__(self, name: str) -> NoReturn:
-        hint = f'; the kernel is library["{name}"]' if not name.startswith("_") and name in self else ""
-        raise UnknownAttribute(f"Library has no attribute {name!r}{hint}", name=name, obj=self)
+    if not TYPE_CHECKING:  # type checkers know that there is no such thing
+
+        def __getattr__(self, name: str) -> NoReturn:
+            hint = f'; the kernel is library["{name}"]' if not name.startswith("_") and name in self else ""
+            raise UnknownAttribute(f"Library has no attribute {name!r}{hint}", name=name, obj=self)
 
     @property
     def signatures(self) -> Mapping[str, msl.Signature]:
