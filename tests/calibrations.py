@@ -6,7 +6,7 @@ import numpy as np
 
 import ostinato as ost
 from ostinato.analyse.statistics import Interval
-from ostinato.calibrate import Calibration, ReplayModel
+from ostinato.calibration import Calibration, ReplayModel
 from ostinato.ceilings import Ceilings
 
 

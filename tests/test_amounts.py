@@ -16,7 +16,7 @@ import ostinato as ost
 from calibrations import KNOWN
 from graph_cases import described
 from ostinato.amounts import Amount, Term, less, settled
-from ostinato.calibrate import predict
+from ostinato.calibration import predict
 from ostinato.commands import ParamBinding
 from ostinato.graph_file import load_graph
 from ostinato.passes.building import added

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 import ostinato as ost
 from calibrations import KNOWN, chain
-from ostinato import calibrate
+from ostinato import calibration
 from ostinato.analyse.statistics import Interval
-from ostinato.calibrate import MODEL_SIZES, Calibration, ModelError, Replayed, fitted, predict
+from ostinato.calibration import MODEL_SIZES, Calibration, FitError, Replayed, fitted, predict
 from ostinato.cli import calibrate as cli
 from ostinato.cli import main
 from ostinato.encoder import CommandEncoder
@@ -75,9 +75,9 @@ def test_a_machine_that_is_not_linear_gets_no_prediction(dev: ost.Device, kernel
     x = dev.zeros(4, np.float32)
     graph = dev.capture(lambda enc: enc.dispatch(kernels["bump"], x, threads=4))
     for refused in (lambda: POOR.overhead_ns(1, 0), lambda: predict(graph, POOR)):
-        with pytest.raises(ModelError, match=r"explains 38% .* less than 90%"):
+        with pytest.raises(FitError, match=r"explains 38% .* less than 90%"):
             refused()
-    assert issubclass(ModelError, ost.OstinatoError)
+    assert issubclass(FitError, ost.OstinatoError)
 
 
 def test_overhead_is_the_constant_and_each_dispatch_once() -> None:
@@ -148,14 +148,14 @@ def _counted(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 def test_the_three_regimes_are_three(
     dev: ost.Device, monkeypatch: pytest.MonkeyPatch, regime: str, expected: dict[str, int]
 ) -> None:
-    bench = calibrate._Bench(dev, 3)
+    bench = calibration._Bench(dev, 3)
     calls = _counted(monkeypatch)
     getattr(bench, regime)(7)
     assert calls == expected
 
 
 def test_each_column_is_its_regime(dev: ost.Device, monkeypatch: pytest.MonkeyPatch) -> None:
-    bench = calibrate._Bench(dev, 3)
+    bench = calibration._Bench(dev, 3)
     for name, value in (("encode_only", 1.0), ("asynchronous", 2.0), ("synchronous", 3.0)):
         monkeypatch.setattr(bench, name, lambda count, value=value: value * count)
     row = bench.buffers(10)
@@ -167,7 +167,7 @@ def test_each_column_is_its_regime(dev: ost.Device, monkeypatch: pytest.MonkeyPa
 def test_the_printed_tables_say_whether_the_model_is_any_good(
     monkeypatch: pytest.MonkeyPatch, known: Calibration
 ) -> None:
-    def measured(device: object, repetitions: int, progress: calibrate.Progress) -> Calibration:
+    def measured(device: object, repetitions: int, progress: calibration.Progress) -> Calibration:
         progress("something", 0, 1)
         progress("done", 1, 1)
         return known

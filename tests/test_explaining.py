@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import ostinato as ost
 from calibrations import chain
 from ostinato.analyse.statistics import Interval
-from ostinato.calibrate import explain
+from ostinato.calibration import explain
 from ostinato.errors import ArgumentError, GraphError
 from ostinato.explaining import Breakdown, Explanation, KernelCost, break_down
 from ostinato.passes import split_by_rule

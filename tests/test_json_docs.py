@@ -15,7 +15,7 @@ from calibrations import KNOWN, exactly
 from ostinato.analyse import summarise
 from ostinato.analyse.columns import Drop
 from ostinato.analyse.truth import Perturbation
-from ostinato.calibrate import BufferRow, DispatchRow
+from ostinato.calibration import BufferRow, DispatchRow
 from ostinato.report import as_dict
 from synthetic import Synthetic, node
 

@@ -9,7 +9,7 @@ import pytest
 
 import ostinato as ost
 from ostinato import ceilings, kernel_profile
-from ostinato.profile import sampling_found
+from ostinato.profile_session import sampling_found
 from small_graphs import bumps
 from small_kernels import KERNELS
 

@@ -10,30 +10,15 @@
     enc.commit_and_wait()
     print(y.numpy())
 
-The public interface is what this module names.
+The public interface is what this module names. A name is loaded when it is first used: importing the package costs next
+to nothing, and a program pays only for the parts that it needs.
 """
 
-from . import counters, kernel_profile, ops, passes, settings
-from . import gated_profile as _gated_profile  # noqa: F401  its gate acts from the first commit on
-from .amounts import Amount
-from .audit import Audit, Finding
-from .backends.protocol import Capabilities
-from .buffer import Buffer
-from .commands import UNKNOWN, CapturedOpKind, DispatchKind
-from .counters import (
-    Counts,
-    auto_barrier_concurrent_count,
-    auto_barrier_count,
-    barrier_count,
-    barrier_total_ns,
-    cmd_buf_count,
-    dispatch_count,
-    reset_counters,
-    sync_count,
-    timed_barrier_count,
-)
-from .device import Device, DeviceInfo, devices, open_device
-from .encoder import CommandEncoder
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from .errors import (
     ArgumentError,
     BufferAccessError,
@@ -44,6 +29,7 @@ from .errors import (
     DeviceError,
     DeviceLost,
     DeviceUnavailable,
+    Diagnostic,
     EncoderError,
     ForkedDevice,
     FreedBuffer,
@@ -69,22 +55,46 @@ from .errors import (
     TensorNotFound,
     ToolchainError,
     UncommittedWork,
+    UnknownAttribute,
     UnobservedError,
     UnsupportedFeature,
+    UsageError,
     ViewError,
     WrongDevice,
 )
-from .graph import CapturedNode, Graph
-from .graph_file import load_graph
-from .params import Param, param, per
-from .pipeline import Kernel, KernelRegistry, Library
-from .pool import BufferPool
-from .profile import Profile, profile
-from .replay import Replayable
-from .residency import ResidencySet
-from .submission import Submission
-from .tracing import region
 from .version import __version__
+
+if TYPE_CHECKING:
+    from . import counters, kernel_profile, models, ops, passes, settings
+    from .amounts import Amount
+    from .audit import Audit, Finding
+    from .backends.protocol import Capabilities
+    from .buffer import Buffer
+    from .commands import UNKNOWN, CapturedOpKind, DispatchKind
+    from .counters import (
+        Counts,
+        auto_barrier_concurrent_count,
+        auto_barrier_count,
+        barrier_count,
+        barrier_total_ns,
+        cmd_buf_count,
+        dispatch_count,
+        reset_counters,
+        sync_count,
+        timed_barrier_count,
+    )
+    from .device import Device, DeviceInfo, devices, open_device
+    from .encoder import CommandEncoder
+    from .graph import CapturedNode, Graph
+    from .graph_file import load_graph
+    from .params import Param, param, per
+    from .pipeline import Kernel, KernelRegistry, Library
+    from .pool import BufferPool
+    from .profile_session import Profile, profile
+    from .replay import Replayable
+    from .residency import ResidencySet
+    from .submission import Submission
+    from .tracing import region
 
 __all__ = [
     "UNKNOWN",
@@ -108,6 +118,7 @@ __all__ = [
     "DeviceInfo",
     "DeviceLost",
     "DeviceUnavailable",
+    "Diagnostic",
     "DispatchKind",
     "EncoderError",
     "Finding",
@@ -144,8 +155,10 @@ __all__ = [
     "TensorNotFound",
     "ToolchainError",
     "UncommittedWork",
+    "UnknownAttribute",
     "UnobservedError",
     "UnsupportedFeature",
+    "UsageError",
     "ViewError",
     "WrongDevice",
     "__version__",
@@ -159,6 +172,7 @@ __all__ = [
     "dispatch_count",
     "kernel_profile",
     "load_graph",
+    "models",
     "open_device",
     "ops",
     "param",
@@ -171,3 +185,47 @@ __all__ = [
     "sync_count",
     "timed_barrier_count",
 ]
+
+_LOADED_WHEN_USED = {
+    "amounts": "Amount",
+    "audit": "Audit Finding",
+    "backends.protocol": "Capabilities",
+    "buffer": "Buffer",
+    "commands": "UNKNOWN CapturedOpKind DispatchKind",
+    "counters": (
+        "Counts auto_barrier_concurrent_count auto_barrier_count barrier_count barrier_total_ns "
+        "cmd_buf_count dispatch_count reset_counters sync_count timed_barrier_count"
+    ),
+    "device": "Device DeviceInfo devices open_device",
+    "encoder": "CommandEncoder",
+    "graph": "CapturedNode Graph",
+    "graph_file": "load_graph",
+    "params": "Param param per",
+    "pipeline": "Kernel KernelRegistry Library",
+    "pool": "BufferPool",
+    "profile_session": "Profile profile",
+    "replay": "Replayable",
+    "residency": "ResidencySet",
+    "submission": "Submission",
+    "tracing": "region",
+}
+"""Public names, by the module that has them; type checkers see them in the imports above."""
+
+_MODULE_OF = {name: module for module, names in _LOADED_WHEN_USED.items() for name in names.split()}
+
+
+if not TYPE_CHECKING:  # type checkers know all names
+
+    def __getattr__(name: str) -> Any:
+        if name in _MODULE_OF:
+            value = getattr(import_module(f".{_MODULE_OF[name]}", __name__), name)
+        elif name in __all__:
+            value = import_module(f".{name}", __name__)
+        else:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        globals()[name] = value
+        return value
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

@@ -1,9 +1,9 @@
 """From what a caller passes to a kernel, to checked bindings.
 
 An argument is a `Buffer`, a `(Buffer, byte_offset)` pair counted from that view, a NumPy scalar or array or
-`bytes` (copied now), a Python number (converted to the kernel's type and range-checked), or, while capturing, a `Param`
-whose value comes with each replay. `memo_key` gives the identity of an argument for memoisation; `bind` does the real
-checking, once per new combination.
+`bytes` (copied now), a Python number (converted to the kernel's type and range-checked), a dict or tuple for a struct
+(`structs.py`), or, while capturing, a `Param` whose value comes with each replay. `memo_key` gives the identity of an
+argument for memoisation; `bind` does the real checking, once per new combination.
 """
 
 from __future__ import annotations
@@ -12,17 +12,20 @@ import operator
 import reprlib
 import struct
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from . import structs
 from .buffer import Buffer
 from .commands import UNKNOWN, Access, Binding, BufferBinding, CompiledKernel, InlineBinding, ParamBinding, Unknown
 from .errors import ArgumentError, FreedBuffer, WrongDevice
-from .msl import Argument
 from .params import Param
 from .queue import Queue
 from .scalars import number_bytes, plain_number
+
+if TYPE_CHECKING:
+    from .msl import Argument
 
 Declared = Sequence[Buffer] | Unknown | None
 """What `reads=` and `writes=` take."""
@@ -58,16 +61,15 @@ def memo_key(kernel: CompiledKernel, argument: Any, among: Sequence[Any] | Mappi
         return (b"", argument), argument
     if kind is Param:
         return (Param, argument), argument
-    if kind is tuple:
-        if len(argument) == 2 and type(argument[0]) is Buffer:
-            try:
-                offset = operator.index(argument[1])
-            except TypeError:
-                raise ArgumentError(
-                    f"{_place(kernel, argument, among)}: {argument[1]!r} is not a byte offset"
-                ) from None
-            return (argument[0]._serial, offset), (argument[0], offset)
-    elif isinstance(argument, np.ndarray | np.generic):
+    if kind is tuple and len(argument) == 2 and type(argument[0]) is Buffer:
+        try:
+            offset = operator.index(argument[1])
+        except TypeError:
+            raise ArgumentError(f"{_place(kernel, argument, among)}: {argument[1]!r} is not a byte offset") from None
+        return (argument[0]._serial, offset), (argument[0], offset)
+    if kind is tuple or kind is list or isinstance(argument, Mapping):
+        return ("struct", structs.value_key(argument)), argument
+    if isinstance(argument, np.ndarray | np.generic):
         if not argument.dtype.hasobject:
             return _array_key(kernel, argument, among), argument
     elif isinstance(argument, bytearray | memoryview):
@@ -77,9 +79,13 @@ def memo_key(kernel: CompiledKernel, argument: Any, among: Sequence[Any] | Mappi
         number = plain_number(argument)
         if number is not None:
             return memo_key(kernel, number, among)
+    if _is_shareable(argument):
+        raise ArgumentError(
+            f"{_place(kernel, argument, among)}: expected a Buffer, got {_describe(argument)}; {_as_buffer(argument)}"
+        )
     raise ArgumentError(
         f"{_place(kernel, argument, among)}: expected a Buffer, (Buffer, byte offset), a NumPy scalar or array, bytes,"
-        f" a number or a param, got {_describe(argument)}"
+        f" a number, a dict or tuple for a struct, or a param, got {_describe(argument)}"
     )
 
 
@@ -165,7 +171,7 @@ def _bind_one(kernel: CompiledKernel, position: int, argument: Argument, value: 
     where = _Where(kernel, argument)
     element_bytes = kernel.argument_bytes[position]
     writes = argument.access != "read"
-    if type(value) is tuple or type(value) is Buffer:
+    if type(value) is Buffer or (type(value) is tuple and value and type(value[0]) is Buffer):
         buffer, offset = value if type(value) is tuple else (value, 0)
         bound = _buffer_binding(where, argument.index, buffer, offset, writes, queue)
         check_dtype(where, argument, buffer.dtype)
@@ -180,7 +186,9 @@ def _bind_one(kernel: CompiledKernel, position: int, argument: Argument, value: 
             )
         return bound
     if writes:
-        raise ArgumentError(f"{where}: the kernel writes to it, so it must be a Buffer, not {_describe(value)}")
+        raise ArgumentError(
+            f"{where}: the kernel writes to it, so it must be a Buffer, not {_describe(value)}; {_as_buffer(value)}"
+        )
     if type(value) is Param:
         check_dtype(where, argument, value.dtype)
         _check_inline(where, argument, element_bytes, value.nbytes, queue)
@@ -204,7 +212,9 @@ def _buffer_binding(
     where: _Where | str, index: int, buffer: Buffer, offset: int, writes: bool, queue: Queue
 ) -> BufferBinding:
     if buffer._queue is not queue:
-        raise WrongDevice(f"{where}: {buffer!r} belongs to another device than this {queue.name!r}")
+        raise WrongDevice(
+            f"{where}: {buffer!r} belongs to another device, {buffer._queue.title}, than this {queue.title}"
+        )
     allocation = buffer._lease.allocation
     if allocation is None:
         raise FreedBuffer(f"{where}: {buffer!r} cannot be used any more")
@@ -218,9 +228,23 @@ def _buffer_binding(
 def _inline_bytes(where: _Where, argument: Argument, value: Any) -> bytes:
     if isinstance(value, bytes):
         return value
-    if isinstance(value, np.ndarray | np.generic):
+    if isinstance(value, Mapping | tuple | list) and argument.layout is None:
+        if argument.scalar is not None:
+            raise ArgumentError(f"{where}: {argument.type} is no struct; pass a NumPy array, not {_describe(value)}")
+        raise ArgumentError(
+            f"{where}: the fields of {argument.type} are not known before it is compiled;"
+            f" pass a NumPy record or bytes, not {_describe(value)}"
+        )
+    is_array = isinstance(value, np.ndarray | np.generic)
+    if argument.layout is not None and (isinstance(value, Mapping | tuple | list) or (is_array and value.dtype.names)):
+        try:
+            return structs.struct_bytes(argument.layout, value)
+        except structs.Mismatch as reason:
+            raise ArgumentError(f"{where}: {reason}") from None
+    if is_array:
         check_dtype(where, argument, value.dtype)
-        return value.tobytes()
+        data: bytes = value.tobytes()
+        return data
     if argument.scalar is None or argument.lanes != 1:
         raise ArgumentError(f"{where}: one number is not a {argument.type}; pass a NumPy array or bytes, not {value!r}")
     try:
@@ -230,7 +254,13 @@ def _inline_bytes(where: _Where, argument: Argument, value: Any) -> bytes:
 
 
 def check_dtype(where: object, argument: Argument, dtype: np.dtype[Any]) -> None:
-    """Bytes bind to anything, and a struct or void takes anything."""
+    """Bytes bind to anything. A struct takes anything without field names; with names, they must lie as its own do."""
+    if argument.layout is not None and dtype.names and not structs.same_layout(argument.layout, dtype):
+        raise ArgumentError(
+            f"{where}: its elements are not laid out as struct {argument.layout.name} is;"
+            f" Kernel.dtype({argument.name!r}) gives the dtype that fits\n"
+            + structs.side_by_side(argument.layout, dtype)
+        )
     if argument.scalar is not None and dtype != np.uint8 and dtype != np.dtype(argument.scalar):
         raise ArgumentError(f"{where}: expected {argument.scalar}, got {dtype.name}")
 
@@ -254,9 +284,24 @@ def _float_bits(value: float) -> bytes:
     return struct.pack("=d", value)
 
 
+def _is_shareable(value: Any) -> bool:
+    """Whether it is an array of another library (torch, CuPy, JAX, MLX)."""
+    return hasattr(value, "__dlpack__") or hasattr(value, "__cuda_array_interface__")
+
+
+def _as_buffer(value: Any) -> str:
+    """How a buffer is made of a value."""
+    if _is_shareable(value) and not isinstance(value, np.ndarray | np.generic):
+        return "device.from_dlpack(…) makes one of it that shares its memory where it can"
+    return "device.array(…) makes one with a copy of it"
+
+
 def _describe(value: Any) -> str:
     if isinstance(value, np.ndarray):
         return f"an array of {value.dtype.name} and shape {value.shape}"
+    if _is_shareable(value) and not isinstance(value, Buffer):
+        kind = type(value)
+        return f"a {kind.__module__}.{kind.__qualname__} of shape {tuple(getattr(value, 'shape', ()))}"
     return "bytes" if isinstance(value, bytes) else f"{type(value).__name__} {reprlib.repr(value)}"
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ml_dtypes  # noqa: F401  (teaches NumPy the name "bfloat16")
 import numpy as np
@@ -19,7 +19,7 @@ from . import counters, dlpack
 from .allocation import Allocation, Backing, Lease, Window
 from .backends.protocol import Memory
 from .copies import refuse_copy
-from .errors import ArgumentError, BufferAccessError, FreedBuffer, ViewError
+from .errors import ArgumentError, BufferAccessError, FreedBuffer, UsageError, ViewError
 from .queue import Queue
 
 Shape = int | Sequence[int]
@@ -187,6 +187,14 @@ class Buffer:
         self._allocation()
         return Buffer(self._queue, self._lease, self._offset + first * row_bytes, shape, self.dtype, True)
 
+    if not TYPE_CHECKING:  # type checkers know that there is no such thing
+
+        def __setitem__(self, index: object, value: object) -> None:
+            raise UsageError(
+                f"{self!r} takes no assignment: buffer[a:b].write(values) writes now, after committed work on the"
+                " memory; encoder.fill and encoder.copy record it as work"
+            )
+
     def view(self, dtype: Any = None, shape: Shape | None = None, byte_offset: int = 0) -> Buffer:
         """The same bytes from `byte_offset` (counted from this view) on, seen as another dtype or shape.
 
@@ -295,9 +303,22 @@ def checked_dtype(dtype: Any) -> DType:
         raise ArgumentError(f"{dtype!r} is not a dtype") from None
     if found.hasobject or not found.itemsize:
         raise ArgumentError(f"dtype {found.name} has no fixed layout in memory")
+    _refuse_text_and_dates(found)
     if not found.isnative:
         raise ArgumentError(f"dtype {found.str} is not in this machine's byte order")
     return found
+
+
+def _refuse_text_and_dates(dtype: DType) -> None:
+    """No kernel has a type for them; in a struct neither."""
+    if dtype.kind in "SU":
+        raise ArgumentError(
+            f"dtype {dtype.name}: kernels know no text; np.frombuffer(text.encode(), np.uint8) is bytes"
+        )
+    if dtype.kind in "mM":
+        raise ArgumentError(f"dtype {dtype.name}: kernels know no dates; array.view(np.int64) is their numbers")
+    for field in (dtype.fields or {}).values():
+        _refuse_text_and_dates(field[0].base)
 
 
 def checked_shape(shape: Shape) -> tuple[int, ...]:

@@ -17,7 +17,7 @@ from .amounts import Amount
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from .msl import Module, Signature
+    from .msl import Execution, Module, Signature
     from .places import Place
 
 
@@ -90,6 +90,8 @@ class CompiledKernel:
     """What the backend needs to run it; nothing else looks inside. None in a graph that is on no device."""
     origin: KernelOrigin | None = field(default=None, repr=False)
     """What it was compiled from; None until a library has put it there."""
+    execution: Execution | None = None
+    """How its threads run, where a backend has a choice; None where they are the device's own."""
 
 
 class Unknown(Enum):

@@ -15,7 +15,7 @@ from . import ops
 from .analyse import Summary
 from .device import Device
 from .models import Decoder, ReferenceDecoder, preset, random_weights
-from .profile import profile
+from .profile_session import profile
 from .tracing import region
 
 PRESET = "tiny-moe"

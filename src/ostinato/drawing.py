@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from .commands import Barrier, BufferBinding, Copy, Dispatch, DispatchKind, Fill, InlineBinding, Ordering
 from .errors import ArgumentError
 from .graph import CapturedNode, Graph
-from .msl import Argument
 from .printable import printable
+
+if TYPE_CHECKING:
+    from .msl import Argument
 
 COLUMNS = 120
 _SHOWN_NODES = 60

@@ -158,7 +158,10 @@ class CommandEncoder:
             if type(kernel) is not Kernel:
                 raise ArgumentError(f"dispatch: expected a Kernel, got {kernel!r}")
             if kernel._queue is not queue:
-                raise WrongDevice(f"{kernel!r} was compiled for another device, not {queue.name!r}")
+                raise WrongDevice(
+                    f"kernel {kernel.name!r} was compiled for another device, {kernel._queue.title}, and this encoder"
+                    f" is on {queue.title}; compile it there: library() of that device"
+                )
             if op_kind is None:
                 op_kind = self._pending_op_kind
             elif type(op_kind) is not CapturedOpKind:
@@ -172,7 +175,12 @@ class CommandEncoder:
             params: dict[str, Param] = {}
             freed = False
             given: Any = args
-            if len(args) == 1 and type(args[0]) is dict:
+            # Keys that are names are the fields of a struct, keys that are numbers the indices of arguments.
+            if (
+                len(args) == 1
+                and type(args[0]) is dict
+                and (not args[0] or any(type(key) is not str for key in args[0]))
+            ):
                 given = dict(args[0])
                 for index, argument in given.items():
                     if type(argument) is Param:

@@ -8,6 +8,9 @@ Warnings live here too, for the two cases where nobody is left to catch an excep
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
 
 class OstinatoError(Exception):
     """Root of every error raised by ostinato."""
@@ -16,25 +19,74 @@ class OstinatoError(Exception):
 # --- kernels -----------------------------------------------------------------------------------------------
 
 
-class KernelCompileError(OstinatoError):
-    """A kernel source was refused, by the front end or by the compiler.
+@dataclass(frozen=True, slots=True)
+class Diagnostic:
+    """One message about a source: where it is, as far as that is certain, and the line it is about."""
 
-    `file` and `line` point into the user's source, `message` says what is wrong there, and `details` holds
-    the compiler's whole text when a compiler was involved.
-    """
-
-    def __init__(self, message: str, file: str | None = None, line: int | None = None, details: str = "") -> None:
-        self.message = message
-        self.file = file
-        self.line = line
-        self.details = details
-        super().__init__(message, file, line, details)
+    message: str
+    file: str | None = None
+    line: int | None = None
+    column: int | None = None
+    """Counted from 1; None where the compiler's column cannot be followed back to the source."""
+    source_line: str | None = None
+    near: tuple[tuple[str, ...], int] | None = field(default=None, repr=False, compare=False)
+    """For whoever finds the column: the tokens there, and which of them is meant."""
 
     def __str__(self) -> str:
         if self.file is None:
             return self.message
-        place = self.file if self.line is None else f"{self.file}:{self.line}"
-        return f"{place}: {self.message}"
+        place = ":".join(str(part) for part in (self.file, self.line, self.column) if part is not None)
+        text = f"{place}: {self.message}"
+        if self.source_line is None:
+            return text
+        number = f"{self.line:>5} | "
+        text += f"\n{number}{self.source_line}"
+        if self.column is not None:
+            # Tabs stay tabs, so that the caret stands under its token however wide they are.
+            indent = "".join("\t" if letter == "\t" else " " for letter in self.source_line[: self.column - 1])
+            text += f"\n{'| ':>{len(number)}}{indent}^"
+        return text
+
+
+class KernelCompileError(OstinatoError):
+    """A kernel source was refused, by the front end or by the compiler.
+
+    `file`, `line` and `column` point into the user's source, `message` says what is wrong there. `diagnostics` has all
+    messages of the compiler (`MOST_SHOWN` at most; `left_out` counts the rest), this one first, and `details` the
+    compiler's whole text.
+    """
+
+    MOST_SHOWN = 20
+
+    def __init__(
+        self,
+        message: str,
+        file: str | None = None,
+        line: int | None = None,
+        details: str = "",
+        diagnostics: Sequence[Diagnostic] = (),
+    ) -> None:
+        self.message = message
+        self.file = file
+        self.line = line
+        self.column: int | None = None
+        self.details = details
+        every = tuple(diagnostics) or (Diagnostic(message, file, line),)
+        self.diagnostics = every[: self.MOST_SHOWN]
+        self.left_out = len(every) - len(self.diagnostics)
+        super().__init__(message, file, line, details, every)
+
+    @classmethod
+    def of(cls, diagnostics: Sequence[Diagnostic], details: str = "") -> KernelCompileError:
+        """An error with several messages, of which there is at least one."""
+        first = diagnostics[0]
+        return cls(first.message, first.file, first.line, details, diagnostics)
+
+    def __str__(self) -> str:
+        texts = [str(one) for one in self.diagnostics]
+        if self.left_out:
+            texts.append(f"… and {self.left_out} more errors")
+        return "\n".join(texts)
 
 
 class UnsupportedFeature(KernelCompileError):
@@ -84,6 +136,17 @@ class GraphChanged(GraphError):
 
 class GraphFileError(GraphError):
     """A graph file is damaged, too large, or of a newer version."""
+
+
+# --- use ---------------------------------------------------------------------------------------------------
+
+
+class UsageError(OstinatoError, TypeError):
+    """An object was used in a way it does not support (called, assigned to); the message names the call to make."""
+
+
+class UnknownAttribute(OstinatoError, AttributeError):
+    """An object has no attribute of that name; the message says where the thing meant is found."""
 
 
 # --- buffers -----------------------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ from .replay import Replayable
 from .tracing import HostSpan, Plan, Region, Trace
 
 if TYPE_CHECKING:
-    from .calibrate import Calibration
+    from .calibration import Calibration
 
 Progress = Callable[[str, int, int], None]
 """Is told what comes next, how many steps are done, and how many there are."""

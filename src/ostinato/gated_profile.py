@@ -12,14 +12,16 @@ import atexit
 import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from . import settings, tracing
 from .errors import OstinatoError
 from .locks import ForkLock
-from .profile import Profile
-from .recorder import Recorder
-from .recording import SUFFIX
 from .tracing import level_named
+
+if TYPE_CHECKING:
+    from .profile_session import Profile
+    from .recorder import Recorder
 
 _GATES = settings.watched("profile", "profile_file")
 _lock = ForkLock()
@@ -44,6 +46,9 @@ def _gate() -> Recorder | None:
 
 
 def _opened(process: int, level: str, file: str) -> Profile | None:
+    from .profile_session import Profile  # a program that is not recorded does not load it
+    from .recording import SUFFIX
+
     path = Path(os.path.abspath(file.replace("{pid}", str(process)) if file else f"{_program()}-{process}{SUFFIX}"))
     made = Profile(level_named(level), path)
     try:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol
 
 import numpy as np
 
@@ -33,7 +33,7 @@ from .commands import (
     Ordering,
 )
 from .copies import refuse_copy
-from .errors import ArgumentError, GraphError
+from .errors import ArgumentError, GraphError, UnknownAttribute
 from .graph_memory import GraphMemory, NamedRange, RangeIndex
 from .params import Param, check_name
 from .places import Place
@@ -143,6 +143,12 @@ class Graph:
     _queue: Queue | None = None
 
     # --- what is in it ---------------------------------------------------------------------------------------
+
+    if not TYPE_CHECKING:  # type checkers know that there is no such thing
+
+        def __getattr__(self, name: str) -> NoReturn:
+            hint = "; graph.instantiate() makes it ready, and what that returns is replayed" if name == "replay" else ""
+            raise UnknownAttribute(f"Graph has no attribute {name!r}{hint}", name=name, obj=self)
 
     def __len__(self) -> int:
         return len(self.nodes)

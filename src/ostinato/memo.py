@@ -79,7 +79,7 @@ def checked_amount(kernel: Kernel, name: str, amount: Any) -> int | Amount | Non
 
 def note_use(argument: Any, used: list[Allocation]) -> bool:
     """Note the memory of an argument; True when it has been freed."""
-    buffer = argument[0] if type(argument) is tuple else argument
+    buffer = argument[0] if type(argument) is tuple and argument else argument
     if type(buffer) is not Buffer:
         return False
     if buffer._lease.allocation is None:

@@ -11,14 +11,19 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
-from . import msl, tracing
+import numpy as np
+
+from . import structs, tracing
 from .commands import CompiledKernel, Dispatch, KernelOrigin
 from .copies import refuse_copy
-from .errors import ArgumentError, ConstantError, KernelNotFound
+from .errors import ArgumentError, ConstantError, KernelCompileError, KernelNotFound, UnknownAttribute, UsageError
 from .locks import ForkLock
 from .queue import OnQueue, Queue, queue_of
+
+if TYPE_CHECKING:
+    from . import msl
 
 Constants = Mapping[int | str, Any]
 Defines = Mapping[str, str | int]
@@ -52,6 +57,31 @@ class Kernel:
         return self._compiled.signature
 
     @property
+    def execution(self) -> msl.Execution:
+        """How its threads run, and why.
+
+        `execution.way` is on the CPU "loop", "split" (at barriers) or "fibers", the slowest; elsewhere "native".
+        `execution.reason` says what decided it, such as "uses simd_sum at line 12".
+        """
+        from .msl import NATIVE
+
+        return self._compiled.execution or NATIVE
+
+    def dtype(self, argument: str | int) -> np.dtype[Any]:
+        """The NumPy dtype of an argument's elements, for an argument by name or index: of a struct, with its fields.
+
+        A vector is `(scalar, (lanes,))`. An `ArgumentError` for a type that only the compiler knows.
+        """
+        found = next((one for one in self.signature.arguments if argument in (one.name, one.index)), None)
+        if found is None:
+            raise ArgumentError(f"kernel {self.name!r} has no argument {argument!r}; it is {self.signature}")
+        if found.layout is not None:
+            return structs.struct_dtype(found.layout)
+        if found.scalar is None:
+            raise ArgumentError(f"kernel {self.name!r}, argument {found}: only the compiler knows this type")
+        return np.dtype((found.scalar, (found.lanes,))) if found.lanes > 1 else np.dtype(found.scalar)
+
+    @property
     def max_threads_per_group(self) -> int:
         """The largest group it can be dispatched with."""
         return self._compiled.max_threads_per_group
@@ -61,11 +91,20 @@ class Kernel:
         """Threadgroup memory declared in its body."""
         return self._compiled.threadgroup_bytes
 
+    if not TYPE_CHECKING:  # type checkers know that there is no such thing
+
+        def __call__(self, *arguments: object, **options: object) -> NoReturn:
+            raise UsageError(
+                f"kernel {self.name!r} is not called: encoder.dispatch(kernel, *arguments, threads=…) records a run"
+                " of it, encoder.commit_and_wait() runs it"
+            )
+
     __reduce_ex__ = refuse_copy
 
     def __repr__(self) -> str:
         return (
-            f"<Kernel {self.signature}, at most {self.max_threads_per_group} threads a group, on {self._queue.name!r}>"
+            f"<Kernel {self.signature}, at most {self.max_threads_per_group} threads a group, on {self._queue.name!r},"
+            f" {self.execution}>"
         )
 
 
@@ -79,13 +118,20 @@ class Library:
 
     COMPILED_WHOLE = 64
 
-    __slots__ = ("_defines", "_file", "_kernels", "_lock", "_module", "_queue", "constants")
+    __slots__ = ("_defines", "_file", "_kernels", "_lock", "_module", "_queue", "_texts", "constants")
 
     def __init__(
-        self, queue: Queue, module: msl.Module, constants: Constants, file: str = "", defines: Defines | None = None
+        self,
+        queue: Queue,
+        module: msl.Module,
+        constants: Constants,
+        texts: msl.SourceTexts | None = None,
+        file: str = "",
+        defines: Defines | None = None,
     ) -> None:
         self._queue = queue
         self._module = module
+        self._texts = texts
         self._file = file
         self._defines = dict(defines or {})
         self._lock = ForkLock()
@@ -99,11 +145,21 @@ class Library:
 
     def _compile(self, only: list[str] | None) -> None:
         begin_ns = time.monotonic_ns()
-        compiled = self._queue.backend.compile(self._module, self.constants, only)
+        try:
+            compiled = self._queue.backend.compile(self._module, self.constants, only)
+        except KernelCompileError as error:
+            self._find_places(error)
+            raise
         tracing.host_span("compile", ", ".join(only or list(self._module.kernels)[:4]), begin_ns)
         origin = KernelOrigin(self._module, self.constants, self._file, self._defines)
         for name, kernel in compiled.items():
-            self._kernels[name] = Kernel(replace(kernel, origin=origin), self._queue)
+            checked = replace(kernel, origin=origin, signature=_believed(kernel))
+            self._kernels[name] = Kernel(checked, self._queue)
+
+    def _find_places(self, error: KernelCompileError) -> None:
+        from . import msl
+
+        msl.find_places(error, self._texts or msl.SourceTexts(self._module.source))
 
     def __getitem__(self, name: str) -> Kernel:
         found = self._kernels.get(name)
@@ -116,6 +172,12 @@ class Library:
                 self._queue.check()
                 self._compile([name])
             return self._kernels[name]
+
+    if not TYPE_CHECKING:  # type checkers know that there is no such thing
+
+        def __getattr__(self, name: str) -> NoReturn:
+            hint = f'; the kernel is library["{name}"]' if not name.startswith("_") and name in self else ""
+            raise UnknownAttribute(f"Library has no attribute {name!r}{hint}", name=name, obj=self)
 
     @property
     def signatures(self) -> Mapping[str, msl.Signature]:
@@ -137,6 +199,15 @@ class Library:
         return f"<Library of {len(self)}: {_listed(self)}>"
 
 
+def _believed(kernel: CompiledKernel) -> msl.Signature:
+    """Its signature, without the layouts of structs that the compiler laid out in another way than the front end."""
+    arguments = tuple(
+        argument if argument.layout is None or argument.layout.nbytes == nbytes else replace(argument, layout=None)
+        for argument, nbytes in zip(kernel.signature.arguments, kernel.argument_bytes, strict=True)
+    )
+    return replace(kernel.signature, arguments=arguments)
+
+
 def _listed(library: Library, at_most: int = 24) -> str:
     names = list(library)
     rest = f", … ({len(names) - at_most} more)" if len(names) > at_most else ""
@@ -152,16 +223,35 @@ def compile_library(
     cuda: str | Path | None = None,
 ) -> Library:
     """Parse and compile a source text or file, with CUDA source beside it if there is any."""
+    from . import msl  # the front end is loaded when the first source is compiled
+
     queue.check()
     folders = _checked_folders(include_dirs)
     for folder in folders:
         if not folder.is_dir():
             raise ArgumentError(f"include_dirs: there is no folder {str(folder)!r}")
+    given = _checked_constants(constants)
     native = {} if cuda is None else {"cuda": _checked_native(cuda)}
-    macros = _checked_defines(defines)
-    module = msl.parse(_checked_source(source), include_dirs=folders, defines=macros, native=native)
+    text, macros = _checked_source(source), _checked_defines(defines)
+    try:
+        module = msl.parse(text, include_dirs=folders, defines=macros, native=native)
+    except KernelCompileError as error:
+        msl.find_places(error, msl.SourceTexts(text, folders))
+        raise
+    if not module.kernels:
+        raise KernelCompileError(_why_no_kernels(module), file=module.files[0] if module.files else None)
     file = str(source) if isinstance(source, Path) else ""
-    return Library(queue, module, _checked_constants(constants), file, macros)
+    return Library(queue, module, given, msl.SourceTexts(text, folders), file, macros)
+
+
+def _why_no_kernels(module: msl.Module) -> str:
+    if module.uninstantiated:
+        one = module.uninstantiated[0]
+        return (
+            f"no kernels in this source: {', '.join(module.uninstantiated)} are templates without an instance;"
+            f' add template [[host_name("{one}_float")]] kernel void {one}<float>(…);'
+        )
+    return "no kernels in this source; a kernel is a function that begins with `kernel void`"
 
 
 def _checked_source(source: Any) -> str | Path:

@@ -14,7 +14,7 @@ import os
 import sys
 import time
 import weakref
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Protocol
 
@@ -29,6 +29,8 @@ from .submission import WAIT_SLICE_NS, Submission
 from .tracing import Trace
 
 _queues: weakref.WeakSet[Queue] = weakref.WeakSet()
+_opened: Counter[str] = Counter()
+"""How many devices of each name this process has opened."""
 
 
 class OnQueue(Protocol):
@@ -67,6 +69,7 @@ class Queue:
         "backend",
         "barrier",
         "name",
+        "number",
         "residency",
         "usable",
     )
@@ -74,6 +77,9 @@ class Queue:
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
         self.name = backend.capabilities.name
+        _opened[self.name] += 1
+        self.number = _opened[self.name]
+        """Which of the devices of this name that the process has opened it is."""
         self.barrier = backend.lower(Barrier())
         self.residency = ResidencySet(backend.update_residency)
         self.usable = True
@@ -85,6 +91,11 @@ class Queue:
         self._ordinals = itertools.count(1)
         self._lock = ForkLock()
         _queues.add(self)
+
+    @property
+    def title(self) -> str:
+        """The name of its device, with a number where an earlier one had the same."""
+        return repr(self.name) if self.number == 1 else f"{self.name!r} #{self.number}"
 
     def submit(
         self,

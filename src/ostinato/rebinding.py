@@ -44,7 +44,10 @@ def check_buffer(graph: Graph, name: str, buffer: Buffer) -> Buffer:
     if type(buffer) is not Buffer:
         raise ArgumentError(f"buffer {name!r}: expected a Buffer, got {buffer!r}")
     if buffer._queue is not graph.queue:
-        raise WrongDevice(f"buffer {name!r}: {buffer!r} belongs to another device than this {graph.queue.name!r}")
+        raise WrongDevice(
+            f"buffer {name!r}: {buffer!r} belongs to another device, {buffer._queue.title}, than the graph,"
+            f" {graph.queue.title}"
+        )
     buffer._allocation()
     if not matching_dtypes(buffer.dtype, known.dtype):
         raise ArgumentError(f"buffer {name!r}: expected {known.dtype.name}, got {buffer.dtype.name}")

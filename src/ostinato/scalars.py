@@ -64,5 +64,8 @@ def plain_number(value: Any) -> int | float | None:
     except TypeError:
         pass
     if hasattr(value, "__float__") and not isinstance(value, str):
-        return float(value)
+        try:
+            return float(value)
+        except (TypeError, ValueError, RuntimeError):  # an array of many numbers, say
+            return None
     return None

@@ -7,7 +7,6 @@ that happened it is reported as an `UnobservedError` warning when the submission
 
 from __future__ import annotations
 
-import asyncio
 import math
 import numbers
 import signal
@@ -140,6 +139,8 @@ class Submission:
         return self._wait_in_loop().__await__()
 
     async def _wait_in_loop(self) -> Submission:
+        import asyncio  # only a program that awaits pays for it, and such a program has it already
+
         counters.add_sync()
         pause_s = 0.0
         while not self.done:

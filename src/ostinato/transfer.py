@@ -157,7 +157,9 @@ class MovedKernels:
         constants = tuple(sorted((str(key), repr(value)) for key, value in origin.constants.items()))
         key = (origin.module.text_key, constants)
         if key not in self._libraries:
-            self._libraries[key] = Library(self._queue, origin.module, origin.constants, origin.file, origin.defines)
+            self._libraries[key] = Library(
+                self._queue, origin.module, origin.constants, file=origin.file, defines=origin.defines
+            )
         return self._libraries[key][dispatch.kernel.name]
 
 

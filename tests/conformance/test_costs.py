@@ -12,9 +12,9 @@ import pytest
 
 import ostinato as ost
 from calibrations import KNOWN, chain
-from ostinato import calibrate, ceilings
+from ostinato import calibration, ceilings
 from ostinato.backends.protocol import Level
-from ostinato.calibrate import explain, predict
+from ostinato.calibration import explain, predict
 
 
 @pytest.fixture
@@ -61,24 +61,24 @@ def test_explaining_takes_buffers_too(dev: ost.Device, kernels: ost.Library) -> 
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fewer and smaller measurements, and ceilings that are not measured."""
     monkeypatch.setattr(ceilings, "of", lambda queue, anew=False: KNOWN.ceilings)
-    monkeypatch.setattr(calibrate, "DISPATCH_COUNTS", (1, 20))
-    monkeypatch.setattr(calibrate, "BUFFER_COUNTS", (2,))
-    monkeypatch.setattr(calibrate, "MODEL_SIZES", (1, 3, 6))
-    monkeypatch.setattr(calibrate, "_LIST", 20)
+    monkeypatch.setattr(calibration, "DISPATCH_COUNTS", (1, 20))
+    monkeypatch.setattr(calibration, "BUFFER_COUNTS", (2,))
+    monkeypatch.setattr(calibration, "MODEL_SIZES", (1, 3, 6))
+    monkeypatch.setattr(calibration, "_LIST", 20)
 
 
 @pytest.mark.usefixtures("short")
 def test_calibrating_says_how_far_it_is_and_counts_nothing(dev: ost.Device) -> None:
     said: list[tuple[str, int, int]] = []
     with ost.counters.scope() as counts:
-        found = calibrate.calibrate(dev, 3, lambda what, done, total: said.append((what, done, total)))
+        found = calibration.calibrate(dev, 3, lambda what, done, total: said.append((what, done, total)))
     assert counts == ost.Counts()
     assert [done for _, done, _ in said] == list(range(len(said)))
     assert {total for *_, total in said} == {len(said) - 1} == {1 + 2 + 1 + 3 + 3}
     assert len({what for what, *_ in said}) == len(said)
     assert [row.dispatches for row in found.dispatch_table] == [1, 20]
     assert json.loads(json.dumps(asdict(found), allow_nan=False))["model"]["r_squared"] <= 1
-    assert calibrate.calibrate(dev, 3).device == found.device
+    assert calibration.calibrate(dev, 3).device == found.device
 
 
 def test_the_numbers_of_a_real_device(dev: ost.Device) -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import ostinato as ost
 from ostinato import hazards
-from ostinato.calibrate import calibrate
+from ostinato.calibration import calibrate
 from small_kernels import KERNELS, SLOW_STEPS
 
 

@@ -294,7 +294,7 @@ def test_missing_packages_are_named(forgetful: None, monkeypatch: pytest.MonkeyP
     for name in ("cuda.bindings", "cuda.bindings.driver", "cuda.bindings.nvrtc"):
         monkeypatch.setitem(sys.modules, name, None)
     for find in (api.bindings, compiling.nvrtc):
-        with pytest.raises(ost.DeviceUnavailable, match=r"pip install 'ostinato\[cuda\]'"):
+        with pytest.raises(ost.DeviceUnavailable, match=r"pip install 'cuda-bindings>=13' 'nvidia-cuda-nvrtc>=13'"):
             find()
 
 

@@ -18,7 +18,7 @@ from ostinato.backends.metal import MetalBackend, counters, turns
 from ostinato.backends.metal.clocks import step_of
 from ostinato.backends.metal.encoding import Group
 from ostinato.backends.protocol import Level
-from ostinato.calibrate import explain
+from ostinato.calibration import explain
 from ostinato.device import Device
 from small_kernels import KERNELS, SLOW_STEPS
 

@@ -411,3 +411,46 @@ def test_a_name_with_a_null_byte_is_refused(tmp_path: Path) -> None:
         parse('#include "a\0b"\n', include_dirs=[tmp_path])
     with pytest.raises(KernelCompileError, match="no file name"):
         parse(Path("a\0b"))
+
+
+@pytest.mark.parametrize(
+    ("declaration", "expected"),
+    [
+        ("struct S { uchar a; float b; };", [("a", 0), ("b", 4)]),
+        ("typedef struct { uchar a; half3 b; packed_float3 c; } S;", [("a", 0), ("b", 8), ("c", 16)]),
+        ("constant int N = 2; struct S { uchar a[N + 1], b; long c = 3; };", [("a", 0), ("b", 3), ("c", 8)]),
+        ("struct S { S() : a(1), b{2} {} int a; int get() const { return a; } static int f(); int b; };",
+         [("a", 0), ("b", 4)]),
+        ("struct I { uchar x; }; struct S { I i[3]; enum E { one }; float2x3 m; };", [("i", 0), ("m", 16)]),
+        ("struct S { uint a : 3; };", None),
+        ("struct S { union { int a; float b; }; };", None),
+        ("struct S { device float *p; };", None),
+        ("struct alignas(32) S { float x; };", None),
+        ("struct B { int x; }; struct S : B { int y; };", None),
+        ("struct S { struct { int x; } inner; };", None),
+        ("struct S { int x[-1]; };", None),
+        ("struct S { S inside; };", None),
+        ("struct S { unsigned long a; unsigned char b; const float c; metal::float2 d; };",
+         [("a", 0), ("b", 8), ("c", 12), ("d", 16)]),
+    ],
+)  # fmt: skip
+def test_the_fields_of_structs_have_the_offsets_of_cpp(
+    declaration: str, expected: list[tuple[str, int]] | None
+) -> None:
+    source = HEAD + declaration + " kernel void k(constant S &s [[buffer(0)]], device float *x [[buffer(1)]]) {}"
+    layout = parse(source).kernels["k"].arguments[0].layout
+    assert (layout and [(field.name, field.offset) for field in layout.fields]) == expected
+
+
+def test_a_typedef_of_a_struct_is_named_by_its_name() -> None:
+    module = parse(HEAD + "typedef struct { int n; } Args; kernel void k(constant Args &a [[buffer(0)]]) {}")
+    assert module.kernels["k"].arguments[0].type == "Args"
+
+
+def test_structs_that_double_at_every_level_are_not_followed_for_ever() -> None:
+    structs = "struct S0 { int x; };" + "".join(f" struct S{n} {{ S{n - 1} a, b; }};" for n in range(1, 30))
+    module = parse(HEAD + structs + " kernel void k(constant S29 &s [[buffer(0)]], constant S5 &t [[buffer(1)]]) {}")
+    large, small = (argument.layout for argument in module.kernels["k"].arguments)
+    assert large is None
+    assert small is not None
+    assert small.nbytes == 4 * 2**5

@@ -13,13 +13,15 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from enum import IntEnum
 from itertools import count
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
 from ..commands import Command, CompiledKernel, Ordering
 from ..errors import DeviceUnavailable
-from ..msl import Module
+
+if TYPE_CHECKING:
+    from ..msl import Module
 
 _numbers = count(1)
 

@@ -5,7 +5,6 @@ no device, a race, a damaged recording), 2 when the command line itself was wron
 `check` and `profile` pass on that of the program. With `--json`, standard output holds only the JSON.
 """
 
-from . import calibrate, check, compile, decode, demo, devices, profile, report
 from .group import main
 
-__all__ = ["calibrate", "check", "compile", "decode", "demo", "devices", "main", "profile", "report"]
+__all__ = ["main"]

@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from ..analyse.statistics import Interval
-from ..calibrate import LEAST_R_SQUARED, Calibration, calibrate
+from ..calibration import LEAST_R_SQUARED, Calibration, calibrate
 from ..ceilings import Ceilings
 from ..device import check_settings, open_device
 from .group import main

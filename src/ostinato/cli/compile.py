@@ -10,6 +10,7 @@ import click
 
 from ..device import open_device
 from ..errors import KernelCompileError
+from ..pipeline import Kernel
 from .group import busy, main
 
 
@@ -32,7 +33,10 @@ def compile_command(
     defines: tuple[str, ...],
     constants: tuple[str, ...],
 ) -> None:
-    """Compile a .metal file and print the signatures of its kernels, or its errors.
+    """Compile a .metal file and print the signatures of its kernels and how they run, or its errors.
+
+    On the CPU a kernel runs as one loop over its threads, as loops split at its barriers, or with a fiber for each
+    thread, which is slowest; the reason is named.
 
     \b
     Examples:
@@ -44,18 +48,20 @@ def compile_command(
         with busy("compiling"), open_device(device_name) as device:
             library = device.library(file, _constants(constants), include_dirs, macros)
             whole = len(library) <= library.COMPILED_WHOLE
-            signatures = [library[name].signature for name in (wanted or (library if whole else ()))]
+            lines = [_described(library[name]) for name in (wanted or (library if whole else ()))]
         if not (whole or wanted):
-            signatures = list(library.signatures.values())
+            lines = list(map(str, library.signatures.values()))
             click.echo(f"{len(library)} kernels are too many to compile at once: name some with -k", err=True)
-        for signature in signatures:
-            click.echo(str(signature))
-        if not library:
-            click.echo("no kernels in this file", err=True)
+        for line in lines:
+            click.echo(line)
     except KernelCompileError as error:
         place = str(error) if error.file else f"{file}: {error}"
         click.echo(f"error: {place}", err=True)
         sys.exit(1)
+
+
+def _described(kernel: Kernel) -> str:
+    return f"{kernel.signature}\n  {kernel.execution}"
 
 
 def _constants(given: tuple[str, ...]) -> dict[int | str, bool | int | float]:

@@ -15,7 +15,7 @@ from ..models import PRESETS, ByteTokenizer, Decoder, Tokenizer, Weights, load_t
 from ..models import random_weights as chance
 from ..models.decoder import DTYPES
 from ..printable import printable
-from ..profile import Profile, profile
+from ..profile_session import Profile, profile
 from ..report import print_summary
 from ..tracing import region
 from .group import busy_after, main

@@ -11,7 +11,7 @@ import click
 from ..analyse import summarise
 from ..device import check_settings
 from ..errors import ArgumentError
-from ..profile import profile
+from ..profile_session import profile
 from ..program import as_main
 from ..program import parse as parse_program
 from ..program import run as run_program

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from ..errors import ModelError
+from ..extras import install_command
 from ..graph_file.values import Damaged
 from ..paths import checked_path
 from ..printable import printable
@@ -80,4 +81,4 @@ def _package() -> Any:
     try:
         return importlib.import_module("tokenizers")
     except ImportError:
-        raise Damaged("its tokenizer needs the package tokenizers: pip install 'ostinato[models]'") from None
+        raise Damaged(f"its tokenizer needs the package tokenizers: {install_command('models')}") from None

@@ -1,19 +1,28 @@
 """The kernel front end: Metal Shading Language in, signatures and C++ out. See `parse`."""
 
+from .columns import SourceTexts, find_places
 from .cuda_entry import ParameterLayout, parameter_layout
 from .cuda_target import cuda_options
+from .layouts import Field, StructLayout
 from .module import Module, Translation, parse
 from .reflect import Argument, FunctionConstant, SharedArgument, Signature
+from .target import NATIVE, Execution
 
 __all__ = [
+    "NATIVE",
     "Argument",
+    "Execution",
+    "Field",
     "FunctionConstant",
     "Module",
     "ParameterLayout",
     "SharedArgument",
     "Signature",
+    "SourceTexts",
+    "StructLayout",
     "Translation",
     "cuda_options",
+    "find_places",
     "parameter_layout",
     "parse",
 ]

@@ -34,7 +34,7 @@ BUILTINS = _PUBLIC | {f"__metal_{name}" for name in _PUBLIC}
 Shaders that overload them for types of their own call Apple's internal spelling, `__metal_simd_sum` and so on."""
 
 
-_LANE_AWARE = frozenset(
+LANE_AWARE = frozenset(
     """simdgroup_load simdgroup_store simdgroup_matrix simdgroup_float8x8 simdgroup_half8x8 simdgroup_bfloat8x8
     make_filled_simdgroup_matrix make_diagonal_simdgroup_matrix thread_elements
     __metal_get_thread_index_in_simdgroup atomic_thread_fence""".split()
@@ -69,7 +69,7 @@ class Convergence:
                         called.add(token.text)
             if function.special:
                 specials.add(function.name)
-        aware = _LANE_AWARE | lane_aware
+        aware = LANE_AWARE | lane_aware
         seeds = BUILTINS | aware
         if "operator()" in closure(seeds, callers):
             # Whatever is called and is not a function of this source may be an object with that operator.

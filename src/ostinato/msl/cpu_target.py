@@ -8,7 +8,7 @@ from . import cpu_entry
 from .fiber_sites import mark_paths
 from .kernels import KernelInstance
 from .reflect import element_type
-from .target import Source, TargetText
+from .target import Execution, Source, TargetText
 from .translate import Dialect, Translator
 
 _INCLUDES = '#include "ostinato/metal_cpu.h"\n#include "ostinato/entry_cpu.h"\n'
@@ -31,7 +31,22 @@ def translate_for_cpu(source: Source) -> TargetText:
     translator = Translator(source.syntax, source.declarations, source.convergence, _DIALECT, parameters)
     body = translator.run(source.constants)
     ways = {instance.name: _way(instance, translator, source) for instance in source.instances}
-    return TargetText(_INCLUDES, body + cpu_entry.table(source.instances, ways, translator.layouts, source.absent))
+    executions = {one.name: _execution(one, ways[one.name], translator, source) for one in source.instances}
+    entries = cpu_entry.table(source.instances, ways, translator.layouts, source.absent)
+    return TargetText(_INCLUDES, body + entries, executions)
+
+
+def _execution(instance: KernelInstance, way: cpu_entry.Way, translator: Translator, source: Source) -> Execution:
+    if way is cpu_entry.Way.LOOP:
+        return Execution("loop", "its threads never meet")
+    if way is cpu_entry.Way.REGIONS:
+        tokens = source.syntax.tokens[slice(*(instance.function.body or (0, 0)))]
+        lines = sorted({token.line for token in tokens if token.text == "threadgroup_barrier"})
+        shown = ", ".join(map(str, lines[:4])) + (", …" if len(lines) > 4 else "")
+        return Execution("split", f"its threads meet at barriers only, line{'s' if len(lines) > 1 else ''} {shown}")
+    if source.fibers:
+        return Execution("fibers", "the device is opened with checked=True")
+    return Execution("fibers", translator.unsplit.get(instance.function.name_at, "its threads meet"))
 
 
 def _way(instance: KernelInstance, translator: Translator, source: Source) -> cpu_entry.Way:

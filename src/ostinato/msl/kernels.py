@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from ..errors import UnsupportedFeature
 from .constant_expression import NotConstant, Value, evaluate, whole
 from .declarations import Declarations, Function, Instantiation
+from .layouts import StructLayouts
 from .reflect import Argument, SharedArgument, Signature, element_type
 from .syntax import ADDRESS_SPACES, Attribute, Syntax, fail, separate_text, text_of
 from .tokens import IDENTIFIER, PUNCTUATION, Token
@@ -423,6 +424,7 @@ def signature(
     constants: Sequence[str],
     meets: bool,
     absent: Callable[[str], bool],
+    layouts: StructLayouts,
 ) -> Signature:
     """The host's view of a kernel, without the arguments whose guard is ``absent``."""
     arguments: list[Argument] = []
@@ -445,6 +447,7 @@ def signature(
                     "read" if read_only else "read_write",
                     parameter.space or "device",
                     element.atomic,
+                    layouts.of(element.name) if element.scalar is None else None,
                 )
             )
         elif parameter.role == "shared":

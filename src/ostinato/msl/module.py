@@ -19,7 +19,8 @@ from .convergence import Convergence
 from .cpu_target import translate_for_cpu
 from .cuda_target import translate_for_cuda
 from .declarations import Declarations, parse_declarations
-from .kernels import KernelInstance, find_kernels, refuse_shared_indices, signature
+from .kernels import KernelInstance, find_kernels, is_kernel, refuse_shared_indices, signature
+from .layouts import StructLayouts
 from .native_cuda import check_native
 from .overloads import told_apart_by_place
 from .preprocess import known_macros, preprocess
@@ -27,7 +28,7 @@ from .reflect import FunctionConstant, Signature, element_type
 from .safety import check_declarations, check_text, check_tokens, shelter
 from .single_text import single_text
 from .syntax import Syntax, text_of
-from .target import Source, TargetText
+from .target import Execution, Source, TargetText
 from .tokens import Token
 from .translate import asked_constant, constant_text, swizzle_macros
 
@@ -46,6 +47,8 @@ class Translation:
     target: str
     text: str
     kernels: Mapping[str, Signature]
+    executions: Mapping[str, Execution]
+    """How each runs; none are here for a target with threads of its own."""
 
 
 class Module:
@@ -73,6 +76,7 @@ class Module:
         places = told_apart_by_place(self._syntax, self._declarations)
         self._convergence = Convergence(self._syntax, self._declarations, lane_aware=places)
         self.constants = self._find_constants()
+        self._layouts = StructLayouts(self._syntax, self._declarations.aliases, self._constant_value({}))
         self._instances = find_kernels(self._syntax, self._declarations, self._constant_value({}))
         self.kernels = self._signatures(self._instances.values(), None)
         parts = [*self._syntax.texts, *(part for item in sorted(self.native.items()) for part in item)]
@@ -229,11 +233,18 @@ class Module:
         absent = self._absent(given)
         found = {}
         for instance in instances:
-            one = signature(instance, self._declarations, names, self._meets(instance), absent)
+            one = signature(instance, self._declarations, names, self._meets(instance), absent, self._layouts)
             if given is not None:
                 refuse_shared_indices(instance, one.arguments)
             found[instance.name] = one
         return found
+
+    @property
+    def uninstantiated(self) -> tuple[str, ...]:
+        """The kernels that are templates and have no instance, so that nobody can ask for them."""
+        made = {id(instance.function) for instance in self._instances.values()}
+        functions = (one for one in self._declarations.functions if one.body is not None and id(one) not in made)
+        return tuple(dict.fromkeys(one.name for one in functions if is_kernel(self._syntax, one)))
 
     def signature(self, name: str, constants: Mapping[int | str, object]) -> Signature:
         """A kernel as it is with these constants, which may leave arguments out; nothing is translated."""
@@ -241,7 +252,7 @@ class Module:
             raise KernelNotFound(f"no kernel {name!r} in this library; it has {', '.join(self._instances) or 'none'}")
         instance, names = self._instances[name], tuple(constant.name for constant in self.constants)
         absent = self._absent(self.check_constants(constants))
-        found = signature(instance, self._declarations, names, self.kernels[name].meets, absent)
+        found = signature(instance, self._declarations, names, self.kernels[name].meets, absent, self._layouts)
         refuse_shared_indices(instance, found.arguments)
         return found
 
@@ -291,7 +302,7 @@ class Module:
         made = _TARGETS[target](source)
         check_text(made.program)
         text = swizzle_macros(self._syntax) + made.head + shelter(self._syntax) + made.program
-        return Translation(target, text, self._signatures(instances, given))
+        return Translation(target, text, self._signatures(instances, given), made.executions)
 
 
 def _checked(constant: FunctionConstant, value: object) -> Value:

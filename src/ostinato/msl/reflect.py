@@ -9,8 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from .tokens import Token
+
+if TYPE_CHECKING:
+    from .layouts import StructLayout
 
 SCALARS = {
     "bool": "bool", "char": "int8", "int8_t": "int8", "uchar": "uint8", "uint8_t": "uint8",
@@ -57,6 +61,8 @@ class Argument:
     access: str
     space: str
     atomic: bool = False
+    layout: StructLayout | None = None
+    """The fields of a struct; None for other types, and where only the compiler knows them."""
 
     def __str__(self) -> str:
         pointer = "*" if self.kind == "buffer" else ""
@@ -114,7 +120,10 @@ def element_type(
             replaced = [[t.text for t in substitution[word]] if word in substitution else [word] for word in words]
             words, substitution = [text for part in replaced for text in part], {}
         elif len(words) == 1 and words[0] in aliases and words[0] not in SCALARS and _is_short(aliases[words[0]]):
-            words = [token.text for token in aliases[words[0]]]
+            meant = [token.text for token in aliases[words[0]]]
+            if "{" in meant:  # `typedef struct {…} name;`: the name is the only one that it has
+                break
+            words = meant
         else:
             break
     name = " ".join(words) if len(words) > 1 and all(word.isalpha() for word in words) else "".join(words)

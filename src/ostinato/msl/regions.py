@@ -17,14 +17,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ..errors import KernelCompileError
-from .convergence import Convergence
+from .convergence import BUILTINS, LANE_AWARE, Convergence
 from .declarations import Function
 from .kernels import Parameter
 from .reflect import SCALARS
 from .rewriter import Rewriter
 from .storage import type_end
 from .syntax import Syntax
-from .tokens import IDENTIFIER, NUMBER
+from .tokens import IDENTIFIER, NUMBER, Token
 from .unwinding import Steps, unwound
 
 MAX_CARRIED = 12
@@ -55,7 +55,11 @@ class SourceNames:
 
 
 class _Unclear(Exception):
-    """The kernel does not have the simple shape; it runs as fibers."""
+    """The kernel does not have the simple shape; it runs as fibers. Says why, and at which token."""
+
+    def __init__(self, reason: str, index: int) -> None:
+        super().__init__(reason)
+        self.index = index
 
 
 @dataclass(slots=True)
@@ -226,15 +230,21 @@ class _Splitter:
     # -- the shape --------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        mentioned = {
-            token.text for token in self.syntax.tokens[self.body[0] : self.body[1]] if token.kind == IDENTIFIER
-        }
-        if self.convergence.hidden_calls or (mentioned & self.convergence.names) - {"threadgroup_barrier"}:
-            raise _Unclear
-        if "goto" in mentioned or not all(self.only_read(p.name, *self.body) for p in self.parameters):
-            raise _Unclear
-        if any(parameter.guard for parameter in self.parameters):
-            raise _Unclear
+        if self.convergence.hidden_calls:
+            raise _Unclear("an operator, constructor or destructor may make threads meet", self.function.name_at)
+        for index in range(*self.body):
+            token = self.syntax.tokens[index]
+            if token.kind != IDENTIFIER:
+                continue
+            if token.text in self.convergence.names and token.text != "threadgroup_barrier":
+                raise _Unclear(_meeting(token.text), index)
+            if token.text == "goto":
+                raise _Unclear("uses goto", index)
+        for parameter in self.parameters:
+            if not self.only_read(parameter.name, *self.body):
+                raise _Unclear(f"changes its argument {parameter.name!r}", self.function.name_at)
+            if parameter.guard:
+                raise _Unclear(f"the argument {parameter.name!r} is optional", self.function.name_at)
         unwound(self.level(self.body[0] + 1, self.body[1], in_loop=False))
         self._find_uses()
 
@@ -287,11 +297,11 @@ class _Splitter:
             if self.texts[end] == "else":
                 yield self._inside(end + 1, finish, in_loop)
         else:
-            raise _Unclear
+            raise _Unclear("a barrier inside a condition or loop that may differ between threads", index)
 
     def _inside(self, index: int, finish: int, in_loop: bool) -> Steps[None]:
         if self.texts[index] != "{":
-            raise _Unclear
+            raise _Unclear("a barrier in a statement without braces", index)
         yield self.level(index + 1, self.match[index], in_loop)
 
     def _uniform_loop(self, opening: int, finish: int) -> str:
@@ -300,25 +310,26 @@ class _Splitter:
         first = self.syntax.statement_end(opening + 1, closing)
         name_at = type_end(self.syntax, self._skip_qualifiers(opening + 1), first)
         name = self.texts[name_at]
+        unclear = _Unclear("a barrier inside a loop that may differ between threads", opening)
         if self.syntax.tokens[name_at].kind != IDENTIFIER or self.texts[name_at + 1] != "=" or self._is_known(name):
-            raise _Unclear
+            raise unclear
         if not any(word in SCALARS for word in self.texts[opening + 1 : name_at]):
-            raise _Unclear
+            raise unclear
         if len(self.syntax.split(opening + 1, first)) != 1 or not self.is_uniform(name_at + 2, first):
-            raise _Unclear
+            raise unclear
         second = self.syntax.statement_end(first + 1, closing)
         self.uniform_names.add(name)
         if not self.is_uniform(first + 1, second):
-            raise _Unclear
+            raise unclear
         steps = [index for index in range(second + 1, closing) if self.syntax.assigns(index)]
         prefixed = self.texts[second + 1] in ("++", "--")
         rest = [index for index in range(second + 1, closing) if not self.syntax.assigns(index)]
         if len(steps) != 1 or self.texts[second + 1 + prefixed] != name:
-            raise _Unclear
+            raise unclear
         if not all(self.is_uniform(index, index + 1) for index in rest):
-            raise _Unclear
+            raise unclear
         if not self.only_read(name, closing, finish):
-            raise _Unclear
+            raise unclear
         return name
 
     def _is_known(self, name: str) -> bool:
@@ -377,7 +388,7 @@ class _Splitter:
             return True
         if self._is_storage(index, finish):
             if any(self.texts[at] in self.locals for at in range(index, finish)):
-                raise _Unclear
+                raise _Unclear("threadgroup memory depends on a variable of a thread", index)
             return True
         if self.texts[index] == "if" and self.texts[index + 1] == "(":
             closing = self.match[index + 1]
@@ -450,7 +461,7 @@ class _Splitter:
         found = self._declaration(index, finish)
         if found is None:
             if not (self.texts[index] in _CONTROL or self.texts[index] == "{" or self._is_expression(index)):
-                raise _Unclear  # it may declare something in a way not understood here
+                raise _Unclear("a statement that may declare a variable", index)
             return
         names, type_tokens, _, simple = found
         words = self.texts[slice(*type_tokens)]
@@ -458,7 +469,7 @@ class _Splitter:
         small = small or bool(set(words) & self.source.small_types)
         for name in names:
             if self._is_known(name):
-                raise _Unclear
+                raise _Unclear(f"two variables are named {name!r}", index)
             self.locals[name] = _Local(name, type_tokens, region, end, simple and small and "&" not in words)
 
     def _is_expression(self, index: int) -> bool:
@@ -480,7 +491,7 @@ class _Splitter:
         for at in range(index, finish):
             text = self.texts[at]
             if text == "return":
-                raise _Unclear
+                raise _Unclear("a thread may return before a barrier", at)
             if text in ("for", "while", "do"):
                 loops_end = max(loops_end, self.syntax.after_statement(at))
             elif text == "switch":
@@ -488,7 +499,7 @@ class _Splitter:
             elif in_loop and text in ("break", "continue"):
                 sheltered_until = loops_end if text == "continue" else max(loops_end, switches_end)
                 if sheltered_until <= at:
-                    raise _Unclear
+                    raise _Unclear(f"{text} in a loop with a barrier", at)
 
     def _find_uses(self) -> None:
         for region in self.regions:
@@ -501,9 +512,9 @@ class _Splitter:
                     local.used_in.add(region.number)
         for local in self.carried():
             if not local.simple:
-                raise _Unclear
+                raise _Unclear(f"the variable {local.name!r} lives across a barrier", local.type[0])
         if len(self.carried()) > MAX_CARRIED:
-            raise _Unclear
+            raise _Unclear(f"more than {MAX_CARRIED} variables live across barriers", self.function.name_at)
 
     def carried(self) -> list[_Local]:
         """Variables that live across a barrier."""
@@ -575,13 +586,29 @@ def split_at_barriers(
     parameters: Sequence[Parameter],
     convergence: Convergence,
     source: SourceNames,
-) -> bool:
-    """Rewrites the kernel as loops over its threads if it has the shape for it; says whether it has."""
+) -> str | None:
+    """Rewrites the kernel as loops over its threads if it has the shape for it; otherwise says why it has not."""
     splitter = _Splitter(syntax, function, parameters, convergence, source)
     try:
         splitter.run()
-    except (_Unclear, KernelCompileError):
+    except _Unclear as reason:
+        return f"{reason}{_at(syntax.tokens[reason.index], syntax.tokens[function.name_at])}"
+    except KernelCompileError:
         # What is wrong with the source, if anything is, the compiler says better.
-        return False
+        return "its body is not understood"
     splitter.write(rewriter)
-    return True
+    return None
+
+
+def _meeting(name: str) -> str:
+    """What the use of a name that makes threads meet is called."""
+    if name in BUILTINS:
+        return f"calls {name}"
+    return f"uses {name}" if name in LANE_AWARE else f"calls {name}, in which threads may meet,"
+
+
+def _at(token: Token, function: Token) -> str:
+    """Where a token stands, for somebody who knows where the kernel does."""
+    if token is function:
+        return ""
+    return f" at {'line ' if token.file == function.file else token.file + ':'}{token.line}"

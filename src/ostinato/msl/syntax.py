@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from ..errors import KernelCompileError
+from ..errors import Diagnostic, KernelCompileError
 from .tokens import IDENTIFIER, Token
 from .unwinding import Steps, unwound
 
@@ -40,7 +40,8 @@ class Attribute:
 
 def fail(message: str, token: Token) -> KernelCompileError:
     """An error at ``token``."""
-    return KernelCompileError(message, file=token.file, line=token.line)
+    place = Diagnostic(message, token.file, token.line, near=((token.text,), 0) if token.text else None)
+    return KernelCompileError.of([place])
 
 
 class Syntax:

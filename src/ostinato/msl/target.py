@@ -3,12 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from .convergence import Convergence
 from .declarations import Declarations
 from .kernels import KernelInstance
 from .syntax import Syntax
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """How the threads of a kernel run on a device, and why."""
+
+    way: str
+    """On the CPU "loop" (one loop over all threads), "split" (a loop between each two barriers) or "fibers" (a stack
+    for each thread); "native" where the device has threads of its own."""
+    reason: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.way}: {self.reason}" if self.reason else self.way
+
+
+NATIVE = Execution("native")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,3 +56,5 @@ class TargetText:
     """What comes with the target, and source in its own language that was given for it."""
     program: str
     """What was made of the source."""
+    executions: Mapping[str, Execution] = field(default_factory=dict)
+    """How each kernel runs; of what is missing, as threads of the device."""

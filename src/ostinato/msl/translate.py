@@ -133,6 +133,8 @@ class Translator:
         self.layouts: dict[int, str] = {}
         self.split: set[int] = set()
         """Kernels that run as loops between barriers."""
+        self.unsplit: dict[int, str] = {}
+        """Why others among those that may be split do not."""
 
     def run(self, constants: Mapping[str, str | None]) -> str:
         """The C++ text; ``constants`` gives the C++ value of each function constant, None when it is not defined."""
@@ -345,8 +347,11 @@ class Translator:
                 if function.body is not None and function.name_at in self.parameters:
                     formal, small_types = self.parameters[function.name_at]
                     names = SourceNames(self._constants, self._mutators, small_types)
-                    if split_at_barriers(self.syntax, rewriter, function, formal, self.convergence, names):
+                    unclear = split_at_barriers(self.syntax, rewriter, function, formal, self.convergence, names)
+                    if unclear is None:
                         self.split.add(function.name_at)
+                    else:
+                        self.unsplit[function.name_at] = unclear
                 start = self._after_templates(function.start)
                 if "static" not in texts[start : function.name_at]:
                     rewriter.before(start, "static")

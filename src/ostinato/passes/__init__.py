@@ -6,16 +6,16 @@ measures how many dispatches a submission should have. `verify` replays two grap
 they write, down to the first dispatch that differs.
 """
 
+from .chain import optimise
 from .compare import Difference
-from .fuse import fuse
-from .optimise import optimise
-from .reorder import reorder
+from .fusion import fuse
+from .reordering import reorder
 from .report import Note, Pass, Report
 from .rules import FusionRule, Geometry, Half, KernelName, default_rules
 from .search import search_split
 from .snapshot import restored
-from .split import split, split_by_rule
-from .verify import Verification, verify
+from .splitting import split, split_by_rule
+from .verification import Verification, verify
 
 __all__ = [
     "Difference",

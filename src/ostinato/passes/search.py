@@ -22,7 +22,7 @@ from ..graph import Graph
 from ..replay import Replayable
 from .report import Note, Report
 from .snapshot import contents, pieces, put_back, restored, with_buffers
-from .split import LEAST_FIRST, starts_of
+from .splitting import LEAST_FIRST, starts_of
 from .touched import written
 
 _LEAST_GAIN = 0.005

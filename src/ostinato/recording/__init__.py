@@ -33,7 +33,7 @@ from .columns import (
     position,
 )
 from .expansion import expand, save
-from .merge import merge
+from .merging import merge
 from .reader import MAX_SAMPLES_AT_ONCE, Recording, open_recording
 from .schema import SUFFIX, VERSION
 from .writer import CEILINGS, Writer

@@ -143,7 +143,7 @@ def test_files_include_their_neighbours_and_the_given_folders(dev: ost.Device, t
         ("kernel void k(device float *x) {\n\n  float y = 1 x[0] = y;\n}", 5, "expected"),
         ("float f(float x) { return x; }\nkernel void k(device float *x) { x[0] = f(float2(1), 2); }", 4, "f"),
         ("#define BAD(x) missing_##x\n\nkernel void k(device float *x) { x[0] = BAD(name); }", 5, "missing_name"),
-        ("static_assert(sizeof(float3) == 12, \"three floats\");", 3, "three floats"),
+        ("static_assert(sizeof(float3) == 12, \"three floats\");\nkernel void k(device float *x) {}", 3, "three floats"),
         ("kernel void k(device const float *x) { x[0] = 1; }", 3, "read-only|const|modifiable"),
         ("kernel void k(constant float &x) { x = 1; }", 3, "read-only|const|modifiable"),
         ("#if 1\n#error stop here\n#endif", 4, "stop here"),

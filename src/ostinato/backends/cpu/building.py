@@ -12,15 +12,17 @@ import sys
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ... import cache
 from ...errors import DeviceError, KernelCompileError, ToolchainError
 from ...locks import ForkLock
-from ...msl import Translation
 from ...version import __version__
 from . import toolchain
 from .binary import foreign_functions, load_time_code, startup_sections
+
+if TYPE_CHECKING:
+    from ...msl import Translation
 
 _RUNTIME = Path(__file__).with_name("runtime")
 _INCLUDE = Path(__file__).parents[2] / "msl" / "include"
@@ -87,9 +89,12 @@ def kernel_library(compiler: toolchain.Toolchain, translation: Translation, chec
             raise KernelCompileError(f"the kernels call {foreign[0]!r}, which is no function of theirs")
         return product
 
+    from ...msl.columns import follow_columns  # the front end made the translation, so it is loaded
+
     try:
         return _load(key, build)
     except KernelCompileError as error:
+        follow_columns(error, translation.text)
         if error.file is not None or not translation.kernels:
             raise
         first = next(iter(translation.kernels.values()))

@@ -11,20 +11,22 @@ from contextlib import AbstractContextManager
 from functools import lru_cache
 from itertools import pairwise, starmap
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ...commands import Command, CompiledKernel, Ordering
 from ...errors import DeviceError, DeviceUnavailable, OstinatoError, OutOfMemory
 from ...locks import ForkLock
-from ...msl import Module, Translation
 from ..host_memory import HostMemory
 from ..inference import infer, infer_plainly
 from ..protocol import GATES, Capabilities, Inferred, Level, Lowered, Memory, Native, Status, WorkerTime, sampling_level
 from ..records import pack, parameters
 from . import toolchain
 from .building import kernel_library, runtime_library
+
+if TYPE_CHECKING:
+    from ...msl import Module, Translation
 
 MAX_THREADS_PER_GROUP = 1024
 SIMD_WIDTH = 32
@@ -414,4 +416,5 @@ def _compiled(info: _KernelInfo, translation: Translation) -> CompiledKernel:
         argument_bytes=tuple(info.arg_sizes[: info.n_args]),
         argument_alignments=tuple(info.arg_aligns[: info.n_args]),
         code=info.entry,
+        execution=translation.executions[name],
     )

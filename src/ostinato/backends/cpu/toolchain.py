@@ -22,7 +22,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ... import cache
-from ...errors import KernelCompileError, ToolchainError
+from ...errors import Diagnostic, KernelCompileError, ToolchainError
+from ...extras import install_command
 
 CPU_SECONDS = 180
 WALL_SECONDS = 300
@@ -31,9 +32,13 @@ FILE_BYTES = 1 << 30
 
 _PROBE = "template <class T> T twice(T x) { return x + x; }\n_Float16 probe(_Float16 x) { return twice(x); }\n"
 _PASSED_ON = ("SDKROOT", "DEVELOPER_DIR", "MACOSX_DEPLOYMENT_TARGET", "SYSTEMROOT")
-_DIAGNOSTIC = re.compile(r"^(?P<file>[^\n]+?):(?P<line>\d+):(?:\d+:)?\s+(?:fatal\s+)?error:\s*(?P<text>.*)$", re.M)
+_DIAGNOSTIC = re.compile(
+    r"^(?P<file>[^\n]+?):(?P<line>\d+):(?:(?P<column>\d+):)?\s+(?:fatal\s+)?error:\s*(?P<text>.*)$", re.M
+)
 _UNDEFINED = re.compile(r"undefined (?:reference to|symbol:?) [`'\"]?(?P<name>[^`'\"\n]+)", re.M)
-_PLACE = re.compile(r"^(?:In file included from |\s+from )?(?P<file>[^\s:][^\n:]*):(?P<line>\d+)(?::\d+)?[:,]", re.M)
+_PLACE = re.compile(
+    r"^(?:In file included from |\s+from )?(?P<file>[^\s:][^\n:]*):(?P<line>\d+)(?::(?P<column>\d+))?[:,]", re.M
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +105,8 @@ def find() -> Toolchain:
     chosen_by = "$CXX names" if named else "there is"
     raise ToolchainError(
         f"{chosen_by} no usable C++ compiler ({'; '.join(reasons) or 'none on the path'}). Two ways out: install one"
-        " (g++ 12 or clang++ 15, or newer), or take the one that comes as a wheel: pip install 'ostinato[toolchain]'"
+        " (g++ 12 or clang++ 15, or newer), or take the one that comes as a wheel:"
+        f" {install_command('toolchain')}"
     )
 
 
@@ -114,7 +120,7 @@ def compile_library(
 ) -> Path:
     """Compile and link sources to a shared library in a work folder.
 
-    Errors point to the first place outside of `internal` folders and the work folder, that is, to the user's file.
+    Errors point to places outside of `internal` folders and the work folder, that is, into the user's files.
     """
     product = work / "product.so"
     result = toolchain.run([*compile_flags, "-c", *map(str, sources)], work)
@@ -127,7 +133,7 @@ def compile_library(
 
 
 def compile_error(text: str, returncode: int, internal: Sequence[Path]) -> KernelCompileError:
-    """The error that a compiler's output describes, placed in the user's source."""
+    """The error that a compiler's output describes, placed in the user's files."""
     hidden = tuple(str(folder) for folder in internal)
     found = _DIAGNOSTIC.search(text)
     if found is None:
@@ -144,14 +150,41 @@ def compile_error(text: str, returncode: int, internal: Sequence[Path]) -> Kerne
             for folder in hidden:
                 reason = reason.replace(folder, "")
         return KernelCompileError(reason, details=text)
-    place = found
-    if found["file"].startswith(hidden):
-        # An error inside our headers was caused by the first line of the user's that leads there.
-        outside = [one for one in _PLACE.finditer(text) if not one["file"].startswith(hidden)]
-        if not outside:
-            return KernelCompileError(found["text"], details=text)
-        place = outside[0]
-    return KernelCompileError(found["text"], place["file"], int(place["line"]), details=text)
+    return KernelCompileError.of(diagnostics(text, hidden), text)
+
+
+def diagnostics(text: str, hidden: tuple[str, ...] = ()) -> list[Diagnostic]:
+    """The errors in the output of g++ or clang++, each once, placed outside of files that are `hidden`.
+
+    Columns are those of the text that was compiled.
+    """
+    errors = list(_DIAGNOSTIC.finditer(text))
+    listed = []
+    for position, error in enumerate(errors):
+        place: re.Match[str] | None = error
+        if error["file"].startswith(hidden):
+            before = text[errors[position - 1].end() if position else 0 : error.start()]
+            after = text[error.end() : errors[position + 1].start() if position + 1 < len(errors) else len(text)]
+            place = _leading_there(before, after, hidden)
+        if place is None:
+            listed.append(Diagnostic(error["text"]))
+        else:
+            column = int(place["column"]) if place["column"] else None
+            listed.append(Diagnostic(error["text"], place["file"], int(place["line"]), column))
+    return list(dict.fromkeys(listed))
+
+
+def _leading_there(before: str, after: str, hidden: tuple[str, ...]) -> re.Match[str] | None:
+    """An error inside our headers was caused by the user's line that leads there.
+
+    g++ names it before the error ("required from"), clang++ after it ("requested here").
+    """
+    for part, wanted in ((before, "required"), (after, "requested here"), (after, ""), (before, "")):
+        for found in _PLACE.finditer(part):
+            rest = part[found.end() : part.find("\n", found.end()) % (len(part) + 1)]
+            if wanted in rest and not found["file"].startswith(hidden):
+                return found
+    return None
 
 
 def _candidates() -> list[tuple[str, ...]]:

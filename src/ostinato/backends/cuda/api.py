@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 from ...errors import DeviceError, DeviceUnavailable, OutOfMemory
+from ...extras import install_command
 
 OLDEST_DRIVER = 13000
 """The bindings and the compiler are those of CUDA 13, and code for it runs on drivers of CUDA 13 only."""
@@ -37,7 +38,7 @@ def _initialised() -> tuple[Any, int]:
     try:
         from cuda.bindings import driver
     except ImportError as error:
-        raise DeviceUnavailable(f"cuda: {error}; pip install 'ostinato[cuda]' brings what is missing") from None
+        raise DeviceUnavailable(f"cuda: {error}; {install_command('cuda')} brings what is missing") from None
     try:
         status, *_ = driver.cuInit(0)
     except Exception:  # the loader's own kinds of errors, by version

@@ -9,13 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from ... import cache
-from ...errors import DeviceUnavailable, KernelCompileError
+from ...errors import DeviceUnavailable, Diagnostic, KernelCompileError
+from ...extras import install_command
+from ...msl.columns import near_token
 from ...version import __version__
 
 _INCLUDE = Path(__file__).parents[2] / "msl" / "include"
 _ERROR = re.compile(
     r"^(?P<file>.+?)\((?P<line>\d+)\): (?:catastrophic )?error(?: #[^:]*)?: (?P<message>.*)$", re.MULTILINE
 )
+_CARET = re.compile(r"^(?P<line>.*)\n(?P<indent> *)\^[ \t]*$", re.MULTILINE)
+_INSTANTIATED = re.compile(r"at line (?P<line>\d+) of (?P<file>.+)$", re.MULTILINE)
 
 
 @lru_cache(maxsize=1)
@@ -24,13 +28,13 @@ def nvrtc() -> Any:
     try:
         from cuda.bindings import nvrtc as found
     except ImportError as error:
-        raise DeviceUnavailable(f"cuda: {error}; pip install 'ostinato[cuda]' brings what is missing") from None
+        raise DeviceUnavailable(f"cuda: {error}; {install_command('cuda')} brings what is missing") from None
     try:
         status, *_ = found.nvrtcVersion()
     except Exception as error:  # the loader's own kinds of errors, by version
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise DeviceUnavailable(
-            f"cuda: the compiler library NVRTC is missing ({reason}); pip install 'ostinato[cuda]'"
+            f"cuda: the compiler library NVRTC is missing ({reason}); {install_command('cuda')}"
         ) from None
     if int(status):
         raise DeviceUnavailable(f"cuda: NVRTC does not work: error {int(status)}")
@@ -86,7 +90,21 @@ def _text(size_of: Any, get: Any, program: Any) -> bytes:
 
 
 def _failure(log: str) -> KernelCompileError:
-    found = _ERROR.search(log)
-    if found is None:
+    errors = list(_ERROR.finditer(log))
+    if not errors:
         return KernelCompileError("the kernels could not be compiled for this device", details=log.strip("\0\n "))
-    return KernelCompileError(found["message"], found["file"], int(found["line"]), log.strip("\0\n "))
+    ends = [*(error.start() for error in errors[1:]), len(log)]
+    listed = [_diagnostic(error, log[error.end() : end]) for error, end in zip(errors, ends, strict=True)]
+    return KernelCompileError.of(list(dict.fromkeys(listed)), log.strip("\0\n "))
+
+
+def _diagnostic(error: re.Match[str], after: str) -> Diagnostic:
+    """One error, with what NVRTC prints after it: the line that it read, a caret, and where templates came from."""
+    if not error["file"].startswith(str(_INCLUDE)):
+        shown = _CARET.search(after)
+        near = near_token(shown["line"], len(shown["indent"]) + 1) if shown else None
+        return Diagnostic(error["message"], error["file"], int(error["line"]), near=near)
+    for place in _INSTANTIATED.finditer(after):
+        if not place["file"].startswith(str(_INCLUDE)):
+            return Diagnostic(error["message"], place["file"], int(place["line"]))
+    return Diagnostic(error["message"])

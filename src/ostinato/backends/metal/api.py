@@ -16,6 +16,7 @@ from functools import lru_cache
 from typing import Any
 
 from ...errors import DeviceError, DeviceUnavailable
+from ...extras import install_command
 
 _SIZES: Mapping[str, Any] = {
     "retval": {"type": b"v"},
@@ -67,7 +68,7 @@ def framework() -> Framework:
         import Metal
         import objc
     except ImportError as error:
-        raise DeviceUnavailable(f"metal: {error}; pip install 'ostinato[metal]' brings what is missing") from None
+        raise DeviceUnavailable(f"metal: {error}; {install_command('metal')} brings what is missing") from None
     for (class_name, selector), description in METADATA.items():
         objc.registerMetaDataForSelector(class_name, selector, description)
     return Framework(Metal, objc.autorelease_pool, _cores, Foundation.NSURL.fileURLWithPath_)

@@ -13,11 +13,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...commands import CompiledKernel
-from ...errors import KernelCompileError
+from ...errors import Diagnostic, KernelCompileError
 from ...msl import Argument, Module, Signature
+from ...msl.columns import follow_columns
 from .api import Framework, words
 
-_ERROR = re.compile(r"^(?P<file>[^:\n]+):(?P<line>\d+):(?:\d+:)? (?:fatal )?error: (?P<message>.*)$", re.MULTILINE)
+_ERROR = re.compile(
+    r"^(?P<file>[^:\n]+):(?P<line>\d+):(?:(?P<column>\d+):)? (?:fatal )?error: (?P<message>.*)$", re.MULTILINE
+)
 
 # NumPy's names of scalars: Metal's name of the type, and how a function constant of it is packed.
 _TYPES = {
@@ -75,7 +78,7 @@ class Compiler:
         options.setFastMathEnabled_(self._fast_math)
         library, error = self._device.newLibraryWithSource_options_error_(module.source, options, None)
         if library is None:
-            raise _failure(words(error))
+            raise _failure(words(error), source=module.source)
         return library
 
     def _constant_values(self, module: Module, given: Mapping[str, bool | int | float]) -> Any:
@@ -194,9 +197,16 @@ def _disagreement(signature: Signature, what: str) -> KernelCompileError:
     )
 
 
-def _failure(log: str, kernel: str | None = None) -> KernelCompileError:
-    found = _ERROR.search(log)
-    if found is not None:
-        return KernelCompileError(found["message"], found["file"], int(found["line"]), log)
+def _failure(log: str, kernel: str | None = None, source: str = "") -> KernelCompileError:
+    listed = [
+        Diagnostic(
+            found["message"], found["file"], int(found["line"]), int(found["column"]) if found["column"] else None
+        )
+        for found in _ERROR.finditer(log)
+    ]
+    if listed:
+        error = KernelCompileError.of(listed, log)
+        follow_columns(error, source)
+        return error
     what = "the kernels" if kernel is None else f"kernel '{kernel}'"
     return KernelCompileError(f"{what} could not be compiled for this device", details=log)

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from ..errors import ArgumentError, GraphError
 from ..graph import Graph
-from .fuse import fuse
-from .reorder import reorder
+from .fusion import fuse
+from .reordering import reorder
 from .report import Pass, Report
-from .split import split
+from .splitting import split
 
 DEFAULT_PASSES: tuple[Pass, ...] = (fuse, reorder, split)
 """Those that run nothing on the device."""

@@ -69,7 +69,7 @@ kernel void eight_buffers(device float *a [[buffer(0)]], device const float *b [
 """
 
 
-class ModelError(OstinatoError, ValueError):
+class FitError(OstinatoError, ValueError):
     """The linear model does not describe the calibrated machine, so it predicts nothing."""
 
 
@@ -139,7 +139,7 @@ class Calibration:
         """What the model says a graph takes whose kernels do nothing, and of which so many wait for another."""
         model = self.model
         if not model.describes:
-            raise ModelError(
+            raise FitError(
                 f"the linear model explains {model.r_squared:.0%} of what replays take on {self.device}, less than"
                 f" {LEAST_R_SQUARED:.0%}, so it predicts nothing; calibrate again while nothing else runs"
             )

@@ -17,10 +17,9 @@ import os
 import weakref
 from contextlib import suppress
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from . import ceilings, counters, host_load, report, tracing
-from .analyse import Summary, look_first, summarise
+from . import ceilings, counters, host_load, tracing
 from .backends.protocol import Level
 from .buffer import allocate
 from .copies import refuse_copy
@@ -31,6 +30,9 @@ from .queue import OnQueue, queue_of, settle
 from .recorder import Recorder
 from .recording import Recording, Writer, save
 from .tracing import level_named
+
+if TYPE_CHECKING:
+    from .analyse import Summary
 
 _PROBE = """
 kernel void sampling_probe(device float *x [[buffer(0)]]) { x[0] = 1.0f; }
@@ -118,6 +120,8 @@ class Profile:
 
         `per` names the region that figures "per …" count by, if not the one with most instances.
         """
+        from .analyse import summarise  # loaded when somebody reads the profile, not while it records
+
         if self._summary is not None and per is None:
             return self._summary
         with self.recording() as recording:
@@ -141,6 +145,8 @@ class Profile:
 
     def look_first(self) -> str:
         """The one line that says where to look first, and why."""
+        from .analyse import look_first
+
         return look_first(self.summary())
 
     def _entered(self) -> Writer:
@@ -171,9 +177,13 @@ class Profile:
                     self._writer.detail(number, key, value)
 
     def __str__(self) -> str:
+        from . import report
+
         return report.render(self.summary())
 
     def _repr_html_(self) -> str:
+        from . import report
+
         return report.fragment(self.summary())
 
     __reduce_ex__ = refuse_copy

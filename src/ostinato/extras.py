@@ -1,0 +1,15 @@
+"""The optional packages of each extra, and how to install them. They mirror `pyproject.toml`."""
+
+from __future__ import annotations
+
+PACKAGES = {
+    "toolchain": "ziglang>=0.13",
+    "cuda": "cuda-bindings>=13 nvidia-cuda-nvrtc>=13",
+    "models": "tokenizers>=0.20",
+    "metal": "pyobjc-framework-Metal>=11",
+}
+
+
+def install_command(extra: str) -> str:
+    """The command that brings an extra's packages, wherever it is run; ostinato itself is on no package index."""
+    return "pip install " + " ".join(f"'{package}'" for package in PACKAGES[extra].split())

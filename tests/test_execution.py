@@ -1,0 +1,76 @@
+"""Which way a kernel runs, and why, is told."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import ostinato as ost
+from ostinato import msl
+
+SOURCE = """#include <metal_stdlib>
+using namespace metal;
+float total(float x) { return simd_sum(x); }
+kernel void plain(device float *x, uint id [[thread_position_in_grid]]) { x[id] = 1; }
+kernel void mirrored(device float *x, uint id [[thread_position_in_grid]], uint l [[thread_position_in_threadgroup]]) {
+    threadgroup float t[64];
+    t[l] = x[id];
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    x[id] = t[63 - l];
+}
+kernel void lanes(device float *x, uint id [[thread_position_in_grid]]) {
+    x[id] = simd_sum(x[id]);
+}
+kernel void through(device float *x, uint id [[thread_position_in_grid]]) {
+    x[id] = total(x[id]);
+}
+kernel void early(device float *x, uint id [[thread_position_in_grid]]) {
+    if (id > 3) return;
+    threadgroup_barrier(mem_flags::mem_device);
+    x[id] = 1;
+}
+kernel void diverging(device float *x, uint id [[thread_position_in_grid]]) {
+    if (id > 3) { threadgroup_barrier(mem_flags::mem_device); }
+    x[id] = 1;
+}
+"""
+
+EXPECTED = {
+    "plain": "loop: its threads never meet",
+    "mirrored": "split: its threads meet at barriers only, line 8",
+    "lanes": "fibers: calls simd_sum at line 12",
+    "through": "fibers: calls total, in which threads may meet, at line 15",
+    "early": "fibers: a thread may return before a barrier at line 18",
+    "diverging": "fibers: a barrier inside a condition or loop that may differ between threads at line 23",
+}
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_a_kernel_says_how_it_runs_and_why(dev: ost.Device, name: str) -> None:
+    kernel = dev.library(SOURCE)[name]
+    assert str(kernel.execution) == EXPECTED[name]
+    assert kernel.execution.way == EXPECTED[name].partition(":")[0]
+    assert repr(kernel).endswith(f"{EXPECTED[name]}>")
+
+
+def test_a_checked_device_runs_everything_as_fibers() -> None:
+    with ost.open_device("cpu", checked=True) as device:
+        kernel = device.library(SOURCE)["plain"]
+        assert str(kernel.execution) == "fibers: the device is opened with checked=True"
+
+
+def test_a_device_with_threads_of_its_own_has_no_choice() -> None:
+    assert msl.parse(SOURCE).translate("cuda").executions == {}
+    assert str(msl.NATIVE) == "native"
+
+
+def test_compile_prints_the_way_of_each_kernel(tmp_path: Path) -> None:
+    file = tmp_path / "ways.metal"
+    file.write_text(SOURCE)
+    command = [sys.executable, "-m", "ostinato", "compile", str(file), "--device", "cpu"]
+    printed = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True).stdout
+    for name, execution in EXPECTED.items():
+        assert f"{name}(0: x *float (read-write))\n  {execution}\n" in printed
