@@ -185,7 +185,8 @@ class KernelFault(DeviceError):
         thread: tuple[int, int, int] | None = None,
     ) -> None:
         self.thread = thread
-        self._told = [False]  # whether the program was told of it, here or in an error that cites it; all copies share it
+        # Whether the program was told of it, by it or by an error that cites it; all copies share it.
+        self._told = [False]
         self.kernel = kernel
         self.label = label
         self.signal = signal

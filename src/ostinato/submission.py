@@ -339,6 +339,7 @@ def _reason(signal_name: str, status: Status) -> str:
     return {
         "SIGFPE": "integer division by zero or overflow",
         "SIGILL": "it reached code that the compiler had proved to be undefined, or an illegal instruction",
+        "SIGTRAP": "integer division by zero, or code that the compiler had proved to be undefined",
     }.get(signal_name, "fault")
 
 
