@@ -120,7 +120,7 @@ GATES: Mapping[str, Gate] = {
             _switch,
             (("MLX_UNRETAINED_REFS", _switch),),
             "0 or 1",
-            "1: submissions do not keep their buffers alive (the caller promises to)",
+            "1: command buffers do not retain their buffers (Metal); their memory is kept until the work is done",
         ),
         Gate(
             "no_residency",

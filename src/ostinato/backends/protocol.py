@@ -197,7 +197,7 @@ class Backend(Protocol):
     ) -> None:
         """Start a list of commands after all earlier ones and return at once; `sample` takes down their times.
 
-        Without `retain` the caller of the library has promised to keep the memory until the work is done.
+        Without `retain` the backend need not keep the memory of its commands; the queue does until the work is done.
 
         The submission is appended to `handle` if, and as soon as, it has started: with no moment in between at which
         an exception of a signal handler (Ctrl-C) could come.
