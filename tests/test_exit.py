@@ -11,6 +11,7 @@ import pytest
 import ostinato as ost
 from ostinato import recording
 from scripting import run_script
+from small_kernels import SLOW_STEPS
 
 ENDLESS = '''
         SOURCE = """
@@ -159,3 +160,13 @@ def test_the_setting_takes_a_number_of_seconds() -> None:
     for wrong in ("-1", "nan", "soon"):
         with pytest.raises(ost.SettingError, match="seconds"):
             ost.settings.change("exit_wait", wrong)
+
+
+def test_a_profile_still_waits_for_work_that_was_asked_after_too_early(dev: ost.Device, kernels: ost.Library) -> None:
+    with ost.profile() as profile:
+        encoder = dev.command_encoder()
+        encoder.dispatch(kernels["spin"], dev.zeros(1, np.uint32), SLOW_STEPS, threads=1)
+        submission = encoder.commit_labeled("asked too early")
+        submission.wait(timeout=0)
+    with profile.recording() as found:
+        assert found.submissions.label == ["asked too early"]

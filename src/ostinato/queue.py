@@ -184,9 +184,9 @@ class Queue:
         """
         if isinstance(error, KernelFault):
             self._fault = error.to_cite()
-            if self.backend.capabilities.after_fault:
-                self.usable = False
-                return
+        if self.backend.capabilities.after_fault:
+            self.usable = self.usable and error is None
+            return
         fault = error.cause if isinstance(error, DependencyFailed) else self._fault if error is not None else None
         self.marks.finish(submission._commands, fault)
         known = error is None or submission._blocked_by is not None
@@ -206,7 +206,7 @@ class Queue:
     def not_run(self, title: str, reason: str) -> OstinatoError:
         """The error of a submission that the device refused after a fault."""
         fault = self._fault
-        if self.usable or fault is None:
+        if not self.backend.capabilities.after_fault:
             told = f" ({reason})" if reason else ""
             return DependencyFailed(f"{title} was not run{told}; it follows a fault: {fault}", fault)
         return DeviceLost(f"{title} was not run: the device was lost: {fault}", fault)
@@ -242,7 +242,7 @@ class Queue:
         """Raise unless the device can be used."""
         if not self.usable:
             self.check_process()
-            if self._fault is not None and not self._closed:
+            if self._fault is not None and self.backend.capabilities.after_fault:
                 self._fault.note_told()
                 raise DeviceLost(f"device {self.name!r} was lost: {self._fault}", self._fault)
             raise DeviceClosed(f"device {self.name!r} was closed")
@@ -272,7 +272,7 @@ class Queue:
         return len(self._in_flight)
 
     def _abandoned(self) -> bool:
-        return any(submission._abandoned for submission in self._in_flight)
+        return any(submission._abandoned or submission._timed_out for submission in self._in_flight)
 
     def _drain(self, deadline_ns: int | None = None) -> bool:
         """Wait until committed work has run, if it can be expected to end; False when the deadline came first."""
@@ -299,20 +299,23 @@ class Queue:
 def settle(queues: Iterable[Queue] | None = None) -> int:
     """Wait until what was submitted so far, to these queues or to all, is done and has reported; raises no error of it.
 
-    Work that has outlived a wait that was given up may never end, and is not waited for again; gives how much of it
-    there is.
+    Work whose wait was interrupted may never end, and is not waited for again. Work that outlived a timeout may have
+    been asked after too early, and gets as long as the end of the process would wait. Gives how much is left.
     """
-    given_up = 0
+    left = 0
     for queue in list(_queues) if queues is None else queues:
         if queue._forked:
             continue
         queue.reap()
-        if queue._abandoned():
-            given_up += len(queue._in_flight)
-        elif queue._in_flight:
-            queue._in_flight[-1]._wait_until(None)
-            queue.reap()
-    return given_up
+        if not queue._in_flight:
+            continue
+        interrupted = any(submission._abandoned for submission in queue._in_flight)
+        limit_s = settings.seconds("exit_wait", EXIT_WAIT_S) if queue._abandoned() else math.inf
+        deadline_ns = None if math.isinf(limit_s) else time.monotonic_ns() + int(limit_s * 1e9)
+        if interrupted or not queue._in_flight[-1]._wait_until(deadline_ns):
+            left += len(queue._in_flight)
+        queue.reap()
+    return left
 
 
 def settle_at_exit() -> None:
@@ -343,8 +346,9 @@ def settle_at_exit() -> None:
     given_up = [queue for queue in queues if queue._in_flight and not queue._abandoned()]
     if given_up and limit_s:
         _say(f"exiting without waiting any longer for {_unfinished(given_up)}")
-    for queue in given_up:
-        queue._in_flight[-1]._abandoned = True
+    for queue in queues:
+        for submission in queue._in_flight:
+            submission._abandoned = True
 
 
 def _unfinished(queues: Iterable[Queue]) -> str:

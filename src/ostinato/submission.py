@@ -60,6 +60,7 @@ class Submission:
         "_observed",
         "_queue",
         "_status",
+        "_timed_out",
         "_times",
         "_trace",
         "_use",
@@ -84,7 +85,8 @@ class Submission:
         self._times: tuple[int, int] | None = None
         self._error: OstinatoError | None = None
         self._observed = False
-        self._abandoned = False  # somebody has given up waiting for it
+        self._abandoned = False  # a wait for it was interrupted or cancelled
+        self._timed_out = False  # a wait for it ended before it did
         self._blocked_by: KernelFault | None = None  # it uses what this has left behind
         self._trace: Trace | None = None
         self.label = label
@@ -106,7 +108,7 @@ class Submission:
         begin_ns = time.monotonic_ns() if self._trace is not None else 0
         try:
             if not self._wait_until(_deadline_ns(timeout)):
-                self._abandoned = True
+                self._timed_out = True
                 return False
         finally:
             if begin_ns:
