@@ -128,7 +128,7 @@ void destroy(Graph *g) {
 
 }  // namespace
 
-thread_local Refusal refusal;
+__thread Refusal refusal;
 
 Graph *make_graph(const void *records, uint64_t bytes, uint64_t count, uint32_t mode, const uint32_t *edges,
                   uint64_t n_edges) {

@@ -43,7 +43,7 @@ struct Use { uint32_t node, argument, param; };
 
 // Why a graph or a submission could not be made.
 enum Refusal : uint32_t { refused_memory, refused_malformed, refused_too_many_edges };
-extern thread_local Refusal refusal;   // of the thread's last one
+extern __thread Refusal refusal;  // of the thread's last one; a C++ thread_local would need an initialiser call
 
 struct Graph {
   Node *nodes;
