@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .backends.protocol import Backend, Memory
+from .errors import FaultedBuffer
+from .fault_marks import FaultMarks
 from .locks import ForkLock
 from .residency import ResidencySet
 
@@ -48,6 +50,7 @@ class Backing:
 
     __slots__ = (
         "_backend",
+        "_marks",
         "_residency",
         "_shared_uses",
         "_views",
@@ -58,7 +61,7 @@ class Backing:
         "number",
     )
 
-    def __init__(self, memory: Memory, backend: Backend, residency: ResidencySet) -> None:
+    def __init__(self, memory: Memory, backend: Backend, residency: ResidencySet, marks: FaultMarks) -> None:
         self.memory = memory
         self._backend = backend
         self.address = memory.address
@@ -68,6 +71,7 @@ class Backing:
         self._shared_uses: list[weakref.ref[SharedUse]] = []
         self._views: dict[tuple[int, int, np.dtype[np.generic]], int] = {}
         self._residency = residency
+        self._marks = marks
         residency.add(self.number)
 
     def share(self, use: SharedUse) -> None:
@@ -91,8 +95,30 @@ class Backing:
                 found = submission
         return found
 
+    def check_contents(self, offset: int, nbytes: int, what: object) -> None:
+        """Raise if a fault has left some of these bytes behind; `what` names them."""
+        begin = self.address + offset
+        fault = self._marks.at(begin, begin + nbytes)
+        if fault is not None:
+            fault.note_told()
+            raise FaultedBuffer(
+                f"{what}: a fault left its contents behind ({fault}); write all of it (write, fill or copy), or call"
+                " accept() if they are wanted as they are",
+                fault,
+            )
+
+    def accept(self, offset: int, nbytes: int) -> None:
+        """Bytes that nothing that runs uses are from now on what they should be."""
+        begin = self.address + offset
+        self._marks.remove(begin, begin + nbytes)
+
+    def give_back(self) -> None:
+        """Nothing can reach these contents any more."""
+        self._marks.give_back(self.address, self.address + self.nbytes)
+
     def read(self, offset: int, nbytes: int) -> np.ndarray:
         """A copy of bytes that nothing that runs writes to."""
+        self.check_contents(offset, nbytes, self)
         found = np.empty(nbytes, np.uint8)
         if nbytes:
             self._backend.read(self.memory, offset, found)
@@ -103,11 +129,13 @@ class Backing:
         flat = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
         if flat.nbytes:
             self._backend.write(self.memory, offset, flat)
+            self.accept(offset, flat.nbytes)
 
     def clear(self, offset: int, nbytes: int) -> None:
         """Set bytes that nothing that runs uses to zero."""
         if nbytes:
             self._backend.clear(self.memory, offset, nbytes)
+            self.accept(offset, nbytes)
 
     def serial(self, offset: int, nbytes: int, dtype: np.dtype[np.generic]) -> int:
         """A number for this range and dtype: the same for equal views, and never that of another view.
@@ -140,6 +168,7 @@ class Allocation:
         self._recycle = recycle
 
     def __del__(self) -> None:
+        self.backing.give_back()
         if self._recycle is not None:
             self._recycle(self.backing)
 

@@ -2,7 +2,8 @@
 
 A buffer is a contiguous range of an allocation with a dtype and a shape. Views share the memory and know their
 exact bytes; a view of a view counts from its own parent. Reading and writing through `numpy()` and `write()`
-waits for committed work on the memory; `as_numpy()` is a window that does not.
+waits for committed work on the memory; `as_numpy()` is a window that does not. Contents that a fault has left behind
+are not given out until they have been written whole or `accept()`ed.
 """
 
 from __future__ import annotations
@@ -116,7 +117,23 @@ class Buffer:
             raise BufferAccessError(
                 f"{self!r}: the host has no window on the memory of this device; numpy() gives a copy, write() fills it"
             )
-        return self._window(self._allocation())
+        allocation = self._allocation()
+        self._queue.reap()
+        self._check_contents(allocation)
+        return self._window(allocation)
+
+    def accept(self) -> None:
+        """Take the contents as they are, though a fault may have left them half written.
+
+        Waits for committed work on this memory, and raises no error of it. Counts as a sync.
+        """
+        allocation = self._allocation()
+        self._queue.check_process()
+        counters.add_sync()
+        submission = allocation.backing.latest_use()
+        if submission is not None:
+            submission._wait_until(None)
+        allocation.backing.accept(self._offset, self._nbytes)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         if copy is False:
@@ -132,7 +149,9 @@ class Buffer:
         """
         backend = self._queue.backend
         if backend.capabilities.shared_memory:
-            return dlpack.export(self._window(self._settled()), **options)
+            allocation = self._settled()
+            self._check_contents(allocation)
+            return dlpack.export(self._window(allocation), **options)
         allocation = self._allocation()
         self._queue.check()
         if options.get("copy"):
@@ -250,7 +269,11 @@ class Buffer:
         allocation.backing.settle()
         return allocation
 
+    def _check_contents(self, allocation: Allocation) -> None:
+        allocation.backing.check_contents(self._offset, self._nbytes, self)
+
     def _contents(self, allocation: Allocation) -> np.ndarray:
+        self._check_contents(allocation)
         found = allocation.backing.read(self._offset, self._nbytes)
         return found.view(self.dtype).reshape(self.shape) if self._nbytes else np.empty(self.shape, self.dtype)
 
@@ -284,14 +307,14 @@ def allocate(queue: Queue, shape: Shape, dtype: Any) -> Buffer:
     queue.check()
     queue.reap()
     memory = queue.backend.allocate(math.prod(extent) * element.itemsize)
-    backing = Backing(memory, queue.backend, queue.residency)
+    backing = Backing(memory, queue.backend, queue.residency, queue.marks)
     return Buffer(queue, Lease(Allocation(backing)), 0, extent, element)
 
 
 def adopt(queue: Queue, memory: Memory, shape: tuple[int, ...], dtype: Any) -> Buffer:
     """A buffer over memory of another library, whose owner it keeps alive."""
     queue.check()
-    backing = Backing(memory, queue.backend, queue.residency)
+    backing = Backing(memory, queue.backend, queue.residency, queue.marks)
     return Buffer(queue, Lease(Allocation(backing)), 0, shape, checked_dtype(dtype))
 
 

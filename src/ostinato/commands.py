@@ -222,3 +222,12 @@ class Fill:
 
 
 Command = Dispatch | Barrier | Copy | Fill
+
+
+def bound(command: Command) -> tuple[BufferBinding, ...]:
+    """The ranges of memory that a command names."""
+    if isinstance(command, Dispatch):
+        return tuple(one for one in command.bindings if isinstance(one, BufferBinding))
+    if isinstance(command, Copy):
+        return (command.source, command.target)
+    return () if isinstance(command, Barrier) else (command.target,)

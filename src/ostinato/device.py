@@ -158,8 +158,8 @@ class Device:
         """An encoder to record work with.
 
         `barriers`: "auto" orders dispatches as their data needs it, "manual" only where `memory_barrier()` says so,
-        "serial" runs one at a time. With `retain=False` the caller promises to keep the buffers alive until the
-        work is done.
+        "serial" runs one at a time. `retain=False` makes a Metal command buffer without references to
+        its buffers; the memory is kept until the work is done all the same, whatever the caller drops.
         """
         return CommandEncoder(self._queue, label, barriers, retain)
 
@@ -170,7 +170,10 @@ class Device:
         return capture(self._queue, encode, label, barriers)
 
     def close(self) -> None:
-        """Finish committed work and refuse everything from now on. Contents of buffers can still be read."""
+        """Finish committed work and refuse everything from now on. Contents of buffers can still be read.
+
+        Work that is still running after a wait for it was given up is not waited for.
+        """
         self._queue.close()
 
     def __enter__(self) -> Device:
@@ -257,8 +260,8 @@ def open_device(name: str = "auto", **options: Any) -> Device:
 
     OSTINATO_DEVICE overrides the name. The CPU takes the options `workers` (threads, one per core if left out),
     `threadgroup_memory` (bytes, 32 KiB if left out) and `checked` (True: kernels are built to find faults rather than
-    to be fast, so that a `KernelFault` is exact and knows the thread). What CUDA and Metal devices take stands in
-    docs/cuda.md and docs/metal.md.
+    to be fast, so that a `KernelFault` is exact and knows the thread; bounds are not checked). What CUDA
+    and Metal devices take stands in docs/cuda.md and docs/metal.md.
     """
     settings.report_unknown()
     chosen = settings.text("device") or name

@@ -442,7 +442,7 @@ class CommandEncoder:
                 self._commands,
                 lambda handle: backend.submit(lowered, ordering, handle, sample, self._retain),
                 uses=[allocation.backing for allocation in held],
-                keep=held if self._retain else None,
+                keep=held,
                 label=label,
                 trace=trace,
             )

@@ -164,6 +164,18 @@ class FreedBuffer(BufferAccessError):
     """The buffer, or the buffer it is a view of, was freed or given back to its pool."""
 
 
+class FaultedBuffer(BufferAccessError):
+    """The contents of the buffer were left behind by a fault; `cause` is that fault.
+
+    Write all of it (`write`, `fill`, `copy`), or say with `Buffer.accept()` that they are wanted as they are.
+    """
+
+    def __init__(self, message: str, cause: KernelFault) -> None:
+        self.cause = cause
+        super().__init__(message)
+        self.__cause__ = cause
+
+
 class WrongDevice(BufferAccessError):
     """The buffer or kernel belongs to another device."""
 
@@ -208,8 +220,23 @@ class DeviceLost(DeviceError):
         self.__cause__ = cause
 
 
+class DependencyFailed(DeviceError):
+    """A submission has no results because of an earlier fault, which is its `cause`.
+
+    It used bytes that the fault left behind, or the driver refused it after the fault.
+    """
+
+    def __init__(self, message: str, cause: KernelFault | None) -> None:
+        self.cause = cause
+        super().__init__(message)
+        self.__cause__ = cause
+
+
 class KernelFault(DeviceError):
-    """A kernel crashed on the device (a wild access, an integer division by zero, ...)."""
+    """A kernel crashed on the device (a wild access, an integer division by zero, ...).
+
+    `thread` is the position in the grid of the thread at fault, where the device knows it.
+    """
 
     def __init__(
         self,
@@ -218,12 +245,31 @@ class KernelFault(DeviceError):
         label: str | None = None,
         signal: int | None = None,
         address: int | None = None,
+        thread: tuple[int, int, int] | None = None,
     ) -> None:
+        self.thread = thread
+        # Whether the program was told of it, by it or by an error that cites it; all copies share it.
+        self._told = [False]
         self.kernel = kernel
         self.label = label
         self.signal = signal
         self.address = address
         super().__init__(message)
+
+    def note_told(self) -> None:
+        """The program knows of it from now on."""
+        self._told[0] = True
+
+    @property
+    def told(self) -> bool:
+        """Whether the program was told of it, by it or by an error that cites it."""
+        return self._told[0]
+
+    def to_cite(self) -> KernelFault:
+        """A copy that no traceback hangs on, so that whoever keeps it for citing keeps no frames and buffers alive."""
+        cited = KernelFault(str(self), self.kernel, self.label, self.signal, self.address, self.thread)
+        cited._told = self._told
+        return cited
 
 
 # --- recordings --------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from .errors import GeometryError
 Extent = int | Sequence[int]
 
 _LARGEST = 2**32 - 1
+_MOST_GROUPS = 2**63 - 1
 _PREFERRED_THREADS = 256
 
 
@@ -53,6 +54,11 @@ def resolve(
         kind = DispatchKind.ThreadGroups
         if max(grid) > _LARGEST:
             raise GeometryError(f"{where}: {count} groups of {size} make {grid} threads; an axis holds {_LARGEST}")
+    if count[0] * count[1] * count[2] > _MOST_GROUPS:
+        raise GeometryError(
+            f"{where}: {grid} threads make {count[0] * count[1] * count[2]} groups of {size}; a dispatch has at most"
+            f" {_MOST_GROUPS}"
+        )
     return kind, grid, count, size
 
 

@@ -28,9 +28,9 @@ from .commands import (
     BufferBinding,
     CapturedOpKind,
     Command,
-    Copy,
     Dispatch,
     Ordering,
+    bound,
 )
 from .copies import refuse_copy
 from .errors import ArgumentError, GraphError, UnknownAttribute
@@ -384,12 +384,3 @@ def check_names(nodes: Iterable[CapturedNode], names: Mapping[str, NamedRange]) 
                     f"node {index}, {node}: it uses bytes around the buffer named {near.name!r} too, so that buffer"
                     " cannot be bound anew by itself; name the whole of what is used"
                 )
-
-
-def bound(command: Command) -> tuple[BufferBinding, ...]:
-    """The ranges of memory that a command names."""
-    if isinstance(command, Dispatch):
-        return tuple(one for one in command.bindings if isinstance(one, BufferBinding))
-    if isinstance(command, Copy):
-        return (command.source, command.target)
-    return () if isinstance(command, Barrier) else (command.target,)

@@ -58,7 +58,8 @@ class BufferPool:
         nbytes = _size_class(math.prod(extent) * element.itemsize)
         backing = self._shelf.get(nbytes)
         if backing is None:
-            backing = Backing(self._queue.backend.allocate(nbytes), self._queue.backend, self._queue.residency)
+            memory = self._queue.backend.allocate(nbytes)
+            backing = Backing(memory, self._queue.backend, self._queue.residency, self._queue.marks)
             self._made += 1
         allocation = Allocation(backing, _recycler(self._shelf))
         self._leases[backing.number] = allocation

@@ -26,7 +26,7 @@ from .copies import refuse_copy
 from .encoder import capture
 from .errors import ArgumentError, OstinatoError
 from .pipeline import compile_library
-from .queue import OnQueue, queue_of, settle
+from .queue import OnQueue, queue_of, settle, settle_at_exit
 from .recorder import Recorder
 from .recording import Recording, Writer, save
 from .tracing import level_named
@@ -198,6 +198,8 @@ _unfinished: weakref.WeakSet[Profile] = weakref.WeakSet()
 
 def _close_at_exit() -> None:
     # Registered after the writers' own, and so called before them: what is in flight still belongs to its profile.
+    if _unfinished:
+        settle_at_exit()
     for one in list(_unfinished):
         with suppress(OstinatoError, KeyboardInterrupt):
             one.close()

@@ -9,6 +9,7 @@ honour, are reported once each as a `SettingWarning`.
 
 from __future__ import annotations
 
+import math
 import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -52,6 +53,16 @@ def _level(text: str) -> str:
         return "dispatches" if _switch(lowered) else "off"
     except ValueError:
         raise ValueError("dispatches, command_buffers, or 0 for off") from None
+
+
+def _seconds(text: str) -> str:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not seconds >= 0:
+        raise ValueError("a number of seconds, inf for no limit, or 0 for not at all")
+    return text
 
 
 def _text(text: str) -> str | None:
@@ -109,7 +120,7 @@ GATES: Mapping[str, Gate] = {
             _switch,
             (("MLX_UNRETAINED_REFS", _switch),),
             "0 or 1",
-            "1: submissions do not keep their buffers alive (the caller promises to)",
+            "1: command buffers do not retain their buffers (Metal); their memory is kept until the work is done",
         ),
         Gate(
             "no_residency",
@@ -118,6 +129,14 @@ GATES: Mapping[str, Gate] = {
             (("HF2Q_NO_RESIDENCY", _switch),),
             "0 or 1",
             "1: the residency set is not used",
+        ),
+        Gate(
+            "exit_wait",
+            "OSTINATO_EXIT_WAIT",
+            _seconds,
+            (),
+            "seconds; inf, or 0 for not at all",
+            "how long the end of the process waits for committed work (60 s)",
         ),
         Gate(
             "profile",
@@ -212,7 +231,13 @@ def text(name: str) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def change(name: str, value: Value | int | None) -> None:
+def seconds(name: str, default: float) -> float:
+    """The value of a gate that holds a number of seconds, or the default."""
+    value = get(name)
+    return float(value) if isinstance(value, str) else default
+
+
+def change(name: str, value: Value | float | None) -> None:
     """Change a gate in this process (and the processes it starts); None takes it out of the environment.
 
     Aliases of the gate are removed, so that the value given here is the one that acts.
@@ -235,7 +260,7 @@ def change(name: str, value: Value | int | None) -> None:
 
 
 @contextmanager
-def override(**values: Value | int | None) -> Iterator[None]:
+def override(**values: Value | float | None) -> Iterator[None]:
     """Set gates for the length of a `with` block, then put the environment back as it was."""
     names = [gate.variable for gate in GATES.values()]
     names += [alias for gate in GATES.values() for alias, _ in gate.aliases]

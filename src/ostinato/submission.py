@@ -1,7 +1,7 @@
 """Committed work: one command buffer in the queue of a device.
 
 An error of a submission is never lost: it is raised by `wait`, `await` and by reading a buffer that the
-submission used, it can be read as `Submission.error`, every later use of the device cites it, and if none of
+submission used, it can be read as `Submission.error`, every error that follows from it cites it, and if none of
 that happened it is reported as an `UnobservedError` warning when the submission is dropped or the process ends.
 """
 
@@ -23,6 +23,7 @@ from .commands import Command, Dispatch
 from .copies import refuse_copy
 from .errors import (
     ArgumentError,
+    DependencyFailed,
     DeviceLost,
     KernelFault,
     OstinatoError,
@@ -49,6 +50,7 @@ class Submission:
     __slots__ = (
         "__weakref__",
         "_abandoned",
+        "_blocked_by",
         "_commands",
         "_earlier",
         "_error",
@@ -57,6 +59,7 @@ class Submission:
         "_observed",
         "_queue",
         "_status",
+        "_timed_out",
         "_times",
         "_trace",
         "_use",
@@ -81,7 +84,9 @@ class Submission:
         self._times: tuple[int, int] | None = None
         self._error: OstinatoError | None = None
         self._observed = False
-        self._abandoned = False
+        self._abandoned = False  # a wait for it was interrupted or cancelled
+        self._timed_out = False  # a wait for it ended before it did
+        self._blocked_by: KernelFault | None = None  # it uses what this has left behind
         self._trace: Trace | None = None
         self.label = label
         """The label it was committed with, or None."""
@@ -95,12 +100,14 @@ class Submission:
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until it is done; False when `timeout` seconds passed first. Raises its error if it failed.
 
-        Ctrl-C abandons the wait; the work goes on and the device is usable when it ends.
+        A timeout or Ctrl-C gives up the wait; the work goes on, and the device is usable when it ends. Neither the end
+        of the process nor `Device.close` waits for work that is still running after a wait for it was given up.
         """
         counters.add_sync()
         begin_ns = time.monotonic_ns() if self._trace is not None else 0
         try:
             if not self._wait_until(_deadline_ns(timeout)):
+                self._timed_out = True
                 return False
         finally:
             if begin_ns:
@@ -143,9 +150,13 @@ class Submission:
 
         counters.add_sync()
         pause_s = 0.0
-        while not self.done:
-            await asyncio.sleep(pause_s)
-            pause_s = min(pause_s + 0.0001, 0.002)
+        try:
+            while not self.done:
+                await asyncio.sleep(pause_s)
+                pause_s = min(pause_s + 0.0001, 0.002)
+        except BaseException:  # cancelled, interrupted, or never awaited again
+            self._abandoned = not self.done
+            raise
         self._raise_error()
         return self
 
@@ -167,6 +178,7 @@ class Submission:
                     break
                 if deadline_ns is not None and time.monotonic_ns() >= deadline_ns:
                     return False
+                self._queue.reap()  # a fault before this one holds it back until somebody has looked at it
         except KeyboardInterrupt:
             self._abandoned = True
             raise
@@ -192,6 +204,9 @@ class Submission:
         failed = [part for part in (*self._earlier, self) if part._error is not None]
         for part in failed:
             part._observed = True
+            fault = _fault_of(part._error)
+            if fault is not None:
+                fault.note_told()
         return failed[0]._error if failed else None
 
     def _finish(self) -> None:
@@ -201,18 +216,20 @@ class Submission:
                 return
             status = self._queue.backend.status(self._native)
             error: OstinatoError | None = None
-            if status.error == 1:
+            faulted = status.error == 1
+            if faulted:
                 error = self._describe_fault(status)
-            elif status.error:
-                cause = self._queue._fault
-                error = DeviceLost(f"{self._title()} was not run: the device was lost: {cause}", cause)
+            if self._blocked_by is not None:
+                error = self._describe_blocked(self._blocked_by)
+                status = Status.unplaced(2)
+            elif status.error == 2:
+                error = self._queue.not_run(self._title(), status.reason)
             if self._status is not None:
                 return
             self._error, self._status = error, status
             if error is not None:
                 failed.add(self)
-            if isinstance(error, KernelFault):
-                self._queue._lost(error)
+            self._queue.finished(self, error, faulted)
             if self._trace is not None:
                 told = None if error is None else str(error)
                 tracing.finish(self._trace, self._own_times(), self._native, told)
@@ -230,24 +247,23 @@ class Submission:
             signal_name = signal.Signals(status.signal).name
         except ValueError:
             signal_name = f"signal {status.signal}"
-        # Where in a kernel's memory an address lies is not known here, so both causes are named.
-        access = (
-            f"access to {status.address:#x}, outside its buffers"
-            " (or its private arrays are too large for a thread's stack); `ostinato check` finds such accesses"
-        )
-        reason = {
-            "SIGFPE": "integer division by zero or overflow",
-            "SIGSEGV": access,
-            "SIGBUS": access,
-            "SIGILL": "illegal instruction",
-        }.get(signal_name, "fault")
         where = f" in scope {scope!r}" if scope else ""
+        thread = f", thread {status.thread}" if status.thread else ""
+        reason = f"{_reason(signal_name, status)} ({signal_name})"
         return KernelFault(
-            f"kernel {name!r}, command {status.node}{where} of {self._title()}: {reason} ({signal_name})",
+            f"kernel {name!r}, command {status.node}{where} of {self._title()}{thread}: {reason}",
             kernel=name,
             label=self.label,
             signal=status.signal,
             address=status.address,
+            thread=status.thread,
+        )
+
+    def _describe_blocked(self, fault: KernelFault) -> DependencyFailed:
+        return DependencyFailed(
+            f"{self._title()} has no results, because it uses bytes that a fault left behind ({fault}); write those"
+            " buffers whole (write, fill or copy) first, or accept() them as they are",
+            fault,
         )
 
     def _describe_unplaced(self, status: Status) -> KernelFault:
@@ -259,9 +275,10 @@ class Submission:
         )
         listed = ", ".join(f"{name} × {count}" if count > 1 else name for name, count in names.most_common(8))
         more = f" and {len(names) - 8} more" if len(names) > 8 else ""
+        taken_along = self._queue.backend.capabilities.after_fault
         return KernelFault(
             f"{self._title()}: {status.reason or 'fault'}; in flight were {listed or 'no dispatches'}{more};"
-            " `ostinato check` finds accesses outside of buffers",
+            " `ostinato check` finds accesses outside of buffers" + (f"; {taken_along}" if taken_along else ""),
             kernel=next(iter(names)).rpartition("/")[2] if len(names) == 1 else "",
             label=self.label,
             signal=status.signal,
@@ -275,8 +292,8 @@ class Submission:
         """Whether somebody knows of the error: of this one, or of the fault that it follows from."""
         if self._error is None or self._observed:
             return True
-        fault = self._error.cause if isinstance(self._error, DeviceLost) else self._error
-        return self._queue._fault_seen and fault is self._queue._fault
+        fault = _fault_of(self._error)
+        return fault is not None and fault.told
 
     def _report(self) -> None:
         if not self._seen():
@@ -303,6 +320,30 @@ class Submission:
             times = self._own_times()
             state = "done" if times is None else f"done in {(times[1] - times[0]) / 1000:.1f} µs"
         return f"<Submission {self.ordinal} on {self._queue.name!r}{f' {self.label!r}' if self.label else ''}, {state}>"
+
+
+def _fault_of(error: OstinatoError | None) -> KernelFault | None:
+    """The fault that an error is, or follows from."""
+    if isinstance(error, DeviceLost | DependencyFailed):
+        error = error.cause
+    return error if isinstance(error, KernelFault) else None
+
+
+def _reason(signal_name: str, status: Status) -> str:
+    if status.access == "misaligned":
+        return f"misaligned access to {status.address:#x}: a vector is read and written at a multiple of its size"
+    if signal_name in ("SIGSEGV", "SIGBUS"):
+        # Where in a kernel's memory an address lies is not known here, so both causes are named.
+        where = f"access to {status.address:#x}" if status.address else "access to an address that no memory has"
+        return (
+            f"{where}, outside its buffers"
+            " (or its private arrays are too large for a thread's stack); `ostinato check` finds such accesses"
+        )
+    return {
+        "SIGFPE": "integer division by zero or overflow",
+        "SIGILL": "it reached code that the compiler had proved to be undefined, or an illegal instruction",
+        "SIGTRAP": "integer division by zero, or code that the compiler had proved to be undefined",
+    }.get(signal_name, "fault")
 
 
 def _deadline_ns(timeout: Any) -> int | None:

@@ -4,7 +4,7 @@
 part of it on the simulated Metal devices. A device that is lacking is one skipped test (in test_devices.py), not one
 for each test of the suite.
 
-A test marked `faults` loses its device on purpose. Where a fault takes the whole process along, as with CUDA, whose
+A test marked `faults` makes a kernel crash on purpose. Where a fault takes the whole process along, as with CUDA, whose
 errors stick, it runs in a process of its own.
 """
 
@@ -31,13 +31,13 @@ from small_kernels import KERNELS, MEET
 KINDS = ("cpu", "cuda", "metal")
 # What a simulated device runs unless it is asked for by name: the files in which a backend has most to do.
 SIMULATED = {
-    "test_buffer", "test_counters", "test_devices", "test_encoder", "test_faults", "test_function_constants",
-    "test_graph", "test_kernel_profile", "test_ordering", "test_replay", "test_split", "test_thread_positions",
-    "test_threadgroup_memory", "test_times",
+    "test_after_a_fault", "test_buffer", "test_counters", "test_devices", "test_encoder", "test_faults",
+    "test_function_constants", "test_graph", "test_kernel_profile", "test_ordering", "test_replay", "test_split",
+    "test_thread_positions", "test_threadgroup_memory", "test_times",
 }  # fmt: skip
 # Enough workers for two dispatches at the same time, also on a machine of one core.
 OPTIONS: dict[str, dict[str, Any]] = {"cpu": {"workers": 2}}
-# Kinds whose faults lose one device and nothing else.
+# Kinds whose faults end one submission and nothing else.
 CONTAINED = {"cpu", "metal-sim"}
 _IN_A_CHILD = "PYTEST_OSTINATO_MAY_FAULT"
 
@@ -121,7 +121,7 @@ def open_another(private_environment: None, device_name: str) -> Callable[[], os
 
 @pytest.fixture
 def own_dev(open_another: Callable[[], ost.Device]) -> ost.Device:
-    """A device that a test may close; a test that loses it is marked `faults`."""
+    """A device that a test may close; a test that makes a kernel crash is marked `faults`."""
     return open_another()
 
 
@@ -152,6 +152,20 @@ def windows(dev: ost.Device) -> None:
     """For tests of windows on a buffer's memory."""
     if not dev.capabilities.shared_memory:
         pytest.skip(f"device {dev.name!r} does not share its memory with the host")
+
+
+@pytest.fixture
+def fatal_faults(own_dev: ost.Device) -> None:
+    """For tests of devices that a fault loses."""
+    if not own_dev.capabilities.after_fault:
+        pytest.skip(f"device {own_dev.name!r} goes on after a fault")
+
+
+@pytest.fixture
+def contained_faults(own_dev: ost.Device) -> None:
+    """For tests of devices that go on after a fault."""
+    if own_dev.capabilities.after_fault:
+        pytest.skip(f"a fault loses device {own_dev.name!r}")
 
 
 @pytest.fixture(scope="session")

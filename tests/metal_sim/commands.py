@@ -34,9 +34,6 @@ from .recorded import Recorded
 from .rules import BrokenRule, require, unraised, whole, wholes
 
 _ADDRESS_FAULT = "Caused GPU Address Fault Error (0000000b:kIOGPUCommandBufferCallbackErrorPageFault)"
-_IGNORED = (
-    "Ignored (for causing prior/excessive GPU errors) (00000004:kIOGPUCommandBufferCallbackErrorSubmissionsIgnored)"
-)
 
 
 class Mark:
@@ -237,6 +234,8 @@ class CommandBuffer(Object):
     def run_done(self, cpu: CpuBackend, native: Any) -> None:
         """Called when it is done, on the queue's own thread."""
         status, times, samples = cpu.status(native), cpu.times(native), cpu.samples(native)
+        if status.error:
+            cpu.resume(())  # as on a Mac: what is queued behind a fault runs
         if not self._retained:
             for reference in self._used.values():
                 buffer = reference()
@@ -246,7 +245,7 @@ class CommandBuffer(Object):
                     buffer.in_flight -= 1
                 del buffer
         if status.error:
-            self._error = Error(_ADDRESS_FAULT if status.error == 1 else _IGNORED)
+            self._error = Error(_ADDRESS_FAULT)
         elif times is not None:
             self._times = (times[0] / 1e9, times[1] / 1e9)
         for at, mark in enumerate(self._order):

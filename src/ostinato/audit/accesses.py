@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..commands import BufferBinding, Dispatch
-from ..graph import bound
+from ..commands import BufferBinding, Dispatch, bound
 from ..hazards import accesses_of
 from ..ranges import Range, common, without
 from .differences import changes, joined, merged

@@ -26,9 +26,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from .. import program, watching
-from ..commands import Access, Dispatch, InlineBinding, ParamBinding
+from ..commands import Access, Dispatch, InlineBinding, ParamBinding, bound
 from ..errors import OstinatoError
-from ..graph import Graph, bound
+from ..graph import Graph
 from . import audit
 from .dynamic import TOO_LONG, Progress, run_bounds
 from .findings import Coverage, Finding, InferredBarrier

@@ -17,12 +17,13 @@ from typing import Any
 from .. import counters
 from ..commands import Barrier, Dispatch, Ordering
 from ..graph import Graph
+from ..queue import keep_for_good
 from .accesses import Step, run_alone, run_plainly, strays_after
 from .findings import ERROR, NOTE, Coverage, Finding, found, title
 from .guarded import run_guarded
 from .races import compare_orders
 from .replica import Replica, with_values
-from .runner import Runner, SlowCommand, TookTooLong, cores, keep_for_good
+from .runner import Runner, SlowCommand, TookTooLong, cores
 
 Progress = Callable[[str], None]
 

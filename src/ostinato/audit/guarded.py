@@ -13,12 +13,13 @@ from dataclasses import dataclass, replace
 
 from ..backends.protocol import Status
 from ..commands import Binding, BufferBinding, Dispatch, InlineBinding, Ordering
+from ..queue import keep_for_good
 from ..ranges import Range
 from .differences import merged
 from .findings import ERROR, Finding, argument_name, found
 from .guards import Arena, Room, Stray
 from .replica import Replica
-from .runner import Runner, TookTooLong, keep_for_good
+from .runner import Runner, TookTooLong
 
 # Kernels may use memory in larger units than the type of their argument says, if its alignment allows it.
 _LARGEST_UNIT = 16

@@ -14,8 +14,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from ..commands import Barrier, Ordering
-from ..graph import Graph, bound
+from ..commands import Barrier, Ordering, bound
+from ..graph import Graph
 from ..hazards import accesses_of
 from ..ranges import Range
 from .differences import changes, merged

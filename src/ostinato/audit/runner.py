@@ -15,11 +15,9 @@ from ..backends.protocol import Status
 from ..commands import Command, CompiledKernel, Dispatch, Ordering
 from ..device import Device, devices, open_device
 from ..errors import KernelFault, OstinatoError
+from ..queue import keep_for_good
 from ..submission import Submission
 from ..transfer import MovedKernels
-
-_left_behind: list[Any] = []
-"""What is still in use by work that was given up."""
 
 
 class TookTooLong(OstinatoError):
@@ -94,7 +92,7 @@ class Runner:
 
     def _leave_behind(self, submission: Submission) -> None:
         submission._abandoned = True  # nobody shall wait for it when the process ends
-        _left_behind.append((self._device, submission))
+        keep_for_good((self._device, submission))
         self._device = None
         self.gave_up = True
 
@@ -108,8 +106,3 @@ class Runner:
 def cores() -> int:
     """How many workers a CPU device has."""
     return next((one.capabilities.workers for one in devices() if one.name == "cpu" and one.capabilities), 1)
-
-
-def keep_for_good(memory: object) -> None:
-    """Keep memory that work which was given up may still use."""
-    _left_behind.append(memory)

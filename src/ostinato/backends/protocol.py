@@ -75,6 +75,8 @@ class Capabilities:
     """About how much of a submission's time lies around its dispatches, though nothing is wrong."""
     dlpack_device: tuple[int, int] = (1, 0)
     """What DLPack calls its memory: kind and number."""
+    after_fault: str = ""
+    """What a fault takes along, and what to do then; empty where it ends its submission and the device goes on."""
     encodes_at_replay: bool = False
     """Whether a replay encodes every dispatch anew, so that the device can start before all of it is encoded."""
     gates: frozenset[str] = frozenset()
@@ -99,13 +101,14 @@ class Status:
     """How a submission ended."""
 
     error: int
-    """0 none, 1 a fault in a kernel, 2 not run because the device was lost."""
+    """0 none, 1 a fault in a kernel, 2 not run because of an earlier fault."""
     node: int
     """Index of the command at fault."""
     signal: int
     address: int
     access: str
-    """What was attempted at the address: "read" or "write", or "" when that is not known."""
+    """What was wrong at the address: a "read" or "write" of memory that is not there, a "misaligned" access, "no
+    address" for one that no memory can have, or "" when that is not known."""
     thread: tuple[int, int, int] | None
     """Position in the grid of the thread at fault; None when that is not known."""
     reason: str = ""
@@ -205,7 +208,7 @@ class Backend(Protocol):
     ) -> None:
         """Start a list of commands after all earlier ones and return at once; `sample` takes down their times.
 
-        Without `retain` the caller of the library has promised to keep the memory until the work is done.
+        Without `retain` the backend need not keep the memory of its commands; the queue does until the work is done.
 
         The submission is appended to `handle` if, and as soon as, it has started: with no moment in between at which
         an exception of a signal handler (Ctrl-C) could come.
@@ -251,6 +254,14 @@ class Backend(Protocol):
 
     def status(self, submission: Native) -> Status:
         """How a finished submission ended."""
+        ...
+
+    def resume(self, skipped: Collection[Native]) -> None:
+        """Go on after a fault, once its submission has been looked at.
+
+        A backend that can holds back what is queued behind a fault until this is called, and then does not run those
+        that are `skipped`; they end with error 2. One that cannot may have run them.
+        """
         ...
 
     def times(self, submission: Native) -> tuple[int, int] | None:

@@ -47,8 +47,9 @@ _loaded: dict[str, ctypes.CDLL] = {}
 
 def _compile_flags(compiler: toolchain.Toolchain, flags: tuple[str, ...]) -> tuple[str, ...]:
     # zig checks for undefined behaviour unless told not to, and links no C++ library that could guard static variables.
-    common = (*flags, *compiler.tuning, *compiler.stacks)
-    return (*common, *(("-fno-sanitize=all", "-fno-threadsafe-statics") if compiler.is_zig else ()))
+    # What a kernel wants checked comes after that.
+    first = ("-fno-sanitize=all", "-fno-threadsafe-statics") if compiler.is_zig else ()
+    return (*first, *flags, *compiler.tuning, *compiler.stacks)
 
 
 def _link_flags(*flags: str) -> tuple[str, ...]:

@@ -36,7 +36,8 @@ MAX_INLINE_BYTES = 4096
 
 _ABI_VERSION = 2
 _MEMORY_ALIGNMENT = 128
-_ACCESSES = ("", "read", "write")
+_ACCESSES = ("", "read", "write", "misaligned", "no address")
+_TOO_MANY_EDGES, _NO_MEMORY = 2, 0
 _lock = ForkLock()
 _MODES = {Ordering.SERIAL: 0, Ordering.BARRIERS: 1, Ordering.INFERRED: 3}
 
@@ -178,7 +179,7 @@ class CpuBackend(HostMemory):
         # Signal handlers run between steps of the interpreter; from the call to the list there is none.
         handle.extend(filter(None, starmap(self._submit, (call,))))
         if not handle:
-            raise OutOfMemory(f"cpu: no memory for a list of {len(lowered)} commands")
+            raise self._refused(f"a list of {len(lowered)} commands")
 
     def inferred(self, submission: Native) -> Inferred:
         """What the hazard engine found."""
@@ -210,7 +211,7 @@ class CpuBackend(HostMemory):
         )
         graph.handle.extend(filter(None, starmap(self._runtime.ost_graph_make, (call,))))
         if not graph.handle:
-            raise OutOfMemory(f"cpu: no memory for a graph of {len(lowered)} commands")
+            raise self._refused(f"a graph of {len(lowered)} commands")
         numbers = (ctypes.c_uint32 * 3)()
         self._runtime.ost_graph_inferred(graph.handle[0], numbers)
         return graph, Inferred(*numbers)
@@ -233,7 +234,22 @@ class CpuBackend(HostMemory):
         # As in `submit`: no step of the interpreter from the call to the list.
         handle.extend(filter(None, starmap(self._replay, (call,))))
         if not handle:
-            raise OutOfMemory("cpu: no memory to replay a graph")
+            raise self._refused("a replay of a graph")
+
+    def _refused(self, what: str) -> DeviceError:
+        """Why the runtime gave nothing for the last call of this thread."""
+        reason = self._runtime.ost_refusal()
+        if reason == _NO_MEMORY:
+            return OutOfMemory(f"cpu: no memory for {what}")
+        if reason == _TOO_MANY_EDGES:
+            return DeviceError(f"cpu: {what} has 2**32 or more pairs of commands that wait for each other; split it")
+        return DeviceError(f"cpu: the runtime does not understand {what}; this is a defect of ostinato")
+
+    def resume(self, skipped: Collection[Native]) -> None:
+        """The runtime holds back what is queued behind a fault until it is told to go on."""
+        for submission in skipped:
+            self._runtime.ost_skip(submission)
+        self._runtime.ost_resume(self._device)
 
     def wait(self, submission: Native, timeout_ns: int) -> bool:
         """Wait without holding the interpreter up."""
@@ -397,6 +413,9 @@ def _declare(library: ctypes.CDLL) -> None:
         ("ost_status", None, (pointer, pointer)),
         ("ost_release", None, (pointer,)),
         ("ost_now_ns", u64, ()),
+        ("ost_refusal", u32, ()),
+        ("ost_skip", None, (pointer,)),
+        ("ost_resume", None, (pointer,)),
     ):
         function = getattr(library, name)
         function.restype = result

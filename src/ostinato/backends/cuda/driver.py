@@ -48,6 +48,10 @@ _EDGES_NS = 2_000
 """A graph's first and last node lie about a microsecond from their neighbours; on an H200 1.8 µs were seen for both."""
 _NO_INFERENCE = Inferred(0, 0, 0)
 _WELL = Status.unplaced(0)
+_AFTER_FAULT = (
+    "the CUDA context of this process is lost with it, for torch, CuPy and every other library in the process too, and"
+    " cannot be made again in it; start a new process"
+)
 _SLICE_NS = 50_000_000
 """A native wait cannot be interrupted, so Ctrl-C is noticed between waits of this length."""
 
@@ -107,6 +111,7 @@ class CudaBackend:
             timer_step_ns=step_ns,
             edges_ns=_EDGES_NS,
             dlpack_device=(_DLPACK_CUDA, context.ordinal),
+            after_fault=_AFTER_FAULT,
             gates=GATES,
             details=_details(context, self._architecture, self._launcher.kind),
         )
@@ -357,6 +362,9 @@ class CudaBackend:
             run.graph = run.pairs = None
             self.stock.end(run)
         return run.status
+
+    def resume(self, skipped: Collection[Native]) -> None:
+        """Nothing goes on after a fault."""
 
     def _lost_status(self, run: Run) -> Status:
         behind = (run.number - self._finished()) & 0xFFFFFFFF

@@ -44,6 +44,8 @@ MOST_IN_FLIGHT = 56
 """Of the queue's length; the rest is for what is being made."""
 
 _FAULT, _NOT_RUN = 1, 2
+# What Metal says of a command buffer that it did not run to its end, though nothing is wrong with it.
+_NOT_RUN_WORDS = ("SubmissionsIgnored", "InnocentVictim")
 _NO_INFERENCE = Inferred(0, 0, 0)
 _FULL_WAIT_S = 0.05
 
@@ -67,7 +69,6 @@ class MetalBackend(HostMemory):
         self._metal = found.metal
         self._pool = found.pool
         self._label: str | None = None
-        self._failed: Run | None = None
         self._capture: capturing.Capture | None = None
         self.no_times = ""
         """Why command buffers have none, if so."""
@@ -364,16 +365,18 @@ class MetalBackend(HostMemory):
         return run.event.is_set() if not timeout_ns else run.event.wait(timeout_ns / 1e9)
 
     def status(self, submission: Native) -> Status:
-        """Well, or what Metal says; after one failed, those behind it that failed too were not run."""
+        """Well, or what Metal says: that it faulted, or that it was not run because another one did."""
         run: Run = submission
         if run.staging is not None:
             self._staging.give_back(run.staging)
             run.staging = None
         if run.error is None:
             return Status.unplaced(0)
-        if self._failed is None:
-            self._failed = run
-        return Status.unplaced(_FAULT if self._failed is run else _NOT_RUN, run.error)
+        not_run = any(word in run.error for word in _NOT_RUN_WORDS)
+        return Status.unplaced(_NOT_RUN if not_run else _FAULT, run.error)
+
+    def resume(self, skipped: Collection[Native]) -> None:
+        """Nothing to do: Metal goes on with what is queued behind a fault, whatever it depends on."""
 
     def times(self, submission: Native) -> tuple[int, int] | None:
         """Those of its command buffer; None when it failed."""

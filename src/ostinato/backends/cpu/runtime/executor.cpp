@@ -64,7 +64,7 @@ struct Device {
   uint32_t sleepers, spinners;
   bool sharing, shared_last;       // whether the current submission shared work, and the one before
   bool closing;
-  std::atomic<bool> lost;
+  bool held;                       // after a fault, until the caller resumes: nothing of the queue is started
   uint32_t n_runners;
   Runner *runners;
 };
@@ -101,7 +101,7 @@ bool shared(const Graph *graph, const Node *node) { return node->shared_run == g
 
 // With the lock held: a node to run, or NULL. A shared one stays on offer, for others to take part.
 Node *take_offer(Device *device) {
-  if (!device->current) return nullptr;
+  if (!device->current || device->held) return nullptr;
   const Graph *graph = device->current->graph;
   if (device->next_root < graph->n_roots) {
     device->n_offers.fetch_sub(1, std::memory_order_relaxed);
@@ -125,15 +125,15 @@ void wake(Device *device, uint32_t count) {
 // With the lock held: puts the roots of the first submission that can run on offer, and completes those that need
 // no running.
 void start_current(Device *device) {
+  if (device->held) return;
   while (Submission *s = device->current) {
-    const bool lost = device->lost.load(std::memory_order_relaxed);
-    if (!lost && s->graph->count) {
+    if (!s->skipped && s->graph->count) {
       begin_run(s->graph, s->values);
       device->next_root = 0;
       device->n_offers.fetch_add(s->graph->n_roots, std::memory_order_relaxed);
       return;
     }
-    if (lost) s->error = error_device_lost;
+    if (s->skipped) s->error = error_not_run;
     s->start_ns = s->end_ns = now_ns();
     device->current = s->next;
     complete(s);
@@ -165,6 +165,11 @@ void end_visit(Runner *r) {
 
 void finish(Device *device, Submission *s) {
   s->end_ns = now_ns();
+  if (s->failed.load(std::memory_order_relaxed)) {
+    lock(device);                  // before anybody can know of the fault, and resume
+    device->held = true;
+    unlock(device);
+  }
   complete(s);                     // before the next one can start, so that completion is seen in order
   lock(device);
   // What is still on offer are shared nodes with nothing left to claim.
@@ -182,7 +187,7 @@ void finish(Device *device, Submission *s) {
 }
 
 void run(Runner *r, Node *node, uint64_t first, uint64_t end) {
-  if (r->device->lost.load(std::memory_order_relaxed)) return;
+  if (r->submission->failed.load(std::memory_order_relaxed)) return;
   r->trap.armed.store(true, std::memory_order_relaxed);
   std::atomic_signal_fence(std::memory_order_seq_cst);
   run_units(node, r->worker, first, end);
@@ -193,7 +198,7 @@ void run(Runner *r, Node *node, uint64_t first, uint64_t end) {
 // Returns a node that can start now and that this worker goes on with; others that can start go on offer.
 Node *complete_node(Runner *r, Node *node) {
   const Graph *graph = r->graph;
-  if (r->submission->samples && !r->device->lost.load(std::memory_order_relaxed))
+  if (r->submission->samples && !r->submission->failed.load(std::memory_order_relaxed))
     r->submission->samples[2 * (node - graph->nodes) + 1] = now_ns();
   ++r->finished;
   Node *next = nullptr, *first = nullptr, *last = nullptr;
@@ -271,7 +276,7 @@ Node *run_node(Runner *r, Node *node) {
   const uint64_t groups = node->groups;
   uint64_t start = 0;
   if (r->submission->samples || groups > 1) start = now_ns();
-  if (r->submission->samples && !r->device->lost.load(std::memory_order_relaxed))
+  if (r->submission->samples && !r->submission->failed.load(std::memory_order_relaxed))
     r->submission->samples[2 * (node - r->graph->nodes)] = start;
   for (uint64_t done = 0, step = 1; done < groups; step *= 4) {
     if (r->device->n_runners == 1) step = groups;
@@ -367,7 +372,7 @@ void record_fault(Runner *r) {
     s->fault_node = uint32_t(r->node - r->graph->nodes);
     s->thread_known = thread_of_lane(r->worker, s->thread);
   }
-  r->device->lost.store(true, std::memory_order_relaxed);
+  s->failed.store(true, std::memory_order_relaxed);
   unlock(r->device);
 }
 
@@ -380,7 +385,7 @@ void *runner_main(void *argument) {
 #endif
   const bool trapped = enter_trap(&r->trap);
   if (sigsetjmp(r->trap.resume, 0)) {
-    // The device is lost, so the rest of the submission only passes through; this worker has to count what it held.
+    // The rest of the submission only passes through; this worker has to count what it held.
     record_fault(r);
     Node *node = r->node;
     run_chain(r, !shared(r->graph, node) || finish_claim(r, node) ? complete_node(r, node) : node);
@@ -437,6 +442,7 @@ Device *open_device(uint32_t workers, uint64_t arena_bytes, char *error, uint64_
 }
 
 void close_device(Device *device) {
+  resume(device);
   lock(device);
   device->closing = true;
   unlock(device);
@@ -465,6 +471,18 @@ void submit(Device *device, Submission *s) {
     device->last = s;
   } else {
     device->current = device->last = s;
+    start_current(device);
+    count = sleepers_needed(device, 0);
+  }
+  unlock(device);
+  wake(device, count);
+}
+
+void resume(Device *device) {
+  lock(device);
+  uint32_t count = 0;
+  if (device->held) {
+    device->held = false;
     start_current(device);
     count = sleepers_needed(device, 0);
   }

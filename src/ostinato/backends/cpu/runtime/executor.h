@@ -1,7 +1,9 @@
 // A device's queue: submissions run one after another, the nodes of one by its graph, over a fixed set of workers.
 //
 // Groups of one dispatch are spread over the workers and independent nodes run at the same time. A fault in kernel
-// code marks its submission and loses the device: whatever has not run by then completes without running.
+// code ends its submission: what of it has not run by then completes without running, and no worker is in it any more
+// when it ends. What is queued behind it is held back until the caller has decided which of it depends on the results
+// of the fault, and resumes.
 #ifndef OSTINATO_EXECUTOR_H
 #define OSTINATO_EXECUTOR_H
 
@@ -24,6 +26,9 @@ void expect_work(Device *);
 
 // The queue takes a reference of its own.
 void submit(Device *, Submission *);
+
+// After a fault: goes on with what is queued. Submissions that have `skipped` set complete without running.
+void resume(Device *);
 
 }  // namespace __ost
 

@@ -51,11 +51,59 @@ void pass_on(int signal, siginfo_t *info, void *context) {
   }
 }
 
-FaultAccess attempted(const void *context) {
+#if defined(__linux__) && defined(__x86_64__)
+// The address that the interrupted instruction uses, worked out from its ModRM byte, because of a general protection
+// fault the processor tells none. False for an instruction that has no alignment to keep. The displacement of an AVX-512
+// instruction is scaled by something that is not looked up here, so the address may be off by a few KiB.
+bool vector_operand(const greg_t *registers, uint64_t *address) {
+  const unsigned char *at = reinterpret_cast<const unsigned char *>(registers[REG_RIP]);
+  const unsigned char *const prefixes_end = at + 8;
+  while (at < prefixes_end && memchr("\x66\xf2\xf3\x2e\x36\x3e\x26\x64\x65\x67", *at, 10)) ++at;
+  unsigned extended = 0;           // the bits R, X, B: the high bits of the register numbers
+  if (*at == 0xc5 || *at == 0xc4 || *at == 0x62) {
+    const unsigned kind = *at;
+    if (kind != 0xc5) extended = ~unsigned(at[1]) >> 5 & 7;
+    at += kind == 0xc5 ? 2 : kind == 0xc4 ? 3 : 4;
+  } else {
+    if ((*at & 0xf0) == 0x40) extended = *at++ & 7;
+    if (*at++ != 0x0f) return false;
+    if (*at == 0x38 || *at == 0x3a) ++at;
+  }
+  ++at;                            // the opcode
+  constexpr int names[16] = {REG_RAX, REG_RCX, REG_RDX, REG_RBX, REG_RSP, REG_RBP, REG_RSI, REG_RDI,
+                             REG_R8,  REG_R9,  REG_R10, REG_R11, REG_R12, REG_R13, REG_R14, REG_R15};
+  const unsigned mode = *at >> 6, low = *at & 7;
+  ++at;
+  unsigned base = low;
+  uint64_t sum = 0;
+  if (low == 4) {
+    const unsigned index = (*at >> 3 & 7) | (extended & 2) << 2;
+    if (index != 4) sum += uint64_t(registers[names[index]]) << (*at >> 6);
+    base = *at++ & 7;
+  }
+  if (base != 5 || mode) sum += uint64_t(registers[names[base | (extended & 1) << 3]]);
+  int32_t far = 0;
+  if (mode == 1) far = int8_t(*at);
+  else if (mode == 2 || (mode == 0 && base == 5)) memcpy(&far, at, sizeof far);
+  *address = sum + uint64_t(int64_t(far));
+  return true;
+}
+#endif
+
+// What was wrong with an access; `address` is put right where the system does not tell it.
+FaultAccess attempted(const siginfo_t *info, const void *context, uint64_t *address) {
+  if (info->si_signo == SIGBUS && info->si_code == BUS_ADRALN) return access_misaligned;
 #if defined(__linux__) && defined(__x86_64__)
   const greg_t *registers = static_cast<const ucontext_t *>(context)->uc_mcontext.gregs;
-  constexpr greg_t page_fault = 14, write_bit = 2;  // other traps have no use for the bit
-  if (registers[REG_TRAPNO] != page_fault) return access_unknown;
+  constexpr greg_t stack_fault = 12, general_protection = 13, page_fault = 14, write_bit = 2;
+  const greg_t trap = registers[REG_TRAPNO];
+  if (trap == stack_fault || trap == general_protection) {
+    // An address whose upper 17 bits differ is none; any other that is refused is misaligned.
+    if (!vector_operand(registers, address)) return access_no_address;
+    const int64_t upper = int64_t(*address) >> 47;
+    return upper == 0 || upper == -1 ? access_misaligned : access_no_address;
+  }
+  if (trap != page_fault) return access_unknown;   // other traps have no use for the bit
   return registers[REG_ERR] & write_bit ? access_write : access_read;
 #elif defined(__linux__) && defined(__aarch64__)
   // A list of records, each with a magic number and its size; the one wanted holds the syndrome register.
@@ -94,7 +142,8 @@ void on_signal(int signal, siginfo_t *info, void *context) {
     // A handler that was put before this one (Python's faulthandler) raises the signal anew, without an address.
     if (info->si_code > 0) {
       trap->fault.address = uint64_t(uintptr_t(info->si_addr));
-      if (signal == SIGSEGV || signal == SIGBUS) trap->fault.access = attempted(context);
+      if (signal == SIGSEGV || signal == SIGBUS)
+        trap->fault.access = attempted(info, context, &trap->fault.address);
     }
     siglongjmp(trap->resume, 1);
   }

@@ -19,11 +19,12 @@ constexpr int fault_signals[] = {
 #endif
 };
 
-enum FaultAccess : uint32_t { access_unknown, access_read, access_write };
+// What was wrong with the access to the address, where the processor says so; or that it was the address itself.
+enum FaultAccess : uint32_t { access_unknown, access_read, access_write, access_misaligned, access_no_address };
 
 struct Fault {
   int32_t signal;
-  FaultAccess access;              // what was attempted at the address, where the processor says so
+  FaultAccess access;
   uint64_t address;
 };
 

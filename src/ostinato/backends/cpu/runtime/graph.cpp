@@ -80,10 +80,12 @@ bool connect(Graph *g, uint32_t mode, const uint32_t *edges, uint64_t n_edges) {
     free_hazards(hazards);
     return connected;
   }
+  refusal = refused_malformed;
   if (mode > mode_edges) return false;
   if (mode == mode_edges)
     for (uint64_t i = 0; i < n_edges; ++i)
       if (edges[2 * i] >= edges[2 * i + 1] || edges[2 * i + 1] >= g->count) return false;  // so it has no cycle
+  refusal = refused_memory;
 
   uint64_t total = 0;
   g->n_roots = g->count;
@@ -92,7 +94,10 @@ bool connect(Graph *g, uint32_t mode, const uint32_t *edges, uint64_t n_edges) {
     if (g->nodes[after].n_blockers++ == 0) --g->n_roots;
     ++total;
   });
-  if (total > UINT32_MAX) return false;
+  if (total > UINT32_MAX) {
+    refusal = refused_too_many_edges;
+    return false;
+  }
   g->successors = static_cast<uint32_t *>(malloc((total + g->n_roots + 1) * sizeof(uint32_t)));
   if (!g->successors) return false;
   g->roots = g->successors + total;
@@ -123,9 +128,13 @@ void destroy(Graph *g) {
 
 }  // namespace
 
+__thread Refusal refusal;
+
 Graph *make_graph(const void *records, uint64_t bytes, uint64_t count, uint32_t mode, const uint32_t *edges,
                   uint64_t n_edges) {
+  refusal = refused_malformed;
   if (count > bytes / 16 || count >= UINT32_MAX) return nullptr;
+  refusal = refused_memory;
   Graph *g = static_cast<Graph *>(calloc(1, sizeof(Graph)));
   if (!g) return nullptr;
   g->count = uint32_t(count);
@@ -134,7 +143,8 @@ Graph *make_graph(const void *records, uint64_t bytes, uint64_t count, uint32_t 
   g->records = aligned_bytes(bytes);
   if (g->nodes && g->records) {
     if (bytes) memcpy(g->records, records, bytes);
-    if (read_records(g->records, bytes, g->nodes, g->count) && connect(g, mode, edges, n_edges)) return g;
+    if (!read_records(g->records, bytes, g->nodes, g->count)) refusal = refused_malformed;
+    else if (connect(g, mode, edges, n_edges)) return g;
   }
   destroy(g);
   return nullptr;
@@ -142,6 +152,7 @@ Graph *make_graph(const void *records, uint64_t bytes, uint64_t count, uint32_t 
 
 bool add_params(Graph *g, const Param *params, uint64_t n_params, const Use *uses, uint64_t n_uses,
                 uint64_t value_bytes) {
+  refusal = refused_malformed;
   if (n_params >= UINT32_MAX) return false;
   uint64_t total = 0;
   for (uint64_t i = 0; i < n_params; ++i) {
@@ -154,6 +165,7 @@ bool add_params(Graph *g, const Param *params, uint64_t n_params, const Use *use
   g->values = aligned_bytes(total);
   unsigned char **places = static_cast<unsigned char **>(malloc((n_params + 1) * sizeof(unsigned char *)));
   bool good = g->params && g->values && places;
+  if (!good) refusal = refused_memory;
   if (good) {
     unsigned char *at = g->values;
     for (uint64_t i = 0; i < n_params; ++i) {

@@ -41,6 +41,10 @@ struct Param { uint32_t from, bytes; };
 // An inline argument (by position) of a dispatch that is to be a parameter (by position).
 struct Use { uint32_t node, argument, param; };
 
+// Why a graph or a submission could not be made.
+enum Refusal : uint32_t { refused_memory, refused_malformed, refused_too_many_edges };
+extern __thread Refusal refusal;  // of the thread's last one; a C++ thread_local would need an initialiser call
+
 struct Graph {
   Node *nodes;
   uint32_t count, n_roots;
@@ -58,7 +62,8 @@ struct Graph {
   std::atomic<uint64_t> holders;   // owners << 32 | visitors
 };
 
-// NULL when a record or an edge makes no sense, or memory is short. The caller is an owner.
+// NULL, with the reason in `refusal`, when a record or an edge makes no sense, or memory is short. The caller is an
+// owner.
 Graph *make_graph(const void *records, uint64_t bytes, uint64_t count, uint32_t mode, const uint32_t *edges,
                   uint64_t n_edges);
 

@@ -37,6 +37,9 @@ EXPORT ost_device *ost_open(uint32_t workers, uint64_t arena_bytes, char *error,
 
 EXPORT void ost_close(ost_device *device) { close_device(device); }
 
+// Why the calling thread's last list or graph was refused; see Refusal.
+EXPORT uint32_t ost_refusal(void) { return refusal; }
+
 // NULL when the records or edges are malformed (an edge has to lead to a later node) or memory is short.
 EXPORT ost_submission *ost_submit(ost_device *device, const void *records, uint64_t bytes, uint64_t count,
                                   uint32_t mode, const uint32_t *edges, uint64_t n_edges, uint32_t sample) {
@@ -124,5 +127,11 @@ EXPORT const uint64_t *ost_samples(const ost_submission *s, uint64_t *count) {
   *count = s->graph->count;
   return s->done.load(std::memory_order_acquire) ? s->samples : nullptr;
 }
+
+// After a fault: the submission, which is queued behind it, completes without running.
+EXPORT void ost_skip(ost_submission *s) { s->skipped.store(true, std::memory_order_relaxed); }
+
+// After a fault: the device goes on with what is queued behind it.
+EXPORT void ost_resume(ost_device *device) { resume(device); }
 
 EXPORT void ost_release(ost_submission *s) { release(s); }

@@ -9,7 +9,7 @@
 
 namespace __ost __attribute__((visibility("hidden"))) {
 
-enum Error : uint32_t { error_none, error_fault, error_device_lost };
+enum Error : uint32_t { error_none, error_fault, error_not_run };
 
 struct Submission {
   Graph *graph;
@@ -22,6 +22,8 @@ struct Submission {
   pthread_mutex_t mutex;
   pthread_cond_t completed;
   std::atomic<bool> done;
+  std::atomic<bool> failed;        // a kernel of it faulted: the rest of it passes through
+  std::atomic<bool> skipped;       // it is not to be run
   uint32_t error;
   Fault fault;
   uint32_t fault_node;

@@ -25,6 +25,7 @@
 #endif
 
 #include "fiber.h"
+#include "division_cpu.h"
 
 typedef _Float16 half;
 
