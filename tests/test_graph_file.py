@@ -163,7 +163,8 @@ def test_function_constants_come_back_exactly(dev: ost.Device, value: Any, tmp_p
         (KernelOrigin, "module constants file defines digest specialisation"),
         (
             CompiledKernel,
-            "name signature max_threads_per_group threadgroup_bytes argument_bytes argument_alignments code origin",
+            "name signature max_threads_per_group threadgroup_bytes argument_bytes argument_alignments code origin "
+            "execution",
         ),
         (
             Dispatch,

@@ -14,6 +14,7 @@ from typing import Any
 from calibrations import KNOWN, exactly
 from ostinato.analyse import summarise
 from ostinato.analyse.columns import Drop
+from ostinato.analyse.origin import Origin
 from ostinato.analyse.truth import Perturbation
 from ostinato.calibration import BufferRow, DispatchRow
 from ostinato.report import as_dict
@@ -74,7 +75,8 @@ def eventful() -> Synthetic:
 
 
 def test_every_field_of_a_report_is_documented() -> None:
-    summary = summarise(eventful().columns())
+    origin = Origin("rank 0", "decode.py", "", 1, "node", 1, 0, 0, 1, "", "", None, (2, 2), (0.0, 0.0), 1)
+    summary = summarise(replace(eventful().columns(), origins=(origin,)))
     ratio = summary.regions[0].median_ns
     assert ratio is not None
     measured = replace(summary, perturbation=Perturbation(summary.perturbation.check, ratio, 4, 16, None))

@@ -179,7 +179,10 @@ def test_what_did_not_run_has_no_time(own_dev: ost.Device) -> None:
         submission = enc.commit_labeled("broken")
         with pytest.raises(ost.KernelFault):
             submission.wait()
-    assert kernel_profile.dump_dispatches() == []  # neither of the two came to its end
+    ((label, entries),) = kernel_profile.dump_dispatches()
+    assert label == "broken"
+    assert [entry.gpu_ns for entry in entries] == [None, None]  # neither of the two came to its end
+    assert {entry.status for entry in entries} == {"unavailable"}
     kernel_profile.reset()
 
 

@@ -579,7 +579,7 @@ def test_leaving_a_profile_by_an_exception_puts_the_switch_interval_back(
 
     filed = ost.profile(path=tmp_path / "run.ostinato")
     with monkeypatch.context() as patch:
-        patch.setattr(sys.modules["ostinato.profile"], "settle", interrupted)
+        patch.setattr(sys.modules["ostinato.profile_session"], "settle", interrupted)
         with pytest.raises(KeyboardInterrupt), filed:
             run.replay()
     assert sys.getswitchinterval() == before

@@ -107,6 +107,6 @@ def test_a_source_of_templates_alone_is_told_how_to_make_an_instance(dev: ost.De
 def test_two_devices_of_one_name_are_told_apart(dev: ost.Device, own_dev: ost.Device, kernels: ost.Library) -> None:
     with pytest.raises(ost.WrongDevice) as caught:
         own_dev.command_encoder().dispatch(kernels["bump"], own_dev.zeros(4, np.float32), threads=4)
-    mine, theirs = (repr(device).removeprefix("<Device ").partition(":")[0] for device in (own_dev, dev))
+    mine, theirs = (repr(device).removeprefix("<Device ").partition(": ")[0] for device in (own_dev, dev))
     assert mine != theirs
     assert f"compiled for another device, {theirs}, and this encoder is on {mine};" in str(caught.value)

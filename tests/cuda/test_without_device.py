@@ -129,7 +129,7 @@ def test_the_head_lies_in_memory_as_both_sides_say(nvrtc: Any) -> None:
         f" *out = {FAR} + ((const char *)&head->{name} - (const char *)head); }}\n"
         for name in facts
     )
-    text = translation.text.rpartition("}  // namespace")
+    text = translation.text.rpartition("}")
     compiled = nvrtc.compile_text(f"{text[0]}{kernels}{text[1]}{text[2]}")
     assert compiled.ptx, compiled.log
     for name, at in facts.items():
@@ -386,9 +386,6 @@ def test_an_edge_that_would_take_long_to_judge_stays() -> None:
 class Nvml:
     """As much of NVML as a GPU with a power cap answers."""
 
-    class ClockType:
-        SM = 1
-
     def __init__(self, reasons: int | None) -> None:
         self.reasons = reasons
 
@@ -398,6 +395,7 @@ class Nvml:
         return 7
 
     def device_get_clock_info(self, gpu: int, kind: int) -> int:
+        assert kind == 1
         return 1500
 
     def device_get_max_clock_info(self, gpu: int, kind: int) -> int:

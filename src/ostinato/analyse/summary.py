@@ -307,6 +307,8 @@ def _cannot_tell(verdict: Verdict) -> str:
         f"{named(suspect.kernel, suspect.detail)} could save {_saving(suspect)}{_where(suspect)}"
         for suspect in verdict.named
     )
+    if all(suspect.saving_share is not None and suspect.saving_share < _LITTLE for suspect in verdict.named):
+        return f"{listed}: no kernel stands out, these take most time. {each}"
     why = "" if verdict.enough else f" ({_too_few(verdict)})"
     return f"{listed}: this recording cannot tell{why}; record longer or on an idle machine. {each}"
 

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
+_SM_CLOCK = 1
+"""NVML's number for it, whose name differs between versions of the bindings."""
 HELD_BACK = {
     2: "application clocks", 4: "power cap", 8: "hardware slowdown", 16: "sync boost", 32: "temperature",
     64: "temperature (hardware)", 128: "power brake", 256: "display clocks", 512: "board limit", 1024: "reliability",
@@ -33,8 +35,8 @@ def conditions(bus_id: str) -> dict[str, str]:
         gpu = nvml.device_get_handle_by_pci_bus_id_v2(bus_id)
     except Exception:  # likewise
         return {}
-    ask("clock.sm_mhz", lambda: int(nvml.device_get_clock_info(gpu, nvml.ClockType.SM)))
-    ask("clock.sm_max_mhz", lambda: int(nvml.device_get_max_clock_info(gpu, nvml.ClockType.SM)))
+    ask("clock.sm_mhz", lambda: int(nvml.device_get_clock_info(gpu, _SM_CLOCK)))
+    ask("clock.sm_max_mhz", lambda: int(nvml.device_get_max_clock_info(gpu, _SM_CLOCK)))
     ask("clock.held_back_by", lambda: held_back_by(int(nvml.device_get_current_clocks_event_reasons(gpu))))
     ask("processes", lambda: len(nvml.device_get_compute_running_processes_v3(gpu)))
     return found

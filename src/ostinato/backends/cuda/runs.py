@@ -58,13 +58,18 @@ class Run:
 
 
 class Stock:
-    """Events and pinned memory, kept for the next submission."""
+    """Events and pinned memory, kept for the next submission.
+
+    It also holds the memory that is lent. The garbage collector finalises a cycle in any order: a block that was only
+    its borrower's could be freed and then given back, for the next one to crash on.
+    """
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self._lock = ForkLock()
         self._events: list[int] = []
         self._memory: dict[int, list[Pinned]] = {}
+        self._lent: set[Pinned] = set()
         self._closed = False
 
     def listed(self, count: int) -> Run:
@@ -83,13 +88,16 @@ class Stock:
         size = max(256, 1 << (nbytes - 1).bit_length())
         with self._lock:
             kept = self._memory.setdefault(size, [])
-            if kept:
-                return kept.pop()
-        return Pinned(self._context, size)
+            memory = kept.pop() if kept else None
+        memory = memory or Pinned(self._context, size)
+        with self._lock:
+            self._lent.add(memory)
+        return memory
 
     def give_back(self, memory: Pinned) -> None:
         """Memory that nobody looks at any more."""
         with self._lock:
+            self._lent.discard(memory)
             if self._closed:
                 memory.host = 0  # its context may be gone, and the address another's by now
                 return
