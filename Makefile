@@ -3,13 +3,13 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-cuda test-metal test-models lint fuzz bench bench-decode clean
+.PHONY: demo test test-cuda test-metal test-models lint fuzz bench bench-advice bench-decode clean
 
 demo: $(VENV)/base
 	$(BIN)/ostinato demo --force
 
 test: lint
-	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m pytest -n auto --durations=10
 
 # One process: the tests share one GPU.
 test-cuda: $(VENV)/test
@@ -41,6 +41,10 @@ bench: $(VENV)/bench
 	$(BIN)/python bench/profiling.py
 	$(BIN)/python bench/recording.py
 	$(BIN)/python bench/what_if.py
+
+# A quarter of an hour; the machine must be idle otherwise.
+bench-advice: $(VENV)/base
+	$(BIN)/python bench/advice.py
 
 bench-decode: $(VENV)/oracle
 	$(BIN)/python bench/decode.py

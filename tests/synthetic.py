@@ -81,7 +81,7 @@ class Synthetic:
             "replay": True, "sampled": bool(known), "probe": False, "encode_begin_ns": None, "encode_end_ns": None,
             "commit_begin_ns": None, "commit_end_ns": None, "start_ns": start, "end_ns": end,
             "status": "measured", "reason": "", "error": "", "thread": 1, "process": 0,
-            "worked_ns": None, "lost_ns": None,
+            "worked_ns": None, "lost_ns": None, "late_ns": None, "joined": None,
         }  # fmt: skip
         self.submissions.append(plain | given)
         row = len(self.submissions) - 1
@@ -116,7 +116,7 @@ class Synthetic:
             Submissions(
                 **whole(s, "device", "plan", "ordinal", "region", "thread", "process"),
                 **whole(s, "encode_begin_ns", "encode_end_ns", "commit_begin_ns", "commit_end_ns"),
-                **whole(s, "start_ns", "end_ns", "worked_ns", "lost_ns"),
+                **whole(s, "start_ns", "end_ns", "worked_ns", "lost_ns", "late_ns", "joined"),
                 **text(s, "label", "status", "reason", "error"),
                 **flag(s, "replay", "sampled", "probe"),
             ),

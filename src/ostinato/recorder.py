@@ -142,8 +142,7 @@ class Recorder:
             reason=trace.reason or (None if ran else "it did not run"),
             error=trace.error,
             thread=self._thread(trace.thread),
-            worked_ns=None if trace.worker_time is None else trace.worker_time.worked_ns,
-            lost_ns=None if trace.worker_time is None else trace.worker_time.lost_ns,
+            worker_time=trace.worker_time,
             values=trace.values,
         )
         self._recent[id(trace.device), trace.ordinal] = number

@@ -68,7 +68,7 @@ def test_a_list_that_takes_longer_and_longer_has_no_strays():
     plan = made.plan([node("attend", **SMALL)])
     for run in range(50):
         t = 100_000_000 * run
-        made.submit(plan, [(t, t + 100_000 + 10_000 * run)], worked_ns=100_000, lost_ns=0)
+        made.submit(plan, [(t, t + 100_000 + 10_000 * run)], worked_ns=200_000 + 20_000 * run, lost_ns=0)
     found = disturbance(made)
     assert np.flatnonzero(found.aside).tolist() == [0]
     assert found.unsteady == pytest.approx(0.03, abs=0.01)
@@ -79,7 +79,8 @@ def test_runs_that_differ_though_nothing_was_seen_are_noted():
     plan = made.plan([node("k", **SMALL)])
     for run in range(40):
         t = 100_000_000 * run
-        made.submit(plan, [(t, t + (100_000 if run % 2 else 140_000))], worked_ns=100_000, lost_ns=0)
+        took = 100_000 if run % 2 else 140_000
+        made.submit(plan, [(t, t + took)], worked_ns=2 * took, lost_ns=0)
     found = check(made)
     assert found.status is Status.NOTED
     assert "neighbouring runs of a list differ by" in found.sentence
@@ -118,3 +119,51 @@ def test_with_too_few_undisturbed_runs_nothing_is_certain(left: int):
     assert not summary.verdict.sure
     assert summary.verdict.runs == left
     assert f"{left} undisturbed runs, 8 are wanted" in look_first(summary)
+
+
+def test_runs_for_which_a_worker_did_not_come_are_set_aside_where_there_are_others():
+    made = Synthetic(devices=[CPU])
+    plan = made.plan([node("a", **SMALL), node("b", **SMALL)])
+    for run in range(40):
+        t, alone = 100_000_000 * run, run % 3 > 0
+        a, b = (600_000, 900_000) if alone else (400_000, 300_000)  # another order, where each runs on one worker
+        hands = 1 if alone else 2
+        came = {"worked_ns": (a + b) * hands, "lost_ns": 0, "late_ns": 0, "joined": hands}
+        made.submit(plan, [(t, t + a), (t + a, t + a + b)], **came)
+    found = disturbance(made)
+    assert np.flatnonzero(~found.short_handed).tolist() == [run for run in range(40) if run == 0 or run % 3 == 0]
+    assert "in 26 runs workers came late or not at all" in check(made).sentence
+    assert look_first(summarise(made.columns())).startswith("Look first at a: ")
+
+
+@pytest.mark.parametrize("whole", [3, 12])
+def test_where_cores_are_short_only_runs_with_one_number_of_workers_throughout_are_alike(whole: int):
+    """In most runs a second worker helped with `a` and then lost its core, so that `b` took twice as long."""
+    made = Synthetic(devices=[CPU])
+    plan = made.plan([node("a", **SMALL), node("b", **SMALL)])
+    for run in range(60):
+        t = 100_000_000 * run
+        a, b, hands = (300_000, 250_000, 2) if run < whole else (300_000, 500_000, 0)
+        if run >= 40:
+            a, b, hands = 600_000, 500_000, 1
+        worked = (a + b) * hands if hands else 2 * a + b
+        came = {"worked_ns": worked, "lost_ns": 0, "late_ns": 0, "joined": hands or 2}
+        made.submit(plan, [(t, t + a), (t + a, t + a + b)], **came)
+    kept = np.flatnonzero(~disturbance(made).short_handed).tolist()
+    assert kept == ([*range(whole)] if whole == 12 else [0, *range(40, 60)])
+    assert look_first(summarise(made.columns())).startswith("Look first at a: ")
+
+
+def test_a_worker_that_wakes_up_late_is_not_charged_to_the_first_kernel():
+    """Two alike, one after the other; for the first 60 µs of each run there is one worker only."""
+    made = Synthetic(devices=[CPU])
+    plan = made.plan([node("first", **SMALL), node("second", **SMALL)])
+    for run in range(40):
+        t = 100_000_000 * run
+        times = [(t, t + 330_000), (t + 330_000, t + 630_000)]
+        made.submit(plan, times, worked_ns=2 * 630_000 - 60_000, lost_ns=0, late_ns=60_000, joined=2)
+    summary = summarise(made.columns())
+    assert summary.verdict is not None
+    assert {suspect.kernel for suspect in summary.verdict.named} == {"first", "second"}
+    savings = [suspect.saving_ns for suspect in summary.suspects[0].ranked]
+    assert savings[0] == pytest.approx(savings[1], rel=0.01)

@@ -183,6 +183,10 @@ class Submissions:
     """Time in which the device's workers had work of it, added up over them."""
     lost_ns: Ints
     """The part of that in which the system ran other programs on their cores."""
+    late_ns: Ints
+    """How long after its start they took part, added up."""
+    joined: Ints
+    """How many of them did."""
 
     def __len__(self) -> int:
         return len(self.device)

@@ -2,9 +2,9 @@
 
 A *run* is one submission of a command list. Where the workers of a device say how much of their time they got (the CPU
 backend's read their threads' processor time), a run of which other programs took more than a small part is disturbed.
-What no clock shows, another program's memory traffic, a stolen virtual processor, a worker that was not scheduled when
-work came, makes a run stand out from the others of its list: such strays are set aside too. Suspects, what-ifs and
-efficiencies are worked out from the rest; tables keep everything.
+So is one for which workers came much later than for others of its list, or not at all. What no clock shows, another
+program's memory traffic or a stolen virtual processor, makes a run stand out from the others: such strays are set aside
+too. Suspects, what-ifs and efficiencies are worked out from the rest; tables keep everything.
 """
 
 from __future__ import annotations
@@ -26,6 +26,10 @@ WANTED_RUNS = 8
 """Fewer undisturbed runs of a list are no ground for a ranking."""
 _STRAY_RANGES, _STRAY_PART = 3.0, 0.25
 """A run is a stray when it is longer than the upper quartile by so many interquartile ranges, and by this part."""
+_ALL_HANDS = 0.9
+"""Workers were there when they worked for this part of the time, of a run or of what they do in the best runs."""
+_OFTEN = 0.2
+"""Fewer workers than the most that ever came count where at least this part of the runs had no more throughout."""
 _MANY = 0.1
 """From this part of the runs on, that they were disturbed is worth a note."""
 _UNSTEADY = 0.1
@@ -43,6 +47,8 @@ class Disturbance:
     """Whether the workers said how much of their time they got."""
     preempted: Flags
     """Other programs took a part of the workers' time."""
+    short_handed: Flags
+    """Workers took part for less of the time than in other runs of its list: they came late, or not at all."""
     stray: Flags
     """Much longer than the other runs of its list, for a reason that no clock shows."""
     lost_part: float | None
@@ -53,7 +59,7 @@ class Disturbance:
     @property
     def aside(self) -> Flags:
         """What conclusions leave out: disturbed runs and warm-ups."""
-        found: Flags = self.preempted | self.stray | self.warm_up
+        found: Flags = self.preempted | self.short_handed | self.stray | self.warm_up
         return found
 
 
@@ -64,9 +70,11 @@ def disturbance(columns: Columns, times: SubmissionTimes, warm_up: Flags) -> Dis
     worked = np.where(known, subs.worked_ns, 0)
     lost = np.where(known, np.minimum(subs.lost_ns, worked), 0)
     preempted: Flags = known & (lost > LOST_PART * worked)
-    stray = np.zeros(len(subs), bool)
+    short_handed, stray = np.zeros(len(subs), bool), np.zeros(len(subs), bool)
     changes: list[Floats] = []
-    for rows in _lists(columns, subs.ran & ~preempted & ~warm_up):
+    for listed in _lists(columns, subs.ran & ~preempted & ~warm_up):
+        rows = _with_all_hands(columns, times, listed)
+        short_handed[np.setdiff1d(listed, rows)] = True
         took = times.interval_ns[rows].astype(np.float64)
         low, middle, high = percentiles(took, (25.0, 50.0, 75.0))
         limit = high + max(_STRAY_RANGES * (high - low), _STRAY_PART * middle)
@@ -79,10 +87,35 @@ def disturbance(columns: Columns, times: SubmissionTimes, warm_up: Flags) -> Dis
         warm_up,
         known,
         preempted,
+        short_handed,
         stray,
         float(lost.sum() / worked.sum()) if worked.sum() else None,
         float(np.median(together)) if together.size else None,
     )
+
+
+def _with_all_hands(columns: Columns, times: SubmissionTimes, rows: Ints) -> Ints:
+    """The runs of a list for which workers were there, or all of them where it makes no difference.
+
+    Usually those are most runs, and the others are left out: a worker came late, or went away in between. Where they
+    are few, the machine is short of cores. Then only runs are alike in which one number of workers was there all the
+    time: a worker that comes and goes makes some dispatches shorter than others.
+    """
+    subs = columns.submissions
+    rows_known = rows[(subs.joined[rows] > 0) & (subs.worked_ns[rows] > 0)]
+    if rows_known.size < WANTED_RUNS:
+        return rows
+    joined = subs.joined[rows_known]
+    hands = subs.worked_ns[rows_known] / np.maximum(times.interval_ns[rows_known], 1)
+    choices = [hands >= _ALL_HANDS * hands.max()]
+    enough = [rows_known.size / 2]
+    for count in np.unique(joined)[::-1].tolist():
+        choices.append((joined == count) & (hands >= _ALL_HANDS * count))
+        enough.append(0 if count == joined.max() else _OFTEN * rows_known.size)
+    for chosen, least in zip(choices, enough, strict=True):
+        if int(chosen.sum()) >= max(least, WANTED_RUNS):
+            return np.asarray(rows_known[chosen], np.int64)
+    return np.asarray(rows_known[hands >= _ALL_HANDS * np.sort(hands)[-WANTED_RUNS]], np.int64)
 
 
 def _lists(columns: Columns, chosen: Flags) -> list[Ints]:
@@ -110,12 +143,15 @@ def check(columns: Columns, found: Disturbance) -> Check:
         parts.append(f"other programs took {wording.percent(found.lost_part)} of the workers' time")
     if disturbed:
         parts.append(f"{disturbed:,} of {wording.count(ran, 'run')} disturbed and set aside")
+    late = int((found.short_handed & ~found.preempted).sum())
+    if late:
+        parts.append(f"in {wording.count(late, 'run')} workers came late or not at all, set aside")
     if strays:
         parts.append(f"{wording.count(strays, 'run')} much longer than the others of the same list, set aside too")
     if found.unsteady is not None and found.unsteady > _UNSTEADY:
         parts.append(f"neighbouring runs of a list differ by {wording.percent(found.unsteady)} all the same")
         status = Status.NOTED
-    if disturbed + strays > _MANY * ran or (found.lost_part or 0.0) > LOST_PART:
+    if disturbed + late + strays > _MANY * ran or (found.lost_part or 0.0) > LOST_PART:
         status = Status.NOTED
     for device in columns.devices:
         told = _conditions(device)

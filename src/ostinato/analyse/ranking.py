@@ -22,7 +22,7 @@ from .statistics import percentiles
 
 SURE = 0.95
 """The part of the resamples in which the first must lead."""
-LEAD = 0.05
+LEAD = 0.1
 """What it must save more than any other, as a part."""
 RESAMPLES = 400
 _FACTOR = 2.0

@@ -210,6 +210,8 @@ def _submissions(recording: Recording, processes: Ints) -> Submissions:
         process=position(processes, found.process),
         worked_ns=found.worked_ns,
         lost_ns=found.lost_ns,
+        late_ns=found.late_ns,
+        joined=found.joined,
     )
 
 

@@ -139,8 +139,8 @@ def schedules(columns: Columns, device: int, aside: Flags) -> Schedules:
     return Schedules(tuple(found), tuple(singles), tuple(undisturbed), wall_ns, left_out)
 
 
-_Times = tuple[Floats, Floats, Floats]
-"""Starts and durations, (runs, nodes), and the wall of each run."""
+_Times = tuple[Floats, Floats, Floats, Floats]
+"""Starts and durations, (runs, nodes); of each run its wall, and by how much of that late workers made it longer."""
 
 
 def _times(columns: Columns, plan: int, chosen: Ints, index: tuple[Ints | None, Ints]) -> _Times:
@@ -157,13 +157,15 @@ def _times(columns: Columns, plan: int, chosen: Ints, index: tuple[Ints | None, 
         begin = samples.start_ns[picked][good]
         start[line, node[good]] = begin - subs.start_ns[row]
         duration[line, node[good]] = samples.end_ns[picked][good] - begin
-    return start, duration, (subs.end_ns - subs.start_ns)[chosen].astype(np.float64)
+    joined = subs.joined[chosen]
+    late = np.where(joined > 0, subs.late_ns[chosen] / np.maximum(joined, 1), 0.0)
+    return start, duration, (subs.end_ns - subs.start_ns)[chosen].astype(np.float64), late
 
 
 def _typical(columns: Columns, device: int, plan: int, submissions: int, measured: _Times) -> Schedule:
-    start, duration, wall = measured
+    start, duration, wall, late = measured
     near = np.sort(np.argsort(np.abs(wall - np.median(wall)), kind="stable")[:_CROWD_RUNS])
-    middle = _medians(start), _medians(duration), float(np.median(wall))
+    middle = _medians(start), _medians(duration), float(np.median(wall)), float(np.median(late))
     return _schedule(columns, device, plan, submissions, *middle, (start[near], duration[near]))
 
 
@@ -180,7 +182,7 @@ def _medians(times: Floats) -> Floats:
 
 def _single_runs(columns: Columns, device: int, typical: Schedule, whole: _Times, steps: int) -> tuple[Schedule, ...]:
     """The schedules of single runs, evenly chosen; none where there are too few, or they would take too long."""
-    start, duration, wall = whole
+    start, duration, wall, late = whole
     crowded = sum(len(crowd) for crowd in typical.crowds)
     allowed = steps // max(typical.start_ns.size, 1)
     allowed = min(allowed, _MAX_CROWDED_STEPS // crowded) if crowded else allowed
@@ -189,14 +191,15 @@ def _single_runs(columns: Columns, device: int, typical: Schedule, whole: _Times
         return ()
     chosen = np.linspace(0, len(start) - 1, count).astype(np.int64).tolist()
     return tuple(
-        _schedule(columns, device, typical.plan, 1, start[run], duration[run], float(wall[run])) for run in chosen
+        _schedule(columns, device, typical.plan, 1, start[run], duration[run], float(wall[run]), float(late[run]))
+        for run in chosen
     )
 
 
-def _whole_runs(start: Floats, duration: Floats, wall: Floats, timed: Flags) -> _Times:
+def _whole_runs(start: Floats, duration: Floats, wall: Floats, late: Floats, timed: Flags) -> _Times:
     """Runs in which every node has a time that ever has one: neighbours together where they take turns."""
     if not np.isnan(start[:, timed]).any():
-        return start, duration, wall
+        return start, duration, wall, late
     together: list[list[int]] = [[]]
     missing = timed.copy()
     for run in range(len(start)):
@@ -210,6 +213,7 @@ def _whole_runs(start: Floats, duration: Floats, wall: Floats, timed: Flags) -> 
         np.array([_medians(start[runs]) for runs in whole]).reshape(-1, start.shape[1]),
         np.array([_medians(duration[runs]) for runs in whole]).reshape(-1, start.shape[1]),
         np.array([np.median(wall[runs]) for runs in whole]),
+        np.array([np.median(late[runs]) for runs in whole]),
     )
 
 
@@ -221,6 +225,7 @@ def _schedule(
     start: Floats,
     duration: Floats,
     wall_ns: float,
+    late_ns: float,
     runs: tuple[Floats, Floats] | None = None,
 ) -> Schedule:
     facts, plans = columns.devices[device], columns.plans
@@ -229,10 +234,29 @@ def _schedule(
         useful = capacity.useful_workers(columns.commands.groups[plans.command[plans.nodes(plan)]], facts.workers)
         if facts.backend == "cpu":
             useful = np.where(duration < _SPREAD_NS, 1.0, useful)
+            start, duration = _without_lateness(start, duration, useful, late_ns)
     sharing = Sharing.FIRST if facts.backend == "cpu" else Sharing.PROPORTIONAL
     return schedule(
         plan, submissions, start, duration, wall_ns, plans.edges[plan], useful, facts.workers, sharing, runs
     )
+
+
+def _without_lateness(start: Floats, duration: Floats, useful: Floats, late_ns: float) -> tuple[Floats, Floats]:
+    """Starts and durations as if no worker had come late: what that cost belongs to starting the list, not to a kernel.
+
+    It makes those that run first longer, where they can use several workers: by half of their time at most, which is
+    when the other of two workers was not there at all.
+    """
+    start, duration = start.copy(), duration.copy()
+    for node in np.argsort(start, kind="stable").tolist():
+        if late_ns <= 0 or np.isnan(start[node]) or start[node] > 2 * late_ns:
+            break
+        if useful[node] > 1:
+            moved = min(late_ns, duration[node] / 2)
+            start[node] += moved
+            duration[node] -= moved
+            late_ns -= moved
+    return start, duration
 
 
 def _by_submission(columns: Columns) -> tuple[Ints | None, Ints]:

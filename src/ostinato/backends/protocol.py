@@ -138,6 +138,10 @@ class WorkerTime(NamedTuple):
     """Time in which they had work of it."""
     lost_ns: int
     """The part of that in which the system ran other programs on their cores."""
+    late_ns: int
+    """How long after its start they took part."""
+    joined: int
+    """How many did."""
 
 
 Native = Any

@@ -36,6 +36,9 @@ NODE_KINDS = ("dispatch", "barrier", "copy", "fill")
 SPAN_KINDS = ("encode", "commit", "wait", "region", "compile", "setup")
 
 
+WORKER_TIME = ("worked_ns", "lost_ns", "late_ns", "joined")
+"""What a device's workers say of a submission."""
+
 AMOUNTS = ("bytes_read", "bytes_written", "flops")
 """The amounts of a command."""
 
@@ -231,6 +234,10 @@ class Submissions:
     """Time in which the device's workers had work of it, added up over them."""
     lost_ns: Ints
     """The part of that in which the system ran other programs on their cores."""
+    late_ns: Ints
+    """How long after its start they took part, added up."""
+    joined: Ints
+    """How many of them did."""
 
     def __len__(self) -> int:
         return len(self.id)

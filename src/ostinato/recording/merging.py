@@ -19,7 +19,7 @@ import numpy as np
 from ..errors import RecordingError
 from . import chunks, database, expansion, opening
 from .alignment import Shift, align
-from .columns import NONE, Ints
+from .columns import NONE, WORKER_TIME, Ints
 from .reader import Recording, open_recording
 from .schema import MAX_TIME_NS
 
@@ -189,7 +189,7 @@ class _Copy:
         columns += [times(done.encode_begin_ns), times(done.encode_end_ns)]
         columns += [times(done.commit_begin_ns), times(done.commit_end_ns), times(done.start_ns), times(done.end_ns)]
         columns += [done.status.tolist(), numbers(done.reason), numbers(done.error), done.thread.tolist()]
-        columns += [_optional(done.worked_ns), _optional(done.lost_ns)]
+        columns += [_optional(getattr(done, name)) for name in WORKER_TIME]
         self._insert_columns("submissions", columns)
 
         values = self._recording.values

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from . import chunks, database
-from .columns import AMOUNTS, LEVELS, NODE_KINDS, SPAN_KINDS, STATUSES, PlanNode
+from .columns import AMOUNTS, LEVELS, NODE_KINDS, SPAN_KINDS, STATUSES, WORKER_TIME, PlanNode
 from .schema import MAX_PLAN_EDGES, MAX_PLAN_NODES, MAX_TEXT_CHARACTERS, MAX_TIME_NS
 
 # Beyond this many remembered texts, commands or plans all are forgotten and stored anew when they come again: a
@@ -242,8 +242,7 @@ class Rows:
         reason: str | None,
         error: str | None,
         thread: int,
-        worked_ns: int | None,
-        lost_ns: int | None,
+        worker_time: tuple[int, ...] | None,
         values: Mapping[str, int],
     ) -> None:
         if device not in self._devices:
@@ -255,7 +254,7 @@ class Rows:
                 *(self._text(label), self._region(region), int(bool(replay)), int(bool(unsampled_probe))),
                 *(_code(level, LEVELS), *self._spans(times)),
                 *(_code(status, STATUSES), self._text(reason), self._text(error), _whole(thread)),
-                *(None if spent is None else _amount(spent) for spent in (worked_ns, lost_ns)),
+                *([None] * len(WORKER_TIME) if worker_time is None else map(_amount, worker_time)),
             )
         )
         for at, (name, value) in enumerate(values.items()):

@@ -57,7 +57,7 @@ TABLES: Mapping[str, str] = {
  label INTEGER, region INTEGER, replay INTEGER NOT NULL, unsampled_probe INTEGER NOT NULL, level INTEGER NOT NULL,
  encode_begin_ns INTEGER, encode_end_ns INTEGER, commit_begin_ns INTEGER, commit_end_ns INTEGER,
  start_ns INTEGER, end_ns INTEGER, status INTEGER NOT NULL, reason INTEGER, error INTEGER, thread INTEGER NOT NULL,
- worked_ns INTEGER, lost_ns INTEGER)""",
+ worked_ns INTEGER, lost_ns INTEGER, late_ns INTEGER, joined INTEGER)""",
     "submission_values": """CREATE TABLE submission_values(
  submission INTEGER NOT NULL, number INTEGER NOT NULL, param INTEGER NOT NULL, value INTEGER NOT NULL,
  PRIMARY KEY(submission, number)) WITHOUT ROWID""",

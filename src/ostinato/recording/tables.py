@@ -234,6 +234,8 @@ SUBMISSIONS: Sequence[Column] = [
     anything("thread"),
     time("worked_ns", optional=True),
     time("lost_ns", optional=True),
+    time("late_ns", optional=True),
+    Number("joined", optional=True),
 ]
 REGIONS: Sequence[Column] = [
     Number("id"),

@@ -208,16 +208,18 @@ class Writer:
         reason: str | None = None,
         error: str | None = None,
         thread: int = 0,
-        worked_ns: int | None = None,
-        lost_ns: int | None = None,
+        worker_time: tuple[int, int, int, int] | None = None,
         values: Mapping[str, int] | None = None,
     ) -> int:
-        """Take down a finished command buffer; `values` are those that amounts of its commands depend on."""
+        """Take down a finished command buffer; `values` are those that amounts of its commands depend on.
+
+        `worker_time` is what its workers had, as `columns.WORKER_TIME` names it.
+        """
         number = next(self._ids["submission"])
         times = (encode_begin_ns, encode_end_ns, commit_begin_ns, commit_end_ns, start_ns, end_ns)
         event = (
             *(number, device, plan, ordinal, label, region, replay, unsampled_probe, level, times),
-            *(status, reason, error, thread, worked_ns, lost_ns, dict(values) if values else {}),
+            *(status, reason, error, thread, worker_time, dict(values) if values else {}),
         )
         return number if self._put("submissions", 1, _EVENT_BYTES, self._rows.add_submission, event) else 0
 

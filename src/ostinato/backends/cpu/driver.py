@@ -74,6 +74,8 @@ class _Status(ctypes.Structure):
         ("zero", ctypes.c_uint32),
         ("worked_ns", ctypes.c_uint64),
         ("lost_ns", ctypes.c_uint64),
+        ("late_ns", ctypes.c_uint64),
+        ("joined", ctypes.c_uint64),
     )
 
 
@@ -292,7 +294,7 @@ class CpuBackend(HostMemory):
         """What the workers read off their own clocks."""
         found = _Status()
         self._runtime.ost_status(submission, ctypes.byref(found))
-        return WorkerTime(found.worked_ns, found.lost_ns) if found.worked_ns else None
+        return WorkerTime(found.worked_ns, found.lost_ns, found.late_ns, found.joined) if found.worked_ns else None
 
     def conditions(self) -> Mapping[str, str]:
         """Nothing: what there is to say of the host is said of the process."""

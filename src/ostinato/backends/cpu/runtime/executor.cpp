@@ -49,6 +49,7 @@ struct Runner {                    // a worker thread
 
   // The visit of a sampled submission that goes on, to which it holds a reference; and the last reading of both clocks.
   bool watched;
+  uint64_t seen;                   // number of the last one that it visited
   uint64_t visit_ns, read_ns, read_cpu_ns;
 };
 
@@ -62,6 +63,7 @@ struct Device {
   Node *offers, *last_offer;       // its other nodes on offer
   std::atomic<uint32_t> n_offers;
   uint32_t sleepers, spinners;
+  uint64_t started;                // submissions so far
   bool sharing, shared_last;       // whether the current submission shared work, and the one before
   bool closing;
   bool held;                       // after a fault, until the caller resumes: nothing of the queue is started
@@ -128,6 +130,7 @@ void start_current(Device *device) {
   if (device->held) return;
   while (Submission *s = device->current) {
     if (!s->skipped && s->graph->count) {
+      s->sequence = ++device->started;
       begin_run(s->graph, s->values);
       device->next_root = 0;
       device->n_offers.fetch_add(s->graph->n_roots, std::memory_order_relaxed);
@@ -149,12 +152,17 @@ void read_clocks(Runner *r, uint64_t now) {
 }
 
 void begin_visit(Runner *r) {
+  Submission *s = r->submission;
   r->visit_ns = now_ns();
+  if (r->seen != s->sequence) {    // its first visit of this one
+    r->seen = s->sequence;
+    s->joined.fetch_add(1, std::memory_order_relaxed);
+    s->late_ns.fetch_add(r->visit_ns - s->start_ns, std::memory_order_relaxed);
+  }
   if (r->visit_ns - r->read_ns > usage_step_ns) read_clocks(r, r->visit_ns);
 }
 
-void end_visit(Runner *r) {
-  const uint64_t now = now_ns();
+void end_visit(Runner *r, uint64_t now) {
   r->submission->worked_ns.fetch_add(now - r->visit_ns, std::memory_order_relaxed);
   const uint64_t wall = now - r->read_ns, cpu_before = r->read_cpu_ns;
   if (wall <= usage_step_ns) return;
@@ -163,8 +171,8 @@ void end_visit(Runner *r) {
   if (cpu < wall) r->submission->lost_ns.fetch_add(wall - cpu, std::memory_order_relaxed);
 }
 
-void finish(Device *device, Submission *s) {
-  s->end_ns = now_ns();
+void finish(Device *device, Submission *s, uint64_t now) {
+  s->end_ns = now;
   if (s->failed.load(std::memory_order_relaxed)) {
     lock(device);                  // before anybody can know of the fault, and resume
     device->held = true;
@@ -301,10 +309,12 @@ void run_chain(Runner *r, Node *node) {
   const uint32_t finished = r->finished;
   const bool watched = r->watched;
   r->finished = 0;
-  if (watched) end_visit(r);
+  // Before any system call: the system may well take the core away there, and that is no part of the work.
+  const uint64_t now = now_ns();
+  if (watched) end_visit(r, now);
   // Nodes that have not been counted keep the submission. Without any it may be gone, and with it all but the graph.
   leave(r->graph);
-  if (finished && s->remaining.fetch_sub(finished, std::memory_order_acq_rel) == finished) finish(r->device, s);
+  if (finished && s->remaining.fetch_sub(finished, std::memory_order_acq_rel) == finished) finish(r->device, s, now);
   if (watched) release(s);
 }
 

@@ -22,7 +22,7 @@ struct ost_status_t {              // all zero until done
   uint64_t address, start_ns, end_ns;
   uint32_t access;                 // see FaultAccess
   uint32_t thread_known, thread[3], zero;
-  uint64_t worked_ns, lost_ns;     // of the workers; zero without samples
+  uint64_t worked_ns, lost_ns, late_ns, joined;   // of the workers; zero without samples
 };
 
 EXPORT uint32_t ost_abi_version(void) { return abi_version; }
@@ -119,6 +119,8 @@ EXPORT void ost_status(ost_submission *s, ost_status_t *out) {
   out->thread_known = s->thread_known;
   out->worked_ns = s->worked_ns.load(std::memory_order_relaxed);
   out->lost_ns = s->lost_ns.load(std::memory_order_relaxed);
+  out->late_ns = s->late_ns.load(std::memory_order_relaxed);
+  out->joined = s->joined.load(std::memory_order_relaxed);
   memcpy(out->thread, s->thread, sizeof out->thread);
 }
 

@@ -32,6 +32,9 @@ struct Submission {
   uint64_t start_ns, end_ns;
   std::atomic<uint64_t> worked_ns; // time in which workers had work of it, added up; zero without samples
   std::atomic<uint64_t> lost_ns;   // the part of that in which the system ran something else on their cores
+  uint64_t sequence;               // from 1, in the order in which they start
+  std::atomic<uint32_t> joined;    // workers that took part; these and the next are zero without samples
+  std::atomic<uint64_t> late_ns;   // how long after its start they did, added up
 };
 
 // NULL when memory is short. The submission becomes an owner of the graph, the caller owns one reference to the
