@@ -6,10 +6,15 @@ import os
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
 
 import ostinato as ost
 from scripting import Script, run_script
 from small_kernels import KERNELS
+
+# How long an example takes says how busy the machine is, and nothing else.
+settings.register_profile("ostinato", deadline=None)
+settings.load_profile("ostinato")
 
 # Where a process that a test started finds the compiled kernels of the run that it belongs to.
 SHARED_CACHE = "PYTEST_OSTINATO_CACHE"
