@@ -39,7 +39,7 @@ def viewed_columns(path: Path) -> dict[str, list[Any]]:
 def test_the_frame_and_the_view_say_the_same(tmp_path: Path) -> None:
     path = write(tmp_path / "run.ostinato")
     framed, viewed = plain_columns(path), viewed_columns(path)
-    assert set(framed) <= set(viewed)
+    assert list(framed) == list(viewed)
     for name, column in framed.items():
         assert column == viewed[name], name
 

@@ -117,10 +117,11 @@ def measure(queue: Queue) -> Ceilings:
         library = compile_library(queue, SOURCE)
         count = _COPY_BYTES // 16
         source, target = allocate(queue, (count, 4), np.float32), allocate(queue, (count, 4), np.float32)
-        copy = min(
+        copies = (
             _best_s(queue, lambda enc: enc.dispatch(library["ceiling_copy"], source, target, threads=count)),
             _best_s(queue, lambda enc: enc.dispatch(library["ceiling_copy_wide"], source, target, threads=count // 4)),
         )
+        copy = replace(min(copies), busy=any(one.busy for one in copies))
         threads = max(_ARITHMETIC_THREADS, _THREADS_PER_WORKER * queue.backend.capabilities.workers)
         values = allocate(queue, threads, np.float32)
         arithmetic = _best_s(

@@ -201,11 +201,13 @@ def break_down(start_ns: np.ndarray, end_ns: np.ndarray, edges: np.ndarray, span
         # Medians of different replays may contradict each other a little; what waits cannot have started before.
         start[node] = max(start_ns[node], ready[node]) if known[node] else ready[node]
         end[node] = max(end_ns[node], start[node]) if known[node] else ready[node]
-    by_end = np.lexsort((np.arange(count), end))
+    # Who has no time of its own has held nobody up.
+    timed = np.flatnonzero(known)
+    by_end = timed[np.lexsort((timed, end[timed]))]
     ends = end[by_end]
     path: list[int] = []
     contention = 0.0
-    node = int(by_end[-1]) if count else -1
+    node = int(np.lexsort((np.arange(count), end))[-1]) if count else -1
     while node >= 0:
         path.append(node)
         holder = _holder(node, start, ends, float(ready[node]), by_end) if known[node] else -1

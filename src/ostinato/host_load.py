@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-_WORKER = re.compile(r"ostinato-\d+")
+_WORKER = re.compile(rb"ostinato-\d+")
 
 
 def counters() -> dict[str, int]:
@@ -37,10 +37,10 @@ def since(before: dict[str, int]) -> dict[str, int]:
 def _workers() -> Iterator[Path]:
     for task in Path("/proc/self/task").glob("*"):
         with suppress(OSError):
-            if _WORKER.fullmatch((task / "comm").read_text().strip()):
+            if _WORKER.fullmatch((task / "comm").read_bytes().strip()):  # the system cuts names in mid-character
                 yield task
 
 
 def _status(task: Path, name: str) -> int:
-    lines = (task / "status").read_text().splitlines()
+    lines = (task / "status").read_text(errors="replace").splitlines()
     return int(next(line for line in lines if line.startswith(name)).partition(":")[2])

@@ -89,9 +89,9 @@ class Profile:
         assert self._writer is not None
         self._open = False
         self._summary = None
-        self._taken = host_load.since(self._before)
         try:
             tracing.detach(self._recorder)
+            self._taken = host_load.since(self._before)
             # Without a file, what is still in flight reports later; leaving the block waits for nothing.
             if self._path is not None or not any(queue.in_flight_count for queue in self._recorder.expected()):
                 self.close()

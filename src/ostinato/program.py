@@ -108,6 +108,8 @@ def _found(module: str) -> ModuleSpec | None:
 
 def _may_be_python(script: Path) -> bool:
     """False for what is surely something else: machine code, or a script for another interpreter."""
+    if script.suffix == ".py":
+        return True
     with script.open("rb") as file:
         first = file.readline(256)
     return not first.startswith(_MACHINE_CODE) and (not first.startswith(b"#!") or b"py" in first)

@@ -56,11 +56,11 @@ def test_runs_that_lost_time_to_other_programs_are_set_aside_and_counted():
 
 
 def test_runs_that_stand_out_for_no_reason_that_a_clock_shows_are_set_aside_too():
-    made = chain(20, {3, 7, 11}, "b", seen=False, a=300_000, b=200_000)
+    made = chain(40, {3, 7}, "b", seen=False, a=300_000, b=200_000)
     found = disturbance(made)
     assert not found.preempted.any()
-    assert np.flatnonzero(found.stray).tolist() == [3, 7, 11]
-    assert "3 runs much longer than the others" in check(made).sentence
+    assert np.flatnonzero(found.stray).tolist() == [3, 7]
+    assert "2 runs much longer than the others" in check(made).sentence
 
 
 def test_a_list_that_takes_longer_and_longer_has_no_strays():
@@ -167,3 +167,23 @@ def test_a_worker_that_wakes_up_late_is_not_charged_to_the_first_kernel():
     assert {suspect.kernel for suspect in summary.verdict.named} == {"first", "second"}
     savings = [suspect.saving_ns for suspect in summary.suspects[0].ranked]
     assert savings[0] == pytest.approx(savings[1], rel=0.01)
+
+
+def test_long_runs_that_hold_much_of_the_time_are_the_programs_own():
+    """Ten runs of 220 spend most of the time in `b`: a loop that depends on data, say."""
+    made = Synthetic(devices=[CPU])
+    plan = made.plan([node("a", **SMALL), node("b", **SMALL)])
+    for run in range(220):
+        t, b = 100_000_000 * run, 30_000_000 if run % 22 == 21 else 100_000
+        worked = {"worked_ns": 2 * (300_000 + b), "lost_ns": 0, "late_ns": 0, "joined": 2}
+        made.submit(plan, [(t, t + 300_000), (t + 300_000, t + 300_000 + b)], **worked)
+    assert not disturbance(made).stray.any()
+    assert look_first(summarise(made.columns())).startswith("Look first at b")
+
+
+def test_a_list_of_no_length_has_a_report():
+    made = Synthetic(devices=[CPU])
+    plan = made.plan([node("a", **SMALL)])
+    for run in range(12):
+        made.submit(plan, [(run, run)])
+    assert summarise(made.columns()).submissions == 12

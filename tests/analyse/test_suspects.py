@@ -298,3 +298,15 @@ def test_ceilings_of_a_busy_machine_are_noted():
     assert "they may be too low" in summary.suspects[0].measure
     (check,) = (check for check in summary.checks if check.name == "machine")
     assert check.status == "noted"
+
+
+def test_a_declaration_that_no_device_could_keep_up_with_judges_nobody_else():
+    made = Synthetic(devices=[CALIBRATED])
+    gemm = node("gemm", groups=64, bytes_read=1000, declared=True, flops=80_000_000)
+    tiny = node("tiny", groups=64, bytes_read=1000, declared=True, flops=1_000_000_000)
+    plan = made.plan([gemm, tiny])
+    made.submit(plan, [(0, 1_000_000), (1_000_000, 1_010_000)])
+    summary = summarise(made.columns())
+    by_name = {s.kernel: s for s in summary.suspects[0].ranked}
+    assert by_name["gemm"].efficiency == pytest.approx(0.8)
+    assert "taken instead" not in summary.suspects[0].measure

@@ -33,10 +33,8 @@ _MAX_CROWDED = 5_000
 """Nodes of crowds that are run again, of one plan; those of longer ones are not known."""
 _MAX_SLACK_STEPS = 10_000
 """Slack in crowds is found by trying, node by node: until the squares of their sizes add up to this."""
-_PICKED_UP = 0.1
-"""A node that starts within this part of its wait from the end of another was started by the worker that ran it."""
-_PICKED_UP_NS = 2000.0
-"""So was one that starts within this time of it; a worker that has nothing else to do needs less."""
+_PICKED_UP_NS = 5000.0
+"""A node that starts within this time from the end of another was started by the worker that ran it."""
 _SHORTEST_WAIT_NS = 5000.0
 """Shorter waits are launch latency."""
 _FITS_AMONG_OTHERS = 0.3
@@ -233,8 +231,7 @@ def _add_waits_for_workers(
         wait = start[node] - ready
         if before < 0 or node in crowded or before in crowded or wait < _SHORTEST_WAIT_NS or end[before] <= ready:
             continue
-        picked_up = start[node] - end[before] <= max(_PICKED_UP * wait, _PICKED_UP_NS)
-        if picked_up and place[before] < place[node]:
+        if start[node] - end[before] <= _PICKED_UP_NS and place[before] < place[node]:
             predecessors[node].append(before)
 
 

@@ -26,6 +26,7 @@ WANTED_RUNS = 8
 """Fewer undisturbed runs of a list are no ground for a ranking."""
 _STRAY_RANGES, _STRAY_PART = 3.0, 0.25
 """A run is a stray when it is longer than the upper quartile by so many interquartile ranges, and by this part."""
+_STRAY_TIME = 0.25
 _ALL_HANDS = 0.9
 """Workers were there when they worked for this part of the time, of a run or of what they do in the best runs."""
 _OFTEN = 0.2
@@ -78,7 +79,10 @@ def disturbance(columns: Columns, times: SubmissionTimes, warm_up: Flags) -> Dis
         took = times.interval_ns[rows].astype(np.float64)
         low, middle, high = percentiles(took, (25.0, 50.0, 75.0))
         limit = high + max(_STRAY_RANGES * (high - low), _STRAY_PART * middle)
-        stray[rows] = took > limit
+        long = took > limit
+        # Runs that hold much of the time are the program's own, such as a loop that depends on data.
+        if float(took[long].sum()) <= _STRAY_TIME * float(took.sum()):
+            stray[rows] = long
         # Neighbours, because a list may take longer and longer for a reason of its own: a growing context, say.
         if rows.size >= WANTED_RUNS and middle > 0:
             changes.append(np.abs(np.diff(took[took <= limit])) / middle)
@@ -161,6 +165,9 @@ def check(columns: Columns, found: Disturbance) -> Check:
             status = Status.NOTED
     if any(device.ceilings_busy for device in columns.devices):
         parts.append("busy when the ceilings were measured, so efficiencies may be too high")
+        status = Status.NOTED
+    if any(device.raised for device in columns.devices):
+        parts.append("kernels exceeded a ceiling, which was too low")
         status = Status.NOTED
     if disturbed + strays > 0.5 * ran:
         status = Status.ERROR

@@ -5,7 +5,8 @@ again, with replacement and neighbours together (what disturbs one run often dis
 and savings are worked out anew. A kernel is named first only where it leads in nearly all of these. Two that save the
 same, but for a few percent, are not told apart: the model behind a saving is not better than that.
 
-A list with too few runs says little of how much it varies. Its times are taken to be right within a factor of two.
+A list with too few runs says little of how much it varies. Its times are taken to be right within a factor of two, the
+same for all such lists: what makes one of them slow may make all of them slow.
 """
 
 from __future__ import annotations
@@ -31,75 +32,65 @@ _BLOCK = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Draws:
-    """Which runs of one list each resample holds."""
+class Draw:
+    """Which runs of one list the resamples hold. Drawn when it is asked for, and always the same."""
 
-    weights: Floats | None
-    """(resamples, runs): how often each run was drawn, as a part; None for a list with too few runs."""
-    factors: Floats
-    """(resamples, kernels): what the times of each kernel are multiplied with; ones where there are enough runs."""
+    runs: int
+    number: int
+    """Of the list; each has random numbers of its own."""
+    enough: bool
+    """Whether there are enough runs to draw from."""
 
     def means(self, values: Floats, rows: slice = slice(None)) -> Floats:
-        """(resamples, n) of (runs, n): means over the runs that were drawn, strays held back; or some `rows` of it."""
-        steady = steadied(values)
-        if self.weights is None:
-            return np.repeat(steady.mean(axis=0)[None, :], len(range(RESAMPLES)[rows]), axis=0)
-        drawn: Floats = self.weights[rows] @ steady
+        """(resamples, n) of (runs, n): means over the runs that were drawn; or some `rows` of it."""
+        if not self.enough:
+            return np.repeat(values.mean(axis=0)[None, :], len(range(RESAMPLES)[rows]), axis=0)
+        drawn: Floats = self._weights()[rows] @ values
         return drawn
 
-
-def draws(plans: Sequence[PlanSavings], kernels: int, seed: int = 0) -> list[Draws]:
-    """Draws the runs of all lists anew, many times. The same recording always gives the same draws."""
-    generator = np.random.default_rng(seed)
-    found = []
-    for plan in plans:
-        runs = len(plan.wall_ns)
-        if min(plan.undisturbed, runs) >= WANTED_RUNS:
-            found.append(Draws(_weights(runs, generator), np.ones((RESAMPLES, kernels))))
-        else:
-            found.append(Draws(None, _FACTOR ** generator.uniform(-1.0, 1.0, (RESAMPLES, kernels))))
-    return found
+    def _weights(self) -> Floats:
+        """(resamples, runs): how often each run was drawn, as a part."""
+        generator = np.random.default_rng((0, self.number))
+        heads = generator.integers(0, self.runs, (RESAMPLES, -(-self.runs // _BLOCK), 1))
+        drawn = ((heads + np.arange(_BLOCK)) % self.runs).reshape(RESAMPLES, -1)[:, : self.runs]
+        counts = np.zeros((RESAMPLES, self.runs))
+        np.add.at(counts, (np.arange(RESAMPLES)[:, None], drawn), 1.0)
+        return counts / self.runs
 
 
-def _weights(runs: int, generator: np.random.Generator) -> Floats:
-    blocks = -(-runs // _BLOCK)
-    heads = generator.integers(0, runs, (RESAMPLES, blocks, 1))
-    drawn = ((heads + np.arange(_BLOCK)) % runs).reshape(RESAMPLES, -1)[:, :runs]
-    counts = np.zeros((RESAMPLES, runs))
-    np.add.at(counts, (np.arange(RESAMPLES)[:, None], drawn), 1.0)
-    return counts / runs
+def draws(plans: Sequence[PlanSavings]) -> list[Draw]:
+    """How the runs of all lists are drawn anew."""
+    return [Draw(len(plan.wall_ns), number, _is_enough(plan)) for number, plan in enumerate(plans)]
 
 
-def steadied(values: Floats) -> Floats:
-    """The values of runs, a row each, with strays moved to the edge of what is usual (Tukey's fences).
+def unsure_factors(kernels: int) -> Floats:
+    """(resamples, kernels): by what the times of each kernel may be off in lists with too few runs; 1 in the mean."""
+    drawn = _FACTOR ** np.random.default_rng(1).uniform(-1.0, 1.0, (RESAMPLES, kernels))
+    balanced: Floats = drawn / drawn.mean(axis=0)
+    return balanced
 
-    Savings of runs may lie in two heaps, of which a median would tell one; a plain mean would hang on strays.
-    """
-    low, high = np.quantile(values, (0.25, 0.75), axis=0)
-    reach = 1.5 * (high - low)
-    held: Floats = np.clip(values, low - reach, high + reach)
-    return held
+
+def _is_enough(plan: PlanSavings) -> bool:
+    return min(plan.undisturbed, len(plan.wall_ns)) >= WANTED_RUNS
 
 
 def total(plans: Sequence[PlanSavings]) -> Floats:
     """What all command buffers together save, by what-if."""
-    saved: Floats = np.sum([plan.submissions * steadied(plan.saved_ns).mean(axis=0) for plan in plans], axis=0)
+    saved: Floats = np.sum([plan.submissions * plan.saved_ns.mean(axis=0) for plan in plans], axis=0)
     return saved
 
 
 def total_wall(plans: Sequence[PlanSavings]) -> float:
     """What all command buffers together take."""
-    return float(sum(plan.submissions * steadied(plan.wall_ns).mean() for plan in plans))
+    return float(sum(plan.submissions * plan.wall_ns.mean() for plan in plans))
 
 
 def well_measured(plans: Sequence[PlanSavings]) -> tuple[float, int]:
     """The part of the wall in lists that have enough runs, and the undisturbed runs of the one that takes most."""
-    walls = [plan.submissions * float(steadied(plan.wall_ns).mean()) for plan in plans]
-    enough = sum(
-        wall for wall, plan in zip(walls, plans, strict=True) if min(plan.undisturbed, len(plan.wall_ns)) >= WANTED_RUNS
-    )
-    largest = plans[int(np.argmax(walls))].undisturbed if plans else 0
-    return enough / sum(walls) if sum(walls) > 0 else 0.0, largest
+    walls = np.array([plan.submissions * float(plan.wall_ns.mean()) for plan in plans])
+    enough = float(walls[[_is_enough(plan) for plan in plans]].sum()) if plans else 0.0
+    largest = plans[int(walls.argmax())].undisturbed if plans else 0
+    return enough / float(walls.sum()) if walls.sum() > 0 else 0.0, largest
 
 
 def interval(drawn_ns: Floats, drawn_wall_ns: Floats) -> tuple[float, float]:

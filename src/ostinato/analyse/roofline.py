@@ -30,6 +30,8 @@ _CACHE_GAIN = 8.0
 """How much faster than a copy through memory a kernel may seem when its data may lie in a cache."""
 _SLACK = 1.25
 """How far above the measured ceiling a true rate may lie, ceilings being measured too."""
+_MOST_RAISED = 4.0
+"""How much too low a ceiling of a busy machine may be. Whoever seems faster than that declares too much."""
 _BYTES_A_THREAD = 64 << 10
 """Threads that touched more than this each would take long over it; a good rate then rests on bytes never touched."""
 _SUSPICIOUSLY_GOOD = 0.25
@@ -62,6 +64,10 @@ class Rates:
     flop_efficiency: Floats
     least_ns: Floats
     """The least time a dispatch could take by the ceilings; NaN without them."""
+
+    def of(self, rows: Ints) -> Rates:
+        """Those of some commands."""
+        return Rates(*(getattr(self, name)[rows] for name in self.__slots__))
 
     @property
     def efficiency(self) -> Floats:
@@ -132,14 +138,16 @@ def rates_of(
         moved = np.where(refuted, np.nan, moved)
         bandwidth = np.where(refuted, np.nan, bandwidth)
         flop_rate = amounts.flops / seconds
-        least = np.fmax(moved / copy, amounts.flops / peak) * 1e9
+        flops = np.where(flop_rate > _MOST_RAISED * peak, np.nan, amounts.flops)
+        flop_rate = np.where(np.isnan(flops), np.nan, flop_rate)
+        least = np.fmax(moved / copy, flops / peak) * 1e9
     return Rates(
         count,
         runs,
         np.where(count > 0, runs * typical_ns, 0.0),
         typical_ns,
         moved,
-        amounts.flops,
+        flops,
         bound,
         refuted,
         bandwidth,
@@ -168,8 +176,11 @@ def raised(columns: Columns, device: int, aside: Flags) -> Device:
 def _raised(
     ceiling: float | None, rate: Floats, kernel: Texts, name: str, spoken: Callable[[float], str]
 ) -> tuple[float | None, list[str]]:
-    """A ceiling, or the best rate if that is higher, and then a sentence about it."""
-    if not ceiling or np.isnan(rate).all() or np.nanmax(rate) <= ceiling:
+    """A ceiling, or the best credible rate if that is higher, and then a sentence about it."""
+    if not ceiling:
+        return ceiling, []
+    rate = np.where(rate <= _MOST_RAISED * ceiling, rate, np.nan)
+    if np.isnan(rate).all() or np.nanmax(rate) <= ceiling:
         return ceiling, []
     row = int(np.nanargmax(rate))
     best = float(rate[row])

@@ -115,33 +115,42 @@ def drawn_anew(
     that the wall shrinks by is what it was in those runs. What is only bounded may be anything up to its bound.
     """
     size, count = wall.size, ranking.RESAMPLES
-    kernel_count = int(code.max(initial=0)) + 1
-    draws = ranking.draws(wall.savings, kernel_count)
+    own = np.flatnonzero(code >= 0)  # the commands of this device
+    place = np.full(code.size, -1, np.int64)
+    place[own] = np.arange(own.size)
+    own_code, own_rates = code[own], reached.of(own)
+    kernel_count = int(own_code.max(initial=0)) + 1
+    factors = ranking.unsure_factors(kernel_count)
     saved, alone, took = np.zeros((count, 2 * size)), np.zeros((count, size)), np.zeros(count)
     lists = []
-    ran = np.zeros(code.size)
-    for plan, runs, saving, by_itself, drawn in zip(
-        schedules.plans, schedules.runs, wall.savings, wall.alone_ns, draws, strict=True
+    ran = np.zeros(own.size)
+    for plan, runs, saving, by_itself, draw in zip(
+        schedules.plans, schedules.runs, wall.savings, wall.alone_ns, ranking.draws(wall.savings), strict=True
     ):
-        command = columns.plans.command[columns.plans.nodes(plan.plan)]
-        lists.append((plan.submissions, command, ranking.steadied(np.array([run.duration_ns for run in runs])), drawn))
-        np.add.at(ran, command, plan.submissions)
-        saved += drawn.means(saving.saved_ns) * plan.submissions
-        alone += drawn.means(by_itself) * plan.submissions
-        took += drawn.means(saving.wall_ns[:, None])[:, 0] * plan.submissions
+        command = place[columns.plans.command[columns.plans.nodes(plan.plan)]]
+        mine = np.flatnonzero(command >= 0)
+        durations = np.array([run.duration_ns[mine] for run in runs])
+        lists.append((plan.submissions, command[mine], durations, draw))
+        np.add.at(ran, command[mine], plan.submissions)
+        off = 1.0 if draw.enough else np.tile(factors[:, kernels], 2)
+        saved += draw.means(saving.saved_ns) * off * plan.submissions
+        alone += draw.means(by_itself) * (1.0 if draw.enough else factors[:, kernels]) * plan.submissions
+        took += draw.means(saving.wall_ns[:, None])[:, 0] * plan.submissions
     each = np.empty((count, kernel_count))
-    step = max(1, _MOST_CELLS // max(code.size, 1))
+    step = max(1, _MOST_CELLS // max(own.size, 1))
     for rows in (slice(first, first + step) for first in range(0, count, step)):
-        spent = np.zeros((len(each[rows]), code.size))
-        for submissions, command, durations, drawn in lists:
-            factors = drawn.factors[rows][:, np.maximum(code[command], 0)]
-            np.add.at(spent.T, command, (drawn.means(durations, rows) * factors).T * submissions)
-        typical = np.where(ran > 0, spent / np.maximum(ran, 1.0), reached.typical_ns)
-        attainable = attainable_ns(reached, code, calibrated, typical, judged)
+        spent = np.zeros((len(each[rows]), own.size))
+        for submissions, command, durations, draw in lists:
+            times = draw.means(durations, rows) * submissions
+            np.add.at(spent.T, command, (times if draw.enough else times * factors[rows][:, own_code[command]]).T)
+        typical = np.where(ran > 0, spent / np.maximum(ran, 1.0), own_rates.typical_ns)
+        attainable = attainable_ns(own_rates, own_code, calibrated, typical, judged)
         alone_each = np.where(ran > 0, ran * np.maximum(typical - attainable, 0.0), 0.0)
-        each[rows] = by_kernel(alone_each, code, kernel_count)
+        each[rows] = by_kernel(alone_each, own_code, kernel_count)
     part = np.divide(saved[:, :size], alone, out=np.ones_like(alone), where=alone > 0)
     saved_ns = each[:, kernels] * np.clip(part, 0.0, 1.0)
-    anything = np.linspace(0.0, 1.0, count)[:, None] * wall.most_ns[None, :]
+    # Each up to its own bound, whatever the others come to.
+    anything = np.repeat(np.linspace(0.0, 1.0, count)[:, None], size, axis=1)
+    anything = np.random.default_rng(2).permuted(anything, axis=0) * wall.most_ns
     saved_ns[:, wall.unknown] = anything[:, wall.unknown]
     return Drawn(saved_ns, saved[:, size:], took)

@@ -70,7 +70,7 @@ class Verdict:
     @property
     def sure(self) -> bool:
         """Whether the first would be named first again."""
-        return len(self.named) == 1 and self.enough
+        return len(self.named) == 1 and self.enough and self.confidence >= ranking.SURE
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +193,10 @@ def summarise(source: Recording | Columns, per: str | None = None) -> Summary:
             truth.measured(columns, times),
         ),
         verdict=_verdict(ranked),
-        drops=tuple((drop.where, drop.count) for drop in columns.drops),
+        drops=(
+            *((drop.where, drop.count) for drop in columns.drops),
+            *((("command buffers that are missing", lost),) if (lost := truth.uncounted_submissions(columns)) else ()),
+        ),
         meta=columns.meta,
     )
 
@@ -243,7 +246,9 @@ def _verdict(ranked: Sequence[Suspects]) -> Verdict | None:
         return Verdict(tuple(alike[:_MOST_NAMED]), 0.0, whose.runs, enough)
     leads = ranking.leading(np.concatenate(drawn, axis=1))
     confidence = float(leads[order[0]])
-    if confidence >= ranking.SURE or len(found) == 1 or found[order[1]].saving_ns <= 0:
+    if len(found) == 1:
+        return Verdict(tuple(found), 1.0, whose.runs, enough)
+    if confidence >= ranking.SURE or found[order[1]].saving_ns <= 0:
         return Verdict((found[order[0]],), confidence, whose.runs, enough)
     # Where nobody leads clearly it is the next one that comes too close.
     rivals = [at for at in order[1:] if leads[at] > 1 - ranking.SURE] or order[1:2]
@@ -292,11 +297,15 @@ def _interval(suspect: Suspect) -> str:
 
 
 def _where(suspect: Suspect) -> str:
-    label = suspect.label and ("" if suspect.label_part > _NEARLY_ALL else "mostly ") + suspect.label
-    place = suspect.place and ("" if suspect.place_part > _NEARLY_ALL else "mostly ") + suspect.place
+    label = suspect.label and _most(suspect.label_part) + suspect.label
+    place = suspect.place and _most(suspect.place_part) + suspect.place
     place = f"first encoded at {place}" if place and suspect.place_is_first else place
     where = ", ".join(filter(None, (label, place)))
     return f" [{where}]" if where else ""
+
+
+def _most(part: float) -> str:
+    return "" if part > _NEARLY_ALL else "mostly " if part >= _MOST else "among others "
 
 
 def _cannot_tell(verdict: Verdict) -> str:
@@ -314,6 +323,8 @@ def _cannot_tell(verdict: Verdict) -> str:
 
 
 def _too_few(verdict: Verdict) -> str:
+    if verdict.runs >= machine.WANTED_RUNS:
+        return "the command list is too long to look at run by run"
     return f"{wording.count(verdict.runs, 'undisturbed run')}, {machine.WANTED_RUNS} are wanted"
 
 

@@ -218,9 +218,11 @@ def _gain(wall: Wall | None, drawn: Drawn | None, number: int, alone_ns: float, 
     saving, halved = float(wall.saved_ns[number]), float(wall.saved_ns[wall.size + number])
     if saving < 0.5 * float(wall.ideal_ns[number]):
         why.append("mostly off the critical path")
+    share = _part(saving, whole_ns)
+    if share is None:
+        return _Gain(saving)
     low, high = ranking.interval(drawn.saved_ns[:, number], drawn.wall_ns)
-    low, high = min(low, saving / whole_ns), max(high, saving / whole_ns)
-    return _Gain(saving, False, _part(saving, whole_ns), low, high, halved, _part(halved, whole_ns))
+    return _Gain(saving, False, share, min(low, share), max(high, share), halved, _part(halved, whole_ns))
 
 
 def _what_ifs(

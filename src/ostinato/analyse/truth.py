@@ -281,11 +281,15 @@ def _estimate(columns: Columns, times: SubmissionTimes) -> float | None:
 # --- the rest ------------------------------------------------------------------------------------------------
 
 
+def uncounted_submissions(columns: Columns) -> int:
+    """How many are missing by the numbers of the others, beyond those that were counted as lost."""
+    counted = sum(drop.count for drop in columns.drops if drop.where.startswith(_LOST_SUBMISSIONS))
+    return max(columns.missing_submissions - counted, 0)
+
+
 def drops(columns: Columns) -> Check:
     """Whether anything was lost: what was counted, and what is missing from the numbers of the submissions."""
-    total = sum(drop.count for drop in columns.drops)
-    counted = sum(drop.count for drop in columns.drops if drop.where.startswith(_LOST_SUBMISSIONS))
-    uncounted = max(columns.missing_submissions - counted, 0)
+    total, uncounted = sum(drop.count for drop in columns.drops), uncounted_submissions(columns)
     unfinished = "" if columns.closed else "the recording was not closed: what ran in its last second may be missing"
     if total + uncounted == 0:
         return Check("drops", Status.NOTED if unfinished else Status.FINE, unfinished or "nothing was dropped")
@@ -297,8 +301,8 @@ def drops(columns: Columns) -> Check:
         verb = "is" if uncounted == 1 else "are"
         parts.append(f"{wording.count(uncounted, 'command buffer')} {verb} missing, by the numbers of the others")
     sentence = f"{'; '.join(parts)}: counts and totals are too low"
-    total += uncounted
     many = total > 0.01 * (len(columns.samples) + total)
+    many |= uncounted > 0.01 * (len(columns.submissions) + uncounted)
     sentence += f"; {unfinished}" if unfinished else ""
     return Check("drops", Status.ERROR if many else Status.NOTED, sentence)
 

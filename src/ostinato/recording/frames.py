@@ -66,6 +66,8 @@ def _columns(
         "label": text(commands.label, command),
         "kernel": text(commands.kernel, command),
         "specialisation": text(commands.specialisation, command),
+        "source": text(commands.source, command),
+        "kernel_digest": text(commands.digest, command),
         "op_kind": text(commands.op_kind, command),
         **{f"threads_{axis}": commands.threads[command, number] for number, axis in enumerate("xyz")},
         **{f"group_{axis}": commands.group[command, number] for number, axis in enumerate("xyz")},

@@ -356,6 +356,7 @@ Node *take(Runner *r) {
     }
     ++device->sleepers;
     pthread_cond_wait(&device->work, &device->mutex);
+    r->read_ns = 0;                // who slept did not lose that time: the clocks have to be read again
     --device->sleepers;
     idle_since = 0;
   }
