@@ -186,3 +186,25 @@ def test_a_fault_in_a_replay_names_the_kernel_its_scope_and_its_submission(own_d
     run = own_dev.capture(encode, label="token").instantiate()
     with pytest.raises(ost.KernelFault, match=r"'divide', command 0 in scope 'broken' of submission \d+ 'token'"):
         run.replay().wait()
+
+
+def test_a_replay_behind_a_faulty_one_of_the_same_graph_runs_once() -> None:
+    """The fault is known, and the queue resumed, while the worker that ended the faulty one is still about it."""
+    with ost.open_device("cpu", workers=2) as device:
+        divide = device.library(
+            "kernel void div(device const int *x [[buffer(0)]], constant int &by [[buffer(1)]]) { int y = 8 / by; }"
+        )["div"]
+        x = device.zeros(1, np.int32)
+
+        def encode(encoder: ost.CommandEncoder) -> None:
+            for _ in range(100):
+                for _ in range(3):
+                    encoder.dispatch(divide, x, ost.param("by", np.int32), threads=1)
+                encoder.memory_barrier()
+
+        run = device.capture(encode, barriers="manual").instantiate()
+        for _ in range(300):
+            faulty, healthy = run.replay(by=0), run.replay(by=1)
+            with pytest.raises(ost.KernelFault):
+                faulty.wait()
+            assert healthy.wait(timeout=30)

@@ -70,7 +70,8 @@ class Kernel:
     def dtype(self, argument: str | int) -> np.dtype[Any]:
         """The NumPy dtype of an argument's elements, for an argument by name or index: of a struct, with its fields.
 
-        A vector is `(scalar, (lanes,))`. An `ArgumentError` for a type that only the compiler knows.
+        A vector is `(scalar, (lanes,))`; one of three has a fourth, which is padding. An `ArgumentError` for a type
+        that only the compiler knows.
         """
         found = next((one for one in self.signature.arguments if argument in (one.name, one.index)), None)
         if found is None:
@@ -79,7 +80,9 @@ class Kernel:
             return structs.struct_dtype(found.layout)
         if found.scalar is None:
             raise ArgumentError(f"kernel {self.name!r}, argument {found}: only the compiler knows this type")
-        return np.dtype((found.scalar, (found.lanes,))) if found.lanes > 1 else np.dtype(found.scalar)
+        scalar = np.dtype(found.scalar)
+        nbytes = self._compiled.argument_bytes[self.signature.arguments.index(found)]
+        return np.dtype((scalar, (nbytes // scalar.itemsize,))) if found.lanes > 1 else scalar
 
     @property
     def max_threads_per_group(self) -> int:

@@ -232,6 +232,8 @@ class Queue:
                 if first._native is None or not self.backend.wait(first._native, 0):
                     break
                 first._finish()
+                if first._status is None:
+                    break  # whoever takes it down has been interrupted by a finaliser, which is this one
                 # A finaliser that ran in between may have reaped too.
                 if self._in_flight and self._in_flight[0] is first:
                     self._in_flight.popleft()
@@ -283,13 +285,13 @@ class Queue:
         return len(self._in_flight)
 
     def _abandoned(self) -> bool:
-        return any(submission._abandoned or submission._timed_out for submission in self._in_flight)
+        return any(submission._abandoned or submission._timed_out for submission in tuple(self._in_flight))
 
     def _drain(self, deadline_ns: int | None = None) -> bool:
         """Wait until committed work has run, if it can be expected to end; False when the deadline came first."""
         self.reap()
-        while self._in_flight and not self._abandoned():
-            if not self._in_flight[-1]._wait_until(deadline_ns):
+        while (pending := tuple(self._in_flight)) and not self._abandoned():
+            if not pending[-1]._wait_until(deadline_ns):
                 return False
         return True
 

@@ -54,6 +54,7 @@ class Submission:
         "_commands",
         "_earlier",
         "_error",
+        "_finishing",
         "_kept",
         "_native",
         "_observed",
@@ -81,6 +82,7 @@ class Submission:
         self._commands = commands
         self._kept = keep
         self._status: Status | None = None
+        self._finishing = False
         self._times: tuple[int, int] | None = None
         self._error: OstinatoError | None = None
         self._observed = False
@@ -212,30 +214,35 @@ class Submission:
     def _finish(self) -> None:
         """Take down how it ended, and let go of what it held. Called when it is done; more than once is harmless."""
         with self._queue._lock:
-            if self._status is not None:
+            if self._status is not None or self._finishing:
                 return
-            status = self._queue.backend.status(self._native)
-            error: OstinatoError | None = None
-            faulted = status.error == 1
-            if faulted:
-                error = self._describe_fault(status)
-            if self._blocked_by is not None:
-                error = self._describe_blocked(self._blocked_by)
-                status = Status.unplaced(2)
-            elif status.error == 2:
-                error = self._queue.not_run(self._title(), status.reason)
-            if self._status is not None:
-                return
-            self._error, self._status = error, status
-            if error is not None:
-                failed.add(self)
-            self._queue.finished(self, error, faulted)
-            if self._trace is not None:
-                told = None if error is None else str(error)
-                tracing.finish(self._trace, self._own_times(), self._native, told)
-                self._trace = None
-            self._commands = ()
-            self._kept = None
+            self._finishing = True
+            try:
+                self._take_down()
+            finally:
+                self._finishing = False  # an interrupt that comes before all of it is done leaves it to the next one
+
+    def _take_down(self) -> None:
+        status = self._queue.backend.status(self._native)
+        error: OstinatoError | None = None
+        faulted = status.error == 1
+        if faulted:
+            error = self._describe_fault(status)
+        if self._blocked_by is not None:
+            error = self._describe_blocked(self._blocked_by)
+            status = Status.unplaced(2)
+        elif status.error == 2:
+            error = self._queue.not_run(self._title(), status.reason)
+        self._queue.finished(self, error, faulted)
+        self._error, self._status = error, status
+        if error is not None:
+            failed.add(self)
+        if self._trace is not None:
+            told = None if error is None else str(error)
+            tracing.finish(self._trace, self._own_times(), self._native, told)
+            self._trace = None
+        self._commands = ()
+        self._kept = None
 
     def _describe_fault(self, status: Status) -> KernelFault:
         if status.node < 0:

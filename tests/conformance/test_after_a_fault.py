@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 import ostinato as ost
 from ostinato import recording
+from ostinato.fault_marks import FaultMarks
 from small_kernels import KERNELS, SLOW_STEPS
 
 pytestmark = [pytest.mark.faults, pytest.mark.usefixtures("contained_faults")]
@@ -393,3 +394,25 @@ def test_any_sequence_leaves_what_a_model_says(bench: Bench, steps: list[tuple[o
                 buffer.numpy()
         else:
             assert buffer.numpy().tolist() == [value]
+
+
+def test_an_interrupt_while_a_fault_is_taken_down_leaves_that_to_the_next_one(
+    own_dev: ost.Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Bench(own_dev)
+    finish, interrupts = FaultMarks.finish, iter([KeyboardInterrupt])
+
+    def interrupted(marks: FaultMarks, *arguments: object) -> None:
+        for interrupt in interrupts:
+            raise interrupt
+        finish(marks, *arguments)
+
+    monkeypatch.setattr(FaultMarks, "finish", interrupted)
+    broken, x = bench.floats(0), bench.floats(1)
+    faulty = bench.commit(lambda enc: enc.dispatch(bench.kernels["wild"], broken, NOWHERE, threads=1))
+    with pytest.raises(KeyboardInterrupt):
+        faulty.wait()
+    bench.commit(lambda enc: enc.dispatch(bench.kernels["bump"], x, threads=1)).wait()
+    assert x.numpy().tolist() == [2]
+    with pytest.raises(ost.FaultedBuffer):
+        broken.numpy()

@@ -246,3 +246,30 @@ def located(record: Any, name: str) -> tuple[Any, Any]:
     for key in keys[:-1]:
         record = record[key]
     return record, keys[-1]
+
+
+def test_three_lanes_take_the_room_of_four(dev: ost.Device) -> None:
+    kernel = dev.library(
+        "#include <metal_stdlib>\nusing namespace metal;\n"
+        "kernel void sums(device const float3 *p [[buffer(0)]], device float *out [[buffer(1)]],"
+        " uint id [[thread_position_in_grid]]) { out[id] = p[id].x + p[id].y + p[id].z; }"
+    )["sums"]
+    values = np.zeros(4, kernel.dtype("p"))
+    values[:, :3] = np.arange(12).reshape(4, 3)
+    points, out = dev.array(values), dev.zeros(4, np.float32)
+    encoder = dev.command_encoder()
+    encoder.dispatch(kernel, points, out, threads=4)
+    encoder.commit_and_wait()
+    assert out.numpy().tolist() == [3, 12, 21, 30]
+
+
+def test_a_constant_of_the_struct_is_no_field(dev: ost.Device) -> None:
+    source = """#include <metal_stdlib>
+        using namespace metal;
+        struct P { const static int N = 4; int a; float4 v; };
+        kernel void k(constant P &p [[buffer(0)]], device float *out [[buffer(1)]]) { out[0] = p.a * P::N + p.v.w; }"""
+    out = dev.zeros(1, np.float32)
+    encoder = dev.command_encoder()
+    encoder.dispatch(dev.library(source)["k"], {"a": 2, "v": (0, 0, 0, 5)}, out, threads=1)
+    encoder.commit_and_wait()
+    assert out.numpy().tolist() == [13]

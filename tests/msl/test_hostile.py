@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from fuzzing import KERNELS, run, with_source
 from hostile_sources import HEAD, OUTSIDE_FUNCTIONS, SOURCES
@@ -103,3 +104,84 @@ def test_a_source_that_another_compiler_would_read_otherwise_is_passed_on_as_it_
 def test_mutated_sources_and_graph_files_raise_our_errors_only(tmp_path: Path) -> None:
     """`make fuzz SECONDS=600` goes on from here."""
     assert run(range(1000), tmp_path) == []
+
+
+def test_a_line_directive_shows_no_file(dev: ost.Device, tmp_path: Path) -> None:
+    """A compiler that draws the line of an error opens the file that it is told the line is from."""
+    secret = tmp_path / "secret.txt"
+    secret.write_text("the secret\n")
+    with pytest.raises(ost.KernelCompileError) as caught:
+        dev.library(f'#line 1 "{secret}"\nkernel void k(device float *x [[buffer(0)]]) {{ x[0] = nothing; }}')
+    assert "the secret" not in f"{caught.value} {caught.value.details}"
+
+
+def test_a_link_out_of_the_folder_shows_no_file(dev: ost.Device, tmp_path: Path) -> None:
+    (tmp_path / "secret.txt").write_text("first\nthe secret\n")
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "link.h").symlink_to(tmp_path / "secret.txt")
+    source = project / "k.metal"
+    source.write_text(
+        f'# /**/ line 2 "{project}/link.h"\nkernel void k(device float *x [[buffer(0)]]) {{ x[0] = nothing; }}'
+    )
+    with pytest.raises(ost.KernelCompileError) as caught:
+        dev.library(source)
+    assert "the secret" not in f"{caught.value} {caught.value.details} {caught.value.diagnostics}"
+
+
+def test_files_that_include_each_other_without_end_are_refused(tmp_path: Path) -> None:
+    """Two includes a level, and no token in any of them."""
+    levels = "".join(
+        f'#ifndef A{n}\n#define A{n}\n#include "bomb.metal"\n#include "bomb.metal"\n#undef A{n}\n#else\n'
+        for n in range(40)
+    )
+    (tmp_path / "bomb.metal").write_text(levels + "#endif\n" * 40)
+    with pytest.raises(ost.KernelCompileError, match="more than 1,000,000 tokens"):
+        parse(tmp_path / "bomb.metal")
+
+
+@pytest.mark.parametrize("name", ["a" * 5000, "loop"])
+def test_names_that_no_file_has_are_not_found(name: str, tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    (tmp_path / "k.metal").write_text(f'#include "{name}"\n')
+    with pytest.raises(ost.KernelCompileError, match="was not found"):
+        parse(tmp_path / "k.metal")
+
+
+def test_an_error_after_an_endless_line_number_is_ours(dev: ost.Device) -> None:
+    with pytest.raises(ost.KernelCompileError):
+        dev.library(
+            "#if 0\n#line " + "9" * 5000 + "\n#endif\nkernel void k(device float *x [[buffer(0)]]) { nothing; }"
+        )
+
+
+def test_structs_around_one_that_is_not_known_are_looked_at_once() -> None:
+    big = "struct Big { " + " ".join(f"int f{n};" for n in range(400)) + " foreign_t last; };"
+    rest = "".join(
+        f"struct S{n} {{ Big b; }}; kernel void k{n}(device S{n} *s [[buffer(0)]]) {{}}\n" for n in range(400)
+    )
+    syntax_steps = 0
+
+    def count(frame: object, event: str, argument: object) -> None:
+        nonlocal syntax_steps
+        syntax_steps += event == "call"
+
+    sys.setprofile(count)
+    try:
+        parse(f"struct foreign_t;\n{big}\n{rest}")
+    finally:
+        sys.setprofile(None)
+    assert syntax_steps < 3_000_000
+
+
+def test_a_loop_that_compilers_turn_into_a_call_is_no_foreign_function(dev: ost.Device) -> None:
+    source = """kernel void length(device const char *s [[buffer(0)]], device int *n [[buffer(1)]]) {
+        int count = 0;
+        while (s[count] != 0) ++count;
+        n[0] = count;
+    }"""
+    text, found = dev.array(np.frombuffer(b"twelve chars\0", np.int8)), dev.zeros(1, np.int32)
+    encoder = dev.command_encoder()
+    encoder.dispatch(dev.library(source)["length"], text, found, threads=1)
+    encoder.commit_and_wait()
+    assert found.numpy().tolist() == [12]

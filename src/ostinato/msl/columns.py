@@ -21,7 +21,7 @@ _LEXEME = re.compile(
       | <<=|\.\.\.|::|->|\+\+|--|<<|<=|>=|==|!=|&&|\|\||[-+*/%&|^]=|\S""",
     re.VERBOSE,
 )
-_LINE_DIRECTIVE = re.compile(r'[ \t]*#[ \t]*line[ \t]+(\d+)(?:[ \t]+"((?:\\.|[^"\\])*)")?')
+_LINE_DIRECTIVE = re.compile(r'[ \t]*#[ \t]*line[ \t]+(\d{1,9})(?:[ \t]+"((?:\\.|[^"\\])*)")?')
 _MOST_TOKENS = 400
 _MOST_BYTES = 1 << 24
 _LONGEST_SHOWN = 160
@@ -36,7 +36,7 @@ class SourceTexts:
     def __init__(self, source: str | Path, include_dirs: Sequence[Path] = ()) -> None:
         self._source = source
         folders = [*include_dirs, source.parent] if isinstance(source, Path) else include_dirs
-        self._folders = tuple(os.path.abspath(folder) for folder in folders)
+        self._folders = tuple(os.path.realpath(folder) for folder in folders)
         self._tables: dict[str, dict[tuple[str, int], list[str]]] = {}
 
     def line(self, file: str, number: int) -> str | None:
@@ -57,13 +57,14 @@ class SourceTexts:
 
     def _read(self, name: str) -> str:
         # A `#line` may name any file of this machine; only those that an include could have read are opened.
-        path = os.path.abspath(name)
-        if not any(os.path.commonpath((folder, path)) == folder for folder in self._folders):
-            return ""
         try:
+            path = os.path.realpath(name)
+            allowed = any(os.path.commonpath((folder, path)) == folder for folder in self._folders)
+            if not allowed or not os.path.isfile(path):
+                return ""
             with open(path, "rb") as file:
                 return file.read(_MOST_BYTES).decode("utf-8", "replace")
-        except OSError:
+        except (OSError, ValueError):
             return ""
 
 

@@ -22,6 +22,8 @@ _BYTES = {"bool": 1, "bfloat16": 2} | {
 }
 _MATRIX = re.compile(r"(half|float)([234])x([234])")
 _MOST_ELEMENTS = 1 << 20
+_MOST_DIMENSIONS = 30
+"""NumPy has 32 at most."""
 _MOST_FIELDS = 4096
 """Of a struct, with those of the structs inside it; so that nothing that walks over them takes long."""
 _DEEPEST = 32
@@ -86,12 +88,10 @@ class StructLayouts:
 
     def of(self, name: str) -> StructLayout | None:
         """The layout of a struct, by its name in the source; None when it is not known."""
-        if name not in self._known:
-            try:
-                self._lay_out(name, ())
-            except (_Unknown, NotConstant):
-                self._known[name] = None
-        return self._known[name]
+        try:
+            return self._lay_out(name, ())
+        except _Unknown:
+            return None
 
     def _find(self) -> dict[str, int | None]:
         """Where the body of each struct opens; None where that is not enough to lay it out."""
@@ -118,9 +118,17 @@ class StructLayouts:
         return bodies
 
     def _lay_out(self, name: str, outer: tuple[str, ...]) -> StructLayout:
-        known = self._known.get(name)
-        if known is not None:
-            return known
+        if name not in self._known:
+            try:
+                self._known[name] = self._laid_out(name, outer)
+            except (_Unknown, NotConstant):
+                self._known[name] = None
+        known = self._known[name]
+        if known is None:
+            raise _Unknown
+        return known
+
+    def _laid_out(self, name: str, outer: tuple[str, ...]) -> StructLayout:
         opening = self._bodies.get(name)
         if opening is None or name in outer or len(outer) >= _DEEPEST:
             raise _Unknown
@@ -132,6 +140,8 @@ class StructLayouts:
             count += 1 if struct is None else self._field_counts[struct.name]
             if math.prod(extents) > _MOST_ELEMENTS or any(extent < 1 for extent in extents) or count > _MOST_FIELDS:
                 raise _Unknown
+            if len(extents) > _MOST_DIMENSIONS:
+                raise _Unknown
             at = -(-at // needed) * needed
             whole_bytes = nbytes * math.prod(extents)
             fields.append(Field(field_name, at, whole_bytes, extents, scalar, lanes, struct))
@@ -139,9 +149,8 @@ class StructLayouts:
             alignment = max(alignment, needed)
         if not fields:
             raise _Unknown
-        layout = StructLayout(name, -(-at // alignment) * alignment, alignment, tuple(fields))
-        self._known[name], self._field_counts[name] = layout, count
-        return layout
+        self._field_counts[name] = count
+        return StructLayout(name, -(-at // alignment) * alignment, alignment, tuple(fields))
 
     def _element(
         self, tokens: Sequence[Token], outer: tuple[str, ...]
@@ -178,7 +187,8 @@ class StructLayouts:
                 raise _Unknown
             else:
                 closing, function = self._statement(index, end)
-                if not function and texts[index] not in _WITHOUT_STORAGE:
+                declared = texts[index : next((at for at in range(index, closing) if texts[at] == "="), closing)]
+                if not function and _WITHOUT_STORAGE.isdisjoint(declared):
                     members += self._fields(index, closing)
                 index = closing + 1
         return members

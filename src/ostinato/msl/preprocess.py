@@ -26,6 +26,8 @@ from .tokens import IDENTIFIER, MAX_TOKENS, NUMBER, PRAGMA, PUNCTUATION, STRAY, 
 from .unwinding import Steps, unwound
 
 MAX_INCLUDE_DEPTH = 64
+_INCLUDE_TOKENS = 500
+"""What an `#include` costs of the tokens that a source may have: files may include each other without end."""
 MAX_FILE_BYTES = 16 << 20
 
 PREDEFINED = {
@@ -160,7 +162,10 @@ class Preprocessor:
                 if not conditions or conditions[-1].active:
                     self._spend(len(tokens), tokens[0])
                     pending.extend(tokens)
+                else:
+                    self.reads_alike &= not tokens[0].text.startswith("%")  # the digraph of `#`
                 continue
+            self._spend(1, tokens[0])
             active = not conditions or conditions[-1].active
             directive = tokens[1].text if len(tokens) > 1 else ""
             if directive in ("if", "ifdef", "ifndef", "elif", "else", "endif"):
@@ -260,6 +265,7 @@ class Preprocessor:
             raise KernelCompileError(
                 f"#include is nested more than {MAX_INCLUDE_DEPTH} deep", file=here.file, line=here.line
             )
+        self._spend(_INCLUDE_TOKENS, here)
         found = self._find(name, path if quoted else None, here)
         if found is not None:
             self.read_file(found, depth + 1)
@@ -281,8 +287,11 @@ class Preprocessor:
         if "\0" in name:
             raise KernelCompileError(f"{name!r} is no file name", file=here.file, line=here.line)
         for folder in self._search(path):
-            candidate = (folder / name).resolve()
-            if not candidate.exists():
+            try:
+                candidate = (folder / name).resolve()
+                if not candidate.exists():
+                    continue
+            except (OSError, RuntimeError):  # a name that is too long, or a link that leads round in circles
                 continue
             if not any(candidate.is_relative_to(root) for root in self.allowed):
                 raise KernelCompileError(

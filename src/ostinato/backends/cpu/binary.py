@@ -31,7 +31,8 @@ _INDIRECT_SYMBOL = 10
 _INDIRECT = "an indirect function (ifunc)"
 
 _KNOWN_FUNCTIONS = re.compile(
-    r"mem(cpy|move|set|cmp)|bcmp|abort|"
+    # What compilers make of loops that copy, compare and look for an end.
+    r"mem(cpy|move|set|cmp)|bcmp|strlen|wcslen|rawmemchr|abort|"
     # The mathematical library, and its functions on vectors.
     r"(a?(cos|sin|tan)h?|atan2|sincos|(cos|sin|tan)pi|exp|exp2|exp10|expm1|log|log2|log10|log1p|pow|sqrt|cbrt|hypot|"
     r"floor|ceil|trunc|l?l?round|roundeven|l?l?rint|nearbyint|fmod|remainder|remquo|modf|frexp|ldexp|scalbl?n|ilogb|logb|"

@@ -241,6 +241,8 @@ def _wanted_semantics(clang: bool) -> list[tuple[str, ...]]:
         ("-fstack-clash-protection",),
         # A half is rounded after every operation.
         ("-ffloat16-excess-precision=none",) if clang else ("-fexcess-precision=16",),
+        # A compiler that shows the line of an error opens the file that a `#line` of the source names.
+        ("-fno-caret-diagnostics",) if clang else ("-fno-diagnostics-show-caret", "-fdiagnostics-column-unit=byte"),
     ]
     if not clang and platform.machine() in ("x86_64", "AMD64"):
         # With these instructions g++ 13 writes assembly that its own assembler refuses.

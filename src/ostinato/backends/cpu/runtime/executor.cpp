@@ -173,13 +173,12 @@ void end_visit(Runner *r, uint64_t now) {
 
 void finish(Device *device, Submission *s, uint64_t now) {
   s->end_ns = now;
-  if (s->failed.load(std::memory_order_relaxed)) {
-    lock(device);                  // before anybody can know of the fault, and resume
-    device->held = true;
-    unlock(device);
-  }
-  complete(s);                     // before the next one can start, so that completion is seen in order
+  // Completion is seen before the next one can start, so that it is seen in order. After a fault none starts until
+  // `resume`, which may come as soon as the fault is known: by then this one must be gone from the queue.
+  const bool failed = s->failed.load(std::memory_order_relaxed);
+  if (!failed) complete(s);
   lock(device);
+  device->held |= failed;
   // What is still on offer are shared nodes with nothing left to claim.
   device->offers = nullptr;
   device->n_offers.store(0, std::memory_order_relaxed);
@@ -190,6 +189,7 @@ void finish(Device *device, Submission *s, uint64_t now) {
   // A closing device that has run dry has to let everyone go.
   const uint32_t count = device->closing && !device->current ? device->sleepers : sleepers_needed(device, 1);
   unlock(device);
+  if (failed) complete(s);
   wake(device, count);
   release(s);
 }
