@@ -414,5 +414,7 @@ def test_an_interrupt_while_a_fault_is_taken_down_leaves_that_to_the_next_one(
         faulty.wait()
     bench.commit(lambda enc: enc.dispatch(bench.kernels["bump"], x, threads=1)).wait()
     assert x.numpy().tolist() == [2]
+    with pytest.raises(ost.KernelFault):
+        broken.numpy()  # nobody has been told of it yet
     with pytest.raises(ost.FaultedBuffer):
         broken.numpy()
