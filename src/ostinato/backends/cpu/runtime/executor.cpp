@@ -171,8 +171,8 @@ void end_visit(Runner *r, uint64_t now) {
   if (cpu < wall) r->submission->lost_ns.fetch_add(wall - cpu, std::memory_order_relaxed);
 }
 
-void finish(Device *device, Submission *s, uint64_t now) {
-  s->end_ns = now;
+void finish(Device *device, Submission *s) {
+  s->end_ns = s->left_ns.load(std::memory_order_relaxed);
   // Completion is seen before the next one can start, so that it is seen in order. After a fault none starts until
   // `resume`, which may come as soon as the fault is known: by then this one must be gone from the queue.
   const bool failed = s->failed.load(std::memory_order_relaxed);
@@ -312,9 +312,13 @@ void run_chain(Runner *r, Node *node) {
   // Before any system call: the system may well take the core away there, and that is no part of the work.
   const uint64_t now = now_ns();
   if (watched) end_visit(r, now);
+  if (finished) {                  // the last to be counted need not be the last that ran something
+    uint64_t left = s->left_ns.load(std::memory_order_relaxed);
+    while (left < now && !s->left_ns.compare_exchange_weak(left, now, std::memory_order_relaxed)) {}
+  }
   // Nodes that have not been counted keep the submission. Without any it may be gone, and with it all but the graph.
   leave(r->graph);
-  if (finished && s->remaining.fetch_sub(finished, std::memory_order_acq_rel) == finished) finish(r->device, s, now);
+  if (finished && s->remaining.fetch_sub(finished, std::memory_order_acq_rel) == finished) finish(r->device, s);
   if (watched) release(s);
 }
 

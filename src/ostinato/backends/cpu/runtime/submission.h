@@ -30,6 +30,7 @@ struct Submission {
   bool thread_known;
   uint32_t thread[3];              // position in the grid of the one that faulted
   uint64_t start_ns, end_ns;
+  std::atomic<uint64_t> left_ns;   // when the last of the workers so far was done with its nodes
   std::atomic<uint64_t> worked_ns; // time in which workers had work of it, added up; zero without samples
   std::atomic<uint64_t> lost_ns;   // the part of that in which the system ran something else on their cores
   uint64_t sequence;               // from 1, in the order in which they start
