@@ -9,13 +9,13 @@ too. Suspects, what-ifs and efficiencies are worked out from the rest; tables ke
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 import numpy as np
 
 from . import wording
 from .columns import ABSENT, Columns, Device, Flags, Floats, Ints
+from .origin import whole
 from .statistics import percentiles
 from .timeline import SubmissionTimes
 from .truth import Check, Status
@@ -35,8 +35,6 @@ _MANY = 0.1
 """From this part of the runs on, that they were disturbed is worth a note."""
 _UNSTEADY = 0.1
 """Neighbouring runs of a list that differ by more than this, in the middle, are not steady."""
-
-_LOAD = re.compile(r"\d{1,6}(\.\d{1,3})?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,15 +188,13 @@ def _conditions(device: Device) -> str:
 def _load(columns: Columns) -> list[str]:
     """What the operating system said of the machine, as far as the recording has it."""
     delay, switches, stolen = (
-        _number(columns.meta.get(f"machine.{name}", ""))
-        for name in ("run_delay_ns", "involuntary_switches", "steal_ns")
+        whole(columns.meta.get(f"machine.{name}", "")) for name in ("run_delay_ns", "involuntary_switches", "steal_ns")
     )
     parts = []
-    loads = [columns.meta.get(f"load.{when}", "").partition(" ")[0] for when in ("start", "end")]
-    cores = _number(columns.meta.get("cores.start", ""))
-    told = " to ".join(dict.fromkeys(load for load in loads if _LOAD.fullmatch(load)))
-    if told and cores:
-        parts.append(f"load {told} on {wording.count(cores, 'core')}")
+    if columns.origins and columns.origins[0].cores[0]:
+        loads = (f"{load:.2f}" for load in columns.origins[0].load if load is not None)
+        if told := " to ".join(dict.fromkeys(loads)):
+            parts.append(f"load {told} on {wording.count(columns.origins[0].cores[0], 'core')}")
     if delay:
         parts.append(f"its workers waited {wording.time(delay)} for a core")
     if switches:
@@ -206,8 +202,3 @@ def _load(columns: Columns) -> list[str]:
     if stolen:
         parts.append(f"{wording.time(stolen)} stolen by the hypervisor")
     return parts
-
-
-def _number(text: str) -> int | None:
-    """A count as it was written down; None for anything else."""
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None

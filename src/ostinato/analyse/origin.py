@@ -54,7 +54,7 @@ def origins_of(processes: Sequence[Process]) -> tuple[Origin, ...]:
 
 def _origin(process: Process, name: str) -> Origin:
     meta = process.meta
-    start, end = (_whole(meta.get(f"clock.{which}.monotonic_ns", "")) for which in ("start", "end"))
+    start, end = (whole(meta.get(f"clock.{which}.monotonic_ns", "")) for which in ("start", "end"))
     known = start is not None and end is not None and 0 <= end - start < _MAX_SECONDS * 1e9
     return Origin(
         name=name,
@@ -69,9 +69,9 @@ def _origin(process: Process, name: str) -> Origin:
         version=meta.get("ostinato", ""),
         revision=meta.get("git.revision", ""),
         changed={"clean": False, "changed": True}.get(meta.get("git.state", "")),
-        cores=(_whole(meta.get("cores.start", "")), _whole(meta.get("cores.end", ""))),
+        cores=(whole(meta.get("cores.start", "")), whole(meta.get("cores.end", ""))),
         load=(_load(meta.get("load.start", "")), _load(meta.get("load.end", ""))),
-        profile_ns=_whole(meta.get("profile.host_ns", "")),
+        profile_ns=whole(meta.get("profile.host_ns", "")),
     )
 
 
@@ -85,7 +85,8 @@ def _names(processes: Sequence[Process]) -> list[str]:
     return [f"{name} #{number}" for number, name in enumerate(by_pid, 1)]
 
 
-def _whole(text: str) -> int | None:
+def whole(text: str) -> int | None:
+    """A count as it was written down; None for anything else."""
     return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
 
 
