@@ -33,7 +33,7 @@ import numpy as np
 
 import ostinato
 from harness import Table, interleaved, median, report
-from ostinato import ceilings
+from ostinato.profiling import ceilings
 
 METAL = """
 #include <metal_stdlib>

@@ -36,8 +36,8 @@ import numpy as np
 
 import ostinato as ost
 from ostinato import models
-from ostinato.analyse import columns_of
-from ostinato.analyse.timeline import line_of
+from ostinato.profiling.analyse import columns_of
+from ostinato.profiling.analyse.timeline import line_of
 
 sys.path.append(_HERE)
 

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from harness import Table, median, report, seconds
-from ostinato.recording import PlanNode, Writer, expand, open_recording
+from ostinato.profiling.recording import PlanNode, Writer, expand, open_recording
 
 NODES = 1_000
 BUSY_STEPS = (0, 5_000, 20_000)

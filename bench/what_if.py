@@ -18,11 +18,11 @@ import numpy as np
 
 import ostinato
 from harness import Table, interleaved, median, report
-from ostinato.analyse import columns_of
-from ostinato.analyse import critical_path as paths
-from ostinato.analyse.machine import disturbance
-from ostinato.analyse.schedules import schedules, warm_ups
-from ostinato.analyse.timeline import submission_times
+from ostinato.profiling.analyse import columns_of
+from ostinato.profiling.analyse import critical_path as paths
+from ostinato.profiling.analyse.machine import disturbance
+from ostinato.profiling.analyse.schedules import schedules, warm_ups
+from ostinato.profiling.analyse.timeline import submission_times
 
 METAL = """
 #include <metal_stdlib>

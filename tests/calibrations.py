@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 import ostinato as ost
-from ostinato.analyse.statistics import Interval
-from ostinato.calibration import Calibration, ReplayModel
-from ostinato.ceilings import Ceilings
+from ostinato.profiling.analyse.statistics import Interval
+from ostinato.profiling.calibration import Calibration, ReplayModel
+from ostinato.profiling.ceilings import Ceilings
 
 
 def exactly(value: float) -> Interval:

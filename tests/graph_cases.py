@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 import ostinato as ost
-from ostinato.commands import Dispatch
+from ostinato.ir.commands import Dispatch
 
 LENGTH = 64
 SPECIAL = """

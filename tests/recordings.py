@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ostinato.recording import NONE, PlanNode, PlanTerm, Recording, Writer, open_recording
+from ostinato.profiling.recording import NONE, PlanNode, PlanTerm, Recording, Writer, open_recording
 
 NODES = [
     PlanNode(

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ostinato.analyse.columns import (
+from ostinato.profiling.analyse.columns import (
     ABSENT,
     Columns,
     Commands,
@@ -23,7 +23,7 @@ from ostinato.analyse.columns import (
     ints,
     texts,
 )
-from ostinato.analyse.kernels import KernelFacts, details
+from ostinato.profiling.analyse.kernels import KernelFacts, details
 
 _KERNEL = ("kind", "kernel", "source", "specialisation", "digest")
 

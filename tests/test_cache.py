@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import ostinato as ost
-from ostinato import cache
+from ostinato.base import cache
 from scripting import Script
 
 RUN = """

@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ostinato as ost
-from ostinato import cache, ceilings
-from ostinato.ceilings import Ceilings, best_of
+from ostinato.base import cache
+from ostinato.profiling import ceilings
+from ostinato.profiling.ceilings import Ceilings, best_of
 
 GOOD = Ceilings(69e9, 0.02, 200e9, 0.03, 20.0, 15.0, 30.0, *["2026-01-02T03:04:05+00:00"] * 3)
 BUSY = Ceilings(38e9, 0.79, 90e9, 0.50, 55.0, 10.0, 90.0, *["2026-05-06T07:08:09+00:00"] * 3)

@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ostinato import kernel_profile
-from ostinato.clock import SAME_CLOCK, Clock, ClockPair, fit
+from ostinato.backends.clock import SAME_CLOCK, Clock, ClockPair, fit
 
 
 @given(

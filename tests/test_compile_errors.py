@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import ostinato as ost
 from ostinato import msl
-from ostinato.backends.cpu import building, toolchain
+from ostinato.backends.native import building, toolchain
 from ostinato.errors import Diagnostic
 from ostinato.msl.columns import SourceTexts, find_places, near_token
 

@@ -10,7 +10,7 @@ import pytest
 
 import ostinato as ost
 from ostinato import kernel_profile
-from ostinato.commands import Ordering
+from ostinato.ir.commands import Ordering
 from small_kernels import KERNELS
 
 

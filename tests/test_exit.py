@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import ostinato as ost
-from ostinato import recording
+from ostinato.profiling import recording
 from scripting import run_script
 from small_kernels import SLOW_STEPS
 
@@ -93,8 +93,8 @@ def test_work_that_outlives_a_wait_that_was_given_up_is_not_waited_for(way: str,
 
 def test_other_work_is_waited_for_with_a_note_and_up_to_a_limit() -> None:
     text = """
-        import ostinato.queue
-        ostinato.queue.EXIT_NOTE_S = 0.1
+        import ostinato.runtime.queue
+        ostinato.runtime.queue.EXIT_NOTE_S = 0.1
         forever()
     """
     done = run(text, OSTINATO_EXIT_WAIT="0.5")

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 import ostinato as ost
 from calibrations import chain
-from ostinato.analyse.statistics import Interval
-from ostinato.calibration import explain
 from ostinato.errors import ArgumentError, GraphError
-from ostinato.explaining import Breakdown, Explanation, KernelCost, break_down
 from ostinato.passes import split_by_rule
+from ostinato.profiling.analyse.statistics import Interval
+from ostinato.profiling.calibration import explain
+from ostinato.profiling.explaining import Breakdown, Explanation, KernelCost, break_down
 from small_kernels import KERNELS, SLOW_STEPS
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tomllib
 from pathlib import Path
 
-from ostinato.extras import PACKAGES, install_command
+from ostinato.base.extras import PACKAGES, install_command
 
 
 def test_extras_name_the_packages_of_the_project_file() -> None:

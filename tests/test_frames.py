@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import ostinato as ost
-from ostinato.recording import Writer, frames, open_recording
+from ostinato.profiling.recording import Writer, frames, open_recording
 from recordings import NODES, write
 
 

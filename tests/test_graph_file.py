@@ -18,11 +18,12 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from ostinato.graph.graph.file import load_graph, save
+from ostinato.graph.graph.memory import GraphMemory, NamedRange
 
 import ostinato as ost
 from graph_cases import LENGTH, SPECIAL, described, four_rows, one_of_everything, same_after, saved
-from ostinato.amounts import Amount, Term
-from ostinato.commands import (
+from ostinato.ir.commands import (
     Access,
     Barrier,
     BufferBinding,
@@ -34,8 +35,7 @@ from ostinato.commands import (
     KernelOrigin,
     ParamBinding,
 )
-from ostinato.graph_file import load_graph, save
-from ostinato.graph_memory import GraphMemory, NamedRange
+from ostinato.ir.costs import Amount, Term
 
 
 def repacked(path: Path, change: Callable[[dict[str, bytes]], object], **options: Any) -> Path:
@@ -89,7 +89,7 @@ def test_loading_needs_no_device_and_no_compiler(graph: ost.Graph, tmp_path: Pat
     path = saved(graph, tmp_path)
     done = script(
         """
-        from ostinato.graph_file import load_graph
+        from ostinato.graph.file import load_graph
         graph = load_graph(sys.argv[1])
         print(graph, graph.to_dot(), graph.reasons(0, 1), graph.edges)
         """,

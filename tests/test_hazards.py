@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 import ostinato as ost
 from ostinato.backends.cpu.driver import CpuBackend
 from ostinato.backends.records import pack
-from ostinato.commands import Access, Barrier, Command, Dispatch, DispatchKind
-from ostinato.hazards import HazardTracker, conflicts, edges, reduced
+from ostinato.ir.commands import Access, Barrier, Command, Dispatch, DispatchKind
+from ostinato.ir.hazards import HazardTracker, conflicts, edges, reduced
 
 MEMORY = 24
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import ostinato as ost
-from ostinato import host_load
+from ostinato.base import host_load
 from small_kernels import KERNELS
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells")

@@ -16,7 +16,8 @@ import ostinato as ost
 from ostinato.cli import main
 
 HEAVY = (
-    "rich sqlite3 asyncio ctypes numpy ostinato.analyse ostinato.msl ostinato.recording ostinato.report ostinato.passes"
+    "rich sqlite3 asyncio ctypes numpy ostinato.profiling.analyse ostinato.profiling.recording"
+    " ostinato.profiling.report ostinato.msl ostinato.passes"
     " ostinato.ops ostinato.models ostinato.audit"
 ).split()
 
@@ -59,7 +60,7 @@ with ost.open_device("cpu") as dev:
 
 
 def test_completion_shows_the_public_names_and_nothing_else() -> None:
-    importlib.import_module("ostinato.hazards")
+    importlib.import_module("ostinato.ir.hazards")
     assert sorted(dir(ost)) == sorted(ost.__all__)
     for name in ost.__all__:
         assert getattr(ost, name) is not None

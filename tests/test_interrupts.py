@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import ostinato as ost
-from ostinato.commands import Ordering
+from ostinato.ir.commands import Ordering
 from small_kernels import KERNELS, SLOW_STEPS
 
 

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from calibrations import KNOWN, exactly
-from ostinato.analyse import summarise
-from ostinato.analyse.columns import Drop
-from ostinato.analyse.origin import Origin
-from ostinato.analyse.truth import Perturbation
-from ostinato.calibration import BufferRow, DispatchRow
-from ostinato.report import as_dict
+from ostinato.profiling.analyse import summarise
+from ostinato.profiling.analyse.columns import Drop
+from ostinato.profiling.analyse.origin import Origin
+from ostinato.profiling.analyse.validity import Perturbation
+from ostinato.profiling.calibration import BufferRow, DispatchRow
+from ostinato.profiling.report import as_dict
 from synthetic import Synthetic, node
 
 PAGE = Path(__file__).parent.parent / "docs" / "json.md"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ostinato.recording import Recording, RecordingError, expand, merge, open_recording
+from ostinato.profiling.recording import Recording, RecordingError, expand, merge, open_recording
 from recordings import START_NS, read_everything, read_file, write
 from scripting import Script
 

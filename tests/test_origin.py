@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 import ostinato
-from ostinato.analyse import columns_of, summarise
-from ostinato.recording import merge, open_recording, provenance
-from ostinato.report import as_dict, as_json, fragment, print_summary, render, write_trace
-from ostinato.report.terminal import console
+from ostinato.profiling.analyse import columns_of, summarise
+from ostinato.profiling.recording import merge, open_recording, provenance
+from ostinato.profiling.report import as_dict, as_json, fragment, print_summary, render, write_trace
+from ostinato.profiling.report.terminal import console
 from recordings import START_NS, write
 
 LAUNCHERS = [
@@ -62,7 +62,9 @@ def test_the_program_is_recorded_with_its_arguments_and_without_secrets() -> Non
 
 def test_a_module_is_recorded_by_its_name(tmp_path: Path) -> None:
     (tmp_path / "pkg").mkdir()
-    (tmp_path / "pkg" / "__main__.py").write_text("from ostinato.recording import Writer\nWriter('m.ostinato').close()")
+    (tmp_path / "pkg" / "__main__.py").write_text(
+        "from ostinato.profiling.recording import Writer\nWriter('m.ostinato').close()"
+    )
     path = os.pathsep.join(filter(None, [str(tmp_path), *sys.path]))
     command = (sys.executable, "-m", "pkg", "--tokens", "3")
     subprocess.run(command, cwd=tmp_path, env=os.environ | {"PYTHONPATH": path}, check=True)
@@ -81,7 +83,7 @@ def test_a_git_that_is_absent_or_hangs_holds_nothing_up(tmp_path: Path, git: str
     (tmp_path / ".git" / "HEAD").write_text("1" * 40)
     program = tmp_path / "model.py"
     program.write_text(
-        f"import sys; sys.path[:0] = {sys.path!r}\nfrom ostinato.recording import Writer\n"
+        f"import sys; sys.path[:0] = {sys.path!r}\nfrom ostinato.profiling.recording import Writer\n"
         "Writer('run.ostinato').close()\n"
     )
     command = (sys.executable, str(program))

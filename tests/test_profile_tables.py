@@ -8,7 +8,7 @@ import pytest
 
 import ostinato as ost
 from ostinato import kernel_profile
-from ostinato.kernel_profile import DispatchEntry, ProfileEntry
+from ostinato.profiling.kernel_profile import DispatchEntry, ProfileEntry
 
 
 @pytest.fixture(autouse=True)

@@ -22,7 +22,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ostinato
-from ostinato.recording import (
+from ostinato.profiling.recording import (
     AMOUNTS,
     NONE,
     SPAN_KINDS,
@@ -295,7 +295,7 @@ def test_other_tools_find_plain_tables(tmp_path: Path) -> None:
 
 
 def test_a_large_recording_is_expanded_on_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ostinato.recording.expansion.MOST_AT_CLOSING", 5)
+    monkeypatch.setattr("ostinato.profiling.recording.expansion.MOST_AT_CLOSING", 5)
     path = write(tmp_path / "run.ostinato")
     count = "SELECT count(*) FROM dispatches"
     with sqlite3.connect(path) as database:
@@ -373,7 +373,7 @@ def test_texts_of_any_kind_are_kept(writer: Writer) -> None:
 
 
 def test_a_program_that_makes_up_labels_does_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ostinato.recording.rows._REMEMBERED", 10)
+    monkeypatch.setattr("ostinato.profiling.recording.rows._REMEMBERED", 10)
     with Writer() as writer:
         device = writer.device("d", "cpu")
         for ordinal in range(1, 101):
@@ -488,7 +488,7 @@ def test_two_processes_cannot_record_into_one_file(tmp_path: Path, script: Scrip
     path = tmp_path / "run.ostinato"
     with Writer(path) as writer:
         fill(writer)
-        result = script("from ostinato.recording import Writer\nWriter(sys.argv[1])", str(path))
+        result = script("from ostinato.profiling.recording import Writer\nWriter(sys.argv[1])", str(path))
         assert f"process {os.getpid()} is recording into" in result.stderr
     assert read_file(path) == 9
 
@@ -511,7 +511,7 @@ import numpy as np
 sys.path.insert(0, sys.argv[2])
 from recordings import NODES
 array = np.arange(1_000)
-from ostinato.recording import Writer
+from ostinato.profiling.recording import Writer
 writer = Writer(sys.argv[1])
 device = writer.device("d", "cpu")
 plan = writer.plan(device, NODES)
@@ -598,7 +598,7 @@ def test_a_killed_recording_opens_in_a_read_only_folder(
         import os, sys
         sys.path[:0] = {[str(Path(__file__).parent), *sys.path]!r}
         if os.getuid() == 0:
-            import numpy, ostinato.recording, recordings, test_recording  # what root alone may read
+            import numpy, ostinato.profiling.recording, recordings, test_recording  # what root alone may read
             os.setgid(65534); os.setuid(65534)
         assert not os.access(sys.argv[1], os.W_OK)
         from pathlib import Path
@@ -637,7 +637,7 @@ def test_a_forked_child_leaves_the_recording_to_its_parent(tmp_path: Path, scrip
         f"""
         import gc, os, signal
         from recordings import *
-        from ostinato.recording import RecordingError
+        from ostinato.profiling.recording import RecordingError
         writer, hidden = Writer(sys.argv[1]), Writer()
         fill(writer)
         for turn in range(20):
@@ -678,7 +678,7 @@ def test_a_recording_says_where_it_comes_from(tmp_path: Path, script: Script) ->
     git = ("git", "-C", str(project), "-c", "user.name=n", "-c", "user.email=e")
     subprocess.run((*git, "init", "-q"), check=True)
     (project / "model.py").write_text(
-        f"import sys; sys.path[:0] = {sys.path!r}; from ostinato.recording import Writer; import time\n"
+        f"import sys; sys.path[:0] = {sys.path!r}; from ostinato.profiling.recording import Writer; import time\n"
         "with Writer(sys.argv[1]): time.sleep(1)\n"
     )
     subprocess.run((*git, "add", "."), check=True)

@@ -19,8 +19,8 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from ostinato.recording import RecordingError, Writer, chunks, expand, merge, open_recording
-from ostinato.recording.schema import TABLES
+from ostinato.profiling.recording import RecordingError, Writer, chunks, expand, merge, open_recording
+from ostinato.profiling.recording.schema import TABLES
 from recordings import fill, read_file, write
 
 quickly = settings(
@@ -32,7 +32,7 @@ quickly = settings(
 def good(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     """A small recording that was not expanded, so that damage hits what is read."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ostinato.recording.expansion.MOST_AT_CLOSING", 0)
+        patch.setattr("ostinato.profiling.recording.expansion.MOST_AT_CLOSING", 0)
         return write(tmp_path_factory.mktemp("good") / "good.ostinato", 5).read_bytes()
 
 
@@ -183,7 +183,7 @@ def test_any_log_beside_a_file_is_survived(good: bytes, tmp_path: Path, log: byt
 def size(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Small files have their structure checked when they are opened; large ones only where they are read."""
     if request.param == "checked while read":
-        monkeypatch.setattr("ostinato.recording.opening._CHECKED_BYTES", 0)
+        monkeypatch.setattr("ostinato.profiling.recording.opening._CHECKED_BYTES", 0)
 
 
 # --- damage -------------------------------------------------------------------------------------------------------

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from ostinato.analyse import summarise
-from ostinato.recording import RecordingError, Writer, merge, open_recording, switching, unwritten
-from ostinato.report import render
+from ostinato.profiling.analyse import summarise
+from ostinato.profiling.recording import RecordingError, Writer, merge, open_recording, switching, unwritten
+from ostinato.profiling.report import render
 from recordings import fill, read_everything, read_file, write
 from scripting import Script
 
@@ -25,7 +25,7 @@ _SUBMISSIONS = 4_000
 
 _FILLS_THE_DISK = """
 import os, resource, signal, time
-from ostinato.recording import RecordingError, Writer
+from ostinato.profiling.recording import RecordingError, Writer
 from recordings import NODES
 path, limit, ending = sys.argv[1:]
 if int(limit):
@@ -181,7 +181,7 @@ def test_an_interrupt_while_a_recording_is_opened_leaves_nothing_behind(
     interrupted = 0
     previous = sys.gettrace()
     while True:
-        sys.settrace(_after_lines(interrupted * step + 1, _interrupt, f"/ostinato/recording/{files}"))
+        sys.settrace(_after_lines(interrupted * step + 1, _interrupt, f"/ostinato/profiling/recording/{files}"))
         try:
             writer = Writer(path)
         except KeyboardInterrupt:
@@ -209,7 +209,7 @@ def test_a_kill_while_a_recording_is_opened_leaves_a_whole_one_or_none(tmp_path:
         """
         import os, signal
         from test_recording_loss import _after_lines
-        from ostinato.recording import Writer
+        from ostinato.profiling.recording import Writer
         for file, step in (("recording/writer.py", 3), ("recording/database.py", 11), ("recording/unwritten.py", 1)):
             lines = 0
             while True:
@@ -248,8 +248,8 @@ def test_a_recording_is_not_put_over_one_that_appeared_meanwhile(
     path = tmp_path / "run.ostinato"
     first = Writer(path)
     fill(first)
-    monkeypatch.setattr("ostinato.recording.opening.check_replaceable", lambda path: None)
-    monkeypatch.setattr("ostinato.recording.database.remove", lambda path: None)
+    monkeypatch.setattr("ostinato.profiling.recording.opening.check_replaceable", lambda path: None)
+    monkeypatch.setattr("ostinato.profiling.recording.database.remove", lambda path: None)
     with pytest.raises(RecordingError, match="cannot record into"):
         Writer(path)
     first.close()

@@ -19,7 +19,7 @@ from ostinato import msl
 from ostinato.backends.cpu.driver import CpuBackend
 from ostinato.backends.protocol import Memory, Native
 from ostinato.backends.records import pack, parameters
-from ostinato.commands import (
+from ostinato.ir.commands import (
     Barrier,
     Binding,
     BufferBinding,
@@ -527,7 +527,7 @@ def test_a_graph_may_outlive_its_backend(code: dict[str, CompiledKernel]) -> Non
 def test_a_process_may_end_with_replays_in_flight(script: Script) -> None:
     result = script(
         """
-        from ostinato.commands import Ordering
+        from ostinato.ir.commands import Ordering
         device = ost.open_device("cpu", workers=2)
         kernel = device.library(KERNELS)["spin"]
         encoder = device.command_encoder()

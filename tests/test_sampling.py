@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 import ostinato as ost
-from ostinato import ceilings, kernel_profile
-from ostinato.profile_session import sampling_found
+from ostinato import kernel_profile
+from ostinato.profiling import ceilings
+from ostinato.profiling.session import sampling_found
 from small_graphs import bumps
 from small_kernels import KERNELS
 

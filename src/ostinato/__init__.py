@@ -67,12 +67,9 @@ from .errors import (
 from .version import __version__
 
 if TYPE_CHECKING:
-    from . import counters, kernel_profile, models, ops, passes, settings
-    from .amounts import Amount
+    from . import counters, models, ops, passes, settings
     from .audit import Audit, Finding
     from .backends.protocol import Capabilities
-    from .buffer import Buffer
-    from .commands import UNKNOWN, CapturedOpKind, DispatchKind
     from .counters import (
         Counts,
         auto_barrier_concurrent_count,
@@ -86,17 +83,21 @@ if TYPE_CHECKING:
         timed_barrier_count,
     )
     from .device import Device, DeviceInfo, devices, open_device
-    from .encoder import CommandEncoder
-    from .graph import CapturedNode, Graph
-    from .graph_file import load_graph
-    from .params import Param, param, per
-    from .pipeline import Kernel, KernelRegistry, Library
-    from .pool import BufferPool
-    from .profile_session import Profile, profile
-    from .replay import Replayable
-    from .residency import ResidencySet
-    from .submission import Submission
-    from .tracing import region
+    from .encode.encoder import CommandEncoder
+    from .graph.file import load_graph
+    from .graph.graph import CapturedNode, Graph
+    from .graph.params import Param, param, per
+    from .graph.replay import Replayable
+    from .ir.commands import UNKNOWN, CapturedOpKind, DispatchKind
+    from .ir.costs import Amount
+    from .profiling import kernel_profile
+    from .profiling.session import Profile, profile
+    from .runtime.buffer import Buffer
+    from .runtime.library import Kernel, KernelRegistry, Library
+    from .runtime.pool import BufferPool
+    from .runtime.residency import ResidencySet
+    from .runtime.submission import Submission
+    from .runtime.tracing import region
 
 __all__ = [
     "UNKNOWN",
@@ -191,29 +192,34 @@ __all__ = [
 ]
 
 _LOADED_WHEN_USED = {
-    "amounts": "Amount",
     "audit": "Audit Finding",
     "backends.protocol": "Capabilities",
-    "buffer": "Buffer",
-    "commands": "UNKNOWN CapturedOpKind DispatchKind",
     "counters": (
         "Counts auto_barrier_concurrent_count auto_barrier_count barrier_count barrier_total_ns "
         "cmd_buf_count dispatch_count reset_counters sync_count timed_barrier_count"
     ),
     "device": "Device DeviceInfo devices open_device",
-    "encoder": "CommandEncoder",
-    "graph": "CapturedNode Graph",
-    "graph_file": "load_graph",
-    "params": "Param param per",
-    "pipeline": "Kernel KernelRegistry Library",
-    "pool": "BufferPool",
-    "profile_session": "Profile profile",
-    "replay": "Replayable",
-    "residency": "ResidencySet",
-    "submission": "Submission",
-    "tracing": "region",
+    "encode.encoder": "CommandEncoder",
+    "graph.file": "load_graph",
+    "graph.graph": "CapturedNode Graph",
+    "graph.params": "Param param per",
+    "graph.replay": "Replayable",
+    "ir.commands": "UNKNOWN CapturedOpKind DispatchKind",
+    "ir.costs": "Amount",
+    "profiling.session": "Profile profile",
+    "runtime.buffer": "Buffer",
+    "runtime.library": "Kernel KernelRegistry Library",
+    "runtime.pool": "BufferPool",
+    "runtime.residency": "ResidencySet",
+    "runtime.submission": "Submission",
+    "runtime.tracing": "region",
 }
 """Public names, by the module that has them; type checkers see them in the imports above."""
+
+_MODULES = {"kernel_profile": "profiling.kernel_profile"} | {
+    name: name for name in ("counters", "models", "ops", "passes", "settings")
+}
+"""Public modules, by where they are."""
 
 _MODULE_OF = {name: module for module, names in _LOADED_WHEN_USED.items() for name in names.split()}
 
@@ -223,8 +229,8 @@ if not TYPE_CHECKING:  # type checkers know all names
     def __getattr__(name: str) -> Any:
         if name in _MODULE_OF:
             value = getattr(import_module(f".{_MODULE_OF[name]}", __name__), name)
-        elif name in __all__:
-            value = import_module(f".{name}", __name__)
+        elif name in _MODULES:
+            value = import_module(f".{_MODULES[name]}", __name__)
         else:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         globals()[name] = value

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, fields
 
-from .locks import ForkLock
+from .base.locks import ForkLock
 
 
 @dataclass(slots=True)

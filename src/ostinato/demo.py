@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from . import ops
-from .analyse import Summary
 from .device import Device
 from .models import Decoder, ReferenceDecoder, preset, random_weights
-from .profile_session import profile
-from .tracing import region
+from .profiling.analyse import Summary
+from .profiling.session import profile
+from .runtime.tracing import region
 
 PRESET = "tiny-moe"
 PROMPT = tuple(b"An ostinato is a figure repeated without pause.")

@@ -16,19 +16,20 @@ from typing import Any
 
 import numpy as np
 
-from . import counters, dlpack, settings
-from . import gated_profile as _gated_profile  # noqa: F401  its gate acts from the first commit on
-from . import kernel_profile as _kernel_profile  # noqa: F401  likewise
+from . import counters, settings
 from .backends import cpu
 from .backends.protocol import Backend, Capabilities
-from .buffer import Buffer, Shape, adopt, allocate
-from .copies import refuse_copy
-from .encoder import CommandEncoder, capture
+from .base.copies import refuse_copy
+from .encode.encoder import CommandEncoder, capture
 from .errors import ArgumentError, DeviceError, DeviceUnavailable, OstinatoError, SettingError
-from .graph import Graph
-from .pipeline import Constants, Defines, Library, compile_library
-from .queue import Queue
-from .residency import ResidencySet
+from .graph.graph import Graph
+from .profiling import from_environment as _gated_profile  # noqa: F401  its gate acts from the first commit on
+from .profiling import kernel_profile as _kernel_profile  # noqa: F401  likewise
+from .runtime import dlpack
+from .runtime.buffer import Buffer, Shape, adopt, allocate
+from .runtime.library import Constants, Defines, Library, compile_library
+from .runtime.queue import Queue
+from .runtime.residency import ResidencySet
 
 _PROBE = """
 #include <metal_stdlib>

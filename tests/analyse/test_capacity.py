@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ostinato.analyse import capacity
-from ostinato.analyse.capacity import Sharing
+from ostinato.profiling.analyse import capacity
+from ostinato.profiling.analyse.capacity import Sharing
 
 
 def run_by_groups(cost, groups, edges, workers):

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ostinato.analyse import capacity
-from ostinato.analyse import critical_path as cp
-from ostinato.analyse.capacity import Sharing
-from ostinato.analyse.columns import Device
-from ostinato.analyse.schedules import schedules, warm_ups
+from ostinato.profiling.analyse import capacity
+from ostinato.profiling.analyse import critical_path as cp
+from ostinato.profiling.analyse.capacity import Sharing
+from ostinato.profiling.analyse.columns import Device
+from ostinato.profiling.analyse.schedules import schedules, warm_ups
 from synthetic import Synthetic, node, wandering
 
 

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ostinato.analyse import groups, summarise
-from ostinato.analyse.columns import ABSENT
-from ostinato.analyse.timeline import submission_times
 from ostinato.errors import ArgumentError
+from ostinato.profiling.analyse import groups, summarise
+from ostinato.profiling.analyse.columns import ABSENT
+from ostinato.profiling.analyse.timeline import submission_times
 from synthetic import Synthetic, node
 
 labels = st.sampled_from(["", "decode", "decode/layer.0", "decode/layer.1/attn", "decode/layer.1/mlp", "prefill/x"])

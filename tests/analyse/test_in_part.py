@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ostinato.analyse import timeline, truth
-from ostinato.analyse.columns import MEASURED, UNAVAILABLE, Columns, Device, partly_timed
-from ostinato.analyse.groups import command_times
-from ostinato.analyse.schedules import warm_ups
-from ostinato.analyse.summary import look_first, summarise
-from ostinato.analyse.truth import Drift, Status
-from ostinato.report import tables
+from ostinato.profiling.analyse import timeline, validity
+from ostinato.profiling.analyse.columns import MEASURED, UNAVAILABLE, Columns, Device, partly_timed
+from ostinato.profiling.analyse.groups import command_times
+from ostinato.profiling.analyse.schedules import warm_ups
+from ostinato.profiling.analyse.summary import look_first, summarise
+from ostinato.profiling.analyse.validity import Drift, Status
+from ostinato.profiling.report import tables
 from synthetic import Synthetic, node
 
 KERNELS = ("long", "wide", "wide", "wide", "short")
@@ -39,7 +39,7 @@ def recorded(runs: int = 12, late_ns: int = 0, first_whole: bool = True) -> Synt
 
 
 def drift_of(columns: Columns) -> Drift:
-    return truth.drift(columns, timeline.submission_times(columns), warm_ups(columns))
+    return validity.drift(columns, timeline.submission_times(columns), warm_ups(columns))
 
 
 def test_those_are_known() -> None:

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ostinato.analyse import groups, look_first, summarise
-from ostinato.analyse.kernels import KernelFacts, details, named
+from ostinato.profiling.analyse import groups, look_first, summarise
+from ostinato.profiling.analyse.kernels import KernelFacts, details, named
 from synthetic import Synthetic, node
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ostinato.analyse import machine, timeline
-from ostinato.analyse.columns import Device
-from ostinato.analyse.schedules import warm_ups
-from ostinato.analyse.summary import look_first, summarise
-from ostinato.analyse.truth import Check, Status
+from ostinato.profiling.analyse import machine, timeline
+from ostinato.profiling.analyse.columns import Device
+from ostinato.profiling.analyse.schedules import warm_ups
+from ostinato.profiling.analyse.summary import look_first, summarise
+from ostinato.profiling.analyse.validity import Check, Status
 from synthetic import Synthetic, node
 
 CPU = Device("cpu", "cpu", clock_uncertainty_ns=50.0, workers=2, copy_bytes_per_s=20e9, flops_per_s=100e9)

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ostinato.analyse import ranking
-from ostinato.analyse.columns import Device
-from ostinato.analyse.schedules import PlanSavings
-from ostinato.analyse.summary import look_first, summarise
+from ostinato.profiling.analyse import ranking
+from ostinato.profiling.analyse.columns import Device
+from ostinato.profiling.analyse.schedules import PlanSavings
+from ostinato.profiling.analyse.summary import look_first, summarise
 from synthetic import Synthetic, node, wandering
 
 CPU = Device("cpu", "cpu", clock_uncertainty_ns=50.0, workers=2, copy_bytes_per_s=20e9, flops_per_s=100e9)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ostinato.analyse import columns_of, look_first, summarise
-from ostinato.analyse.columns import ABSENT
-from ostinato.recording import PlanNode, Writer, open_recording
+from ostinato.profiling.analyse import columns_of, look_first, summarise
+from ostinato.profiling.analyse.columns import ABSENT
+from ostinato.profiling.recording import PlanNode, Writer, open_recording
 
 
 def write(writer):

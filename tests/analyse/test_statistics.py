@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from ostinato.analyse import statistics as s
+from ostinato.profiling.analyse import statistics as s
 
 values = st.lists(st.integers(0, 10**12), min_size=1, max_size=60)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from test_suspects import decode
 
-from ostinato.analyse import look_first, summarise
-from ostinato.analyse.columns import Columns, Samples
-from ostinato.analyse.truth import Status
+from ostinato.profiling.analyse import look_first, summarise
+from ostinato.profiling.analyse.columns import Columns, Samples
+from ostinato.profiling.analyse.validity import Status
 from synthetic import Synthetic, node
 
 

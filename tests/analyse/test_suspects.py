@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ostinato.analyse import roofline
-from ostinato.analyse.columns import Device
-from ostinato.analyse.schedules import schedules, warm_ups
-from ostinato.analyse.summary import summarise
-from ostinato.analyse.suspects import suspects
+from ostinato.profiling.analyse import roofline
+from ostinato.profiling.analyse.columns import Device
+from ostinato.profiling.analyse.schedules import schedules, warm_ups
+from ostinato.profiling.analyse.summary import summarise
+from ostinato.profiling.analyse.suspects import suspects
 from synthetic import Synthetic, node, wandering
 
 CALIBRATED = Device("cpu", workers=4, clock_uncertainty_ns=50.0, copy_bytes_per_s=20e9, flops_per_s=100e9)

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ostinato.analyse import timeline
-from ostinato.analyse.columns import ABSENT
+from ostinato.profiling.analyse import timeline
+from ostinato.profiling.analyse.columns import ABSENT
 from synthetic import Synthetic, node
 
 intervals = st.lists(

@@ -7,16 +7,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ostinato.analyse import timeline, truth
-from ostinato.analyse.columns import Device, Drop
-from ostinato.analyse.schedules import warm_ups
-from ostinato.analyse.truth import Status
+from ostinato.profiling.analyse import timeline, validity
+from ostinato.profiling.analyse.columns import Device, Drop
+from ostinato.profiling.analyse.schedules import warm_ups
+from ostinato.profiling.analyse.validity import Status
 from synthetic import Synthetic, node
 
 
 def drift_of(made):
     columns = made.columns()
-    return truth.drift(columns, timeline.submission_times(columns), warm_ups(columns))
+    return validity.drift(columns, timeline.submission_times(columns), warm_ups(columns))
 
 
 def buffers(*off, interval=100_000):
@@ -117,7 +117,7 @@ def replays(slower, sampled=48, probes=12, noise=0.003, device=None):
 
 def perturbation_of(made):
     columns = made.columns()
-    return truth.perturbation(columns, timeline.submission_times(columns), warm_ups(columns))
+    return validity.perturbation(columns, timeline.submission_times(columns), warm_ups(columns))
 
 
 @pytest.mark.parametrize(("slower", "status"), [(1.0, Status.FINE), (1.05, Status.NOTED), (1.3, Status.ERROR)])
@@ -178,34 +178,34 @@ def test_noise_is_admitted():
 
 def test_drops_are_counted():
     made = buffers(*[0.0] * 5)
-    assert truth.drops(made.columns()).status is Status.FINE
+    assert validity.drops(made.columns()).status is Status.FINE
     made.drops = [Drop("samples", 1200, 0, 1)]
-    found = truth.drops(made.columns())
+    found = validity.drops(made.columns())
     assert found.status is Status.ERROR
     assert "1,200 dropped (1,200 samples)" in found.sentence
 
 
 def test_a_recording_that_was_cut_off_says_so():
-    assert truth.drops(replace(buffers(0.0).columns(), closed=False)).status is Status.NOTED
+    assert validity.drops(replace(buffers(0.0).columns(), closed=False)).status is Status.NOTED
 
 
 def test_dispatches_shorter_than_the_clock_resolves_are_noted():
     made = Synthetic()
     made.submit(made.plan([node(), node()]), [(0, 20), (20, 60)], quality=1)
-    assert truth.clock(made.columns()).status is Status.NOTED
-    assert truth.clock(buffers(0.0).columns()).status is Status.FINE
+    assert validity.clock(made.columns()).status is Status.NOTED
+    assert validity.clock(buffers(0.0).columns()).status is Status.FINE
 
 
 def test_repetitions_and_warm_up():
     once = buffers(0.0).columns()
-    assert truth.repetitions(once).status is Status.NOTED
+    assert validity.repetitions(once).status is Status.NOTED
     columns = buffers(*[0.0] * 8).columns()
-    assert truth.repetitions(columns).status is Status.FINE
+    assert validity.repetitions(columns).status is Status.FINE
     times = timeline.submission_times(columns)
-    found = truth.warm_up(columns, times, warm_ups(columns))
+    found = validity.warm_up(columns, times, warm_ups(columns))
     assert found.status is Status.FINE
     assert "1 first run set aside" in found.sentence
-    assert "no first run was set aside" in truth.warm_up(once, times, warm_ups(once)).sentence
+    assert "no first run was set aside" in validity.warm_up(once, times, warm_ups(once)).sentence
 
 
 def test_what_has_no_time_is_counted_with_the_reason():
@@ -213,7 +213,7 @@ def test_what_has_no_time_is_counted_with_the_reason():
     made.submit(0, [None], status="unavailable", reason="the device samples only whole command buffers")
     made.submit(0, [None], error="KernelFault: top_k crashed")
     columns = made.columns()
-    found = truth.measured(columns, timeline.submission_times(columns))
+    found = validity.measured(columns, timeline.submission_times(columns))
     assert found.status is Status.NOTED
     assert "1 command buffer without full times: the device samples only" in found.sentence
     assert "1 command buffer failed: KernelFault" in found.sentence
@@ -224,7 +224,7 @@ def test_a_command_buffer_that_failed_is_counted_once():
     made.submit(0, [None], status="unavailable", reason="it did not run", error="crashed", sampled=True)
     made.submit(0, [None], start_ns=5, end_ns=9, reason="cannot time dispatches", sampled=True)
     columns = made.columns()
-    found = truth.measured(columns, timeline.submission_times(columns))
+    found = validity.measured(columns, timeline.submission_times(columns))
     assert found.sentence == (
         "1 command buffer without full times: cannot time dispatches; 1 command buffer failed: crashed"
     )
@@ -233,6 +233,6 @@ def test_a_command_buffer_that_failed_is_counted_once():
 def test_of_nothing_nothing_is_judged():
     columns = Synthetic().columns()
     times = timeline.submission_times(columns)
-    assert truth.measured(columns, times) == truth.Check("measured", Status.NOT_JUDGED, "nothing was recorded")
-    assert truth.clock(columns).status is Status.NOT_JUDGED
-    assert truth.warm_up(columns, times, warm_ups(columns)).status is Status.NOT_JUDGED
+    assert validity.measured(columns, times) == validity.Check("measured", Status.NOT_JUDGED, "nothing was recorded")
+    assert validity.clock(columns).status is Status.NOT_JUDGED
+    assert validity.warm_up(columns, times, warm_ups(columns)).status is Status.NOT_JUDGED

@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import ostinato as ost
-from ostinato import recording
-from ostinato.fault_marks import FaultMarks
+from ostinato.profiling import recording
+from ostinato.runtime.fault_marks import FaultMarks
 from small_kernels import KERNELS, SLOW_STEPS
 
 pytestmark = [pytest.mark.faults, pytest.mark.usefixtures("contained_faults")]

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import ostinato as ost
-from ostinato.analyse import columns_of
-from ostinato.analyse.columns import usable
-from ostinato.analyse.roofline import rates
+from ostinato.profiling.analyse import columns_of
+from ostinato.profiling.analyse.columns import usable
+from ostinato.profiling.analyse.roofline import rates
 
 pytestmark = pytest.mark.usefixtures("dispatch_times")
 

@@ -12,9 +12,9 @@ import pytest
 
 import ostinato as ost
 from calibrations import KNOWN, chain
-from ostinato import calibration, ceilings
 from ostinato.backends.protocol import Level
-from ostinato.calibration import explain, predict
+from ostinato.profiling import calibration, ceilings
+from ostinato.profiling.calibration import explain, predict
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 import ostinato as ost
 from availability import unavailable
 from ostinato.device import probe
-from ostinato.profile_session import sampling_found
+from ostinato.profiling.session import sampling_found
 
 
 def test_the_device_can_be_opened_and_passes_its_probe(private_environment: None, any_device_name: str) -> None:

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ostinato as ost
-from ostinato.commands import Dispatch
+from ostinato.ir.commands import Dispatch
 from scripting import Script
 
 MODES = ["auto", "manual", "serial"]
@@ -437,7 +437,7 @@ def test_the_same_bytes_as_another_dtype_are_checked_anew(dev: ost.Device, kerne
 def test_the_memory_of_what_was_checked_is_bounded(
     dev: ost.Device, kernels: ost.Library, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ostinato.encoder._MEMO_ENTRIES", 64)
+    monkeypatch.setattr("ostinato.encode.encoder._MEMO_ENTRIES", 64)
     out = dev.zeros(1, np.uint32)
     encoder = dev.command_encoder()
     for value in range(1_000):

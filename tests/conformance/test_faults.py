@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 import ostinato as ost
-from ostinato import kernel_profile, recording
+from ostinato import kernel_profile
+from ostinato.profiling import recording
 from scripting import Script
 from small_graphs import bumps
 from small_kernels import KERNELS, SLOW_STEPS

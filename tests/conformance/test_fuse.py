@@ -12,8 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import ostinato as ost
-from ostinato import hazards, ops
-from ostinato.commands import Barrier, Dispatch
+from ostinato import ops
+from ostinato.ir import hazards
+from ostinato.ir.commands import Barrier, Dispatch
 from ostinato.passes import FusionRule, Geometry, Half, KernelName, Report, fuse, reorder, verify
 from ostinato.passes.building import joined_labels
 

@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 
 import ostinato as ost
-from ostinato import analyse, ceilings, recorder, recording, tracing
-from ostinato.analyse import capacity, columns_of, machine, schedules, timeline
+from ostinato.profiling import analyse, ceilings, recorder, recording
+from ostinato.profiling.analyse import capacity, columns_of, machine, schedules, timeline
+from ostinato.runtime import tracing
 from scripting import Script
 from small_graphs import bumps
 from small_kernels import KERNELS, SLOW_STEPS
@@ -579,7 +580,7 @@ def test_leaving_a_profile_by_an_exception_puts_the_switch_interval_back(
 
     filed = ost.profile(path=tmp_path / "run.ostinato")
     with monkeypatch.context() as patch:
-        patch.setattr(sys.modules["ostinato.profile_session"], "settle", interrupted)
+        patch.setattr(sys.modules["ostinato.profiling.session"], "settle", interrupted)
         with pytest.raises(KeyboardInterrupt), filed:
             run.replay()
     assert sys.getswitchinterval() == before

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ostinato as ost
-from ostinato import hazards
-from ostinato.calibration import calibrate
+from ostinato.ir import hazards
+from ostinato.profiling.calibration import calibrate
 from small_kernels import KERNELS, SLOW_STEPS
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import ostinato as ost
 from ostinato import ops
-from ostinato.commands import BufferBinding, Dispatch, InlineBinding
+from ostinato.ir.commands import BufferBinding, Dispatch, InlineBinding
 from ostinato.passes import FusionRule, Half, KernelName, fuse, reorder, verify
 
 SOURCE = """

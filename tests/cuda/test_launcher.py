@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from ostinato.backends import records
-from ostinato.backends.cpu.building import host_library
 from ostinato.backends.cuda import launches
 from ostinato.backends.cuda.kernels import Functions
 from ostinato.backends.cuda.launchers import FULL, NativeLauncher, Reading, Started
 from ostinato.backends.cuda.rings import SLOT_BYTES, RingFields
+from ostinato.backends.native.building import host_library
 
 FUNCTIONS = Functions(101, 202)
 ENTRY = ctypes.addressof(FUNCTIONS)

@@ -20,8 +20,8 @@ from fake_driver import Driver
 from test_launcher import Fake
 
 import ostinato as ost
-from ostinato.backends.cpu.building import host_library
 from ostinato.backends.cuda import api, compiling, driver, graphs, kernels, launchers, rings
+from ostinato.backends.native.building import host_library
 from ostinato.msl import parameter_layout
 
 SOURCE = """

@@ -15,13 +15,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ostinato as ost
-from ostinato import hazards, msl
-from ostinato.backends import inference, records, transfers
-from ostinato.backends.cpu.building import host_library
+from ostinato import msl
+from ostinato.backends import copy_fill, records
 from ostinato.backends.cpu.driver import hazard_engine
 from ostinato.backends.cuda import api, compiling, conditions, graphs, launches, nsight, rings
 from ostinato.backends.cuda.kernels import Functions
-from ostinato.commands import Access, BufferBinding, CompiledKernel, Copy, Dispatch, Fill
+from ostinato.backends.native import ordering
+from ostinato.backends.native.building import host_library
+from ostinato.ir import hazards
+from ostinato.ir.commands import Access, BufferBinding, CompiledKernel, Copy, Dispatch, Fill
 
 BACKEND = Path(launches.__file__).parent
 FUNCTIONS = Functions(1, 2)
@@ -159,8 +161,8 @@ def test_slots_and_arenas_lie_in_memory_as_both_sides_say(nvrtc: Any) -> None:
 @given(st.lists(st.one_of(st.none(), accesses), max_size=12))
 def test_edges_are_the_same_with_and_without_a_compiler(engine: Any, listed: list[Any]) -> None:
     lowered = [records.barrier() if one is None else record(used=spans(one)) for one in listed]
-    edges, inferred = inference.infer(engine, lowered)
-    plain, plainly = inference.infer_plainly(lowered)
+    edges, inferred = ordering.infer(engine, lowered)
+    plain, plainly = ordering.infer_plainly(lowered)
     assert sorted(map(tuple, edges.tolist())) == sorted(map(tuple, plain.tolist()))
     assert inferred == plainly
 
@@ -169,7 +171,7 @@ def test_edges_are_the_same_with_and_without_a_compiler(engine: Any, listed: lis
 @given(st.lists(st.one_of(st.none(), accesses), max_size=14))
 def test_a_native_graph_orders_exactly_what_the_edges_order(listed: list[Any]) -> None:
     lowered = [records.barrier() if one is None else record(used=spans(one)) for one in listed]
-    edges = inference.infer_plainly(lowered)[0]
+    edges = ordering.infer_plainly(lowered)[0]
     nodes = graphs._nodes(lowered, edges)
     wanted = closure(len(lowered), edges.tolist())
     place = {node.index: at for at, node in enumerate(nodes)}
@@ -221,7 +223,7 @@ class Named(dict[str, CompiledKernel]):
     ],
 )
 def test_transfers_move_the_widest_elements_that_fit(command: Copy | Fill, kernel: str, count: int) -> None:
-    dispatch = transfers.dispatch_of(command, Named())
+    dispatch = copy_fill.dispatch_of(command, Named())
     assert isinstance(dispatch, Dispatch)
     assert dispatch.kernel.name == kernel
     assert count.to_bytes(8, "little") in [getattr(one, "data", b"") for one in dispatch.bindings]
@@ -231,7 +233,7 @@ def test_transfers_move_the_widest_elements_that_fit(command: Copy | Fill, kerne
 
 
 def test_the_backends_own_kernels_compile(nvrtc: Any) -> None:
-    transfer = msl.parse(transfers.SOURCE).translate("cuda")
+    transfer = msl.parse(copy_fill.SOURCE).translate("cuda")
     assert nvrtc.compile(transfer).ptx
     assert nvrtc.compile_text((BACKEND / "support.cu").read_text()).ptx
 

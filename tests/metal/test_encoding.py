@@ -18,8 +18,8 @@ from ostinato.backends.metal import MetalBackend, counters, turns
 from ostinato.backends.metal.clocks import step_of
 from ostinato.backends.metal.encoding import Group
 from ostinato.backends.protocol import Level
-from ostinato.calibration import explain
 from ostinato.device import Device
+from ostinato.profiling.calibration import explain
 from small_kernels import KERNELS, SLOW_STEPS
 
 Journal = list[tuple[str, ...]]

@@ -21,7 +21,7 @@ import numpy as np
 
 from ostinato.backends.cpu import CpuBackend
 from ostinato.backends.records import barrier, pack
-from ostinato.commands import BufferBinding, Fill, Ordering
+from ostinato.ir.commands import BufferBinding, Fill, Ordering
 
 from .buffers import Buffer, ResidencySet
 from .constants import CONSTANTS

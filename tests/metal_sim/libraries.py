@@ -10,8 +10,8 @@ import numpy as np
 
 from ostinato import msl
 from ostinato.backends.cpu import CpuBackend
-from ostinato.commands import CompiledKernel
 from ostinato.errors import KernelCompileError, OstinatoError
+from ostinato.ir.commands import CompiledKernel
 
 from .constants import CONSTANTS, SCALARS
 from .objects import Description, Error, Object

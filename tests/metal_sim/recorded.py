@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ostinato.backends.records import pack
-from ostinato.commands import Binding, BufferBinding, Dispatch, DispatchKind, InlineBinding
+from ostinato.ir.commands import Binding, BufferBinding, Dispatch, DispatchKind, InlineBinding
 
 from .buffers import Buffer
 from .libraries import ComputePipelineState

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ostinato.analyse.columns import Device
+from ostinato.profiling.analyse.columns import Device
 from synthetic import Synthetic, node
 
 HOSTILE = ("[red]x[/red]", "\x1b[2J\x1b]0;title\x07", "<script>alert(1)</script>", "\u202eevil", "a\nb", "'\"&", "[/]")

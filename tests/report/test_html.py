@@ -6,9 +6,9 @@ from html.parser import HTMLParser
 
 from sampled import decoder, hostile
 
-from ostinato.analyse import look_first, summarise
-from ostinato.report import fragment
-from ostinato.report.text import for_html
+from ostinato.profiling.analyse import look_first, summarise
+from ostinato.profiling.report import fragment
+from ostinato.profiling.report.text import for_html
 from synthetic import Synthetic
 
 

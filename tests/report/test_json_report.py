@@ -8,9 +8,9 @@ import math
 import pytest
 from sampled import decoder, hostile
 
-from ostinato.analyse import summarise
-from ostinato.report import as_dict, as_json
-from ostinato.report import json as report_json
+from ostinato.profiling.analyse import summarise
+from ostinato.profiling.report import as_dict, as_json
+from ostinato.profiling.report import json as report_json
 from synthetic import Synthetic, node, wandering
 
 KEYS = """format version processes devices submissions dispatched timed timed_in_part timeline kernels labels

@@ -9,8 +9,8 @@ from rich.cells import cell_len
 from rich.console import Console
 from sampled import decoder, hostile
 
-from ostinato.analyse import summarise
-from ostinato.report import console, print_summary, render
+from ostinato.profiling.analyse import summarise
+from ostinato.profiling.report import console, print_summary, render
 from synthetic import Synthetic, node, wandering
 
 

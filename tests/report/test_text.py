@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from ostinato.analyse import wording
-from ostinato.report.text import folded, for_html, visible
+from ostinato.profiling.analyse import formatting
+from ostinato.profiling.report.text import folded, for_html, visible
 
 
 @given(st.text(st.characters(exclude_categories=())))
@@ -76,17 +76,17 @@ def test_html_is_escaped_in_text_and_attributes():
     ],
 )  # fmt: skip
 def test_times_have_three_digits_and_a_unit(ns, text):
-    assert wording.time(ns) == text
+    assert formatting.time(ns) == text
 
 
 def test_rates_and_shares():
-    assert wording.byte_rate(3.95e12) == "3.95 TB/s"
-    assert wording.byte_rate(12e9) == "12.0 GB/s"
-    assert wording.size(0) == "0 B"
-    assert wording.flop_rate(2.5e9) == "2.50 Gflop/s"
-    assert wording.percent(0.004) == "0.4 %"
-    assert wording.percent(0.00001) == "<0.01 %"
-    assert wording.percent(0) == "0 %"
-    assert wording.percent(1) == "100 %"
-    assert wording.count(1, "dispatch", "dispatches") == "1 dispatch"
-    assert wording.count(2000, "dispatch", "dispatches") == "2,000 dispatches"
+    assert formatting.byte_rate(3.95e12) == "3.95 TB/s"
+    assert formatting.byte_rate(12e9) == "12.0 GB/s"
+    assert formatting.size(0) == "0 B"
+    assert formatting.flop_rate(2.5e9) == "2.50 Gflop/s"
+    assert formatting.percent(0.004) == "0.4 %"
+    assert formatting.percent(0.00001) == "<0.01 %"
+    assert formatting.percent(0) == "0 %"
+    assert formatting.percent(1) == "100 %"
+    assert formatting.count(1, "dispatch", "dispatches") == "1 dispatch"
+    assert formatting.count(2000, "dispatch", "dispatches") == "2,000 dispatches"

@@ -18,9 +18,9 @@ from sampled import HOSTILE, decoder, hostile
 from trace_format import validate
 
 import ostinato as ost
-from ostinato.analyse import columns_of
-from ostinato.analyse.columns import Columns
-from ostinato.report import trace, write_trace
+from ostinato.profiling.analyse import columns_of
+from ostinato.profiling.analyse.columns import Columns
+from ostinato.profiling.report import trace, write_trace
 from synthetic import Synthetic, node
 
 

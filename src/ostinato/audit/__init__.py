@@ -21,9 +21,9 @@ import numbers
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..commands import Ordering
 from ..errors import ArgumentError
-from ..graph import Graph
+from ..graph.graph import Graph
+from ..ir.commands import Ordering
 from . import barriers
 from .dynamic import run_all
 from .findings import Audit, Coverage, Finding, InferredBarrier

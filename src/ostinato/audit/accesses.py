@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..commands import BufferBinding, Dispatch, bound
-from ..hazards import accesses_of
-from ..ranges import Range, common, without
+from ..base.ranges import Range, common, without
+from ..ir.commands import BufferBinding, Dispatch, bound
+from ..ir.hazards import accesses_of
 from .differences import changes, joined, merged
 from .findings import ERROR, NOTE, Finding, argument_name, element_at, found
 from .replica import Replica

@@ -5,9 +5,9 @@ Nothing runs and nothing is compiled. Each question takes one walk over the node
 
 from __future__ import annotations
 
-from ..commands import Barrier, Ordering
-from ..graph import Graph
-from ..hazards import HazardTracker
+from ..graph.graph import Graph
+from ..ir.commands import Barrier, Ordering
+from ..ir.hazards import HazardTracker
 from .findings import ERROR, NOTE, Finding, InferredBarrier, conflict, found, place_text, title
 
 

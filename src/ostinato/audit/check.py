@@ -25,10 +25,11 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
-from .. import program, watching
-from ..commands import Access, Dispatch, InlineBinding, ParamBinding, bound
+from .. import program
 from ..errors import OstinatoError
-from ..graph import Graph
+from ..graph import hooks
+from ..graph.graph import Graph
+from ..ir.commands import Access, Dispatch, InlineBinding, ParamBinding, bound
 from . import audit
 from .dynamic import TOO_LONG, Progress, run_bounds
 from .findings import Coverage, Finding, InferredBarrier
@@ -109,11 +110,11 @@ class Watcher:
     @contextmanager
     def installed(self) -> Iterator[None]:
         """Watch encoders and replays for the length of a block."""
-        watching.watchers.append(self.submitting)
+        hooks.watchers.append(self.submitting)
         try:
             yield
         finally:
-            watching.watchers.remove(self.submitting)
+            hooks.watchers.remove(self.submitting)
 
     def submitting(self, graph: Graph, params: Mapping[str, Any]) -> None:
         """This is about to be committed or replayed, with these values of its parameters."""

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from .. import ranges
-from ..ranges import Range
+from ..base import ranges
+from ..base.ranges import Range
 
 _NEAR = 8  # changed bytes this close to each other are one change: numbers rarely change in all of their bytes
 

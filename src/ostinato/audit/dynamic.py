@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from .. import counters
-from ..commands import Barrier, Dispatch, Ordering
-from ..graph import Graph
-from ..queue import keep_for_good
+from ..graph.graph import Graph
+from ..ir.commands import Barrier, Dispatch, Ordering
+from ..runtime.queue import keep_for_good
 from .accesses import Step, run_alone, run_plainly, strays_after
 from .findings import ERROR, NOTE, Coverage, Finding, found, title
 from .guarded import run_guarded

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from .. import hazards
-from ..commands import BufferBinding, Command, Copy, Dispatch
-from ..graph import CapturedNode, Graph, Reason
-from ..places import Place
-from ..printable import printable
+from ..base.printable import printable
+from ..base.source_lines import Place
+from ..graph.graph import CapturedNode, Graph, Reason
+from ..ir import hazards
+from ..ir.commands import BufferBinding, Command, Copy, Dispatch
 
 ERROR, NOTE = "error", "note"
 

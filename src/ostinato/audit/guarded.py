@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..backends.protocol import Status
-from ..commands import Binding, BufferBinding, Dispatch, InlineBinding, Ordering
-from ..queue import keep_for_good
-from ..ranges import Range
+from ..base.ranges import Range
+from ..ir.commands import Binding, BufferBinding, Dispatch, InlineBinding, Ordering
+from ..runtime.queue import keep_for_good
 from .differences import merged
 from .findings import ERROR, Finding, argument_name, found
 from .guards import Arena, Room, Stray

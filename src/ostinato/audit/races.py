@@ -14,10 +14,10 @@ from itertools import pairwise
 
 import numpy as np
 
-from ..commands import Barrier, Ordering, bound
-from ..graph import Graph
-from ..hazards import accesses_of
-from ..ranges import Range
+from ..base.ranges import Range
+from ..graph.graph import Graph
+from ..ir.commands import Barrier, Ordering, bound
+from ..ir.hazards import accesses_of
 from .differences import changes, merged
 from .findings import ERROR, NOTE, Finding, element_at, found
 from .replica import Replica

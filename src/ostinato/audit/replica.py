@@ -13,9 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from ..amounts import settled
 from ..backends.protocol import Status
-from ..commands import (
+from ..base.ranges import Range
+from ..errors import GraphError
+from ..graph.graph import Graph
+from ..graph.memory import memory_contents
+from ..ir.commands import (
     Access,
     BufferBinding,
     Command,
@@ -27,10 +30,7 @@ from ..commands import (
     Ordering,
     ParamBinding,
 )
-from ..errors import GraphError
-from ..graph import Graph
-from ..ranges import Range
-from ..transfer import memory_contents
+from ..ir.costs import settled
 from .differences import merged
 from .guards import Arena, Room, bytes_at
 from .runner import Runner, SlowCommand, TookTooLong

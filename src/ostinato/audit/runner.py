@@ -12,12 +12,12 @@ from typing import Any
 
 from .. import settings
 from ..backends.protocol import Status
-from ..commands import Command, CompiledKernel, Dispatch, Ordering
 from ..device import Device, devices, open_device
+from ..encode.reencode import MovedKernels
 from ..errors import KernelFault, OstinatoError
-from ..queue import keep_for_good
-from ..submission import Submission
-from ..transfer import MovedKernels
+from ..ir.commands import Command, CompiledKernel, Dispatch, Ordering
+from ..runtime.queue import keep_for_good
+from ..runtime.submission import Submission
 
 
 class TookTooLong(OstinatoError):

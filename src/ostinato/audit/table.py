@@ -12,8 +12,8 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from ..places import Place
-from ..printable import printable
+from ..base.printable import printable
+from ..base.source_lines import Place
 from .findings import Audit, Coverage, Finding, InferredBarrier
 
 if TYPE_CHECKING:

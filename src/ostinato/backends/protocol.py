@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from ..commands import Command, CompiledKernel, Ordering
 from ..errors import DeviceUnavailable
+from ..ir.commands import Command, CompiledKernel, Ordering
 
 if TYPE_CHECKING:
     from ..msl import Module

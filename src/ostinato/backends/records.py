@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Sequence
 
-from ..commands import Access, Barrier, BufferBinding, Command, Copy, Dispatch, InlineBinding, ParamBinding, Size3
+from ..ir.commands import Access, Barrier, BufferBinding, Command, Copy, Dispatch, InlineBinding, ParamBinding, Size3
 
 ALIGNMENT = 64
 _INLINE = _WRITTEN = 1 << 63

@@ -11,10 +11,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from ..analyse.statistics import Interval
-from ..calibration import LEAST_R_SQUARED, Calibration, calibrate
-from ..ceilings import Ceilings
 from ..device import check_settings, open_device
+from ..profiling.analyse.statistics import Interval
+from ..profiling.calibration import LEAST_R_SQUARED, Calibration, calibrate
+from ..profiling.ceilings import Ceilings
 from .group import main
 
 _UNITS = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns"))

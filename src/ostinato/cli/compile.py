@@ -10,7 +10,7 @@ import click
 
 from ..device import open_device
 from ..errors import KernelCompileError
-from ..pipeline import Kernel
+from ..runtime.library import Kernel
 from .group import busy, main
 
 

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import click
 
+from ..base.printable import printable
 from ..device import open_device
 from ..errors import ArgumentError
 from ..models import PRESETS, ByteTokenizer, Decoder, Tokenizer, Weights, load_tokenizer, load_weights, preset
 from ..models import random_weights as chance
 from ..models.decoder import DTYPES
-from ..printable import printable
-from ..profile_session import Profile, profile
-from ..report import print_summary
-from ..tracing import region
+from ..profiling.report import print_summary
+from ..profiling.session import Profile, profile
+from ..runtime.tracing import region
 from .group import busy_after, main
 from .output import FORCE_HELP, refuse_existing
 

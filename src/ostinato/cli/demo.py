@@ -11,7 +11,7 @@ from rich.markup import escape
 
 from .. import demo as demonstration
 from ..device import open_device
-from ..report import print_summary
+from ..profiling.report import print_summary
 from .group import busy_after, main
 from .output import FORCE_HELP, recording_to_make
 

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from ..device import DeviceInfo, check_settings, devices, open_device
 from ..errors import OstinatoError
-from ..profile_session import sampling_found
+from ..profiling.session import sampling_found
 from .group import busy, main
 
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import click
 
+from ..base.printable import printable
 from ..errors import OstinatoError, SettingError
-from ..printable import printable
 from ..version import __version__
 
 _COMMANDS = {

@@ -6,7 +6,7 @@ from itertools import count
 from pathlib import Path
 
 from ..errors import RecordingError
-from ..recording import SUFFIX
+from ..profiling.recording import SUFFIX
 
 FORCE_HELP = "Replace an older recording of that name."
 _HEADER = b"SQLite format 3\0"

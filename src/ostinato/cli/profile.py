@@ -8,16 +8,16 @@ from pathlib import Path
 
 import click
 
-from ..analyse import summarise
 from ..device import check_settings
 from ..errors import ArgumentError
-from ..profile_session import profile
+from ..profiling.analyse import summarise
+from ..profiling.recording import open_recording
+from ..profiling.report import as_json as summary_json
+from ..profiling.report import print_summary
+from ..profiling.session import profile
 from ..program import as_main
 from ..program import parse as parse_program
 from ..program import run as run_program
-from ..recording import open_recording
-from ..report import as_json as summary_json
-from ..report import print_summary
 from .group import main, printing_to_stderr
 from .output import FORCE_HELP, recording_to_make
 

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import click
 
-from ..analyse import columns_of, summarise
+from ..base.printable import printable
 from ..errors import ArgumentError
-from ..printable import printable
-from ..recording import expand, merge, open_recording
-from ..report import DEFAULT_GROUPINGS, GROUPINGS, console, print_summary, write_trace
-from ..report import as_json as summary_json
-from ..report.terminal import NARROWEST
+from ..profiling.analyse import columns_of, summarise
+from ..profiling.recording import expand, merge, open_recording
+from ..profiling.report import DEFAULT_GROUPINGS, GROUPINGS, console, print_summary, write_trace
+from ..profiling.report import as_json as summary_json
+from ..profiling.report.terminal import NARROWEST
 from .group import busy_after, main
 from .output import FORCE_HELP, refuse_existing, refuse_recording
 

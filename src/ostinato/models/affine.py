@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ..graph_file.values import Damaged
+from ..graph.file.values import Damaged
 from .tensors import AFFINE4, FLOATS, GROUP, Array, StoredTensor
 
 

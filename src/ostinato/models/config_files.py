@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import ModelError
-from ..graph_file.values import Damaged, boolean, integer, listed, shown
+from ..graph.file.values import Damaged, boolean, integer, listed, shown
 from .config import (
     MAX_LAYERS,
     MAX_POSITIONS,

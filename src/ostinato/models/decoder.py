@@ -17,11 +17,11 @@ from typing import Any, Protocol
 import numpy as np
 
 from .. import ops
-from ..buffer import Buffer
-from ..encoder import CommandEncoder, capture
+from ..encode.encoder import CommandEncoder, capture
 from ..errors import ArgumentError
-from ..params import param
-from ..queue import OnQueue, queue_of
+from ..graph.params import param
+from ..runtime.buffer import Buffer
+from ..runtime.queue import OnQueue, queue_of
 from .config import DecoderConfig
 from .placed import JOINED, PlacedWeights
 from .weights import Weights

@@ -19,9 +19,9 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from ..base.printable import printable
 from ..errors import ModelError
-from ..graph_file.values import Damaged, shown
-from ..printable import printable
+from ..graph.file.values import Damaged, shown
 
 MAX_JSON_BYTES = 64 << 20
 

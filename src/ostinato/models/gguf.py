@@ -16,7 +16,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from ..graph_file.values import Damaged, shown
+from ..graph.file.values import Damaged, shown
 from .files import Bytes, mapped, named, reading
 from .tensors import Q4_0, Q8_0, Array, StoredTensor
 

@@ -8,8 +8,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from .. import ops
-from ..buffer import Buffer
-from ..encoder import CommandEncoder
+from ..encode.encoder import CommandEncoder
+from ..runtime.buffer import Buffer
 from .tensors import Q4_0, as_float32, is_affine4, is_quantised
 from .weights import Weights
 

@@ -16,7 +16,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from ..graph_file.values import Damaged, integer, listed, shape_of, shown
+from ..graph.file.values import Damaged, integer, listed, shape_of, shown
 from .files import MAX_JSON_BYTES, json_object, mapped, named, parse_json, read_json, reading
 from .tensors import StoredTensor
 

@@ -10,11 +10,11 @@ import os
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from ..base.extras import install_command
+from ..base.paths import checked_path
+from ..base.printable import printable
 from ..errors import ModelError
-from ..extras import install_command
-from ..graph_file.values import Damaged
-from ..paths import checked_path
-from ..printable import printable
+from ..graph.file.values import Damaged
 from .files import read_file, reading
 
 MAX_TOKENIZER_BYTES = 256 << 20

@@ -30,10 +30,10 @@ from typing import Any
 import ml_dtypes  # noqa: F401  (teaches NumPy the name "bfloat16")
 import numpy as np
 
-from .. import dlpack
+from ..base.paths import checked_path
 from ..errors import ArgumentError, ModelError, TensorNotFound
-from ..graph_file.values import Damaged
-from ..paths import checked_path
+from ..graph.file.values import Damaged
+from ..runtime import dlpack
 from .affine import affine_tensor, is_affine, part_names
 from .config import DecoderConfig, tensor_shapes
 from .config_files import gguf_config, read_config

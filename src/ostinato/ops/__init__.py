@@ -12,7 +12,6 @@ a parameter, `ost.param`.
 """
 
 from .attention import embedding, kv_append, rope, rope_append, rope_frequencies, sdpa
-from .choosing import argmax, moe_route, sample_top_p, serial_topk, softmax
 from .linear import (
     expert_gated_matvec,
     expert_matvec,
@@ -27,18 +26,8 @@ from .linear import (
     qkv_matvec,
 )
 from .norms import add_rms_norm, rms_norm, rms_norm_mul
-from .pointwise import (
-    add,
-    cast,
-    gelu,
-    mul,
-    scalar_mul,
-    sigmoid_mul,
-    silu_mul,
-    silu_mul_halves,
-    softcap,
-    weighted_sum,
-)
+from .pointwise import add, cast, gelu, mul, scalar_mul, sigmoid_mul, silu_mul, silu_mul_halves, softcap, weighted_sum
+from .selection import argmax, moe_route, sample_top_p, serial_topk, softmax
 
 __all__ = [
     "add",

@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from ..amounts import Amount
-from ..buffer import Buffer
-from ..commands import CapturedOpKind
-from ..encoder import CommandEncoder
+from ..encode.encoder import CommandEncoder
 from ..errors import ArgumentError
-from ..params import Param, per
+from ..graph.params import Param, per
+from ..ir.commands import CapturedOpKind
+from ..ir.costs import Amount
+from ..runtime.buffer import Buffer
 from .checks import (
     Index,
     axes,

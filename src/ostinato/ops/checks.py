@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from ..buffer import Buffer
-from ..encoder import CommandEncoder
+from ..encode.encoder import CommandEncoder
 from ..errors import ArgumentError
-from ..params import Param
-from ..pipeline import Kernel
+from ..graph.params import Param
+from ..runtime.buffer import Buffer
+from ..runtime.library import Kernel
 from . import compiled
 
 TYPES = {"float32": "float", "float16": "half", "bfloat16": "bfloat"}

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from ..commands import CompiledKernel, Dispatch
-from ..locks import ForkLock
+from ..base.locks import ForkLock
+from ..ir.commands import CompiledKernel, Dispatch
 from ..msl import Module, parse
-from ..pipeline import Kernel, Library
-from ..queue import Queue
+from ..runtime.library import Kernel, Library
+from ..runtime.queue import Queue
 
 FOLDER = Path(__file__).parent / "kernels"
 """Where our own kernels are."""

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from ..buffer import Buffer
-from ..encoder import CommandEncoder
+from ..encode.encoder import CommandEncoder
 from ..errors import ArgumentError
-from ..queue import Queue
+from ..runtime.buffer import Buffer
+from ..runtime.queue import Queue
 from .checks import (
     GATE_FLOPS,
     Index,

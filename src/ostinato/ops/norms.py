@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..buffer import Buffer
-from ..commands import CapturedOpKind
-from ..encoder import CommandEncoder
+from ..encode.encoder import CommandEncoder
 from ..errors import ArgumentError
-from ..params import Param
+from ..graph.params import Param
+from ..ir.commands import CapturedOpKind
+from ..runtime.buffer import Buffer
 from .checks import find, on_cpu, same_elements
 
 _MOST_THREADS = 256

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..buffer import Buffer
-from ..commands import CapturedOpKind
-from ..encoder import CommandEncoder
+from ..encode.encoder import CommandEncoder
 from ..errors import ArgumentError
+from ..ir.commands import CapturedOpKind
+from ..runtime.buffer import Buffer
 from .checks import (
     EXPONENTIAL_FLOPS,
     GATE_FLOPS,

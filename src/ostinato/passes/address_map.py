@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..base.ranges import Range, merged, size, without
 from ..errors import GraphError
-from ..graph import Graph
-from ..ranges import Range, merged, size, without
+from ..graph.graph import Graph
 from .touched import written
 
 _Moves = Sequence[tuple[int, int, int]]

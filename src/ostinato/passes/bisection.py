@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..commands import Barrier
-from ..graph import CapturedNode, Graph
-from ..ranges import Range, common, merged, without
+from ..base.ranges import Range, common, merged, without
+from ..graph.graph import CapturedNode, Graph
+from ..ir.commands import Barrier
 from .address_map import AddressMap
 from .touched import written_by
 

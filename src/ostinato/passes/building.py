@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from .. import bindings, geometry
-from ..amounts import Amount, less
-from ..commands import Binding, BufferBinding, CompiledKernel, Dispatch, DispatchKind, InlineBinding, ParamBinding
+from ..base.ranges import size
+from ..encode import bindings, geometry
 from ..errors import ArgumentError, GeometryError
+from ..ir.commands import Binding, BufferBinding, CompiledKernel, Dispatch, DispatchKind, InlineBinding, ParamBinding
+from ..ir.costs import Amount, less
 from ..ops import compiled
-from ..queue import Queue
-from ..ranges import size
+from ..runtime.queue import Queue
 from .proofs import Pair
 from .rules import FusionRule, Geometry, ResolvedRule, binding_range
 

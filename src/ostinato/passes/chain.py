@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..errors import ArgumentError, GraphError
-from ..graph import Graph
+from ..graph.graph import Graph
 from .fusion import fuse
 from .reordering import reorder
 from .report import Pass, Report

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from ..commands import BufferBinding, Dispatch
+from ..base.ranges import Range
 from ..errors import ArgumentError
-from ..graph import Graph
-from ..ranges import Range
+from ..graph.graph import Graph
+from ..ir.commands import BufferBinding, Dispatch
 
 Tolerance = float | Mapping[str, float]
 

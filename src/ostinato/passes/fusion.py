@@ -16,10 +16,10 @@ from collections import deque
 from collections.abc import Sequence
 from typing import overload
 
-from ..commands import Barrier, Binding, BufferBinding, CompiledKernel, Copy, Dispatch, Fill
+from ..base.ranges import Range, merged, overlap, size
 from ..errors import ArgumentError
-from ..graph import CapturedNode, Graph
-from ..ranges import Range, merged, overlap, size
+from ..graph.graph import CapturedNode, Graph
+from ..ir.commands import Barrier, Binding, BufferBinding, CompiledKernel, Copy, Dispatch, Fill
 from .building import bound_to, built, fused_kernel
 from .liveness import Uses
 from .proofs import (

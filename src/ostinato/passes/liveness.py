@@ -11,7 +11,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable
 
-from ..ranges import Range
+from ..base.ranges import Range
 
 
 class Uses:

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from ..commands import Access, Barrier, Binding, BufferBinding, Dispatch, InlineBinding, Ordering
-from ..graph import CapturedNode, Graph
-from ..hazards import accesses_of, conflicts
-from ..ranges import Range, common, merged, overlap, without
+from ..base.ranges import Range, common, merged, overlap, without
+from ..graph.graph import CapturedNode, Graph
+from ..ir.commands import Access, Barrier, Binding, BufferBinding, Dispatch, InlineBinding, Ordering
+from ..ir.hazards import accesses_of, conflicts
 from .liveness import Uses
 from .rules import FusionRule, binding_range
 

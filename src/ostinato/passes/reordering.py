@@ -16,9 +16,9 @@ import heapq
 import time
 from collections.abc import Sequence
 
-from ..commands import Barrier, Ordering
 from ..errors import ArgumentError
-from ..graph import Graph
+from ..graph.graph import Graph
+from ..ir.commands import Barrier, Ordering
 from .report import Note, Report
 
 LOOK_AHEAD = 64

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from ..graph import CapturedNode, Graph
+from ..graph.graph import CapturedNode, Graph
 
 _LINES_SHOWN = 20
 

@@ -13,9 +13,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from ..commands import BufferBinding, CapturedOpKind, Dispatch, InlineBinding
+from ..encode.geometry import Extent
 from ..errors import ArgumentError, KernelNotFound
-from ..geometry import Extent
+from ..ir.commands import BufferBinding, CapturedOpKind, Dispatch, InlineBinding
 from ..msl import Argument, Module, Signature, parse
 from ..ops import compiled
 from ..ops.checks import TYPES

@@ -18,8 +18,8 @@ from typing import Any
 
 from .. import counters
 from ..errors import ArgumentError
-from ..graph import Graph
-from ..replay import Replayable
+from ..graph.graph import Graph
+from ..graph.replay import Replayable
 from .report import Note, Report
 from .snapshot import contents, pieces, put_back, restored, with_buffers
 from .splitting import LEAST_FIRST, starts_of

@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from ..allocation import Backing
-from ..buffer import Buffer
+from ..base.ranges import Range, merged
 from ..errors import GraphError, OstinatoError
-from ..graph import Graph
-from ..graph_memory import GraphMemory
-from ..ranges import Range, merged
-from ..rebinding import rebound
+from ..graph.graph import Graph
+from ..graph.memory import GraphMemory
+from ..graph.rebinding import rebound
+from ..runtime.allocation import Backing
+from ..runtime.buffer import Buffer
 from .touched import written
 
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from ..commands import Dispatch
 from ..errors import ArgumentError
-from ..graph import Graph
+from ..graph.graph import Graph
+from ..ir.commands import Dispatch
 from .report import Note, Report
 
 LEAST_FIRST = 64

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ..commands import Barrier
-from ..graph import CapturedNode, Graph
-from ..ranges import Range, merged
+from ..base.ranges import Range, merged
+from ..graph.graph import CapturedNode, Graph
+from ..ir.commands import Barrier
 
 
 def written_by(node: CapturedNode, graph: Graph) -> list[Range]:

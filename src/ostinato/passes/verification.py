@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from .. import counters
+from ..base.ranges import Range, common, merged, without
 from ..errors import ArgumentError, GraphError
-from ..graph import Graph
-from ..ranges import Range, common, merged, without
-from ..replay import Replayable
+from ..graph.graph import Graph
+from ..graph.replay import Replayable
 from .address_map import AddressMap, correspondence
 from .bisection import Correspondence, Cut
 from .compare import Difference, Region, Tolerance, checked_tolerance, differences, mismatches

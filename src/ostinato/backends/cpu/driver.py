@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...commands import Command, CompiledKernel, Ordering
+from ...base.locks import ForkLock
 from ...errors import DeviceError, DeviceUnavailable, OstinatoError, OutOfMemory
-from ...locks import ForkLock
+from ...ir.commands import Command, CompiledKernel, Ordering
 from ..host_memory import HostMemory
-from ..inference import infer, infer_plainly
+from ..native import toolchain
+from ..native.building import kernel_library, runtime_library
+from ..native.ordering import infer, infer_plainly
 from ..protocol import GATES, Capabilities, Inferred, Level, Lowered, Memory, Native, Status, WorkerTime, sampling_level
 from ..records import pack, parameters
-from . import toolchain
-from .building import kernel_library, runtime_library
 
 if TYPE_CHECKING:
     from ...msl import Module, Translation

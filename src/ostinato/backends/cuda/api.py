@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
 
+from ...base.extras import install_command
 from ...errors import DeviceError, DeviceUnavailable, OutOfMemory
-from ...extras import install_command
 
 OLDEST_DRIVER = 13000
 """The bindings and the compiler are those of CUDA 13, and code for it runs on drivers of CUDA 13 only."""

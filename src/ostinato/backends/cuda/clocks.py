@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from ...clock import Clock, ClockFit, ClockPair
+from ...base.locks import ForkLock
 from ...errors import DeviceError, OstinatoError
-from ...locks import ForkLock
+from ..clock import Clock, ClockFit, ClockPair
 from .api import Context, call
 from .memory import Pinned
 

@@ -8,9 +8,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from ... import cache
+from ...base import cache
+from ...base.extras import install_command
 from ...errors import DeviceUnavailable, Diagnostic, KernelCompileError
-from ...extras import install_command
 from ...msl.columns import near_token
 from ...version import __version__
 

@@ -19,11 +19,12 @@ from typing import Any
 
 import numpy as np
 
-from ... import hazards, msl
-from ...commands import Barrier, Command, CompiledKernel, Dispatch, Ordering
+from ... import msl
 from ...errors import DeviceError, DeviceUnavailable, OstinatoError
+from ...ir import hazards
+from ...ir.commands import Barrier, Command, CompiledKernel, Dispatch, Ordering
 from ...msl import Module
-from .. import records, transfers
+from .. import copy_fill, records
 from ..cpu.driver import infer_order
 from ..protocol import GATES, Capabilities, Inferred, Level, Lowered, Memory, Native, Status, WorkerTime, sampling_level
 from . import launchers, launches, nsight
@@ -187,13 +188,13 @@ class CudaBackend:
         if isinstance(command, Dispatch):
             dispatch = command
         else:
-            dispatch = transfers.dispatch_of(command, self._transfer_kernels())
+            dispatch = copy_fill.dispatch_of(command, self._transfer_kernels())
         with self.context.current():
             return launches.lowered(dispatch, dispatch.kernel.code)
 
     def _transfer_kernels(self) -> Mapping[str, CompiledKernel]:
         if self._transfers is None:
-            self._transfers = self.compile(msl.parse(transfers.SOURCE), {})
+            self._transfers = self.compile(msl.parse(copy_fill.SOURCE), {})
         return self._transfers
 
     def submit(

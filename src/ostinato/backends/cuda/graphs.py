@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...commands import Command
-from ...locks import ForkLock
+from ...base.locks import ForkLock
+from ...ir.commands import Command
 from .. import records
 from ..protocol import Lowered, Memory
 from . import launches

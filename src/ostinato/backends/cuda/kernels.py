@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from ...commands import CompiledKernel
+from ...base.locks import ForkLock
 from ...errors import DeviceError
-from ...locks import ForkLock
+from ...ir.commands import CompiledKernel
 from ...msl import ParameterLayout, Signature, Translation, cuda_options, parameter_layout
 from .api import Context, call
 from .compiling import cubin

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ...errors import DeviceError, OstinatoError
-from ..cpu.building import host_library
+from ..native.building import host_library
 from ..protocol import Lowered
 from . import launches
 from .api import NOT_READY, Context

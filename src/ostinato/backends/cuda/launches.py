@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ...commands import Access, BufferBinding, Dispatch, InlineBinding, Size3
 from ...errors import GeometryError
+from ...ir.commands import Access, BufferBinding, Dispatch, InlineBinding, Size3
 from .. import records
 from ..protocol import Lowered
 

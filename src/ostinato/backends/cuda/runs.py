@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...locks import ForkLock
+from ...base.locks import ForkLock
 from ..protocol import Inferred, Lowered, Memory, Status
 from .api import Context, call
 from .launchers import Started

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...locks import ForkLock
+from ...base.locks import ForkLock
 from ..protocol import Memory
 from .memory import Pool
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from ...base.extras import install_command
 from ...errors import DeviceError, DeviceUnavailable
-from ...extras import install_command
 
 _SIZES: Mapping[str, Any] = {
     "retval": {"type": b"v"},

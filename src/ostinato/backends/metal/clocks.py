@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-from ...clock import Clock, ClockPair
+from ..clock import Clock, ClockPair
 
 _TRIES = 8
 _RENEW_NS = 200_000_000

@@ -12,8 +12,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ...commands import CompiledKernel
 from ...errors import Diagnostic, KernelCompileError
+from ...ir.commands import CompiledKernel
 from ...msl import Argument, Module, Signature
 from ...msl.columns import follow_columns
 from .api import Framework, words

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...locks import ForkLock
+from ...base.locks import ForkLock
 from .api import Framework, words
 
 MOST_BUFFERS = 8

@@ -18,13 +18,13 @@ from typing import Any
 import numpy as np
 
 from ... import msl
-from ...commands import Barrier, Command, CompiledKernel, Copy, Fill, Ordering
 from ...errors import DeviceError, DeviceUnavailable, OstinatoError, OutOfMemory
+from ...ir.commands import Barrier, Command, CompiledKernel, Copy, Fill, Ordering
 from ...msl import Module
-from .. import records, transfers
+from .. import copy_fill, records
 from ..cpu.driver import infer_order
 from ..host_memory import HostMemory
-from ..inference import barriers_before
+from ..native.ordering import barriers_before
 from ..protocol import GATES, Capabilities, Inferred, Level, Lowered, Memory, Native, Status, WorkerTime, sampling_level
 from . import capturing, encoding, probing
 from .api import Framework, default_device, framework
@@ -193,7 +193,7 @@ class MetalBackend(HostMemory):
         if isinstance(command, Barrier):
             return records.barrier()
         if isinstance(command, Copy | Fill):
-            command = transfers.dispatch_of(command, self._transfer_kernels())
+            command = copy_fill.dispatch_of(command, self._transfer_kernels())
         return encoding.lowered(command)
 
     def encoded(self, command: Command) -> Encoded:
@@ -204,7 +204,7 @@ class MetalBackend(HostMemory):
 
     def _transfer_kernels(self) -> Mapping[str, CompiledKernel]:
         if self._transfers is None:
-            self._transfers = self.compile(msl.parse(transfers.SOURCE), {})
+            self._transfers = self.compile(msl.parse(copy_fill.SOURCE), {})
         return self._transfers
 
     def submit(

@@ -11,7 +11,7 @@ import marshal
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from ...commands import BufferBinding, Dispatch, DispatchKind, InlineBinding, Size3
+from ...ir.commands import BufferBinding, Dispatch, DispatchKind, InlineBinding, Size3
 from .. import records
 from ..protocol import Lowered
 from .api import Framework

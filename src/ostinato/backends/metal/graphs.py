@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ...commands import BufferBinding, Command, Copy
 from ...errors import DeviceError
+from ...ir.commands import BufferBinding, Command, Copy
 from .. import records
 from ..protocol import Memory
 from .api import Framework

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...commands import BufferBinding, Fill, Ordering
 from ...errors import DeviceUnavailable
+from ...ir.commands import BufferBinding, Fill, Ordering
 from ..protocol import Memory, Native
 from .runs import Run
 from .sampling import Boundary, Sampler

@@ -1,0 +1,326 @@
+"""Finds a C++ compiler and runs it, by argument vector and under limits.
+
+Looked for in this order: `$CXX`, `clang++`, `g++`, `c++` on the path, then the `ziglang` wheel. It must know `_Float16`
+in C++17, which is tried out once per compiler and remembered in the cache. A compiler's identity is its command and the
+macros it predefines for this processor, which spell out its version and every CPU feature it will use.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import platform
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ...base import cache
+from ...base.extras import install_command
+from ...errors import Diagnostic, KernelCompileError, ToolchainError
+
+CPU_SECONDS = 180
+WALL_SECONDS = 300
+MEMORY_BYTES = 16 << 30
+FILE_BYTES = 1 << 30
+
+_PROBE = "template <class T> T twice(T x) { return x + x; }\n_Float16 probe(_Float16 x) { return twice(x); }\n"
+_PASSED_ON = ("SDKROOT", "DEVELOPER_DIR", "MACOSX_DEPLOYMENT_TARGET", "SYSTEMROOT")
+_DIAGNOSTIC = re.compile(
+    r"^(?P<file>[^\n]+?):(?P<line>\d+):(?:(?P<column>\d+):)?\s+(?:fatal\s+)?error:\s*(?P<text>.*)$", re.M
+)
+_UNDEFINED = re.compile(r"undefined (?:reference to|symbol:?) [`'\"]?(?P<name>[^`'\"\n]+)", re.M)
+_PLACE = re.compile(
+    r"^(?:In file included from |\s+from )?(?P<file>[^\s:][^\n:]*):(?P<line>\d+)(?::(?P<column>\d+))?[:,]", re.M
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Toolchain:
+    """A compiler that is fit for use."""
+
+    command: tuple[str, ...]
+    version: str
+    tuning: tuple[str, ...]
+    """Flags that select this machine's processor."""
+    identity: str = field(repr=False)
+    """A digest of all that distinguishes its output, flags aside."""
+    semantics: tuple[str, ...] = ()
+    """Flags by which kernels keep Metal's meaning and stay inside their stacks, as far as this compiler knows them."""
+    stacks: tuple[str, ...] = ()
+    """Flags for all code that changes stacks, kernels and runtime, as far as this compiler knows them."""
+
+    @property
+    def is_zig(self) -> bool:
+        """Whether it is the compiler of the ziglang wheel."""
+        return Path(self.command[0]).stem == "zig"
+
+    @property
+    def linker(self) -> tuple[str, ...]:
+        """The command that links objects.
+
+        For zig it is the C compiler: the C++ one would first build a C++ library of which nothing is used, which takes
+        a minute.
+        """
+        return (self.command[0], "cc", *self.command[2:]) if self.is_zig else self.command
+
+    def run(self, arguments: Sequence[str], work: Path) -> subprocess.CompletedProcess[str]:
+        """Run the compiler in a work folder."""
+        return _run((*self.command, *arguments), work)
+
+    def link(self, arguments: Sequence[str], work: Path) -> subprocess.CompletedProcess[str]:
+        """Run the linker in a work folder."""
+        return _run((*self.linker, *arguments), work)
+
+
+_found: dict[tuple[str, ...], Toolchain] = {}
+
+
+def find() -> Toolchain:
+    """The compiler to use; `ToolchainError` with the ways out if there is none."""
+    surroundings = (os.environ.get("CXX", ""), os.environ.get("PATH", ""))
+    known = _found.get(surroundings)
+    if known is not None:
+        return known
+    named = os.environ.get("CXX", "").strip()
+    candidates = [tuple(shlex.split(named))] if named else _candidates()
+    reasons = []
+    for command in candidates:
+        path = shutil.which(command[0])
+        if path is None:
+            reasons.append(f"{command[0]}: not found")
+            continue
+        full = (path, *command[1:])
+        toolchain, reason = _examine(full)
+        if toolchain is not None:
+            _found[surroundings] = toolchain
+            return toolchain
+        reasons.append(f"{' '.join(full)}: {reason}")
+    chosen_by = "$CXX names" if named else "there is"
+    raise ToolchainError(
+        f"{chosen_by} no usable C++ compiler ({'; '.join(reasons) or 'none on the path'}). Two ways out: install one"
+        " (g++ 12 or clang++ 15, or newer), or take the one that comes as a wheel:"
+        f" {install_command('toolchain')}"
+    )
+
+
+def compile_library(
+    toolchain: Toolchain,
+    sources: Sequence[Path],
+    compile_flags: Sequence[str],
+    link_flags: Sequence[str],
+    work: Path,
+    internal: Sequence[Path] = (),
+) -> Path:
+    """Compile and link sources to a shared library in a work folder.
+
+    Errors point to places outside of `internal` folders and the work folder, that is, into the user's files.
+    """
+    product = work / "product.so"
+    result = toolchain.run([*compile_flags, "-c", *map(str, sources)], work)
+    if result.returncode == 0:
+        objects = sorted(str(path) for path in work.glob("*.o"))
+        result = toolchain.link([*objects, *link_flags, "-o", str(product)], work)
+    if result.returncode == 0 and product.exists():
+        return product
+    raise compile_error(result.stderr + result.stdout, result.returncode, (*internal, work))
+
+
+def compile_error(text: str, returncode: int, internal: Sequence[Path]) -> KernelCompileError:
+    """The error that a compiler's output describes, placed in the user's files."""
+    hidden = tuple(str(folder) for folder in internal)
+    found = _DIAGNOSTIC.search(text)
+    if found is None:
+        if returncode < 0 or returncode > 128:
+            reason = (
+                f"the compiler was stopped ({CPU_SECONDS} s of processor time and {MEMORY_BYTES >> 30} GiB are allowed)"
+            )
+        else:
+            lines = [line for line in text.splitlines() if line.strip()]
+            undefined = _UNDEFINED.search(text)
+            reason = lines[0] if lines else "the compiler failed"
+            if undefined is not None:
+                reason = f"{undefined['name']} is declared but not defined"
+            for folder in hidden:
+                reason = reason.replace(folder, "")
+        return KernelCompileError(reason, details=text)
+    return KernelCompileError.of(diagnostics(text, hidden), text)
+
+
+def diagnostics(text: str, hidden: tuple[str, ...] = ()) -> list[Diagnostic]:
+    """The errors in the output of g++ or clang++, each once, placed outside of files that are `hidden`.
+
+    Columns are those of the text that was compiled.
+    """
+    errors = list(_DIAGNOSTIC.finditer(text))
+    listed = []
+    for position, error in enumerate(errors):
+        place: re.Match[str] | None = error
+        if error["file"].startswith(hidden):
+            before = text[errors[position - 1].end() if position else 0 : error.start()]
+            after = text[error.end() : errors[position + 1].start() if position + 1 < len(errors) else len(text)]
+            place = _leading_there(before, after, hidden)
+        if place is None:
+            listed.append(Diagnostic(error["text"]))
+        else:
+            column = int(place["column"]) if place["column"] else None
+            listed.append(Diagnostic(error["text"], place["file"], int(place["line"]), column))
+    return list(dict.fromkeys(listed))
+
+
+def _leading_there(before: str, after: str, hidden: tuple[str, ...]) -> re.Match[str] | None:
+    """An error inside our headers was caused by the user's line that leads there.
+
+    g++ names it before the error ("required from"), clang++ after it ("requested here").
+    """
+    for part, wanted in ((before, "required"), (after, "requested here"), (after, ""), (before, "")):
+        for found in _PLACE.finditer(part):
+            rest = part[found.end() : part.find("\n", found.end()) % (len(part) + 1)]
+            if wanted in rest and not found["file"].startswith(hidden):
+                return found
+    return None
+
+
+def _candidates() -> list[tuple[str, ...]]:
+    names: list[tuple[str, ...]] = [("clang++",), ("g++",), ("c++",)]
+    names = [name for name in names if shutil.which(name[0])]
+    wheel = importlib.util.find_spec("ziglang")
+    for folder in (wheel.submodule_search_locations or []) if wheel is not None else []:
+        zig = Path(folder) / "zig"
+        if zig.exists():
+            names.append((str(zig), "c++"))
+    return names
+
+
+def _examine(command: tuple[str, ...]) -> tuple[Toolchain | None, str]:
+    tuning: tuple[str, ...] = ("-march=native",) if platform.machine() in ("x86_64", "AMD64") else ("-mcpu=native",)
+    with cache.work_folder() as work:
+        empty = work / "empty.cpp"
+        empty.write_text("")
+        for flags in (tuning, ()):
+            result = _run((*command, *flags, "-std=c++17", "-dM", "-E", str(empty)), work)
+            if result.returncode == 0:
+                tuning = flags
+                break
+        else:
+            return None, _first_line(result.stderr) or f"exit status {result.returncode}"
+        macros = "\n".join(sorted(result.stdout.splitlines()))
+        stamp = os.stat(command[0])
+        identity = cache.digest(*command, *tuning, macros, f"{stamp.st_size} {stamp.st_mtime_ns}")
+        answer = cache.note(f"float16-{identity}", lambda: _probe(command, tuning, work))
+
+        def known(wanted: list[tuple[str, ...]]) -> tuple[str, ...]:
+            numbers = cache.note(
+                f"flags-{cache.digest(identity, repr(wanted))}",
+                lambda: " ".join(
+                    str(n) for n, flags in enumerate(wanted) if _probe(command, (*tuning, *flags), work) == "yes"
+                ),
+            )
+            return tuple(flag for n in numbers.split() for flag in wanted[int(n)])
+
+        semantics = known(_wanted_semantics("#define __clang__ " in macros))
+        stacks = known(_wanted_for_stacks())
+    if answer != "yes":
+        return None, f"it does not know _Float16 in C++17 ({answer})"
+    version = re.search(r'^#define __VERSION__ "(.*)"$', macros, re.M)
+    name = "clang" if "#define __clang__ " in macros else "gcc"
+    text = version[1] if version else "unknown version"
+    return Toolchain(command, text if "lang" in text else f"{name} {text}", tuning, identity, semantics, stacks), ""
+
+
+def _wanted_semantics(clang: bool) -> list[tuple[str, ...]]:
+    """Each entry is taken whole or not at all."""
+    wanted: list[tuple[str, ...]] = [
+        # A large private array must touch the guard page under its stack, not step over it.
+        ("-fstack-clash-protection",),
+        # A half is rounded after every operation.
+        ("-ffloat16-excess-precision=none",) if clang else ("-fexcess-precision=16",),
+        # A compiler that shows the line of an error opens the file that a `#line` of the source names.
+        ("-fno-caret-diagnostics",) if clang else ("-fno-diagnostics-show-caret", "-fdiagnostics-column-unit=byte"),
+    ]
+    if not clang and platform.machine() in ("x86_64", "AMD64"):
+        # With these instructions g++ 13 writes assembly that its own assembler refuses.
+        wanted.append(("-mno-avx512fp16",))
+    if platform.machine() in ("x86_64", "AMD64"):
+        # The processor faults, but not for a division that was folded away; division_cpu.h has what the check calls.
+        wanted.append(("-fsanitize=integer-divide-by-zero", "-fno-sanitize-recover=integer-divide-by-zero"))
+    if platform.machine() in ("arm64", "aarch64"):
+        # There the processor gives 0 for a division by zero; the compiler can make it a fault.
+        trap = "-fsanitize-trap=integer-divide-by-zero" if clang else "-fsanitize-undefined-trap-on-error"
+        wanted.append(("-fsanitize=integer-divide-by-zero", trap))
+    return wanted
+
+
+def _wanted_for_stacks() -> list[tuple[str, ...]]:
+    """Each entry is taken whole or not at all."""
+    if platform.machine() not in ("x86_64", "AMD64"):
+        return []
+    # A hop between fibers does not change the shadow stack, so returns must not be checked against one.
+    return [("-fcf-protection=none",)]
+
+
+def _probe(command: tuple[str, ...], flags: tuple[str, ...], work: Path) -> str:
+    source = work / "float16.cpp"
+    source.write_text(_PROBE)
+    arguments = ("-std=c++17", "-Werror", "-c", str(source), "-o", str(work / "float16.o"))
+    result = _run((*command, *flags, *arguments), work)
+    return "yes" if result.returncode == 0 else _first_line(result.stderr) or "the probe failed"
+
+
+def _run(command: Sequence[str], work: Path) -> subprocess.CompletedProcess[str]:
+    """Run a command under limits, with a small environment and a private place for its temporary files."""
+    temporary = work / "tmp"
+    temporary.mkdir(exist_ok=True)
+    # zig keeps its own cache of compiled system libraries, which takes seconds to build and is worth keeping.
+    zig_cache = str(cache.folder() / "zig")
+    environment = {
+        "PATH": os.environ.get("PATH", os.defpath),
+        "HOME": str(work),
+        "TMPDIR": str(temporary),
+        "LC_ALL": "C",
+        "ZIG_GLOBAL_CACHE_DIR": zig_cache,
+        "ZIG_LOCAL_CACHE_DIR": zig_cache,
+    }
+    environment |= {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+    launcher = Path(__file__).with_name("limits.py")
+    limits = (str(CPU_SECONDS), str(MEMORY_BYTES), str(FILE_BYTES))
+    try:
+        child = subprocess.Popen(
+            [sys.executable, "-I", "-S", str(launcher), *limits, *command],
+            cwd=work,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise ToolchainError(f"cannot start the compiler: {error}") from None
+    with child:
+        try:
+            output, errors = child.communicate(timeout=WALL_SECONDS)
+        except subprocess.TimeoutExpired:
+            _end_family(child)
+            return subprocess.CompletedProcess(command, -int(signal.SIGKILL), "", "")
+        except BaseException:
+            _end_family(child)
+            raise
+    return subprocess.CompletedProcess(command, child.returncode, output, errors)
+
+
+def _end_family(child: subprocess.Popen[str]) -> None:
+    """End a compiler and the programs it started, which have a session of their own."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child.pid, signal.SIGKILL)
+
+
+def _first_line(text: str) -> str:
+    return next((line.strip() for line in text.splitlines() if line.strip()), "")

@@ -1,0 +1,1 @@
+"""What every room may use: locks, the cache, byte ranges, source lines, text that is safe to print."""

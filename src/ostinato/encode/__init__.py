@@ -1,0 +1,1 @@
+"""The command encoder, and the checks a command passes before it is recorded."""

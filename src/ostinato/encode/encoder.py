@@ -1,0 +1,541 @@
+"""The encoder: records commands, and hands the list over when it is committed.
+
+There is one path: every call is checked, memoised per (kernel, arguments, geometry, annotations), and appended to
+one list together with its lowered form. Commit joins the lowered forms and makes one call into the backend. Capture
+takes the end of the list away as a `Graph`. A call that is wrong raises and leaves the list as it was.
+
+One encoder may be used by one thread at a time; several encoders may be used in several threads.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, NoReturn
+
+import numpy as np
+
+from .. import counters, settings
+from ..backends.protocol import Inferred
+from ..base.copies import refuse_copy
+from ..base.labels import check_label
+from ..base.source_lines import Place, caller
+from ..errors import (
+    ArgumentError,
+    DeviceError,
+    EncoderError,
+    OstinatoError,
+    OstinatoWarning,
+    SettingError,
+    UncommittedWork,
+    WrongDevice,
+)
+from ..graph.graph import Graph, captured
+from ..graph.hooks import watchers
+from ..graph.params import Param
+from ..ir.commands import Barrier, CapturedOpKind, Command, Copy, Dispatch, Fill, Ordering
+from ..ir.costs import Amount
+from ..ir.dtypes import matching_dtypes
+from ..ir.hazards import HazardTracker, accesses_of
+from ..runtime import tracing
+from ..runtime.allocation import Allocation
+from ..runtime.buffer import Buffer
+from ..runtime.library import Kernel
+from ..runtime.queue import Queue
+from ..runtime.submission import Submission
+from . import bindings
+from .bindings import Declared
+from .geometry import Extent
+from .memo import checked_amount, declared_key, extent_key, note_use, shared_key
+from .validation import checked_dispatch, fill_pattern
+
+# Combinations remembered per kernel. Inline values that change with every token use them up, so there is an
+# end to it; a whole model's worth of layers fits.
+_MEMO_ENTRIES = 16384
+
+_BARRIER = Barrier()
+ORDERINGS = {"auto": Ordering.INFERRED, "manual": Ordering.BARRIERS, "serial": Ordering.SERIAL}
+"""What each barrier mode means."""
+_NOTHING = Inferred(0, 0, 0)
+
+
+class CommandEncoder:
+    """Records work for a device. Made by `Device.command_encoder`; ends with one of the commits."""
+
+    __slots__ = (
+        "__weakref__",
+        "_allocations",
+        "_barrier_ns",
+        "_barriers",
+        "_began_ns",
+        "_captured_from",
+        "_commands",
+        "_lowered",
+        "_mode",
+        "_open",
+        "_params",
+        "_path",
+        "_pending_op_kind",
+        "_places",
+        "_queue",
+        "_ready",
+        "_retain",
+        "_submission",
+        "_time_barriers",
+        "_timed_barriers",
+        "_transfers",
+        "label",
+    )
+
+    def __init__(self, queue: Queue, label: str | None, barriers: str, retain: bool) -> None:
+        self._open = False
+        if label is not None:
+            check_label(label)
+        if barriers not in settings.BARRIER_MODES:
+            raise SettingError(f"barriers={barriers!r}: expected one of {', '.join(settings.BARRIER_MODES)}")
+        if not isinstance(retain, bool | np.bool_):
+            raise ArgumentError(f"retain={retain!r}: expected True or False")
+        queue.check()
+        gate = settings.text("barriers")
+        unretained = settings.get("unretained_refs")
+        settings.report_unhonoured(queue.name, queue.backend.capabilities.gates)
+        self._queue = queue
+        self._mode = barriers if gate is None else gate
+        self._retain = retain if unretained is None else not unretained
+        self._time_barriers = settings.is_on("profile_barriers")
+        self.label = label
+        """The label that a plain commit gives to the submission."""
+        self._commands: list[Command] = []
+        self._lowered: list[bytes] = []
+        # With repetitions, which commit takes out: cheaper there, once, than here for every dispatch.
+        self._allocations: list[Allocation] = []
+        self._pending_op_kind: CapturedOpKind | None = None
+        self._path: str | None = None
+        self._transfers = 0
+        self._barriers = 0
+        self._barrier_ns = 0
+        self._timed_barriers = 0
+        self._submission: Submission | None = None
+        # Where the capture begins in the lists of commands and of allocations.
+        self._captured_from: tuple[int, int] | None = None
+        self._params: dict[str, Param] = {}
+        self._places: list[Place | None] | None = [] if watchers else None
+        # When the first command came; 0 until then, None when nobody wants to know.
+        self._began_ns = 0 if tracing.listening() else None
+        self._open = True
+        # Open, and no call under way. Nothing can come between looking at it and setting it: the interpreter
+        # switches threads at calls and loops only.
+        self._ready = True
+
+    # --- recording -----------------------------------------------------------------------------------------
+
+    def dispatch(
+        self,
+        kernel: Kernel,
+        *args: Any,
+        threads: Extent | None = None,
+        groups: Extent | None = None,
+        group_size: Extent | None = None,
+        shared: Mapping[int, int] | None = None,
+        reads: Declared = None,
+        writes: Declared = None,
+        op_kind: CapturedOpKind | None = None,
+        bytes_read: int | Amount | None = None,
+        bytes_written: int | Amount | None = None,
+        flops: int | Amount | None = None,
+    ) -> None:
+        """Record one run of a kernel.
+
+        Arguments fill the buffer indices in ascending order, or are given as one `{index: argument}`. Give the
+        grid as `threads` or as `groups`. `shared` gives the bytes of each threadgroup argument by its index.
+        The rest describes the dispatch to passes and profiles and does not change what runs. Bytes and flops that
+        depend on a parameter of the dispatch are made by `per`.
+        """
+        queue = self._queue
+        if not (self._ready and queue.usable):
+            self._refuse()
+        self._ready = False
+        try:
+            if type(kernel) is not Kernel:
+                raise ArgumentError(f"dispatch: expected a Kernel, got {kernel!r}")
+            if kernel._queue is not queue:
+                raise WrongDevice(
+                    f"kernel {kernel.name!r} was compiled for another device, {kernel._queue.title}, and this encoder"
+                    f" is on {queue.title}; compile it there: library() of that device"
+                )
+            if op_kind is None:
+                op_kind = self._pending_op_kind
+            elif type(op_kind) is not CapturedOpKind:
+                kinds = ", ".join(kind.name for kind in CapturedOpKind)
+                raise ArgumentError(f"kernel {kernel.name!r}: op_kind is a CapturedOpKind ({kinds}), not {op_kind!r}")
+            if type(threads) is not int or groups is not None or group_size is not None:
+                threads, groups, group_size = extent_key(threads), extent_key(groups), extent_key(group_size)
+            # Becomes the key to the memo, so all in it is hashable and strict: 1, 1.0 and True are equal but not alike.
+            parts: list[Any] = [threads, groups, group_size, op_kind, self._path]
+            used: list[Allocation] = []
+            params: dict[str, Param] = {}
+            freed = False
+            given: Any = args
+            # Keys that are names are the fields of a struct, keys that are numbers the indices of arguments.
+            if (
+                len(args) == 1
+                and type(args[0]) is dict
+                and (not args[0] or any(type(key) is not str for key in args[0]))
+            ):
+                given = dict(args[0])
+                for index, argument in given.items():
+                    if type(argument) is Param:
+                        self._check_param(argument, params)
+                    key, given[index] = bindings.memo_key(kernel._compiled, argument, args[0])
+                    parts.append(("at", index, key))  # three parts, unlike any key: (index, key) may equal one
+                    freed |= note_use(argument, used)
+            else:
+                for argument in args:
+                    if type(argument) is Buffer:
+                        allocation = argument._lease.allocation
+                        if allocation is None:
+                            freed = True
+                        else:
+                            used.append(allocation)
+                            parts.append(argument._serial)
+                    else:
+                        if type(argument) is Param:
+                            self._check_param(argument, params)
+                        key, plain = bindings.memo_key(kernel._compiled, argument, args)
+                        if plain is not argument:
+                            given = [plain if one is argument else one for one in given]
+                        parts.append(key)
+                        freed |= note_use(argument, used)
+            if freed:
+                bindings.bind(kernel._compiled, given, queue)  # says which
+            if not (
+                shared is None
+                and reads is None
+                and writes is None
+                and bytes_read is None
+                and bytes_written is None
+                and flops is None
+            ):
+                declared = (shared_key(kernel, shared), declared_key(reads, used), declared_key(writes, used))
+                bytes_read, bytes_written, flops = (
+                    checked_amount(kernel, name, amount)
+                    for name, amount in (("bytes_read", bytes_read), ("bytes_written", bytes_written), ("flops", flops))
+                )
+                parts.append((*declared, bytes_read, bytes_written, flops))
+            memo_key = tuple(parts)
+            found = kernel._memo.get(memo_key)
+            if found is None:
+                dispatch = checked_dispatch(
+                    queue,
+                    kernel,
+                    given,
+                    (threads, groups, group_size),
+                    shared=shared,
+                    reads=reads,
+                    writes=writes,
+                    op_kind=op_kind,
+                    label=self._path,
+                    bytes_read=bytes_read,
+                    bytes_written=bytes_written,
+                    flops=flops,
+                )
+                found = (dispatch, queue.backend.lower(dispatch))
+                if len(kernel._memo) >= _MEMO_ENTRIES:
+                    kernel._memo.clear()
+                kernel._memo[memo_key] = found
+            self._commands.append(found[0])
+            self._lowered.append(found[1])
+            self._allocations += used
+            if self._began_ns == 0:
+                self._began_ns = time.monotonic_ns()
+            if self._places is not None:
+                self._places.append(caller())
+                if params:
+                    self._params.update(params)
+            self._pending_op_kind = None
+        finally:
+            self._ready = True
+
+    def memory_barrier(self) -> None:
+        """Order everything recorded so far before everything that follows, in every barrier mode.
+
+        Before the first command there is nothing to order: nothing is recorded or counted.
+        """
+        if not (self._ready and self._queue.usable):
+            self._refuse()
+        self._ready = False
+        try:
+            if len(self._commands) == (0 if self._captured_from is None else self._captured_from[0]):
+                return
+            # A captured barrier is not committed by this encoder, so it is neither counted nor timed.
+            counted = self._captured_from is None
+            started_ns = time.perf_counter_ns() if self._time_barriers else 0
+            self._commands.append(_BARRIER)
+            self._lowered.append(self._queue.barrier)
+            if self._places is not None:
+                self._places.append(caller())
+            self._barriers += counted
+            if self._time_barriers and counted:
+                self._barrier_ns += time.perf_counter_ns() - started_ns
+                self._timed_barriers += 1
+        finally:
+            self._ready = True
+
+    def force_barrier_and_reset_tracker(self) -> None:
+        """mlx-native's name for a barrier that also makes the hazard tracker start anew; here every barrier does."""
+        self.memory_barrier()
+
+    @property
+    def tracked_ranges(self) -> int:
+        """Ranges of memory that what was recorded since the last barrier, or the start of the capture, uses."""
+        tracker = HazardTracker()
+        first = self._captured_from[0] if self._captured_from else 0
+        for node, command in enumerate(self._commands[first:]):
+            tracker.add(node, accesses_of(command))
+        return len(tracker)
+
+    def copy(self, src: Buffer, dst: Buffer) -> None:
+        """Record a copy of all bytes of one buffer to another of the same size."""
+        with self._recording():
+            source = bindings.whole(src, self._queue, "copy source", writes=False)
+            target = bindings.whole(dst, self._queue, "copy target", writes=True)
+            if src.nbytes != dst.nbytes or not matching_dtypes(src.dtype, dst.dtype):
+                raise ArgumentError(f"copy: {src!r} does not fit {dst!r}; equal bytes and dtypes are expected")
+            if source.access(False).overlaps(target.access(True)):
+                raise ArgumentError(f"copy: {src!r} and {dst!r} overlap")
+            self._append(Copy(source, target, self._path), src._allocation(), dst._allocation())
+
+    def fill(self, buf: Buffer, value: Any) -> None:
+        """Record setting every element of a buffer to one value."""
+        with self._recording():
+            target = bindings.whole(buf, self._queue, "fill", writes=True)
+            self._append(Fill(target, fill_pattern(buf, value), self._path), buf._allocation())
+
+    @contextmanager
+    def scope(self, label: str) -> Iterator[None]:
+        """Put a label on everything recorded in the block; nested labels are joined with '/'."""
+        check_label(label)
+        with self._recording():
+            outer = self._path
+            self._path = label if outer is None else f"{outer}/{label}"
+        try:
+            yield
+        finally:
+            self._path = outer
+
+    def set_op_kind(self, kind: CapturedOpKind) -> None:
+        """Say what the next dispatch, and only it, computes."""
+        if not isinstance(kind, CapturedOpKind):
+            raise ArgumentError(f"set_op_kind: expected a CapturedOpKind, got {kind!r}")
+        with self._recording():
+            self._pending_op_kind = kind
+
+    # --- capture -------------------------------------------------------------------------------------------
+
+    def start_capture(self) -> None:
+        """From now on, keep what is recorded as a graph: `take_capture` gives it, and a commit will not run it."""
+        with self._recording():
+            if self._captured_from is not None:
+                raise EncoderError(f"{self!r} is capturing already; take_capture() ends that")
+            self._captured_from = (len(self._commands), len(self._allocations))
+            self._pending_op_kind = None
+            if self._places is None:
+                self._places = [None] * len(self._commands)
+
+    def is_capturing(self) -> bool:
+        """Whether what is recorded now becomes a graph."""
+        return self._captured_from is not None
+
+    def take_capture(self) -> Graph | None:
+        """End the capture and give what was recorded since it began; None when there was none."""
+        with self._recording():
+            if self._captured_from is None:
+                return None
+            first, first_allocation = self._captured_from
+            graph = self._graph_from(first, first_allocation, self.label)
+            del self._commands[first:], self._lowered[first:], self._allocations[first_allocation:]
+            self._places = self._places[:first] if watchers and self._places is not None else None
+            self._captured_from = None
+            self._pending_op_kind = None
+            self._params = {}
+            return graph
+
+    def _graph_from(self, first: int, first_allocation: int, label: str | None) -> Graph:
+        assert self._places is not None
+        return captured(
+            self._queue,
+            self._commands[first:],
+            self._lowered[first:],
+            self._places[first:],
+            self._allocations[first_allocation:],
+            self._params,
+            ORDERINGS[self._mode],
+            label,
+        )
+
+    # --- the end -------------------------------------------------------------------------------------------
+
+    def commit(self) -> Submission:
+        """Start the recorded work and return at once. The encoder is used up."""
+        return self._commit(self.label)
+
+    def commit_labeled(self, label: str) -> Submission:
+        """`commit` under a label."""
+        check_label(label)
+        return self._commit(label)
+
+    def commit_and_wait(self) -> Submission:
+        """`commit`, then wait until the work is done. Raises if it failed."""
+        submission = self.commit()
+        submission.wait()
+        return submission
+
+    def commit_and_wait_labeled(self, label: str) -> Submission:
+        """`commit_and_wait` under a label."""
+        submission = self.commit_labeled(label)
+        submission.wait()
+        return submission
+
+    def commit_wait_with_gpu_time(self) -> tuple[float, float]:
+        """`commit_and_wait`, and when the device started and ended the work, in seconds of its clock."""
+        times = self.commit_and_wait().gpu_time
+        if times is None:
+            raise DeviceError(f"device {self._queue.name!r} did not say when the work ran")
+        return times[0] / 1e9, times[1] / 1e9
+
+    def discard(self) -> None:
+        """Throw away what was recorded. Nothing of it runs, and the encoder is used up."""
+        with self._recording():
+            self._commands, self._lowered, self._allocations = [], [], []
+            self._captured_from = None
+            self._open = False
+        self._ready = False
+
+    def wait_until_completed(self) -> None:
+        """Wait for the work that this encoder committed. Raises if it failed."""
+        if self._submission is None:
+            raise EncoderError("wait_until_completed: nothing was committed yet")
+        self._submission.wait()
+
+    # --- inside --------------------------------------------------------------------------------------------
+
+    def _commit(self, label: str | None) -> Submission:
+        if not (self._ready and self._queue.usable):
+            self._refuse()
+        if self._captured_from is not None:
+            raise EncoderError(f"{self!r} is capturing; take_capture() must come before a commit")
+        for watcher in watchers if self._places is not None and counters.counting() else ():
+            watcher(self._graph_from(0, 0, label), {})
+        # Closed before anything starts: a commit that Ctrl-C cuts short must not run the list a second time.
+        self._ready = self._open = False
+        try:
+            backend, lowered, ordering = self._queue.backend, self._lowered, ORDERINGS[self._mode]
+            held = set(self._allocations)
+            listeners = tracing.listening()
+            trace = None
+            if listeners:
+                plan = tracing.plan_of(backend, self._commands, lowered, ordering)
+                trace = tracing.trace(
+                    self._queue, plan, listeners, label=label, replay=False, encode_begin_ns=self._began_ns or None
+                )
+            sample = trace is not None and trace.sampled
+            self._submission = submission = self._queue.submit(
+                self._commands,
+                lambda handle: backend.submit(lowered, ordering, handle, sample, self._retain),
+                uses=[allocation.backing for allocation in held],
+                keep=held,
+                label=label,
+                trace=trace,
+            )
+            assert submission._native is not None
+            inferred = _NOTHING if self._mode != "auto" else self._queue.backend.inferred(submission._native)
+            counters.add_command_buffer(
+                dispatches=len(self._commands) - self._transfers - self._barriers,
+                barriers=self._barriers + inferred.barriers,
+                auto_barriers=inferred.barriers,
+                concurrent=inferred.concurrent,
+                barrier_ns=self._barrier_ns,
+                timed_barriers=self._timed_barriers,
+            )
+            self._commands, self._lowered, self._allocations = [], [], []
+            return submission
+        except (OstinatoError, OstinatoWarning):
+            self._open = True  # nothing of it has started
+            raise
+        finally:
+            self._ready = self._open
+
+    def _append(self, command: Copy | Fill, *allocations: Allocation) -> None:
+        self._lowered.append(self._queue.backend.lower(command))
+        self._commands.append(command)
+        self._allocations += allocations
+        if self._places is not None:
+            self._places.append(caller())
+        self._transfers += self._captured_from is None
+
+    def _check_param(self, param: Param, others: dict[str, Param]) -> None:
+        """Add a parameter to the others of a dispatch, which become the capture's own once the dispatch is recorded."""
+        if self._captured_from is None:
+            raise ArgumentError(f"{param}: a value that comes with each replay can be used only while capturing")
+        known = self._params.get(param.name) or others.setdefault(param.name, param)
+        if known != param:
+            raise ArgumentError(f"{param}: this capture has another of that name, {known}")
+
+    @contextmanager
+    def _recording(self) -> Iterator[None]:
+        if not (self._ready and self._queue.usable):
+            self._refuse()
+        self._ready = False
+        try:
+            yield
+        finally:
+            self._ready = True
+
+    def _refuse(self) -> NoReturn:
+        if self._open and not self._ready:
+            raise EncoderError("two threads use one encoder at the same time; give each thread its own")
+        self._queue.check()
+        raise EncoderError(f"{self!r} was committed or discarded; work after that needs a new encoder")
+
+    def __del__(self) -> None:
+        if getattr(self, "_open", False) and self._commands and not self._queue._forked:
+            warnings.warn(
+                f"{self!r} was dropped without {'take_capture()' if self._captured_from else 'a commit'}:"
+                f" {len(self._commands)} commands did not run"
+                + (f" (the last was encoded at {place})" if (place := _last_place(self._commands)) else ""),
+                UncommittedWork,
+                stacklevel=2,
+            )
+
+    __reduce_ex__ = refuse_copy
+
+    def __repr__(self) -> str:
+        state = f"{len(self._commands)} commands" if self._open else "committed"
+        state = f"capturing, {state}" if self._captured_from else state
+        name = f" {self.label!r}" if self.label else ""
+        return f"<CommandEncoder{name} on {self._queue.name!r}, {self._mode}, {state}>"
+
+
+def capture(
+    queue: Queue, encode: Callable[[CommandEncoder], object], label: str | None = None, barriers: str = "auto"
+) -> Graph:
+    """What `encode(encoder)` records on a queue, as a graph."""
+    if not callable(encode):
+        raise ArgumentError(f"capture: expected a function that takes an encoder, got {encode!r}")
+    encoder = CommandEncoder(queue, label, barriers, True)
+    encoder.start_capture()
+    try:
+        encode(encoder)
+    except BaseException:
+        encoder.take_capture()  # what there is of it is not wanted
+        raise
+    graph = encoder.take_capture()
+    if graph is None:
+        raise EncoderError("capture: the function took the capture away from its encoder")
+    return graph
+
+
+def _last_place(commands: list[Command]) -> Place | None:
+    return next((command.place for command in reversed(commands) if isinstance(command, Dispatch)), None)

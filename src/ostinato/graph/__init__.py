@@ -1,0 +1,1 @@
+"""Captured work: graphs, their parameters and memory, replays, and graphs in files."""

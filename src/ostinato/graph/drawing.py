@@ -1,0 +1,258 @@
+"""A graph on paper: lines of text for a terminal, and Graphviz's language for a picture.
+
+Labels, names of kernels and of files may come from a stranger's file. They are shown, never obeyed: what is not
+printable appears as an escape, and what means something to Graphviz is quoted. Nothing is compiled or run.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..base.printable import printable
+from ..errors import ArgumentError
+from ..ir.commands import Barrier, BufferBinding, Copy, Dispatch, DispatchKind, Fill, InlineBinding, Ordering
+from .graph import CapturedNode, Graph
+
+if TYPE_CHECKING:
+    from ..msl import Argument
+
+COLUMNS = 120
+_SHOWN_NODES = 60
+_SHOWN_NAMES = 8
+_SHOWN_WAITS = 6
+_SHOWN_REASONS = 3
+
+
+# --- text -----------------------------------------------------------------------------------------------------------
+
+
+def to_text(graph: Graph, limit: int | None = _SHOWN_NODES) -> str:
+    """A few lines about the graph, then one for each node, at most 120 columns wide.
+
+    Of more than `limit` nodes the first two thirds and the last third are shown; None shows all.
+    """
+    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
+        raise ArgumentError(f"to_text: limit={limit!r}: expected a number of nodes, or None for all of them")
+    count = len(graph)
+    lines = [printable(line, COLUMNS) for line in _header(graph)]
+    shown = list(range(count))
+    if limit is not None and count > limit:
+        first = -(-2 * limit // 3)
+        shown = [*range(first), *range(count - (limit - first), count)]
+    waits = _predecessors(graph, set(shown))
+    word = "waits for" if graph.ordering is Ordering.INFERRED else "needs"
+    titles = {index: _title(graph[index]) for index in shown}
+    widths = len(str(max(count - 1, 0))), max(map(len, titles.values()), default=0)
+    splits = set(graph.splits)
+    previous = -1
+    for index in [*shown, count]:
+        if index != previous + 1:
+            lines.append(f"{'…':>{widths[0]}}  {index - previous - 1} more")
+        if index < count:
+            mark = "|" if index in splits else " "
+            left = f"{index:>{widths[0]}} {mark}{titles[index]:<{widths[1]}}"
+            lines.append(_line(graph, index, left, word, waits.get(index, [])))
+        previous = index
+    return "\n".join(lines)
+
+
+def _header(graph: Graph) -> Iterable[str]:
+    where = f"on {graph.queue.name!r}" if graph.on_device else "on no device"
+    name = f" {graph.label!r}" if graph.label else ""
+    kinds = [(graph.dispatches, "dispatch", "dispatches")]
+    for kind, plural in (("copy", "copies"), ("fill", "fills"), ("barrier", "barriers")):
+        kinds.append((sum(node.kind == kind for node in graph), kind, plural))
+    inside = ", ".join(_count(*one) for one in kinds if one[0])
+    yield f"graph{name} {where}: {_count(len(graph), 'node', 'nodes')}{f' ({inside})' if inside else ''}"
+    memory = sum(one.nbytes for one in graph.memories.values())
+    yield f"memory: {_count(len(graph.memories), 'buffer', 'buffers')} of {_bytes(memory)} in all"
+    yield f"order: {graph.ordering.value}; {_count(len(graph.edges), 'edge', 'edges')} by memory and barriers"
+    if graph.params:
+        params = [
+            f"{{{one.name}}} {one.dtype.name}{list(one.shape) if one.shape else ''}" for one in graph.params.values()
+        ]
+        yield f"parameters: {_some(params)}"
+    if graph.names:
+        named = (
+            f"{one.name} = {_range(graph, one.memory, one.begin, one.end, False)} {one.dtype.name}{list(one.shape)}"
+            for one in graph.names.values()
+        )
+        yield f"named: {_some(list(named))}"
+    if graph.outputs is not None:
+        outputs = [_somewhere(graph, begin, end) for begin, end in graph.outputs]
+        yield f"outputs: {_some(outputs) if outputs else 'none'}"
+    if graph.splits:
+        yield f"new submissions begin before: {_some([str(one) for one in graph.splits])}"
+    for report in graph.reports:
+        yield f"report: {str(report).strip().partition(chr(10))[0]}"
+
+
+def _title(node: CapturedNode) -> str:
+    title = printable(f"{node.label}/{node.name}" if node.label else node.name)
+    return title if len(title) <= 44 else "…" + title[-43:]  # the end of a path says more than its beginning
+
+
+def _line(graph: Graph, index: int, left: str, word: str, waits: list[int]) -> str:
+    node = graph[index]
+    right = ""
+    if waits:
+        listed = ", ".join(map(str, waits[:_SHOWN_WAITS])) + (", …" if len(waits) > _SHOWN_WAITS else "")
+        right += f"  {word} {listed}"
+    if node.place is not None:
+        place = printable(str(node.place))
+        right += "  " + (place if len(place) <= 28 else "…" + place[-27:])
+    details = printable(_details(graph, node), max(COLUMNS - len(left) - len(right) - 2, 8))
+    return f"{left}  {details}{right}"[:COLUMNS].rstrip()
+
+
+def _details(graph: Graph, node: CapturedNode) -> str:
+    command = node.command
+    if isinstance(command, Barrier):
+        return ""
+    if isinstance(command, Copy):
+        return f"{_bound(graph, command.source)} →{_bound(graph, command.target)}"
+    if isinstance(command, Fill):
+        return f"0x{command.pattern[::-1].hex()} →{_bound(graph, command.target)}"
+    arguments = []
+    for argument, binding in zip(command.kernel.signature.arguments, command.bindings, strict=True):
+        if isinstance(binding, BufferBinding):
+            arguments.append(("→" if binding.writes else "") + _bound(graph, binding))
+        elif isinstance(binding, InlineBinding):
+            arguments.append(_value(argument, binding.data))
+        else:
+            arguments.append(f"{{{binding.name}}}")
+    unknown = "  touches: unknown" if command.accesses is None else ""
+    return f"{_geometry(command)}{unknown}  {' '.join(arguments)}"
+
+
+def _geometry(command: Dispatch) -> str:
+    """Threads or groups, by group size; axes at the end that are 1 are left out."""
+
+    def axes(size: tuple[int, int, int]) -> str:
+        kept = 3 if size[2] > 1 else 2 if size[1] > 1 else 1
+        return "×".join(map(str, size[:kept]))
+
+    grid = command.threads if command.kind is DispatchKind.Threads else command.groups
+    unit = "threads" if command.kind is DispatchKind.Threads else "groups"
+    return f"{axes(grid)} {unit} by {axes(command.group_size)}"
+
+
+def _value(argument: Argument, data: bytes) -> str:
+    if argument.scalar is not None and len(data) <= 16:
+        element = np.dtype(argument.scalar)
+        if len(data) and len(data) % element.itemsize == 0:
+            numbers = np.frombuffer(data, element)
+            texts = [f"{float(one):.6g}" if element.kind not in "iub" else str(int(one)) for one in numbers]
+            return texts[0] if len(texts) == 1 else f"({', '.join(texts)})"
+    return f"0x{data[:8].hex()}{'…' if len(data) > 8 else ''}({len(data)} bytes)"
+
+
+def _bound(graph: Graph, binding: BufferBinding) -> str:
+    return _range(graph, binding.allocation, binding.address, binding.address + binding.nbytes, True)
+
+
+def _range(graph: Graph, number: int, begin: int, end: int, by_name: bool) -> str:
+    """Bytes of a memory by the name of the buffer they are in, if they have one."""
+    if by_name and graph.names:
+        name, first, last = graph.place_of(begin, end)
+        named = graph.names.get(name)
+        if named is not None:
+            return name if last - first == named.nbytes else f"{name}[{first}:{last}]"
+    memory = graph.memories.get(number)
+    start = 0 if memory is None else memory.address
+    return f"m{number}[{begin - start}:{end - start}]"
+
+
+def _somewhere(graph: Graph, begin: int, end: int) -> str:
+    memory = graph.memory_at(begin, end)
+    return f"{begin:#x}" if memory is None else _range(graph, memory.number, begin, end, True)
+
+
+def _predecessors(graph: Graph, nodes: set[int]) -> dict[int, list[int]]:
+    found: dict[int, list[int]] = {}
+    for before, after in graph.edges.tolist():
+        if after in nodes:
+            found.setdefault(after, []).append(before)
+    return found
+
+
+def _count(count: int, one: str, many: str) -> str:
+    return f"{count:,} {one if count == 1 else many}"
+
+
+def _some(texts: list[str]) -> str:
+    rest = f", … ({len(texts) - _SHOWN_NAMES} more)" if len(texts) > _SHOWN_NAMES else ""
+    return ", ".join(texts[:_SHOWN_NAMES]) + rest
+
+
+def _bytes(count: int) -> str:
+    if count < 10_000:
+        return f"{count:,} bytes"
+    step = min(int(math.log(count, 1024)), 4)
+    return f"{count / 1024**step:.4g} {('bytes', 'KiB', 'MiB', 'GiB', 'TiB')[step]}"
+
+
+# --- Graphviz -------------------------------------------------------------------------------------------------------
+
+
+def to_dot(graph: Graph) -> str:
+    """The graph in the language of Graphviz: `dot -Tsvg` draws it.
+
+    Nodes stand in clusters by the first part of their labels, and edges say which bytes make one wait for another. A
+    dashed node may touch anything; one with a double outline begins a new submission; dotted edges come from barriers.
+    """
+    title = f"{graph.label + ': ' if graph.label else ''}{graph.ordering.value}"
+    lines = [
+        "digraph ostinato {",
+        f"  graph [label={_quoted(title)}, fontname=Helvetica, fontsize=11];",
+        "  node [shape=box, fontname=Helvetica, fontsize=10];",
+        "  edge [fontname=Helvetica, fontsize=8];",
+    ]
+    clusters: dict[str | None, list[int]] = {}
+    for index, node in enumerate(graph):
+        clusters.setdefault(node.label.partition("/")[0] if node.label else None, []).append(index)
+    splits = set(graph.splits)
+    number = 0
+    for name, members in clusters.items():
+        indent = "  " if name is None else "    "
+        if name is not None:
+            lines += [f"  subgraph cluster_{number} {{", f"    label={_quoted(name)};"]
+            number += 1
+        lines += [f"{indent}n{index} [{_attributes(graph, index, index in splits)}];" for index in members]
+        if name is not None:
+            lines.append("  }")
+    for before, after in graph.edges.tolist():
+        reasons = [f"{one.kind} {one.buffer}[{one.begin}:{one.end}]" for one in graph.reasons(before, after)]
+        if reasons:
+            more = ["…"] if len(reasons) > _SHOWN_REASONS else []
+            lines.append(f"  n{before} -> n{after} [label={_quoted(*reasons[:_SHOWN_REASONS], *more)}];")
+        else:
+            lines.append(f"  n{before} -> n{after} [style=dotted];")
+    return "\n".join([*lines, "}", ""])
+
+
+def _attributes(graph: Graph, index: int, begins: bool) -> str:
+    node = graph[index]
+    if isinstance(node.command, Barrier):
+        return f"shape=point, width=0.12, xlabel={_quoted(str(index))}"
+    rest = node.label.partition("/")[2] if node.label else ""
+    texts = [f"{index}  {f'{rest}/' if rest else ''}{node.name}", _details(graph, node)]
+    if node.place is not None:
+        texts.append(str(node.place))
+    shape = "" if isinstance(node.command, Dispatch) else ", shape=note"
+    style = ", style=dashed" if node.accesses is None else ""
+    return f"label={_quoted(*texts)}{shape}{style}{', peripheries=2' if begins else ''}"
+
+
+def _quoted(*lines: str) -> str:
+    """Lines as one string; no backslash, quote or entity of theirs means anything to Graphviz."""
+
+    def quoted(line: str) -> str:
+        shown = printable(line, 400)
+        return shown.replace("&", "&amp;").replace("\\", "\\\\").replace('"', '\\"')
+
+    return '"' + "\\n".join(map(quoted, lines)) + '"'

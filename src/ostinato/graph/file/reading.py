@@ -1,0 +1,400 @@
+"""From a document of a graph file to a graph, with everything in between that can be wrong.
+
+A document may come from a stranger, or from a damaged disk. Nothing in it is believed: every value has its type, its
+range and its place checked before a `Graph` is made, and what does not fit is a `Damaged` that says where and why. The
+work is bounded by the size of the document. Kernels are looked up in their parsed sources, never compiled; what only a
+compiler knows of them (sizes, limits) is taken from the file here, and found anew when the graph is put on a device.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, TypeVar
+
+from ...errors import GraphError, OstinatoError
+from ...ir.commands import (
+    Access,
+    Barrier,
+    Binding,
+    BufferBinding,
+    CapturedOpKind,
+    Command,
+    CompiledKernel,
+    Copy,
+    Dispatch,
+    DispatchKind,
+    Fill,
+    InlineBinding,
+    KernelOrigin,
+    ParamBinding,
+    Size3,
+)
+from ...ir.costs import Amount, Term
+from ...msl import Argument, Module
+from ...version import __version__
+from ..graph import CapturedNode, Graph, check_names
+from ..memory import GraphMemory, NamedRange
+from ..params import Param, is_counter
+from .document import FORMAT, ORDERINGS, VERSION
+from .values import (
+    MAX_ADDRESS,
+    MAX_COUNT,
+    MAX_VALUE_BYTES,
+    Damaged,
+    boolean,
+    choice,
+    constants_of,
+    dtype_of,
+    hexadecimal,
+    identifier,
+    integer,
+    listed,
+    optional_count,
+    optional_label,
+    place_of,
+    record,
+    shape_of,
+    shown,
+    size3,
+    text,
+)
+
+MAX_SOURCES = 1024
+_MAX_KERNELS = 4096
+
+_KINDS = {kind.value: kind for kind in DispatchKind}
+_OP_KINDS = {kind.value: kind for kind in CapturedOpKind}
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class SavedReport:
+    """What a pass reported about a graph before it was saved."""
+
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def check_version(document: Any) -> None:
+    """Refuse what is no graph, or one of another version."""
+    if type(document) is not dict or document.get("format") != FORMAT:
+        raise Damaged("it is a zip file, but no graph of ostinato")
+    version = integer(document.get("version"), "version", 1, MAX_COUNT)
+    creator = text(document.get("creator"), "creator")
+    if version < VERSION:
+        raise Damaged(
+            f"it has version {version} of the format and was written by an older version of ostinato ({creator}); this"
+            f" is ostinato {__version__}, which reads version {VERSION}: capture the graph again and save it, or open"
+            " it with the one that wrote it"
+        )
+    if version > VERSION:
+        raise Damaged(
+            f"it has version {version} of the format and was written by {creator}; this is ostinato {__version__},"
+            f" which reads version {VERSION}: open it with a newer ostinato, or have it saved by this one"
+        )
+
+
+def source_count(document: Mapping[str, Any]) -> int:
+    """How many sources belong to the document."""
+    return integer(document.get("sources"), "sources", 0, MAX_SOURCES)
+
+
+def contents_sizes(document: Mapping[str, Any]) -> dict[int, int]:
+    """The memories whose contents belong to the document, by position, and the bytes of each."""
+    found = {}
+    for position, entry in enumerate(listed(document.get("memories"), "memories")):
+        memory = record(entry, f"memory {position}", _MEMORY)
+        if boolean(memory["contents"], f"memory {position}, contents"):
+            found[position] = integer(memory["nbytes"], f"memory {position}, nbytes", 0, MAX_ADDRESS)
+    return found
+
+
+def graph_of(document: Any, modules: Sequence[Module], contents: Mapping[int, bytes]) -> Graph:
+    """The graph. `modules` are its sources, `contents` what is in its memories, by position."""
+    reader = _Reader(record(document, "graph", _GRAPH), modules, contents)
+    try:
+        return reader.graph()
+    except GraphError as error:
+        raise Damaged(str(error)) from error
+
+
+_GRAPH = frozenset(
+    """format version creator label ordering sources kernels memories params names outputs dropped splits reports
+    nodes""".split()
+)
+_KERNEL = frozenset(
+    """source name constants max_threads_per_group threadgroup_bytes argument_bytes argument_alignments""".split()
+)
+_MEMORY = frozenset({"address", "nbytes", "contents"})
+_PARAM = frozenset({"name", "dtype", "shape"})
+_NAME = frozenset({"name", "range", "dtype", "shape"})
+_AMOUNT = frozenset({"base", "terms"})
+_NODE = frozenset({"op", "place", "origin"})
+_NODES = {
+    "barrier": _NODE,
+    "copy": _NODE | {"label", "source", "target"},
+    "fill": _NODE | {"label", "target", "pattern"},
+    "dispatch": _NODE
+    | set(
+        """label kernel arguments kind threads groups group_size shared accesses op_kind bytes_read bytes_written
+        flops""".split()
+    ),
+}
+
+
+class _Reader:
+    """One document being read; the tables that its nodes refer to come first."""
+
+    def __init__(self, document: dict[str, Any], modules: Sequence[Module], contents: Mapping[int, bytes]) -> None:
+        self._document = document
+        self._modules = modules
+        self._memories = [
+            self._memory(entry, position, contents.get(position)) for position, entry in self._listed("memories")
+        ]
+        self._params = self._named("params", self._param)
+        self._kernels = [self._kernel(entry, f"kernel {position}") for position, entry in self._listed("kernels")]
+
+    def graph(self) -> Graph:
+        document = self._document
+        names = self._named("names", self._name)
+        for name in names:
+            if name in self._params:
+                raise Damaged(f"name {name!r}: a parameter has it already")
+        nodes = tuple(self._node(entry, f"node {position}") for position, entry in self._listed("nodes"))
+        check_names(nodes, names)
+        outputs = document["outputs"]
+        splits = tuple(integer(one, "splits", 1, len(nodes) - 1) for _, one in self._listed("splits"))
+        if any(second <= first for first, second in pairwise(splits)):
+            raise Damaged("splits: they do not ascend")
+        # What a report says is all that is left of it; it has no reader but a person.
+        reports: tuple[Any, ...] = tuple(
+            SavedReport(text(one, f"report {at}", empty=True)) for at, one in self._listed("reports")
+        )
+        return Graph(
+            nodes=nodes,
+            ordering=choice(document["ordering"], "ordering", ORDERINGS),
+            memories={memory.number: memory for memory in self._memories},
+            params=self._params,
+            names=names,
+            outputs=None if outputs is None else self._ranges("outputs"),
+            dropped=self._ranges("dropped"),
+            splits=splits,
+            reports=reports,
+            label=optional_label(document["label"], "label"),
+        )
+
+    # --- tables -------------------------------------------------------------------------------------------------
+
+    def _listed(self, key: str) -> list[tuple[int, Any]]:
+        return list(enumerate(listed(self._document[key], key)))
+
+    def _memory(self, entry: Any, position: int, contents: bytes | None) -> GraphMemory:
+        where = f"memory {position}"
+        memory = record(entry, where, _MEMORY)
+        nbytes = integer(memory["nbytes"], f"{where}, nbytes", 0, MAX_ADDRESS)
+        address = integer(memory["address"], f"{where}, address", 0, MAX_ADDRESS - nbytes)
+        return GraphMemory(position, address, nbytes, None, contents)
+
+    def _named(self, key: str, read: Callable[[Any, str], _T]) -> dict[str, _T]:
+        found: dict[str, _T] = {}
+        for position, entry in self._listed(key):
+            where = f"{key}, entry {position}"
+            one = read(entry, where)
+            name = entry["name"]
+            if name in found:
+                raise Damaged(f"{where}: the name {name!r} is taken already")
+            found[name] = one
+        return found
+
+    def _param(self, entry: Any, where: str) -> Param:
+        param = record(entry, where, _PARAM)
+        dtype = dtype_of(param["dtype"], where)
+        shape = shape_of(param["shape"], where, dtype.itemsize)
+        found = Param(identifier(param["name"], where), dtype, shape)
+        if not found.nbytes or found.nbytes > MAX_VALUE_BYTES:
+            raise Damaged(f"{where}: {found.nbytes} bytes are no value of a parameter")
+        return found
+
+    def _name(self, entry: Any, where: str) -> NamedRange:
+        named = record(entry, where, _NAME)
+        memory, begin, end = self._range(named["range"], where)
+        dtype = dtype_of(named["dtype"], where)
+        shape = shape_of(named["shape"], where, dtype.itemsize)
+        if math.prod(shape) * dtype.itemsize != end - begin:
+            raise Damaged(f"{where}: {dtype.name} of shape {shape} does not take {end - begin} bytes")
+        return NamedRange(identifier(named["name"], where), memory.number, begin, end, dtype, shape)
+
+    def _kernel(self, entry: Any, where: str) -> CompiledKernel:
+        kernel = record(entry, where, _KERNEL)
+        if len(self._document["kernels"]) > _MAX_KERNELS:
+            raise Damaged(f"kernels: {len(self._document['kernels'])} are too many, at most {_MAX_KERNELS} are read")
+        module = self._modules[integer(kernel["source"], f"{where}, source", 0, len(self._modules) - 1)]
+        name = text(kernel["name"], f"{where}, name")
+        constants = constants_of(kernel["constants"], where)
+        try:
+            signature = module.signature(name, constants)
+        except OstinatoError as error:
+            raise Damaged(f"{where}: {error}") from error
+        sizes, alignments = (
+            tuple(integer(one, f"{where}, {key}", 0, MAX_ADDRESS) for one in listed(kernel[key], f"{where}, {key}"))
+            for key in ("argument_bytes", "argument_alignments")
+        )
+        if len(sizes) != len(signature.arguments) or len(alignments) != len(signature.arguments):
+            raise Damaged(f"{where}: its source has {len(signature.arguments)} arguments: {signature}")
+        if any(one & (one - 1) or one > 4096 for one in alignments):
+            raise Damaged(f"{where}: an alignment is a power of two, at most 4096")
+        return CompiledKernel(
+            name,
+            signature,
+            integer(kernel["max_threads_per_group"], f"{where}, max_threads_per_group", 1, 1 << 20),
+            integer(kernel["threadgroup_bytes"], f"{where}, threadgroup_bytes", 0, 1 << 31),
+            sizes,
+            alignments,
+            code=None,
+            origin=KernelOrigin(module, constants),
+        )
+
+    # --- ranges -------------------------------------------------------------------------------------------------
+
+    def _range(self, value: Any, where: str) -> tuple[GraphMemory, int, int]:
+        parts = listed(value, where, 3)
+        memory = self._memories[integer(parts[0], f"{where}, memory", 0, len(self._memories) - 1)]
+        nbytes = integer(parts[2], f"{where}, bytes", 0, memory.nbytes)
+        offset = integer(parts[1], f"{where}, first byte", 0, memory.nbytes - nbytes)
+        return memory, memory.address + offset, memory.address + offset + nbytes
+
+    def _ranges(self, key: str) -> tuple[tuple[int, int], ...]:
+        return tuple(self._range(one, key)[1:] for _, one in self._listed(key))
+
+    def _binding(self, value: Any, where: str, index: int, writes: bool) -> BufferBinding:
+        memory, begin, end = self._range(value, where)
+        return BufferBinding(index, memory.number, begin, begin - memory.address, end - begin, writes)
+
+    # --- nodes --------------------------------------------------------------------------------------------------
+
+    def _node(self, entry: Any, where: str) -> CapturedNode:
+        operation = entry.get("op") if type(entry) is dict else None
+        keys = choice(operation, f"{where}, op", _NODES)
+        node = record(entry, where, keys)
+        origin = tuple(integer(one, f"{where}, origin", 0, MAX_COUNT) for one in listed(node["origin"], where))
+        return CapturedNode(self._command(operation, node, where), place_of(node["place"], f"{where}, place"), origin)
+
+    def _command(self, operation: Any, node: dict[str, Any], where: str) -> Command:
+        if operation == "barrier":
+            return Barrier()
+        if operation == "dispatch":
+            return self._dispatch(node, where)
+        label = optional_label(node["label"], f"{where}, label")
+        target = self._binding(node["target"], f"{where}, target", 0, True)
+        if operation == "fill":
+            pattern = hexadecimal(node["pattern"], f"{where}, pattern")
+            if len(pattern) not in (1, 2, 4, 8) or target.nbytes % len(pattern) or target.address % len(pattern):
+                raise Damaged(f"{where}: {len(pattern)} bytes cannot fill {target.nbytes} at {target.address:#x}")
+            return Fill(target, pattern, label)
+        source = self._binding(node["source"], f"{where}, source", 0, False)
+        if source.nbytes != target.nbytes or source.access(False).overlaps(target.access(True)):
+            raise Damaged(f"{where}: source and target of a copy have the same size and no byte in common")
+        return Copy(source, target, label)
+
+    def _dispatch(self, node: dict[str, Any], where: str) -> Dispatch:
+        position = integer(node["kernel"], f"{where}, kernel", 0, len(self._kernels) - 1)
+        kernel = self._kernels[position]
+        kind, threads, groups, group_size = _geometry(node, kernel, where)
+        arguments = listed(node["arguments"], f"{where}, arguments", len(kernel.signature.arguments))
+        shared = listed(node["shared"], f"{where}, shared", len(kernel.signature.shared))
+        sizes = tuple(integer(one, f"{where}, shared", 1, 1 << 31) for one in shared)
+        if any(one % 16 for one in sizes):
+            raise Damaged(f"{where}, shared: sizes are multiples of 16 bytes")
+        bound = tuple(
+            self._argument(value, kernel, at, argument, f"{where}, argument {argument.index}")
+            for at, (value, argument) in enumerate(zip(arguments, kernel.signature.arguments, strict=True))
+        )
+        bytes_read, bytes_written, flops = (
+            self._amount(node[key], f"{where}, {key}", bound) for key in ("bytes_read", "bytes_written", "flops")
+        )
+        return Dispatch(
+            kernel=kernel,
+            bindings=bound,
+            kind=kind,
+            threads=threads,
+            groups=groups,
+            group_size=group_size,
+            shared=sizes,
+            op_kind=choice(node["op_kind"], f"{where}, op_kind", _OP_KINDS),
+            label=optional_label(node["label"], f"{where}, label"),
+            accesses=self._accesses(node["accesses"], f"{where}, accesses"),
+            bytes_read=bytes_read,
+            bytes_written=bytes_written,
+            flops=flops,
+        )
+
+    def _amount(self, value: Any, where: str, bound: Sequence[Binding]) -> int | Amount | None:
+        if type(value) is not dict:
+            return optional_count(value, where)
+        amount = record(value, where, _AMOUNT)
+        taken = {one.name for one in bound if isinstance(one, ParamBinding)}
+        terms = []
+        for entry in listed(amount["terms"], where):
+            name, factor, plus, upto = listed(entry, where, 4)
+            if type(name) is not str or name not in taken or not is_counter(self._params[name]):
+                raise Damaged(f"{where}: {shown(name)} is no parameter of the dispatch with one integer as its value")
+            count = integer(factor, where, 0, MAX_COUNT)
+            terms.append(Term(name, count, integer(plus, where, -MAX_COUNT, MAX_COUNT), optional_count(upto, where)))
+        if not terms:
+            raise Damaged(f"{where}: an amount without terms is an integer")
+        return Amount(integer(amount["base"], where, 0, MAX_COUNT), tuple(terms))
+
+    def _argument(self, value: Any, kernel: CompiledKernel, at: int, argument: Argument, where: str) -> Binding:
+        kind, *rest = listed(value, where) or [None]
+        writes = argument.access != "read"
+        needed, alignment = kernel.argument_bytes[at], kernel.argument_alignments[at]
+        if kind == "buffer":
+            bound = self._binding(rest, where, argument.index, writes)
+            if argument.kind == "value" and bound.nbytes < needed:
+                raise Damaged(f"{where}: a {argument.type} takes {needed} bytes, not {bound.nbytes}")
+            if alignment and bound.address % alignment:
+                raise Damaged(f"{where}: byte {bound.offset} of its memory is not aligned to {alignment} bytes")
+            return bound
+        if kind not in ("inline", "param") or len(rest) != 1:
+            raise Damaged(f"{where}: expected a buffer, an inline value or a parameter, not {shown(value)}")
+        if writes:
+            raise Damaged(f"{where}: the kernel writes to it, so it must be a buffer")
+        found: InlineBinding | ParamBinding
+        if kind == "inline":
+            found = InlineBinding(argument.index, hexadecimal(rest[0], where))
+            given = len(found.data)
+        else:
+            param = self._params.get(text(rest[0], where))
+            if param is None:
+                raise Damaged(f"{where}: the graph has no parameter {shown(rest[0])}")
+            found = ParamBinding(argument.index, param.name, param.nbytes)
+            given = param.nbytes
+        if given < needed:
+            raise Damaged(f"{where}: a {argument.type} takes {needed} bytes, not {given}")
+        return found
+
+    def _accesses(self, value: Any, where: str) -> tuple[Access, ...] | None:
+        if value is None:
+            return None
+        found = []
+        for one in listed(value, where):
+            parts = listed(one, where, 4)
+            _, begin, end = self._range(parts[:3], where)
+            found.append(Access(begin, end, choice(parts[3], where, {"read": False, "write": True})))
+        return tuple(found)
+
+
+def _geometry(node: dict[str, Any], kernel: CompiledKernel, where: str) -> tuple[DispatchKind, Size3, Size3, Size3]:
+    kind = choice(node["kind"], f"{where}, kind", _KINDS)
+    threads, groups, size = (size3(node[key], f"{where}, {key}") for key in ("threads", "groups", "group_size"))
+    if math.prod(size) > kernel.max_threads_per_group:
+        raise Damaged(f"{where}: a group of {size} threads; the kernel allows {kernel.max_threads_per_group}")
+    for all_, count, one in zip(threads, groups, size, strict=True):
+        if all_ != count * one and (kind is DispatchKind.ThreadGroups or count != -(-all_ // one)):
+            raise Damaged(f"{where}: {groups} groups of {size} threads do not make {threads} threads")
+    return kind, threads, groups, size

@@ -1,0 +1,278 @@
+"""Replay: a graph made ready once, then started by one call into the backend however many nodes it has.
+
+What depends on the graph alone (native form, counts, memory to keep) is made when the graph is instantiated. Binding
+other buffers, or running serially because a gate asks for it, needs another native form: a *variant*, made when it is
+first asked for and kept for the next time, for a handful of them.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from .. import counters, settings
+from ..backends.protocol import Backend, Inferred, Native
+from ..base.copies import refuse_copy
+from ..base.labels import check_label
+from ..base.locks import ForkLock
+from ..errors import ArgumentError, GraphChanged, GraphError
+from ..ir.commands import Barrier, Dispatch, Ordering
+from ..runtime import tracing
+from ..runtime.allocation import SharedUse
+from ..runtime.buffer import Buffer
+from ..runtime.submission import Submission
+from ..runtime.tracing import Plan
+from .graph import CapturedNode, Graph
+from .hooks import watchers
+from .rebinding import check_buffer, rebound
+
+_VALUE_ALIGNMENT = 16
+_MAX_VARIANTS = 8
+# Of the replays that a profile watches, one in so many runs without sampling: the ratio says what sampling costs.
+_PROBE_EVERY = 16
+
+
+class _Part:
+    """The nodes of one submission: all of a graph, unless it is split."""
+
+    __slots__ = ("_plan", "commands", "counted", "counts", "lowered", "native", "nodes", "ordering")
+
+    def __init__(
+        self,
+        native: Native,
+        inferred: Inferred,
+        nodes: Sequence[CapturedNode],
+        lowered: Sequence[bytes],
+        ordering: Ordering,
+    ) -> None:
+        self.ordering = ordering
+        self.native = native
+        self.nodes = nodes
+        self.lowered = lowered
+        self.commands = commands = tuple(node.command for node in nodes)
+        self._plan: Plan | None = None
+        dispatches = sum(isinstance(command, Dispatch) for command in commands)
+        # The parameters that bytes or flops of its dispatches depend on.
+        self.counted = tuple(sorted(set().union(*(one.counted for one in commands if isinstance(one, Dispatch)))))
+        # The first of a list orders nothing; encoders do not record it, but a split may leave one there.
+        barriers = sum(isinstance(command, Barrier) for command in commands[1:])
+        self.counts = (dispatches, barriers + inferred.barriers, inferred.barriers, inferred.concurrent)
+        """What `counters.add_command_buffer` takes."""
+
+    def plan(self, backend: Backend) -> Plan:
+        """What a profile knows of it beforehand."""
+        if self._plan is None:
+            places, origins = [node.place for node in self.nodes], [node.origin for node in self.nodes]
+            self._plan = Plan(backend, self.commands, self.lowered, places, self.ordering, origins, self.native)
+        return self._plan
+
+
+class _Variant:
+    """A graph in native form, with the memory it uses."""
+
+    __slots__ = ("graph", "parts", "use", "uses")
+
+    def __init__(self, graph: Graph, ordering: Ordering, values: Mapping[str, int]) -> None:
+        backend = graph.queue.backend
+        self.graph = graph
+        self.use = SharedUse()
+        self.uses = (self.use,)
+        self.parts = []
+        begin_ns = time.monotonic_ns()
+        bounds = (0, *graph.splits, len(graph))
+        for first, end in pairwise(bounds):
+            lowered = graph.lowered[first:end]
+            native, inferred = backend.instantiate(graph.commands[first:end], lowered, ordering, values)
+            self.parts.append(_Part(native, inferred, graph.nodes[first:end], lowered, ordering))
+        tracing.host_span("setup", f"instantiate {graph.label or 'a graph'}", begin_ns)
+        for memory in graph.memories.values():
+            if memory.allocation is not None:
+                memory.allocation.backing.share(self.use)
+
+
+class Replayable:
+    """A graph that is ready to run, any number of times."""
+
+    __slots__ = (
+        "_chance",
+        "_lock",
+        "_offsets",
+        "_plain",
+        "_probe_at",
+        "_queue",
+        "_sampled_replays",
+        "_value_bytes",
+        "_variants",
+        "graph",
+        "rebind_count",
+        "rebind_ns",
+    )
+
+    def __init__(self, graph: Graph) -> None:
+        self._queue = graph.queue
+        self._queue.check()
+        self.graph = graph
+        """What it runs."""
+        self.rebind_count = 0
+        """How often buffers were bound that were not bound before."""
+        self.rebind_ns = 0
+        """Host time that took in all; each submission's own part is its `rebind_ns`."""
+        self._offsets: dict[str, int] = {}
+        end = 0
+        for param in graph.params.values():
+            self._offsets[param.name] = end
+            end += -(-param.nbytes // _VALUE_ALIGNMENT) * _VALUE_ALIGNMENT
+        self._value_bytes = end
+        self._lock = ForkLock()
+        self._sampled_replays = 0
+        self._probe_at = 0
+        self._chance = random.Random(len(graph))
+        self._variants: OrderedDict[tuple[Any, ...], _Variant] = OrderedDict()
+        self._plain = _Variant(graph, graph.ordering, self._offsets)
+
+    def replay(self, *, rebuild: bool = False, label: str | None = None, **values: Any) -> Submission:
+        """Start it after everything submitted before, and return at once.
+
+        Every parameter of the graph is given by its name. Named buffers may be given too, and are then used instead of
+        the captured ones in this replay; should other dispatches have to wait for each other because of that, it is an
+        error unless `rebuild` is true. May be called from several threads.
+        """
+        if label is None:
+            label = self.graph.label
+        else:
+            check_label(label)
+        if not isinstance(rebuild, bool):
+            raise ArgumentError(f"replay: rebuild is True or False, not {rebuild!r}")
+        graph = self.graph
+        if not self._queue.usable:
+            self._queue.check()
+        block, buffers = self._values(values)
+        variant = self._plain
+        rebind_ns = 0
+        serial = settings.text("barriers") == "serial" and graph.ordering is not Ordering.SERIAL
+        if buffers or serial:
+            with self._lock:
+                variant, rebind_ns = self._variant(buffers, serial, rebuild)
+        if watchers and counters.counting():
+            for watcher in watchers:
+                watcher(variant.graph, {name: value for name, value in values.items() if name in graph.params})
+        listeners = tracing.listening()
+        if not listeners and len(variant.parts) == 1:
+            submission = self._submit(variant, variant.parts[0], block, label)
+        else:
+            submission = self._submit_traced(variant, block, values, label, listeners)
+        submission.rebind_ns = rebind_ns
+        return submission
+
+    def _submit_traced(
+        self,
+        variant: _Variant,
+        block: bytes,
+        values: Mapping[str, Any],
+        label: str | None,
+        listeners: tuple[tracing.Listener, ...],
+    ) -> Submission:
+        """All parts, with somebody listening or not; gives the last, which knows the others."""
+        queue = self._queue
+        probe = False
+        if any(listener.probes for listener in listeners):
+            with self._lock:
+                probe = self._is_probe()
+        submissions: list[Submission] = []
+        with queue._lock:  # nothing of another thread comes between the parts
+            for part in variant.parts:
+                trace = None
+                if listeners:
+                    plan = part.plan(queue.backend)
+                    counted = {name: int(values[name]) for name in part.counted}
+                    trace = tracing.trace(queue, plan, listeners, label=label, replay=True, probe=probe, values=counted)
+                submissions.append(self._submit(variant, part, block, label, trace))
+        *earlier, last = submissions
+        last._earlier = tuple(earlier)
+        return last
+
+    def _submit(
+        self, variant: _Variant, part: _Part, block: bytes, label: str | None, trace: tracing.Trace | None = None
+    ) -> Submission:
+        sampled = trace is not None and trace.sampled
+        start = partial(self._queue.backend.replay, part.native, block, sampled)
+        submission = self._queue.submit(part.commands, start, uses=variant.uses, keep=variant, label=label, trace=trace)
+        counters.add_command_buffer(*part.counts)
+        submission._use = variant.use
+        return submission
+
+    def _is_probe(self) -> bool:
+        """Whether this is the one of sixteen; chance says which, as a program may have a rhythm of its own."""
+        block, position = divmod(self._sampled_replays, _PROBE_EVERY)
+        if position == 0:
+            self._probe_at = self._chance.randrange(_PROBE_EVERY)
+        self._sampled_replays += 1
+        # None of the first sixteen: they warm up, and a short profile had rather see everything.
+        return block > 0 and position == self._probe_at
+
+    def _values(self, values: Mapping[str, Any]) -> tuple[bytes, dict[str, Buffer]]:
+        """The block of parameter values, and the buffers to bind."""
+        params = self.graph.params
+        block = bytearray(self._value_bytes)
+        buffers: dict[str, Buffer] = {}
+        found = 0
+        for name, value in values.items():
+            param = params.get(name)
+            if param is not None:
+                start = self._offsets[name]
+                data = param.encode(value)
+                block[start : start + len(data)] = data
+                found += 1
+            elif name in self.graph.names:
+                buffers[name] = value
+            else:
+                raise GraphError(f"replay: the graph has no parameter or buffer named {name!r}; it has {self._known()}")
+        if found != len(params):
+            missing = ", ".join(str(param) for name, param in params.items() if name not in values)
+            raise GraphError(f"replay: no value for {missing}")
+        return bytes(block), buffers
+
+    def _known(self) -> str:
+        known = [str(param) for param in self.graph.params.values()]
+        known += [f"buffer {name!r}" for name in self.graph.names]
+        return ", ".join(known) or "none"
+
+    def _variant(self, buffers: Mapping[str, Buffer], serial: bool, rebuild: bool) -> tuple[_Variant, int]:
+        for name, buffer in buffers.items():
+            check_buffer(self.graph, name, buffer)
+        key = (serial, rebuild, *sorted((name, buffer._serial) for name, buffer in buffers.items()))
+        found = self._variants.get(key)
+        if found is not None:
+            self._variants.move_to_end(key)
+            return found, 0
+        started_ns = time.perf_counter_ns()
+        graph = rebound(self.graph, buffers) if buffers else self.graph
+        by_hand = graph.ordering is Ordering.BARRIERS
+        if buffers and (by_hand or not rebuild) and not np.array_equal(graph.edges, self.graph.edges):
+            raise GraphChanged(
+                f"replay with other buffers for {', '.join(buffers)}: which dispatches must wait for which would change"
+                " (the new buffers overlap differently); "
+                + ("its barriers were placed for the captured ones" if by_hand else "rebuild=True allows it")
+            )
+        variant = _Variant(graph, Ordering.SERIAL if serial else graph.ordering, self._offsets)
+        self._variants[key] = variant
+        if len(self._variants) > _MAX_VARIANTS:
+            self._variants.popitem(last=False)
+        if not buffers:
+            return variant, 0
+        spent_ns = time.perf_counter_ns() - started_ns
+        self.rebind_count += 1
+        self.rebind_ns += spent_ns
+        return variant, spent_ns
+
+    __reduce_ex__ = refuse_copy
+
+    def __repr__(self) -> str:
+        return f"<Replayable {self.graph!r}>"

@@ -1,0 +1,233 @@
+"""The command types: what an encoder records, a backend lowers and runs.
+
+Commands are plain frozen records. They name memory by allocation number, address and exact byte range, and
+never own it: whoever keeps a command (an encoder, a submission) keeps the allocations beside it. That lets
+commands be memoised without keeping any buffer alive.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from .costs import Amount
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ..base.source_lines import Place
+    from ..msl import Execution, Module, Signature
+
+
+class DispatchKind(Enum):
+    """How the size of a dispatch was given."""
+
+    Threads = "threads"
+    """A grid in threads; the last groups are clipped to it."""
+    ThreadGroups = "thread_groups"
+    """A grid in whole groups."""
+
+
+class CapturedOpKind(Enum):
+    """What a dispatch computes, for passes that may move or fuse it."""
+
+    RmsNorm = "RmsNorm"
+    ElemMul = "ElemMul"
+    ElemAdd = "ElemAdd"
+    Sdpa = "Sdpa"
+    Softmax = "Softmax"
+    Other = "Other"
+
+    # Members are unique, and the encoder looks them up with every dispatch; the inherited hash is slow.
+    __hash__ = object.__hash__
+
+    def is_reorderable(self) -> bool:
+        """Whether a reorder pass may look past such a dispatch; attention and softmax stop it."""
+        return self not in (CapturedOpKind.Sdpa, CapturedOpKind.Softmax)
+
+
+Size3 = tuple[int, int, int]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KernelOrigin:
+    """The source of a kernel, and the function constants it was specialised with."""
+
+    module: Module
+    constants: Mapping[int | str, Any]
+    file: str = ""
+    """The file that the source was read from; "" if it was given as a text."""
+    defines: Mapping[str, str | int] = field(default_factory=dict)
+    """The macros that were given with it."""
+    digest: str = field(init=False)
+    """Hexadecimal: the same for kernels of the same name exactly when source and constants are the same."""
+    specialisation: str = field(init=False)
+    """Constants and macros in words, 'N=4,T=float'."""
+
+    def __post_init__(self) -> None:
+        constants = sorted(self.module.check_constants(self.constants).items())
+        digest = hashlib.blake2b(self.module.text_key + repr(constants).encode(), digest_size=8).hexdigest()
+        given = [*constants, *sorted(self.defines.items())]
+        object.__setattr__(self, "digest", digest)
+        object.__setattr__(self, "specialisation", ",".join(f"{name}={value}" for name, value in given))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CompiledKernel:
+    """One kernel as a backend compiled it, with the limits and layouts that binding checks need."""
+
+    name: str
+    signature: Signature
+    max_threads_per_group: int
+    threadgroup_bytes: int
+    """Threadgroup memory declared in the body."""
+    argument_bytes: tuple[int, ...]
+    """Size of the element type of each buffer argument; 0 when the type has no size (void)."""
+    argument_alignments: tuple[int, ...]
+    code: Any = field(repr=False)
+    """What the backend needs to run it; nothing else looks inside. None in a graph that is on no device."""
+    origin: KernelOrigin | None = field(default=None, repr=False)
+    """What it was compiled from; None until a library has put it there."""
+    execution: Execution | None = None
+    """How its threads run, where a backend has a choice; None where they are the device's own."""
+
+
+class Unknown(Enum):
+    """The type of `UNKNOWN`."""
+
+    UNKNOWN = "unknown"
+
+
+UNKNOWN = Unknown.UNKNOWN
+"""For `reads=` or `writes=` of a dispatch that may touch anything: it is ordered after all before it and before all
+after it."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Access:
+    """Addresses `begin` to `end` (exclusive), as the device sees them, read or written."""
+
+    begin: int
+    end: int
+    write: bool
+
+    def overlaps(self, other: Access) -> bool:
+        """Whether they share at least one byte."""
+        return self.begin < other.end and other.begin < self.end
+
+
+@dataclass(frozen=True, slots=True)
+class BufferBinding:
+    """A byte range of an allocation bound to a buffer index."""
+
+    index: int
+    allocation: int
+    """Number of the memory, never used twice."""
+    address: int
+    """Where the range starts, as the device sees it."""
+    offset: int
+    """Where the range starts, counted from the start of the allocation."""
+    nbytes: int
+    writes: bool
+
+    def access(self, write: bool) -> Access:
+        """The whole range, read or written."""
+        return Access(self.address, self.address + self.nbytes, write)
+
+
+@dataclass(frozen=True, slots=True)
+class InlineBinding:
+    """Bytes copied into the command when it was encoded."""
+
+    index: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ParamBinding:
+    """Bytes that every replay of a captured graph gives anew."""
+
+    index: int
+    name: str
+    """The parameter's name; all bindings of one name get the same bytes."""
+    nbytes: int
+
+
+Binding = BufferBinding | InlineBinding | ParamBinding
+
+
+class Ordering(Enum):
+    """What makes one command of a list wait for another."""
+
+    SERIAL = "each waits for the one before"
+    BARRIERS = "only barriers order them"
+    INFERRED = "each waits for those whose memory it uses, and for barriers"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Dispatch:
+    """One run of a kernel over a grid."""
+
+    kernel: CompiledKernel
+    bindings: tuple[Binding, ...]
+    """One for each buffer argument, by ascending index."""
+    kind: DispatchKind
+    threads: Size3
+    """Threads in the grid."""
+    groups: Size3
+    group_size: Size3
+    shared: tuple[int, ...]
+    """Bytes for each threadgroup argument, by ascending index."""
+    op_kind: CapturedOpKind = CapturedOpKind.Other
+    label: str | None = None
+    """The scopes it was encoded in, joined by '/'."""
+    accesses: tuple[Access, ...] | None = ()
+    """The memory it uses: what the signature says of its bindings, or what the caller declared. None: not known."""
+    bytes_read: int | Amount | None = None
+    bytes_written: int | Amount | None = None
+    flops: int | Amount | None = None
+    place: Place | None = None
+    """The line that encoded such a dispatch first; equal ones that follow are this one, and may come from others."""
+
+    @property
+    def counted(self) -> frozenset[str]:
+        """The parameters that its bytes and flops depend on."""
+        amounts = (self.bytes_read, self.bytes_written, self.flops)
+        return frozenset().union(*(one.params for one in amounts if isinstance(one, Amount)))
+
+
+@dataclass(frozen=True, slots=True)
+class Barrier:
+    """Everything before it is finished, and visible, before anything after it starts."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Copy:
+    """Copies bytes from one range to another that does not overlap it."""
+
+    source: BufferBinding
+    target: BufferBinding
+    label: str | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Fill:
+    """Repeats a pattern of 1, 2, 4 or 8 bytes over a range."""
+
+    target: BufferBinding
+    pattern: bytes
+    label: str | None = None
+
+
+Command = Dispatch | Barrier | Copy | Fill
+
+
+def bound(command: Command) -> tuple[BufferBinding, ...]:
+    """The ranges of memory that a command names."""
+    if isinstance(command, Dispatch):
+        return tuple(one for one in command.bindings if isinstance(one, BufferBinding))
+    if isinstance(command, Copy):
+        return (command.source, command.target)
+    return () if isinstance(command, Barrier) else (command.target,)

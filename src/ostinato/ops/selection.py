@@ -1,0 +1,150 @@
+"""Launchers of softmax and of what is chosen by it: the experts of a token, the next token."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..encode.encoder import CommandEncoder
+from ..errors import ArgumentError
+from ..graph.params import Param
+from ..ir.commands import CapturedOpKind
+from ..runtime.buffer import Buffer
+from .checks import Number, axes, check_dtype, check_size, find, is_aligned, on_cpu, same_elements, type_ending
+from .norms import row_threads
+
+MOST_EXPERTS = 1024
+MOST_CHOSEN = 64
+
+
+def softmax(encoder: CommandEncoder, x: Buffer, out: Buffer) -> None:
+    """out = softmax(x), over the last axis of `out`. `out` may be `x`."""
+    ending = same_elements("softmax", out, x)
+    width = out.shape[-1] if out.shape else 1
+    encoder.dispatch(
+        find(encoder, "choosing", f"softmax_{ending}"),
+        *(x, out, width),
+        groups=out.size // width,
+        group_size=row_threads(width),
+        op_kind=CapturedOpKind.Softmax,
+        bytes_read=x.nbytes,
+        bytes_written=out.nbytes,
+        flops=12 * out.size,
+    )
+
+
+def argmax(encoder: CommandEncoder, x: Buffer, out: Buffer) -> None:
+    """out[row] = the place of the largest element of each row of x, the first of equal ones. `out` is uint32."""
+    ending = type_ending("argmax", x)
+    check_dtype("argmax", "places", out, np.uint32)
+    if x.size % out.size:
+        raise ArgumentError(f"argmax: {x!r} is no whole number of elements for each place in {out!r}")
+    width = x.size // out.size
+    given: list[Any] = [x, out, width]
+    if not on_cpu(encoder):
+        given.append(int(is_aligned(4 * x.dtype.itemsize, width * x.dtype.itemsize, x)))
+    encoder.dispatch(
+        find(encoder, "choosing" if on_cpu(encoder) else "largest", f"argmax_{ending}"),
+        *given,
+        groups=out.size,
+        group_size=_threads(width),
+        bytes_read=x.nbytes,
+        bytes_written=out.nbytes,
+        flops=x.size,
+    )
+
+
+def moe_route(
+    encoder: CommandEncoder, logits: Buffer, indices: Buffer, weights: Buffer, *, renormalise: bool = True
+) -> None:
+    """The experts with the largest softmax(logits) for each token, largest first, and their shares.
+
+    `logits` is [tokens, experts], `indices` (uint32) and `weights` (float32) [tokens, chosen]; one axis is one token.
+    With `renormalise` the shares of a token add up to one.
+    """
+    ending, tokens, experts, chosen = _routing("moe_route", logits, indices, weights)
+    encoder.dispatch(
+        find(encoder, "choosing", f"moe_route_{ending}"),
+        *(logits, indices, weights, experts, chosen, int(renormalise)),
+        groups=tokens,
+        group_size=_threads(experts),
+        op_kind=CapturedOpKind.Softmax,
+        bytes_read=logits.nbytes,
+        bytes_written=indices.nbytes + weights.nbytes,
+        flops=tokens * experts * (10 + experts),
+    )
+
+
+def serial_topk(
+    encoder: CommandEncoder, logits: Buffer, indices: Buffer, weights: Buffer, *, renormalise: bool = True
+) -> None:
+    """What `moe_route` does, by one thread a token: slow on purpose, for profiles to find."""
+    ending, tokens, experts, chosen = _routing("serial_topk", logits, indices, weights)
+    encoder.dispatch(
+        find(encoder, "choosing", f"serial_topk_{ending}"),
+        *(logits, indices, weights, experts, chosen, int(renormalise)),
+        threads=tokens,
+        op_kind=CapturedOpKind.Softmax,
+        bytes_read=logits.nbytes,
+        bytes_written=indices.nbytes + weights.nbytes,
+        flops=tokens * experts * (10 + experts),  # what there is to do, not what it does
+    )
+
+
+def sample_top_p(
+    encoder: CommandEncoder,
+    logits: Buffer,
+    out: Buffer,
+    random: Number,
+    *,
+    temperature: Number = 1.0,
+    top_p: Number = 1.0,
+) -> None:
+    """out = the token that `random`, from 0 to 1, falls on among the most probable that together reach `top_p`.
+
+    They lie side by side in the order of the tokens, each as wide as it is probable. Tokens as probable as the last of
+    them are in too. All three numbers may be parameters. `out` is uint32.
+    """
+    name = "sample_top_p"
+    ending = type_ending(name, logits)
+    check_dtype(name, "tokens", out, np.uint32)
+    check_size(name, "out", out, 1)
+    for what, value, least, most in (
+        ("random", random, 0.0, 1.0),
+        ("top_p", top_p, 0.0, 1.0),
+        ("temperature", temperature, 1e-6, float("inf")),
+    ):
+        if not isinstance(value, Param) and not least <= float(value) <= most:
+            raise ArgumentError(f"{name}: {what} is a number from {least:g} to {most:g}, not {value!r}")
+    encoder.dispatch(
+        find(encoder, "choosing", f"{name}_{ending}"),
+        *(logits, out, logits.size, temperature, top_p, random),
+        groups=1,
+        group_size=_threads(logits.size),
+        op_kind=CapturedOpKind.Softmax,
+        bytes_read=logits.nbytes,
+        bytes_written=out.nbytes,
+        flops=35 * 10 * logits.size,
+    )
+
+
+def _routing(name: str, logits: Buffer, indices: Buffer, weights: Buffer) -> tuple[str, int, int, int]:
+    ending = type_ending(name, logits)
+    check_dtype(name, "indices", indices, np.uint32)
+    check_dtype(name, "weights", weights, np.float32)
+    one = len(logits.shape) == 1
+    tokens, experts = (1, logits.size) if one else axes(name, "logits", logits, "tokens", "experts")
+    check_size(name, "weights", weights, indices.size)
+    chosen, rest = divmod(indices.size, tokens)
+    if rest or not 1 <= chosen <= min(experts, MOST_CHOSEN) or experts > MOST_EXPERTS:
+        raise ArgumentError(
+            f"{name}: {indices!r} does not go with {logits!r}; it has the same number of experts for each of {tokens}"
+            f" tokens, of {experts} at most {MOST_CHOSEN}, and there are at most {MOST_EXPERTS}"
+        )
+    return ending, tokens, experts, chosen
+
+
+def _threads(width: int) -> int:
+    """Threads for one long row: as many as there is work for, up to the most that a group has."""
+    return min(1024, max(32, 1 << (width - 1).bit_length()))

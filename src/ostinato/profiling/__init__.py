@@ -1,0 +1,1 @@
+"""From timed submissions to a recording, and from a recording to a report."""

@@ -1,0 +1,491 @@
+"""Dispatch times by kernel, label path, op kind and shape, and by region of the host.
+
+Every grouping is a number per *command*; samples follow their commands. The samples are put in order of their commands
+once, and each grouping then only rearranges whole stretches, so ten million samples take seconds.
+
+Counts are exact: `dispatched` is what ran, sampled or not, `count` what has a time. Without a time there are no
+figures (None), never zeros.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...errors import ArgumentError
+from .columns import ABSENT, BOUNDED, Columns, Floats, Ints, partly_timed, usable
+from .kernels import named
+from .statistics import Interval, median_interval, percentiles
+from .timeline import busy_share
+
+_MAX_DEPTH = 16
+"""Label components past this are counted with the last one; nobody reads deeper, and a hostile label could go on."""
+_MAX_REGION_NAMES = 64
+"""Only the most frequent names of regions are looked at: a name made anew each time is no repetition."""
+_MAX_NESTING = 64
+_NAMES_SHOWN = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Figures of a set of durations."""
+
+    total_ns: int
+    mean_ns: float
+    p50_ns: float
+    p90_ns: float
+    p99_ns: float
+    min_ns: int
+    max_ns: int
+
+
+def times_of(durations_ns: Ints) -> Times | None:
+    """The figures of some durations; None of nothing."""
+    if durations_ns.size == 0:
+        return None
+    p50, p90, p99 = percentiles(durations_ns, (50, 90, 99))
+    total = int(durations_ns.sum())
+    low, high = int(durations_ns.min()), int(durations_ns.max())
+    return Times(total, total / durations_ns.size, p50, p90, p99, low, high)
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """What goes under one name."""
+
+    name: str
+    detail: str
+    """Of a kernel, what tells it from others of its name, if there are any; of a shape, the grid; "" elsewhere."""
+    depth: int
+    """Components of a label path; 0 elsewhere."""
+    dispatched: int
+    """How many ran."""
+    count: int
+    """How many of them have a time."""
+    bounded: int
+    """How many of those are known only to lie below what the clock or their neighbours resolve."""
+    times: Times | None
+    share: float | None
+    """Of busy time; time that n dispatches share counts 1/n for each, so shares add up to 1."""
+    per_instance_ns: float | None
+    """Time per instance of the repeated region ("per token"), over those instances that were sampled whole. None for
+    what never ran inside one."""
+    place: str
+    """Where it was encoded, if that is one place."""
+
+    @property
+    def total_ns(self) -> int:
+        """Total time of those that have one, 0 if there is none."""
+        return self.times.total_ns if self.times else 0
+
+
+@dataclass(frozen=True, slots=True)
+class CommandTimes:
+    """The samples in order of their commands, with sums per command; what every grouping starts from."""
+
+    durations_ns: Ints
+    first: Ints
+    """Where each command's samples begin, and one more."""
+    dispatched: Ints
+    bounded: Ints
+    device_busy_ns: Floats
+    """(devices, commands): its part of the busy time of each device; where dispatches take turns at being timed, those
+    that were stand for those that were not."""
+    instance_ns: Ints
+    """Time inside those instances of the repeated region that were sampled whole."""
+    instance_counts: Ints
+    """Dispatches inside those instances."""
+    instances: int
+    """How many those are."""
+    in_part: bool
+    """Whether dispatches took turns at being timed, so that totals of those that were say little of the whole."""
+
+    @property
+    def busy_ns(self) -> Floats:
+        """Its part of the busy time of all devices."""
+        total: Floats = self.device_busy_ns.sum(axis=0)
+        return total
+
+    @property
+    def counts(self) -> Ints:
+        """Samples per command."""
+        return np.diff(self.first)
+
+
+def command_times(columns: Columns, instance: Ints | None = None) -> CommandTimes:
+    """Sorts the samples by command. `instance` numbers the region instance of every submission, -1 for outside."""
+    samples, subs = columns.samples, columns.submissions
+    size = len(columns.commands)
+    known = usable(samples)
+    command = columns.plans.command[known.node]
+    durations = known.end_ns - known.start_ns
+    busy = np.zeros((len(columns.devices), size))
+    device = subs.device[known.submission] if len(columns.devices) > 1 else None
+    partly = partly_timed(columns)
+    for number in range(len(columns.devices)):
+        mine: Any = slice(None) if device is None else device == number
+        shares = busy_share(known.start_ns[mine], known.end_ns[mine])
+        busy[number] = np.bincount(command[mine], weights=shares, minlength=size)
+        if partly[subs.device == number].any():
+            busy[number] *= _stands_for(columns, number, np.bincount(command[mine], minlength=size))
+    inside, counted = np.zeros(size, np.int64), np.zeros(size, np.int64)
+    whole = np.zeros(0, np.int64)
+    if instance is not None and len(known):
+        whole = sampled_whole(columns, instance)
+        chosen = np.isin(instance, whole)[known.submission]
+        inside = np.bincount(command[chosen], weights=durations[chosen], minlength=size).astype(np.int64)
+        counted = np.bincount(command[chosen], minlength=size)
+    # Sixteen-bit keys are sorted by radix, in a fraction of the time; most recordings have few enough commands.
+    key = command.astype(np.uint16) if size <= 1 << 16 else command
+    return CommandTimes(
+        durations[np.argsort(key, kind="stable")],
+        np.concatenate([[0], np.cumsum(np.bincount(command, minlength=size))]),
+        dispatched(columns),
+        np.bincount(command[known.status == BOUNDED], minlength=size),
+        busy,
+        inside,
+        counted,
+        whole.size,
+        bool(partly.any()),
+    )
+
+
+def _stands_for(columns: Columns, device: int, timed: Ints) -> Floats:
+    """For each command, how many of its runs in a device's sampled submissions there are to one that has a time there.
+
+    Devices share commands, but each has its own turns: on one all may be timed, and few on another.
+    """
+    subs, plans = columns.submissions, columns.plans
+    counted = subs.sampled & subs.done & (subs.plan >= 0) & (subs.device == device)
+    runs = np.bincount(subs.plan[counted], minlength=len(plans))
+    by_node = np.repeat(runs, np.diff(plans.first)).astype(np.float64)
+    ran = np.bincount(plans.command, weights=by_node, minlength=len(columns.commands))
+    found: Floats = np.maximum(ran, timed) / np.maximum(timed, 1)
+    return found
+
+
+def sampled_whole(columns: Columns, instance: Ints) -> Ints:
+    """The region instances all of whose dispatches have a time, given each submission's instance (-1: none).
+
+    Some replays are left unsampled on purpose; an instance that holds one says nothing about the time of a whole.
+    """
+    plans, subs, known = columns.plans, columns.submissions, usable(columns.samples)
+    is_dispatch = columns.commands.kind[plans.command] == "dispatch"
+    upto = np.concatenate([[0], np.cumsum(is_dispatch)])
+    wanted = np.where(subs.plan >= 0, np.diff(upto[plans.first])[subs.plan], 0) if len(plans) else np.zeros(len(subs))
+    timed = np.bincount(known.submission, weights=is_dispatch[known.node], minlength=len(subs))
+    missing = (timed < wanted) | (~subs.sampled & (wanted > 0))
+    return np.setdiff1d(instance[(instance >= 0) & (timed > 0)], instance[missing])
+
+
+def dispatched(columns: Columns) -> Ints:
+    """How often each command ran: once per submission of its plans that did not fail. Barriers do not count.
+
+    Of a submission that failed, those dispatches ran that have a time.
+    """
+    subs, plans, commands, known = columns.submissions, columns.plans, columns.commands, usable(columns.samples)
+    runs = np.bincount(subs.plan[subs.done & (subs.plan >= 0)], minlength=len(plans))
+    by_node = np.repeat(runs, np.diff(plans.first)).astype(np.float64)
+    counts = np.bincount(plans.command, weights=by_node, minlength=len(commands)).astype(np.int64)
+    failed = ~subs.done
+    if failed.any():
+        counts += np.bincount(plans.command[known.node[failed[known.submission]]], minlength=len(commands))
+    return np.where(commands.kind == "barrier", 0, counts)
+
+
+def _dispatches_of_plans(columns: Columns) -> Ints:
+    """How many dispatches, copies and fills each plan holds."""
+    plans = columns.plans
+    upto = np.concatenate([[0], np.cumsum(columns.commands.kind[plans.command] != "barrier")])
+    return np.diff(upto[plans.first])
+
+
+def grouped(
+    columns: Columns, spent: CommandTimes, code: Ints, names: list[tuple[str, str]], depth: int = 0
+) -> list[Group]:
+    """One group per name. `code` numbers each command's group, -1 for none.
+
+    The largest total is first; where dispatches took turns at being timed, the largest share.
+    """
+    order = np.argsort(code, kind="stable")
+    order = order[code[order] >= 0]
+    if order.size == 0:
+        return []
+    lengths = spent.counts[order]
+    # Sample k of the rearranged whole: from where its command's stretch begins, as far in as it is in the new order.
+    shift = spent.first[:-1][order] - (np.cumsum(lengths) - lengths)
+    durations = spent.durations_ns[np.repeat(shift, lengths) + np.arange(int(lengths.sum()))]
+    size = len(names)
+    chosen = code[order]
+    ends = np.cumsum(np.bincount(chosen, weights=lengths, minlength=size).astype(np.int64))
+    total_busy = float(spent.busy_ns.sum())
+    ran, bounded, busy, inside, counted = (
+        np.bincount(chosen, weights=column[order], minlength=size)
+        for column in (spent.dispatched, spent.bounded, spent.busy_ns, spent.instance_ns, spent.instance_counts)
+    )
+    places = _places(columns.commands.place[order], chosen, size)
+    found = []
+    begin = 0
+    for number, (name, detail) in enumerate(names):
+        times = times_of(durations[begin : ends[number]])
+        count = int(ends[number]) - begin
+        begin = int(ends[number])
+        if ran[number] == 0:
+            continue
+        found.append(
+            Group(
+                name,
+                detail,
+                depth,
+                int(ran[number]),
+                count,
+                int(bounded[number]),
+                times,
+                float(busy[number]) / total_busy if times and total_busy > 0 else None,
+                float(inside[number]) / spent.instances if counted[number] else None,
+                places[number],
+            )
+        )
+
+    def largest_first(group: Group) -> tuple[float, int, str, str]:
+        size = (group.share or 0.0) if spent.in_part else group.total_ns
+        return -size, -group.dispatched, group.name, group.detail
+
+    return sorted(found, key=largest_first)
+
+
+def _places(place: Any, code: Ints, size: int) -> list[str]:
+    found: list[str | None] = [None] * size
+    for one, number in zip(place.tolist(), code.tolist(), strict=True):
+        known = found[number]
+        if known is None:
+            found[number] = one
+        elif known and known != one:
+            found[number] = ""
+    return [one or "" for one in found]
+
+
+# --- the groupings -------------------------------------------------------------------------------------------
+
+
+def by_kernel(columns: Columns, spent: CommandTimes) -> list[Group]:
+    """Per kernel, those of one name told apart by `kernels.details`; copies and fills under those names."""
+    return grouped(columns, spent, *kernel_codes(columns))
+
+
+def kernel_codes(columns: Columns) -> tuple[Ints, list[tuple[str, str]]]:
+    """Numbers the kernels of all commands, with the name and the detail of each; barriers get -1."""
+    commands = columns.commands
+    return _numbered(zip(commands.kernel, commands.detail, strict=True), commands.kind != "barrier")
+
+
+def by_op_kind(columns: Columns, spent: CommandTimes) -> list[Group]:
+    """Per op kind, as the program set it."""
+    commands = columns.commands
+    return grouped(columns, spent, *_numbered(((kind, "") for kind in commands.op_kind), commands.kind != "barrier"))
+
+
+def by_shape(columns: Columns, spent: CommandTimes) -> list[Group]:
+    """Per kernel and grid: the name is that of `by_kernel`, the detail 'threads 4096×1×1, group 256×1×1'."""
+    commands = columns.commands
+    shapes = (
+        (named(kernel, detail), f"threads {_extent(threads)}, group {_extent(group)}" if kind == "dispatch" else "")
+        for kernel, detail, kind, threads, group in zip(
+            commands.kernel,
+            commands.detail,
+            commands.kind,
+            commands.threads.tolist(),
+            commands.group.tolist(),
+            strict=True,
+        )
+    )
+    return grouped(columns, spent, *_numbered(shapes, commands.kind != "barrier"))
+
+
+def by_label(columns: Columns, spent: CommandTimes, fold: bool = False) -> list[Group]:
+    """Every prefix of every label path, 'decode', 'decode/layer.3', ...: a path holds what is below it.
+
+    With `fold`, numbers in the path become '*', so that the layers of a model are one row. Work without a label is
+    not in here.
+    """
+    commands = columns.commands
+    paths = [_path(label, fold) for label in commands.label]
+    found: list[Group] = []
+    for depth in range(1, max(map(len, paths), default=0) + 1):
+        deep = np.array([len(path) >= depth for path in paths]) & (commands.kind != "barrier")
+        names = (("/".join(path[:depth]), "") for path in paths)
+        found += grouped(columns, spent, *_numbered(names, deep), depth)
+    return found
+
+
+def _path(label: str, fold: bool) -> tuple[str, ...]:
+    if not label:
+        return ()
+    parts = label.split("/", _MAX_DEPTH - 1)
+    return tuple(folded(part) if fold else part for part in parts)
+
+
+def folded(label: str) -> str:
+    """A label with its numbers folded: 'layer.*' of every layer."""
+    return re.sub(r"\d+", "*", label)
+
+
+def _numbered(names: Iterable[tuple[str, str]], chosen: Any) -> tuple[Ints, list[tuple[str, str]]]:
+    numbers: dict[tuple[str, str], int] = {}
+    code = [
+        numbers.setdefault(name, len(numbers)) if wanted else -1 for name, wanted in zip(names, chosen, strict=True)
+    ]
+    return np.array(code, np.int64), list(numbers)
+
+
+def _extent(size: list[int]) -> str:
+    return "×".join(str(n) for n in size)
+
+
+# --- command buffers and regions -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class BufferGroup:
+    """Command buffers of one label."""
+
+    name: str
+    count: int
+    measured: int
+    times: Times | None
+    """Of their intervals on the device."""
+    queue_delay: Times | None
+    encode: Times | None
+
+
+def by_command_buffer(columns: Columns, interval_ns: Ints, queue_delay_ns: Ints, encode_ns: Ints) -> list[BufferGroup]:
+    """Command buffers by label, "" for those without."""
+    code, names = _numbered(((label, "") for label in columns.submissions.label), np.ones(len(interval_ns), bool))
+    order = np.argsort(code, kind="stable")
+    ends = np.cumsum(np.bincount(code, minlength=len(names)))
+    found = []
+    for (name, _), rows in zip(names, np.split(order, ends[:-1]) if names else (), strict=True):
+        present = [column[rows][column[rows] != ABSENT] for column in (interval_ns, queue_delay_ns, encode_ns)]
+        times, queue, encode = map(times_of, present)
+        found.append(BufferGroup(name, rows.size, present[0].size, times, queue, encode))
+    return sorted(found, key=lambda g: (-(g.times.total_ns if g.times else 0), g.name))
+
+
+@dataclass(frozen=True, slots=True)
+class RegionGroup:
+    """All instances of one region, "token" for example."""
+
+    name: str
+    instances: int
+    wall: Times
+    """On the host, begin to end."""
+    median_ns: Interval | None
+    submissions: float
+    """Command buffers per instance."""
+    dispatches: float
+    """Dispatches, copies and fills per instance, timed or not."""
+    device_sum: Times | None
+    """Dispatch time per instance, of those in which all was sampled."""
+
+
+def instances_of(columns: Columns, name: str) -> Ints:
+    """For every submission the row of the region of that name it was committed in, however deep; -1 for none."""
+    regions, at = columns.regions, columns.submissions.region.copy()
+    is_wanted = np.append(regions.name == name, False)
+    parent = np.append(regions.parent, -1)
+    for _ in range(_MAX_NESTING):
+        away = (at >= 0) & ~is_wanted[at]
+        if not away.any():
+            break
+        at[away] = parent[at[away]]
+    return np.where((at >= 0) & is_wanted[at], at, -1)
+
+
+def by_region(columns: Columns, sum_ns: Ints) -> list[RegionGroup]:
+    """Every region name, most instances first."""
+    regions, subs = columns.regions, columns.submissions
+    found = []
+    each = np.append(_dispatches_of_plans(columns), 0)[subs.plan]
+    for name in _frequent_names(columns):
+        rows = np.flatnonzero((regions.name == name) & (regions.end_ns != ABSENT))
+        wall = regions.end_ns[rows] - regions.begin_ns[rows]
+        times = times_of(wall)
+        if times is None:
+            continue
+        within = instances_of(columns, name)
+        inside = np.flatnonzero(within >= 0)
+        dispatches = np.bincount(within[inside], weights=each[inside], minlength=len(regions))
+        spent = np.bincount(within[inside], weights=np.maximum(sum_ns[inside], 0), minlength=len(regions))
+        whole = np.intersect1d(rows, sampled_whole(columns, within))
+        found.append(
+            RegionGroup(
+                name,
+                rows.size,
+                times,
+                median_interval(wall),
+                float(np.isin(within[inside], rows).sum()) / rows.size,
+                float(dispatches[rows].sum()) / rows.size,
+                times_of(spent[whole].astype(np.int64)),
+            )
+        )
+    return sorted(found, key=lambda g: (-g.instances, -g.wall.total_ns, g.name))
+
+
+def repeated_region(columns: Columns) -> str | None:
+    """The region to count by: the name with the most instances (two at least) that hold submissions."""
+    best: tuple[int, int, str] | None = None
+    regions = columns.regions
+    for name in _frequent_names(columns):
+        held = instances_of(columns, name)
+        count = int(np.unique(held[held >= 0]).size)
+        if count < 2:
+            continue
+        mine = (regions.name == name) & (regions.end_ns != ABSENT)
+        wall = int((regions.end_ns - regions.begin_ns)[mine].sum())
+        if best is None or (count, wall) > best[:2]:
+            best = (count, wall, name)
+    return best[2] if best else None
+
+
+def region_named(columns: Columns, name: str) -> str:
+    """The same name, if there is such a region; raises `ArgumentError` with those that there are."""
+    if not (columns.regions.name == name).any():
+        known = ", ".join(repr(one) for one in _frequent_names(columns)[:_NAMES_SHOWN]) or "none"
+        raise ArgumentError(f"there is no region named {name!r} in this recording; there are: {known}")
+    return name
+
+
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """Command buffers that belong to no instance of a region."""
+
+    submissions: int
+    while_open: int
+    """Those of them that were committed while an instance was open: by a thread or task that was not in it."""
+
+
+def outside(columns: Columns, name: str, instance: Ints) -> Outside:
+    """What was committed outside of every instance of a region, given each submission's (-1: none)."""
+    regions, subs = columns.regions, columns.submissions
+    left_out = np.flatnonzero(instance < 0)
+    beside = 0
+    for process in np.unique(subs.process[left_out]).tolist():
+        mine = (regions.name == name) & (regions.process == process)
+        begin = regions.begin_ns[mine]
+        end = np.where(regions.end_ns[mine] == ABSENT, np.iinfo(np.int64).max, regions.end_ns[mine])
+        order = np.argsort(begin, kind="stable")
+        reached = np.maximum.accumulate(end[order])
+        at = subs.commit_begin_ns[left_out][subs.process[left_out] == process]
+        before = np.searchsorted(begin[order], at, side="right") - 1
+        known = (at != ABSENT) & (before >= 0)
+        beside += int((reached[before[known]] > at[known]).sum())
+    return Outside(left_out.size, beside)
+
+
+def _frequent_names(columns: Columns) -> list[str]:
+    return [name for name, _ in Counter(columns.regions.name.tolist()).most_common(_MAX_REGION_NAMES)]

@@ -1,0 +1,211 @@
+"""How close every kernel came to what the device can do.
+
+A dispatch cannot take less time than moving its bytes at the bandwidth of a copy, or computing its flops at the peak
+rate. *Efficiency* is that least time divided by the time it took: the larger of the bandwidth and the flop efficiency,
+at most 1.
+
+Bytes that the program declared are taken at its word. Without a declaration there are only the bytes that are bound, an
+upper bound: so are the bandwidth and the efficiency that follow. A bound may also be refuted. No kernel moves several
+times what a copy does, nor one threadgroup what takes all workers, nor a few threads megabytes; a kernel that seems to
+is bound to more than it touches (a row of a table, a window of a cache), and how efficient it is cannot be known. It
+must not look efficient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from . import formatting
+from .columns import UNAVAILABLE, Columns, Device, Flags, Floats, Ints, Texts
+from .costs import Amounts, declared_amounts, mean_amounts, varying
+from .schedules import warm_ups
+from .statistics import median
+
+_CACHE_BYTES = 64 << 20
+"""What is larger cannot come from a cache."""
+_CACHE_GAIN = 8.0
+"""How much faster than a copy through memory a kernel may seem when its data may lie in a cache."""
+_SLACK = 1.25
+"""How far above the measured ceiling a true rate may lie, ceilings being measured too."""
+_MOST_RAISED = 4.0
+"""How much too low a ceiling of a busy machine may be. Whoever seems faster than that declares too much."""
+_BYTES_A_THREAD = 64 << 10
+"""Threads that touched more than this each would take long over it; a good rate then rests on bytes never touched."""
+_SUSPICIOUSLY_GOOD = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """What each command reached on one device, one row per command; NaN where it is not known."""
+
+    count: Ints
+    """Dispatches with a time."""
+    runs: Floats
+    """Dispatches that ran, timed or not."""
+    total_ns: Floats
+    """What all that ran take, each as long as is typical."""
+    typical_ns: Floats
+    """The median of its times; the mean where its amounts vary, because those are means too."""
+    bytes_moved: Floats
+    """Per dispatch; NaN when nothing is known or the bound is refuted."""
+    flops: Floats
+    """Per dispatch."""
+    bound: Flags
+    """The bytes are an upper bound."""
+    refuted: Flags
+    """The bytes cannot have moved in that time."""
+    bandwidth: Floats
+    """Bytes per second."""
+    flop_rate: Floats
+    bandwidth_efficiency: Floats
+    flop_efficiency: Floats
+    least_ns: Floats
+    """The least time a dispatch could take by the ceilings; NaN without them."""
+
+    def of(self, rows: Ints) -> Rates:
+        """Those of some commands."""
+        return Rates(*(getattr(self, name)[rows] for name in self.__slots__))
+
+    @property
+    def efficiency(self) -> Floats:
+        """The larger of the two, at most 1; NaN when neither is known."""
+        both = np.fmax(self.bandwidth_efficiency, self.flop_efficiency)
+        return np.minimum(both, 1.0)
+
+
+def rates(columns: Columns, device: int, aside: Flags | None = None) -> Rates:
+    """What every command reached on a device, by the median of its times.
+
+    Submissions in `aside` (first runs, which also warm up caches, and nothing else, where it is not given) are left out
+    where there are others. Where bytes and flops depend on values
+    of each replay, rates are their sum over the sum of the times of the same dispatches.
+    """
+    samples, subs, plans, size = columns.samples, columns.submissions, columns.plans, len(columns.commands)
+    chosen = (samples.status != UNAVAILABLE) & (subs.device[samples.submission] == device)
+    command = plans.command[samples.node[chosen]]
+    duration = (samples.end_ns - samples.start_ns)[chosen]
+    warm = ~(warm_ups(columns) if aside is None else aside)[samples.submission[chosen]]
+    count = np.bincount(command, minlength=size)
+    medians = _medians(command[warm], duration[warm], size)
+    missing = np.isnan(medians) & (count > 0)
+    if missing.any():
+        first_only = missing[command]
+        medians = np.where(missing, _medians(command[first_only], duration[first_only], size), medians)
+    amounts = declared_amounts(columns)
+    varies = varying(columns)
+    if varies.any():
+        used = varies[command] & (warm | missing[command])
+        amounts = mean_amounts(columns, command[used], samples.submission[chosen][used])
+        times = np.bincount(command[used], weights=duration[used], minlength=size)
+        with np.errstate(invalid="ignore"):
+            means = times / np.bincount(command[used], minlength=size)
+        medians = np.where(varies, means, medians)
+    mine = subs.plan[(subs.device == device) & subs.done & (subs.plan >= 0)]
+    by_node = np.repeat(np.bincount(mine, minlength=len(plans)), np.diff(plans.first)).astype(np.float64)
+    runs = np.maximum(np.bincount(plans.command, weights=by_node, minlength=size), count)
+    return rates_of(columns, columns.devices[device], count, runs, medians, amounts)
+
+
+def _medians(command: Ints, duration: Ints, size: int) -> Floats:
+    found = np.full(size, np.nan)
+    ordered = duration[np.argsort(command.astype(np.uint16) if size <= 1 << 16 else command, kind="stable")]
+    ends = np.cumsum(np.bincount(command, minlength=size))
+    for row in np.unique(command).tolist():
+        found[row] = median(ordered[int(ends[row - 1]) if row else 0 : int(ends[row])])
+    return found
+
+
+def rates_of(
+    columns: Columns, device: Device, count: Ints, runs: Floats, typical_ns: Floats, amounts: Amounts
+) -> Rates:
+    """The same from counts, the typical time and the amounts of each command."""
+    commands = columns.commands
+    copy = device.copy_bytes_per_s or np.nan
+    peak = device.flops_per_s or np.nan
+    with np.errstate(divide="ignore", invalid="ignore"):
+        seconds = np.where(typical_ns > 0, typical_ns, np.nan) * 1e-9
+        moved = amounts.bytes_read + amounts.bytes_written
+        # A declaration of no bytes is a statement; a binding of none says nothing.
+        moved = np.where(commands.declared | (moved > 0), moved, np.nan)
+        bound = ~commands.declared & ~np.isin(commands.kind, ["copy", "fill"])
+        bandwidth = moved / seconds
+        threads = np.maximum(commands.threads.astype(np.float64).prod(axis=1), 1.0)
+        crowded = (moved / threads > _BYTES_A_THREAD) & (bandwidth > _SUSPICIOUSLY_GOOD * copy)
+        refuted = bound & (crowded | (bandwidth > _credible(device, moved, commands.groups)))
+        moved = np.where(refuted, np.nan, moved)
+        bandwidth = np.where(refuted, np.nan, bandwidth)
+        flop_rate = amounts.flops / seconds
+        flops = np.where(flop_rate > _MOST_RAISED * peak, np.nan, amounts.flops)
+        flop_rate = np.where(np.isnan(flops), np.nan, flop_rate)
+        least = np.fmax(moved / copy, flops / peak) * 1e9
+    return Rates(
+        count,
+        runs,
+        np.where(count > 0, runs * typical_ns, 0.0),
+        typical_ns,
+        moved,
+        flops,
+        bound,
+        refuted,
+        bandwidth,
+        flop_rate,
+        bandwidth / copy,
+        flop_rate / peak,
+        least,
+    )
+
+
+def raised(columns: Columns, device: int, aside: Flags) -> Device:
+    """The device with the ceilings that its own dispatches show to be too low raised to what they reached.
+
+    Only what is declared counts, and only bytes that no cache holds.
+    """
+    facts, reached = columns.devices[device], rates(columns, device, aside)
+    commands = columns.commands
+    moved = np.where(commands.declared & (reached.bytes_moved > _CACHE_BYTES), reached.bandwidth, np.nan)
+    copy, copy_told = _raised(facts.copy_bytes_per_s, moved, commands.kernel, "copy bandwidth", formatting.byte_rate)
+    flops, flops_told = _raised(
+        facts.flops_per_s, reached.flop_rate, commands.kernel, "peak flop rate", formatting.flop_rate
+    )
+    return replace(facts, copy_bytes_per_s=copy, flops_per_s=flops, raised=(*copy_told, *flops_told))
+
+
+def _raised(
+    ceiling: float | None, rate: Floats, kernel: Texts, name: str, spoken: Callable[[float], str]
+) -> tuple[float | None, list[str]]:
+    """A ceiling, or the best credible rate if that is higher, and then a sentence about it."""
+    if not ceiling:
+        return ceiling, []
+    rate = np.where(rate <= _MOST_RAISED * ceiling, rate, np.nan)
+    if np.isnan(rate).all() or np.nanmax(rate) <= ceiling:
+        return ceiling, []
+    row = int(np.nanargmax(rate))
+    best = float(rate[row])
+    told = f"the {name} was measured as {spoken(ceiling)}, but {kernel[row]} reached {spoken(best)}"
+    return best, [f"{told}, which is taken instead"]
+
+
+def _credible(device: Device, moved: Floats, groups: Ints) -> Floats:
+    """The bandwidth up to which it is believable that all bound bytes were moved."""
+    if not device.copy_bytes_per_s:
+        return np.full(moved.shape, np.inf)
+    filled = np.minimum(np.maximum(groups, 1) / device.workers, 1.0) if device.workers else 1.0
+    gain = np.where(moved > _CACHE_BYTES, _SLACK, _CACHE_GAIN)
+    limit: Floats = device.copy_bytes_per_s * gain * filled
+    return limit
+
+
+def weighted_medians(values: Floats, weights: Floats) -> Floats:
+    """In each row the value below which half of the weight lies; NaN without values."""
+    weights = np.where(np.isnan(values), 0.0, weights)
+    order = np.argsort(values, axis=1, kind="stable")  # NaN comes last
+    reached = np.cumsum(np.take_along_axis(weights, order, axis=1), axis=1)
+    whole = reached[:, -1:] if reached.shape[1] else np.zeros((len(values), 1))
+    place = (reached < whole / 2).sum(axis=1, keepdims=True)
+    if not reached.shape[1]:
+        return np.full(len(values), np.nan)
+    found = np.take_along_axis(np.take_along_axis(values, order, axis=1), place, axis=1)[:, 0]
+    return np.where(whole[:, 0] > 0, found, np.nan)

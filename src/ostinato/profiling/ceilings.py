@@ -1,0 +1,336 @@
+"""The best that a device can do, measured on it: moving bytes, arithmetic, and what a timestamp costs.
+
+A kernel is judged by these, so they are measured with kernels: through the same compiler, on the same workers. They are
+remembered per device (its description, compiler and workers) and measured anew on request. Whatever else the machine
+does only makes a round slower, so what is remembered is the best that was ever seen: a later measurement can raise it
+and never lowers it. A figure from a machine on which no three undisturbed rounds came close to each other says so, and
+`of` measures it again.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, fields, replace
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+
+from .. import counters
+from ..backends.protocol import Capabilities
+from ..base import cache
+from ..encode.encoder import CommandEncoder, capture
+from ..errors import CacheError
+from ..runtime.buffer import allocate
+from ..runtime.library import Kernel, compile_library
+from ..runtime.queue import Queue
+from .analyse.statistics import Interval, median_interval
+
+# Several times the last-level cache of a workstation, so that memory is what is measured.
+_COPY_BYTES = 128 << 20
+# Enough for every worker of any device to have several of its largest groups.
+_ARITHMETIC_THREADS, _THREADS_PER_WORKER = 1 << 16, 8 << 10
+# A list takes at least so long, or starting it would be measured too; it holds at most so many repeats.
+_LEAST_S, _MOST_REPEATS = 0.002, 64
+_ROUNDS = 5
+# Where the best three rounds still differ by more than this share, there are more rounds, up to so many times.
+_CALM, _TRIES = 0.15, 4
+# A round of which other programs took more than this share of the workers' time is not one of them.
+_LOST = 0.02
+# No device is that fast; a note that says so is damaged.
+_ABSURD = 1e18
+_CHAIN = 2_000
+
+# Eight chains of multiply-adds, because one waits for itself; straight, so that a compiler vectorises over threads.
+_CHAINS, _STEPS = 8, 32
+_FLOPS_PER_THREAD = 2 * _CHAINS * _STEPS
+_STEP = " ".join(f"a{n} = fma(a{n}, m, b);" for n in range(_CHAINS))
+
+SOURCE = f"""
+#include <metal_stdlib>
+using namespace metal;
+
+kernel void ceiling_copy(device const float4 *in [[buffer(0)]], device float4 *out [[buffer(1)]],
+                         uint id [[thread_position_in_grid]]) {{ out[id] = in[id]; }}
+
+// The same with four loads in flight a thread, which is what it takes on a device whose threads are many and short.
+kernel void ceiling_copy_wide(device const float4 *in [[buffer(0)]], device float4 *out [[buffer(1)]],
+                              uint id [[thread_position_in_grid]], uint size [[threads_per_grid]]) {{
+    const float4 a = in[id], b = in[id + size], c = in[id + 2 * size], d = in[id + 3 * size];
+    out[id] = a; out[id + size] = b; out[id + 2 * size] = c; out[id + 3 * size] = d;
+}}
+
+kernel void ceiling_arithmetic(device float *x [[buffer(0)]], constant float &m [[buffer(1)]],
+                               constant float &b [[buffer(2)]], uint id [[thread_position_in_grid]]) {{
+    float {", ".join(f"a{n} = x[id] + {n}.0f" for n in range(_CHAINS))};
+    {" ".join([_STEP] * _STEPS)}
+    x[id] = {" + ".join(f"a{n}" for n in range(_CHAINS))};
+}}
+
+kernel void ceiling_nothing(device float *x [[buffer(0)]]) {{ x[0] += 1.0f; }}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Ceilings:
+    """The best that was seen. Each figure comes with the spread and the date (UTC) of the measurement it is from."""
+
+    copy_bytes_per_s: float
+    """Bytes read and bytes written, both counted."""
+    copy_spread: float
+    """By how much the best three rounds differed, as a share of the best."""
+    flops_per_s: float
+    flops_spread: float
+    timestamp_ns: float
+    """What taking down the times of one dispatch adds to it: a median. 0 where it was lost in the noise."""
+    timestamp_low_ns: float | None = None
+    timestamp_high_ns: float | None = None
+    """The 95 % interval of that median; None where there is none."""
+    copy_measured: str = ""
+    flops_measured: str = ""
+    timestamp_measured: str = ""
+    copy_busy: bool = False
+    """The machine was busy with something else, so the figure may be too low."""
+    flops_busy: bool = False
+
+    @property
+    def busy(self) -> bool:
+        """Whether a figure may be too low."""
+        return self.copy_busy or self.flops_busy
+
+    def details(self) -> dict[str, str]:
+        """How far the figures go, as facts of a recording."""
+        return {
+            "ceiling.copy.spread": f"{self.copy_spread:.4f}",
+            "ceiling.copy.measured": self.copy_measured,
+            "ceiling.copy.busy": str(int(self.copy_busy)),
+            "ceiling.flops.spread": f"{self.flops_spread:.4f}",
+            "ceiling.flops.measured": self.flops_measured,
+            "ceiling.flops.busy": str(int(self.flops_busy)),
+        }
+
+
+def measure(queue: Queue) -> Ceilings:
+    """Measure now; takes less than a second on a CPU, up to three times as long if the machine is busy."""
+    with counters.uncounted():
+        library = compile_library(queue, SOURCE)
+        count = _COPY_BYTES // 16
+        source, target = allocate(queue, (count, 4), np.float32), allocate(queue, (count, 4), np.float32)
+        copies = (
+            _best_s(queue, lambda enc: enc.dispatch(library["ceiling_copy"], source, target, threads=count)),
+            _best_s(queue, lambda enc: enc.dispatch(library["ceiling_copy_wide"], source, target, threads=count // 4)),
+        )
+        copy = replace(min(copies), busy=any(one.busy for one in copies))
+        threads = max(_ARITHMETIC_THREADS, _THREADS_PER_WORKER * queue.backend.capabilities.workers)
+        values = allocate(queue, threads, np.float32)
+        arithmetic = _best_s(
+            queue, lambda enc: enc.dispatch(library["ceiling_arithmetic"], values, 0.5, 0.25, threads=threads)
+        )
+        timestamp = _timestamp_ns(queue, library["ceiling_nothing"])
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    return Ceilings(
+        copy_bytes_per_s=2 * _COPY_BYTES / copy.least_s,
+        copy_spread=copy.spread,
+        flops_per_s=threads * _FLOPS_PER_THREAD / arithmetic.least_s,
+        flops_spread=arithmetic.spread,
+        timestamp_ns=timestamp.estimate,
+        timestamp_low_ns=timestamp.low,
+        timestamp_high_ns=timestamp.high,
+        copy_measured=now,
+        flops_measured=now,
+        timestamp_measured=now,
+        copy_busy=copy.busy,
+        flops_busy=arithmetic.busy,
+    )
+
+
+def of(queue: Queue, anew: bool = False) -> Ceilings:
+    """The best that is known of the device, measured if nothing is, or if the machine was busy then.
+
+    `anew` measures in any case, and may better it.
+    """
+    found = None if anew else known(queue)
+    if found is not None and not found.busy:
+        return found
+    key = _key(queue)
+
+    def better() -> str:
+        measured = measure(queue)
+        before = known(queue)  # looked up now: another process may have measured at the same time
+        return json.dumps(asdict(measured if before is None else best_of(before, measured)))
+
+    found = _read(cache.note(key, better, anew=True))
+    assert found is not None
+    return found
+
+
+def known(queue: Queue) -> Ceilings | None:
+    """What is remembered of the device; None if nothing is. Measures nothing."""
+    try:
+        return _read(cache.note(_key(queue), _nothing_remembered))
+    except (LookupError, CacheError):
+        return None
+
+
+def best_of(one: Ceilings, other: Ceilings) -> Ceilings:
+    """The better figures of two measurements of the same device, each with its spread and date."""
+    copy = max(one, other, key=lambda each: each.copy_bytes_per_s)
+    flops = max(one, other, key=lambda each: each.flops_per_s)
+    # A cost of 0 was not measured but lost in the noise; the least that was measured counts.
+    stamp = min(one, other, key=lambda each: each.timestamp_ns or math.inf)
+    return replace(
+        stamp,
+        copy_bytes_per_s=copy.copy_bytes_per_s,
+        copy_spread=copy.copy_spread,
+        copy_measured=copy.copy_measured,
+        # What is as good as the figure of an idle machine is not too low, wherever it was measured.
+        copy_busy=one.copy_busy and other.copy_busy,
+        flops_per_s=flops.flops_per_s,
+        flops_spread=flops.flops_spread,
+        flops_measured=flops.flops_measured,
+        flops_busy=one.flops_busy and other.flops_busy,
+    )
+
+
+def _nothing_remembered() -> str:
+    raise LookupError
+
+
+def _read(text: str) -> Ceilings | None:
+    """What a note says; None if it is damaged or of another version."""
+    try:
+        facts = json.loads(text)
+        if not isinstance(facts, dict) or set(facts) != {field.name for field in fields(Ceilings)}:
+            return None
+        has_interval = facts["timestamp_low_ns"] is not None or facts["timestamp_high_ns"] is not None
+        found = Ceilings(
+            copy_bytes_per_s=_number(facts["copy_bytes_per_s"]),
+            copy_spread=_number(facts["copy_spread"]),
+            flops_per_s=_number(facts["flops_per_s"]),
+            flops_spread=_number(facts["flops_spread"]),
+            timestamp_ns=_number(facts["timestamp_ns"]),
+            timestamp_low_ns=_number(facts["timestamp_low_ns"]) if has_interval else None,
+            timestamp_high_ns=_number(facts["timestamp_high_ns"]) if has_interval else None,
+            copy_measured=_date(facts["copy_measured"]),
+            flops_measured=_date(facts["flops_measured"]),
+            timestamp_measured=_date(facts["timestamp_measured"]),
+            copy_busy=_flag(facts["copy_busy"]),
+            flops_busy=_flag(facts["flops_busy"]),
+        )
+    except (ValueError, TypeError, OverflowError, RecursionError):
+        return None
+    return found if found.copy_bytes_per_s > 0 and found.flops_per_s > 0 else None
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < _ABSURD:
+        raise ValueError(value)
+    return float(value)
+
+
+def _flag(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError(value)
+    return value
+
+
+def _date(value: Any) -> str:
+    return datetime.fromisoformat(value).astimezone(UTC).isoformat(timespec="seconds")
+
+
+def _key(queue: Queue) -> str:
+    return f"ceilings-{_identity(queue.backend.capabilities)}"
+
+
+def _identity(able: Capabilities) -> str:
+    facts = (able.backend, able.description, str(able.workers), *sorted(able.details.values()), SOURCE)
+    return cache.digest(*facts)[:32]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class _Best:
+    """Of some rounds."""
+
+    least_s: float
+    spread: float
+    """By what share the best three differed."""
+    busy: bool
+    """Other programs took time in too many of them, or the best three still differed."""
+
+
+class _Work:
+    """A list that runs again and again, outside of profiles."""
+
+    def __init__(self, queue: Queue, encode: Callable[[CommandEncoder], object]) -> None:
+        self._queue = queue
+        self._graph = capture(queue, encode)
+        self._native, _ = queue.backend.instantiate(self._graph.commands, self._graph.lowered, self._graph.ordering, {})
+
+    def run(self, sample: bool = True) -> tuple[float, float]:
+        """Seconds on the device, and the share of its workers' time that other programs took (0 if not known)."""
+        backend, graph = self._queue.backend, self._graph
+        submission = self._queue.submit(
+            graph.commands,
+            lambda handle: backend.replay(self._native, b"", sample, handle),
+            uses=[memory.allocation.backing for memory in graph.memories.values() if memory.allocation],
+            keep=graph,
+            label=None,
+        )
+        submission._wait_until(None)
+        times = submission.gpu_time
+        assert times is not None
+        spent = backend.worker_time(submission._native) if sample else None
+        lost = 0.0 if spent is None else spent.lost_ns / max(spent.worked_ns, 1)
+        return max(times[1] - times[0], 1) / 1e9, lost
+
+
+def _best_s(queue: Queue, encode: Callable[[CommandEncoder], object]) -> _Best:
+    """The least seconds on the device of a few rounds.
+
+    The first rounds, of which one touches memory for the first time, only say how often to repeat it in a list.
+    """
+    once = _Work(queue, encode)
+    once.run()
+    repeats = min(math.ceil(_LEAST_S / once.run()[0]), _MOST_REPEATS)
+
+    def repeated(encoder: CommandEncoder) -> None:
+        for _ in range(repeats):
+            encode(encoder)
+
+    work = _Work(queue, repeated)
+    best = _calm(lambda: [work.run() for _ in range(_ROUNDS)])
+    return replace(best, least_s=best.least_s / repeats)
+
+
+def _calm(rounds: Callable[[], list[tuple[float, float]]]) -> _Best:
+    """The best of some rounds, undisturbed ones where there are three; more rounds while those differ."""
+    found: list[tuple[float, float]] = []
+    best = _Best(math.inf, math.inf, True)
+    for _ in range(_TRIES):
+        found += rounds()
+        undisturbed = sorted(seconds for seconds, lost in found if lost <= _LOST)
+        enough = len(undisturbed) >= 3
+        fastest = undisturbed if enough else sorted(seconds for seconds, _ in found)
+        spread = (fastest[2] - fastest[0]) / fastest[0]
+        best = _Best(fastest[0], spread, not enough or spread > _CALM)
+        if not best.busy:
+            break
+    return best
+
+
+def _timestamp_ns(queue: Queue, kernel: Kernel) -> Interval:
+    """Sampled against unsampled runs of one chain, taking turns."""
+    x = allocate(queue, 1, np.float32)
+
+    def chain(enc: CommandEncoder) -> None:
+        for _ in range(_CHAIN):
+            enc.dispatch(kernel, x, threads=1)
+
+    work = _Work(queue, chain)
+    rounds = [(work.run(True)[0], work.run(False)[0]) for _ in range(2 * _ROUNDS + 1)][1:]
+    found = median_interval([(with_samples - without) * 1e9 / _CHAIN for with_samples, without in rounds])
+    assert found is not None
+    # No timestamp makes a dispatch faster.
+    return Interval(max(found.estimate, 0.0), max(found.low, 0.0), max(found.high, 0.0), found.confidence)

@@ -1,0 +1,306 @@
+"""From traces to a recording: what a submission was and when it ran, in the words of the recording.
+
+A `Recorder` listens on behalf of one profile. It names things (kernels, grids, bytes) once per plan and hands
+everything else to the recording's writer, which never waits.
+"""
+
+from __future__ import annotations
+
+import time
+import weakref
+from collections import OrderedDict
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ..backends.protocol import Level
+from ..base.source_lines import Place
+from ..errors import OstinatoError
+from ..ir.commands import Barrier, BufferBinding, Command, Copy, Dispatch
+from ..ir.costs import Amount
+from ..runtime.tracing import HostSpan, Plan, Region, Trace, thread_name
+from . import ceilings
+from .recording import AMOUNTS, BOUNDED, MEASURED, UNAVAILABLE, PlanNode, PlanTerm, Writer
+
+# Waits name submissions that have just been taken down, never old ones.
+_RECENT = 4096
+_DESCRIBED = 65_536
+
+
+class Recorder:
+    """Listens, and writes down."""
+
+    def __init__(self, writer: Writer, level: Level) -> None:
+        self._writer = writer
+        self._level = level
+        self._devices: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+        self._unmeasured: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+        self._plans: weakref.WeakKeyDictionary[Plan, int] = weakref.WeakKeyDictionary()
+        self.host_ns = 0
+        """Time of the program's threads that writing down took."""
+        # Work reports after the region it was committed in has ended, so those that ended lately are kept too.
+        self._open_regions: dict[int, int] = {}
+        self._ended_regions: OrderedDict[int, int] = OrderedDict()
+        self._expected: weakref.WeakSet[Any] = weakref.WeakSet()
+        # By the command's identity; the command is kept too, so that no other can have it.
+        self._described: OrderedDict[int, tuple[Command, PlanNode]] = OrderedDict()
+        self._recent: OrderedDict[tuple[int, int], int] = OrderedDict()
+        self._threads: set[int] = set()
+
+    @property
+    def level(self) -> Level:
+        """What it wants to know."""
+        return self._level
+
+    @property
+    def probes(self) -> bool:
+        """Yes, where dispatches are timed."""
+        return self._level is Level.DISPATCHES
+
+    def expects(self, device: Any) -> None:
+        """Remember who may still report."""
+        self._expected.add(device)
+
+    def expected(self) -> list[Any]:
+        """The queues that something was committed to."""
+        return list(self._expected)
+
+    def device(self, queue: Any) -> int:
+        """The number of a device in the recording."""
+        found = self._devices.get(queue)
+        if found is None:
+            able = queue.backend.capabilities
+            known = ceilings.known(queue)
+            found = self._devices[queue] = self._writer.device(
+                able.name,
+                able.backend,
+                description=able.description,
+                sampling=able.sampling.name.lower(),
+                clock_uncertainty_ns=round(able.clock_uncertainty_ns),
+                details={
+                    **able.details,
+                    "workers": str(able.workers),
+                    "timer_step_ns": f"{able.timer_step_ns:g}",
+                    "edges_ns": f"{able.edges_ns:g}",
+                    **({} if known is None else known.details()),
+                    **_conditions(queue, "begin"),
+                },
+                copy_bytes_per_s=None if known is None else known.copy_bytes_per_s,
+                flops_per_s=None if known is None else known.flops_per_s,
+                timestamp_cost_ns=None if known is None else known.timestamp_ns,
+            )
+            if known is None or known.busy:
+                self._unmeasured[queue] = found
+        return found
+
+    def write_conditions(self) -> None:
+        """Write down what the devices say of themselves now."""
+        for queue, number in list(self._devices.items()):
+            for name, value in _conditions(queue, "end").items():
+                self._writer.detail(number, name, value)
+
+    def take_unmeasured(self) -> list[tuple[Any, int]]:
+        """The queues without ceilings to rely on that are still there, with their numbers; each once."""
+        taken = list(self._unmeasured.items())
+        self._unmeasured.clear()
+        return taken
+
+    def submission(self, trace: Trace) -> None:
+        """Write down a submission that is done."""
+        begin_ns = time.perf_counter_ns()
+        self._write(trace)
+        self.host_ns += time.perf_counter_ns() - begin_ns
+
+    def _write(self, trace: Trace) -> None:
+        writer = self._writer
+        device = self.device(trace.device)
+        plan = self._plans.get(trace.plan)
+        if plan is None:
+            described = partial(self._nodes, trace.plan)
+            count = len(trace.plan.commands)
+            plan = self._plans[trace.plan] = writer.plan_to_come(device, count, described, trace.plan.edges)
+        ran = trace.start_ns is not None and trace.end_ns is not None
+        sampled = trace.samples is not None and self._level is Level.DISPATCHES
+        number = writer.submission(
+            device=device,
+            plan=plan,
+            ordinal=trace.ordinal,
+            label=trace.label,
+            region=self._region(trace.region),
+            replay=trace.replay,
+            unsampled_probe=trace.probe and self.probes,
+            level="dispatches" if sampled else "command_buffers",
+            encode_begin_ns=trace.encode_begin_ns,
+            encode_end_ns=trace.commit_begin_ns if trace.encode_begin_ns else None,
+            commit_begin_ns=trace.commit_begin_ns,
+            commit_end_ns=trace.commit_end_ns,
+            start_ns=trace.start_ns,
+            end_ns=trace.end_ns,
+            status="measured" if ran else "unavailable",
+            reason=trace.reason or (None if ran else "it did not run"),
+            error=trace.error,
+            thread=self._thread(trace.thread),
+            worker_time=trace.worker_time,
+            values=trace.values,
+        )
+        self._recent[id(trace.device), trace.ordinal] = number
+        if len(self._recent) > _RECENT:
+            self._recent.popitem(last=False)
+        if sampled and trace.samples is not None:
+            starts, ends = trace.samples[:, 0], trace.samples[:, 1]
+            writer.samples(number, 0, starts, ends, _statuses(starts, ends, trace))
+
+    def _nodes(self, plan: Plan) -> list[PlanNode]:
+        """The commands of a plan, as a recording describes them. Lists that change a little each time share most.
+
+        Called by the thread that writes, so that nobody waits for it who submits.
+        """
+        if plan.origins is not None:
+            return [
+                _node(command, place, ",".join(map(str, origin)))
+                for command, place, origin in zip(plan.commands, plan.places, plan.origins, strict=True)
+            ]
+        nodes = []
+        for command, place in zip(plan.commands, plan.places, strict=True):
+            known = self._described.get(id(command))
+            if known is None:
+                known = self._described[id(command)] = (command, _node(command, place))
+                if len(self._described) > _DESCRIBED:
+                    self._described.popitem(last=False)
+            nodes.append(known[1])
+        return nodes
+
+    def host_span(self, span: HostSpan) -> None:
+        """Write down what the program did."""
+        submission = None
+        if span.submission is not None:
+            queue, ordinal = span.submission
+            submission = self._recent.get((id(queue), ordinal))
+        self._writer.host_span(
+            span.kind,
+            span.begin_ns,
+            span.end_ns,
+            name=span.name or None,
+            thread=self._thread(span.thread),
+            submission=submission,
+            region=self._region(span.region),
+        )
+
+    def region_begins(self, region: Region) -> None:
+        """Write down that a region was entered."""
+        parent = self._region(region.parent)
+        self._open_regions[region.number] = self._writer.begin_region(
+            region.name, region.begin_ns, thread=self._thread(region.thread), parent=parent
+        )
+
+    def region_ends(self, region: Region, end_ns: int) -> None:
+        """Write down that it was left."""
+        number = self._open_regions.pop(region.number, 0)
+        self._writer.end_region(number, end_ns)
+        self._ended_regions[region.number] = number
+        if len(self._ended_regions) > _RECENT:
+            self._ended_regions.popitem(last=False)
+
+    def _thread(self, number: int) -> int:
+        """The number of a thread, whose name is written down the first time."""
+        if number not in self._threads:
+            self._threads.add(number)
+            if name := thread_name(number):
+                self._writer.name_thread(number, name)
+        return number
+
+    def _region(self, number: int | None) -> int | None:
+        """The id in the recording of a region that is open or ended lately; None if there is none."""
+        if number is None:
+            return None
+        return self._open_regions.get(number) or self._ended_regions.get(number)
+
+
+def _conditions(queue: Any, moment: str) -> dict[str, str]:
+    """What a device says of itself now; one that is lost or closed says nothing."""
+    with suppress(OstinatoError):
+        return {f"{moment}.{name}": value for name, value in queue.backend.conditions().items()}
+    return {}
+
+
+def _node(command: Command, place: Place | None, origin: str | None = None) -> PlanNode:
+    where = None if place is None else str(place)
+    if isinstance(command, Dispatch):
+        return _dispatch_node(command, where, origin)
+    if isinstance(command, Barrier):
+        return PlanNode("barrier", "barrier", place=where, origin=origin)
+    read = command.source.nbytes if isinstance(command, Copy) else 0
+    kind = "copy" if isinstance(command, Copy) else "fill"
+    return PlanNode(
+        kind,
+        kind,
+        command.label,
+        bytes_read=read,
+        bytes_written=command.target.nbytes,
+        bytes_declared=True,
+        place=where,
+        origin=origin,
+    )
+
+
+def _dispatch_node(command: Dispatch, place: str | None, origin: str | None) -> PlanNode:
+    read, written = command.bytes_read, command.bytes_written
+    declared = read is not None or written is not None
+    if not declared:
+        read = written = 0
+        for one in command.bindings:
+            if isinstance(one, BufferBinding):
+                if one.writes:
+                    written += one.nbytes
+                else:
+                    read += one.nbytes
+    compiled_from = command.kernel.origin
+    return PlanNode(
+        kind="dispatch",
+        kernel=command.kernel.name,
+        label=command.label,
+        specialisation="" if compiled_from is None else compiled_from.specialisation,
+        op_kind=command.op_kind.value,
+        threads=command.threads,
+        group=command.group_size,
+        groups=command.groups[0] * command.groups[1] * command.groups[2],
+        bytes_read=_base(read) or 0,
+        bytes_written=_base(written) or 0,
+        bytes_declared=declared,
+        flops=_base(command.flops),
+        place=place,
+        origin=origin,
+        source=None if compiled_from is None else compiled_from.file or None,
+        digest=None if compiled_from is None else compiled_from.digest,
+        terms=tuple(
+            PlanTerm(name, term.param, term.factor, term.plus, term.upto)
+            for name, amount in zip(AMOUNTS, (read, written, command.flops), strict=True)
+            if isinstance(amount, Amount)
+            for term in amount.terms
+        ),
+    )
+
+
+def _base(amount: int | Amount | None) -> int | None:
+    """The part that no parameter changes."""
+    return amount.base if isinstance(amount, Amount) else amount
+
+
+def _statuses(starts: np.ndarray, ends: np.ndarray, trace: Trace) -> np.ndarray | None:
+    """Zero is no time: it was not run, or not to its end. What is shorter than the clock can tell, and
+    what the device says is so, is only bounded.
+
+    None when all are measured.
+    """
+    step_ns = int(max(trace.device.backend.capabilities.timer_step_ns, 0))
+    told = trace.bounded
+    if not len(starts) or (told is None and starts.min() and (ends - starts).view(np.int64).min() >= step_ns):
+        return None
+    found = np.full(len(starts), MEASURED, np.int8)
+    found[ends < starts + np.uint64(step_ns)] = BOUNDED
+    if told is not None:
+        found[told] = BOUNDED
+    found[(starts == 0) | (ends == 0)] = UNAVAILABLE
+    return found

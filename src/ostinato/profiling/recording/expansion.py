@@ -1,0 +1,91 @@
+"""The same samples as plain rows: for people with `sqlite3` in a terminal and for tools that know no chunks.
+
+The chunks stay what this library reads. A recording is expanded when it is closed, if it is small; `expand` does it
+for any other. `save` writes a recording into a new file.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from itertools import repeat
+from pathlib import Path
+
+import numpy as np
+
+from ...errors import RecordingError
+from . import database, opening
+from .columns import UNAVAILABLE, Samples
+from .opening import Source
+from .reader import Recording
+from .schema import EXPANDED
+
+MOST_AT_CLOSING = 1_000_000
+"""Rows that closing a recording expands on its own; more would hold up the end of the program."""
+
+
+def expand(path: str | os.PathLike[str]) -> int:
+    """Fill the plain tables of a closed recording from its chunks; the number of samples. Twice is harmless."""
+    with opening.open_file(path) as source:
+        writer = opening.is_live(source.connection)
+        if writer is not None:
+            raise RecordingError(f"process {writer} is still recording into {path}; expand it when that has ended")
+    real = Path(path).resolve()
+    try:
+        connection = database.open_for_writing(real)
+        try:
+            count = expand_tables(connection, real) or 0
+            database.make_plain(connection)
+        finally:
+            connection.close()
+    except sqlite3.Error as problem:
+        raise RecordingError(f"cannot expand {path}: {problem}") from problem
+    return count
+
+
+def expand_tables(connection: sqlite3.Connection, path: Path | None = None, at_most: int | None = None) -> int | None:
+    """The same on an open connection, in one transaction; None if that came to more rows than allowed."""
+    recording = Recording(Source(connection, path, borrowed=True))
+    plans = recording.plans
+    if at_most is not None and recording.sample_count + int((plans.nodes + plans.edges).sum()) > at_most:
+        return None
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        for table in EXPANDED:
+            connection.execute(f"DELETE FROM {table}")
+        for plan in plans.id.tolist():
+            nodes = enumerate(recording.plan_commands(plan).tolist())
+            database.insert_many(connection, "plan_nodes", 3, ((plan, node, command) for node, command in nodes))
+            before, after = recording.edges(plan).T.tolist()
+            database.insert_many(connection, "plan_edges", 3, zip(repeat(plan), before, after, strict=False))
+        for part in recording.sample_chunks():
+            database.insert_many(connection, "dispatches", 5, _plain(part))
+        connection.execute("INSERT OR REPLACE INTO meta SELECT id, 'expanded', '1' FROM processes")
+        connection.execute("COMMIT")
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+    return recording.sample_count
+
+
+def _plain(samples: Samples) -> Iterator[tuple[int | None, ...]]:
+    columns: list[list[int | None]] = [getattr(samples, name).tolist() for name in Samples.__slots__]
+    for at in np.flatnonzero(samples.status == UNAVAILABLE).tolist():
+        columns[2][at] = columns[3][at] = None
+    return zip(*columns, strict=True)
+
+
+def save(recording: Recording, path: str | os.PathLike[str]) -> None:
+    """Write all of a recording into a new file."""
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+        target = sqlite3.connect(path, isolation_level=None)
+        try:
+            recording.copy_into(target)
+            expand_tables(target, at_most=MOST_AT_CLOSING)
+            target.execute("PRAGMA journal_mode = DELETE").fetchall()
+        finally:
+            target.close()
+    except (OSError, sqlite3.Error) as problem:
+        raise RecordingError(f"cannot save a recording as {path}: {problem}") from problem

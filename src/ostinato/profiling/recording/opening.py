@@ -1,0 +1,267 @@
+"""Opening files that anybody may have made: read-only, nothing in them executed, refused when they are not ours.
+
+What a kill leaves behind opens too. SQLite's log (`-wal`) is used where it lies beside the file; in a folder where
+SQLite cannot work with it, file and log are copied to a private folder first. A file that came without its log opens
+with what it holds. A rollback journal is never played back: it may name other files to delete.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sqlite3
+import stat
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+
+from ...errors import RecordingError
+from .database import side_files
+from .provenance import boot
+from .schema import APPLICATION_ID, MAX_BLOB_BYTES, MAX_FILE_BYTES, TABLES, VERSION, VIEWS
+
+_BUSY_S = 2.0
+_CHECKED_BYTES = 1 << 26
+"""Files up to this size have the structure of all their pages checked at once; larger ones as they are read."""
+_MOST_OBJECTS = 1_000
+_SMALL_LENGTH = 1 << 20
+
+
+class Source:
+    """An open file: its connection, and what has to be cleared away with it."""
+
+    __slots__ = ("_borrowed", "_temporary", "connection", "path")
+
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        path: Path | None,
+        temporary: Path | None = None,
+        borrowed: bool = False,
+    ) -> None:
+        self.connection = connection
+        self.path = path
+        self._temporary = temporary
+        self._borrowed = borrowed
+
+    def close(self) -> None:
+        """Close the connection, unless it is borrowed, and remove a private copy; more than once is harmless."""
+        if not self._borrowed:
+            self.connection.close()
+        if self._temporary is not None:
+            shutil.rmtree(self._temporary, ignore_errors=True)
+
+    def __enter__(self) -> Source:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+@contextmanager
+def reading(path: Path | None) -> Iterator[None]:
+    """Whatever a damaged file makes SQLite, NumPy or Python raise comes out as one error that names the file."""
+    name = "the recording" if path is None else path.name
+    try:
+        yield
+    except RecordingError as problem:
+        if str(problem).startswith(name):
+            raise
+        raise RecordingError(f"{name}: {problem}") from problem
+    except sqlite3.Error as problem:
+        text = str(problem)
+        if "locked" in text:
+            raise RecordingError(f"{name} is locked by a program that writes to it") from problem
+        raise RecordingError(f"{name} is damaged or not a recording: {text}") from problem
+    except (ValueError, TypeError, OverflowError, IndexError, KeyError, RecursionError, MemoryError) as problem:
+        raise RecordingError(f"{name} is damaged: {type(problem).__name__}: {problem}") from problem
+
+
+def open_file(path: str | os.PathLike[str]) -> Source:
+    """Open a recording read-only, or say why it cannot be believed."""
+    given = Path(path)
+    try:
+        real = given.resolve(strict=True)
+        status = real.stat()
+    except (OSError, RuntimeError, ValueError) as problem:
+        raise RecordingError(f"cannot open {given}: {getattr(problem, 'strerror', None) or problem}") from problem
+    if not stat.S_ISREG(status.st_mode):
+        raise RecordingError(f"{given} is not a file")
+    if status.st_size == 0:
+        raise RecordingError(f"{given} is empty: not a recording, or one that was interrupted while it was opened")
+    if status.st_size > MAX_FILE_BYTES:
+        raise RecordingError(f"{given} has {status.st_size} bytes; recordings have at most {MAX_FILE_BYTES}")
+    wal, shm, journal = (_is_there(side) for side in side_files(real))
+    if wal or shm:
+        attempts: tuple[Callable[[Path], Source], ...] = (_beside_its_log, _copied_with_its_log)
+    elif journal:
+        attempts = (_beside_its_log, _alone)
+    else:
+        attempts = (_alone,)
+    with reading(given):
+        for attempt in attempts:
+            try:
+                source = attempt(real)
+            except sqlite3.OperationalError as problem:
+                if attempt is attempts[-1] or not _another_way_may_work(problem):
+                    raise
+                continue
+            try:
+                _check(source.connection, status.st_size, whole=journal)
+            except (sqlite3.DatabaseError, RecordingError) as problem:
+                source.close()
+                if attempt is _alone and _was_being_written(real):
+                    raise RecordingError(
+                        f"{problem}. It was being written when the program ended or it was copied; the file"
+                        f" {side_files(real)[0].name} that lay beside it holds what is missing"
+                    ) from problem
+                raise
+            return source
+    raise AssertionError("every attempt either returns or raises")
+
+
+def is_live(connection: sqlite3.Connection) -> int | None:
+    """The pid of a process of this machine that is still recording into a file, if there is one."""
+    query = """SELECT p.pid FROM processes p WHERE
+      EXISTS (SELECT 1 FROM meta WHERE process = p.id AND key = 'clock.boot' AND value = ?)
+      AND NOT EXISTS (SELECT 1 FROM meta WHERE process = p.id AND key = 'closed')"""
+    for (pid,) in connection.execute(query, (boot(),)).fetchmany(100):
+        with contextlib.suppress(OSError, OverflowError, TypeError):
+            if pid > 0:
+                os.kill(pid, 0)
+                return int(pid)
+    return None
+
+
+def check_replaceable(path: Path) -> None:
+    """Refuse to replace anything but a recording that nobody is writing."""
+    if not os.path.lexists(path):
+        return
+    if not path.is_file():
+        raise RecordingError(f"{path} exists and is not replaced: it is not a file")
+    if path.stat().st_size == 0:
+        return
+    try:
+        with open_file(path) as source, reading(path):
+            process = is_live(source.connection)
+    except RecordingError as problem:
+        raise RecordingError(f"{path} exists and is not replaced: {problem}") from problem
+    if process is not None:
+        raise RecordingError(f"process {process} is recording into {path}; each process needs a file of its own")
+
+
+def _is_there(side: Path) -> bool:
+    try:
+        status = side.lstat()
+    except OSError:
+        return False
+    if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_FILE_BYTES:
+        raise RecordingError(f"{side.name} beside the recording is not a file of SQLite")
+    return True
+
+
+def _another_way_may_work(problem: sqlite3.OperationalError) -> bool:
+    text = str(problem)
+    return "unable to open" in text or "readonly" in text or "read-only" in text or "disk I/O" in text
+
+
+def _was_being_written(path: Path) -> bool:
+    """Whether the header says that there is a log."""
+    with path.open("rb") as file:
+        return file.read(20)[18:] == b"\2\2"
+
+
+def _beside_its_log(path: Path) -> Source:
+    return Source(_connect(path, "mode=ro"), path)
+
+
+def _alone(path: Path) -> Source:
+    # "Immutable" means: no locks and no side files, so it also works where nothing can be written.
+    return Source(_connect(path, "mode=ro&immutable=1"), path)
+
+
+def _copied_with_its_log(path: Path) -> Source:
+    folder = Path(tempfile.mkdtemp(prefix="ostinato-"))
+    try:
+        copy = folder / path.name
+        shutil.copyfile(path, copy)
+        log = side_files(path)[0]
+        if log.exists():
+            shutil.copyfile(log, side_files(copy)[0])
+        return Source(_connect(copy, "mode=ro"), path, folder)
+    except OSError as problem:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise RecordingError(f"cannot copy it to a folder where its log can be read: {problem}") from problem
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+
+
+def _connect(path: Path, options: str) -> sqlite3.Connection:
+    uri = f"{path.as_uri()}?{options}"
+    connection = sqlite3.connect(uri, uri=True, timeout=_BUSY_S, isolation_level=None, check_same_thread=False)
+    try:
+        restrict(connection)
+        connection.execute("BEGIN")
+        connection.execute("SELECT count(*) FROM sqlite_master").fetchone()  # takes the snapshot
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def restrict(connection: sqlite3.Connection) -> None:
+    """Nothing that a schema says is trusted, and nothing can be written."""
+    for pragma in ("trusted_schema = OFF", "cell_size_check = ON", "query_only = ON", "mmap_size = 0"):
+        connection.execute(f"PRAGMA {pragma}")
+    connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
+    connection.setlimit(sqlite3.SQLITE_LIMIT_SQL_LENGTH, 100_000)
+
+
+def _check(connection: sqlite3.Connection, size: int, whole: bool) -> None:
+    # No value can be longer than the file (and its log) that it stands in.
+    length = min(MAX_BLOB_BYTES, max(size, _SMALL_LENGTH)) + _SMALL_LENGTH
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, length)
+    if connection.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
+        raise RecordingError("is a database of SQLite, but not a recording")
+    version = connection.execute("PRAGMA user_version").fetchone()[0]
+    if version > VERSION:
+        raise RecordingError(
+            f"is of version {version}, made by a newer ostinato; this one reads version {VERSION}. Update it"
+        )
+    if version < 1:
+        raise RecordingError(f"is of version {version}, which never existed")
+    if version < VERSION:
+        raise RecordingError(
+            f"is of version {version}, made by an older version of ostinato; this one reads version {VERSION}. "
+            "Record again, or read it with the one that made it"
+        )
+    _check_schema(connection)
+    pages, page_bytes = (connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "page_size"))
+    if whole or pages * page_bytes <= _CHECKED_BYTES:
+        found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+        if found != "ok":
+            raise RecordingError(f"is damaged: {found}")
+
+
+def _check_schema(connection: sqlite3.Connection) -> None:
+    objects = connection.execute("SELECT type, name, sql FROM sqlite_master").fetchmany(_MOST_OBJECTS + 1)
+    if len(objects) > _MOST_OBJECTS:
+        raise RecordingError("has far more tables than a recording")
+    ours = {("table", name): sql for name, sql in TABLES.items()} | {("view", name): sql for name, sql in VIEWS.items()}
+    for kind, name, sql in objects:
+        expected = ours.pop((kind, name), None)
+        if expected is not None:
+            if sql != expected:
+                raise RecordingError(f"its {kind} {name!r} is not what version {VERSION} says")
+        elif kind not in ("table", "index"):
+            raise RecordingError(f"contains the {kind} {name!r}; recordings from elsewhere must not bring their own")
+        elif str(sql).upper().startswith("CREATE VIRTUAL"):
+            raise RecordingError(f"contains the virtual table {name!r}; recordings must not bring their own")
+    if ours:
+        raise RecordingError(f"lacks the {' '.join(next(iter(ours)))}")

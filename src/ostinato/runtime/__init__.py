@@ -1,0 +1,1 @@
+"""Memory and work on a device: buffers, libraries, the in-order queue, submissions."""

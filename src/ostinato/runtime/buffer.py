@@ -1,0 +1,359 @@
+"""Buffers: typed, shaped, exact ranges of device memory.
+
+A buffer is a contiguous range of an allocation with a dtype and a shape. Views share the memory and know their
+exact bytes; a view of a view counts from its own parent. Reading and writing through `numpy()` and `write()`
+waits for committed work on the memory; `as_numpy()` is a window that does not. Contents that a fault has left behind
+are not given out until they have been written whole or `accept()`ed.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import ml_dtypes  # noqa: F401  (teaches NumPy the name "bfloat16")
+import numpy as np
+
+from .. import counters
+from ..backends.protocol import Memory
+from ..base.copies import refuse_copy
+from ..errors import ArgumentError, BufferAccessError, FreedBuffer, UsageError, ViewError
+from . import dlpack
+from .allocation import Allocation, Backing, Lease, Window
+from .queue import Queue
+
+Shape = int | Sequence[int]
+DType = np.dtype[Any]
+
+
+class Buffer:
+    """A typed range of device memory. Made by a device, a pool, or as a view of another buffer."""
+
+    __slots__ = ("_lease", "_nbytes", "_offset", "_queue", "_serial", "_view", "dtype", "shape")
+
+    def __init__(
+        self,
+        queue: Queue,
+        lease: Lease,
+        offset: int,
+        shape: tuple[int, ...],
+        dtype: DType,
+        view: bool = False,
+    ) -> None:
+        allocation = lease.allocation
+        assert allocation is not None
+        self._queue = queue
+        self._lease = lease
+        self._offset = offset
+        self._view = view
+        self.shape = shape
+        """Extent along each axis; the elements lie in C order."""
+        self.dtype = dtype
+        """NumPy dtype of an element."""
+        self._nbytes = math.prod(shape) * dtype.itemsize
+        self._serial = allocation.backing.serial(offset, self._nbytes, dtype)
+
+    # --- what it is ----------------------------------------------------------------------------------------
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in the range."""
+        return self._nbytes
+
+    @property
+    def size(self) -> int:
+        """Elements in the range."""
+        return math.prod(self.shape)
+
+    @property
+    def byte_offset(self) -> int:
+        """Where the range starts, counted from the start of the allocation."""
+        return self._offset
+
+    @property
+    def freed(self) -> bool:
+        """Whether this buffer, or the one it is a view of, was freed."""
+        return self._lease.allocation is None
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise ViewError("a buffer without axes has no length")
+        return self.shape[0]
+
+    def __repr__(self) -> str:
+        kind = f", view at byte {self._offset}" if self._view else ""
+        state = ", freed" if self.freed else ""
+        return f"Buffer({self.shape}, {self.dtype.name}, {self._nbytes} bytes on {self._queue.name!r}{kind}{state})"
+
+    # --- its contents --------------------------------------------------------------------------------------
+
+    def numpy(self) -> np.ndarray:
+        """A copy of the contents, after all committed work on this memory is done. Counts as a sync."""
+        return self._contents(self._settled())
+
+    def write(self, values: Any) -> None:
+        """Replace the contents, after all committed work on this memory is done. Counts as a sync.
+
+        An array must have this buffer's dtype and shape; other sequences are converted to the dtype.
+        """
+        array = values if isinstance(values, np.ndarray | np.generic) else self._converted(values)
+        if array.dtype != self.dtype or array.shape != self.shape:
+            raise ArgumentError(
+                f"write to {self!r}: expected {self.dtype.name} of shape {self.shape},"
+                f" got {array.dtype.name} of shape {array.shape}"
+            )
+        self._allocation()
+        self._queue.check()
+        self._settled().backing.write(self._offset, np.asarray(array))
+
+    def as_numpy(self) -> np.ndarray:
+        """A window on the memory itself: no copy, no wait. It keeps the memory alive, even after `free()`.
+
+        Only where the host can reach the device's memory (`Capabilities.shared_memory`).
+        """
+        self._queue.check_process()
+        if not self._queue.backend.capabilities.shared_memory:
+            raise BufferAccessError(
+                f"{self!r}: the host has no window on the memory of this device; numpy() gives a copy, write() fills it"
+            )
+        allocation = self._allocation()
+        self._queue.reap()
+        self._check_contents(allocation)
+        return self._window(allocation)
+
+    def accept(self) -> None:
+        """Take the contents as they are, though a fault may have left them half written.
+
+        Waits for committed work on this memory, and raises no error of it. Counts as a sync.
+        """
+        allocation = self._allocation()
+        self._queue.check_process()
+        counters.add_sync()
+        submission = allocation.backing.latest_use()
+        if submission is not None:
+            submission._wait_until(None)
+        allocation.backing.accept(self._offset, self._nbytes)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        if copy is False:
+            raise ValueError("an array of a buffer's contents is always a copy; as_numpy() gives a window")
+        array = self.numpy()
+        return array if dtype is None else array.astype(dtype, copy=False)
+
+    def __dlpack__(self, *, stream: Any = None, **options: Any) -> object:
+        """Share the memory with another library.
+
+        Of the host's memory, after all committed work on it is done, which counts as a sync. Of a device's, at once:
+        what the other library does on `stream` from now on waits for what was committed so far.
+        """
+        backend = self._queue.backend
+        if backend.capabilities.shared_memory:
+            allocation = self._settled()
+            self._check_contents(allocation)
+            return dlpack.export(self._window(allocation), **options)
+        allocation = self._allocation()
+        self._queue.check()
+        if options.get("copy"):
+            raise BufferError(f"{self!r}: its memory is shared as it is; copy it in the library that asks for it")
+        if options.get("dl_device") not in (None, backend.capabilities.dlpack_device):
+            raise BufferError(f"{self!r}: its memory is on {backend.capabilities.dlpack_device} and stays there")
+        owner = (allocation, self._queue, backend.lend(stream))
+        address = allocation.backing.address + self._offset
+        return dlpack.export_memory(address, self.shape, self.dtype, backend.capabilities.dlpack_device, owner)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self._queue.backend.capabilities.dlpack_device
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        """For libraries that know CUDA memory by this; they are told the stream to wait for."""
+        backend = self._queue.backend
+        if backend.stream is None:
+            raise AttributeError(f"{self!r} is not in the memory of a CUDA device")
+        if self.dtype == dlpack.BFLOAT16:
+            raise AttributeError(f"{self!r}: this interface has no name for bfloat16; DLPack has")
+        self._queue.check()
+        return {
+            "shape": self.shape,
+            "typestr": self.dtype.str,
+            "data": (self._allocation().backing.address + self._offset, False),
+            "version": 3,
+            "strides": None,
+            "stream": backend.stream,
+        }
+
+    # --- views ---------------------------------------------------------------------------------------------
+
+    def __getitem__(self, index: int | slice) -> Buffer:
+        """A view of rows: `buf[a:b]` keeps the axis, `buf[i]` drops it. Bounds outside the buffer are an error."""
+        if not self.shape:
+            raise ViewError(f"{self!r} has no axis to index")
+        rows = self.shape[0]
+        row_bytes = math.prod(self.shape[1:]) * self.dtype.itemsize
+        if isinstance(index, slice):
+            first, stop = self._bounds(index, rows)
+            shape = (stop - first, *self.shape[1:])
+        else:
+            try:
+                position = operator.index(index)
+            except TypeError:
+                raise ViewError(f"{self!r} can be indexed by an integer or a slice, not {index!r}") from None
+            if not -rows <= position < rows:
+                raise ViewError(f"index {position} is outside {self!r}")
+            first = position % rows
+            shape = self.shape[1:]
+        self._allocation()
+        return Buffer(self._queue, self._lease, self._offset + first * row_bytes, shape, self.dtype, True)
+
+    if not TYPE_CHECKING:  # type checkers know that there is no such thing
+
+        def __setitem__(self, index: object, value: object) -> None:
+            raise UsageError(
+                f"{self!r} takes no assignment: buffer[a:b].write(values) writes now, after committed work on the"
+                " memory; encoder.fill and encoder.copy record it as work"
+            )
+
+    def view(self, dtype: Any = None, shape: Shape | None = None, byte_offset: int = 0) -> Buffer:
+        """The same bytes from `byte_offset` (counted from this view) on, seen as another dtype or shape.
+
+        Without `shape` the view reaches to the end of this buffer: in the same shape if it starts at 0 and
+        the elements keep their size, else with one axis.
+        """
+        allocation = self._allocation()
+        seen_as = self.dtype if dtype is None else checked_dtype(dtype)
+        start = operator.index(byte_offset)
+        if not 0 <= start <= self._nbytes:
+            raise ViewError(f"byte offset {start} is outside {self!r}")
+        if shape is not None:
+            extent = checked_shape(shape)
+        elif start == 0 and seen_as.itemsize == self.dtype.itemsize:
+            extent = self.shape
+        else:
+            count, rest = divmod(self._nbytes - start, seen_as.itemsize)
+            if rest:
+                raise ViewError(f"{self._nbytes - start} bytes of {self!r} are not a whole number of {seen_as.name}")
+            extent = (count,)
+        needed = math.prod(extent) * seen_as.itemsize
+        if start + needed > self._nbytes:
+            raise ViewError(f"a view of {needed} bytes at byte {start} ends outside {self!r}, which has {self._nbytes}")
+        if (allocation.backing.address + self._offset + start) % seen_as.alignment:
+            raise ViewError(f"byte {start} of {self!r} is not aligned for {seen_as.name} ({seen_as.alignment} bytes)")
+        return Buffer(self._queue, self._lease, self._offset + start, extent, seen_as, True)
+
+    # --- its end -------------------------------------------------------------------------------------------
+
+    def free(self) -> None:
+        """Give the memory up now: this buffer and all views of it can no longer be used.
+
+        Work already encoded or committed keeps the memory until it is done. Freeing twice is an error, and a
+        buffer that came from a pool is given back to it.
+        """
+        self._allocation()
+        self._lease.allocation = None
+
+    __reduce_ex__ = refuse_copy
+
+    # --- for the encoder -----------------------------------------------------------------------------------
+
+    def _allocation(self) -> Allocation:
+        allocation = self._lease.allocation
+        if allocation is None:
+            raise FreedBuffer(f"{self!r} cannot be used any more")
+        return allocation
+
+    def _settled(self) -> Allocation:
+        allocation = self._allocation()
+        self._queue.check_process()
+        counters.add_sync()
+        allocation.backing.settle()
+        return allocation
+
+    def _check_contents(self, allocation: Allocation) -> None:
+        allocation.backing.check_contents(self._offset, self._nbytes, self)
+
+    def _contents(self, allocation: Allocation) -> np.ndarray:
+        self._check_contents(allocation)
+        found = allocation.backing.read(self._offset, self._nbytes)
+        return found.view(self.dtype).reshape(self.shape) if self._nbytes else np.empty(self.shape, self.dtype)
+
+    def _window(self, allocation: Allocation) -> np.ndarray:
+        return Window(allocation, self._offset, self._nbytes).array(self.shape, self.dtype)
+
+    def _converted(self, values: Any) -> np.ndarray:
+        try:
+            return np.asarray(values, dtype=self.dtype)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise ArgumentError(f"write to {self!r}: {error}") from None
+
+    def _bounds(self, index: slice, rows: int) -> tuple[int, int]:
+        if index.step not in (None, 1):
+            raise ViewError(f"a view of {self!r} must be contiguous; step {index.step!r} is not")
+        try:
+            first = 0 if index.start is None else operator.index(index.start)
+            stop = rows if index.stop is None else operator.index(index.stop)
+        except TypeError:
+            raise ViewError(f"the bounds of {index!r} are not integers") from None
+        first += rows if first < 0 else 0
+        stop += rows if stop < 0 else 0
+        if not 0 <= first <= stop <= rows:
+            raise ViewError(f"rows {index.start}:{index.stop} lie outside {self!r}")
+        return first, stop
+
+
+def allocate(queue: Queue, shape: Shape, dtype: Any) -> Buffer:
+    """A new buffer of undefined content."""
+    extent, element = checked_shape(shape), checked_dtype(dtype)
+    queue.check()
+    queue.reap()
+    memory = queue.backend.allocate(math.prod(extent) * element.itemsize)
+    backing = Backing(memory, queue.backend, queue.residency, queue.marks)
+    return Buffer(queue, Lease(Allocation(backing)), 0, extent, element)
+
+
+def adopt(queue: Queue, memory: Memory, shape: tuple[int, ...], dtype: Any) -> Buffer:
+    """A buffer over memory of another library, whose owner it keeps alive."""
+    queue.check()
+    backing = Backing(memory, queue.backend, queue.residency, queue.marks)
+    return Buffer(queue, Lease(Allocation(backing)), 0, shape, checked_dtype(dtype))
+
+
+def checked_dtype(dtype: Any) -> DType:
+    """The NumPy dtype meant; an error for what cannot lie in device memory."""
+    try:
+        found: DType = np.dtype(dtype)
+    except TypeError:
+        raise ArgumentError(f"{dtype!r} is not a dtype") from None
+    if found.hasobject or not found.itemsize:
+        raise ArgumentError(f"dtype {found.name} has no fixed layout in memory")
+    _refuse_text_and_dates(found)
+    if not found.isnative:
+        raise ArgumentError(f"dtype {found.str} is not in this machine's byte order")
+    return found
+
+
+def _refuse_text_and_dates(dtype: DType) -> None:
+    """No kernel has a type for them; in a struct neither."""
+    if dtype.kind in "SU":
+        raise ArgumentError(
+            f"dtype {dtype.name}: kernels know no text; np.frombuffer(text.encode(), np.uint8) is bytes"
+        )
+    if dtype.kind in "mM":
+        raise ArgumentError(f"dtype {dtype.name}: kernels know no dates; array.view(np.int64) is their numbers")
+    for field in (dtype.fields or {}).values():
+        _refuse_text_and_dates(field[0].base)
+
+
+def checked_shape(shape: Shape) -> tuple[int, ...]:
+    """The shape as a tuple; an error for anything but non-negative integers."""
+    try:
+        if isinstance(shape, Sequence):
+            extent = tuple(operator.index(axis) for axis in shape)
+        else:
+            extent = (operator.index(shape),)
+    except TypeError:
+        raise ArgumentError(f"shape {shape!r} is not an integer or a tuple of integers") from None
+    if any(axis < 0 for axis in extent):
+        raise ArgumentError(f"shape {shape!r} has a negative axis")
+    return extent

@@ -1,0 +1,361 @@
+"""Committed work: one command buffer in the queue of a device.
+
+An error of a submission is never lost: it is raised by `wait`, `await` and by reading a buffer that the
+submission used, it can be read as `Submission.error`, every error that follows from it cites it, and if none of
+that happened it is reported as an `UnobservedError` warning when the submission is dropped or the process ends.
+"""
+
+from __future__ import annotations
+
+import math
+import numbers
+import signal
+import time
+import warnings
+import weakref
+from collections import Counter
+from collections.abc import Generator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from .. import counters
+from ..backends.protocol import Native, Status
+from ..base.copies import refuse_copy
+from ..errors import ArgumentError, DependencyFailed, DeviceLost, KernelFault, OstinatoError, UnobservedError
+from ..ir.commands import Command, Dispatch
+from . import tracing
+from .tracing import Trace
+
+if TYPE_CHECKING:
+    from .queue import Queue
+
+# A native wait cannot be interrupted, so Ctrl-C is noticed between slices of this length.
+WAIT_SLICE_NS = 50_000_000
+
+failed: weakref.WeakSet[Submission] = weakref.WeakSet()
+"""Those that ended with an error and are still there."""
+
+exiting = False
+"""Whether the process ends: then nothing native is given back any more."""
+
+
+class Submission:
+    """One committed command buffer. Wait for it, `await` it, or ask whether it is done."""
+
+    __slots__ = (
+        "__weakref__",
+        "_abandoned",
+        "_blocked_by",
+        "_commands",
+        "_earlier",
+        "_error",
+        "_finishing",
+        "_kept",
+        "_native",
+        "_observed",
+        "_queue",
+        "_status",
+        "_timed_out",
+        "_times",
+        "_trace",
+        "_use",
+        "label",
+        "ordinal",
+        "rebind_ns",
+    )
+
+    def __init__(
+        self,
+        queue: Queue,
+        ordinal: int,
+        commands: Sequence[Command],
+        keep: object,
+        label: str | None,
+    ) -> None:
+        self._queue = queue
+        self._native: Native | None = None  # until it has started
+        self._commands = commands
+        self._kept = keep
+        self._status: Status | None = None
+        self._finishing = False
+        self._times: tuple[int, int] | None = None
+        self._error: OstinatoError | None = None
+        self._observed = False
+        self._abandoned = False  # a wait for it was interrupted or cancelled
+        self._timed_out = False  # a wait for it ended before it did
+        self._blocked_by: KernelFault | None = None  # it uses what this has left behind
+        self._trace: Trace | None = None
+        self.label = label
+        """The label it was committed with, or None."""
+        self.ordinal = ordinal
+        """Its number on this device, from 1."""
+        self._earlier: tuple[Submission, ...] = ()  # of the same replay, which a split graph makes in several parts
+        self._use: object = None  # what the memory of a graph knows its last use by; an error can be found through it
+        self.rebind_ns = 0
+        """Host time that binding other buffers took before it started."""
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until it is done; False when `timeout` seconds passed first. Raises its error if it failed.
+
+        A timeout or Ctrl-C gives up the wait; the work goes on, and the device is usable when it ends. Neither the end
+        of the process nor `Device.close` waits for work that is still running after a wait for it was given up.
+        """
+        counters.add_sync()
+        begin_ns = time.monotonic_ns() if self._trace is not None else 0
+        try:
+            if not self._wait_until(_deadline_ns(timeout)):
+                self._timed_out = True
+                return False
+        finally:
+            if begin_ns:
+                tracing.host_span("wait", self.label or "", begin_ns, submission=(self._queue, self.ordinal))
+        self._raise_error()
+        return True
+
+    @property
+    def done(self) -> bool:
+        """Whether the device is finished with it, well or not. Never waits."""
+        if self._status is None:
+            self._queue.check_process()
+            self._queue.reap()
+        return self._status is not None
+
+    @property
+    def gpu_time(self) -> tuple[int, int] | None:
+        """When the device started and ended it, in ns of the monotonic clock; None until done, or if it never ran."""
+        if not self.done or self._status is None or self._status.error == 2:
+            return None
+        last, first = self._own_times(), (self._earlier[0] if self._earlier else self)._own_times()
+        return None if first is None or last is None else (first[0], last[1])
+
+    def _own_times(self) -> tuple[int, int] | None:
+        """Of this part of a replay; asked of the device when somebody wants to know."""
+        if self._times is None and self._status is not None and self._status.error != 2:
+            self._times = self._queue.backend.times(self._native)
+        return self._times
+
+    @property
+    def error(self) -> OstinatoError | None:
+        """What went wrong; None while it runs and if nothing did."""
+        return self._observe() if self.done else None
+
+    def __await__(self) -> Generator[Any, None, Submission]:
+        return self._wait_in_loop().__await__()
+
+    async def _wait_in_loop(self) -> Submission:
+        import asyncio  # only a program that awaits pays for it, and such a program has it already
+
+        counters.add_sync()
+        pause_s = 0.0
+        try:
+            while not self.done:
+                await asyncio.sleep(pause_s)
+                pause_s = min(pause_s + 0.0001, 0.002)
+        except BaseException:  # cancelled, interrupted, or never awaited again
+            self._abandoned = not self.done
+            raise
+        self._raise_error()
+        return self
+
+    def _wait_until(self, deadline_ns: int | None) -> bool:
+        if self._status is not None:
+            return True
+        self._queue.check_process()
+        if self._native is None:
+            with self._queue._lock:  # held by whoever is starting it
+                pass
+            if self._native is None:
+                return True
+        slice_ns = WAIT_SLICE_NS
+        try:
+            while True:
+                if deadline_ns is not None:
+                    slice_ns = min(WAIT_SLICE_NS, max(deadline_ns - time.monotonic_ns(), 0))
+                if self._queue.backend.wait(self._native, slice_ns):
+                    break
+                if deadline_ns is not None and time.monotonic_ns() >= deadline_ns:
+                    return False
+                self._queue.reap()  # a fault before this one holds it back until somebody has looked at it
+        except KeyboardInterrupt:
+            self._abandoned = True
+            raise
+        self._queue.reap_through(self)
+        return True
+
+    def _settle(self) -> None:
+        """Wait on behalf of a buffer it used: its error surfaces here unless somebody has seen it already."""
+        begin_ns = time.monotonic_ns() if self._trace is not None else 0
+        self._wait_until(None)
+        if begin_ns:
+            tracing.host_span("wait", self.label or "", begin_ns, submission=(self._queue, self.ordinal))
+        if not self._seen():
+            self._raise_error()
+
+    def _raise_error(self) -> None:
+        error = self._observe()
+        if error is not None:
+            raise error.with_traceback(None)
+
+    def _observe(self) -> OstinatoError | None:
+        """The error, of which somebody knows from now on; of several parts the first that failed has the cause."""
+        failed = [part for part in (*self._earlier, self) if part._error is not None]
+        for part in failed:
+            part._observed = True
+            fault = _fault_of(part._error)
+            if fault is not None:
+                fault.note_told()
+        return failed[0]._error if failed else None
+
+    def _finish(self) -> None:
+        """Take down how it ended, and let go of what it held. Called when it is done; more than once is harmless."""
+        with self._queue._lock:
+            if self._status is not None or self._finishing:
+                return
+            self._finishing = True
+            try:
+                self._take_down()
+            finally:
+                self._finishing = False  # an interrupt that comes before all of it is done leaves it to the next one
+
+    def _take_down(self) -> None:
+        status = self._queue.backend.status(self._native)
+        error: OstinatoError | None = None
+        faulted = status.error == 1
+        if faulted:
+            error = self._describe_fault(status)
+        if self._blocked_by is not None:
+            error = self._describe_blocked(self._blocked_by)
+            status = Status.unplaced(2)
+        elif status.error == 2:
+            error = self._queue.not_run(self._title(), status.reason)
+        self._queue.finished(self, error, faulted)
+        self._error, self._status = error, status
+        if error is not None:
+            failed.add(self)
+        if self._trace is not None:
+            told = None if error is None else str(error)
+            tracing.finish(self._trace, self._own_times(), self._native, told)
+            self._trace = None
+        self._commands = ()
+        self._kept = None
+
+    def _describe_fault(self, status: Status) -> KernelFault:
+        if status.node < 0:
+            return self._describe_unplaced(status)
+        command = self._commands[status.node] if status.node < len(self._commands) else None
+        name = command.kernel.name if isinstance(command, Dispatch) else type(command).__name__.lower()
+        scope = getattr(command, "label", None)
+        try:
+            signal_name = signal.Signals(status.signal).name
+        except ValueError:
+            signal_name = f"signal {status.signal}"
+        where = f" in scope {scope!r}" if scope else ""
+        thread = f", thread {status.thread}" if status.thread else ""
+        reason = f"{_reason(signal_name, status)} ({signal_name})"
+        return KernelFault(
+            f"kernel {name!r}, command {status.node}{where} of {self._title()}{thread}: {reason}",
+            kernel=name,
+            label=self.label,
+            signal=status.signal,
+            address=status.address,
+            thread=status.thread,
+        )
+
+    def _describe_blocked(self, fault: KernelFault) -> DependencyFailed:
+        return DependencyFailed(
+            f"{self._title()} has no results, because it uses bytes that a fault left behind ({fault}); write those"
+            " buffers whole (write, fill or copy) first, or accept() them as they are",
+            fault,
+        )
+
+    def _describe_unplaced(self, status: Status) -> KernelFault:
+        """A fault of which the device only says that it happened: one of the dispatches in flight made it."""
+        names = Counter(
+            (f"{command.label}/" if command.label else "") + command.kernel.name
+            for command in self._commands
+            if isinstance(command, Dispatch)
+        )
+        listed = ", ".join(f"{name} × {count}" if count > 1 else name for name, count in names.most_common(8))
+        more = f" and {len(names) - 8} more" if len(names) > 8 else ""
+        taken_along = self._queue.backend.capabilities.after_fault
+        return KernelFault(
+            f"{self._title()}: {status.reason or 'fault'}; in flight were {listed or 'no dispatches'}{more};"
+            " `ostinato check` finds accesses outside of buffers" + (f"; {taken_along}" if taken_along else ""),
+            kernel=next(iter(names)).rpartition("/")[2] if len(names) == 1 else "",
+            label=self.label,
+            signal=status.signal,
+            address=status.address,
+        )
+
+    def _title(self) -> str:
+        return f"submission {self.ordinal}" + (f" {self.label!r}" if self.label else "")
+
+    def _seen(self) -> bool:
+        """Whether somebody knows of the error: of this one, or of the fault that it follows from."""
+        if self._error is None or self._observed:
+            return True
+        fault = _fault_of(self._error)
+        return fault is not None and fault.told
+
+    def _report(self) -> None:
+        if not self._seen():
+            self._observed = True
+            warnings.warn(f"nobody looked at this error: {self._error}", UnobservedError, stacklevel=2)
+
+    def __del__(self) -> None:
+        if not hasattr(self, "_status"):  # an interrupt came while it was made
+            return
+        # Unfinished here means that the whole device is garbage: the queue finishes and releases then.
+        if self._status is not None and not self._queue._forked:
+            self._report()
+            if not exiting:
+                self._queue.backend.release(self._native)
+
+    __reduce_ex__ = refuse_copy
+
+    def __repr__(self) -> str:
+        if self._status is None:
+            state = "running"
+        elif self._error is not None:
+            state = f"failed: {self._error}"
+        else:
+            times = self._own_times()
+            state = "done" if times is None else f"done in {(times[1] - times[0]) / 1000:.1f} µs"
+        return f"<Submission {self.ordinal} on {self._queue.name!r}{f' {self.label!r}' if self.label else ''}, {state}>"
+
+
+def _fault_of(error: OstinatoError | None) -> KernelFault | None:
+    """The fault that an error is, or follows from."""
+    if isinstance(error, DeviceLost | DependencyFailed):
+        error = error.cause
+    return error if isinstance(error, KernelFault) else None
+
+
+def _reason(signal_name: str, status: Status) -> str:
+    if status.access == "misaligned":
+        return f"misaligned access to {status.address:#x}: a vector is read and written at a multiple of its size"
+    if signal_name in ("SIGSEGV", "SIGBUS"):
+        # Where in a kernel's memory an address lies is not known here, so both causes are named.
+        where = f"access to {status.address:#x}" if status.address else "access to an address that no memory has"
+        return (
+            f"{where}, outside its buffers"
+            " (or its private arrays are too large for a thread's stack); `ostinato check` finds such accesses"
+        )
+    return {
+        "SIGFPE": "integer division by zero or overflow",
+        "SIGILL": "it reached code that the compiler had proved to be undefined, or an illegal instruction",
+        "SIGTRAP": "integer division by zero, or code that the compiler had proved to be undefined",
+    }.get(signal_name, "fault")
+
+
+def _deadline_ns(timeout: Any) -> int | None:
+    """When a wait of so many seconds ends; None for never."""
+    if timeout is None:
+        return None
+    try:
+        seconds = float(timeout) if isinstance(timeout, numbers.Real) else math.nan
+    except OverflowError:
+        seconds = math.inf if timeout > 0 else -math.inf
+    if math.isnan(seconds):
+        raise ArgumentError(f"wait: a timeout is a number of seconds or None, not {timeout!r}")
+    nanoseconds = max(seconds, 0.0) * 1e9
+    return None if math.isinf(nanoseconds) else time.monotonic_ns() + int(nanoseconds)
