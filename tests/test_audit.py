@@ -10,8 +10,6 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from ostinato.graph.graph.file import load_graph
-from ostinato.graph.graph.graph import CapturedNode, Graph
 
 import ostinato as ost
 from audit_cases import KERNELS, N, audited, floats, only
@@ -21,6 +19,9 @@ from ostinato.audit.guards import CANARY, Arena, Room
 from ostinato.audit.races import opposite_order
 from ostinato.audit.table import grouped
 from ostinato.base.ranges import common, without
+from ostinato.graph.file import load_graph
+from ostinato.graph.graph import CapturedNode, Graph
+from ostinato.ir.command_list import CommandList
 from ostinato.ir.commands import Access, Barrier, Command, Dispatch, Ordering
 from ostinato.ir.hazards import edges
 from scripting import Script
@@ -104,7 +105,8 @@ def graph_of(commands: Commands, template: Dispatch, ordering: Ordering) -> Grap
             return Barrier()
         return replace(template, accesses=None if one is None else tuple(one))
 
-    return Graph(tuple(CapturedNode(command(one)) for one in commands), ordering, {}, {}, {})
+    nodes = tuple(CapturedNode(command(one)) for one in commands)
+    return Graph(CommandList(nodes, ordering), {}, {})
 
 
 property_test = settings(max_examples=500, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -23,10 +23,11 @@ from .base.copies import refuse_copy
 from .encode.encoder import CommandEncoder, capture
 from .errors import ArgumentError, DeviceError, DeviceUnavailable, OstinatoError, SettingError
 from .graph.graph import Graph
+from .ir.dtypes import Shape
 from .profiling import from_environment as _gated_profile  # noqa: F401  its gate acts from the first commit on
 from .profiling import kernel_profile as _kernel_profile  # noqa: F401  likewise
 from .runtime import dlpack
-from .runtime.buffer import Buffer, Shape, adopt, allocate
+from .runtime.buffer import Buffer, adopt, allocate
 from .runtime.library import Constants, Defines, Library, compile_library
 from .runtime.queue import Queue
 from .runtime.residency import ResidencySet

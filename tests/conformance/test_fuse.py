@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import ostinato as ost
 from ostinato import ops
 from ostinato.ir import hazards
-from ostinato.ir.commands import Barrier, Dispatch
+from ostinato.ir.commands import Barrier, Dispatch, Ordering
 from ostinato.passes import FusionRule, Geometry, Half, KernelName, Report, fuse, reorder, verify
 from ostinato.passes.building import joined_labels
 
@@ -293,9 +293,9 @@ def test_submissions_begin_at_the_same_work_as_before(bench: Bench) -> None:
         ops.add(enc, bench.z, bench.out, bench.z)
 
     graph = bench.dev.capture(encode).with_outputs(bench.out, bench.y, bench.z)
-    assert applied(graph._with(splits=(3,)))[0].splits == (2,)
-    assert applied(graph._with(splits=(1,)))[0].splits == ()
-    assert applied(graph._with(splits=(1, 2)))[0].splits == (1,)
+    assert applied(replace(graph, splits=(3,)))[0].splits == (2,)
+    assert applied(replace(graph, splits=(1,)))[0].splits == ()
+    assert applied(replace(graph, splits=(1, 2)))[0].splits == (1,)
 
 
 def test_kernels_are_known_by_their_source_after_preprocessing(bench: Bench) -> None:
@@ -880,7 +880,7 @@ def test_between_barriers_fusion_makes_no_race(
     if not nodes:
         return
     nodes = [node._replace(origin=(index,)) for index, node in enumerate(nodes)]
-    graph = automatic.with_nodes(nodes, ordering=ost.graph.Ordering.BARRIERS)
+    graph = automatic.with_nodes(nodes, ordering=Ordering.BARRIERS)
     graph = graph.with_outputs(*(memory[place] for place in outputs))
     found, _ = fuse(graph)
     assert races(found) == []

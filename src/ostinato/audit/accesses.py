@@ -87,7 +87,7 @@ def _run(replica: Replica, index: int, runner: Runner, limit_s: float, step: Ste
     """Run a command from the shadow's state; False when it crashes."""
     begin_ns = time.monotonic_ns()
     status = replica.run_in_turn(runner, index, limit_s)
-    if status.error:
+    if status.failed:
         replica.restore(replica.blocks())
         step.fault = f"signal {status.signal} at address {status.address:#x}"
         return False
@@ -189,7 +189,7 @@ class _Comparison:
         self.replica.restore(self.windows)
         for span in filled if pattern is not None else ():
             self.replica.live(span).fill(pattern)
-        return not self.replica.run(self.runner, self.index, self.limit_s).error
+        return not self.replica.run(self.runner, self.index, self.limit_s).failed
 
     def _report_writes(self, changed: list[Range]) -> None:
         changed = merged(self._whole_elements(span) for span in changed)

@@ -10,8 +10,9 @@ import numpy as np
 
 from ..base.printable import printable
 from ..base.source_lines import Place
-from ..graph.graph import CapturedNode, Graph, Reason
+from ..graph.graph import Graph, Reason
 from ..ir import hazards
+from ..ir.command_list import CapturedNode
 from ..ir.commands import BufferBinding, Command, Copy, Dispatch
 
 ERROR, NOTE = "error", "note"

@@ -66,9 +66,9 @@ def run_guarded(replica: Replica, index: int, runner: Runner, limit_s: float) ->
             if stray is not None:
                 # Seen in both placements, the fault counts: a canary does not know the thread.
                 side = (stray.room, stray.offset < 0)
-                if status.error or side not in findings:
+                if status.failed or side not in findings:
                     findings[side] = _finding(replica, index, ranges[stray.room], stray, status)
-            elif status.error:
+            elif status.failed:
                 unchecked[at_end] = f"it stopped with signal {status.signal} at {status.address:#x}, in no guard"
                 continue  # may be the alignment: memory used in larger units than its type
             break
@@ -98,12 +98,12 @@ def _run(
         where.update(dict.fromkeys(one.arguments, (arena.addresses[room], one.span[0])))
     placed = replace(command, bindings=tuple(_bound_in(binding, where) for binding in command.bindings))
     try:
-        status = runner.run([placed], Ordering.SERIAL, limit_s)
+        status = runner.run(runner.listed([placed], Ordering.SERIAL), limit_s)
     except (TookTooLong, KeyboardInterrupt):
         keep_for_good(arena)
         raise
     with arena:
-        return (arena.locate(status.address) if status.error else arena.trampled()), status
+        return (arena.locate(status.address) if status.failed else arena.trampled()), status
 
 
 def _bound_in(binding: Binding, where: Mapping[int, tuple[int, int]]) -> BufferBinding:
@@ -162,7 +162,7 @@ def _finding(replica: Replica, index: int, placed: _Placed, stray: Stray, status
     if distance == 0:
         side = "right past its end"
     thread = f"thread {_position(status.thread)} " if status.thread is not None else "a thread "
-    access = status.access if status.error else "write"
+    access = status.access if status.failed else "write"
     does = {"read": "reads", "write": "writes", "": "uses"}[access]
     name = f"argument {argument} {argument_name(command, argument)}"
     why = f"{thread}{does} byte {offset} of {name}, which has {nbytes} bytes: {side}"

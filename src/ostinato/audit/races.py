@@ -115,7 +115,7 @@ def _crashes(replica: Replica, runner: Runner, written: list[Range], limit_s: fl
     replica.restore(written)
     graph = replica.graph
     return any(
-        runner.run_lowered(replica.commands[first:end], replica.lowered[first:end], graph.ordering, limit_s).error
+        runner.run(replica.command_list.part(first, end), limit_s).failed
         for first, end in pairwise((0, *graph.splits, len(graph)))
     )
 
@@ -127,7 +127,7 @@ def _crashes_one_by_one(
     replica.restore(written)
     run = replica.run_in_turn if order == sorted(order) else replica.run
     barriers = {index for index in order if isinstance(replica.commands[index], Barrier)}
-    return any(run(runner, index, limit_s).error for index in order if index not in barriers)
+    return any(run(runner, index, limit_s).failed for index in order if index not in barriers)
 
 
 def _written(replica: Replica) -> list[Range]:

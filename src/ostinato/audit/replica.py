@@ -27,7 +27,6 @@ from ..ir.commands import (
     Dispatch,
     Fill,
     InlineBinding,
-    Ordering,
     ParamBinding,
 )
 from ..ir.costs import settled
@@ -55,19 +54,22 @@ class Replica:
                 self._shadow[block][offset : offset + memory.nbytes] = np.frombuffer(contents, np.uint8)
         for block, shadow in enumerate(self._shadow):
             self.arena.block(block)[:] = shadow
-        self.commands = tuple(
+        commands = (
             rebased(node.command, self.moved_range, runner.kernel(node.command))
             if isinstance(node.command, Dispatch)
             else rebased(node.command, self.moved_range)
             for node in graph.nodes
         )
-        backend = runner.device()._queue.backend
-        self.lowered = tuple(backend.lower(command) for command in self.commands)
+        self.command_list = runner.listed(commands, graph.ordering)
+
+    @property
+    def commands(self) -> tuple[Command, ...]:
+        """The commands, on the live copy."""
+        return self.command_list.commands
 
     def run(self, runner: Runner, index: int, limit_s: float) -> Status:
         """Run one command on what the live copy holds."""
-        these = slice(index, index + 1)
-        return runner.run_lowered(self.commands[these], self.lowered[these], Ordering.SERIAL, limit_s)
+        return runner.run(self.command_list.part(index, index + 1), limit_s)
 
     def run_in_turn(self, runner: Runner, index: int, limit_s: float) -> Status:
         """The same, where the live copy holds what the commands before it leave. `SlowCommand`, should it not end."""

@@ -7,7 +7,7 @@ together with its device: nobody waits for it again, not even when the process e
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from .. import settings
@@ -15,6 +15,7 @@ from ..backends.protocol import Status
 from ..device import Device, devices, open_device
 from ..encode.reencode import MovedKernels
 from ..errors import KernelFault, OstinatoError
+from ..ir.command_list import CommandList
 from ..ir.commands import Command, CompiledKernel, Dispatch, Ordering
 from ..runtime.queue import keep_for_good
 from ..runtime.submission import Submission
@@ -61,19 +62,16 @@ class Runner:
             self._compiled[key] = self._kernels.find(dispatch)._compiled
         return self._compiled[key]
 
-    def run(self, commands: Sequence[Command], ordering: Ordering, limit_s: float) -> Status:
-        """Run commands whose kernels are this device's, and wait. A fault is told by the status."""
-        backend = self.device()._queue.backend
-        return self.run_lowered(commands, [backend.lower(command) for command in commands], ordering, limit_s)
+    def listed(self, commands: Iterable[Command], ordering: Ordering) -> CommandList:
+        """A list of commands whose kernels are this device's."""
+        return CommandList.of(commands, ordering, self.device()._queue.backend.lower)
 
-    def run_lowered(
-        self, commands: Sequence[Command], lowered: Sequence[bytes], ordering: Ordering, limit_s: float
-    ) -> Status:
-        """The same for commands that are lowered already."""
+    def run(self, commands: CommandList, limit_s: float) -> Status:
+        """Run a list and wait. A fault is told by the status."""
         queue = self.device()._queue
         submission = queue.submit(
             commands,
-            lambda handle: queue.backend.submit(lowered, ordering, handle),
+            lambda started: queue.backend.submit(commands, started),
             uses=(),
             keep=None,
             label="audit",

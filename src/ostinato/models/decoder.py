@@ -19,7 +19,7 @@ import numpy as np
 from .. import ops
 from ..encode.encoder import CommandEncoder, capture
 from ..errors import ArgumentError
-from ..graph.params import param
+from ..ir.params import param
 from ..runtime.buffer import Buffer
 from ..runtime.queue import OnQueue, queue_of
 from .config import DecoderConfig

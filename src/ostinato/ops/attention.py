@@ -13,9 +13,9 @@ import numpy as np
 
 from ..encode.encoder import CommandEncoder
 from ..errors import ArgumentError
-from ..graph.params import Param, per
 from ..ir.commands import CapturedOpKind
 from ..ir.costs import Amount
+from ..ir.params import Param, per
 from ..runtime.buffer import Buffer
 from .checks import (
     Index,

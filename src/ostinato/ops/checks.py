@@ -8,7 +8,7 @@ import numpy as np
 
 from ..encode.encoder import CommandEncoder
 from ..errors import ArgumentError
-from ..graph.params import Param
+from ..ir.params import Param
 from ..runtime.buffer import Buffer
 from ..runtime.library import Kernel
 from . import compiled

@@ -6,8 +6,8 @@ import numpy as np
 
 from ..encode.encoder import CommandEncoder
 from ..errors import ArgumentError
-from ..graph.params import Param
 from ..ir.commands import CapturedOpKind
+from ..ir.params import Param
 from ..runtime.buffer import Buffer
 from .checks import find, on_cpu, same_elements
 

@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..base.ranges import Range, common, merged, without
-from ..graph.graph import CapturedNode, Graph
+from ..graph.graph import Graph
+from ..ir.command_list import CapturedNode
 from ..ir.commands import Barrier
 from .address_map import AddressMap
 from .touched import written_by

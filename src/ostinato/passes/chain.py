@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from ..errors import ArgumentError, GraphError
 from ..graph.graph import Graph
@@ -26,7 +27,7 @@ def optimise(graph: Graph, passes: Sequence[Pass] | None = None) -> Graph:
         result = one(graph)
         match result:
             case (Graph() as found, Report() as report):
-                graph = found._with(reports=(*graph.reports, report))
+                graph = replace(found, reports=(*graph.reports, report))
             case _:
                 raise GraphError(f"optimise: the pass {one!r} gave {result!r}; expected (graph, Report)")
     return graph

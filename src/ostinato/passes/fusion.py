@@ -18,7 +18,8 @@ from typing import overload
 
 from ..base.ranges import Range, merged, overlap, size
 from ..errors import ArgumentError
-from ..graph.graph import CapturedNode, Graph
+from ..graph.graph import Graph
+from ..ir.command_list import CapturedNode
 from ..ir.commands import Barrier, Binding, BufferBinding, CompiledKernel, Copy, Dispatch, Fill
 from .building import bound_to, built, fused_kernel
 from .liveness import Uses
@@ -111,7 +112,6 @@ def _fuse(graph: Graph, table: _Table) -> tuple[Graph, Report]:
             dropped=tuple(merged([*graph.dropped, *work.dropped])),
             splits=work.splits(),
         )
-        found.__dict__["lowered"] = tuple(work.lowered)
     report = Report(
         "fuse",
         len(graph),
@@ -130,7 +130,6 @@ class _Work:
 
     def __init__(self, graph: Graph, table: _Table) -> None:
         self.nodes: list[CapturedNode] = list(graph.nodes)
-        self.lowered: list[bytes] = list(graph.lowered)
         self.changes: list[Note] = []
         self.taken: list[Note] = []
         self.refusals: list[Note] = []
@@ -304,18 +303,14 @@ class _Work:
     # --- making ---------------------------------------------------------------------------------------------------
 
     def _apply(self, placed: dict[int, CapturedNode], removed: set[int], joined: dict[int, _Sources]) -> None:
-        backend = self._graph.queue.backend
         nodes: list[CapturedNode] = []
-        lowered: list[bytes] = []
         sources: list[_Sources] = []
         for place, node in enumerate(self.nodes):
             if place in removed or (not nodes and isinstance(node.command, Barrier)):
                 continue  # a barrier that has come to stand first has nothing to order, and encoders record none there
-            fused = placed.get(place)
-            nodes.append(fused or node)
-            lowered.append(backend.lower(fused.command) if fused else self.lowered[place])
+            nodes.append(placed.get(place, node))
             sources.append(joined.get(place, self._sources[place]))
-        self.nodes, self.lowered, self._sources = nodes, lowered, sources
+        self.nodes, self._sources = nodes, sources
 
     def splits(self) -> tuple[int, ...]:
         """Where the submissions of the graph begin now: before the first node that was behind the split."""

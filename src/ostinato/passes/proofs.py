@@ -11,7 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ..base.ranges import Range, common, merged, overlap, without
-from ..graph.graph import CapturedNode, Graph
+from ..graph.graph import Graph
+from ..ir.command_list import CapturedNode
 from ..ir.commands import Access, Barrier, Binding, BufferBinding, Dispatch, InlineBinding, Ordering
 from ..ir.hazards import accesses_of, conflicts
 from .liveness import Uses

@@ -52,8 +52,6 @@ def reorder(graph: Graph, *, look_ahead: int = LOOK_AHEAD) -> tuple[Graph, Repor
     found = graph
     if moved:
         found = graph.with_nodes(graph.nodes[index] for index in order)
-        if graph.on_device:
-            found.__dict__["lowered"] = tuple(graph.lowered[index] for index in order)
         summary = f"{len(moved)} nodes moved, {barriers_before - barriers_after} of {barriers_before} barriers saved"
     else:
         summary = f"order kept: no barrier of {barriers_before} can be saved within {look_ahead} nodes"

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from ..graph.graph import CapturedNode, Graph
+from ..graph.graph import Graph
+from ..ir.command_list import CapturedNode
 
 _LINES_SHOWN = 20
 

@@ -13,7 +13,7 @@ import math
 import statistics
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from .. import counters
@@ -64,7 +64,7 @@ def search_split(
         Note(one.splits, str(one), f"median {median:.1f} µs, spread {spread:.1f} µs")
         for one, median, spread in zip(tried, medians, spreads, strict=True)
     ]
-    found = graph._with(splits=tried[best].splits)
+    found = replace(graph, splits=tried[best].splits)
     if best:
         summary = f"{tried[best]} beats one submission: {medians[best]:.1f} µs instead of {medians[0]:.1f} µs a replay"
     else:
@@ -123,7 +123,7 @@ def _candidates(graph: Graph, given: Sequence[int] | None) -> list[_Candidate]:
 
 def _measured(graph: Graph, params: Mapping[str, Any], tried: Sequence[_Candidate], rounds: int) -> list[list[float]]:
     """Nanoseconds from the start of a replay to its end, by candidate and round."""
-    runs = [Replayable(graph._with(splits=one.splits)) for one in tried]
+    runs = [Replayable(replace(graph, splits=one.splits)) for one in tried]
     times: list[list[float]] = [[] for _ in tried]
     with counters.uncounted(), restored(graph):
         windows = pieces(graph, written(graph))

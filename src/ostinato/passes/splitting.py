@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 from ..errors import ArgumentError
 from ..graph.graph import Graph
@@ -44,7 +45,7 @@ def split_by_rule(graph: Graph) -> tuple[Graph, Report]:
     if graph.dispatches <= first:
         summary = f"nothing done: {graph.dispatches} dispatches are one submission ({LEAST_FIRST} are the least)"
         return graph, Report("split", count, count, summary, numbers={"submissions": len(graph.splits) + 1})
-    found = graph._with(splits=starts_of(graph, [first]))
+    found = replace(graph, splits=starts_of(graph, [first]))
     note = Note(found.splits, f"a submission of {first} dispatches and one of {graph.dispatches - first}", "by rule")
     summary = f"{len(found.splits) + 1} submissions"
     spent_ns = time.perf_counter_ns() - started_ns

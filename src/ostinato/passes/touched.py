@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from ..base.ranges import Range, merged
-from ..graph.graph import CapturedNode, Graph
+from ..graph.graph import Graph
+from ..ir.command_list import CapturedNode
 from ..ir.commands import Barrier
 
 

@@ -204,9 +204,7 @@ def _first_diverging(stage: _Stage, replay: int, tolerance: Tolerance, wrong: np
 
 def _part(graph: Graph, nodes: Sequence[int]) -> Graph:
     """Some nodes of a graph, in one submission."""
-    found = graph.with_nodes([graph.nodes[index] for index in nodes], splits=())
-    found.__dict__["lowered"] = tuple(graph.lowered[index] for index in nodes)
-    return found
+    return graph.with_nodes([graph.nodes[index] for index in nodes], splits=())
 
 
 def _the_one(found: Sequence[Piece]) -> Piece:

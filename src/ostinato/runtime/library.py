@@ -19,7 +19,8 @@ from ..base.copies import refuse_copy
 from ..base.locks import ForkLock
 from ..errors import ArgumentError, ConstantError, KernelCompileError, KernelNotFound, UnknownAttribute, UsageError
 from ..ir import structs
-from ..ir.commands import CompiledKernel, Dispatch, KernelOrigin
+from ..ir.command_list import CapturedNode
+from ..ir.commands import CompiledKernel, KernelOrigin
 from . import tracing
 from .queue import OnQueue, Queue, queue_of
 
@@ -30,16 +31,19 @@ Constants = Mapping[int | str, Any]
 Defines = Mapping[str, str | int]
 
 
+Memo = dict[tuple[Any, ...], CapturedNode]
+"""The nodes of dispatches that encoders have checked, by arguments, geometry and annotations; bounded by them."""
+
+
 class Kernel:
     """A compiled kernel function, ready to dispatch."""
 
     __slots__ = ("_compiled", "_memo", "_queue")
 
-    def __init__(self, compiled: CompiledKernel, queue: Queue) -> None:
+    def __init__(self, compiled: CompiledKernel, queue: Queue, memo: Memo | None = None) -> None:
         self._compiled = compiled
         self._queue = queue
-        # What encoders found for (arguments, geometry, annotations); bounded by them.
-        self._memo: dict[tuple[Any, ...], tuple[Dispatch, bytes]] = {}
+        self._memo: Memo = {} if memo is None else memo
 
     @property
     def name(self) -> str:
