@@ -10,8 +10,6 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from ostinato.graph.graph.file import load_graph
-from ostinato.graph.graph.graph import CapturedNode, Graph
 
 import ostinato as ost
 from audit_cases import KERNELS, N, audited, floats, only
@@ -21,6 +19,8 @@ from ostinato.audit.guards import CANARY, Arena, Room
 from ostinato.audit.races import opposite_order
 from ostinato.audit.table import grouped
 from ostinato.base.ranges import common, without
+from ostinato.graph.file import load_graph
+from ostinato.graph.graph import CapturedNode, Graph
 from ostinato.ir.commands import Access, Barrier, Command, Dispatch, Ordering
 from ostinato.ir.hazards import edges
 from scripting import Script

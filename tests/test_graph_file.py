@@ -18,11 +18,11 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from ostinato.graph.graph.file import load_graph, save
 from ostinato.graph.graph.memory import GraphMemory, NamedRange
 
 import ostinato as ost
 from graph_cases import LENGTH, SPECIAL, described, four_rows, one_of_everything, same_after, saved
+from ostinato.graph.file import load_graph, save
 from ostinato.ir.commands import (
     Access,
     Barrier,

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from ostinato.graph.graph.graph import Ordering
 
 import ostinato as ost
+from ostinato.graph.graph import Ordering
 from ostinato.ir import hazards
 from ostinato.ir.commands import Access, Barrier, Dispatch
 from ostinato.passes import reorder
