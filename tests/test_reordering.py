@@ -128,7 +128,7 @@ def test_an_order_that_saves_nothing_is_kept(template: ost.Graph) -> None:
     assert "order kept" in str(report)
 
 
-@pytest.mark.parametrize(("ordering", "why"), [(Ordering.BARRIERS, "by hand"), (Ordering.SERIAL, "the one before")])
+@pytest.mark.parametrize(("ordering", "why"), [(Ordering.BARRIERS, "by hand"), (Ordering.SERIAL, "the previous one")])
 def test_an_order_that_is_not_inferred_is_not_touched(template: ost.Graph, ordering: Ordering, why: str) -> None:
     graph = graph_of(template, chain(1, 1, 2, 2)).with_nodes(graph_of(template, chain(1, 1, 2, 2)), ordering=ordering)
     found, report = reorder(graph)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import ostinato as ost
 from ostinato import ops
 from ostinato.ir.commands import BufferBinding, Dispatch, InlineBinding
-from ostinato.passes import FusionRule, Half, KernelName, fuse, reorder, verify
+from ostinato.passes import FusedSide, FusionRule, KernelName, fuse, reorder, verify
 
 SOURCE = """
 #include <metal_stdlib>
@@ -223,7 +223,7 @@ def test_a_fused_node_that_spares_itself_an_output_is_named(dev: ost.Device) -> 
     pair = dev.capture(lambda enc: ops.rms_norm_mul(enc, x, weight, x, out))[0]
     check = verify(graph, graph.with_nodes([pair._replace(origin=(0, 1))]))
     assert check.first_diverging == 0
-    assert "does not write what it stands for" in check.where
+    assert "does not write what it replaces" in check.where
 
 
 def test_a_wrong_rule_is_found_out_and_its_node_named(dev: ost.Device, library: ost.Library) -> None:
@@ -232,8 +232,8 @@ def test_a_wrong_rule_is_found_out_and_its_node_named(dev: ost.Device, library: 
 
     wrong = FusionRule(
         name="forgets one factor",
-        first=Half(KernelName(SOURCE, "scaled"), 1, covers, overwrites=(1,)),
-        second=Half(KernelName(SOURCE, "scaled"), 0, covers, overwrites=(1,)),
+        first=FusedSide(KernelName(SOURCE, "scaled"), 1, covers, overwrites=(1,)),
+        second=FusedSide(KernelName(SOURCE, "scaled"), 0, covers, overwrites=(1,)),
         fused=KernelName(SOURCE, "scaled_scaled"),
         arguments={0: ("first", 0), 1: ("second", 1), 2: ("second", 2)},
         geometry="first",
