@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from .. import settings
+from ..backends import registry
 from ..backends.protocol import Status
-from ..device import Device, devices, open_device
+from ..device import Device, open_device
 from ..encode.reencode import MovedKernels
 from ..errors import KernelFault, OstinatoError
 from ..ir.commands import Command, CompiledKernel, Dispatch, Ordering
@@ -105,4 +106,5 @@ class Runner:
 
 def cores() -> int:
     """How many workers a CPU device has."""
-    return next((one.capabilities.workers for one in devices() if one.name == "cpu" and one.capabilities), 1)
+    capabilities, _ = registry.availability("cpu")
+    return 1 if capabilities is None else capabilities.workers
