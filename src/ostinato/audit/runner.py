@@ -11,8 +11,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from .. import settings
+from ..backends import registry
 from ..backends.protocol import Status
-from ..device import Device, devices, open_device
+from ..device import Device, open_device
 from ..encode.reencode import MovedKernels
 from ..errors import KernelFault, OstinatoError
 from ..ir.command_list import CommandList
@@ -102,5 +103,6 @@ class Runner:
 
 
 def cores() -> int:
-    """The number of workers of a CPU device."""
-    return next((info.capabilities.workers for info in devices() if info.name == "cpu" and info.capabilities), 1)
+    """How many workers a CPU device has."""
+    capabilities, _ = registry.availability("cpu")
+    return 1 if capabilities is None else capabilities.workers

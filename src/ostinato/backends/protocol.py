@@ -80,6 +80,10 @@ class Capabilities:
     """What a fault takes along, and what to do then; empty where it ends its submission and the device goes on."""
     encodes_at_replay: bool = False
     """Whether a replay encodes every dispatch anew, so that the device can start before all of it is encoded."""
+    plain_loops: bool = False
+    """Whether threads are iterations of loops on a core, so that kernels whose threads work together only cost."""
+    catches_faults: bool = True
+    """Whether a kernel that crashes is a `KernelFault`; where not, it ends the process."""
     gates: frozenset[str] = frozenset()
     """The settings (names of the table in `settings.py`) that the device can act on."""
     details: Mapping[str, str] = field(default_factory=dict)

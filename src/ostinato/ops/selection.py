@@ -11,7 +11,7 @@ from ..errors import ArgumentError
 from ..ir.commands import CapturedOpKind
 from ..ir.params import Param
 from ..runtime.buffer import Buffer
-from .checks import Number, axes, check_dtype, check_size, find, is_aligned, on_cpu, same_elements, type_ending
+from .checks import Number, axes, check_dtype, check_size, find, is_aligned, prefers_plain, same_elements, type_ending
 from .norms import row_threads
 
 MOST_EXPERTS = 1024
@@ -42,10 +42,10 @@ def argmax(encoder: CommandEncoder, x: Buffer, out: Buffer) -> None:
         raise ArgumentError(f"argmax: {x!r} is no whole number of elements for each place in {out!r}")
     width = x.size // out.size
     given: list[Any] = [x, out, width]
-    if not on_cpu(encoder):
+    if not prefers_plain(encoder):
         given.append(int(is_aligned(4 * x.dtype.itemsize, width * x.dtype.itemsize, x)))
     encoder.dispatch(
-        find(encoder, "selection" if on_cpu(encoder) else "largest", f"argmax_{ending}"),
+        find(encoder, "selection" if prefers_plain(encoder) else "largest", f"argmax_{ending}"),
         *given,
         groups=out.size,
         group_size=_threads(width),

@@ -228,9 +228,12 @@ def compile_library(
     constants: Constants | None = None,
     include_dirs: Sequence[str | Path] = (),
     defines: Defines | None = None,
-    cuda: str | Path | None = None,
+    native: Mapping[str, str | Path] | None = None,
 ) -> Library:
-    """Parse and compile a source text or file, with CUDA source beside it if there is any."""
+    """Parse and compile a source text or file.
+
+    `native` has sources in the languages of backends, by their names; a backend takes its own from the module.
+    """
     from .. import msl  # the front end is loaded when the first source is compiled
 
     queue.check()
@@ -239,10 +242,10 @@ def compile_library(
         if not folder.is_dir():
             raise ArgumentError(f"include_dirs: there is no folder {str(folder)!r}")
     given = _checked_constants(constants)
-    native = {} if cuda is None else {"cuda": _checked_native(cuda)}
+    beside = {name: _checked_native(name, text) for name, text in (native or {}).items()}
     text, macros = _checked_source(source), _checked_defines(defines)
     try:
-        module = msl.parse(text, include_dirs=folders, defines=macros, native=native)
+        module = msl.parse(text, include_dirs=folders, defines=macros, native=beside)
     except KernelCompileError as error:
         msl.find_places(error, msl.SourceTexts(text, folders))
         raise
@@ -270,15 +273,15 @@ def _checked_source(source: Any) -> str | Path:
     return source
 
 
-def _checked_native(cuda: Any) -> str:
-    if isinstance(cuda, Path):
+def _checked_native(name: str, source: Any) -> str:
+    if isinstance(source, Path):
         try:
-            return cuda.read_text(encoding="utf-8")
+            return source.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise ArgumentError(f"cuda: {str(cuda)!r} cannot be read: {error}") from None
-    if not isinstance(cuda, str):
-        raise ArgumentError(f"cuda: expected a text (str) or a file (Path), got {type(cuda).__name__}")
-    return cuda
+            raise ArgumentError(f"{name}: {str(source)!r} cannot be read: {error}") from None
+    if not isinstance(source, str):
+        raise ArgumentError(f"{name}: expected a text (str) or a file (Path), got {type(source).__name__}")
+    return source
 
 
 def _checked_folders(include_dirs: Any) -> tuple[Path, ...]:

@@ -365,6 +365,7 @@ def _capabilities(
         sampling=sampling,
         clock_uncertainty_ns=_clock_step_ns(),
         timer_step_ns=_clock_step_ns(),
+        plain_loops=True,
         gates=GATES,
         details={"compiler": f"{compiler.command[0]} ({compiler.version})", "machine": platform.machine()},
     )
