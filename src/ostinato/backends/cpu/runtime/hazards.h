@@ -13,7 +13,7 @@
 
 #include <stdint.h>
 
-namespace __ost __attribute__((visibility("hidden"))) {
+namespace [[gnu::visibility("hidden")]] __ost {
 
 // Addresses [begin, end); a write has the top bit of `begin` set, as in a record.
 struct Access {
@@ -33,9 +33,9 @@ bool add_node(Hazards *, uint32_t node, const Access *, uint32_t count);
 bool add_fence(Hazards *, uint32_t node);
 
 struct Edges {
-  const uint32_t *pairs;             // before, after
+  const uint32_t *pairs;  // before, after
   uint64_t count;
-  uint32_t ranges;                   // segments tracked at the end
+  uint32_t ranges;  // segments tracked at the end
 };
 Edges edges_of(const Hazards *);
 
