@@ -18,11 +18,11 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from ostinato.graph.graph.file import load_graph, save
-from ostinato.graph.graph.memory import GraphMemory, NamedRange
 
 import ostinato as ost
 from graph_cases import LENGTH, SPECIAL, described, four_rows, one_of_everything, same_after, saved
+from ostinato.graph.file import load_graph, save
+from ostinato.graph.memory import GraphMemory, NamedRange
 from ostinato.ir.commands import (
     Access,
     Barrier,
@@ -228,12 +228,13 @@ def test_a_path_that_cannot_be_written_is_a_typed_error(graph: ost.Graph, tmp_pa
 
 
 def test_what_is_no_path_no_graph_or_no_flag_is_a_typed_error(graph: ost.Graph, tmp_path: Path) -> None:
-    for call in (
+    calls: tuple[Callable[[], object], ...] = (
         lambda: save(graph, 3),  # type: ignore[arg-type]
         lambda: save("graph", tmp_path / "x"),  # type: ignore[arg-type]
         lambda: save(graph, tmp_path / "x", contents=1),  # type: ignore[arg-type]
         lambda: load_graph(b"x"),  # type: ignore[arg-type]
-    ):
+    )
+    for call in calls:
         with pytest.raises(ost.ArgumentError):
             call()
 

@@ -222,10 +222,10 @@ class CommandBuffer(Object):
         self._passes = []
         if not self._retained:
             for reference in self._used.values():
-                buffer = reference()
-                if buffer is not None:
-                    buffer.in_flight += 1
-                del buffer
+                used = reference()
+                if used is not None:
+                    used.in_flight += 1
+                del used
         self._status = CONSTANTS["MTLCommandBufferStatusCommitted"]
         handle: list[Any] = []
         self.queue.cpu.submit(records, Ordering.BARRIERS, handle, sample=True)

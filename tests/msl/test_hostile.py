@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from fuzzing import KERNELS, run, with_source
 from hostile_sources import HEAD, OUTSIDE_FUNCTIONS, SOURCES
-from ostinato.graph.graph.file import load_graph
 
 import ostinato as ost
 from ostinato.backends.native.binary import foreign_functions
+from ostinato.graph.file import load_graph
 from ostinato.msl import parse
 from ostinato.msl.safety import check_text
 
