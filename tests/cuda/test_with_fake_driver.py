@@ -16,10 +16,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fake_driver import Driver
-from test_launcher import Fake
 
 import ostinato as ost
+from fake_driver import Driver, Fake
 from ostinato.backends.cuda import api, compiling, driver, graphs, kernels, launchers, rings
 from ostinato.msl import parameter_layout
 from ostinato.native.building import host_library
