@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-cuda test-metal test-models lint fuzz bench bench-advice bench-decode clean
+.PHONY: demo test test-cuda test-metal test-models lint docs fuzz bench bench-advice bench-decode clean
 
 demo: $(VENV)/base
 	$(BIN)/ostinato demo --force
@@ -24,9 +24,13 @@ test-metal: $(VENV)/metal
 	$(BIN)/python tests/metal_report.py
 
 lint: $(VENV)/test
-	$(BIN)/ruff check src tests bench
-	$(BIN)/ruff format --check src tests bench
+	$(BIN)/ruff check src tests bench examples
+	$(BIN)/ruff format --check src tests bench examples
 	$(BIN)/mypy
+
+# The site, in site/. Broken links and anchors are errors. The variable silences an advertisement.
+docs: $(VENV)/docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 # Mutated sources and graph files on all cores; what raises anything but our errors is printed with its seed.
 SECONDS ?= 60
@@ -70,9 +74,13 @@ $(VENV)/metal: $(BIN)/python pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test,metal]'
 	@touch $@
 
+$(VENV)/docs: $(BIN)/python pyproject.toml
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[docs]'
+	@touch $@
+
 $(VENV)/bench: $(BIN)/python pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'
 	@touch $@
 
 clean:
-	rm -rf $(VENV) $(VENV)-bootstrap .pytest_cache .mypy_cache .ruff_cache .hypothesis dist
+	rm -rf $(VENV) $(VENV)-bootstrap .pytest_cache .mypy_cache .ruff_cache .hypothesis dist site
