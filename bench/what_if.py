@@ -20,8 +20,9 @@ import ostinato
 from harness import Table, interleaved, median, report
 from ostinato.profiling.analyse import columns_of
 from ostinato.profiling.analyse import critical_path as paths
+from ostinato.profiling.analyse.lists import warm_ups
 from ostinato.profiling.analyse.machine import disturbance
-from ostinato.profiling.analyse.schedules import schedules, warm_ups
+from ostinato.profiling.analyse.schedules import schedules
 from ostinato.profiling.analyse.timeline import submission_times
 
 METAL = """

@@ -11,7 +11,8 @@ from ostinato.profiling.analyse import capacity
 from ostinato.profiling.analyse import critical_path as cp
 from ostinato.profiling.analyse.capacity import Sharing
 from ostinato.profiling.analyse.columns import Device
-from ostinato.profiling.analyse.schedules import schedules, warm_ups
+from ostinato.profiling.analyse.lists import warm_ups
+from ostinato.profiling.analyse.schedules import schedules
 from synthetic import Synthetic, node, wandering
 
 
@@ -194,7 +195,7 @@ def test_a_plan_that_was_never_sampled_is_left_out():
     made = Synthetic()
     made.submit(made.plan([node()]), [None], start_ns=0, end_ns=9)
     columns = made.columns()
-    assert schedules(columns, 0, warm_ups(columns)).left_out == 1
+    assert schedules(columns, 0, warm_ups(columns)).plans == ()
 
 
 def test_a_thousand_nodes_and_ten_what_ifs_take_no_time():

@@ -9,7 +9,8 @@ import pytest
 
 from ostinato.profiling.analyse import roofline
 from ostinato.profiling.analyse.columns import Device
-from ostinato.profiling.analyse.schedules import schedules, warm_ups
+from ostinato.profiling.analyse.lists import warm_ups
+from ostinato.profiling.analyse.schedules import schedules
 from ostinato.profiling.analyse.summary import summarise
 from ostinato.profiling.analyse.suspects import suspects
 from synthetic import Synthetic, node, wandering

@@ -15,7 +15,7 @@ import pytest
 
 import ostinato as ost
 from ostinato.profiling import analyse, ceilings, recorder, recording
-from ostinato.profiling.analyse import capacity, columns_of, machine, schedules, timeline
+from ostinato.profiling.analyse import capacity, columns_of, lists, machine, schedules, timeline
 from ostinato.runtime import tracing
 from scripting import Script
 from small_graphs import bumps
@@ -508,7 +508,7 @@ def test_what_kernels_save_that_share_all_workers_comes_from_a_replay_of_their_w
                 run.replay().wait()
         summary = prof.summary()
     columns = columns_of(prof.recording())
-    aside = machine.disturbance(columns, timeline.submission_times(columns), schedules.warm_ups(columns)).aside
+    aside = machine.disturbance(columns, timeline.submission_times(columns), lists.warm_ups(columns)).aside
     (plan,) = schedules.schedules(columns, 0, aside).plans
     saved = {one.kernel: one.saved_ns for one in summary.what_ifs}
     assert saved["joined"] is not None

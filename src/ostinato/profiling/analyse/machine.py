@@ -15,6 +15,7 @@ import numpy as np
 
 from . import formatting
 from .columns import ABSENT, Columns, Device, Flags, Floats, Ints
+from .lists import runs_by_list
 from .origin import whole
 from .statistics import percentiles
 from .timeline import SubmissionTimes
@@ -71,7 +72,7 @@ def disturbance(columns: Columns, times: SubmissionTimes, warm_up: Flags) -> Dis
     preempted: Flags = known & (lost > LOST_PART * worked)
     short_handed, stray = np.zeros(len(subs), bool), np.zeros(len(subs), bool)
     changes: list[Floats] = []
-    for listed in _lists(columns, subs.ran & ~preempted & ~warm_up):
+    for listed in runs_by_list(columns, subs.ran & ~preempted & ~warm_up):
         rows = _with_all_hands(columns, times, listed)
         short_handed[np.setdiff1d(listed, rows)] = True
         took = times.interval_ns[rows].astype(np.float64)
@@ -118,16 +119,6 @@ def _with_all_hands(columns: Columns, times: SubmissionTimes, rows: Ints) -> Int
         if int(chosen.sum()) >= max(least, WANTED_RUNS):
             return np.asarray(rows_known[chosen], np.int64)
     return np.asarray(rows_known[hands >= _ALL_HANDS * np.sort(hands)[-WANTED_RUNS]], np.int64)
-
-
-def _lists(columns: Columns, chosen: Flags) -> list[Ints]:
-    """The chosen submissions, list by list and device by device, in order of their starts."""
-    subs = columns.submissions
-    rows = np.flatnonzero(chosen & (subs.plan >= 0))
-    key = subs.plan[rows] * max(len(columns.devices), 1) + subs.device[rows]
-    order = np.lexsort((subs.start_ns[rows], key))
-    heads = np.flatnonzero(np.diff(key[order], prepend=-1))
-    return np.split(rows[order], heads[1:]) if rows.size else []
 
 
 def check(columns: Columns, found: Disturbance) -> Check:

@@ -21,8 +21,8 @@ import numpy as np
 from . import formatting
 from .columns import UNAVAILABLE, Columns, Device, Flags, Floats, Ints, Texts
 from .costs import Amounts, declared_amounts, mean_amounts, varying
-from .schedules import warm_ups
-from .statistics import median
+from .lists import runs_per_command, warm_ups
+from .statistics import median, split_by
 
 _CACHE_BYTES = 64 << 20
 """What is larger cannot come from a cache."""
@@ -103,19 +103,12 @@ def rates(columns: Columns, device: int, aside: Flags | None = None) -> Rates:
         with np.errstate(invalid="ignore"):
             means = times / np.bincount(command[used], minlength=size)
         medians = np.where(varies, means, medians)
-    mine = subs.plan[(subs.device == device) & subs.done & (subs.plan >= 0)]
-    by_node = np.repeat(np.bincount(mine, minlength=len(plans)), np.diff(plans.first)).astype(np.float64)
-    runs = np.maximum(np.bincount(plans.command, weights=by_node, minlength=size), count)
+    runs = np.maximum(runs_per_command(columns, (subs.device == device) & subs.done), count)
     return rates_of(columns, columns.devices[device], count, runs, medians, amounts)
 
 
 def _medians(command: Ints, duration: Ints, size: int) -> Floats:
-    found = np.full(size, np.nan)
-    ordered = duration[np.argsort(command.astype(np.uint16) if size <= 1 << 16 else command, kind="stable")]
-    ends = np.cumsum(np.bincount(command, minlength=size))
-    for row in np.unique(command).tolist():
-        found[row] = median(ordered[int(ends[row - 1]) if row else 0 : int(ends[row])])
-    return found
+    return np.array([median(times) for times in split_by(command, duration, size)])
 
 
 def rates_of(

@@ -65,8 +65,6 @@ class Schedules:
     """Of each plan: how many whole runs were left when first and disturbed ones were set aside."""
     wall_ns: float
     """All command buffers together that the schedules stand for."""
-    left_out: int
-    """Plans not looked at: never sampled, or too many."""
 
     def savings(self, shortened: Callable[[Schedule], Floats]) -> list[PlanSavings]:
         """What single runs of each plan save; `shortened` gives other durations of a run, a column per what-if."""
@@ -112,7 +110,6 @@ def schedules(columns: Columns, device: int, aside: Flags) -> Schedules:
     found: list[Schedule] = []
     singles: list[tuple[Schedule, ...]] = []
     undisturbed: list[int] = []
-    left_out = 0
     budget, steps = _MAX_NODES, _MAX_STEPS
     for number in np.argsort(-spent[plans], kind="stable").tolist():
         plan, rows = int(plans[number]), rows_of[number]
@@ -121,7 +118,6 @@ def schedules(columns: Columns, device: int, aside: Flags) -> Schedules:
         chosen = chosen if left else rows[known[rows]]
         size = int(columns.plans.first[plan + 1] - columns.plans.first[plan])
         if chosen.size == 0 or size > budget:
-            left_out += 1
             continue
         budget -= size
         limit = max(1, min(_MAX_SUBMISSIONS, _MAX_CELLS // max(size, 1)))
@@ -136,7 +132,7 @@ def schedules(columns: Columns, device: int, aside: Flags) -> Schedules:
         singles.append(runs or (typical,))
         undisturbed.append(len(whole[0]) if left else 0)
     wall_ns = sum(p.wall_ns * p.submissions for p in found)
-    return Schedules(tuple(found), tuple(singles), tuple(undisturbed), wall_ns, left_out)
+    return Schedules(tuple(found), tuple(singles), tuple(undisturbed), wall_ns)
 
 
 _Times = tuple[Floats, Floats, Floats, Floats]
@@ -266,20 +262,3 @@ def _by_submission(columns: Columns) -> tuple[Ints | None, Ints]:
     if owner.size < 2 or not (np.diff(owner) < 0).any():
         return None, first
     return np.argsort(owner, kind="stable"), first
-
-
-def warm_ups(columns: Columns) -> Flags:
-    """The first submission of each plan on each device, where the plan ran at least three times.
-
-    Fewer repetitions leave too little to set anything aside.
-    """
-    subs = columns.submissions
-    chosen = np.zeros(len(subs), bool)
-    ran = np.flatnonzero(subs.ran & (subs.plan >= 0))
-    if ran.size == 0:
-        return chosen
-    ran = ran[np.argsort(subs.start_ns[ran], kind="stable")]
-    key = subs.plan[ran] * max(len(columns.devices), 1) + subs.device[ran]
-    _, first, count = np.unique(key, return_index=True, return_counts=True)
-    chosen[ran[first[count >= 3]]] = True
-    return chosen

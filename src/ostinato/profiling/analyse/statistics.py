@@ -56,6 +56,17 @@ def median(values: NDArray[Any]) -> float:
     return percentiles(values, (50.0,))[0]
 
 
+def order_of(code: NDArray[Any], size: int) -> NDArray[np.int64]:
+    """The stable order of codes below `size`. Sixteen bits are sorted by radix, in a fraction of the time."""
+    return np.argsort(code.astype(np.uint16) if size <= 1 << 16 else code, kind="stable")
+
+
+def split_by(code: NDArray[Any], values: NDArray[Any], size: int) -> list[NDArray[Any]]:
+    """The values of each code from 0 to `size` - 1, in the order in which they stand."""
+    ends = np.cumsum(np.bincount(code, minlength=size))
+    return np.split(values[order_of(code, size)], ends[:-1]) if size else []
+
+
 # --- intervals -----------------------------------------------------------------------------------------------
 
 

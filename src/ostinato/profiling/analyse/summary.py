@@ -16,10 +16,11 @@ from . import formatting, groups, machine, ranking, timeline, validity
 from .by_process import Part, by_process
 from .columns import Columns, Device, Flags, Floats, with_distinct_names
 from .kernels import named
+from .lists import warm_ups
 from .origin import Origin
 from .reading import columns_of
 from .roofline import raised
-from .schedules import schedules, warm_ups
+from .schedules import schedules
 from .suspects import Suspect, Suspects, WhatIf, suspects
 from .validity import Check, Drift, Perturbation
 

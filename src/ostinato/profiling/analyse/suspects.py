@@ -20,10 +20,11 @@ from .attainable import attainable_ns
 from .columns import UNAVAILABLE, Columns, Flags, Floats, Ints
 from .critical_path import NOT_KNOWN, path_of
 from .groups import CommandTimes, command_times, folded, kernel_codes
+from .lists import runs_per_command
 from .roofline import Rates, rates
 from .savings import Drawn, Wall, drawn_anew, on_the_wall
 from .schedules import Schedules
-from .statistics import median
+from .statistics import median, split_by
 
 _CANDIDATES = 10
 
@@ -269,12 +270,8 @@ def _what_ifs(
 
 def _encoded_live(columns: Columns) -> Flags:
     """The commands that were submitted without a graph."""
-    plans, subs = columns.plans, columns.submissions
-    live = np.zeros(len(plans), bool)
-    live[subs.plan[~subs.replay & (subs.plan >= 0)]] = True
-    found: Flags = np.zeros(len(columns.commands), bool)
-    found[plans.command[np.repeat(live, np.diff(plans.first))]] = True
-    return found
+    live: Flags = runs_per_command(columns, ~columns.submissions.replay) > 0
+    return live
 
 
 def _timed(columns: Columns, device: int, code: Ints, size: int) -> list[Ints]:
@@ -283,10 +280,7 @@ def _timed(columns: Columns, device: int, code: Ints, size: int) -> list[Ints]:
     mine = (samples.status != UNAVAILABLE) & (columns.submissions.device[samples.submission] == device)
     kernel = code[columns.plans.command[samples.node[mine]]]
     duration = (samples.end_ns - samples.start_ns)[mine]
-    kept = kernel >= 0
-    kernel, duration = kernel[kept], duration[kept]
-    order = np.argsort(kernel.astype(np.uint16) if size <= 1 << 16 else kernel, kind="stable")
-    return np.split(duration[order], np.cumsum(np.bincount(kernel, minlength=size))[:-1])
+    return split_by(kernel[kernel >= 0], duration[kernel >= 0], size)
 
 
 def _alike(labels: list[str]) -> list[str]:

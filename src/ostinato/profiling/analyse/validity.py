@@ -15,6 +15,7 @@ import numpy as np
 
 from . import formatting
 from .columns import BOUNDED, UNAVAILABLE, Columns, Device, Flags, Floats, Ints, partly_timed
+from .lists import runs_by_list
 from .statistics import Interval, bootstrap_medians, median, percentiles
 from .timeline import SubmissionTimes
 
@@ -166,14 +167,9 @@ def _strays(columns: Columns, times: SubmissionTimes, partly: Flags, uncertainty
 
 def _usual_interval(columns: Columns, times: SubmissionTimes, chosen: Flags) -> Floats:
     """For every chosen submission the median interval of its list on its device; 0 for the others."""
-    subs = columns.submissions
-    usual = np.zeros(len(subs))
-    rows = np.flatnonzero(chosen)
-    key = subs.plan[rows] * max(len(columns.devices), 1) + subs.device[rows]
-    order = np.argsort(key, kind="stable")
-    heads = np.flatnonzero(np.diff(key[order], prepend=np.iinfo(np.int64).min))
-    for mine in np.split(rows[order], heads[1:]) if rows.size else ():
-        usual[mine] = median(times.interval_ns[mine])
+    usual = np.zeros(len(columns.submissions))
+    for rows in runs_by_list(columns, chosen):
+        usual[rows] = median(times.interval_ns[rows])
     return usual
 
 
@@ -211,13 +207,10 @@ class Perturbation:
 def perturbation(columns: Columns, times: SubmissionTimes, warm_up: Flags) -> Perturbation:
     """Compares sampled and unsampled submissions of the same plans; else estimates from the cost of a timestamp."""
     subs = columns.submissions
-    usable = subs.ran & (subs.plan >= 0) & ~warm_up & (times.interval_ns > 0)
     probes = int((subs.probe & subs.ran).sum())
     pairs = []
-    sides = subs.plan * max(len(columns.devices), 1) + subs.device
-    for side in np.unique(sides[usable & subs.probe]):
-        mine = usable & (sides == side)
-        sampled, bare = times.interval_ns[mine & subs.sampled], times.interval_ns[mine & subs.probe]
+    for rows in runs_by_list(columns, subs.ran & ~warm_up & (times.interval_ns > 0)):
+        sampled, bare = (times.interval_ns[rows[side[rows]]] for side in (subs.sampled, subs.probe))
         if sampled.size >= _MIN_PROBES and bare.size >= _MIN_PROBES:
             pairs.append((np.sort(sampled.astype(np.float64)), np.sort(bare.astype(np.float64))))
     if pairs:
