@@ -513,13 +513,13 @@ def test_what_kernels_save_that_share_all_workers_comes_from_a_replay_of_their_w
     saved = {one.kernel: one.saved_ns for one in summary.what_ifs}
     assert saved["joined"] is not None
     # A machine that is busy elsewhere may run them in a way that nothing explains; then nothing is claimed.
-    if plan.crowds:
-        (crowd,) = plan.crowds
-        assert sorted(crowd.nodes) == [0, 1]
+    if plan.contention:
+        (stretch,) = plan.contention
+        assert sorted(stretch.nodes) == [0, 1]
         assert summary.replay_residue is not None
         assert 0 <= summary.replay_residue <= capacity.FITS
         both = saved["left"] + saved["right"]
-        assert 0 <= both <= plan.submissions * crowd.wall_ns * 1.001
+        assert 0 <= both <= plan.submissions * stretch.wall_ns * 1.001
     else:
         assert plan.unknown.tolist() == [True, True, False]
         assert saved["left"] is None
