@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from ostinato.graph.graph.graph import Ordering
 
 import ostinato as ost
+from ostinato.graph.graph import Ordering
 from ostinato.ir import hazards
 from ostinato.ir.commands import Access, Barrier, Dispatch
 from ostinato.passes import reorder
@@ -128,7 +128,7 @@ def test_an_order_that_saves_nothing_is_kept(template: ost.Graph) -> None:
     assert "order kept" in str(report)
 
 
-@pytest.mark.parametrize(("ordering", "why"), [(Ordering.BARRIERS, "by hand"), (Ordering.SERIAL, "the one before")])
+@pytest.mark.parametrize(("ordering", "why"), [(Ordering.BARRIERS, "by hand"), (Ordering.SERIAL, "the previous one")])
 def test_an_order_that_is_not_inferred_is_not_touched(template: ost.Graph, ordering: Ordering, why: str) -> None:
     graph = graph_of(template, chain(1, 1, 2, 2)).with_nodes(graph_of(template, chain(1, 1, 2, 2)), ordering=ordering)
     found, report = reorder(graph)

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 import ostinato as ost
-from ostinato.backends.native import building, toolchain
-from ostinato.backends.native.binary import load_time_code, startup_sections
+from ostinato.native import building, toolchain
+from ostinato.native.binary import load_time_code, startup_sections
 from scripting import Script
 
 

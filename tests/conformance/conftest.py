@@ -191,5 +191,5 @@ def cpu_beside(private_environment: None) -> None:
 @pytest.fixture(params=["plain", "simdgroups"])
 def either_kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both kernels that an operation has, the one for CPUs and the one for GPUs, on the device at hand."""
-    for module in (ops.attention, ops.choosing, ops.linear, ops.norms):
-        monkeypatch.setattr(module, "on_cpu", lambda encoder: request.param == "plain")
+    for module in (ops.attention, ops.selection, ops.linear, ops.norms):
+        monkeypatch.setattr(module, "prefers_plain", lambda encoder: request.param == "plain")

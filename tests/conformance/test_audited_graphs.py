@@ -156,7 +156,7 @@ def test_a_clean_list_is_clean_and_the_audit_says_what_it_looked_at(dev: ost.Dev
     cover = audit.coverage
     assert (cover.dispatches, cover.alone, cover.guarded, cover.unchecked) == (4, 4, 4, ())
     assert cover.orders == 6
-    assert "4 dispatches looked at; 4 run alone, 4 between guard pages" in str(audit)
+    assert "4 dispatches checked; 4 run alone, 4 between guard pages" in str(audit)
 
 
 @pytest.mark.usefixtures("cpu_beside")
@@ -239,7 +239,7 @@ def test_identical_outputs_five_times_were_deterministic_garbage(dev: ost.Device
     finding = only(graph.audit(run=True), "race")
     assert finding.is_error
     assert finding.names == ("halve",)
-    assert "left out[0] = 0.5 in y[0:4]; one command at a time leaves 2.5" in finding.why
+    assert "left out[0] = 0.5 in y[0:4]; a serial run leaves 2.5" in finding.why
     assert not [one for one in dev.capture(encode).audit(run=True).findings if one.kind == "race"]
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import ostinato as ost
 from ostinato import ops
 from ostinato.ir.commands import BufferBinding, Dispatch, InlineBinding
-from ostinato.passes import FusionRule, Half, KernelName, fuse, reorder, verify
+from ostinato.passes import FusedSide, FusionRule, KernelName, fuse, reorder, verify
 
 SOURCE = """
 #include <metal_stdlib>
@@ -169,7 +169,7 @@ def test_bytes_that_only_the_second_writes_are_a_difference(dev: ost.Device, lib
         enc.dispatch(library["plus_one"], stray, threads=4)
 
     other = dev.capture(encode)
-    with_stray = graph._with(memories={**graph.memories, **other.memories})
+    with_stray = replace(graph, memories={**graph.memories, **other.memories})
     check = verify(with_stray, other)
     assert not check.ok
     assert check.differences[0].expected == 0.0
@@ -187,7 +187,7 @@ def test_a_node_that_writes_more_than_it_should_is_found(dev: ost.Device, librar
         enc.dispatch(library["scaled"], a, b, 0.5, threads=4)
 
     graph, other = (dev.capture(lambda enc, also=also: encode(enc, also)) for also in (None, stray))
-    check = verify(graph._with(memories={**graph.memories, **other.memories}), other)
+    check = verify(replace(graph, memories={**graph.memories, **other.memories}), other)
     assert [one.count for one in check.differences] == [8]
     assert check.first_diverging == 1
 
@@ -223,7 +223,7 @@ def test_a_fused_node_that_spares_itself_an_output_is_named(dev: ost.Device) -> 
     pair = dev.capture(lambda enc: ops.rms_norm_mul(enc, x, weight, x, out))[0]
     check = verify(graph, graph.with_nodes([pair._replace(origin=(0, 1))]))
     assert check.first_diverging == 0
-    assert "does not write what it stands for" in check.where
+    assert "does not write what it replaces" in check.where
 
 
 def test_a_wrong_rule_is_found_out_and_its_node_named(dev: ost.Device, library: ost.Library) -> None:
@@ -232,8 +232,8 @@ def test_a_wrong_rule_is_found_out_and_its_node_named(dev: ost.Device, library: 
 
     wrong = FusionRule(
         name="forgets one factor",
-        first=Half(KernelName(SOURCE, "scaled"), 1, covers, overwrites=(1,)),
-        second=Half(KernelName(SOURCE, "scaled"), 0, covers, overwrites=(1,)),
+        first=FusedSide(KernelName(SOURCE, "scaled"), 1, covers, overwrites=(1,)),
+        second=FusedSide(KernelName(SOURCE, "scaled"), 0, covers, overwrites=(1,)),
         fused=KernelName(SOURCE, "scaled_scaled"),
         arguments={0: ("first", 0), 1: ("second", 1), 2: ("second", 2)},
         geometry="first",
@@ -264,7 +264,7 @@ def test_bytes_that_were_promised_not_to_be_read_are_not_compared(dev: ost.Devic
     assert len(optimised) == 1
     assert verify(graph, optimised).ok
     assert verify(graph, optimised).compared_bytes == out.nbytes
-    assert not verify(graph, optimised._with(outputs=None)).ok  # no promise, no excuse
+    assert not verify(graph, replace(optimised, outputs=None)).ok  # no promise, no excuse
 
 
 def test_buffers_can_be_bound_for_verification(dev: ost.Device, library: ost.Library) -> None:

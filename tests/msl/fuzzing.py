@@ -25,10 +25,10 @@ from pathlib import Path
 from typing import Any
 
 from hostile_sources import SOURCES
-from ostinato.graph.graph.file import load_graph
 
 import ostinato as ost
 from ostinato import msl
+from ostinato.graph.file import load_graph
 
 KERNELS = Path(ost.__file__).parent / "ops" / "kernels"
 SLOW_S = 20.0

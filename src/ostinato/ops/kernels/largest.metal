@@ -1,5 +1,5 @@
 // Where the largest element of a row is, for a GPU: rows are long and there are few of them. The one for CPUs is in
-// choosing.metal.
+// selection.metal.
 
 #include <metal_stdlib>
 using namespace metal;

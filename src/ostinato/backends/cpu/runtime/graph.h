@@ -28,13 +28,6 @@ struct Device;
 
 enum Mode : uint32_t { mode_serial, mode_barriers, mode_edges, mode_inferred };
 
-// What inferring the order of a list came to, in the terms of a device that has barriers rather than edges.
-struct Inferred {
-  uint32_t barriers;               // nodes that such a device would put a barrier in front of
-  uint32_t concurrent;             // nodes that need none
-  uint32_t ranges;                 // tracked at the end of the list
-};
-
 // Where a parameter stands in the values of a replay.
 struct Param { uint32_t from, bytes; };
 
@@ -78,10 +71,6 @@ void leave(Graph *);
 
 // With the lock held of the device that is going to run it.
 void begin_run(Graph *, const unsigned char *values);
-
-// The edges that mode_inferred would use: pairs (before, after). False when the records make no sense.
-bool infer_edges(const void *records, uint64_t bytes, uint64_t count, uint32_t *pairs, uint64_t capacity,
-                 uint64_t *n_edges, Inferred *inferred);
 
 }  // namespace __ost
 

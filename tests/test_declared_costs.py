@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from ostinato.graph.graph.file import load_graph
 
 import ostinato as ost
 from calibrations import KNOWN
 from graph_cases import described
+from ostinato.graph.file import load_graph
 from ostinato.ir.commands import ParamBinding
 from ostinato.ir.costs import Amount, Term, less, settled
 from ostinato.passes.building import added
