@@ -180,30 +180,30 @@ def _timeline(device: DeviceTime) -> dict[str, Any]:
     }
 
 
-def _path(path: PlanPath) -> dict[str, Any]:
-    """Nodes are cut after a few thousand; `nodes` says how many there are."""
+def _path(listed: PlanPath) -> dict[str, Any]:
+    """The first few thousand nodes of a command list; `nodes` says how many there are."""
+    schedule, path = listed.schedule, listed.path
     on_path = set(path.nodes)
-    listed = [
-        {
-            "node": node,
-            "kernel": path.kernel[node],
-            "label": path.node_label[node],
-            "start_ns": path.start_ns[node] if path.measured[node] else None,
-            "duration_ns": path.duration_ns[node] if path.measured[node] else None,
-            "slack_ns": path.slack_ns[node],
-            "on_path": node in on_path,
-        }
-        for node in range(min(len(path.kernel), _MAX_NODES))
-    ]
     return {
-        "device": path.device,
-        "label": path.label,
-        "submissions": path.submissions,
-        "wall_ns": path.wall_ns,
+        "device": listed.device,
+        "label": listed.label,
+        "submissions": schedule.submissions,
+        "wall_ns": schedule.wall_ns,
         "execution_ns": path.execution_ns,
         "gap_ns": path.gap_ns,
-        "nodes": len(path.kernel),
-        "dispatches": listed,
+        "nodes": len(listed.kernel),
+        "dispatches": [
+            {
+                "node": node,
+                "kernel": listed.kernel[node],
+                "label": listed.node_label[node],
+                "start_ns": schedule.start_ns[node] if schedule.measured[node] else None,
+                "duration_ns": schedule.duration_ns[node] if schedule.measured[node] else None,
+                "slack_ns": path.slack_ns[node],
+                "on_path": node in on_path,
+            }
+            for node in range(min(len(listed.kernel), _MAX_NODES))
+        ],
     }
 
 

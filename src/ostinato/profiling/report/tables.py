@@ -339,10 +339,10 @@ def critical_path(summary: Summary) -> Table:
         )
     for p in summary.critical_paths[:1]:
         which = f"command list {p.label!r}" if p.label else "the longest command list"
-        on_it = f"{len(p.nodes):,} of {formatting.count(len(p.kernel), 'node')}"
+        on_it = f"{len(p.path.nodes):,} of {formatting.count(len(p.kernel), 'node')}"
         notes.append(
-            f"{which}: {formatting.time(p.wall_ns)}, {formatting.time(p.execution_ns)} of it in the dispatches on the"
-            f" critical path ({on_it}), {formatting.time(p.gap_ns)} between them"
+            f"{which}: {formatting.time(p.schedule.wall_ns)}, of which {formatting.time(p.path.execution_ns)} in the"
+            f" dispatches on the critical path ({on_it}) and {formatting.time(p.path.gap_ns)} between them"
         )
     return Table(
         "Critical path: if a kernel were twice as fast",
@@ -430,7 +430,7 @@ def _outside_notes(summary: Summary, shown: Sequence[Group]) -> list[str]:
 
 
 def _why_not(summary: Summary) -> str:
-    measured = summary.checks[-1]
+    measured = summary.measured
     return measured.sentence if measured.status != "fine" else "only command buffers were sampled"
 
 
