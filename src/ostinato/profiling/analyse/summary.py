@@ -79,7 +79,7 @@ class Summary:
     timed: int
     """Those of them that have a time."""
     in_part: bool
-    """Whether dispatches took turns at being timed; shares then cover all that ran, totals only those that were timed."""
+    """Whether dispatches took turns at being timed; shares then cover all that ran, totals the timed ones."""
     kernels: tuple[groups.Group, ...]
     labels: tuple[groups.Group, ...]
     label_patterns: tuple[groups.Group, ...]
@@ -134,7 +134,7 @@ def summarise(source: Recording | Columns, per: str | None = None) -> Summary:
     scheduled = [schedules(columns, number, aside) for number in range(len(columns.devices))]
     ranked = [suspects(columns, number, each, aside, spent) for number, each in enumerate(scheduled)]
     what_ifs = [what_if for of_device in ranked for what_if in of_device.what_ifs]
-    plan_paths = [
+    paths = [
         _plan_path(columns, number, plan) for number, each in enumerate(scheduled) for plan in each.plans[:_MAX_PATHS]
     ]
     ranked = [of_device for of_device in ranked if of_device.ranked]
@@ -164,7 +164,7 @@ def summarise(source: Recording | Columns, per: str | None = None) -> Summary:
         suspects=tuple(ranked),
         what_ifs=tuple(sorted(what_ifs, key=lambda w: -w.on_path_ns if w.saved_ns is None else -w.saved_ns)),
         replay_residue=max((each.residue for each in scheduled if each.residue is not None), default=None),
-        critical_paths=tuple(sorted(plan_paths, key=lambda p: -p.schedule.wall_ns * p.schedule.submissions)[:_MAX_PATHS]),
+        critical_paths=tuple(sorted(paths, key=lambda p: -p.schedule.wall_ns * p.schedule.submissions)[:_MAX_PATHS]),
         drift=drift,
         perturbation=perturbation,
         checks=(
@@ -254,9 +254,8 @@ def look_first(summary: Summary) -> str:
 
 def _gain(suspect: Suspect) -> str:
     if suspect.saving_share is not None and suspect.saving_share < _LITTLE:
-        most = (
-            f"could save most ({formatting.percent(suspect.saving_share)})" if suspect.saving_ns else "takes the most time"
-        )
+        share = formatting.percent(suspect.saving_share)
+        most = f"could save most ({share})" if suspect.saving_ns else "takes the most time"
         return f"no kernel stands out; this one {most}"
     return f"could save {_saving(suspect)}"
 

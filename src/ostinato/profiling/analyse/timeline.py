@@ -1,12 +1,12 @@
-"""When a device worked and when it did not: busy time, spans, and what each bubble waited for.
+"""When a device was busy and when it was idle, and what each bubble waited for.
 
 *Busy* is the union of intervals, *sum* adds them up (more than busy where work ran concurrently), *span* goes from the
 first start to the last end. Where dispatches were sampled the intervals are theirs; a command buffer that was not
-sampled counts as busy from its start to its end, and the result says on what it rests.
+sampled counts as busy from its start to its end, and the result says which of the two was used.
 
 A bubble is a gap between busy stretches of one device. Inside a command buffer it is launch latency or a dependency.
-Between two, the part before the host had committed the second is the host's (and its spans say what it was doing), the
-part after that is the queue's.
+Between two, it is host-bound until the host has committed the second (its spans say what it was doing), and queue
+latency after that.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ import numpy as np
 
 from .columns import ABSENT, Columns, Floats, HostSpans, Ints, Submissions, partly_timed, usable
 
-LAUNCH = "inside a command buffer: dependency or launch"
-QUEUE = "queue: committed in time, started later"
-UNKNOWN = "not known: the commit was not recorded"
-BETWEEN_REGIONS = "host: between regions"
-ELSEWHERE = "host: commit came late, host was elsewhere"
+LAUNCH = "inside a command buffer (dependency or launch latency)"
+QUEUE = "queue latency (committed in time, started later)"
+UNKNOWN = "not known (the commit was not recorded)"
+BETWEEN_REGIONS = "host-bound (between regions)"
+ELSEWHERE = "host-bound (the next commit came late; the host was doing something else)"
 _HOST = {
-    "wait": "host: commit came late, host was in a wait",
-    "encode": "host: commit came late, host was encoding",
-    "compile": "host: commit came late, host was compiling",
-    "setup": "host: commit came late, host was setting up",
-    "commit": "host: the commit itself",
+    "wait": "host-bound (the next commit came late; the host was waiting)",
+    "encode": "host-bound (the next commit came late; the host was encoding)",
+    "compile": "host-bound (the next commit came late; the host was compiling)",
+    "setup": "host-bound (the next commit came late; the host was setting up)",
+    "commit": "host-bound (the commit itself)",
 }
 _LONGEST = 10
 _PIECE = 1 << 18
@@ -110,9 +110,9 @@ def _largest(lengths: Ints) -> Ints:
 
 
 def busy_share(start_ns: Ints, end_ns: Ints) -> Floats:
-    """How much of the busy time belongs to each interval: an instant that n of them share counts 1/n for each.
+    """The busy time of each interval; intervals that overlap split it evenly.
 
-    The shares add up to the union, so that percentages of busy time add up to 100 also where work ran concurrently.
+    The shares add up to the union, so percentages of busy time add up to 100 also where work ran concurrently.
     """
     count = start_ns.size
     shares = np.empty(count)
