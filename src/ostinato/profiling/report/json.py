@@ -5,9 +5,10 @@ that end in `_ns`, shares are between 0 and 1, and what was not measured is null
 field. Keys:
 
     format, version        "ostinato.report", 1
-    processes              the processes that recorded, a row each: name (a short one), program (with arguments), began (UTC), duration_ns, host, pid, rank, local_rank, world_size, version,
-                           revision, changed (whether files differed from the revision), cores and load (each at the
-                           start and at the end), profile_ns (profiling overhead on its threads)
+    processes              the processes that recorded, a row each: name (a short one), program (with arguments), began
+                           (UTC), duration_ns, host, pid, rank, local_rank, world_size, version, revision, changed
+                           (whether files differed from the revision), cores and load (each at the start and at the
+                           end), profile_ns (profiling overhead on its threads)
     devices                the devices, with measured ceilings; `process` is a row of processes
     submissions, dispatched, timed
     timed_in_part          whether dispatches took turns at being timed: shares then cover all that ran
