@@ -25,7 +25,33 @@ from ostinato.profiling.analyse.columns import (
 )
 from ostinato.profiling.analyse.kernels import KernelFacts, details
 
+Rows = Sequence[dict[str, Any]]
 _KERNEL = ("kind", "kernel", "source", "specialisation", "digest")
+
+
+def _text(rows: Rows, *names: str) -> dict[str, Any]:
+    return {name: texts(row[name] for row in rows) for name in names}
+
+
+def _whole(rows: Rows, *names: str) -> dict[str, Any]:
+    return {name: ints(row[name] for row in rows) for name in names}
+
+
+def _flag(rows: Rows, *names: str) -> dict[str, Any]:
+    return {name: np.array([row[name] for row in rows], bool) for name in names}
+
+
+def _number(rows: Rows, *names: str) -> dict[str, Any]:
+    return {name: floats(row[name] for row in rows) for name in names}
+
+
+def _size(rows: Rows, *names: str) -> dict[str, Any]:
+    return {name: np.array([row[name] for row in rows], np.int64).reshape(-1, 3) for name in names}
+
+
+def _ends(edges: Sequence[tuple[int, int]]) -> tuple[np.ndarray, np.ndarray]:
+    pairs = np.array(edges, np.int64).reshape(-1, 2)
+    return pairs[:, 0], pairs[:, 1]
 
 
 def node(kernel: str = "k", **given: Any) -> dict[str, Any]:
@@ -53,9 +79,9 @@ class Synthetic:
     spans: list[tuple[str, str, int, int, int]] = field(default_factory=list)
     drops: list[Drop] = field(default_factory=list)
 
-    def plan(self, nodes: Sequence[dict[str, Any]], edges: Sequence[tuple[int, int]] | str = "chain") -> int:
+    def plan(self, nodes: Sequence[dict[str, Any]], edges: Sequence[tuple[int, int]] | None = None) -> int:
         """A command list; by default each node waits for the one before."""
-        if edges == "chain":
+        if edges is None:
             edges = [(i, i + 1) for i in range(len(nodes) - 1)]
         begin = len(self.commands)
         self.commands += nodes
@@ -95,33 +121,34 @@ class Synthetic:
         first = np.concatenate([[0], np.cumsum([len(nodes) for nodes, _ in self.plans])]).astype(np.int64)
         c, s = self.commands, self.submissions
         samples = np.array(self.samples, np.int64).reshape(-1, 6)
-        text = lambda rows, *names: {name: texts(row[name] for row in rows) for name in names}  # noqa: E731
-        whole = lambda rows, *names: {name: ints(row[name] for row in rows) for name in names}  # noqa: E731
-        flag = lambda rows, *names: {name: np.array([row[name] for row in rows], bool) for name in names}  # noqa: E731
         return Columns(
             tuple(self.devices),
             Commands(
-                **text(c, "kind", "label", "kernel", "specialisation", "op_kind", "place"),
+                **_text(c, "kind", "label", "kernel", "specialisation", "op_kind", "place"),
                 detail=texts(details(KernelFacts(*(row[name] for name in _KERNEL)) for row in c)),
-                **flag(c, "declared"),
-                **whole(c, "groups"),
-                **{n: floats(row[n] for row in c) for n in ("bytes_read", "bytes_written", "flops")},
-                **{n: np.array([row[n] for row in c], np.int64).reshape(-1, 3) for n in ("threads", "group")},
+                **_flag(c, "declared"),
+                **_whole(c, "groups"),
+                **_number(c, "bytes_read", "bytes_written", "flops"),
+                **_size(c, "threads", "group"),
             ),
             Plans(
                 first,
                 np.array([i for nodes, _ in self.plans for i in nodes], np.int64),
-                tuple(tuple(np.array(edges, np.int64).reshape(-1, 2).T) for _, edges in self.plans),
+                tuple(_ends(edges) for _, edges in self.plans),
             ),
             Submissions(
-                **whole(s, "device", "plan", "ordinal", "region", "thread", "process"),
-                **whole(s, "encode_begin_ns", "encode_end_ns", "commit_begin_ns", "commit_end_ns"),
-                **whole(s, "start_ns", "end_ns", "worked_ns", "lost_ns", "late_ns", "joined"),
-                **text(s, "label", "status", "reason", "error"),
-                **flag(s, "replay", "sampled", "probe"),
+                **_whole(s, "device", "plan", "ordinal", "region", "thread", "process"),
+                **_whole(s, "encode_begin_ns", "encode_end_ns", "commit_begin_ns", "commit_end_ns"),
+                **_whole(s, "start_ns", "end_ns", "worked_ns", "lost_ns", "late_ns", "joined"),
+                **_text(s, "label", "status", "reason", "error"),
+                **_flag(s, "replay", "sampled", "probe"),
             ),
             Samples(
-                samples[:, 0], first[samples[:, 1]] + samples[:, 2], *samples[:, 3:5].T, samples[:, 5].astype(np.int8)
+                samples[:, 0],
+                first[samples[:, 1]] + samples[:, 2],
+                samples[:, 3],
+                samples[:, 4],
+                samples[:, 5].astype(np.int8),
             ),
             Regions(
                 texts(r[0] for r in self.regions),

@@ -20,8 +20,8 @@ from ostinato.audit.races import opposite_order
 from ostinato.audit.table import grouped
 from ostinato.base.ranges import common, without
 from ostinato.graph.file import load_graph
-from ostinato.graph.graph import CapturedNode, Graph
-from ostinato.ir.command_list import CommandList
+from ostinato.graph.graph import Graph
+from ostinato.ir.command_list import CapturedNode, CommandList
 from ostinato.ir.commands import Access, Barrier, Command, Dispatch, Ordering
 from ostinato.ir.hazards import edges
 from scripting import Script
@@ -263,7 +263,7 @@ def test_a_write_through_a_const_argument_is_undeclared(dev: ost.Device, lib: os
 
 
 def test_reading_what_is_not_declared_is_found_by_what_comes_out(dev: ost.Device, lib: ost.Library) -> None:
-    x, factor, y = floats(dev), dev.array(np.float32([2])), floats(dev)
+    x, factor, y = floats(dev), dev.array(np.array([2], np.float32)), floats(dev)
     audit = audited(dev, lambda enc: enc.dispatch(lib["scale"], x, factor, y, threads=N, reads=[x], writes=[y]))
     assert "depends on 'factor'" in only(audit, "undeclared read").why
 
@@ -313,7 +313,7 @@ def test_a_limit_is_a_number_of_seconds(dev: ost.Device, lib: ost.Library, limit
     y = floats(dev)
     graph = dev.capture(lambda enc: enc.dispatch(lib["clear"], y, threads=N))
     with pytest.raises(ost.ArgumentError, match="limit_s"):
-        graph.audit(limit_s=limit_s)  # type: ignore[arg-type]
+        graph.audit(limit_s=limit_s)
     assert graph.audit(run=True, limit_s=float("inf")).ok
 
 
@@ -331,7 +331,7 @@ def test_atomics_and_divisions_by_zero_and_large_private_arrays(dev: ost.Device,
 
 
 def test_work_that_does_not_end_is_left_behind(dev: ost.Device, lib: ost.Library) -> None:
-    steps, out = dev.array(np.uint32([3])), dev.zeros(1, np.uint32)
+    steps, out = dev.array(np.array([3], np.uint32)), dev.zeros(1, np.uint32)
 
     def encode(enc: ost.CommandEncoder) -> None:  # overwritten, what it does not declare keeps it busy for a second
         enc.dispatch(lib["wait_for"], steps, out, threads=1, reads=[], writes=[out])

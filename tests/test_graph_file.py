@@ -231,12 +231,13 @@ def test_a_path_that_cannot_be_written_is_a_typed_error(graph: ost.Graph, tmp_pa
 
 
 def test_what_is_no_path_no_graph_or_no_flag_is_a_typed_error(graph: ost.Graph, tmp_path: Path) -> None:
-    for call in (
+    calls: tuple[Callable[[], object], ...] = (
         lambda: save(graph, 3),  # type: ignore[arg-type]
         lambda: save("graph", tmp_path / "x"),  # type: ignore[arg-type]
         lambda: save(graph, tmp_path / "x", contents=1),  # type: ignore[arg-type]
         lambda: load_graph(b"x"),  # type: ignore[arg-type]
-    ):
+    )
+    for call in calls:
         with pytest.raises(ost.ArgumentError):
             call()
 

@@ -95,7 +95,7 @@ def test_ctrl_c_in_a_replay_leaves_the_queue_whole(own_dev: ost.Device, monkeypa
     backend = own_dev._queue.backend
     start = backend.replay
 
-    def interrupted(*call: object) -> None:
+    def interrupted(*call: Any) -> None:
         start(*call)
         raise KeyboardInterrupt
 

@@ -325,7 +325,7 @@ def test_impossible_times_become_unavailable_and_are_counted(writer: Writer) -> 
 
 def test_mistakes_of_producers_are_counted_and_the_file_stays_whole(writer: Writer) -> None:
     device = writer.device("d", "cpu")
-    plan = writer.plan(device, NODES, [(0, 1), (2, 1), (3, 9), (-1, 2), (1, 1)])
+    plan = writer.plan(device, NODES, np.array([(0, 1), (2, 1), (3, 9), (-1, 2), (1, 1)]))
     good = writer.submission(device=device, plan=plan, ordinal=1, thread=2**70, region=99)
     writer.samples(good, 0, [1, 2], [3, 4])
     mistakes: list[Callable[[], object]] = [
@@ -568,7 +568,8 @@ def test_a_kill_loses_at_most_the_last_second(killed: tuple[Path, int], tmp_path
 
 def test_a_killed_recording_that_was_copied_without_its_log_opens(killed: tuple[Path, int], tmp_path: Path) -> None:
     folder, at = killed
-    alone = shutil.copy(folder / "run.ostinato", tmp_path / "alone.ostinato")
+    alone = tmp_path / "alone.ostinato"
+    shutil.copy(folder / "run.ostinato", alone)
     assert at - _latest_ns(alone) < 2e9 + _GRACE_NS
     without_index = shutil.copytree(folder, tmp_path / "no-shm", ignore=shutil.ignore_patterns("*-shm"))
     assert at - _latest_ns(without_index / "run.ostinato") < 1e9 + _GRACE_NS

@@ -72,7 +72,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     if pyfuncitem.get_closest_marker("faults") is None or _IN_A_CHILD in os.environ:
         return None
-    name = pyfuncitem.callspec.params["device_name"]
+    name = str(pyfuncitem.callspec.params["device_name"])
     if name.partition(":")[0] in CONTAINED:
         return None
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--device", name, pyfuncitem.nodeid]

@@ -566,8 +566,8 @@ def test_what_is_wrong_is_refused_even_after_something_equal_was_right(
     encoder = dev.command_encoder()
     encoder.dispatch(kernels["inc_one"], x, y, threads=8, reads=[], flops=1)
     with pytest.raises(ost.ArgumentError):
-        encoder.dispatch(kernels["inc_one"], x, y, threads=8, **wrong)
+        encoder.dispatch(kernels["inc_one"], x, y, threads=8, **wrong)  # type: ignore[arg-type]
     with pytest.raises(ost.ArgumentError, match="lists of Buffers"):
-        encoder.dispatch(kernels["inc_one"], x, y, threads=8, flops=1, reads=(one for one in [x]))
-    encoder.dispatch(kernels["inc_one"], x, y, threads=8, flops=np.int64(1))
+        encoder.dispatch(kernels["inc_one"], x, y, threads=8, flops=1, reads=(one for one in [x]))  # type: ignore[arg-type]
+    encoder.dispatch(kernels["inc_one"], x, y, threads=8, flops=np.int64(1))  # type: ignore[arg-type]
     encoder.commit_and_wait()

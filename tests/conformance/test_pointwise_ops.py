@@ -12,6 +12,7 @@ import ostinato as ost
 from op_cases import DTYPES, near, run, values
 from ostinato import ops
 from ostinato.passes import fuse
+from small_graphs import dispatches
 
 by_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: dtype.name)
 by_size = pytest.mark.parametrize("size", [1, 31, 1000])
@@ -99,9 +100,9 @@ def test_what_goes_by_fours_is_fused_too(dev: ost.Device, monkeypatch: pytest.Mo
         ops.rms_norm(enc, total, weight, out)
 
     graph = dev.capture(encode)
-    assert [command.kernel.name for command in graph.commands] == ["add_fours_float", "rms_norm_float"]
+    assert [dispatch.kernel.name for dispatch in dispatches(graph)] == ["add_fours_float", "rms_norm_float"]
     fused, _ = fuse(graph)
-    assert [command.kernel.name for command in fused.commands] == ["add_rms_norm_float"]
+    assert [dispatch.kernel.name for dispatch in dispatches(fused)] == ["add_rms_norm_float"]
 
 
 def test_extremes_stay_finite(dev: ost.Device) -> None:

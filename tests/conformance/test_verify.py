@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -133,7 +134,12 @@ def test_a_tolerance_is_for_numbers_not_for_bytes(chain: Chain) -> None:
 
 def test_integers_are_compared_exactly_whatever_the_tolerance(dev: ost.Device, library: ost.Library) -> None:
     x = dev.zeros(4, np.uint32)
-    graph = dev.capture(lambda enc: [enc.dispatch(library["count"], x, threads=4) for _ in range(2)])
+
+    def count_twice(enc: ost.CommandEncoder) -> None:
+        for _ in range(2):
+            enc.dispatch(library["count"], x, threads=4)
+
+    graph = dev.capture(count_twice)
     assert not verify(graph, graph.with_nodes(graph.nodes[:1]), tolerance=10.0).ok
 
 
@@ -148,7 +154,7 @@ def test_what_only_copies_wrote_has_the_type_of_its_readers(
         enc.copy(last, copied)
         enc.dispatch(library["scaled"], copied, last, 1.0, threads=8)
 
-    one, other = (dev.capture(lambda enc, factor=factor: encode(enc, factor)) for factor in (1.0, 1.0 + 1e-6))
+    one, other = (dev.capture(partial(encode, factor=factor)) for factor in (1.0, 1.0 + 1e-6))
     assert not verify(one, other).ok
     assert verify(one, other, tolerance=1e-4).ok
 
@@ -186,7 +192,7 @@ def test_a_node_that_writes_more_than_it_should_is_found(dev: ost.Device, librar
         enc.dispatch(library["scaled_astray"], b, a, a if also is None else also, threads=4)
         enc.dispatch(library["scaled"], a, b, 0.5, threads=4)
 
-    graph, other = (dev.capture(lambda enc, also=also: encode(enc, also)) for also in (None, stray))
+    graph, other = (dev.capture(partial(encode, also=also)) for also in (None, stray))
     check = verify(replace(graph, memories={**graph.memories, **other.memories}), other)
     assert [one.count for one in check.differences] == [8]
     assert check.first_diverging == 1
@@ -219,7 +225,12 @@ def test_a_fused_node_that_spares_itself_an_output_is_named(dev: ost.Device) -> 
     shape = (1, 32)
     x, t, out = (dev.array(np.full(shape, value, np.float32)) for value in (1, 2, 3))
     weight = dev.array(np.ones(32, np.float32))
-    graph = dev.capture(lambda enc: (ops.rms_norm(enc, x, weight, t), ops.mul(enc, t, x, out)))
+
+    def norm_and_mul(enc: ost.CommandEncoder) -> None:
+        ops.rms_norm(enc, x, weight, t)
+        ops.mul(enc, t, x, out)
+
+    graph = dev.capture(norm_and_mul)
     pair = dev.capture(lambda enc: ops.rms_norm_mul(enc, x, weight, x, out))[0]
     check = verify(graph, graph.with_nodes([pair._replace(origin=(0, 1))]))
     assert check.first_diverging == 0
@@ -259,7 +270,12 @@ def test_bytes_that_were_promised_not_to_be_read_are_not_compared(dev: ost.Devic
     shape = (1, 32)
     x, t, out = (dev.array(np.full(shape, value, np.float32)) for value in (1, 2, 3))
     weight = dev.array(np.ones(32, np.float32))
-    graph = dev.capture(lambda enc: (ops.rms_norm(enc, x, weight, t), ops.mul(enc, t, x, out)))
+
+    def norm_and_mul(enc: ost.CommandEncoder) -> None:
+        ops.rms_norm(enc, x, weight, t)
+        ops.mul(enc, t, x, out)
+
+    graph = dev.capture(norm_and_mul)
     optimised = graph.with_outputs(out).optimise()
     assert len(optimised) == 1
     assert verify(graph, optimised).ok

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fake_driver import Fake
 from ostinato.backends import records
 from ostinato.backends.cuda import launches
 from ostinato.backends.cuda.kernels import Functions
@@ -19,20 +20,6 @@ from ostinato.native.building import host_library
 
 FUNCTIONS = Functions(101, 202)
 ENTRY = ctypes.addressof(FUNCTIONS)
-
-
-class Fake(ctypes.Structure):
-    """`fake` of fake_libcuda.cpp."""
-
-    _fields_ = (
-        *(
-            (name, ctypes.c_uint32)
-            for name in "launches fail_at synchronized query fail_graph graphs pushed popped".split()
-        ),
-        *((name, ctypes.c_uint64 * 16) for name in "blocks threads functions".split()),
-        ("params", (ctypes.c_ubyte * 256) * 16),
-        ("on_graph", ctypes.c_void_p),
-    )
 
 
 class Bench:

@@ -16,10 +16,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fake_driver import Driver
-from test_launcher import Fake
 
 import ostinato as ost
+from fake_driver import Driver, Fake
 from ostinato.backends.cuda import api, compiling, driver, graphs, kernels, launchers, rings
 from ostinato.msl import parameter_layout
 from ostinato.native.building import host_library
@@ -304,7 +303,7 @@ def test_closing_gives_everything_back(fake: Driver) -> None:
 
 def test_an_opening_that_fails_keeps_nothing(fake: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver, "_details", lambda *_: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
+    with pytest.raises(ost.DeviceUnavailable, match="ZeroDivisionError"):
         ost.open_device("cuda:0", native=False)
     gc.collect()
     assert {kind: count for kind, count in fake.live.items() if count and kind != "memory"} == {}

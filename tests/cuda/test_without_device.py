@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fake_driver import Arena
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ostinato as ost
+from fake_driver import Arena
 from ostinato import msl
 from ostinato.backends import copy_fill, records
 from ostinato.backends.cuda import api, compiling, conditions, graphs, launches, nsight, rings
@@ -132,8 +132,8 @@ def test_the_head_lies_in_memory_as_both_sides_say(nvrtc: Any) -> None:
 
 
 def test_slots_and_arenas_lie_in_memory_as_both_sides_say(nvrtc: Any) -> None:
-    facts = {f"Slot {name}": getattr(rings.Slot, name).offset for name, _ in rings.Slot._fields_}
-    facts |= {f"Arena {name}": getattr(Arena, name).offset for name, _ in Arena._fields_}
+    facts = {f"Slot {name}": getattr(rings.Slot, name).offset for name, *_ in rings.Slot._fields_}
+    facts |= {f"Arena {name}": getattr(Arena, name).offset for name, *_ in Arena._fields_}
     text = (BACKEND / "support.cu").read_text()
     for fact in facts:
         kind, name = fact.split()

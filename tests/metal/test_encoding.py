@@ -125,7 +125,12 @@ def test_many_submissions_never_use_the_queue_up(sim: ost.Device, kernels: ost.L
 
 def test_more_samples_than_one_buffer_holds_are_all_there(sim: ost.Device, kernels: ost.Library) -> None:
     x, count = sim.zeros(8, np.float32), 2500
-    graph = sim.capture(lambda enc: [enc.dispatch(kernels["bump"], x, threads=8) for _ in range(count)])
+
+    def encode(enc: ost.CommandEncoder) -> None:
+        for _ in range(count):
+            enc.dispatch(kernels["bump"], x, threads=8)
+
+    graph = sim.capture(encode)
     with ost.profile() as prof:
         graph.instantiate().replay()
     samples = prof.recording().samples()

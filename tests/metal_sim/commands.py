@@ -224,10 +224,10 @@ class CommandBuffer(Object):
         self._passes = []
         if not self._retained:
             for reference in self._used.values():
-                buffer = reference()
-                if buffer is not None:
-                    buffer.in_flight += 1
-                del buffer
+                used = reference()
+                if used is not None:
+                    used.in_flight += 1
+                del used
         self._status = CONSTANTS["MTLCommandBufferStatusCommitted"]
         # The runtime reads records, whatever commands they are of.
         nodes = tuple(CapturedNode(Barrier(), lowered=record) for record in records)

@@ -23,8 +23,8 @@ bool add(Hazards *hazards, const Access *accesses, const uint32_t *counts, uint3
 
 // The edges as pairs (before, after); their number even when it is over capacity. UINT64_MAX when memory is short.
 extern "C" __attribute__((visibility("default"))) uint64_t ost_order(const Access *accesses, const uint32_t *counts,
-                                                                      uint32_t nodes, uint32_t *pairs,
-                                                                      uint64_t capacity, Inferred *inferred) {
+                                                                     uint32_t nodes, uint32_t *pairs, uint64_t capacity,
+                                                                     Inferred *inferred) {
   Hazards *hazards = make_hazards(nodes);
   if (!hazards) return UINT64_MAX;
   uint64_t count = UINT64_MAX;

@@ -139,7 +139,7 @@ class Buffer:
         array = self.numpy()
         return array if dtype is None else array.astype(dtype, copy=False)
 
-    def __dlpack__(self, *, stream: Any = None, **options: Any) -> object:
+    def __dlpack__(self, *, stream: Any = None, **options: Any) -> Any:
         """Share the memory with another library.
 
         Of the host's memory, after all committed work on it is done, which counts as a sync. Of a device's, at once:

@@ -40,7 +40,7 @@ void each_edge(const Graph *g, uint32_t mode, const uint32_t *edges, uint64_t n_
     for (uint32_t i = 1; i < g->count; ++i) edge(i - 1, i);
   } else if (mode == mode_barriers) {
     // A barrier is a node: it waits for all since the last one, and all until the next wait for it.
-    uint32_t first = 0;            // of those since the last barrier; that barrier is the node before it
+    uint32_t first = 0;  // of those since the last barrier; that barrier is the node before it
     for (uint32_t i = 0; i < g->count; ++i) {
       if (g->nodes[i].kind != kind_barrier) {
         if (first) edge(first - 1, i);
@@ -95,9 +95,8 @@ bool connect(Graph *g, uint32_t mode, const uint32_t *edges, uint64_t n_edges) {
     node.blockers.store(node.n_blockers, std::memory_order_relaxed);
     if (!node.n_blockers) g->roots[root++] = i;
   }
-  each_edge(g, mode, edges, n_edges, [&](uint32_t before, uint32_t after) {
-    g->successors[g->nodes[before].end_successor++] = after;
-  });
+  each_edge(g, mode, edges, n_edges,
+            [&](uint32_t before, uint32_t after) { g->successors[g->nodes[before].end_successor++] = after; });
   return true;
 }
 

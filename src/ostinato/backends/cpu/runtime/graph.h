@@ -22,7 +22,7 @@
 
 #include "node.h"
 
-namespace __ost __attribute__((visibility("hidden"))) {
+namespace [[gnu::visibility("hidden")]] __ost {
 
 struct Device;
 
@@ -45,14 +45,14 @@ struct Graph {
   unsigned char *records;
   Inferred inferred;
 
-  const Device *device;            // the one that may replay it; NULL when it runs just once
+  const Device *device;  // the one that may replay it; NULL when it runs just once
   uint32_t n_params;
   Param *params;
-  uint64_t value_bytes;            // of a replay
-  unsigned char *values;           // of the run: each parameter's start on a cache line
+  uint64_t value_bytes;   // of a replay
+  unsigned char *values;  // of the run: each parameter's start on a cache line
 
-  uint64_t run;                    // number of the one that goes on, or was last
-  std::atomic<uint64_t> holders;   // owners << 32 | visitors
+  uint64_t run;                   // number of the one that goes on, or was last
+  std::atomic<uint64_t> holders;  // owners << 32 | visitors
 };
 
 // NULL, with the reason in `refusal`, when a record or an edge makes no sense, or memory is short. The caller is an
@@ -66,7 +66,7 @@ bool add_params(Graph *, const Param *, uint64_t n_params, const Use *, uint64_t
 // A graph lasts until it has neither owners nor visitors.
 void own(Graph *);
 void disown(Graph *);
-void visit(Graph *);               // by a worker that is offered a node, with the device's lock held
+void visit(Graph *);  // by a worker that is offered a node, with the device's lock held
 void leave(Graph *);
 
 // With the lock held of the device that is going to run it.

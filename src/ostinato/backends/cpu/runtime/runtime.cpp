@@ -13,16 +13,16 @@ typedef Device ost_device;
 typedef Graph ost_graph;
 typedef Submission ost_submission;
 
-constexpr uint64_t worth_expecting = 128;   // commands; preparing them takes as long as a worker needs to wake
+constexpr uint64_t worth_expecting = 128;  // commands; preparing them takes as long as a worker needs to wake
 
-struct ost_status_t {              // all zero until done
+struct ost_status_t {  // all zero until done
   uint32_t done, error;
   int32_t signal;
   uint32_t node;
   uint64_t address, start_ns, end_ns;
-  uint32_t access;                 // see FaultAccess
+  uint32_t access;  // see FaultAccess
   uint32_t thread_known, thread[3], zero;
-  uint64_t worked_ns, lost_ns, late_ns, joined;   // of the workers; zero without samples
+  uint64_t worked_ns, lost_ns, late_ns, joined;  // of the workers; zero without samples
 };
 
 EXPORT uint32_t ost_abi_version(void) { return abi_version; }
