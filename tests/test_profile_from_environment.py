@@ -29,7 +29,7 @@ PROGRAM = """
 @pytest.fixture(autouse=True)
 def nothing_left_open(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """What a test switches on in this process ends with it, and says nothing at the end of all tests."""
-    monkeypatch.setattr(from_environment, "_tell", lambda *_: None)
+    monkeypatch.setattr(from_environment, "_report", lambda *_: None)
     yield
     for profile in _opened_here():
         profile.close()

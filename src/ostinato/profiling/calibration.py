@@ -193,7 +193,7 @@ class Prediction:
             f" {formatting.time(self.work_ns)} of work at the ceilings"
         )
         if self.unknown:
-            text += f" ({self.unknown:,} dispatches by their bound bytes, an upper bound)"
+            text += f" ({self.unknown:,} by their bound bytes, an upper bound)"
         return text
 
 
