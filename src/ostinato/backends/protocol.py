@@ -19,6 +19,7 @@ import numpy as np
 
 from ..errors import DeviceUnavailable
 from ..ir.commands import Command, CompiledKernel, Ordering
+from .conditions import Conditions
 
 if TYPE_CHECKING:
     from ..msl import Module
@@ -287,8 +288,8 @@ class Backend(Protocol):
         """How much of their time the workers of a finished, sampled submission got; None where that is not known."""
         ...
 
-    def conditions(self) -> Mapping[str, str]:
-        """What the device says of itself right now, for people: its clock, what holds that back. Often nothing."""
+    def conditions(self) -> Conditions:
+        """What the device says of itself right now: its clock, what holds that back. Often nothing."""
         ...
 
     def release(self, submission: Native) -> None:

@@ -27,6 +27,7 @@ _COMMANDS = {
     "merge": ("report", "Make one recording of those of several processes, on one clock."),
     "profile": ("profile", "Run a program, record what it submits, and say where the time went."),
     "report": ("report", "Say where the time of a recording went."),
+    "upgrade": ("report", "Rewrite a recording of an older version as one of this version."),
 }
 """Each command with its module, which is loaded when the command is run, and its line in `ostinato --help`."""
 

@@ -18,6 +18,7 @@ import numpy as np
 from ...base.locks import ForkLock
 from ...errors import DeviceError, DeviceUnavailable, OstinatoError, OutOfMemory
 from ...ir.commands import Command, CompiledKernel, Ordering
+from ..conditions import Conditions
 from ..host_memory import HostMemory
 from ..native import toolchain
 from ..native.building import kernel_library, runtime_library
@@ -296,9 +297,9 @@ class CpuBackend(HostMemory):
         self._runtime.ost_status(submission, ctypes.byref(found))
         return WorkerTime(found.worked_ns, found.lost_ns, found.late_ns, found.joined) if found.worked_ns else None
 
-    def conditions(self) -> Mapping[str, str]:
+    def conditions(self) -> Conditions:
         """Nothing: what there is to say of the host is said of the process."""
-        return {}
+        return Conditions()
 
     def release(self, submission: Native) -> None:
         """Drop the driver's hold on a submission."""

@@ -25,6 +25,7 @@ from ...ir import hazards
 from ...ir.commands import Barrier, Command, CompiledKernel, Dispatch, Ordering
 from ...msl import Module
 from .. import copy_fill, records
+from ..conditions import Conditions
 from ..cpu.driver import infer_order
 from ..protocol import GATES, Capabilities, Inferred, Level, Lowered, Memory, Native, Status, WorkerTime, sampling_level
 from . import launchers, launches, nsight
@@ -401,7 +402,7 @@ class CudaBackend:
         """None: a GPU does not say how much of its time it had."""
         return None
 
-    def conditions(self) -> Mapping[str, str]:
+    def conditions(self) -> Conditions:
         """What NVML tells."""
         return conditions(self.context.bus_id)
 

@@ -22,6 +22,7 @@ from ...errors import DeviceError, DeviceUnavailable, OstinatoError, OutOfMemory
 from ...ir.commands import Barrier, Command, CompiledKernel, Copy, Fill, Ordering
 from ...msl import Module
 from .. import copy_fill, records
+from ..conditions import Conditions
 from ..cpu.driver import infer_order
 from ..host_memory import HostMemory
 from ..native.ordering import barriers_before
@@ -409,9 +410,9 @@ class MetalBackend(HostMemory):
         """None: a GPU does not say how much of its time it had."""
         return None
 
-    def conditions(self) -> Mapping[str, str]:
+    def conditions(self) -> Conditions:
         """Nothing: Metal does not tell."""
-        return {}
+        return Conditions()
 
     def release(self, submission: Native) -> None:
         """Keep its buffers of samples for the next one."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .columns import Columns, Flags, Floats, Ints
+from .columns import Columns, Flags, Floats, Ints, amounts
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Amounts:
 def declared_amounts(columns: Columns) -> Amounts:
     """The amounts without their terms: all there is of a command that has none."""
     commands = columns.commands
-    return Amounts(commands.bytes_read, commands.bytes_written, commands.flops)
+    return Amounts(amounts(commands.bytes_read), amounts(commands.bytes_written), amounts(commands.flops))
 
 
 def varying(columns: Columns) -> Flags:

@@ -15,7 +15,6 @@ import numpy as np
 
 from . import formatting
 from .columns import ABSENT, Columns, Device, Flags, Floats, Ints
-from .origin import whole
 from .statistics import percentiles
 from .timeline import SubmissionTimes
 from .validity import Check, Status
@@ -187,18 +186,17 @@ def _conditions(device: Device) -> str:
 
 def _load(columns: Columns) -> list[str]:
     """What the operating system said of the machine, as far as the recording has it."""
-    delay, switches, stolen = (
-        whole(columns.meta.get(f"machine.{name}", "")) for name in ("run_delay_ns", "involuntary_switches", "steal_ns")
-    )
-    parts = []
-    if columns.origins and columns.origins[0].cores[0]:
-        loads = (f"{load:.2f}" for load in columns.origins[0].load if load is not None)
+    if not columns.origins:
+        return []
+    parts, first = [], columns.origins[0]
+    if first.cores[0]:
+        loads = (f"{load:.2f}" for load in first.load if load is not None)
         if told := " to ".join(dict.fromkeys(loads)):
-            parts.append(f"load {told} on {formatting.count(columns.origins[0].cores[0], 'core')}")
-    if delay:
-        parts.append(f"its workers waited {formatting.time(delay)} for a core")
-    if switches:
-        parts.append(f"{formatting.count(switches, 'involuntary switch', 'involuntary switches')}")
-    if stolen:
-        parts.append(f"{formatting.time(stolen)} stolen by the hypervisor")
+            parts.append(f"load {told} on {formatting.count(first.cores[0], 'core')}")
+    if first.run_delay_ns:
+        parts.append(f"its workers waited {formatting.time(first.run_delay_ns)} for a core")
+    if first.involuntary_switches:
+        parts.append(formatting.count(first.involuntary_switches, "involuntary switch", "involuntary switches"))
+    if first.steal_ns:
+        parts.append(f"{formatting.time(first.steal_ns)} stolen by the hypervisor")
     return parts

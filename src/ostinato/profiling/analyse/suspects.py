@@ -186,7 +186,7 @@ def suspects(
         ()
         if wall is None or drawn is None
         else _what_ifs(columns, device, schedules, code, names, kernels, wall, drawn),
-        reasons.measure(facts, calibrated, bounds, columns.meta.get("created", "")),
+        reasons.measure(facts, calibrated, bounds, columns.began_ns),
         schedules.wall_ns,
         np.zeros((0, len(found))) if drawn is None else drawn.saved_ns[:, order],
         *((0.0, 0) if wall is None else ranking.well_measured(wall.savings)),
