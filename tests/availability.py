@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from ostinato.device import _KINDS
+from ostinato.backends import registry
 
 
 @cache
@@ -12,5 +12,4 @@ def unavailable(name: str) -> str:
     """Why a device cannot be opened here; empty when it can."""
     if name.startswith("metal-sim:"):
         return unavailable("cpu")  # which its kernels run on
-    kind = _KINDS.get(name.partition(":")[0])
-    return f"there is no device named {name!r}" if kind is None else kind.availability()[1]
+    return registry.availability(name.partition(":")[0])[1]

@@ -47,7 +47,7 @@ SPLIT: dict[str, tuple[str, Expected]] = {
     ),
     "nested uniform loops": (
         "r = 0; for (uint a = 0; a < 2; ++a) { for (uint b = 0; b < 3; b++) { t[i] = x + b; BARRIER r += t[(i + a) % n]; BARRIER } }",
-        lambda v: sum(np.roll(v, -a) + b for a in range(2) for b in range(3)),
+        lambda v: np.sum([np.roll(v, -a) + b for a in range(2) for b in range(3)], axis=0),
     ),
     "a uniform condition": (
         "t[i] = x; if (g < 100) { BARRIER r = t[63 - i]; } else { BARRIER r = t[i]; }",

@@ -27,27 +27,27 @@ REPORT = Path("metal-report.txt")
 def main() -> int:
     """Print the report, and keep it in a file."""
     metal_sim.install()
-    found = next(info for info in ost.devices() if info.name == "metal")
-    names = ["metal"] if found.available else list(metal_sim.NAMES)
-    parts = ["# Ostinato on Metal", _machine(found.reason)]
+    metal = next(info for info in ost.devices() if info.name == "metal")
+    names = ["metal"] if metal.available else list(metal_sim.NAMES)
+    parts = ["# Ostinato on Metal", _machine(metal)]
     for name in names:
         try:
             parts.append(_device(name))
         except Exception:
             parts.append(f"## {name}\n\n{traceback.format_exc(limit=8)}")
-    failed, told = _tests(names)
-    parts.append(told)
+    failed, results = _tests(names)
+    parts.append(results)
     report = "\n\n".join(parts) + "\n"
     REPORT.write_text(report, encoding="utf-8")
     print(report)
-    if found.available:
+    if metal.available:
         print(
             f"Thank you. Please send {REPORT} back, as an issue of this project: it is the first that we know of a Mac."
         )
     return 1 if failed else 0
 
 
-def _machine(reason: str) -> str:
+def _machine(metal: ost.DeviceInfo) -> str:
     try:
         pyobjc = metadata.version("pyobjc-framework-Metal")
     except metadata.PackageNotFoundError:
@@ -57,7 +57,7 @@ def _machine(reason: str) -> str:
         "system": f"{platform.system()} {platform.mac_ver()[0] or platform.release()}, {platform.machine()}",
         "python": platform.python_version(),
         "pyobjc-framework-Metal": pyobjc,
-        "metal": reason or "available",
+        "metal": metal.capabilities.description if metal.capabilities else metal.reason,
     }
     return "\n".join(f"{name}: {value}" for name, value in facts.items())
 
@@ -65,11 +65,11 @@ def _machine(reason: str) -> str:
 def _device(name: str) -> str:
     """What a device says of itself, and a profile of a small graph."""
     with ost.open_device(name) as dev:
-        able = dev.capabilities
-        lines = [f"## {name}: {able.description}", ""]
-        lines += [f"{what}: {value}" for what, value in able.details.items()]
-        lines.append(f"sampling: {able.sampling.name.lower()} {able.sampling_reason}".rstrip())
-        lines.append(f"clock: ±{able.clock_uncertainty_ns:.0f} ns, steps of {able.timer_step_ns:g} ns")
+        capabilities = dev.capabilities
+        lines = [f"## {name}: {capabilities.description}", ""]
+        lines += [f"{what}: {value}" for what, value in capabilities.details.items()]
+        lines.append(f"sampling: {capabilities.sampling.name.lower()} {capabilities.sampling_reason}".rstrip())
+        lines.append(f"clock: ±{capabilities.clock_uncertainty_ns:.0f} ns, steps of {capabilities.timer_step_ns:g} ns")
         kernels = dev.library(KERNELS)
         x, y = dev.zeros(1 << 16, np.float32), dev.zeros(1 << 16, np.float32)
 
@@ -96,13 +96,13 @@ def _tests(names: list[str]) -> tuple[int, str]:
         subprocess.run(command, cwd=HERE.parent, check=False)
         suite = ElementTree.parse(results).getroot()[0]
     cases = suite.findall("testcase")
-    failures = [(case, found) for case in cases for found in (*case.findall("failure"), *case.findall("error"))]
+    failures = [(case, failure) for case in cases for failure in (*case.findall("failure"), *case.findall("error"))]
     skipped = len(suite.findall("testcase/skipped"))
     passed = len(cases) - len(failures) - skipped
     lines = [f"## Tests on {', '.join(names)}", "", f"{passed} passed, {len(failures)} failed, {skipped} skipped"]
-    for case, found in failures:
-        said = (found.get("message") or "").strip().splitlines()
-        lines.append(f"- {case.get('classname')}::{case.get('name')}: {said[0] if said else 'no message'}")
+    for case, failure in failures:
+        message = (failure.get("message") or "").strip().splitlines()
+        lines.append(f"- {case.get('classname')}::{case.get('name')}: {message[0] if message else 'no message'}")
     return len(failures), "\n".join(lines)
 
 

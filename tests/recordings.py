@@ -12,7 +12,15 @@ from ostinato.profiling.recording import NONE, PlanNode, PlanTerm, Recording, Wr
 NODES = [
     PlanNode(
         *("dispatch", "top_k", "decoder/sample", "N=32,use_bias=true", "top_k"),
-        *((32, 1, 1), (32, 1, 1), 1, 4096, 128, True, 1024, "model.py:12", "0"),
+        threads=(32, 1, 1),
+        group=(32, 1, 1),
+        groups=1,
+        bytes_read=4096,
+        bytes_written=128,
+        bytes_declared=True,
+        flops=1024,
+        place="model.py:12",
+        origin="0",
         constants=(("N", "32"), ("use_bias", "true")),
     ),
     PlanNode("barrier", "barrier"),

@@ -5,6 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 import ostinato as ost
+from ostinato.ir.commands import Dispatch
+
+
+def dispatches(graph: ost.Graph) -> list[Dispatch]:
+    """The commands of a graph that consists of dispatches."""
+    assert all(isinstance(command, Dispatch) for command in graph.commands)
+    return [command for command in graph.commands if isinstance(command, Dispatch)]
 
 
 def bumps(dev: ost.Device, kernels: ost.Library, count: int = 3) -> ost.Graph:

@@ -53,9 +53,9 @@ class Synthetic:
     spans: list[tuple[str, str, int, int, int]] = field(default_factory=list)
     drops: list[Drop] = field(default_factory=list)
 
-    def plan(self, nodes: Sequence[dict[str, Any]], edges: Sequence[tuple[int, int]] | str = "chain") -> int:
+    def plan(self, nodes: Sequence[dict[str, Any]], edges: Sequence[tuple[int, int]] | None = None) -> int:
         """A command list; by default each node waits for the one before."""
-        if edges == "chain":
+        if edges is None:
             edges = [(i, i + 1) for i in range(len(nodes) - 1)]
         begin = len(self.commands)
         self.commands += nodes
@@ -109,7 +109,7 @@ class Synthetic:
             Plans(
                 first,
                 np.array([i for nodes, _ in self.plans for i in nodes], np.int64),
-                tuple(tuple(np.array(edges, np.int64).reshape(-1, 2).T) for _, edges in self.plans),
+                tuple(_ends(edges) for _, edges in self.plans),
             ),
             Submissions(**_in_columns(Submissions, submissions)),
             Samples(
@@ -126,10 +126,15 @@ class Synthetic:
         )
 
 
+def _ends(edges: Sequence[tuple[int, int]]) -> tuple[np.ndarray, np.ndarray]:
+    pairs = np.array(edges, np.int64).reshape(-1, 2)
+    return pairs[:, 0], pairs[:, 1]
+
+
 def _in_columns(rows: Any, given: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Rows as the columns of their table; they are numbered, of the first process, and of thread 1."""
     listed = [{"id": number, "process": 0, "thread": 1} | row for number, row in enumerate(given, 1)]
-    columns = {}
+    columns: dict[str, Any] = {}
     for column in rows.table.columns:
         values = [row[column.name] for row in listed]
         if column.kind in (Kind.TEXT, Kind.WORD, Kind.CODE):

@@ -10,8 +10,6 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from ostinato.graph.graph.file import load_graph
-from ostinato.graph.graph.graph import CapturedNode, Graph
 
 import ostinato as ost
 from audit_cases import KERNELS, N, audited, floats, only
@@ -21,6 +19,9 @@ from ostinato.audit.guards import CANARY, Arena, Room
 from ostinato.audit.races import opposite_order
 from ostinato.audit.table import grouped
 from ostinato.base.ranges import common, without
+from ostinato.graph.file import load_graph
+from ostinato.graph.graph import Graph
+from ostinato.ir.command_list import CapturedNode, CommandList
 from ostinato.ir.commands import Access, Barrier, Command, Dispatch, Ordering
 from ostinato.ir.hazards import edges
 from scripting import Script
@@ -104,7 +105,8 @@ def graph_of(commands: Commands, template: Dispatch, ordering: Ordering) -> Grap
             return Barrier()
         return replace(template, accesses=None if one is None else tuple(one))
 
-    return Graph(tuple(CapturedNode(command(one)) for one in commands), ordering, {}, {}, {})
+    nodes = tuple(CapturedNode(command(one)) for one in commands)
+    return Graph(CommandList(nodes, ordering), {}, {})
 
 
 property_test = settings(max_examples=500, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -199,7 +201,7 @@ def test_a_neighbouring_view_is_out_of_bounds_and_an_undeclared_write(dev: ost.D
     audit = audited(dev, lambda enc: enc.dispatch(lib["store"], both[:N], 1, threads=N))
     assert {finding.kind for finding in audit.errors} == {"out of bounds", "undeclared write"}
     assert "[256:260]" in only(audit, "undeclared write").why
-    assert "nothing bound to it reaches there" in only(audit, "undeclared write").why
+    assert "no bound argument covers it" in only(audit, "undeclared write").why
 
 
 def test_memory_used_in_larger_units_than_its_type_is_no_finding(dev: ost.Device, lib: ost.Library) -> None:
@@ -250,7 +252,7 @@ def test_a_dispatch_that_declares_nothing_does_not_count_as_compared(dev: ost.De
 
     cover = audited(dev, encode).coverage
     assert (cover.alone, cover.guarded) == (1, 2)
-    assert cover.unchecked == ("accesses of clear: it does not declare what it uses",)
+    assert cover.unchecked == ("accesses of clear: it does not declare its accesses",)
 
 
 def test_a_write_through_a_const_argument_is_undeclared(dev: ost.Device, lib: ost.Library) -> None:
@@ -261,7 +263,7 @@ def test_a_write_through_a_const_argument_is_undeclared(dev: ost.Device, lib: os
 
 
 def test_reading_what_is_not_declared_is_found_by_what_comes_out(dev: ost.Device, lib: ost.Library) -> None:
-    x, factor, y = floats(dev), dev.array(np.float32([2])), floats(dev)
+    x, factor, y = floats(dev), dev.array(np.array([2], np.float32)), floats(dev)
     audit = audited(dev, lambda enc: enc.dispatch(lib["scale"], x, factor, y, threads=N, reads=[x], writes=[y]))
     assert "depends on 'factor'" in only(audit, "undeclared read").why
 
@@ -311,7 +313,7 @@ def test_a_limit_is_a_number_of_seconds(dev: ost.Device, lib: ost.Library, limit
     y = floats(dev)
     graph = dev.capture(lambda enc: enc.dispatch(lib["clear"], y, threads=N))
     with pytest.raises(ost.ArgumentError, match="limit_s"):
-        graph.audit(limit_s=limit_s)  # type: ignore[arg-type]
+        graph.audit(limit_s=limit_s)
     assert graph.audit(run=True, limit_s=float("inf")).ok
 
 
@@ -320,7 +322,7 @@ def test_atomics_and_divisions_by_zero_and_large_private_arrays(dev: ost.Device,
     audit = audited(dev, lambda enc: enc.dispatch(lib["add_up"], total, threads=1000))
     assert not audit.findings
     audit = audited(dev, lambda enc: enc.dispatch(lib["divide"], zeros, ints, threads=1))
-    assert "crashes when it runs alone" in only(audit, "fault").why
+    assert "crashes when run alone" in only(audit, "fault").why
     # 80 KB do not fit on a fiber's stack, but the kernel is right: it is said that bounds were not checked.
     out = floats(dev)
     audit = audited(dev, lambda enc: enc.dispatch(lib["own_stack"], out, 3, threads=1))
@@ -329,7 +331,7 @@ def test_atomics_and_divisions_by_zero_and_large_private_arrays(dev: ost.Device,
 
 
 def test_work_that_does_not_end_is_left_behind(dev: ost.Device, lib: ost.Library) -> None:
-    steps, out = dev.array(np.uint32([3])), dev.zeros(1, np.uint32)
+    steps, out = dev.array(np.array([3], np.uint32)), dev.zeros(1, np.uint32)
 
     def encode(enc: ost.CommandEncoder) -> None:  # overwritten, what it does not declare keeps it busy for a second
         enc.dispatch(lib["wait_for"], steps, out, threads=1, reads=[], writes=[out])
@@ -366,7 +368,7 @@ def test_a_kernel_that_never_ends_holds_up_neither_the_audit_nor_the_end_of_the_
     result = script(FOREVER + text, timeout=60)
     assert result.returncode == 0, result.stderr
     assert "[('took too long', ('forever',))]" in result.stdout
-    assert "what is left of the list: it did not end within 0.5 s" in result.stdout
+    assert "the rest of the list: it did not end within 0.5 s" in result.stdout
 
 
 def test_an_interrupted_audit_ends_at_once(script: Script) -> None:

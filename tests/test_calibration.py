@@ -21,6 +21,7 @@ from ostinato.encode.encoder import CommandEncoder
 from ostinato.profiling import calibration
 from ostinato.profiling.analyse.statistics import Interval
 from ostinato.profiling.calibration import MODEL_SIZES, Calibration, FitError, Replayed, fitted, predict
+from ostinato.profiling.explaining import Progress
 from ostinato.runtime.submission import Submission
 
 POOR = replace(KNOWN, model=replace(KNOWN.model, r_squared=0.38))
@@ -167,7 +168,7 @@ def test_each_column_is_its_regime(dev: ost.Device, monkeypatch: pytest.MonkeyPa
 def test_the_printed_tables_say_whether_the_model_is_any_good(
     monkeypatch: pytest.MonkeyPatch, known: Calibration
 ) -> None:
-    def measured(device: object, repetitions: int, progress: calibration.Progress) -> Calibration:
+    def measured(device: object, repetitions: int, progress: Progress) -> Calibration:
         progress("something", 0, 1)
         progress("done", 1, 1)
         return known

@@ -84,8 +84,8 @@ def test_a_clean_program_has_status_0_and_is_told_what_was_checked(check: Any) -
     # It ran as it would have, and counts only its own work: 6 dispatches, 3 command buffers, 4 waits.
     assert "result 2.0 6 3 4" in result.stdout
     text = squeezed(result.stdout)
-    assert "3 command lists submitted, 1 different ones looked at" in text
-    assert "0 errors, 0 notes; 2 dispatches looked at; 2 run alone, 2 between guard pages, 5 runs compared" in text
+    assert "3 command lists submitted, 1 distinct checked" in text
+    assert "0 errors, 0 notes; 2 dispatches checked; 2 run alone, 2 between guard pages, 5 runs compared" in text
     assert not result.stderr
 
 
@@ -119,7 +119,7 @@ def test_structure_only_runs_nothing_but_the_program(check: Any) -> None:
     text = squeezed(check(RACY, "--structure-only").stdout)
     assert "missing barrier" in text
     assert "race " not in text
-    assert "not checked: what kernels really access, and races (--structure-only)" in text
+    assert "not checked: actual accesses of kernels, and races (--structure-only)" in text
 
 
 def test_replays_are_looked_at_once_and_their_values_each_time(check: Any) -> None:
@@ -133,7 +133,7 @@ def test_replays_are_looked_at_once_and_their_values_each_time(check: Any) -> No
     """
     good = check(replays)
     assert good.returncode == 0, good.stdout
-    assert "5 command lists submitted, 1 different ones looked at, 3 with other values" in squeezed(good.stdout)
+    assert "5 command lists submitted, 1 distinct checked, 3 with other values" in squeezed(good.stdout)
     assert "other values (" not in good.stdout
     bad = check(replays, arguments=("4",))
     assert bad.returncode == 1
@@ -156,7 +156,7 @@ def test_a_list_is_stopped_by_values_that_came_later(check: Any) -> None:
     assert "ran with 7" in result.stdout
     assert "ran with 8" not in result.stdout
     text = squeezed(result.stdout)
-    assert "9 command lists submitted, 1 different ones looked at, 8 with other values" in text
+    assert "9 command lists submitted, 1 distinct checked, 8 with other values" in text
     assert "the program was stopped: it was about to run append" in text
 
 
@@ -197,7 +197,7 @@ def check(kernel, buffer, values, **options):
     [
         ("max_values=3", 3, "2 lists with other values (at most 3 of each list, for 10 s"),
         ("values_s=0.0", 0, "6 lists with other values (at most 256 of each list, for 0 s"),
-        ("values_s=1e-9", 0, "other values, from put on: the time for them is used up"),
+        ("values_s=1e-9", 0, "other values, from put on: their time limit is used up"),
         ("run=False", 0, "--structure-only"),
     ],
 )
@@ -245,7 +245,7 @@ def test_a_kernel_out_of_bounds_is_named_before_the_program_runs_it(check: Any) 
 
 
 def test_why_lists_the_inferred_barriers(check: Any) -> None:
-    assert "1 inferred barrier (--why says why)" in squeezed(check(CLEAN).stdout)
+    assert "1 inferred barrier (--why for the reasons)" in squeezed(check(CLEAN).stdout)
     text = squeezed(check(CLEAN, "--why").stdout)
     assert f"inc (program.py:{LINES + 4}) RAW on memory" in text
 
@@ -304,7 +304,7 @@ def test_lists_beyond_the_limit_are_counted(check: Any) -> None:
     """
     result = check(lists, "--max-lists", "1")
     assert result.returncode == 0
-    assert "3 command lists submitted, 1 different ones looked at" in result.stdout
+    assert "3 command lists submitted, 1 distinct checked" in result.stdout
     assert "beyond the first 1 lists (--max-lists) (2 times)" in squeezed(result.stdout)
 
 

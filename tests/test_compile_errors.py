@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 import ostinato as ost
 from ostinato import msl
-from ostinato.backends.native import building, toolchain
+from ostinato.backends.cpu import building
 from ostinato.errors import Diagnostic
 from ostinato.msl.columns import SourceTexts, find_places, near_token
+from ostinato.native import toolchain
 
 HEAD = "#include <metal_stdlib>\nusing namespace metal;\n"
 SOURCE = (

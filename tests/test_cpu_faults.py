@@ -10,7 +10,9 @@ import pytest
 
 import ostinato as ost
 from ostinato import kernel_profile
-from ostinato.ir.commands import Ordering
+from ostinato.backends.protocol import Run
+from ostinato.ir.command_list import CapturedNode, CommandList
+from ostinato.ir.commands import Barrier, Ordering
 from small_kernels import KERNELS
 
 
@@ -147,11 +149,12 @@ def test_a_grid_that_no_device_can_count_is_refused_at_the_call(dev: ost.Device,
 
 
 def test_a_list_that_the_runtime_does_not_understand_is_no_lack_of_memory(own_dev: ost.Device) -> None:
-    handle: list[object] = []
+    started: list[Run] = []
+    malformed = CommandList((CapturedNode(Barrier(), lowered=b"\0" * 16),), Ordering.SERIAL)
     with pytest.raises(ost.DeviceError, match="does not understand a list of 1 commands") as caught:
-        own_dev._queue.backend.submit([b"\0" * 16], Ordering.SERIAL, handle)
+        own_dev._queue.backend.submit(malformed, started)
     assert not isinstance(caught.value, ost.OutOfMemory)
-    assert handle == []
+    assert started == []
 
 
 def test_the_command_buffer_of_a_fault_has_a_time_and_the_faulty_dispatch_none(own_dev: ost.Device) -> None:

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from ostinato.graph.graph.drawing import to_dot, to_text
 
 import ostinato as ost
 from ostinato.base.printable import printable
+from ostinato.graph.drawing import to_dot, to_text
 
 LENGTH = 64
 Encode = Callable[[ost.CommandEncoder], None]

@@ -11,6 +11,7 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,12 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from ostinato.graph.graph.file import load_graph, save
-from ostinato.graph.graph.memory import GraphMemory, NamedRange
 
 import ostinato as ost
 from graph_cases import LENGTH, SPECIAL, described, four_rows, one_of_everything, same_after, saved
+from ostinato.graph.file import load_graph, save
+from ostinato.graph.memory import GraphMemory, NamedRange
+from ostinato.ir.command_list import CommandList
 from ostinato.ir.commands import (
     Access,
     Barrier,
@@ -154,8 +156,9 @@ def test_function_constants_come_back_exactly(dev: ost.Device, value: Any, tmp_p
 @pytest.mark.parametrize(
     ("kind", "fields"),
     [
-        (ost.Graph, "nodes ordering memories params names outputs dropped splits reports moved_from label _queue"),
-        (ost.CapturedNode, "command place origin"),
+        (ost.Graph, "command_list memories names outputs dropped splits reports moved_from label _queue"),
+        (CommandList, "nodes ordering params"),
+        (ost.CapturedNode, "command place origin lowered"),
         (ost.Param, "name dtype shape"),
         (GraphMemory, "number address nbytes allocation contents"),
         (NamedRange, "name memory begin end dtype shape"),
@@ -169,7 +172,7 @@ def test_function_constants_come_back_exactly(dev: ost.Device, value: Any, tmp_p
         (
             Dispatch,
             "kernel bindings kind threads groups group_size shared op_kind label accesses"
-            " bytes_read bytes_written flops place",  # nodes have, and save, a place of their own
+            " bytes_read bytes_written flops place spans",  # nodes have, and save, a place of their own
         ),
         (Copy, "source target label"),
         (Fill, "target pattern label"),
@@ -228,12 +231,13 @@ def test_a_path_that_cannot_be_written_is_a_typed_error(graph: ost.Graph, tmp_pa
 
 
 def test_what_is_no_path_no_graph_or_no_flag_is_a_typed_error(graph: ost.Graph, tmp_path: Path) -> None:
-    for call in (
+    calls: tuple[Callable[[], object], ...] = (
         lambda: save(graph, 3),  # type: ignore[arg-type]
         lambda: save("graph", tmp_path / "x"),  # type: ignore[arg-type]
         lambda: save(graph, tmp_path / "x", contents=1),  # type: ignore[arg-type]
         lambda: load_graph(b"x"),  # type: ignore[arg-type]
-    ):
+    )
+    for call in calls:
         with pytest.raises(ost.ArgumentError):
             call()
 
@@ -548,7 +552,7 @@ def test_buffers_of_a_device_are_not_taken_for_memory_of_a_loaded_graph(
     loaded = load_graph(edited(saved(graph, tmp_path, contents=False), put("names", value=[])))
     buffer = dev.zeros(LENGTH, np.float32)
     number = buffer._allocation().backing.number
-    alike = loaded._with(memories={number: loaded.memories[0]})  # a file may give its memories any real one's number
+    alike = replace(loaded, memories={number: loaded.memories[0]})  # a file may give its memories any real one's number
     with pytest.raises(ost.GraphError, match="does not use"):
         alike.named(x=buffer)
 

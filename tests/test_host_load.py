@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 
 import numpy as np
 import pytest
@@ -25,6 +26,10 @@ def test_what_could_not_be_read_before_is_left_out() -> None:
     assert host_load.since(dict.fromkeys(host_load.counters(), 1 << 62)) == dict.fromkeys(host_load.counters(), 0)
 
 
+def spinning(enc: ost.CommandEncoder, spin: ost.Kernel, x: ost.Buffer) -> None:
+    enc.dispatch(spin, x, 2_000_000, threads=256, group_size=1)
+
+
 def test_workers_say_how_much_of_their_time_they_had() -> None:
     """Two devices have twice as many workers as there are cores: each gets about half of its time."""
     with ost.open_device("cpu") as one, ost.open_device("cpu") as other:
@@ -32,11 +37,7 @@ def test_workers_say_how_much_of_their_time_they_had() -> None:
         for device in (one, other):
             x = device.zeros(256, np.uint32)
             spin = device.library(KERNELS)["spin"]
-            runs.append(
-                device.capture(
-                    lambda enc, spin=spin, x=x: enc.dispatch(spin, x, 2_000_000, threads=256, group_size=1)
-                ).instantiate()
-            )
+            runs.append(device.capture(partial(spinning, spin=spin, x=x)).instantiate())
         with ost.profile() as prof:
             for submission in [run.replay() for run in runs for _ in range(3)]:
                 submission.wait()

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import ostinato as ost
+from ostinato.ir.command_list import CommandList
 from ostinato.ir.commands import Ordering
 from small_kernels import KERNELS, SLOW_STEPS
 
@@ -50,15 +51,15 @@ def test_ctrl_c_during_the_native_call_does_not_lose_its_handle(own_dev: ost.Dev
     # A native call in place of the real one, during which the signal comes: it takes the device for a signal's number.
     interrupting = ctypes.CDLL(None)["raise"]
     interrupting.restype = (77).__add__  # its result, 0, as a handle
-    handle: list[object] = []
+    started: list[Any] = []
     device, submit = backend._device, backend._submit
     try:
         backend._device, backend._submit = int(signal.SIGINT), interrupting
         with pytest.raises(KeyboardInterrupt):
-            backend.submit([], Ordering.SERIAL, handle)
+            backend.submit(CommandList((), Ordering.SERIAL), started)
     finally:
         backend._device, backend._submit = device, submit
-    assert handle == [77]
+    assert [run.pointer for run in started] == [77]
 
 
 def test_work_that_could_not_start_can_be_committed_again(own_dev: ost.Device, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,7 +95,7 @@ def test_ctrl_c_in_a_replay_leaves_the_queue_whole(own_dev: ost.Device, monkeypa
     backend = own_dev._queue.backend
     start = backend.replay
 
-    def interrupted(*call: object) -> None:
+    def interrupted(*call: Any) -> None:
         start(*call)
         raise KeyboardInterrupt
 

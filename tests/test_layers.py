@@ -73,7 +73,8 @@ def imported(module: str) -> Iterator[tuple[str, bool]]:
 
 @pytest.mark.parametrize("name", ROOMS)
 def test_a_room_imports_what_the_table_says(name: str) -> None:
-    loads, calls = set(), set()
+    loads: set[str] = set()
+    calls: set[str] = set()
     for module in MODULES:
         if room_of(module) == name:
             for target, called in imported(module):

@@ -137,8 +137,9 @@ def _terms(recording: Recording) -> dict[int, tuple[PlanTerm, ...]]:
     terms = recording.terms
     columns = (terms.command, terms.number, terms.amount, terms.param, terms.factor, terms.plus, terms.upto)
     listed: dict[int, tuple[PlanTerm, ...]] = {}
-    for command, _, *term, upto in sorted(zip(*(column.tolist() for column in columns), strict=True)):
-        listed[command] = (*listed.get(command, ()), PlanTerm(*term, None if upto == NONE else upto))
+    for command, _, amount, param, factor, plus, upto in sorted(zip(*(c.tolist() for c in columns), strict=True)):
+        term = PlanTerm(amount, param, factor, plus, None if upto == NONE else upto)
+        listed[command] = (*listed.get(command, ()), term)
     return listed
 
 
@@ -153,7 +154,7 @@ def _rows(nodes: Commands, terms: dict[int, tuple[PlanTerm, ...]]) -> list[PlanN
 
 def _without_none(node: PlanNode) -> PlanNode:
     texts = [column.name for column in TABLES["commands"].columns if column.kind is Kind.TEXT]
-    return node._replace(**{name: getattr(node, name) or "" for name in texts})
+    return PlanNode(**(node._asdict() | {name: getattr(node, name) or "" for name in texts}))
 
 
 @settings(max_examples=40, deadline=None)
@@ -342,7 +343,7 @@ def test_impossible_times_become_unavailable_and_are_counted(writer: Writer) -> 
 
 def test_mistakes_of_producers_are_counted_and_the_file_stays_whole(writer: Writer) -> None:
     device = writer.device("d", "cpu")
-    plan = writer.plan(device, NODES, [(0, 1), (2, 1), (3, 9), (-1, 2), (1, 1)])
+    plan = writer.plan(device, NODES, np.array([(0, 1), (2, 1), (3, 9), (-1, 2), (1, 1)]))
     good = writer.submission(device=device, plan=plan, ordinal=1, thread=2**70, region=99)
     writer.samples(good, 0, [1, 2], [3, 4])
     mistakes: list[Callable[[], object]] = [
@@ -588,7 +589,8 @@ def test_a_kill_loses_at_most_the_last_second(killed: tuple[Path, int], tmp_path
 
 def test_a_killed_recording_that_was_copied_without_its_log_opens(killed: tuple[Path, int], tmp_path: Path) -> None:
     folder, at = killed
-    alone = shutil.copy(folder / "run.ostinato", tmp_path / "alone.ostinato")
+    alone = tmp_path / "alone.ostinato"
+    shutil.copy(folder / "run.ostinato", alone)
     assert at - _latest_ns(alone) < 2e9 + _GRACE_NS
     without_index = shutil.copytree(folder, tmp_path / "no-shm", ignore=shutil.ignore_patterns("*-shm"))
     assert at - _latest_ns(without_index / "run.ostinato") < 1e9 + _GRACE_NS

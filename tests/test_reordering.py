@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from ostinato.graph.graph.graph import Ordering
 
 import ostinato as ost
 from ostinato.ir import hazards
-from ostinato.ir.commands import Access, Barrier, Dispatch
+from ostinato.ir.commands import Access, Barrier, Dispatch, Ordering
 from ostinato.passes import reorder
 
 Kind = ost.CapturedOpKind
@@ -29,6 +28,7 @@ def template(dev: ost.Device, kernels: ost.Library) -> ost.Graph:
 def graph_of(template: ost.Graph, nodes: list[Any]) -> ost.Graph:
     """A graph on no device of nodes given by accesses (None: not known), op kinds or "barrier"."""
     command = template[0].command
+    assert isinstance(command, Dispatch)
     made = []
     for index, one in enumerate(nodes):
         accesses, kind = one if isinstance(one, tuple) else (one, Kind.Other)
@@ -128,7 +128,7 @@ def test_an_order_that_saves_nothing_is_kept(template: ost.Graph) -> None:
     assert "order kept" in str(report)
 
 
-@pytest.mark.parametrize(("ordering", "why"), [(Ordering.BARRIERS, "by hand"), (Ordering.SERIAL, "the one before")])
+@pytest.mark.parametrize(("ordering", "why"), [(Ordering.BARRIERS, "by hand"), (Ordering.SERIAL, "the previous one")])
 def test_an_order_that_is_not_inferred_is_not_touched(template: ost.Graph, ordering: Ordering, why: str) -> None:
     graph = graph_of(template, chain(1, 1, 2, 2)).with_nodes(graph_of(template, chain(1, 1, 2, 2)), ordering=ordering)
     found, report = reorder(graph)
@@ -166,8 +166,7 @@ def test_every_conflict_keeps_its_order_and_no_barrier_is_added(
     for before in range(len(nodes)):
         for after in range(before + 1, len(nodes)):
             first, second = graph[before].accesses, graph[after].accesses
-            fence = first is None or second is None
-            if fence or hazards.conflicts(before, first, after, second):
+            if first is None or second is None or hazards.conflicts(before, first, after, second):
                 assert place[before] < place[after]
             if not graph[before].op_kind.is_reorderable():
                 assert place[before] < place[after]  # nothing passes it

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import itertools
 import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 
 from ostinato import msl
 from ostinato.backends.cpu.driver import CpuBackend
-from ostinato.backends.protocol import Memory, Native
-from ostinato.backends.records import pack, parameters
+from ostinato.backends.protocol import Executable, Memory, Outcome, Run
+from ostinato.backends.records import pack
+from ostinato.ir.command_list import CapturedNode, CommandList
 from ostinato.ir.commands import (
     Barrier,
     Binding,
@@ -34,6 +35,7 @@ from ostinato.ir.commands import (
     ParamBinding,
     Size3,
 )
+from ostinato.ir.params import Param
 from scripting import Script
 
 SOURCE = """
@@ -138,26 +140,31 @@ def inline(index: int, value: np.generic | int) -> InlineBinding:
 
 
 def instantiate(
-    backend: CpuBackend, commands: Sequence[Command], ordering: Ordering = Ordering.INFERRED, **values: int
-) -> Native:
-    return backend.instantiate(commands, [pack(command) for command in commands], ordering, values)[0]
+    backend: CpuBackend, commands: Sequence[Command], ordering: Ordering = Ordering.INFERRED, **sizes: int
+) -> Executable:
+    """With the sizes of its parameters, which stand in the block of values in this order, 16 bytes apart."""
+    listed = replace(
+        CommandList.of(commands, ordering, backend.lower),
+        params={name: Param(name, np.dtype(np.uint8), (nbytes,)) for name, nbytes in sizes.items()},
+    )
+    return backend.instantiate(listed)
 
 
-def start(backend: CpuBackend, graph: Native, values: bytes = b"", sample: bool = False) -> Native:
-    handle: list[Native] = []
-    backend.replay(graph, values, sample, handle)
-    (submission,) = handle
+def start(backend: CpuBackend, graph: Executable, values: bytes = b"", sample: bool = False) -> Run:
+    started: list[Run] = []
+    backend.replay(graph, values, sample, started)
+    (submission,) = started
     return submission
 
 
-def finish(backend: CpuBackend, *submissions: Native) -> None:
+def finish(backend: CpuBackend, *submissions: Run) -> None:
     for submission in submissions:
-        assert backend.wait(submission, 60 * 10**9)
-        assert backend.status(submission).error == 0
-        backend.release(submission)
+        assert submission.wait(60 * 10**9)
+        assert submission.status().outcome is Outcome.DONE
+        submission.release()
 
 
-def replay(backend: CpuBackend, graph: Native, values: bytes = b"", times: int = 1) -> None:
+def replay(backend: CpuBackend, graph: Executable, values: bytes = b"", times: int = 1) -> None:
     for _ in range(times):
         finish(backend, start(backend, graph, values))
 
@@ -181,9 +188,9 @@ def test_a_replay_does_what_a_submission_does(backend: CpuBackend, code: dict[st
 
     def submitted(commands: list[Command]) -> None:
         for _ in range(5):
-            handle: list[Native] = []
-            backend.submit([pack(one) for one in commands], Ordering.INFERRED, handle)
-            finish(backend, *handle)
+            started: list[Run] = []
+            backend.submit(CommandList.of(commands, Ordering.INFERRED, backend.lower), started)
+            finish(backend, *started)
 
     def replayed(commands: list[Command]) -> None:
         replay(backend, instantiate(backend, commands), times=5)
@@ -205,8 +212,8 @@ def test_every_ordering_can_be_replayed(
 def test_an_empty_graph_can_be_replayed(backend: CpuBackend) -> None:
     graph = instantiate(backend, [])
     submission = start(backend, graph, sample=True)
-    assert backend.wait(submission, 10**10)
-    samples = backend.samples(submission)
+    assert submission.wait(10**10)
+    samples = submission.samples()
     assert samples is not None
     assert samples.shape == (0, 2)
     finish(backend, submission)
@@ -218,8 +225,9 @@ def test_instantiating_runs_nothing_and_says_what_was_inferred(
 ) -> None:
     block = Block(backend, 4)
     commands = [dispatch(code["bump"], block.bind(0, n // 2, 1)) for n in range(8)]
-    _, inferred = backend.instantiate(commands, [pack(one) for one in commands], Ordering.INFERRED, {})
-    assert inferred == (4, 4, 4)
+    listed = CommandList.of(commands, Ordering.INFERRED, backend.lower)
+    backend.instantiate(listed)
+    assert listed.order.inferred == (4, 4, 4)
     assert block.array.tolist() == [0] * 4
 
 
@@ -229,8 +237,9 @@ def test_instantiating_runs_nothing_and_says_what_was_inferred(
 def test_queued_replays_each_see_their_own_values(backend: CpuBackend, code: dict[str, CompiledKernel]) -> None:
     block = Block(backend, 50)
     params = (ParamBinding(1, "value", 4), ParamBinding(2, "at", 4))
-    graph = instantiate(backend, [dispatch(code["stamp"], block.bind(0), *params, inline(3, 200_000))], at=0, value=4)
-    submissions = [start(backend, graph, np.array([n, 1000 + n * n], np.uint32).tobytes()) for n in range(50)]
+    graph = instantiate(backend, [dispatch(code["stamp"], block.bind(0), *params, inline(3, 200_000))], at=4, value=4)
+    values = [np.array([n, 0, 0, 0, 1000 + n * n], np.uint32).tobytes() for n in range(50)]
+    submissions = [start(backend, graph, block_of_values) for block_of_values in values]
     finish(backend, *submissions)
     assert block.array.tolist() == [1000 + n * n for n in range(50)]
 
@@ -243,7 +252,7 @@ def test_one_value_reaches_every_dispatch_that_uses_it(backend: CpuBackend, code
             dispatch(code["stamp"], block.bind(0, n, 1), ParamBinding(1, "value", 4), inline(2, 0), inline(3, 0))
             for n in range(64)
         ],
-        value=0,
+        value=4,
     )
     for value in (5, 6, 7):
         replay(backend, graph, np.uint32(value).tobytes())
@@ -255,27 +264,29 @@ def test_a_value_is_aligned_for_its_type_wherever_it_stands_in_the_block(
 ) -> None:
     block = Block(backend, 8, np.float32)
     graph = instantiate(
-        backend, [dispatch(code["add_vector"], block.bind(0), ParamBinding(1, "v", 16), threads=(8,))], v=3
+        backend, [dispatch(code["add_vector"], block.bind(0), ParamBinding(1, "v", 16), threads=(8,))], odd=3, v=16
     )
-    replay(backend, graph, b"abc" + np.array([1, 2, 3, 4], np.float32).tobytes(), times=2)
+    replay(backend, graph, b"abc".ljust(16) + np.array([1, 2, 3, 4], np.float32).tobytes(), times=2)
     assert block.array.tolist() == [2, 4, 6, 8] * 2
 
 
-def test_parameters_of_a_command_are_named_with_their_place(code: dict[str, CompiledKernel]) -> None:
+def test_uses_of_parameters_are_found_with_their_place_in_the_block(code: dict[str, CompiledKernel]) -> None:
     binding = BufferBinding(0, 1, 4096, 0, 4, True)
     command = dispatch(code["stamp"], binding, ParamBinding(1, "a", 4), inline(2, 0), ParamBinding(3, "b", 8))
-    assert list(parameters(command)) == [(1, "a", 4), (3, "b", 8)]
-    assert list(parameters(Barrier())) == []
+    params = {name: Param(name, np.dtype(np.uint32), (n,)) for name, n in (("b", 2), ("unused", 5), ("a", 1))}
+    listed = CommandList((CapturedNode(Barrier()), CapturedNode(command)), Ordering.SERIAL, params)
+    assert listed.param_uses == ((1, 1, 48, 4), (1, 3, 0, 8))
+    assert listed.value_bytes == 52
 
 
 def test_too_short_a_block_of_values_is_refused(backend: CpuBackend, code: dict[str, CompiledKernel]) -> None:
     block = Block(backend, 1)
     command = dispatch(code["stamp"], block.bind(0), ParamBinding(1, "v", 4), inline(2, 0), inline(3, 0))
-    graph = instantiate(backend, [command], v=8)
-    handle: list[Native] = []
-    with pytest.raises(ValueError, match="takes 12 bytes"):
-        backend.replay(graph, bytes(11), False, handle)
-    assert handle == []
+    graph = instantiate(backend, [command], other=8, v=4)
+    started: list[Run] = []
+    with pytest.raises(ValueError, match="takes 20 bytes"):
+        backend.replay(graph, bytes(19), False, started)
+    assert started == []
 
 
 def test_a_graph_of_another_device_is_refused(open_backend: Open) -> None:
@@ -375,14 +386,14 @@ def test_two_graphs_and_submissions_take_turns(
     block = Block(backend, 256)
     busy = [dispatch(code["busy"], block.bind(0), inline(1, 200), threads=(256,), group=(4,))]
     graphs = [instantiate(backend, busy), instantiate(backend, [*busy, Barrier(), *busy])]
-    submissions: list[Native] = []
-    handle: list[Native] = []
+    submissions: list[Run] = []
+    started: list[Run] = []
     for n in range(120):
         if n % 3 < 2:
             submissions.append(start(backend, graphs[n % 3]))
         else:
-            backend.submit([pack(busy[0])], Ordering.SERIAL, handle)
-            submissions.append(handle.pop())
+            backend.submit(CommandList.of(busy[:1], Ordering.SERIAL, backend.lower), started)
+            submissions.append(started.pop())
     finish(backend, *submissions)
     assert block.array.tolist() == [160] * 256
 
@@ -432,10 +443,10 @@ def test_any_graph_replayed_gives_what_serial_submissions_give(
 
     serial, replayed = Block(crowd, 8 * tile), Block(crowd, 8 * tile)
     for n in range(times):
-        handle: list[Native] = []
-        crowd.submit([pack(one) for one in commands_on(serial, inline(1, n))], Ordering.SERIAL, handle)
-        finish(crowd, *handle)
-    graph = instantiate(crowd, list(commands_on(replayed, ParamBinding(1, "n", 4))), n=0)
+        started: list[Run] = []
+        crowd.submit(CommandList.of(commands_on(serial, inline(1, n)), Ordering.SERIAL, crowd.lower), started)
+        finish(crowd, *started)
+    graph = instantiate(crowd, list(commands_on(replayed, ParamBinding(1, "n", 4))), n=4)
     finish(crowd, *[start(crowd, graph, np.uint32(n).tobytes()) for n in range(times)])
     np.testing.assert_array_equal(replayed.array, serial.array)
 
@@ -456,25 +467,21 @@ def test_samples_tell_when_every_command_ran(
         )
         if n % 10 == 9:
             commands += [Barrier(), Fill(block.bind(0, 0, 64), b"\1"), Copy(block.bind(0, 0, 8), block.bind(1, 8, 8))]
-    lowered = [pack(command) for command in commands]
-    pairs = (
-        backend.edges(lowered)
-        if ordering is Ordering.INFERRED
-        else np.array(list(itertools.pairwise(range(len(commands)))))
-    )
+    listed = CommandList.of(commands, ordering, backend.lower)
+    pairs = listed.order.edges
     assert pairs.shape[1] == 2
     graph = instantiate(backend, commands, ordering)
     before = 0
     for _ in range(20):
-        handle: list[Native] = []
+        started: list[Run] = []
         if native:
-            backend.replay(graph, b"", True, handle)
+            backend.replay(graph, b"", True, started)
         else:
-            backend.submit(lowered, ordering, handle, sample=True)
-        (submission,) = handle
-        assert backend.wait(submission, 10**10)
-        samples = backend.samples(submission)
-        times = backend.times(submission)
+            backend.submit(listed, started, sample=True)
+        (submission,) = started
+        assert submission.wait(10**10)
+        samples = submission.samples()
+        times = submission.times()
         finish(backend, submission)
         assert samples is not None
         assert times is not None
@@ -492,8 +499,8 @@ def test_without_sampling_there_are_no_samples(backend: CpuBackend, code: dict[s
     graph = instantiate(backend, [dispatch(code["bump"], block.bind(0))])
     for sample in (True, False, True):
         submission = start(backend, graph, sample=sample)
-        assert backend.wait(submission, 10**10)
-        assert (backend.samples(submission) is not None) is sample
+        assert submission.wait(10**10)
+        assert (submission.samples() is not None) is sample
         finish(backend, submission)
 
 
@@ -527,18 +534,19 @@ def test_a_graph_may_outlive_its_backend(code: dict[str, CompiledKernel]) -> Non
 def test_a_process_may_end_with_replays_in_flight(script: Script) -> None:
     result = script(
         """
+        from ostinato.ir.command_list import CommandList
         from ostinato.ir.commands import Ordering
         device = ost.open_device("cpu", workers=2)
         kernel = device.library(KERNELS)["spin"]
         encoder = device.command_encoder()
         encoder.dispatch(kernel, device.zeros(1, np.uint32), 1_000_000, threads=1)
         backend = device._queue.backend
-        graph, _ = backend.instantiate(encoder._commands, list(encoder._lowered), Ordering.SERIAL, {})
+        graph = backend.instantiate(CommandList(tuple(encoder._nodes), Ordering.SERIAL))
         encoder.commit_and_wait()
-        handle = []
+        started = []
         for _ in range(20):
-            backend.replay(graph, b"", True, handle)
-        print(len(handle))
+            backend.replay(graph, b"", True, started)
+        print(len(started))
         """
     )
     assert (result.stdout, result.stderr, result.returncode) == ("20\n", "", 0)
@@ -561,30 +569,30 @@ def test_a_fault_in_a_replay_names_node_thread_and_access(open_backend: Open, co
     fine = dispatch(code["bump"], block.bind(0, 1, 1))
     who = InlineBinding(2, np.array([33, 5, 2, 0], np.uint32).tobytes())
     poke = dispatch(code["poke"], block.bind(0), ParamBinding(1, "where", 8), who, threads=(40, 7, 3), group=(16, 2, 2))
-    graph = instantiate(backend, [fine, poke, fine], where=0)
+    graph = instantiate(backend, [fine, poke, fine], where=8)
     replay(backend, graph, np.uint64(0).tobytes(), times=3)
     assert block.array[1] == 6
 
     bad, behind = (start(backend, graph, wild_index(block).tobytes(), sample=True) for _ in range(2))
-    assert backend.wait(bad, 10**10)
-    assert not backend.wait(behind, 10**7), "it is held back until somebody has looked at the fault"
+    assert bad.wait(10**10)
+    assert not behind.wait(10**7), "it is held back until somebody has looked at the fault"
     backend.resume([behind])
-    assert backend.wait(behind, 10**10)
-    status = backend.status(bad)
-    assert (status.error, status.node, status.signal) == (1, 1, int(signal.SIGSEGV))
+    assert behind.wait(10**10)
+    status = bad.status()
+    assert (status.outcome, status.node, status.signal) == (Outcome.FAULTED, 1, int(signal.SIGSEGV))
     assert (status.thread, status.access) == ((33, 5, 2), "write" if SAYS_WHAT_WAS_ATTEMPTED else "")
     assert status.address == NOWHERE
-    assert backend.status(behind).error == 2
-    samples = backend.samples(behind)
+    assert behind.status().outcome is Outcome.NOT_RUN
+    samples = behind.samples()
     assert samples is not None
     assert not samples.any()
 
     after = start(backend, graph, np.uint64(0).tobytes())
-    assert backend.wait(after, 10**10)
-    assert backend.status(after).error == 0
+    assert after.wait(10**10)
+    assert after.status().outcome is Outcome.DONE
     assert block.array[1] == 9  # two for each good replay, one for the dispatch before the fault
     for submission in (bad, behind, after):
-        backend.release(submission)
+        submission.release()
 
 
 @pytest.mark.parametrize(
@@ -605,10 +613,10 @@ def test_a_fault_of_a_plain_kernel_has_no_thread(
     value = wild_index(block) if kernel == "peek" else np.int32(0)
     graph = instantiate(backend, [fibers, dispatch(code[kernel], block.bind(0), inline(1, value))])
     submission = start(backend, graph)
-    assert backend.wait(submission, 10**10)
-    status = backend.status(submission)
-    backend.release(submission)
-    assert (status.error, status.node, status.signal) == (1, 1, int(number))
+    assert submission.wait(10**10)
+    status = submission.status()
+    submission.release()
+    assert (status.outcome, status.node, status.signal) == (Outcome.FAULTED, 1, int(number))
     assert (status.thread, status.access) == (None, access if SAYS_WHAT_WAS_ATTEMPTED else "")
 
 
@@ -631,19 +639,19 @@ def test_a_fault_in_a_shared_node_ends_its_replay_and_no_other(
                 group=(1,),
             ),
         ],
-        where=0,
+        where=8,
     )
     wheres = [np.uint64(0), np.uint64(0), wild_index(block), np.uint64(0)]
     for _ in range(20):  # the nodes are as good as new after each
         submissions = [start(backend, graph, where.tobytes()) for where in wheres]
-        assert backend.wait(submissions[2], 10**10)
+        assert submissions[2].wait(10**10)
         backend.resume(())
-        assert backend.wait(submissions[-1], 10**10)
-        statuses = [backend.status(one) for one in submissions]
-        assert [one.error for one in statuses] == [0, 0, 1, 0]
+        assert submissions[-1].wait(10**10)
+        statuses = [one.status() for one in submissions]
+        assert [one.failed for one in statuses] == [False, False, True, False]
         assert (statuses[2].node, statuses[2].thread) == (1, (200, 0, 0))
         for submission in submissions:
-            backend.release(submission)
+            submission.release()
 
 
 def test_a_device_closes_with_work_held_back_by_a_fault(open_backend: Open, code: dict[str, CompiledKernel]) -> None:
@@ -653,11 +661,11 @@ def test_a_device_closes_with_work_held_back_by_a_fault(open_backend: Open, code
     poke = dispatch(code["poke"], block.bind(0), inline(1, wild_index(block)), who, threads=(8,), group=(8,))
     bad = start(backend, instantiate(backend, [poke]))
     behind = start(backend, instantiate(backend, [dispatch(code["bump"], block.bind(0, 1, 1))]))
-    assert backend.wait(bad, 10**10)
+    assert bad.wait(10**10)
     backend.close()
     assert block.array[1] == 1
-    backend.release(bad)
-    backend.release(behind)
+    bad.release()
+    behind.release()
 
 
 # --- cost ----------------------------------------------------------------------------------------------------------
@@ -674,7 +682,7 @@ def test_replaying_takes_the_caller_no_longer_for_a_longer_list(
     assert best < 500e-6
 
 
-def _seconds_to_start(backend: CpuBackend, graph: Native) -> float:
+def _seconds_to_start(backend: CpuBackend, graph: Executable) -> float:
     began = time.perf_counter()
     submission = start(backend, graph)
     taken = time.perf_counter() - began

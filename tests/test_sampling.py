@@ -81,7 +81,12 @@ def test_a_device_of_unknown_ceilings_is_measured_once_and_a_known_one_never(
 ) -> None:
     measured = ceilings.Ceilings(2e10, 0.0, 1e11, 0.0, 50.0)
     asked: list[object] = []
-    monkeypatch.setattr(ceilings, "of", lambda queue, anew=False: asked.append(queue) or measured)
+
+    def measure(queue: object, anew: bool = False) -> ceilings.Ceilings:
+        asked.append(queue)
+        return measured
+
+    monkeypatch.setattr(ceilings, "of", measure)
     run = bumps(dev, kernels).instantiate()
     for remembered, expected in ((None, 1), (measured, 0)):
         asked.clear()

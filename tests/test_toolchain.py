@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 import ostinato as ost
-from ostinato.backends.native import building, toolchain
-from ostinato.backends.native.binary import load_time_code, startup_sections
+from ostinato.native import building, toolchain
+from ostinato.native.binary import load_time_code, startup_sections
 from scripting import Script
 
 
@@ -284,8 +284,7 @@ def test_kernels_with_load_time_code_are_never_loaded(dev: ost.Device, compiler:
 def test_code_that_changes_stacks_asks_for_no_shadow_stack(dev: ost.Device) -> None:
     found = toolchain.find()
     assert found.stacks == ("-fcf-protection=none",)
-    assert "-fcf-protection=none" in building._compile_flags(found, building._RUNTIME_FLAGS)
-    assert "-fcf-protection=none" in building._compile_flags(found, building._KERNEL_FLAGS)
+    assert "-fcf-protection=none" in building.compile_flags(found, building.BASE_FLAGS)
 
 
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="shadow stacks of x86")

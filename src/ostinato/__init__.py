@@ -85,11 +85,12 @@ if TYPE_CHECKING:
     from .device import Device, DeviceInfo, devices, open_device
     from .encode.encoder import CommandEncoder
     from .graph.file import load_graph
-    from .graph.graph import CapturedNode, Graph
-    from .graph.params import Param, param, per
+    from .graph.graph import Graph
     from .graph.replay import Replayable
+    from .ir.command_list import CapturedNode
     from .ir.commands import UNKNOWN, CapturedOpKind, DispatchKind
     from .ir.costs import Amount
+    from .ir.params import Param, param, per
     from .profiling import kernel_profile
     from .profiling.session import Profile, profile
     from .runtime.buffer import Buffer
@@ -201,11 +202,12 @@ _LOADED_WHEN_USED = {
     "device": "Device DeviceInfo devices open_device",
     "encode.encoder": "CommandEncoder",
     "graph.file": "load_graph",
-    "graph.graph": "CapturedNode Graph",
-    "graph.params": "Param param per",
+    "graph.graph": "Graph",
     "graph.replay": "Replayable",
+    "ir.command_list": "CapturedNode",
     "ir.commands": "UNKNOWN CapturedOpKind DispatchKind",
     "ir.costs": "Amount",
+    "ir.params": "Param param per",
     "profiling.session": "Profile profile",
     "runtime.buffer": "Buffer",
     "runtime.library": "Kernel KernelRegistry Library",

@@ -7,8 +7,7 @@ and checks the result.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -17,16 +16,17 @@ from typing import Any
 import numpy as np
 
 from . import counters, settings
-from .backends import cpu
+from .backends import registry
 from .backends.protocol import Backend, Capabilities
 from .base.copies import refuse_copy
 from .encode.encoder import CommandEncoder, capture
 from .errors import ArgumentError, DeviceError, DeviceUnavailable, OstinatoError, SettingError
 from .graph.graph import Graph
+from .ir.dtypes import Shape
 from .profiling import from_environment as _gated_profile  # noqa: F401  its gate acts from the first commit on
 from .profiling import kernel_profile as _kernel_profile  # noqa: F401  likewise
 from .runtime import dlpack
-from .runtime.buffer import Buffer, Shape, adopt, allocate
+from .runtime.buffer import Buffer, adopt, allocate
 from .runtime.library import Constants, Defines, Library, compile_library
 from .runtime.queue import Queue
 from .runtime.residency import ResidencySet
@@ -151,7 +151,8 @@ class Device:
         file's own folder, `defines` macros. `cuda` is CUDA source for some of its kernels, which runs instead of them
         on a CUDA device: `extern "C" __global__ void name(…)` with the buffer arguments by ascending index.
         """
-        return compile_library(self._queue, source, constants, include_dirs, defines, cuda)
+        native = {} if cuda is None else {"cuda": cuda}
+        return compile_library(self._queue, source, constants, include_dirs, defines, native)
 
     # --- work ----------------------------------------------------------------------------------------------
 
@@ -192,94 +193,35 @@ class Device:
         return f"<Device {self._queue.title}: {able.description}, {able.workers} workers>"
 
 
-def _open_cpu(options: Mapping[str, Any]) -> Backend:
-    unknown = options.keys() - {"workers", "threadgroup_memory", "checked", "sampling"}
-    if unknown:
-        raise DeviceUnavailable(
-            f"device 'cpu' has no option {', '.join(sorted(unknown))}; it has workers, threadgroup_memory, checked"
-            " and sampling"
-        )
-    return cpu.CpuBackend(**options)
-
-
-@dataclass(frozen=True, slots=True)
-class _Kind:
-    """A kind of device: how to find out about it and how to open it."""
-
-    availability: Callable[[], tuple[Capabilities | None, str]]
-    open: Callable[[Mapping[str, Any]], Backend]
-
-
-def _open_cuda(options: Mapping[str, Any], ordinal: int = 0) -> Backend:
-    # Here and not above: whoever imports ostinato has not asked for CUDA.
-    from .backends.cuda import CudaBackend
-
-    unknown = options.keys() - {"sampling", "native", "nvtx"}
-    if unknown:
-        raise DeviceUnavailable(
-            f"device 'cuda' has no option {', '.join(sorted(unknown))}; it has sampling, native and nvtx"
-        )
-    return CudaBackend(ordinal, **options)
-
-
-def _cuda_availability() -> tuple[Capabilities | None, str]:
-    from .backends.cuda import availability
-
-    return availability()
-
-
-def _open_metal(options: Mapping[str, Any]) -> Backend:
-    from .backends.metal import MetalBackend
-    from .backends.metal.api import framework
-
-    found = framework()  # where there is none, that is what is wrong
-    unknown = options.keys() - {"sampling", "indirect", "fast_math", "subsets", "gputrace"}
-    if unknown:
-        raise DeviceUnavailable(
-            f"device 'metal' has no option {', '.join(sorted(unknown))}; it has sampling, indirect, fast_math,"
-            " subsets and gputrace"
-        )
-    return MetalBackend(found=found, **options)
-
-
-def _metal_availability() -> tuple[Capabilities | None, str]:
-    from .backends.metal import availability
-
-    return availability()
-
-
-# In the order that "auto" tries them.
-_KINDS: Mapping[str, _Kind] = {
-    "metal": _Kind(_metal_availability, _open_metal),
-    "cuda": _Kind(_cuda_availability, _open_cuda),
-    "cpu": _Kind(cpu.availability, _open_cpu),
-}
-
-
 def open_device(name: str = "auto", **options: Any) -> Device:
     """Open a device: "auto" for the first that passes a probe dispatch, or one by name.
 
     OSTINATO_DEVICE overrides the name. The CPU takes the options `workers` (threads, one per core if left out),
     `threadgroup_memory` (bytes, 32 KiB if left out) and `checked` (True: kernels are built to find faults rather than
     to be fast, so that a `KernelFault` is exact and knows the thread; bounds are not checked). What CUDA
-    and Metal devices take stands in docs/cuda.md and docs/metal.md.
+    and Metal devices take stands in docs/cuda.md and docs/metal.md. Installed packages can add kinds of devices
+    (docs/writing-a-backend.md).
     """
     settings.report_unknown()
     chosen = settings.text("device") or name
     if chosen != "auto":
-        return _open(chosen, options)
-    reasons = {}
-    for kind in _KINDS:
+        return Device(registry.open_backend(chosen, options))
+    kinds, reasons = registry.by_priority()
+    tried = {}
+    for kind in kinds:
+        if kind.priority <= 0:
+            continue
         try:
-            device = _open(kind, options)
+            device = Device(registry.open_backend(kind.name, options))
             with counters.uncounted():
                 probe(device)
             return device
         except SettingError:
             raise
-        except OstinatoError as error:
-            reasons[kind] = f"{kind}: {error}"
-    raise DeviceUnavailable(f"no device can be used. {'; '.join(reasons.values())}")
+        except Exception as error:  # of a package that is not ours, anything
+            tried[kind.name] = str(error) if isinstance(error, OstinatoError) else f"{type(error).__name__}: {error}"
+    listed = "; ".join(f"{name}: {reason}" for name, reason in (tried | reasons).items())
+    raise DeviceUnavailable(f"no device can be used. {listed}")
 
 
 def devices() -> list[DeviceInfo]:
@@ -288,11 +230,7 @@ def devices() -> list[DeviceInfo]:
     What must be opened to know them (a CUDA device) is opened for a moment.
     """
     settings.report_unknown()
-    found = []
-    for name, kind in _KINDS.items():
-        capabilities, reason = kind.availability()
-        found.append(DeviceInfo(name, capabilities, reason))
-    return found
+    return [DeviceInfo(name, *registry.availability(name)) for name in registry.names()]
 
 
 def check_settings() -> None:
@@ -300,8 +238,8 @@ def check_settings() -> None:
     for gate in settings.GATES:
         settings.get(gate)
     chosen = settings.text("device")
-    if chosen is not None and chosen != "auto" and re.sub(r"^cuda:\d+$", "cuda", chosen) not in _KINDS:
-        raise SettingError(f"OSTINATO_DEVICE={chosen!r}: expected one of {', '.join(_KINDS)}, auto")
+    if chosen is not None and chosen != "auto" and not registry.knows(chosen):
+        raise SettingError(f"OSTINATO_DEVICE={chosen!r}: expected one of {', '.join(registry.names())}, auto")
 
 
 def probe(device: Device) -> None:
@@ -314,15 +252,3 @@ def probe(device: Device) -> None:
     encoder.commit_and_wait()
     if not np.array_equal(target.numpy(), given * 3 + given):
         raise DeviceError(f"device {device.name!r} gave a wrong answer to the probe dispatch")
-
-
-def _open(name: str, options: Mapping[str, Any]) -> Device:
-    base, colon, number = name.partition(":")
-    if base == "cuda" and colon:
-        if not number.isdecimal():
-            raise DeviceUnavailable(f"{name!r}: expected cuda or cuda:0, cuda:1, …")
-        return Device(_open_cuda(options, int(number)))
-    kind = _KINDS.get(name)
-    if kind is None:
-        raise DeviceUnavailable(f"no device named {name!r}; there are {', '.join(_KINDS)} and auto")
-    return Device(kind.open(options))

@@ -72,7 +72,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     if pyfuncitem.get_closest_marker("faults") is None or _IN_A_CHILD in os.environ:
         return None
-    name = pyfuncitem.callspec.params["device_name"]
+    name = str(pyfuncitem.callspec.params["device_name"])
     if name.partition(":")[0] in CONTAINED:
         return None
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--device", name, pyfuncitem.nodeid]
@@ -191,5 +191,5 @@ def cpu_beside(private_environment: None) -> None:
 @pytest.fixture(params=["plain", "simdgroups"])
 def either_kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both kernels that an operation has, the one for CPUs and the one for GPUs, on the device at hand."""
-    for module in (ops.attention, ops.choosing, ops.linear, ops.norms):
-        monkeypatch.setattr(module, "on_cpu", lambda encoder: request.param == "plain")
+    for module in (ops.attention, ops.selection, ops.linear, ops.norms):
+        monkeypatch.setattr(module, "prefers_plain", lambda encoder: request.param == "plain")

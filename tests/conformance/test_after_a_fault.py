@@ -6,7 +6,9 @@ import asyncio
 import gc
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -96,8 +98,8 @@ def test_a_group_with_barriers_runs_right_after_one_that_crashed_between_them(be
     for _ in range(3):
         bad, good = (bench.dev.array(np.arange(64, dtype=np.float32)) for _ in range(2))
         with pytest.raises(ost.KernelFault, match="halves"):
-            bench.commit(lambda enc, x=bad: _halves(enc, halves, x, NOWHERE)).wait()
-        bench.commit(lambda enc, x=good: _halves(enc, halves, x, 5)).wait()
+            bench.commit(partial(_halves, kernel=halves, x=bad, where=NOWHERE)).wait()
+        bench.commit(partial(_halves, kernel=halves, x=good, where=5)).wait()
         assert good.numpy().tolist() == expected.tolist()
 
 
@@ -361,7 +363,7 @@ def test_any_sequence_leaves_what_a_model_says(bench: Bench, steps: list[tuple[o
             submissions.append((bench.break_(one), ost.DependencyFailed if blocked else ost.KernelFault))
             model[first] = None
         elif kind == "fill":
-            submissions.append((bench.commit(lambda enc, one=one: enc.fill(one, 9)), None))
+            submissions.append((bench.commit(partial(ost.CommandEncoder.fill, buf=one, value=9)), None))
             model[first] = 9.0
         elif kind == "inc":
             blocked = model[first] is None or model[second] is None
@@ -369,12 +371,8 @@ def test_any_sequence_leaves_what_a_model_says(bench: Bench, steps: list[tuple[o
             model[second] = None if blocked else (model[first] or 0.0) + 1
         elif kind == "copy":
             blocked = model[first] is None
-            submissions.append(
-                (
-                    bench.commit(lambda enc, one=one, other=other: enc.copy(one, other)),
-                    ost.DependencyFailed if blocked else None,
-                )
-            )
+            copied = bench.commit(partial(ost.CommandEncoder.copy, src=one, dst=other))
+            submissions.append((copied, ost.DependencyFailed if blocked else None))
             model[second] = None if blocked else model[first]
         else:
             for submission, _ in submissions:
@@ -402,7 +400,7 @@ def test_an_interrupt_while_a_fault_is_taken_down_leaves_that_to_the_next_one(
     bench = Bench(own_dev)
     finish, interrupts = FaultMarks.finish, iter([KeyboardInterrupt])
 
-    def interrupted(marks: FaultMarks, *arguments: object) -> None:
+    def interrupted(marks: FaultMarks, *arguments: Any) -> None:
         for interrupt in interrupts:
             raise interrupt
         finish(marks, *arguments)

@@ -11,6 +11,7 @@ import pytest
 import ostinato as ost
 from op_cases import DTYPES, near, run, values
 from ostinato import ops
+from small_graphs import dispatches
 
 by_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: dtype.name)
 
@@ -109,7 +110,8 @@ def test_keys_and_values_are_kept_at_their_positions(
 
 
 def test_the_position_of_a_replay_that_is_past_the_cache_is_dropped(dev: ost.Device) -> None:
-    keys, caches = dev.array(np.ones((1, 2, 4), np.float32)), [dev.zeros((2, 3, 4), np.float32) for _ in range(2)]
+    keys = dev.array(np.ones((1, 2, 4), np.float32))
+    caches = (dev.zeros((2, 3, 4), np.float32), dev.zeros((2, 3, 4), np.float32))
     graph = dev.capture(lambda enc: ops.kv_append(enc, keys, keys, *caches, ost.param("pos", np.uint32)))
     ready = graph.instantiate()
     for position in (2, 3, 0xFFFFFFFF):
@@ -123,7 +125,7 @@ def test_the_position_of_a_replay_that_is_past_the_cache_is_dropped(dev: ost.Dev
 def normed(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
     wide = x.astype(np.float64)
     scaled = wide / np.sqrt((wide**2).mean(axis=-1, keepdims=True) + 1e-6) * weight.astype(np.float64)
-    return scaled.astype(x.dtype)
+    return np.asarray(scaled.astype(x.dtype))
 
 
 @by_dtype
@@ -156,7 +158,8 @@ def test_queries_keys_and_values_are_made_ready_at_once(
 @pytest.mark.usefixtures("either_kernel")
 def test_at_a_position_past_the_cache_queries_alone_are_made_ready(dev: ost.Device) -> None:
     x, table = dev.array(np.ones((1, 4, 8), np.float32)), dev.array(ops.rope_frequencies(8))
-    queries, caches = dev.zeros((1, 2, 8), np.float32), [dev.zeros((1, 3, 8), np.float32) for _ in range(2)]
+    queries = dev.zeros((1, 2, 8), np.float32)
+    caches = (dev.zeros((1, 3, 8), np.float32), dev.zeros((1, 3, 8), np.float32))
     graph = dev.capture(lambda enc: ops.rope_append(enc, x, table, queries, *caches, ost.param("pos", np.uint32)))
     ready = graph.instantiate()
     for position in (2, 3, 0xFFFFFFFF):
@@ -189,9 +192,10 @@ def test_the_product_before_it_may_be_a_part_of_that(
 @pytest.mark.usefixtures("either_kernel")
 def test_of_a_product_at_a_position_past_the_cache_only_queries_are_kept(dev: ost.Device) -> None:
     weight, x = dev.array(np.ones((32, 8), np.float32)), dev.array(np.ones(8, np.float32))
-    queries, caches = dev.zeros((2, 8), np.float32), [dev.zeros((1, 3, 8), np.float32) for _ in range(2)]
-    given = (weight, x, x, dev.array(ops.rope_frequencies(8)), queries, *caches, ost.param("pos", np.uint32))
-    ready = dev.capture(lambda enc: ops.qkv_matvec(enc, *given)).instantiate()
+    queries, table = dev.zeros((2, 8), np.float32), dev.array(ops.rope_frequencies(8))
+    caches = (dev.zeros((1, 3, 8), np.float32), dev.zeros((1, 3, 8), np.float32))
+    place = ost.param("pos", np.uint32)
+    ready = dev.capture(lambda enc: ops.qkv_matvec(enc, weight, x, x, table, queries, *caches, place)).instantiate()
     for position in (2, 3, 0xFFFFFFFF):
         ready.replay(pos=position).wait()
     assert (caches[1].numpy().sum(axis=(0, 2)) != 0).tolist() == [False, False, True]
@@ -288,8 +292,8 @@ def test_one_graph_serves_every_position(dev: ost.Device) -> None:
     steps, queries = values((6, 2, 32), dtype, 14), values((1, 4, 32), dtype, 15)
     frequencies = ops.rope_frequencies(32)
     table, query, key = dev.array(frequencies), dev.array(queries), dev.zeros((1, 2, 32), dtype)
-    turned_query, caches = dev.zeros((1, 4, 32), dtype), [dev.zeros((2, 6, 32), dtype) for _ in range(2)]
-    out = dev.zeros((1, 4, 32), dtype)
+    turned_query, out = dev.zeros((1, 4, 32), dtype), dev.zeros((1, 4, 32), dtype)
+    caches = (dev.zeros((2, 6, 32), dtype), dev.zeros((2, 6, 32), dtype))
 
     def token(enc: ost.CommandEncoder) -> None:
         ops.rope(enc, query, table, turned_query, position)
@@ -309,7 +313,7 @@ def test_one_graph_serves_every_position(dev: ost.Device) -> None:
 
 def test_attention_declares_what_its_position_makes_it_read(dev: ost.Device) -> None:
     queries, cache, out = (dev.zeros(shape, np.float32) for shape in ((2, 4, 8), (2, 16, 8), (2, 4, 8)))
-    (command,) = dev.capture(lambda enc: ops.sdpa(enc, queries, cache, cache, out, 3)).commands
+    (command,) = dispatches(dev.capture(lambda enc: ops.sdpa(enc, queries, cache, cache, out, 3)))
     assert command.bytes_read == queries.nbytes + 2 * 2 * 5 * 8 * 4
     assert command.flops == 4 * 4 * 8 * (4 + 5)
     assert command.op_kind is ost.CapturedOpKind.Sdpa

@@ -156,14 +156,19 @@ def test_a_clean_list_is_clean_and_the_audit_says_what_it_looked_at(dev: ost.Dev
     cover = audit.coverage
     assert (cover.dispatches, cover.alone, cover.guarded, cover.unchecked) == (4, 4, 4, ())
     assert cover.orders == 6
-    assert "4 dispatches looked at; 4 run alone, 4 between guard pages" in str(audit)
+    assert "4 dispatches checked; 4 run alone, 4 between guard pages" in str(audit)
 
 
 @pytest.mark.usefixtures("cpu_beside")
 def test_the_users_memory_device_and_counters_are_not_touched(own_dev: ost.Device) -> None:
     lib = own_dev.library(KERNELS)
     x, y = floats(own_dev), floats(own_dev)
-    graph = own_dev.capture(lambda enc: enc.dispatch(lib["store"], x, 1 << 20, threads=N) or enc.copy(x, y))
+
+    def encode(enc: ost.CommandEncoder) -> None:
+        enc.dispatch(lib["store"], x, 1 << 20, threads=N)
+        enc.copy(x, y)
+
+    graph = own_dev.capture(encode)
     with ost.counters.scope() as counts:
         audit = graph.audit(run=True)
     assert not audit.ok
@@ -239,7 +244,7 @@ def test_identical_outputs_five_times_were_deterministic_garbage(dev: ost.Device
     finding = only(graph.audit(run=True), "race")
     assert finding.is_error
     assert finding.names == ("halve",)
-    assert "left out[0] = 0.5 in y[0:4]; one command at a time leaves 2.5" in finding.why
+    assert "left out[0] = 0.5 in y[0:4]; a serial run leaves 2.5" in finding.why
     assert not [one for one in dev.capture(encode).audit(run=True).findings if one.kind == "race"]
 
 

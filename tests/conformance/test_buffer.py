@@ -194,7 +194,7 @@ def test_views_outside_their_parent_are_refused(dev: ost.Device, cut: object) ->
 
 
 def test_iteration_ends(dev: ost.Device) -> None:
-    assert [int(row.numpy()) for row in dev.array(np.arange(3))] == [0, 1, 2]
+    assert [int(row.numpy()) for row in dev.array(np.arange(3))] == [0, 1, 2]  # type: ignore[attr-defined]
 
 
 # --- lifetimes -----------------------------------------------------------------------------------------------

@@ -159,7 +159,7 @@ def test_every_thread_of_a_grid_runs_once_in_its_clipped_group(
     ran, groups, sizes = (dev.zeros((z, y, x), np.uint32) for _ in range(3))
     encoder = dev.command_encoder()
     encoder.dispatch(kernels["where_am_i"], ran, groups, sizes, threads=threads, group_size=group_size)
-    (command,) = (c for c in encoder._commands if isinstance(c, Dispatch))
+    (command,) = (node.command for node in encoder._nodes if isinstance(node.command, Dispatch))
     encoder.commit_and_wait()
     assert (ran.numpy() == 1).all()
     gx, gy, gz = command.group_size
@@ -314,7 +314,7 @@ def test_fill_converts_to_the_dtype(dev: ost.Device, dtype: str, value: float) -
 
 
 def _dispatches(encoder: ost.CommandEncoder) -> list[Dispatch]:
-    return [command for command in encoder._commands if isinstance(command, Dispatch)]
+    return [node.command for node in encoder._nodes if isinstance(node.command, Dispatch)]
 
 
 def test_set_op_kind_tags_the_next_dispatch_only(dev: ost.Device, kernels: ost.Library) -> None:
@@ -566,8 +566,8 @@ def test_what_is_wrong_is_refused_even_after_something_equal_was_right(
     encoder = dev.command_encoder()
     encoder.dispatch(kernels["inc_one"], x, y, threads=8, reads=[], flops=1)
     with pytest.raises(ost.ArgumentError):
-        encoder.dispatch(kernels["inc_one"], x, y, threads=8, **wrong)
+        encoder.dispatch(kernels["inc_one"], x, y, threads=8, **wrong)  # type: ignore[arg-type]
     with pytest.raises(ost.ArgumentError, match="lists of Buffers"):
-        encoder.dispatch(kernels["inc_one"], x, y, threads=8, flops=1, reads=(one for one in [x]))
-    encoder.dispatch(kernels["inc_one"], x, y, threads=8, flops=np.int64(1))
+        encoder.dispatch(kernels["inc_one"], x, y, threads=8, flops=1, reads=(one for one in [x]))  # type: ignore[arg-type]
+    encoder.dispatch(kernels["inc_one"], x, y, threads=8, flops=np.int64(1))  # type: ignore[arg-type]
     encoder.commit_and_wait()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -61,7 +62,7 @@ def test_a_lost_device_says_why_at_every_later_use_and_what_to_do(own_dev: ost.D
     open_encoder = own_dev.command_encoder()
     with pytest.raises(ost.KernelFault, match=r"torch, CuPy .*start a new process"):
         faulty(own_dev).wait()
-    uses = [
+    uses: list[Callable[[], object]] = [
         own_dev.command_encoder,
         lambda: own_dev.zeros(4, np.float32),
         lambda: own_dev.library(KERNELS),

@@ -202,7 +202,7 @@ def test_what_is_said_in_a_capture_stays_in_it(dev: ost.Device, kernels: ost.Lib
     enc.set_op_kind(ost.CapturedOpKind.Sdpa)
     enc.take_capture()
     enc.dispatch(kernels["bump"], x, threads=1)
-    assert [command.op_kind for command in enc._commands] == [ost.CapturedOpKind.Other] * 2
+    assert [node.op_kind for node in enc._nodes] == [ost.CapturedOpKind.Other] * 2
     enc.commit_and_wait()
 
 

@@ -147,6 +147,10 @@ def test_profiling_never_serialises_what_runs_at_the_same_time(own_dev: ost.Devi
     own_dev.capture(encode).instantiate().replay(label="pair")
     first, second = dict(kernel_profile.dump_dispatches())["pair"]
     assert ok.numpy()[[0, 32]].tolist() == [1, 1]
+    assert first.start_gpu_ns is not None
+    assert first.end_gpu_ns is not None
+    assert second.start_gpu_ns is not None
+    assert second.end_gpu_ns is not None
     assert first.start_gpu_ns < second.end_gpu_ns
     assert second.start_gpu_ns < first.end_gpu_ns
 

@@ -13,6 +13,7 @@ import pytest
 import ostinato as ost
 from op_cases import DTYPES, near, run, values
 from ostinato import ops
+from small_graphs import dispatches
 
 pytestmark = pytest.mark.usefixtures("either_kernel")
 SHAPES = [(1, 1), (1, 64), (3, 31), (5, 65), (33, 128), (7, 1000), (130, 8), (2, 2056), (5, 10_248)]
@@ -190,7 +191,7 @@ def test_affine_groups_are_multiplied(dev: ost.Device, dtype: np.dtype[Any], sha
 
 def test_what_is_read_written_and_computed_is_declared(dev: ost.Device) -> None:
     weight, x, out = dev.zeros((4, 8), np.float16), dev.zeros(8, np.float16), dev.zeros(4, np.float16)
-    (command,) = dev.capture(lambda enc: ops.matvec(enc, weight, x, out)).commands
+    (command,) = dispatches(dev.capture(lambda enc: ops.matvec(enc, weight, x, out)))
     assert (command.bytes_read, command.bytes_written, command.flops) == (80, 8, 64)
 
 

@@ -13,6 +13,7 @@ import pytest
 import ostinato as ost
 from op_cases import DTYPES, near, run, values
 from ostinato import ops
+from small_graphs import dispatches
 
 SHAPES = [(1, 1), (1, 31), (3, 32), (2, 33), (5, 257), (1, 1500), (7, 64), (2, 9000), (130, 70)]
 
@@ -105,8 +106,13 @@ def test_a_row_may_be_taken_by_any_number_of_threads(dev: ost.Device) -> None:
 
 def test_launchers_declare_what_they_do(dev: ost.Device) -> None:
     x, weight, out = dev.zeros((4, 8), np.float32), dev.zeros(8, np.float32), dev.zeros((4, 8), np.float32)
-    graph = dev.capture(lambda enc: (ops.add(enc, x, x, out), ops.rms_norm(enc, x, weight, out)))
-    add, rms_norm = graph.commands
+
+    def encode(enc: ost.CommandEncoder) -> None:
+        ops.add(enc, x, x, out)
+        ops.rms_norm(enc, x, weight, out)
+
+    graph = dev.capture(encode)
+    add, rms_norm = dispatches(graph)
     assert (add.bytes_read, add.bytes_written, add.flops) == (256, 128, 32)
     assert (rms_norm.bytes_read, rms_norm.bytes_written) == (160, 128)
     assert [node.op_kind.name for node in graph] == ["ElemAdd", "RmsNorm"]

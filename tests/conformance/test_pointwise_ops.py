@@ -12,6 +12,7 @@ import ostinato as ost
 from op_cases import DTYPES, near, run, values
 from ostinato import ops
 from ostinato.passes import fuse
+from small_graphs import dispatches
 
 by_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: dtype.name)
 by_size = pytest.mark.parametrize("size", [1, 31, 1000])
@@ -80,9 +81,9 @@ def test_large_sums_and_products_are_the_same_by_fours(
     for launch, oracle in ((ops.add, np.add), (ops.mul, np.multiply)):
         for first in (0, 1):  # one past is where no vector may start
             x, y = a[first : first + size], b[first : first + size]
-            monkeypatch.setattr(ops.pointwise, "on_cpu", lambda encoder: True)
+            monkeypatch.setattr(ops.pointwise, "prefers_plain", lambda encoder: True)
             run(dev, launch, x, y, single)
-            monkeypatch.setattr(ops.pointwise, "on_cpu", lambda encoder: False)
+            monkeypatch.setattr(ops.pointwise, "prefers_plain", lambda encoder: False)
             run(dev, launch, x, y, fours)
             assert single.numpy().tobytes() == fours.numpy().tobytes()
             expected = oracle(x.numpy().astype(np.float32), y.numpy().astype(np.float32)).astype(dtype)
@@ -90,7 +91,7 @@ def test_large_sums_and_products_are_the_same_by_fours(
 
 
 def test_what_goes_by_fours_is_fused_too(dev: ost.Device, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ops.pointwise, "on_cpu", lambda encoder: False)
+    monkeypatch.setattr(ops.pointwise, "prefers_plain", lambda encoder: False)
     x, y, total, out = (dev.array(values((64, 1024), np.dtype(np.float32), seed)) for seed in range(4))
     weight = dev.array(np.ones(1024, np.float32))
 
@@ -99,9 +100,9 @@ def test_what_goes_by_fours_is_fused_too(dev: ost.Device, monkeypatch: pytest.Mo
         ops.rms_norm(enc, total, weight, out)
 
     graph = dev.capture(encode)
-    assert [command.kernel.name for command in graph.commands] == ["add_fours_float", "rms_norm_float"]
+    assert [dispatch.kernel.name for dispatch in dispatches(graph)] == ["add_fours_float", "rms_norm_float"]
     fused, _ = fuse(graph)
-    assert [command.kernel.name for command in fused.commands] == ["add_rms_norm_float"]
+    assert [dispatch.kernel.name for dispatch in dispatches(fused)] == ["add_rms_norm_float"]
 
 
 def test_extremes_stay_finite(dev: ost.Device) -> None:

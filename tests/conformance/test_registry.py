@@ -103,7 +103,7 @@ def test_specialisations_are_kept_apart(dev: ost.Device) -> None:
 def test_registering_again_invalidates_every_specialisation(dev: ost.Device) -> None:
     registry = ost.KernelRegistry(dev)
     registry.register_source("fill_width", SPECIAL)
-    choices = [{"width": width, "doubled": False} for width in (1, 2)]
+    choices: list[dict[int | str, int]] = [{"width": width, "doubled": False} for width in (1, 2)]
     old = [registry.get_pipeline("fill_width", choice) for choice in choices]
     registry.register_source("fill_width", SPECIAL.replace("float(width)", "float(width + 10)"))
     new = [registry.get_pipeline("fill_width", choice) for choice in choices]

@@ -29,7 +29,8 @@ def test_a_reordered_graph_replays_to_the_same_bits(dev: ost.Device, kernels: os
     assert report.numbers["barriers_after"] == 10
     assert verify(graph, found).ok
     assert "chain 1/fill" in str(report)
-    assert found.lowered == tuple(graph.lowered[index] for index in order(found))
+    lowered = graph.command_list.lowered
+    assert found.command_list.lowered == tuple(lowered[index] for index in order(found))
 
 
 def test_barriers_are_counted_as_the_device_counts_them(dev: ost.Device, kernels: ost.Library) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import pytest
@@ -296,7 +297,8 @@ def test_any_rebinding_equals_encoding_with_those_buffers(
 
     used = {index for pair in steps for index in pair}
     graph = dev.capture(lambda enc: encode(enc, captured)).named(**{f"b{n}": captured[n] for n in used})
-    graph.instantiate().replay(rebuild=True, **{f"b{n}": pool[picked[n]] for n in used})
+    others: dict[str, Any] = {f"b{n}": pool[picked[n]] for n in used}
+    graph.instantiate().replay(rebuild=True, **others)
     enc = dev.command_encoder()
     encode(enc, [twin[pick] for pick in picked])
     enc.commit_and_wait()
@@ -342,7 +344,7 @@ def test_one_graph_can_be_rebound_by_several_threads(dev: ost.Device, kernels: o
 
 
 @pytest.mark.parametrize("options", [{"label": ""}, {"label": 5}, {"rebuild": "no"}])
-def test_options_of_a_replay_are_checked(dev: ost.Device, kernels: ost.Library, options: dict[str, object]) -> None:
+def test_options_of_a_replay_are_checked(dev: ost.Device, kernels: ost.Library, options: dict[str, Any]) -> None:
     x = floats(dev, 0)
     run = dev.capture(lambda enc: enc.dispatch(kernels["bump"], x, threads=1)).instantiate()
     with pytest.raises(ost.OstinatoError):

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from ostinato.graph.graph.file import load_graph
 
 import ostinato as ost
 from graph_cases import LENGTH, described, four_rows, named_contents, one_of_everything, same_after, saved
+from ostinato.graph.file import load_graph
 from ostinato.ir.commands import Dispatch
 
 

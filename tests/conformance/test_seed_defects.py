@@ -58,11 +58,16 @@ def test_slices_widened_to_the_end_of_their_allocation(dev: ost.Device, kernels:
 
 def test_touching_ranges_counted_as_overlapping_in_one_direction_only(dev: ost.Device, kernels: ost.Library) -> None:
     block = dev.zeros(8, np.float32)
-    for order in ((block[:4], block[4:]), (block[4:], block[:4])):
-        graph = dev.capture(lambda enc, order=order: [enc.dispatch(kernels["bump"], x, threads=4) for x in order])
-        assert len(graph.edges) == 0
-    shifted = dev.capture(lambda enc: [enc.dispatch(kernels["bump"], x, threads=4) for x in (block[3:7], block[:4])])
-    assert len(shifted.edges) == 1
+
+    def edges(*parts: ost.Buffer) -> int:
+        def encode(enc: ost.CommandEncoder) -> None:
+            for part in parts:
+                enc.dispatch(kernels["bump"], part, threads=4)
+
+        return len(dev.capture(encode).edges)
+
+    assert edges(block[:4], block[4:]) == edges(block[4:], block[:4]) == 0
+    assert edges(block[3:7], block[:4]) == 1
 
 
 def test_ranges_declared_by_hand_never_checked_against_the_bindings(dev: ost.Device, kernels: ost.Library) -> None:
@@ -224,10 +229,9 @@ def test_dispatch_entries_without_kernel_name_buffer_ordinal_or_shape(dev: ost.D
         ordinal = enc.commit().ordinal
     found = prof.recording()
     node = found.plan_nodes(1)
-    assert (node.kernel, node.op_kind) == (["bump"], ["Other"])
+    assert (node.kernel.tolist(), node.op_kind.tolist()) == (["bump"], ["Other"])
     assert (node.threads.tolist(), node.group.tolist(), node.groups.tolist()) == ([[100, 1, 1]], [[32, 1, 1]], [4])
     assert found.submissions.ordinal.tolist() == [ordinal]
-    assert node.place[0] is not None
     assert node.place[0].startswith("test_seed_defects.py:")
 
 

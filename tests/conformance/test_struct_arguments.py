@@ -172,7 +172,7 @@ def declared(fields: list[Any]) -> str:
 
 def leaves(fields: list[Any], prefix: str) -> list[tuple[str, str]]:
     """The C++ name and type of every number in a struct."""
-    found = []
+    found: list[tuple[str, str]] = []
     for number, (kind, shape) in enumerate(fields):
         for index in np.ndindex(*shape):
             name = f"{prefix}f{number}{''.join(f'[{at}]' for at in index)}"

@@ -66,7 +66,7 @@ def test_text_and_dates_make_no_buffer(dev: ost.Device, values: Any, way_out: st
 def test_a_buffer_is_written_by_write(dev: ost.Device) -> None:
     buffer = dev.zeros(4, np.float32)
     with pytest.raises(ost.UsageError, match=r"buffer\[a:b\]\.write\(values\)") as caught:
-        buffer[0:2] = [1, 2]
+        buffer[0:2] = [1, 2]  # type: ignore[index]
     assert isinstance(caught.value, TypeError)
     buffer[0:2].write([1, 2])
     assert list(buffer.numpy()) == [1, 2, 0, 0]
@@ -74,13 +74,13 @@ def test_a_buffer_is_written_by_write(dev: ost.Device) -> None:
 
 def test_a_kernel_is_dispatched_not_called(dev: ost.Device, kernels: ost.Library) -> None:
     with pytest.raises(ost.UsageError, match=r"'bump' is not called: encoder\.dispatch\(kernel") as caught:
-        kernels["bump"](dev.zeros(4, np.float32), threads=4)
+        kernels["bump"](dev.zeros(4, np.float32), threads=4)  # type: ignore[operator]
     assert isinstance(caught.value, TypeError)
 
 
 def test_a_kernel_is_looked_up_by_its_name_in_brackets(kernels: ost.Library) -> None:
     with pytest.raises(ost.UnknownAttribute, match=r'the kernel is library\["bump"\]') as caught:
-        kernels.bump  # noqa: B018
+        kernels.bump  # type: ignore[attr-defined]  # noqa: B018
     assert isinstance(caught.value, AttributeError)
     assert not hasattr(kernels, "nonsense")
 
@@ -88,7 +88,7 @@ def test_a_kernel_is_looked_up_by_its_name_in_brackets(kernels: ost.Library) -> 
 def test_a_graph_is_instantiated_before_it_is_replayed(dev: ost.Device) -> None:
     graph = dev.capture(lambda enc: enc.fill(dev.zeros(4, np.float32), 1))
     with pytest.raises(ost.UnknownAttribute, match=r"graph\.instantiate\(\) makes it ready") as caught:
-        graph.replay()
+        graph.replay()  # type: ignore[attr-defined]
     assert isinstance(caught.value, AttributeError)
     assert not hasattr(graph, "nonsense")
 

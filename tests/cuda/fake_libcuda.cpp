@@ -9,11 +9,11 @@ EXPORT struct {
   uint32_t launches, fail_at, synchronized, query, fail_graph, graphs, pushed, popped;
   uint64_t blocks[16], threads[16], functions[16];
   unsigned char params[16][256];
-  int (*on_graph)(void *);         // who runs it, if somebody does
+  int (*on_graph)(void *);  // who runs it, if somebody does
 } fake = {};
 
-EXPORT int cuLaunchKernel(void *function, uint32_t x, uint32_t, uint32_t, uint32_t threads, uint32_t, uint32_t, uint32_t,
-                          void *, void **params, void **) {
+EXPORT int cuLaunchKernel(void *function, uint32_t x, uint32_t, uint32_t, uint32_t threads, uint32_t, uint32_t,
+                          uint32_t, void *, void **params, void **) {
   if (fake.fail_at && fake.launches + 1 == fake.fail_at) return 1;
   const uint32_t at = fake.launches++ % 16;
   fake.blocks[at] = x;

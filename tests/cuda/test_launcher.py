@@ -10,29 +10,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fake_driver import Fake
 from ostinato.backends import records
 from ostinato.backends.cuda import launches
 from ostinato.backends.cuda.kernels import Functions
 from ostinato.backends.cuda.launchers import FULL, NativeLauncher, Reading, Started
 from ostinato.backends.cuda.rings import SLOT_BYTES, RingFields
-from ostinato.backends.native.building import host_library
+from ostinato.native.building import host_library
 
 FUNCTIONS = Functions(101, 202)
 ENTRY = ctypes.addressof(FUNCTIONS)
-
-
-class Fake(ctypes.Structure):
-    """`fake` of fake_libcuda.cpp."""
-
-    _fields_ = (
-        *(
-            (name, ctypes.c_uint32)
-            for name in "launches fail_at synchronized query fail_graph graphs pushed popped".split()
-        ),
-        *((name, ctypes.c_uint64 * 16) for name in "blocks threads functions".split()),
-        ("params", (ctypes.c_ubyte * 256) * 16),
-        ("on_graph", ctypes.c_void_p),
-    )
 
 
 class Bench:
@@ -67,7 +54,7 @@ def record(groups: tuple[int, int, int] = (2, 3, 1), size: tuple[int, int, int] 
     params = bytearray(112)
     launches.HEAD.pack_into(params, 0, *threads, *size, *groups, launches.ONE_ROW, 0, 0, 0, 0, 0)
     params[104:112] = b"argument"
-    return launches.record(ENTRY, threads, size, groups, 0, (), params)
+    return launches.record(ENTRY, threads, size, groups, 0, params)
 
 
 def test_a_list_is_launched_in_order_and_gets_a_number(bench: Bench) -> None:

@@ -16,13 +16,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fake_driver import Driver
-from test_launcher import Fake
 
 import ostinato as ost
+from fake_driver import Driver, Fake
 from ostinato.backends.cuda import api, compiling, driver, graphs, kernels, launchers, rings
-from ostinato.backends.native.building import host_library
 from ostinato.msl import parameter_layout
+from ostinato.native.building import host_library
 
 SOURCE = """
 #include <metal_stdlib>
@@ -119,7 +118,7 @@ def test_live_work_and_replays_have_numbers_times_and_samples(fake: Driver, devi
 def test_a_chain_is_launched_early_and_waits_inside(fake: Driver, device: ost.Device) -> None:
     graph, _ = bumps(device, 4)
     run = graph.instantiate()
-    native = run._plain.parts[0].native
+    native = run._plain.parts[0].executable
     begin, *nodes, end = fake._graphs[native.executable]
     assert [node.before for node in (begin, *nodes, end)] == [[], [0], [1], [2], [3], [4]]
     assert [node.programmatic for node in (begin, *nodes, end)] == [False, True, True, True, True, True]
@@ -137,7 +136,7 @@ def test_what_is_not_a_chain_is_not_launched_early(fake: Driver, device: ost.Dev
         encoder.dispatch(kernel, large, 1.0, threads=1 << 16)
 
     run = device.capture(encode).instantiate()
-    begin, *nodes, end = fake._graphs[run._plain.parts[0].native.executable]
+    begin, *nodes, end = fake._graphs[run._plain.parts[0].executable.executable]
     assert [node.before for node in nodes] == [[0], [0], [0]]
     assert [node.programmatic for node in nodes] == [True, True, False]
     assert [node.arguments[0][48] & 3 for node in nodes] == [1, 1, 0]
@@ -206,7 +205,7 @@ def test_more_replays_than_slots_each_see_their_own_values(
     assert all(time is not None and time[0] <= time[1] for time in times)
     assert times == sorted(times)  # type: ignore[type-var]
     assert len(set(times)) == 40
-    assert not run._plain.parts[0].native.ring._saved
+    assert not run._plain.parts[0].executable.ring._saved
 
 
 def test_a_graph_that_is_not_launched_leaves_the_next_replay_its_values(fake: Driver, either: ost.Device) -> None:
@@ -226,7 +225,7 @@ def test_a_replay_after_one_whose_failure_could_not_be_settled_settles_it_first(
 ) -> None:
     graph, _ = bumps(either)
     run = graph.instantiate()
-    native, realign = run._plain.parts[0].native, graphs.NativeGraph.realign
+    native, realign = run._plain.parts[0].executable, graphs.NativeGraph.realign
 
     def interrupted(self: Any) -> None:
         monkeypatch.setattr(graphs.NativeGraph, "realign", realign)
@@ -304,7 +303,7 @@ def test_closing_gives_everything_back(fake: Driver) -> None:
 
 def test_an_opening_that_fails_keeps_nothing(fake: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver, "_details", lambda *_: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
+    with pytest.raises(ost.DeviceUnavailable, match="ZeroDivisionError"):
         ost.open_device("cuda:0", native=False)
     gc.collect()
     assert {kind: count for kind, count in fake.live.items() if count and kind != "memory"} == {}
@@ -411,5 +410,5 @@ def test_a_graph_that_dies_in_a_cycle_gives_its_memory_back_whole(device: ost.De
     for _ in range(20):
         graph, _ = bumps(device)
         run = graph.instantiate()
-        assert run._plain.parts[0].native.ring._memory.host
+        assert run._plain.parts[0].executable.ring._memory.host
         assert run.replay(by=1.0).wait()

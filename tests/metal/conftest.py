@@ -24,8 +24,9 @@ def no_rule_was_broken() -> Iterator[None]:
 @pytest.fixture
 def journal() -> Iterator[list[tuple[str, ...]]]:
     """What is encoded and committed during the test."""
-    objects.journal = found = []
-    yield found
+    journal: list[tuple[str, ...]] = []
+    objects.journal = journal
+    yield journal
     objects.journal = None
 
 

@@ -17,8 +17,9 @@ from ostinato import kernel_profile
 from ostinato.backends.metal import MetalBackend, counters, turns
 from ostinato.backends.metal.clocks import step_of
 from ostinato.backends.metal.encoding import Group
-from ostinato.backends.protocol import Level
+from ostinato.backends.protocol import Level, Run
 from ostinato.device import Device
+from ostinato.profiling import recording
 from ostinato.profiling.calibration import explain
 from small_kernels import KERNELS, SLOW_STEPS
 
@@ -124,7 +125,12 @@ def test_many_submissions_never_use_the_queue_up(sim: ost.Device, kernels: ost.L
 
 def test_more_samples_than_one_buffer_holds_are_all_there(sim: ost.Device, kernels: ost.Library) -> None:
     x, count = sim.zeros(8, np.float32), 2500
-    graph = sim.capture(lambda enc: [enc.dispatch(kernels["bump"], x, threads=8) for _ in range(count)])
+
+    def encode(enc: ost.CommandEncoder) -> None:
+        for _ in range(count):
+            enc.dispatch(kernels["bump"], x, threads=8)
+
+    graph = sim.capture(encode)
     with ost.profile() as prof:
         graph.instantiate().replay()
     samples = prof.recording().samples()
@@ -142,8 +148,8 @@ def test_what_ran_beside_others_has_bounds_and_what_ran_alone_a_time(sim: ost.De
         enc.commit_and_wait()
     samples = prof.recording().samples()
     status = samples.status[np.argsort(samples.node)]
-    assert status[:2].tolist() == [ost.recording.BOUNDED] * 2
-    assert status[2] == ost.recording.MEASURED
+    assert status[:2].tolist() == [recording.BOUNDED] * 2
+    assert status[2] == recording.MEASURED
 
 
 @pytest.mark.parametrize("profile", ["apple", "discrete"])
@@ -163,10 +169,10 @@ def test_those_that_run_beside_others_take_turns(private_environment: None, prof
     assert (x.numpy() == 10).all()
     samples = prof.recording().samples()
     status = samples.status[np.lexsort((samples.node, samples.submission))].reshape(5, 3)
-    assert (status[0, :2] == ost.recording.BOUNDED).all()
-    assert ((status[1:, :2] == ost.recording.MEASURED).sum(axis=0) == 2).all()
-    assert ((status[1:, :2] == ost.recording.UNAVAILABLE).sum(axis=1) == 1).all()
-    assert (status[:, 2] == ost.recording.MEASURED).all()
+    assert (status[0, :2] == recording.BOUNDED).all()
+    assert ((status[1:, :2] == recording.MEASURED).sum(axis=0) == 2).all()
+    assert ((status[1:, :2] == recording.UNAVAILABLE).sum(axis=1) == 1).all()
+    assert (status[:, 2] == recording.MEASURED).all()
 
 
 @pytest.mark.parametrize("profile", ["apple", "discrete"])
@@ -181,7 +187,7 @@ def test_there_are_no_more_turns_than_groups(private_environment: None, profile:
             enc.commit()
     samples = prof.recording().samples()
     status = samples.status[np.lexsort((samples.node, samples.submission))].reshape(5, 3)
-    assert ((status[1:] != ost.recording.UNAVAILABLE).sum(axis=1) == 1).all()
+    assert ((status[1:] != recording.UNAVAILABLE).sum(axis=1) == 1).all()
 
 
 @pytest.mark.parametrize("live", [False, True])
@@ -206,7 +212,7 @@ def test_after_the_first_run_few_are_timed_at_stage_boundaries_and_each_has_its_
     assert (x.numpy() == 33 * count).all()
     samples = prof.recording().samples()
     status = samples.status[np.lexsort((samples.node, samples.submission))].reshape(-1, count)
-    timed = status != ost.recording.UNAVAILABLE
+    timed = status != recording.UNAVAILABLE
     assert timed[0].all()
     assert (timed[1:].sum(axis=1) <= 3).all()
     assert timed.any(axis=1).all()
@@ -332,7 +338,7 @@ def test_groups_are_ranges_and_the_barriers_between_them(
             enc.dispatch(bump, part, threads=part.size)
 
     graph = apple.capture(token)
-    indirect = apple._queue.backend.instantiate(graph.commands, graph.lowered, graph.ordering, {})[0].indirect
+    indirect = apple._queue.backend.instantiate(graph.command_list).indirect
     assert [len(group.steps) for group in indirect.groups] == [3, 2, 1]
     steps = {step.node: (group, step) for group in indirect.groups for step in group.steps}
     groups = [Group([steps[node][1] for node in some], steps[some[0]][0].barrier) for some in nodes]
@@ -350,7 +356,7 @@ def test_lists_of_the_same_length_and_ends_have_turns_of_their_own(apple: ost.De
                 enc.dispatch(kernels["bump"], one, threads=8)
             enc.commit()
     samples = prof.recording().samples()
-    assert (samples.status != ost.recording.UNAVAILABLE).all()  # each was the first of its list
+    assert (samples.status != recording.UNAVAILABLE).all()  # each was the first of its list
 
 
 def test_what_finds_no_room_for_its_samples_runs_without(
@@ -365,7 +371,7 @@ def test_what_finds_no_room_for_its_samples_runs_without(
             enc.dispatch(bump, x, threads=8)
         enc.commit()
     assert (x.numpy() == 3000).all()
-    timed = prof.recording().samples().status != ost.recording.UNAVAILABLE
+    timed = prof.recording().samples().status != recording.UNAVAILABLE
     assert timed.sum() == counters.MOST_SAMPLES // 2
 
 
@@ -377,7 +383,7 @@ def test_many_profiled_submissions_do_not_use_up_the_buffers_for_samples(sim: os
             enc = sim.command_encoder()
             enc.dispatch(kernels["bump"], x, threads=8)
             enc.commit()
-    assert (prof.recording().samples().status == ost.recording.MEASURED).sum() == 100
+    assert (prof.recording().samples().status == recording.MEASURED).sum() == 100
 
 
 def test_a_sample_that_was_not_written_is_no_time(apple: ost.Device, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -388,7 +394,7 @@ def test_a_sample_that_was_not_written_is_no_time(apple: ost.Device, monkeypatch
             enc = apple.command_encoder()
             enc.dispatch(bump, x, threads=8)
             enc.commit_and_wait()
-        return bool((prof.recording().samples().status == ost.recording.MEASURED).all())
+        return bool((prof.recording().samples().status == recording.MEASURED).all())
 
     assert timed()
     monkeypatch.setattr(metal_sim.commands, "written", lambda mark, ticks: None)
@@ -499,11 +505,11 @@ def test_a_device_without_a_boundary_to_sample_at_takes_none(
     monkeypatch.setattr(metal_sim.device.Device, "supportsCounterSampling_", lambda device, point: False)
     dev = opened("discrete")
     graph = dev.capture(lambda enc: enc.fill(dev.zeros(4, np.float32), 1))
-    handle: list[object] = []
+    started: list[Run] = []
     backend = dev._queue.backend
-    backend.submit(graph.lowered, graph.ordering, handle, sample=True)
-    assert backend.wait(handle[0], 10**10)
-    assert backend.samples(handle[0]) is None
+    backend.submit(graph.command_list, started, sample=True)
+    assert started[0].wait(10**10)
+    assert started[0].samples() is None
     assert "neither" in dev.capabilities.sampling_reason
 
 

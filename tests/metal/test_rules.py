@@ -88,7 +88,7 @@ def chain(sim: Sim, barrier: bool) -> np.ndarray:
             encoder.memoryBarrierWithScope_(1)
     encoder.endEncoding()
     finish(command_buffer)
-    return third.memory.view(np.float32)
+    return np.asarray(third.memory.view(np.float32))
 
 
 def test_a_missing_barrier_is_a_race_that_happens(apple: Sim) -> None:
@@ -143,7 +143,8 @@ def test_other_storage_than_shared_is_refused(apple: Sim) -> None:
 
 
 def test_an_unretained_buffer_that_is_freed_in_flight_is_noticed(apple: Sim) -> None:
-    buffer, pipeline, done = apple.buffer(), apple.pipeline("spin"), []
+    buffer, pipeline = apple.buffer(), apple.pipeline("spin")
+    done: list[Any] = []
     command_buffer = apple.queue.commandBufferWithUnretainedReferences()
     encoder = apple.encoder(command_buffer)
     encoder.setComputePipelineState_(pipeline)
@@ -189,7 +190,7 @@ def passes(sim: Sim, shared: bool) -> np.ndarray:
     """A copy of a copy in two encoders: of one buffer, which Metal tracks, or of two over the same memory."""
     memory = np.frombuffer(mmap.mmap(-1, mmap.PAGESIZE), np.uint8)
     make = sim.device.newBufferWithBytesNoCopy_length_options_deallocator_
-    first, middle, last = sim.buffer(), make(memoryview(memory), memory.nbytes, 0, None), sim.buffer()
+    first, middle, last = sim.buffer(), make(memory.data, memory.nbytes, 0, None), sim.buffer()
     other = middle if shared else buffers.Buffer(memory)
     command_buffer = sim.queue.commandBuffer()
     for source, target in ((first, middle), (other, last)):
@@ -200,7 +201,7 @@ def passes(sim: Sim, shared: bool) -> np.ndarray:
         encoder.dispatchThreads_threadsPerThreadgroup_((16, 1, 1), (16, 1, 1))
         encoder.endEncoding()
     finish(command_buffer)
-    return last.memory.view(np.float32)
+    return np.asarray(last.memory.view(np.float32))
 
 
 def finish(command_buffer: Any) -> None:

@@ -5,23 +5,29 @@ from __future__ import annotations
 import pytest
 
 import ostinato as ost
-from ostinato.backends.metal.runs import Run
+from ostinato.backends.metal.driver import MetalBackend
+from ostinato.backends.metal.runs import MetalRun
+from ostinato.backends.protocol import Outcome
 
 _CODE = "kIOGPUCommandBufferCallbackError"
 
 
 @pytest.mark.parametrize(
-    ("words", "error"),
+    ("words", "outcome"),
     [
-        (None, 0),
-        (f"Caused GPU Address Fault Error (0000000b:{_CODE}PageFault)", 1),
-        (f"Caused GPU Timeout Error (00000002:{_CODE}Timeout)", 1),
-        (f"Ignored (for causing prior/excessive GPU errors) (00000004:{_CODE}SubmissionsIgnored)", 2),
-        (f"Discarded (victim of GPU error/recovery) (00000005:{_CODE}InnocentVictim)", 2),
+        (None, Outcome.DONE),
+        (f"Caused GPU Address Fault Error (0000000b:{_CODE}PageFault)", Outcome.FAULTED),
+        (f"Caused GPU Timeout Error (00000002:{_CODE}Timeout)", Outcome.FAULTED),
+        (f"Ignored (for causing prior/excessive GPU errors) (00000004:{_CODE}SubmissionsIgnored)", Outcome.NOT_RUN),
+        (f"Discarded (victim of GPU error/recovery) (00000005:{_CODE}InnocentVictim)", Outcome.NOT_RUN),
     ],
 )
-def test_a_fault_is_told_from_a_command_buffer_that_was_not_run(sim: ost.Device, words: str | None, error: int) -> None:
+def test_a_fault_is_told_from_a_command_buffer_that_was_not_run(
+    sim: ost.Device, words: str | None, outcome: Outcome
+) -> None:
     for _ in range(2):  # the device goes on: the second fault is one too
-        run = Run(1, 5)
+        backend = sim._queue.backend
+        assert isinstance(backend, MetalBackend)
+        run = MetalRun(backend, 1, 5)
         run.error = words
-        assert sim._queue.backend.status(run).error == error
+        assert run.status().outcome is outcome

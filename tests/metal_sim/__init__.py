@@ -9,16 +9,16 @@ boundaries only and has indirect command buffers, and a discrete GPU, which samp
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
-from ostinato import device as front_door
+import plug_ins
 from ostinato.backends.metal import MetalBackend
 from ostinato.backends.metal.api import Framework
-from ostinato.backends.protocol import Backend, Capabilities
-from ostinato.errors import DeviceUnavailable, OstinatoError
+from ostinato.backends.protocol import Backend
+from ostinato.backends.registry import Availability, BackendKind, kind
+from ostinato.errors import OstinatoError
 
 from . import buffers, capture, counters, indirect, libraries
 from .constants import CONSTANTS, STRINGS
@@ -46,8 +46,7 @@ NAMES = ("metal-sim:apple", "metal-sim:discrete")
 
 def framework(profile: Profile, name: str | None = None) -> Framework:
     """Metal with one device."""
-    kind = DeviceWithResidency if profile.residency else Device
-    create = partial(kind, profile)
+    create = partial(DeviceWithResidency if profile.residency else Device, profile)
     module = SimpleNamespace(**CONSTANTS, **STRINGS, **CLASSES, MTLCreateSystemDefaultDevice=create)
     return Framework(module, autorelease_pool, _cores, str, name or f"metal-sim:{profile.name}")
 
@@ -56,14 +55,11 @@ def _cores() -> int:
     return 8
 
 
-def _open(profile: Profile, options: Mapping[str, Any]) -> Backend:
-    try:
-        return MetalBackend(found=framework(profile), **options)
-    except TypeError as error:  # "auto" asks every kind with the options of one
-        raise DeviceUnavailable(str(error)) from None
+def _open(profile: Profile, **options: Any) -> Backend:
+    return MetalBackend(found=framework(profile), **options)
 
 
-def _availability(profile: Profile) -> tuple[Capabilities | None, str]:
+def _availability(profile: Profile) -> Availability:
     try:
         backend = MetalBackend(found=framework(profile))
     except OstinatoError as error:
@@ -72,9 +68,14 @@ def _availability(profile: Profile) -> tuple[Capabilities | None, str]:
     return backend.capabilities, ""
 
 
+def _kind(name: str) -> BackendKind:
+    profile = PROFILES[name.partition(":")[2]]
+    return BackendKind(name, partial(_availability, profile), partial(_open, profile), kind("metal").options)
+
+
+APPLE, DISCRETE = map(_kind, NAMES)
+
+
 def install() -> None:
     """Let `open_device` know of the simulated devices."""
-    kinds: Any = front_door._KINDS
-    for name in NAMES:
-        profile = PROFILES[name.partition(":")[2]]
-        kinds[name] = front_door._Kind(partial(_availability, profile), partial(_open, profile))
+    plug_ins.show("ostinato-metal-sim", dict(zip(NAMES, ("metal_sim:APPLE", "metal_sim:DISCRETE"), strict=True)))

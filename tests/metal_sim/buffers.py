@@ -20,7 +20,7 @@ class VarList:
 
     def as_buffer(self, count: int) -> memoryview:
         assert count <= self._memory.nbytes
-        return memoryview(self._memory)[:count]
+        return self._memory.data[:count]
 
 
 _not_copied: weakref.WeakSet[Buffer] = weakref.WeakSet()

@@ -20,8 +20,10 @@ from typing import Any
 import numpy as np
 
 from ostinato.backends.cpu import CpuBackend
+from ostinato.backends.protocol import Run
 from ostinato.backends.records import barrier, pack
-from ostinato.ir.commands import BufferBinding, Fill, Ordering
+from ostinato.ir.command_list import CapturedNode, CommandList
+from ostinato.ir.commands import Barrier, BufferBinding, Fill, Ordering
 
 from .buffers import Buffer, ResidencySet
 from .constants import CONSTANTS
@@ -120,11 +122,11 @@ class CommandQueue(Object):
         self._alive.add(made)
         return made
 
-    def finish_later(self, command_buffer: CommandBuffer, native: Any) -> None:
+    def finish_later(self, command_buffer: CommandBuffer, run: Run) -> None:
         if self._thread is None:
             self._thread = threading.Thread(target=_finish_all, args=(self._todo, self.cpu), daemon=True)
             self._thread.start()
-        self._todo.put((command_buffer, native))
+        self._todo.put((command_buffer, run))
 
     def __del__(self) -> None:
         if getattr(self, "_thread", None) is not None:
@@ -134,12 +136,12 @@ class CommandQueue(Object):
 
 
 def _finish_all(todo: queues.SimpleQueue[Any], cpu: CpuBackend) -> None:
-    while (found := todo.get()) is not None:
-        command_buffer, native = found
-        while not cpu.wait(native, 50_000_000):
+    while (submitted := todo.get()) is not None:
+        command_buffer, run = submitted
+        while not run.wait(50_000_000):
             pass
-        command_buffer.run_done(cpu, native)
-        del found, command_buffer, native
+        command_buffer.run_done(cpu, run)
+        del submitted, command_buffer, run
     cpu.close()
 
 
@@ -222,19 +224,21 @@ class CommandBuffer(Object):
         self._passes = []
         if not self._retained:
             for reference in self._used.values():
-                buffer = reference()
-                if buffer is not None:
-                    buffer.in_flight += 1
-                del buffer
+                used = reference()
+                if used is not None:
+                    used.in_flight += 1
+                del used
         self._status = CONSTANTS["MTLCommandBufferStatusCommitted"]
-        handle: list[Any] = []
-        self.queue.cpu.submit(records, Ordering.BARRIERS, handle, sample=True)
-        self.queue.finish_later(self, handle[0])
+        # The runtime reads records, whatever commands they are of.
+        nodes = tuple(CapturedNode(Barrier(), lowered=record) for record in records)
+        started: list[Run] = []
+        self.queue.cpu.submit(CommandList(nodes, Ordering.BARRIERS), started, sample=True)
+        self.queue.finish_later(self, started[0])
 
-    def run_done(self, cpu: CpuBackend, native: Any) -> None:
+    def run_done(self, cpu: CpuBackend, run: Run) -> None:
         """Called when it is done, on the queue's own thread."""
-        status, times, samples = cpu.status(native), cpu.times(native), cpu.samples(native)
-        if status.error:
+        status, times, samples = run.status(), run.times(), run.samples()
+        if status.failed:
             cpu.resume(())  # as on a Mac: what is queued behind a fault runs
         if not self._retained:
             for reference in self._used.values():
@@ -244,7 +248,7 @@ class CommandBuffer(Object):
                 else:
                     buffer.in_flight -= 1
                 del buffer
-        if status.error:
+        if status.failed:
             self._error = Error(_ADDRESS_FAULT)
         elif times is not None:
             self._times = (times[0] / 1e9, times[1] / 1e9)
@@ -254,7 +258,7 @@ class CommandBuffer(Object):
                 if samples is not None and not self.profile.zero_samples:
                     moment_ns = int(samples[at, 0])
                     written(mark, ticks(self.profile, moment_ns) if moment_ns else 0)
-        cpu.release(native)
+        run.release()
         self._kept, self._used, self._order = [], {}, []
         failed = self._error is not None
         self._status = CONSTANTS["MTLCommandBufferStatusError" if failed else "MTLCommandBufferStatusCompleted"]

@@ -61,7 +61,7 @@ class Library(Object):
             return None, Error(f"Function {name} does not exist in library")
         return Function(self, name, dict(values.values)), None
 
-    def compiled_kernel(self, name: str, constants: dict[int, Any]) -> CompiledKernel:
+    def compiled_kernel(self, name: str, constants: dict[int | str, Any]) -> CompiledKernel:
         whole = len(self.module.kernels) <= _COMPILED_WHOLE
         key = (() if whole else (name,), tuple(sorted(constants.items())))
         if key not in self._compiled:
@@ -148,8 +148,9 @@ class Reflection(Object):
         sized = zip(kernel.signature.arguments, kernel.argument_bytes, kernel.argument_alignments, strict=True)
         for argument, size, alignment in sized:
             access = CONSTANTS["MTLBindingAccessReadOnly" if argument.access == "read" else "MTLBindingAccessReadWrite"]
-            known = argument.scalar is not None and not argument.atomic and "x" not in argument.type
-            type_ = SCALARS[argument.scalar][1] + argument.lanes - 1 if known else CONSTANTS["MTLDataTypeStruct"]
+            type_ = CONSTANTS["MTLDataTypeStruct"]
+            if argument.scalar is not None and not argument.atomic and "x" not in argument.type:
+                type_ = SCALARS[argument.scalar][1] + argument.lanes - 1
             self._bindings.append(Binding(argument.name, argument.index, 0, access, size, alignment, type_))
         for shared in kernel.signature.shared:
             self._bindings.append(Binding(shared.name, shared.index, 1, 1, 0, 16, 0))

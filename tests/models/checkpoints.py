@@ -238,9 +238,10 @@ def gguf_value(value: Any) -> bytes:
         return struct.pack("<I", 8) + gguf_string(value)
     if isinstance(value, list):
         return struct.pack("<IIQ", 9, 8, len(value)) + b"".join(map(gguf_string, value))
+    kind, data = _NUMPY_TYPES[value.dtype.name], bytes(value.tobytes())
     if value.ndim:
-        return struct.pack("<IIQ", 9, _NUMPY_TYPES[value.dtype.name], len(value)) + value.tobytes()
-    return struct.pack("<I", _NUMPY_TYPES[value.dtype.name]) + value.tobytes()
+        return struct.pack("<IIQ", 9, kind, len(value)) + data
+    return struct.pack("<I", kind) + data
 
 
 def gguf_bytes(

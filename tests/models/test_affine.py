@@ -27,6 +27,7 @@ from ostinato.models import AFFINE4, as_float32, load_weights, random_weights
 from ostinato.models.affine import affine_tensor, part_names
 from ostinato.models.safetensors import read_safetensors
 from ostinato.models.tensors import FLOATS, Array, StoredTensor
+from small_graphs import dispatches
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 Q = "model.layers.0.self_attn.q_proj"
@@ -157,7 +158,7 @@ def test_a_folder_of_mlx_decodes_as_the_reference_does(dev: ost.Device, tmp_path
     prompt = [5, 80, 200]
     np.testing.assert_allclose(decoder.prefill(prompt), reference.forward(prompt)[-1], atol=1e-3)
     np.testing.assert_allclose(decoder.force(9), reference.forward([9])[0], atol=1e-3)
-    kernels = {command.kernel.name for command in decoder.graph.commands}
+    kernels = {dispatch.kernel.name for dispatch in dispatches(decoder.graph)}
     assert "matvec_affine4_float" in kernels
     assert decoder._weights["layer.0.attn.q"].dtype == np.uint32
 

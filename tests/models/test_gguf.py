@@ -29,7 +29,7 @@ METADATA: dict[str, Any] = {
     "a.bytes": np.arange(5, dtype=np.uint8),
     "a.flags": np.array([True, False]),
 }
-TENSORS = {
+TENSORS: dict[str, np.ndarray] = {
     "f32": RANDOM,
     "f16": RANDOM.astype(np.float16),
     "bf16": RANDOM.astype(ml_dtypes.bfloat16),

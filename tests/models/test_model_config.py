@@ -82,7 +82,7 @@ def test_a_configuration_that_makes_no_sense_is_not_made() -> None:
         ("qk_norm", 1): "qk_norm is 1, not True or False",
     }.items():
         with pytest.raises(ost.ModelError, match=message):
-            replace(preset("tiny"), **dict([change]))
+            replace(preset("tiny"), **dict([change]))  # type: ignore[arg-type]
 
 
 def test_shapes_follow_the_configuration() -> None:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import ostinato as ost
 from ostinato.models.safetensors import read_safetensors, read_sharded
 
-TENSORS = {
+TENSORS: dict[str, np.ndarray] = {
     "a": np.arange(6, dtype=np.float32).reshape(2, 3),
     "b": np.arange(4, dtype=np.float16),
     "c": np.arange(8).astype(ml_dtypes.bfloat16).reshape(2, 2, 2),
@@ -168,6 +168,7 @@ def test_an_index_that_is_wrong_is_refused(tmp_path: Path) -> None:
         read_sharded(index(tmp_path, {"weight_map": {"b": "1.safetensors"}}))
     with pytest.raises(ost.ModelError, match=r"2\.safetensors.*No such file"):
         read_sharded(index(tmp_path, {"weight_map": {"b": "2.safetensors"}}))
-    for document in ([], {}, {"weight_map": []}):
+    documents: list[object] = [[], {}, {"weight_map": []}]
+    for document in documents:
         with pytest.raises(ost.ModelError, match="expected an object"):
             read_sharded(index(tmp_path, document))

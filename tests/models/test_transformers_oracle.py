@@ -78,7 +78,7 @@ def made(family: str, options: dict[str, Any], folder: Path) -> Any:
 
 def their_logits(model: Any, tokens: list[int]) -> np.ndarray:
     with torch.no_grad():
-        return model(torch.tensor([tokens])).logits[0].numpy()
+        return np.asarray(model(torch.tensor([tokens])).logits[0])
 
 
 def their_generation(model: Any, prompt: list[int], steps: int) -> list[int]:

@@ -48,7 +48,9 @@ static uint32_t __shfl_sync(uint32_t mask, uint32_t word, int from) {
   }
   return all[from & 31];
 }
-static uint32_t __shfl_xor_sync(uint32_t mask, uint32_t word, int bits) { return __shfl_sync(mask, word, int(threadIdx.x) ^ bits); }
+static uint32_t __shfl_xor_sync(uint32_t mask, uint32_t word, int bits) {
+  return __shfl_sync(mask, word, int(threadIdx.x) ^ bits);
+}
 static uint32_t __shfl_up_sync(uint32_t mask, uint32_t word, uint32_t by) {
   return __shfl_sync(mask, word, int(threadIdx.x >= by ? threadIdx.x - by : threadIdx.x));
 }
@@ -108,21 +110,44 @@ static void compare(const char *what, const char *type, uint32_t mask, int lane,
 
 template <class T> static T value_in(int lane) { return T(lane * 7 % 11 + 1); }
 
-static const char *const names[] = {"simd_sum", "simd_min", "simd_max", "quad_sum", "quad_product", "simd_prefix_inclusive_sum",
-    "simd_prefix_exclusive_sum", "quad_prefix_exclusive_sum", "simd_shuffle", "simd_shuffle_up", "simd_shuffle_down",
-    "simd_shuffle_xor", "simd_shuffle_rotate_up", "simd_shuffle_and_fill_up", "simd_broadcast_first", "quad_broadcast_first"};
+static const char *const names[] = {"simd_sum",
+                                    "simd_min",
+                                    "simd_max",
+                                    "quad_sum",
+                                    "quad_product",
+                                    "simd_prefix_inclusive_sum",
+                                    "simd_prefix_exclusive_sum",
+                                    "quad_prefix_exclusive_sum",
+                                    "simd_shuffle",
+                                    "simd_shuffle_up",
+                                    "simd_shuffle_down",
+                                    "simd_shuffle_xor",
+                                    "simd_shuffle_rotate_up",
+                                    "simd_shuffle_and_fill_up",
+                                    "simd_broadcast_first",
+                                    "quad_broadcast_first"};
 constexpr int functions = sizeof names / sizeof *names;
 
 template <class T> static void check_functions(const char *type, uint32_t mask) {
   static T got[functions][32];
   run_lanes(mask, [](uint32_t lane, Site s) {
     const T x = value_in<T>(int(lane));
-    const T all[functions] = {
-        simd_sum(s, x), simd_min(s, x), simd_max(s, x), quad_sum(s, x), quad_product(s, T(lane % 2 + 1)),
-        simd_prefix_inclusive_sum(s, x), simd_prefix_exclusive_sum(s, x), quad_prefix_exclusive_sum(s, x),
-        simd_shuffle(s, x, ushort(lane * 5 % 32)), simd_shuffle_up(s, x, 3), simd_shuffle_down(s, x, 3),
-        simd_shuffle_xor(s, x, 9), simd_shuffle_rotate_up(s, x, 5), simd_shuffle_and_fill_up(s, x, T(x + T(50)), 3),
-        simd_broadcast_first(s, x), quad_broadcast_first(s, x)};
+    const T all[functions] = {simd_sum(s, x),
+                              simd_min(s, x),
+                              simd_max(s, x),
+                              quad_sum(s, x),
+                              quad_product(s, T(lane % 2 + 1)),
+                              simd_prefix_inclusive_sum(s, x),
+                              simd_prefix_exclusive_sum(s, x),
+                              quad_prefix_exclusive_sum(s, x),
+                              simd_shuffle(s, x, ushort(lane * 5 % 32)),
+                              simd_shuffle_up(s, x, 3),
+                              simd_shuffle_down(s, x, 3),
+                              simd_shuffle_xor(s, x, 9),
+                              simd_shuffle_rotate_up(s, x, 5),
+                              simd_shuffle_and_fill_up(s, x, T(x + T(50)), 3),
+                              simd_broadcast_first(s, x),
+                              quad_broadcast_first(s, x)};
     for (int f = 0; f < functions; f++) got[f][lane] = all[f];
   });
   const auto present = [mask](int lane) { return lane >= 0 && lane < 32 && (mask >> lane & 1u); };
@@ -138,9 +163,22 @@ template <class T> static void check_functions(const char *type, uint32_t mask) 
       if (i / 4 == lane / 4) quad += v, product *= i % 2 + 1, quad_below += i < lane ? v : 0, quad_first = i;
     }
     const auto from = [&](int other) { return double(value_in<T>(present(other) ? other : lane)); };
-    const double wanted[functions] = {sum, least, most, quad, product, up_to, below, quad_below, from(lane * 5 % 32),
-        from(lane - 3), from(lane + 3), from(lane ^ 9), from((lane - 5) & 31), from((lane + 29) % 32) + (lane < 3 ? 50 : 0),
-        from(first), from(quad_first)};
+    const double wanted[functions] = {sum,
+                                      least,
+                                      most,
+                                      quad,
+                                      product,
+                                      up_to,
+                                      below,
+                                      quad_below,
+                                      from(lane * 5 % 32),
+                                      from(lane - 3),
+                                      from(lane + 3),
+                                      from(lane ^ 9),
+                                      from((lane - 5) & 31),
+                                      from((lane + 29) % 32) + (lane < 3 ? 50 : 0),
+                                      from(first),
+                                      from(quad_first)};
     for (int f = 0; f < functions; f++) compare(names[f], type, mask, lane, double(got[f][lane]), double(T(wanted[f])));
   }
 }
@@ -174,21 +212,25 @@ template <class T> static void check_product(const char *type, uint32_t mask) {
     simdgroup_multiply_accumulate(s, sum, left, right, sum);
     simdgroup_store(sum, d);
   });
-  const auto there = [mask](int row, int column) { return mask >> __ost::tile_lane(uint32_t(row), uint32_t(column)) & 1u; };
+  const auto there = [mask](int row, int column) {
+    return mask >> __ost::tile_lane(uint32_t(row), uint32_t(column)) & 1u;
+  };
   for (int row = 0; row < 8; row++)
     for (int column = 0; column < 8; column++) {
       if (!there(row, column)) continue;
       float wanted = c[row * 8 + column];
       for (int k = 0; k < 8; k++)
         if (there(row, k) && there(k, column)) wanted += float(a[row * 8 + k]) * float(b[k * 8 + column]);
-      compare("multiply_accumulate", type, mask, int(__ost::tile_lane(uint32_t(row), uint32_t(column))), d[row * 8 + column], wanted);
+      compare("multiply_accumulate", type, mask, int(__ost::tile_lane(uint32_t(row), uint32_t(column))),
+              d[row * 8 + column], wanted);
     }
 }
 
 int main() {
   for (uint32_t lane = 0; lane < 32; lane++)
     for (uint32_t i = 0; i < 2; i++)
-      compare("tile_lane", "uint", ~0u, int(lane), __ost::tile_lane(__ost::tile_row(lane), __ost::tile_column(lane) + i), lane);
+      compare("tile_lane", "uint", ~0u, int(lane),
+              __ost::tile_lane(__ost::tile_row(lane), __ost::tile_column(lane) + i), lane);
   for (uint32_t mask : {0xffffffffu, 0x000fffffu, 0x00000001u, 0x00000007u, 0xa5a5f00fu, 0x80000001u, 0x55555555u}) {
     check_functions<float>("float", mask);
     check_functions<half>("half", mask);

@@ -25,10 +25,10 @@ from pathlib import Path
 from typing import Any
 
 from hostile_sources import SOURCES
-from ostinato.graph.graph.file import load_graph
 
 import ostinato as ost
 from ostinato import msl
+from ostinato.graph.file import load_graph
 
 KERNELS = Path(ost.__file__).parent / "ops" / "kernels"
 SLOW_S = 20.0
@@ -123,7 +123,7 @@ def _try_source(seed: int) -> str | None:
     source = mutated(seed)
     try:
         module = msl.parse(source)
-        constants = {constant.name: 1 for constant in module.constants}
+        constants: dict[int | str, object] = {constant.name: 1 for constant in module.constants}
         module.translate(("cpu", "cuda")[seed % 2], constants=constants, fibers=seed % 8 == 0)
     except ost.OstinatoError:
         pass

@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 import ostinato.msl
-from ostinato.backends.native import toolchain
+from ostinato.native import toolchain
 
 SOURCE = Path(__file__).parent / "emulated_warp.cpp"
 INCLUDE = Path(ostinato.msl.__file__).parent / "include"

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from fuzzing import KERNELS, run, with_source
 from hostile_sources import HEAD, OUTSIDE_FUNCTIONS, SOURCES
-from ostinato.graph.graph.file import load_graph
 
 import ostinato as ost
-from ostinato.backends.native.binary import foreign_functions
+from ostinato.graph.file import load_graph
 from ostinato.msl import parse
 from ostinato.msl.safety import check_text
+from ostinato.native.binary import foreign_functions
 
 
 @pytest.mark.parametrize("what", SOURCES)
@@ -82,7 +82,7 @@ def test_names_with_underscores_still_work(dev: ost.Device) -> None:
 
 @pytest.mark.skipif(sys.platform == "darwin", reason="looks into ELF libraries")
 def test_calls_that_lead_out_are_found_in_the_library(tmp_path: Path) -> None:
-    from ostinato.backends.native import toolchain
+    from ostinato.native import toolchain
 
     source = tmp_path / "a.cpp"
     source.write_text(

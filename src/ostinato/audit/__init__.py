@@ -1,17 +1,18 @@
-"""Is a list of commands right? Barriers by structure, and by running it, what kernels really do.
+"""Checks of a command list: its barriers, by structure, and what its kernels really access, by running it.
 
-`audit(graph)` compiles and runs nothing: it finds the barriers that are missing and those that order nothing, and says
-why each inferred one is there. With ``run=True`` it also runs the graph, on the CPU and on a copy of its memory: the
+`audit(graph)` compiles and runs nothing. It finds barriers that are missing and barriers that order nothing, and
+explains each inferred barrier. With ``run=True`` it also runs the graph on the CPU, on a copy of its memory; the
 graph's own buffers and device are not touched.
 
-* Concurrent against serial (`races.py`): the list several times with nothing but its own ordering, and one command at
-  a time; what they leave must be the same.
-* Declared against actual access (`accesses.py`): each dispatch alone; what it writes must be declared as written.
-* Bounds (`guarded.py`): each dispatch alone, in a build that runs thread by thread, its arguments between guard pages.
+* Races (`races.py`): the list runs several times with only its own ordering, and once serially; the results must be the
+  same.
+* Declared against actual access (`accesses.py`): each dispatch runs alone; it must declare all memory that it writes.
+* Bounds (`guarded.py`): each dispatch runs alone, in a build that runs thread by thread, its arguments between guard
+  pages.
 
-Not covered: threadgroup memory, reads of memory that is declared as written, and accesses that other contents of the
-buffers would lead to, or other values passed to kernels than those in the graph and in `params`. `ostinato check` looks
-at more values, up to a limit, and counts the rest (`check.py`).
+Not covered: threadgroup memory, reads of memory that is declared as written, and accesses that depend on other buffer
+contents or other values than those in the graph and in `params`. `ostinato check` covers more values, up to a limit,
+and counts the rest (`check.py`).
 """
 
 from __future__ import annotations
@@ -40,11 +41,11 @@ def audit(
     limit_s: float = 30.0,
     progress: Callable[[str], None] | None = None,
 ) -> Audit:
-    """Look for what is wrong with a graph.
+    """Find missing and redundant barriers and, with `run`, races, undeclared accesses and out-of-bounds accesses.
 
-    `run` has it run on a copy of its memory, with values for its `params`, `repeats` times concurrently. Where a single
-    command takes longer than `limit_s`, that and what depends on it is left out, and said so; its thread is left
-    running, since nothing can stop it. `progress` is told what is being done.
+    `run=True` runs the graph on a copy of its memory, with values for its `params`, `repeats` times concurrently. If a
+    single command takes longer than `limit_s`, the checks that depend on it are skipped and listed as not checked; its
+    thread keeps running, since nothing can stop it. `progress` is called with a description of each step.
     """
     if not isinstance(graph, Graph):
         raise ArgumentError(f"audit: expected a Graph, got {graph!r}")

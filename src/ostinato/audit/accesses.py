@@ -1,9 +1,8 @@
 """Declared against actual access: each dispatch runs alone, and what it changed is compared with what it declares.
 
-Memory that it declares keeps its contents. What it does not declare, bound or in the neighbourhood of what is bound, is
-overwritten with one pattern and then another: whatever is not the pattern afterwards was written, and if what it
-declares as written comes out differently, it has read there. Memory far from anything bound is compared once, after
-the last command.
+Declared memory keeps its contents. Undeclared memory, bound or near bound memory, is filled with one pattern and then
+with another. Bytes that differ from the pattern afterwards were written. If the declared output depends on the pattern,
+the dispatch read there. Memory far from anything bound is compared once, after the last command.
 """
 
 from __future__ import annotations
@@ -18,12 +17,12 @@ from ..base.ranges import Range, common, without
 from ..ir.commands import BufferBinding, Dispatch, bound
 from ..ir.hazards import accesses_of
 from .differences import changes, joined, merged
-from .findings import ERROR, NOTE, Finding, argument_name, element_at, found
+from .findings import ERROR, NOTE, Finding, argument_name, element_at, finding_about
 from .replica import Replica
 from .runner import Runner
 
 PATTERNS = (0x00, 0x3F)
-"""No byte equals both. As numbers: zero, and ones that are neither tiny nor huge in any floating-point format."""
+"""Two bytes that differ. As floating-point numbers: zero, and a value of ordinary size in any format."""
 
 _NEIGHBOURHOOD_BYTES = 1 << 20
 _SHOWN_CHANGES = 3
@@ -32,29 +31,29 @@ _SHOWN_BYTES = 8
 
 @dataclass(slots=True)
 class Step:
-    """What running one command alone came to."""
+    """The result of running one command alone."""
 
     findings: list[Finding] = field(default_factory=list)
     fault: str = ""
-    """What it ended with, when it crashed."""
+    """The signal that it ended with, if it crashed."""
     took_ns: int = 0
     compared: bool = False
-    """Whether what it did was compared with what it declares."""
+    """Whether its accesses were compared with its declaration."""
     changed: list[Range] = field(default_factory=list)
-    """Where the replica may hold something new, to be accepted when nobody needs the old any more."""
+    """Where the replica may hold new contents, to be accepted once the old contents are no longer needed."""
 
 
 def run_alone(replica: Replica, index: int, runner: Runner, limit_s: float) -> Step:
-    """Run a command on what the ones before it left, and look at what it did.
+    """Run a command on what the commands before it left, and compare its accesses with its declaration.
 
-    `TookTooLong`, when it does not end, as it is or because what it does not declare was overwritten: the replica is
-    then still in use.
+    Raises `TookTooLong` if it does not end, by itself or because undeclared memory was overwritten. The replica is then
+    still in use.
     """
     step = Step()
     command = replica.commands[index]
     declared = accesses_of(command)
-    spans = [(one.address, one.address + one.nbytes) for one in bound(command)]
-    spans += [(one.begin, one.end) for one in declared or ()]
+    spans = [(binding.address, binding.address + binding.nbytes) for binding in bound(command)]
+    spans += [(access.begin, access.end) for access in declared or ()]
     windows = merged(replica.around(span, _NEIGHBOURHOOD_BYTES) for span in merged(spans))
     step.findings += _strays(replica, index, windows)
     if not _run(replica, index, runner, limit_s, step):
@@ -67,27 +66,27 @@ def run_alone(replica: Replica, index: int, runner: Runner, limit_s: float) -> S
 
 
 def run_plainly(replica: Replica, index: int, runner: Runner, limit_s: float) -> Step:
-    """The same without looking at what it did."""
+    """Run a command on what the commands before it left, without comparing its accesses."""
     step = Step()
     command = replica.commands[index]
     declared = accesses_of(command)
     if _run(replica, index, runner, limit_s, step):
-        spans = [(one.begin, one.end) for one in declared or ()]
-        spans += [(one.address, one.address + one.nbytes) for one in bound(command)]
+        spans = [(access.begin, access.end) for access in declared or ()]
+        spans += [(binding.address, binding.address + binding.nbytes) for binding in bound(command)]
         step.changed = replica.blocks() if declared is None else merged(spans)
     return step
 
 
 def strays_after(replica: Replica) -> list[Finding]:
-    """Changes far from anything that was bound, once all commands have run."""
+    """Changes far from anything bound, after all commands have run."""
     return _strays(replica, len(replica.commands), replica.blocks())
 
 
 def _run(replica: Replica, index: int, runner: Runner, limit_s: float, step: Step) -> bool:
-    """Run a command from the shadow's state; False when it crashes."""
+    """Run a command from the shadow's state; False if it crashes."""
     begin_ns = time.monotonic_ns()
     status = replica.run_in_turn(runner, index, limit_s)
-    if status.error:
+    if status.failed:
         replica.restore(replica.blocks())
         step.fault = f"signal {status.signal} at address {status.address:#x}"
         return False
@@ -101,12 +100,12 @@ def _strays(replica: Replica, index: int, windows: list[Range]) -> list[Finding]
         return []
     why = f"a command before node {index} wrote {_described(replica, changed)}, far from anything bound to it"
     replica.restore(windows)
-    advice = "look at its indices; a run between guard pages names it if it leaves its buffers by less than the guard"
-    return [found(replica.graph, ERROR, "undeclared write", (), why, advice)]
+    advice = "check its indices; a run between guard pages names the command if it stays within the guard"
+    return [finding_about(replica.graph, ERROR, "undeclared write", (), why, advice)]
 
 
 class _Comparison:
-    """One dispatch, run once already from the shadow's state, and what else it takes to judge it."""
+    """The comparison of one dispatch, which has run once from the shadow's state, with its declaration."""
 
     def __init__(
         self, replica: Replica, index: int, runner: Runner, limit_s: float, step: Step, windows: list[Range]
@@ -117,23 +116,27 @@ class _Comparison:
         assert isinstance(command, Dispatch)
         assert command.accesses is not None
         self.command = command
-        self.each_written = [(one.begin, one.end) for one in command.accesses if one.write and one.begin < one.end]
+        self.each_written = [
+            (access.begin, access.end) for access in command.accesses if access.write and access.begin < access.end
+        ]
         self.written = merged(self.each_written)
-        self.read = merged((one.begin, one.end) for one in command.accesses if not one.write)
+        self.read = merged((access.begin, access.end) for access in command.accesses if not access.write)
         self.undeclared = without(windows, merged([*self.written, *self.read]))
-        changeable = [(one.address, one.address + one.nbytes) for one in bound(command) if one.writes]
-        # Bound without const and said to be read only: it keeps its contents, but a write may hide in those.
+        changeable = [
+            (binding.address, binding.address + binding.nbytes) for binding in bound(command) if binding.writes
+        ]
+        # Bound without const but declared as read-only: it keeps its contents, so a write of equal bytes may not show.
         self.doubtful = without(common(merged(changeable), self.read), self.written)
 
     def judge(self) -> None:
-        """Add what there is to say to the step; the live memory is then as the dispatch alone left it."""
+        """Add the findings to the step; the live memory is then as the dispatch alone left it."""
         replica = self.replica
         changed = [
             change
             for span in without(self.windows, self.written)
             for change in changes(replica.live(span), replica.shadow(span), span[0])
         ]
-        idle = [one for one in self.each_written if np.array_equal(replica.live(one), replica.shadow(one))]
+        idle = [span for span in self.each_written if np.array_equal(replica.live(span), replica.shadow(span))]
         if self.undeclared or self.doubtful or idle:
             after = [replica.live(span).copy() for span in self.windows]
             if self.undeclared:
@@ -150,14 +153,14 @@ class _Comparison:
             self._note_idle(span)
 
     def _over_undeclared(self) -> list[Range]:
-        """Changes of undeclared memory; that it is read is reported at once."""
+        """Changes of undeclared memory; undeclared reads are reported here."""
         replica = self.replica
         after = {span: replica.live(span).copy() for span in self.written}
         changed: list[Range] = []
         reads = False
         for pattern in PATTERNS:
             if not self._run_over(self.undeclared, pattern):
-                reads = True  # with its own contents it did not crash
+                reads = True  # it did not crash with the original contents
                 continue
             for span in self.undeclared:
                 changed += changes(replica.live(span), pattern, span[0])
@@ -167,7 +170,7 @@ class _Comparison:
         return changed
 
     def _over(self, filled: list[Range]) -> list[Range]:
-        """Changes of memory that is filled with patterns."""
+        """Changes of memory that was filled with patterns."""
         return [
             change
             for pattern in PATTERNS
@@ -177,29 +180,29 @@ class _Comparison:
         ]
 
     def _over_idle(self, idle: list[Range]) -> list[Range]:
-        """What is declared as written, kept its contents, and keeps any others too."""
+        """The ranges that are declared as written and keep whatever contents they have."""
         for pattern in PATTERNS:
             if not self._run_over(merged(idle), pattern):
                 return []
-            idle = [one for one in idle if bool((self.replica.live(one) == pattern).all())]
+            idle = [span for span in idle if bool((self.replica.live(span) == pattern).all())]
         return idle
 
     def _run_over(self, filled: list[Range], pattern: int | None) -> bool:
-        """Run it from the shadow's state with some memory filled; False when it crashes."""
+        """Run the dispatch from the shadow's state with some memory filled; False if it crashes."""
         self.replica.restore(self.windows)
         for span in filled if pattern is not None else ():
             self.replica.live(span).fill(pattern)
-        return not self.replica.run(self.runner, self.index, self.limit_s).error
+        return not self.replica.run(self.runner, self.index, self.limit_s).failed
 
     def _report_writes(self, changed: list[Range]) -> None:
         changed = merged(self._whole_elements(span) for span in changed)
         held = dict.fromkeys(name for span in changed for name in self._arguments(span))
         arguments = ", ".join(held)
-        what = arguments or "nothing bound to it reaches there"
+        what = arguments or "no bound argument covers it"
         why = f"it writes {_described(self.replica, changed)}, not declared as written: {what}"
         advice = "name it in writes=" if held else "correct its indices, or bind and declare what it writes"
         if any(self._is_const(span) for span in changed):
-            advice = "declare the argument without const, so that others wait for the write"
+            advice = "declare the argument without const, so that other commands wait for the write"
         self._add(ERROR, "undeclared write", why, advice, arguments)
 
     def _report_reads(self, after: dict[Range, np.ndarray]) -> None:
@@ -211,7 +214,7 @@ class _Comparison:
                 NOTE,
                 "not deterministic",
                 "two runs from the same memory wrote different bytes, so what it reads was not checked",
-                "nothing, if that is meant",
+                "nothing, if that is intended",
             )
             return
         suspects = []
@@ -232,16 +235,16 @@ class _Comparison:
             NOTE,
             "declared but not written",
             f"{names or 'what is declared'}: nothing of {place} changed",
-            "leave it out of writes=, or make it const, and others need not wait for it",
+            "leave it out of writes=, or make it const; then other commands need not wait for it",
             names or place,
         )
 
     def _add(self, severity: str, kind: str, why: str, advice: str, argument: str = "") -> None:
-        one = found(self.replica.graph, severity, kind, (self.index,), why, advice, argument=argument)
-        self.step.findings.append(one)
+        finding = finding_about(self.replica.graph, severity, kind, (self.index,), why, advice, argument=argument)
+        self.step.findings.append(finding)
 
     def _whole_elements(self, span: Range) -> Range:
-        """Numbers rarely change in all of their bytes; a person thinks of the number."""
+        """The range widened to whole elements, since a number rarely changes in all of its bytes."""
         first, last = element_at(self.command, span[0]), element_at(self.command, span[1] - 1)
         return first[1] if first else span[0], last[1] + last[2].itemsize if last else span[1]
 
@@ -251,8 +254,12 @@ class _Comparison:
                 yield f"argument {binding.index} {argument_name(self.command, binding.index)}"
 
     def _is_const(self, span: Range) -> bool:
-        meeting = [one for one in bound(self.command) if one.address < span[1] and span[0] < one.address + one.nbytes]
-        return bool(meeting) and not any(one.writes for one in meeting)
+        meeting = [
+            binding
+            for binding in bound(self.command)
+            if binding.address < span[1] and span[0] < binding.address + binding.nbytes
+        ]
+        return bool(meeting) and not any(binding.writes for binding in meeting)
 
 
 def _described(replica: Replica, changed: list[Range]) -> str:

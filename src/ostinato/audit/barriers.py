@@ -1,6 +1,6 @@
-"""Barriers by structure alone: which are missing, which order nothing, and why each inferred one is there.
+"""Barriers by structure alone: which are missing, which order nothing, and why each inferred barrier is needed.
 
-Nothing runs and nothing is compiled. Each question takes one walk over the nodes with the hazard engine.
+Nothing runs and nothing is compiled. Each check is one walk over the nodes with the hazard engine.
 """
 
 from __future__ import annotations
@@ -8,13 +8,13 @@ from __future__ import annotations
 from ..graph.graph import Graph
 from ..ir.commands import Barrier, Ordering
 from ..ir.hazards import HazardTracker
-from .findings import ERROR, NOTE, Finding, InferredBarrier, conflict, found, place_text, title
+from .findings import ERROR, NOTE, Finding, InferredBarrier, conflict, finding_about, place_text, title
 
 
 def missing_pairs(graph: Graph) -> list[tuple[int, int]]:
-    """Pairs of nodes that use the same bytes, one of them writing, with no barrier between them.
+    """Pairs of nodes that access the same bytes, at least one of them writing, with no barrier between them.
 
-    The nearest pairs, as the hazard engine gives them: every other pair follows from a chain of these.
+    Only the nearest pairs, as the hazard engine returns them: every other pair follows from a chain of these.
     """
     pairs = []
     tracker = HazardTracker()
@@ -28,16 +28,16 @@ def missing_pairs(graph: Graph) -> list[tuple[int, int]]:
 
 
 def redundant_barriers(graph: Graph) -> list[int]:
-    """Barriers that could all be taken out at once without leaving a pair unordered that is ordered now.
+    """Barriers that can all be removed at once, with every conflicting pair still ordered.
 
-    Of the barriers between two nodes that conflict the last is kept, unless one kept before already is between them;
-    so every one that is kept is the only one left between some pair.
+    Of the barriers between two conflicting nodes the last is kept, unless a barrier between them was kept before.
+    So every barrier that is kept is the only one left between some pair.
     """
     barriers = [index for index, node in enumerate(graph.nodes) if isinstance(node.command, Barrier)]
     if graph.ordering is Ordering.INFERRED:
         return barriers
     needed = set()
-    tracker = HazardTracker()  # of all that no needed barrier has ordered yet
+    tracker = HazardTracker()  # nodes since the last needed barrier
     splits = frozenset(graph.splits)
     latest: int | None = None
     for index, node in enumerate(graph.nodes):
@@ -58,34 +58,35 @@ def redundant_barriers(graph: Graph) -> list[int]:
 
 
 def missing(graph: Graph) -> list[Finding]:
-    """A finding for each missing pair; none where something else than barriers orders the nodes."""
+    """A finding for each unordered pair; none where order is inferred or serial."""
     if graph.ordering is not Ordering.BARRIERS:
         return []
     findings = []
     for before, after in missing_pairs(graph):
         reasons, why = conflict(graph, before, after)
         advice = f"memory_barrier() before {place_text(graph, after)}, or barriers='auto'"
-        findings.append(found(graph, ERROR, "missing barrier", (before, after), why, advice, reasons))
+        findings.append(finding_about(graph, ERROR, "missing barrier", (before, after), why, advice, reasons))
     return findings
 
 
 def redundant(graph: Graph) -> list[Finding]:
-    """A finding for each barrier that can go; in a serial list barriers order nothing by themselves, and none is."""
+    """A finding for each redundant barrier; none in a serial list, where no barrier has an effect."""
     if graph.ordering is Ordering.SERIAL:
         return []
     if graph.ordering is Ordering.INFERRED:
-        why = "order is inferred here: what must wait does so without it, and the rest waits for nothing"
+        why = "order is inferred: commands that depend on each other are ordered without it"
     else:
-        why = "no conflict leads across it that the other barriers do not order"
+        why = "the other barriers already order every conflict across it"
     return [
-        found(graph, NOTE, "redundant barrier", (index,), why, "take it out") for index in redundant_barriers(graph)
+        finding_about(graph, NOTE, "redundant barrier", (index,), why, "remove it")
+        for index in redundant_barriers(graph)
     ]
 
 
 def inferred(graph: Graph) -> list[InferredBarrier]:
-    """What makes each inferred barrier necessary, in the terms of a device that has barriers rather than edges.
+    """The inferred barriers with their reasons, for a device that has barriers rather than edges.
 
-    Such a device runs a group of nodes at once until one depends on another of the same group.
+    Such a device runs nodes concurrently until one depends on another since the last barrier.
     """
     if graph.ordering is not Ordering.INFERRED:
         return []
@@ -108,7 +109,7 @@ def inferred(graph: Graph) -> list[InferredBarrier]:
                 f"{why}, after {title(graph.nodes[before])} ({place_text(graph, before)})"
                 for before, (_, why) in zip(waits, known, strict=True)
             ]
-            reasons = tuple(reason for each, _ in known for reason in each)
+            reasons = tuple(reason for pair_reasons, _ in known for reason in pair_reasons)
             listed.append(InferredBarrier(index, title(node), node.place, waits, "; ".join(texts), reasons))
             first = index
     return listed

@@ -1,18 +1,17 @@
 """Running a program and auditing what it submits: the work behind `ostinato check`.
 
 The program runs in this process, as its own main module. Each list that an encoder is about to commit, and each graph
-that is about to be replayed, is audited once: lists that differ only in the values passed to kernels are the same. When
-such a list comes with values that a dispatch of it has not had before, that dispatch is run between guard pages again,
-and nothing else is. The queue is idle meanwhile, so the contents of memory are those that the commands will see. What
-the audit itself submits is on devices of its own and is not counted.
+that is about to be replayed, is audited once. Lists that differ only in the values passed to kernels count as the same.
+When such a list comes again with new values for a dispatch, only that dispatch is run again, between guard pages. The
+queue is idle meanwhile, so the audit sees the memory that the commands will see. The audit's own submissions run on
+private devices and are not counted.
 
-A list that writes outside of its buffers would write into this process, and nothing could be relied on from then on; so
-the program is stopped before it runs a list in which that was found, and also before one with a command that did not
-end within its time. It is not stopped by what was not looked at:
+A list that writes out of bounds could corrupt this process. So the program is stopped before it runs a list with an
+out-of-bounds write, or with a command that did not end within its time limit. Not checked, and no reason to stop:
 
-* lists beyond `max_lists`, values beyond `max_values` or beyond the time for them, and dispatches that are too slow to
-  be run between guard pages: they are counted, in `Coverage.unchecked`;
-* what a list does with the contents that memory has when it comes again, with values that it had before.
+* lists beyond `max_lists`, values beyond `max_values` or beyond their time limit, and dispatches that are too slow to
+  run between guard pages: they are counted, in `Coverage.unchecked`;
+* a list that comes again with the same values but other contents of its memory.
 """
 
 from __future__ import annotations
@@ -35,27 +34,27 @@ from .dynamic import TOO_LONG, Progress, run_bounds
 from .findings import Coverage, Finding, InferredBarrier
 
 Values = Mapping[int, tuple[bytes, ...]]
-"""What each node passes to its kernel besides buffers."""
+"""The inline values and parameters that each node passes to its kernel."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How closely to look."""
+    """Which checks to make, and their limits."""
 
     run: bool = True
     repeats: int = 5
     max_lists: int = 64
     max_values: int = 256
-    """How often one list is looked at again because of other values."""
+    """How often one list is checked again because of new values."""
     values_s: float = 10.0
-    """The time that may take for one list."""
+    """Time limit for these repeated checks of one list."""
     limit_s: float = 30.0
-    """The time for a single command."""
+    """Time limit for a single command."""
 
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What came of a program."""
+    """The result of checking a program."""
 
     findings: tuple[Finding, ...]
     inferred: tuple[InferredBarrier, ...]
@@ -63,26 +62,26 @@ class Checked:
     submitted: int
     """Lists that were committed or replayed."""
     distinct: int
-    """Lists that were looked at."""
+    """Different lists that were checked."""
     with_other_values: int
-    """How often one of these was looked at again, with other values passed to its kernels."""
+    """How often one of these was checked again, with other values passed to its kernels."""
     status: int
-    """The exit status that the program itself ended with."""
+    """The program's own exit status."""
     stopped: str = ""
-    """Why it was not let run to its end."""
+    """Why the program was stopped, if it was."""
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is wrong."""
+        """Whether there are no errors."""
         return not any(finding.is_error for finding in self.findings)
 
 
 @dataclass(slots=True)
 class _Known:
-    """What was looked at of one list."""
+    """What was checked of one list."""
 
     values: set[tuple[int, tuple[bytes, ...]]]
-    """By node."""
+    """Values that were checked, with their node."""
     again: int = 0
     spent_s: float = 0.0
 
@@ -98,7 +97,7 @@ class Watcher:
         self.submitted = 0
         self.with_other_values = 0
         self.crash: BaseException | None = None
-        """What went wrong in the audit itself."""
+        """An unexpected error in the audit itself."""
         self.stopped = ""
         self._busy = busy
         self._known: dict[Hashable, _Known] = {}
@@ -117,7 +116,7 @@ class Watcher:
             hooks.watchers.remove(self.submitting)
 
     def submitting(self, graph: Graph, params: Mapping[str, Any]) -> None:
-        """This is about to be committed or replayed, with these values of its parameters."""
+        """Called before a list is committed or replayed, with the values of its parameters."""
         with self._lock:  # one audit at a time, whichever thread submits
             if self.stopped:
                 raise program.Stop
@@ -127,7 +126,7 @@ class Watcher:
             try:
                 self._look(graph, params)
             except Exception as error:
-                # The program may catch what it does not expect; this must come out all the same.
+                # The program might catch it; it is kept, so that it is reported in any case.
                 self.crash = error
             finally:
                 self._at_work = False
@@ -147,7 +146,7 @@ class Watcher:
             self._left_out[f"beyond the first {options.max_lists} lists (--max-lists)"] += 1
             return
         if not _idle(graph):
-            return  # the device is lost; the program is about to be told
+            return  # the device is lost; the commit is about to raise that
         self._known[key] = _Known(set(values_of(graph, params).items()))
         try:
             with self._busy() as progress:
@@ -167,7 +166,7 @@ class Watcher:
         self._judge(result.findings)
 
     def _look_again(self, graph: Graph, params: Mapping[str, Any], known: _Known) -> None:
-        """A list that was looked at already, maybe with other values."""
+        """Check a known list again, if it comes with new values."""
         options = self.options
         new = {
             index: values for index, values in values_of(graph, params).items() if (index, values) not in known.values
@@ -198,31 +197,31 @@ class Watcher:
         self._left_out[f"running {graph.label or 'a list'} of {len(graph)} commands: {error}"] += 1
 
     def _judge(self, findings: Iterable[Finding]) -> None:
-        """Take findings, and decide whether the program may go on."""
+        """Add findings, and decide whether the program may continue."""
         for finding in findings:
             self.findings.append(finding)
             if finding.kind == "out of bounds" and finding.access != "read":
-                self.stopped = f"it was about to run {finding.where[0]}, which writes outside of its buffers"
+                self.stopped = f"it was about to run {finding.where[0]}, which writes out of bounds"
             elif finding.kind == TOO_LONG and not self.stopped:
                 limit_s = self.options.limit_s
                 self.stopped = f"it was about to run {finding.where[0]}, which did not end within {limit_s:g} s"
 
     def result(self, status: int) -> Checked:
-        """All that was found."""
+        """The combined result of all audits."""
         unchecked = Counter(reason for coverage in self.coverages for reason in coverage.unchecked)
         if not self.options.run:
-            unchecked["what kernels really access, and races (--structure-only)"] = 1
+            unchecked["actual accesses of kernels, and races (--structure-only)"] = 1
         unchecked.update(self._left_out)
         if self._values_left_out:
             lists = f"{self._values_left_out} list{'s' if self._values_left_out > 1 else ''}"
             most = f"at most {self.options.max_values} of each list, for {self.options.values_s:g} s"
             unchecked[f"{lists} with other values ({most}: --max-values)"] = 1
         total = Coverage(
-            nodes=sum(one.nodes for one in self.coverages),
-            dispatches=sum(one.dispatches for one in self.coverages),
-            alone=sum(one.alone for one in self.coverages),
-            guarded=sum(one.guarded for one in self.coverages),
-            orders=sum(one.orders for one in self.coverages),
+            nodes=sum(coverage.nodes for coverage in self.coverages),
+            dispatches=sum(coverage.dispatches for coverage in self.coverages),
+            alone=sum(coverage.alone for coverage in self.coverages),
+            guarded=sum(coverage.guarded for coverage in self.coverages),
+            orders=sum(coverage.orders for coverage in self.coverages),
             unchecked=tuple(
                 f"{reason} ({count} times)" if count > 1 else reason for reason, count in unchecked.items()
             ),
@@ -233,7 +232,7 @@ class Watcher:
 
 
 def identity(graph: Graph) -> Hashable:
-    """What makes a list the same as another: all but the values passed to kernels, and where memory happens to be."""
+    """The identity of a list: everything but the values passed to kernels and the addresses of memory."""
     numbers: dict[int | None, int] = {}
 
     def ordinal(memory: int | None) -> int:
@@ -247,11 +246,13 @@ def identity(graph: Graph) -> Hashable:
     parts: list[Hashable] = [graph.ordering, graph.splits]
     for node in graph.nodes:
         command = node.command
-        spans = tuple((one.index, ordinal(one.allocation), one.offset, one.nbytes) for one in bound(command))
+        spans = tuple(
+            (binding.index, ordinal(binding.allocation), binding.offset, binding.nbytes) for binding in bound(command)
+        )
         if isinstance(command, Dispatch):
             origin = command.kernel.origin
             source = origin and (origin.module.text_key, repr(sorted(origin.constants.items(), key=repr)))
-            accesses = None if command.accesses is None else tuple(declared(one) for one in command.accesses)
+            accesses = None if command.accesses is None else tuple(declared(access) for access in command.accesses)
             geometry = (command.threads, command.group_size, command.shared)
             parts.append((node.place, command.kernel.name, source, geometry, spans, accesses))
         else:
@@ -260,14 +261,14 @@ def identity(graph: Graph) -> Hashable:
 
 
 def values_of(graph: Graph, params: Mapping[str, Any]) -> Values:
-    """What the graph passes to its kernels besides buffers, by node."""
+    """The inline values and parameters that the graph passes to its kernels, by node."""
     encoded = {name: param.encode(params[name]) for name, param in graph.params.items()}
 
     def passed(command: Dispatch) -> tuple[bytes, ...]:
         return tuple(
-            one.data if isinstance(one, InlineBinding) else encoded[one.name]
-            for one in command.bindings
-            if isinstance(one, InlineBinding | ParamBinding)
+            binding.data if isinstance(binding, InlineBinding) else encoded[binding.name]
+            for binding in command.bindings
+            if isinstance(binding, InlineBinding | ParamBinding)
         )
 
     dispatches = ((index, node.command) for index, node in enumerate(graph.nodes) if isinstance(node.command, Dispatch))
@@ -275,9 +276,9 @@ def values_of(graph: Graph, params: Mapping[str, Any]) -> Values:
 
 
 def _idle(graph: Graph) -> bool:
-    """Wait for what was submitted before; False when the device cannot be used any more."""
+    """Wait for earlier submissions; False if the device is lost."""
     queue = graph.queue
     while queue.usable and queue.in_flight_count:
-        with suppress(IndexError):  # another thread may have seen the end of it
+        with suppress(IndexError):  # another thread may have waited for it
             queue._in_flight[-1]._wait_until(None)
     return queue.usable

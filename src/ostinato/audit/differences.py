@@ -1,4 +1,4 @@
-"""Where bytes differ, as ranges of addresses; and memory in ranges that keep their own borders."""
+"""Ranges of addresses where bytes differ, and unions of ranges that keep adjacent blocks apart."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import numpy as np
 from ..base import ranges
 from ..base.ranges import Range
 
-_NEAR = 8  # changed bytes this close to each other are one change: numbers rarely change in all of their bytes
+_NEAR = 8  # changed bytes this close to each other are one change, since numbers rarely change in all of their bytes
 
 
 def merged(spans: Iterable[Range]) -> list[Range]:
-    """The same addresses, each once. What only touches stays apart: it is other memory, with a guard in between."""
+    """The union of ranges. Adjacent ranges stay apart: they are different blocks, with a guard in between."""
     return ranges.merged(spans, join_touching=False)
 
 
@@ -30,7 +30,7 @@ def changes(now: np.ndarray, before: np.ndarray | int, address: int) -> Iterator
 
 
 def joined(changed: list[Range]) -> list[Range]:
-    """Ranges close to each other as one."""
+    """Ranges that are close to each other, joined."""
     runs: list[Range] = []
     for begin, end in sorted(changed):
         if runs and begin <= runs[-1][1] + _NEAR:

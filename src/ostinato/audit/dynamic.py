@@ -1,7 +1,7 @@
 """The checks that run a list: on private CPU devices, and on a copy of its memory.
 
-`run_all` makes all of them. `run_bounds` runs a list again, with other values passed to its kernels, and looks only at
-whether the dispatches that got these stay within their bounds.
+`run_all` makes all checks. `run_bounds` runs a list again with other values passed to its kernels, and checks only that
+the dispatches with new values stay within bounds.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..graph.graph import Graph
 from ..ir.commands import Barrier, Dispatch, Ordering
 from ..runtime.queue import keep_for_good
 from .accesses import Step, run_alone, run_plainly, strays_after
-from .findings import ERROR, NOTE, Coverage, Finding, found, title
+from .findings import ERROR, NOTE, Coverage, Finding, finding_about, title
 from .guarded import run_guarded
 from .races import compare_orders
 from .replica import Replica, with_values
@@ -28,16 +28,16 @@ from .runner import Runner, SlowCommand, TookTooLong, cores
 Progress = Callable[[str], None]
 
 TOO_LONG = "took too long"
-"""What a finding about a command that did not end within its limit is called."""
+"""The kind of a finding about a command that did not end within its limit."""
 
 _CHECKED_IS_SLOWER = 50  # measured: 10 to 80 times, by kernel
-_COPIES = 4  # of the memory: live, shadow, what serial runs leave, what a command left
+_COPIES = 4  # of the memory: live, shadow, the result of a serial run, the result of a command
 
 
 def run_all(
     graph: Graph, params: Mapping[str, Any], repeats: int, limit_s: float, progress: Progress
 ) -> tuple[list[Finding], Coverage]:
-    """All checks that run something. A single command may take `limit_s`."""
+    """All checks that run the list. A single command may take `limit_s`."""
     with _running(graph, params, limit_s, progress) as run:
         if run.starts():
             run.orders(repeats)
@@ -47,49 +47,49 @@ def run_all(
 
 @dataclass(frozen=True, slots=True)
 class OtherValues:
-    """What came of running a list with other values."""
+    """The result of running a list with other values."""
 
     findings: tuple[Finding, ...]
     nodes: frozenset[int]
-    """The dispatches that were looked at."""
+    """The dispatches that were checked."""
     unchecked: tuple[str, ...]
 
 
 def run_bounds(
     graph: Graph, params: Mapping[str, Any], nodes: Collection[int], limit_s: float, budget_s: float, progress: Progress
 ) -> OtherValues:
-    """What these dispatches do out of bounds. Nothing is started once `budget_s` has passed."""
+    """Out-of-bounds accesses of these dispatches. Nothing is started once `budget_s` has passed."""
     with _running(graph, params, limit_s, progress) as run:
         looked_at = run.bounds_of(nodes, time.monotonic() + budget_s) if run.starts() else ()
         return OtherValues(tuple(run.findings), frozenset(looked_at), run.coverage().unchecked)
 
 
 class _Run:
-    """One graph being run: its copy, the devices for it, and what came of it."""
+    """One graph being run: its copy, the private devices, and the findings."""
 
     def __init__(self, graph: Graph, limit_s: float, progress: Progress) -> None:
         self.graph, self.limit_s, self.progress = graph, limit_s, progress
         self.findings: list[Finding] = []
         self._unchecked: list[str] = []
         self._alone = self._guarded = self._orders = 0
-        self._one = Runner(workers=1)
-        self._all = Runner(workers=max(2, cores()))
+        self._serial = Runner(workers=1)
+        self._concurrent = Runner(workers=max(2, cores()))
         self._checked = Runner(workers=1, checked=True)
         self._replica: Replica | None = None
 
     def starts(self) -> bool:
-        """Make the copy; False when there is no room for it."""
+        """Copy the memory; False if the copies do not fit."""
         total = sum(memory.nbytes for memory in self.graph.memories.values())
         if _COPIES * total > _free_bytes():
             self._unchecked.append(f"nothing was run: copies of {total:,} bytes do not fit into memory")
             return False
         self.progress("copying its memory and compiling")
-        graph = self.graph if self.graph.on_device else self.graph.to(self._one.device())
-        self._replica = Replica(graph, self._one)
+        graph = self.graph if self.graph.on_device else self.graph.to(self._serial.device())
+        self._replica = Replica(graph, self._serial)
         return True
 
     def orders(self, repeats: int) -> None:
-        """Concurrent against serial."""
+        """Compare concurrent runs with serial runs."""
         replica = self._usable()
         if replica is None or len(self.graph) < 2:
             return
@@ -98,32 +98,32 @@ class _Run:
             return
         self.progress("comparing concurrent runs with serial ones")
         with self._limited():
-            races, self._orders = compare_orders(replica, self._all, repeats, self.limit_s)
+            races, self._orders = compare_orders(replica, self._concurrent, repeats, self.limit_s)
             self.findings += races
             if not self._orders:
                 self._unchecked.append("races: the list crashes when it runs one command at a time")
             replica.restore(replica.blocks())
 
     def each_alone(self) -> None:
-        """Declared against actual access, and bounds, of each dispatch."""
+        """Compare declared with actual accesses, and check bounds, for each dispatch."""
         replica = self._usable()
         if replica is None:
             return
         with self._limited():
             for index in self._work():
-                step = run_alone(replica, index, self._one, self.limit_s)
+                step = run_alone(replica, index, self._serial, self.limit_s)
                 if isinstance(replica.commands[index], Dispatch):
                     self._alone += step.compared
                     if not (step.compared or step.fault):
                         self._unchecked.append(
-                            f"accesses of {title(self.graph.nodes[index])}: it does not declare what it uses"
+                            f"accesses of {title(self.graph.nodes[index])}: it does not declare its accesses"
                         )
                     self._bounds(replica, index, step)
                 self._take(replica, step)
             self.findings += strays_after(replica)
 
     def bounds_of(self, nodes: Collection[int], until_s: float) -> list[int]:
-        """Bounds of some of the dispatches, on what those before them leave; gives those that it came to."""
+        """Check the bounds of some dispatches, after running those before them; returns the dispatches checked."""
         looked_at: list[int] = []
         replica = self._replica
         assert replica is not None
@@ -134,9 +134,9 @@ class _Run:
                     break
                 if time.monotonic() > until_s:
                     name = title(self.graph.nodes[index])
-                    self._unchecked.append(f"other values, from {name} on: the time for them is used up")
+                    self._unchecked.append(f"other values, from {name} on: their time limit is used up")
                     break
-                step = run_plainly(replica, index, self._one, self.limit_s)
+                step = run_plainly(replica, index, self._serial, self.limit_s)
                 if index in nodes:
                     self._bounds(replica, index, step)
                     looked_at.append(index)
@@ -146,13 +146,13 @@ class _Run:
         return looked_at
 
     def coverage(self) -> Coverage:
-        """What was looked at."""
+        """What was checked."""
         graph, unchecked = self.graph, tuple(dict.fromkeys(self._unchecked))
         return Coverage(len(graph.nodes), graph.dispatches, self._alone, self._guarded, self._orders, unchecked)
 
     def close(self) -> None:
-        """End the private devices, and give the copies back unless work that was given up may use them."""
-        for runner in (self._one, self._all, self._checked):
+        """Close the private devices, and free the copies unless abandoned work may still use them."""
+        for runner in (self._serial, self._concurrent, self._checked):
             runner.close()
         if self._replica is not None:
             if self._usable() is None:
@@ -161,19 +161,19 @@ class _Run:
                 self._replica.close()
 
     def _usable(self) -> Replica | None:
-        """The copy, as long as nothing that was given up may still write there."""
-        return None if self._one.gave_up or self._all.gave_up else self._replica
+        """The copy, unless abandoned work may still write there."""
+        return None if self._serial.gave_up or self._concurrent.gave_up else self._replica
 
     @contextmanager
     def _limited(self) -> Iterator[None]:
-        """What takes too long ends the block, and is said."""
+        """A block that ends early, with an entry under "not checked", if something takes too long."""
         try:
             yield
         except TookTooLong as reason:
-            self._unchecked.append(f"what is left of the list: {reason}")
+            self._unchecked.append(f"the rest of the list: {reason}")
             if isinstance(reason, SlowCommand):
-                advice = "look for a loop that never ends; if it is only slow, allow it more time"
-                self.findings.append(found(self.graph, NOTE, TOO_LONG, (reason.node,), str(reason), advice))
+                advice = "look for an endless loop; if the command is only slow, raise the time limit"
+                self.findings.append(finding_about(self.graph, NOTE, TOO_LONG, (reason.node,), str(reason), advice))
 
     def _work(self) -> Iterator[int]:
         for index, node in enumerate(self.graph.nodes):
@@ -182,7 +182,7 @@ class _Run:
                 yield index
 
     def _bounds(self, replica: Replica, index: int, step: Step) -> None:
-        # Nothing, when it is known that it will not do.
+        # No time at all if it is known to be too slow in the checked build.
         too_slow = step.took_ns * _CHECKED_IS_SLOWER > self.limit_s * 1e9
         bounds = run_guarded(replica, index, self._checked, 0.0 if too_slow else self.limit_s)
         step.findings += bounds.findings
@@ -193,8 +193,8 @@ class _Run:
             self._unchecked.append(f"bounds of {title(self.graph.nodes[index])}: {bounds.unchecked}")
 
     def _report_fault(self, index: int, step: Step) -> None:
-        why = f"it crashes when it runs alone: {step.fault}"
-        step.findings.append(found(self.graph, ERROR, "fault", (index,), why, "correct the kernel"))
+        why = f"it crashes when run alone: {step.fault}"
+        step.findings.append(finding_about(self.graph, ERROR, "fault", (index,), why, "correct the kernel"))
 
     def _take(self, replica: Replica, step: Step) -> None:
         self.findings += step.findings
@@ -212,7 +212,7 @@ def _running(graph: Graph, params: Mapping[str, Any], limit_s: float, progress: 
 
 
 def _free_bytes() -> int:
-    """Memory that can be had without pushing others out."""
+    """Memory that is available without swapping."""
     with suppress(OSError, ValueError, IndexError):
         for line in Path("/proc/meminfo").read_text().splitlines():
             if line.startswith("MemAvailable:"):

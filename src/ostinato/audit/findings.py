@@ -1,4 +1,4 @@
-"""What an audit says: findings, why each inferred barrier is there, and what was looked at to say so."""
+"""The result of an audit: findings, inferred barriers with their reasons, and coverage."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import numpy as np
 
 from ..base.printable import printable
 from ..base.source_lines import Place
-from ..graph.graph import CapturedNode, Graph, Reason
+from ..graph.graph import Graph, Reason
 from ..ir import hazards
+from ..ir.command_list import CapturedNode
 from ..ir.commands import BufferBinding, Command, Copy, Dispatch
 
 ERROR, NOTE = "error", "note"
@@ -22,34 +23,34 @@ _URGENCY = {"RAW": 0, "WAW": 1, "WAR": 2}
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is wrong ("error"), or that is worth knowing ("note")."""
+    """One defect ("error"), or one thing worth knowing ("note")."""
 
     severity: str
     kind: str
-    """What it is: "missing barrier", "redundant barrier", "undeclared write", "out of bounds", "race", …"""
+    """Kind of finding: "missing barrier", "redundant barrier", "undeclared write", "out of bounds", "race", …"""
     nodes: tuple[int, ...]
-    """Which nodes of the graph it is about."""
+    """The nodes of the graph that it is about."""
     names: tuple[str, ...]
-    """Scope and kernel of each of these."""
+    """Scope and kernel of each node."""
     places: tuple[Place | None, ...]
-    """The line that encoded each of these, where it is known."""
+    """The source line that encoded each node, where it is known."""
     why: str
     advice: str
     reasons: tuple[Reason, ...] = ()
-    """The bytes over which nodes conflict."""
+    """The bytes on which nodes conflict."""
     access: str = ""
-    """Of an access out of bounds, "read" or "write"; "" when that is not known."""
+    """For an out-of-bounds access, "read" or "write"; "" if that is not known."""
     argument: str = ""
-    """The argument or arguments that it is about, or the memory that no argument has; "" when it is about neither."""
+    """The argument or arguments that it is about, or the memory outside of any argument; "" if it is about neither."""
 
     @property
     def is_error(self) -> bool:
-        """Whether it is wrong, and not only worth knowing."""
+        """Whether it is an error rather than a note."""
         return self.severity == ERROR
 
     @property
     def where(self) -> tuple[str, ...]:
-        """Each of the nodes in a few words."""
+        """Name and source line of each node."""
         return tuple(
             f"{name} ({place or f'node {node}'})"
             for node, name, place in zip(self.nodes, self.names, self.places, strict=True)
@@ -62,13 +63,13 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class InferredBarrier:
-    """A barrier that a device without edges would need in front of a node, and what makes it necessary."""
+    """A barrier that a device without edges would need before a node, and the reason."""
 
     node: int
     name: str
     place: Place | None
     after: tuple[int, ...]
-    """The nodes that it waits for there."""
+    """The nodes that the node waits for."""
     why: str
     reasons: tuple[Reason, ...]
 
@@ -78,18 +79,18 @@ class InferredBarrier:
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """What was looked at."""
+    """What was checked."""
 
     nodes: int
     dispatches: int
     alone: int = 0
-    """Dispatches that were run alone, and what they did compared with what they declare."""
+    """Dispatches that were run alone, to compare their accesses with their declaration."""
     guarded: int = 0
     """Dispatches that were run between guard pages."""
     orders: int = 0
-    """Runs of the whole list in which only its own ordering held."""
+    """Runs of the whole list with only its own ordering."""
     unchecked: tuple[str, ...] = ()
-    """What was not looked at, and why."""
+    """What was not checked, and why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,17 +99,17 @@ class Audit:
 
     findings: tuple[Finding, ...]
     inferred: tuple[InferredBarrier, ...]
-    """Why each inferred barrier is there; empty where order is not inferred."""
+    """The inferred barriers with their reasons; empty where order is not inferred."""
     coverage: Coverage
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is wrong; notes may be there all the same."""
+        """Whether there are no errors; there may be notes."""
         return not any(finding.is_error for finding in self.findings)
 
     @property
     def errors(self) -> tuple[Finding, ...]:
-        """What is wrong."""
+        """The findings that are errors."""
         return tuple(finding for finding in self.findings if finding.is_error)
 
     def __str__(self) -> str:
@@ -127,7 +128,7 @@ def title(node: CapturedNode) -> str:
     return f"{node.label}/{node.name}" if node.label else node.name
 
 
-def found(
+def finding_about(
     graph: Graph,
     severity: str,
     kind: str,
@@ -155,23 +156,23 @@ def found(
 
 
 def place_text(graph: Graph, node: int) -> str:
-    """Where a node was encoded, or its number."""
+    """The source line that encoded a node, or the node's number."""
     place = graph.nodes[node].place
     return str(place) if place else f"node {node}"
 
 
 def conflict(graph: Graph, before: int, after: int) -> tuple[tuple[Reason, ...], str]:
-    """Why one node must come after another: the bytes, and the same in words, with the arguments' names."""
+    """Why one node must run after another: the conflicting bytes, and the same as text with the arguments' names."""
     first, second = graph.nodes[before], graph.nodes[after]
     if first.accesses is None or second.accesses is None:
         unknown = before if first.accesses is None else after
-        return (), f"what {title(graph.nodes[unknown])} uses is not known, so it may use anything"
+        return (), f"the accesses of {title(graph.nodes[unknown])} are not known, so it may access any memory"
     known = hazards.conflicts(before, first.accesses, after, second.accesses)
-    known.sort(key=lambda one: (_URGENCY[one.kind], one.begin))
-    reasons = tuple(Reason(before, after, one.kind, *graph.place_of(one.begin, one.end)) for one in known)
+    known.sort(key=lambda hazard: (_URGENCY[hazard.kind], hazard.begin))
+    reasons = tuple(Reason(before, after, hazard.kind, *graph.place_of(hazard.begin, hazard.end)) for hazard in known)
     kinds: dict[str, list[str]] = {}
-    for one, reason in zip(known, reasons, strict=True):
-        names = dict.fromkeys(argument_at(node.command, one.begin, one.end) for node in (first, second))
+    for hazard, reason in zip(known, reasons, strict=True):
+        names = dict.fromkeys(argument_at(node.command, hazard.begin, hazard.end) for node in (first, second))
         arguments = " and ".join(name for name in names if name)
         bytes_text = f"{reason.buffer}[{reason.begin}:{reason.end}]{f' ({arguments})' if arguments else ''}"
         kinds.setdefault(bytes_text, []).append(reason.kind)
@@ -183,7 +184,7 @@ def conflict(graph: Graph, before: int, after: int) -> tuple[tuple[Reason, ...],
 
 
 def argument_at(command: Command, begin: int, end: int) -> str:
-    """What a command calls these addresses: the name of the argument that they are bound to."""
+    """The name of the argument that these addresses are bound to."""
     if isinstance(command, Copy):
         is_target = command.target.address <= begin < command.target.address + command.target.nbytes
         return "copy target" if is_target else "copy source"
@@ -196,7 +197,7 @@ def argument_at(command: Command, begin: int, end: int) -> str:
 
 
 def element_at(command: Command, address: int) -> tuple[str, int, np.dtype[Any]] | None:
-    """The number that a byte at an address is part of: what a dispatch calls it, its address and its type."""
+    """The element that contains the byte at an address: its name in the kernel, its address and its type."""
     if not isinstance(command, Dispatch):
         return None
     arguments = {argument.index: argument for argument in command.kernel.signature.arguments}

@@ -1,8 +1,8 @@
-"""Memory whose surroundings cannot be touched: blocks between regions that fault on any access.
+"""Blocks of memory between guard regions, which fault on any access.
 
-The regions are as large as the system's address space lets them be, so that an index gone wrong by 2³² still ends in
-one. They take no memory: only addresses are reserved. What a block's alignment leaves over next to it is filled with a
-canary, so that at least writes there are seen.
+Guard regions are as large as the address space allows, so that an index that is wrong by 2³² still hits one. They take
+no memory: only addresses are reserved. Alignment padding next to a block is filled with a canary, which detects writes
+there.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from ..errors import OutOfMemory
 
 CANARY = 0xC5
 
-# The first that the system grants. An element of 16 bytes at index 2³²-1 is 64 GiB away, from either side.
+# The first size that the system grants is used. An element of 16 bytes at index 2³²-1 is 64 GiB away.
 _GUARD_BYTES = (160 << 30, 40 << 30, 8 << 30, 1 << 30, 64 << 20, 1 << 20)
-# The rest of the process needs addresses too, of the 128 TiB that there are.
+# The rest of the process needs addresses too, of 128 TiB in total.
 _MOST_BYTES = 16 << 40
 _NO_ACCESS = 0
 _NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x40 if sys.platform == "darwin" else 0x4000)
@@ -43,7 +43,7 @@ def _system() -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """A block to be made: its size, and its address modulo an alignment."""
+    """A block to be allocated: its size, and its address modulo an alignment."""
 
     nbytes: int
     alignment: int = 1
@@ -52,15 +52,15 @@ class Room:
 
 @dataclass(frozen=True, slots=True)
 class Stray:
-    """An address outside of all blocks, next to one."""
+    """An address outside of all blocks, with the nearest block."""
 
     room: int
     offset: int
-    """Counted from the block's first byte: negative, or not less than its size."""
+    """Bytes from the block's start: negative, or not less than its size."""
 
 
 class Bytes:
-    """Memory at an address, for NumPy; whoever holds an array of it sees to it that the memory is there."""
+    """Memory at an address, for NumPy; the holder of an array must keep the memory alive."""
 
     __slots__ = ("__array_interface__",)
 
@@ -74,7 +74,7 @@ def bytes_at(address: int, nbytes: int) -> np.ndarray:
 
 
 class Arena:
-    """Blocks between guards, pressed against the guard behind them (`at_end`) or before them."""
+    """Blocks between guards, each against the guard behind it (`at_end`) or the guard before it."""
 
     _base = 0
 
@@ -94,7 +94,7 @@ class Arena:
             raise OutOfMemory(f"no address space for {sum(usable)} bytes between guard pages")
         self._base = base
         self.nowhere: int = base
-        """An address that nothing may use."""
+        """An address that faults on any access."""
         self.rooms = tuple(rooms)
         self.addresses: list[int] = []
         """Where each block starts."""
@@ -121,7 +121,7 @@ class Arena:
         return bytes_at(self.addresses[room], self.rooms[room].nbytes)
 
     def locate(self, address: int) -> Stray | None:
-        """The block that an address in a guard is next to; None when it is in no guard."""
+        """The block nearest to an address in a guard; None if the address is in no guard."""
         if not self._base <= address < self._base + self._total or not self.rooms:
             return None
         at = bisect_right(self._usable, (address, sys.maxsize)) - 1
@@ -132,12 +132,12 @@ class Arena:
         return Stray(nearest, address - self.addresses[nearest])
 
     def trampled(self) -> Stray | None:
-        """The first byte of a canary that was overwritten."""
+        """The nearest overwritten byte of a canary; None if all are intact."""
         for room in range(len(self.rooms)):
             for begin, end in self._slack(room):
                 changed = np.flatnonzero(bytes_at(begin, end - begin) != CANARY)
                 if changed.size:
-                    # Next to a block's start the nearest byte is the last one.
+                    # Before a block's start the nearest byte is the last one.
                     first = int(changed[-1 if begin < self.addresses[room] else 0])
                     return Stray(room, begin + first - self.addresses[room])
         return None
@@ -148,7 +148,7 @@ class Arena:
         return [(start, address), (address + self.rooms[room].nbytes, end)] if start < end else []
 
     def close(self) -> None:
-        """Give all of it back."""
+        """Free the address space."""
         base, self._base = self._base, 0
         if base:
             self._system.munmap(base, self._total)

@@ -1,8 +1,8 @@
-"""Concurrent against serial: the whole list again and again from the same memory, and what it leaves compared.
+"""Races: the whole list runs several times from the same memory, concurrently and serially; the results are compared.
 
-One run at a time, in the order of the program, says what the result is. It is compared with runs in which only the
-list's own ordering holds: several on all cores, and one that takes commands in the opposite order wherever nothing
-orders them, which finds what the timing of this machine happens to hide.
+The serial run, in program order, gives the expected result. It is compared with runs that keep only the list's own
+ordering: several on all cores, and one that runs commands in the opposite order wherever nothing orders them. The
+latter finds races that the timing of this machine hides.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..graph.graph import Graph
 from ..ir.commands import Barrier, Ordering, bound
 from ..ir.hazards import accesses_of
 from .differences import changes, merged
-from .findings import ERROR, NOTE, Finding, element_at, found
+from .findings import ERROR, NOTE, Finding, element_at, finding_about
 from .replica import Replica
 from .runner import Runner
 
@@ -27,25 +27,25 @@ _SHOWN_BYTES = 8
 
 
 def compare_orders(replica: Replica, runner: Runner, repeats: int, limit_s: float) -> tuple[list[Finding], int]:
-    """What the runs came to, and how many there were. The replica's shadow holds what the list starts from.
+    """The findings, and the number of runs. The list starts from the state of the replica's shadow.
 
-    A command may take `limit_s`, and a concurrent run that or ten times as long as a serial one. `TookTooLong`, when
-    that was not enough: the replica is then still in use.
+    A command may take `limit_s`; a concurrent run may take that or ten times as long as a serial run, if that is more.
+    Raises `TookTooLong` if that was not enough; the replica is then still in use.
     """
     graph = replica.graph
     written = _written(replica)
     order = list(range(len(replica.commands)))
     started_s = time.monotonic()
     if _crashes_one_by_one(replica, runner, order, written, limit_s):
-        return [], 0  # each command alone is what says why
+        return [], 0  # the run of each command alone finds the cause
     list_limit_s = max(limit_s, 10 * (time.monotonic() - started_s))
     expected = [replica.live(span).copy() for span in written]
     _crashes_one_by_one(replica, runner, order, written, limit_s)
     again = _first_difference(replica, written, expected)
     if again is not None:
-        why = f"two runs of it, one command at a time, differ at {replica.place_of(again)}"
-        advice = "nothing, if that is meant; races in it cannot be told from it"
-        return [found(graph, NOTE, "not deterministic", _writers(replica, again), why, advice)], 2
+        why = f"two serial runs differ at {replica.place_of(again)}"
+        advice = "nothing, if that is intended; races cannot be detected in this list"
+        return [finding_about(graph, NOTE, "not deterministic", _writers(replica, again), why, advice)], 2
     concurrent = partial(_crashes, replica, runner, written, list_limit_s)
     runs = [(f"run {number + 1} of {repeats} on all cores", concurrent) for number in range(repeats)]
     opposite = opposite_order(graph)
@@ -54,12 +54,12 @@ def compare_orders(replica: Replica, runner: Runner, repeats: int, limit_s: floa
         runs.insert(0, ("a run in the opposite order", against))
     for number, (what, crashes) in enumerate(runs, 1):
         if crashes():
-            why = f"{what} crashed, which one command at a time does not"
-            return [found(graph, ERROR, "race", (), why, _ADVICE)], number
+            why = f"{what} crashed; a serial run does not"
+            return [finding_about(graph, ERROR, "race", (), why, _ADVICE)], number
         different = _first_difference(replica, written, expected)
         if different is not None:
             why = f"{what} left {_compared(replica, different, written, expected)}"
-            return [found(graph, ERROR, "race", _writers(replica, different), why, _ADVICE)], number
+            return [finding_about(graph, ERROR, "race", _writers(replica, different), why, _ADVICE)], number
     return [], len(runs)
 
 
@@ -67,7 +67,7 @@ _ADVICE = "order the commands: a missing barrier, or an access that is not decla
 
 
 def opposite_order(graph: Graph) -> list[int]:
-    """The nodes in an order that the graph allows and that goes against the program's wherever it can."""
+    """An order of the nodes that the graph allows, as close to the reverse of program order as possible."""
     count = len(graph.nodes)
     waits: list[set[int]] = [set() for _ in range(count)]
     if graph.ordering is Ordering.SERIAL:
@@ -111,11 +111,11 @@ def opposite_order(graph: Graph) -> list[int]:
 
 
 def _crashes(replica: Replica, runner: Runner, written: list[Range], limit_s: float) -> bool:
-    """Run all commands from what the shadow holds, with nothing but the list's own ordering."""
+    """Run all commands from the shadow's state, with only the list's own ordering; True if that crashes."""
     replica.restore(written)
     graph = replica.graph
     return any(
-        runner.run_lowered(replica.commands[first:end], replica.lowered[first:end], graph.ordering, limit_s).error
+        runner.run(replica.command_list.part(first, end), limit_s).failed
         for first, end in pairwise((0, *graph.splits, len(graph)))
     )
 
@@ -123,22 +123,22 @@ def _crashes(replica: Replica, runner: Runner, written: list[Range], limit_s: fl
 def _crashes_one_by_one(
     replica: Replica, runner: Runner, order: list[int], written: list[Range], limit_s: float
 ) -> bool:
-    """Run all commands from what the shadow holds, each after the one before."""
+    """Run all commands from the shadow's state serially, in this order; True if that crashes."""
     replica.restore(written)
     run = replica.run_in_turn if order == sorted(order) else replica.run
     barriers = {index for index in order if isinstance(replica.commands[index], Barrier)}
-    return any(run(runner, index, limit_s).error for index in order if index not in barriers)
+    return any(run(runner, index, limit_s).failed for index in order if index not in barriers)
 
 
 def _written(replica: Replica) -> list[Range]:
-    """All memory that any command may write: the whole blocks, so that writes beside the declared ones count too."""
+    """All memory that any command may write: whole blocks, so that undeclared writes count too."""
     spans: list[Range] = []
     for command in replica.commands:
         accesses = accesses_of(command)
         if accesses is None and not isinstance(command, Barrier):
             return replica.blocks()
-        spans += [(one.begin, one.end) for one in accesses or () if one.write]
-        spans += [(one.address, one.address + one.nbytes) for one in bound(command) if one.writes]
+        spans += [(access.begin, access.end) for access in accesses or () if access.write]
+        spans += [(binding.address, binding.address + binding.nbytes) for binding in bound(command) if binding.writes]
     return merged(replica.around(span, 1 << 62) for span in merged(spans))
 
 
@@ -150,7 +150,7 @@ def _first_difference(replica: Replica, written: list[Range], expected: list[np.
 
 
 def _compared(replica: Replica, different: Range, written: list[Range], expected: list[np.ndarray]) -> str:
-    """The first difference in words: as a number where the type is known, else as bytes."""
+    """The first difference as text: as a number where the type is known, else as bytes."""
     position = next(index for index, (begin, end) in enumerate(written) if begin <= different[0] < end)
     span, what, dtype = (different[0], min(different[1], different[0] + _SHOWN_BYTES)), "", None
     for writer in _writers(replica, different):
@@ -165,13 +165,15 @@ def _compared(replica: Replica, different: Range, written: list[Range], expected
         left, serial = f"{what} = {wrong.copy().view(dtype)[0]} in", str(right.copy().view(dtype)[0])
     else:
         left, serial = f"{wrong.tobytes().hex(' ')} at", right.tobytes().hex(" ")
-    return f"{left} {replica.place_of(span)}; one command at a time leaves {serial}"
+    return f"{left} {replica.place_of(span)}; a serial run leaves {serial}"
 
 
 def _writers(replica: Replica, span: Range) -> list[int]:
-    """The commands that declare to write there."""
+    """The commands that declare a write to this range."""
     return [
         index
         for index, command in enumerate(replica.commands)
-        if any(one.write and one.begin < span[1] and span[0] < one.end for one in accesses_of(command) or ())
+        if any(
+            access.write and access.begin < span[1] and span[0] < access.end for access in accesses_of(command) or ()
+        )
     ]

@@ -1,7 +1,7 @@
-"""A graph's memory and commands, copied to where an audit may do with them what it likes.
+"""A private copy of a graph's memory and commands, for an audit to run.
 
-Every block of memory that the graph uses stands alone between guards. There are two copies of it: the *live* one, which
-commands use, and the *shadow*, which holds what was there before the command that is being looked at.
+Every block of memory that the graph uses is placed between guards. There are two copies of it: the *live* copy, which
+commands use, and the *shadow*, which holds the contents from before the command under test.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ from ..ir.commands import (
     Dispatch,
     Fill,
     InlineBinding,
-    Ordering,
     ParamBinding,
 )
 from ..ir.costs import settled
@@ -43,7 +42,7 @@ class Replica:
 
     def __init__(self, graph: Graph, runner: Runner) -> None:
         self.graph = graph
-        self._spans = merged((one.address, one.address + one.nbytes) for one in graph.memories.values())
+        self._spans = merged((memory.address, memory.address + memory.nbytes) for memory in graph.memories.values())
         self._begins = [begin for begin, _ in self._spans]
         rooms = [Room(end - begin, _ALIGNMENT, begin % _ALIGNMENT) for begin, end in self._spans]
         self.arena = Arena(rooms, at_end=True)
@@ -55,22 +54,25 @@ class Replica:
                 self._shadow[block][offset : offset + memory.nbytes] = np.frombuffer(contents, np.uint8)
         for block, shadow in enumerate(self._shadow):
             self.arena.block(block)[:] = shadow
-        self.commands = tuple(
+        commands = (
             rebased(node.command, self.moved_range, runner.kernel(node.command))
             if isinstance(node.command, Dispatch)
             else rebased(node.command, self.moved_range)
             for node in graph.nodes
         )
-        backend = runner.device()._queue.backend
-        self.lowered = tuple(backend.lower(command) for command in self.commands)
+        self.command_list = runner.listed(commands, graph.ordering)
+
+    @property
+    def commands(self) -> tuple[Command, ...]:
+        """The commands, on the live copy."""
+        return self.command_list.commands
 
     def run(self, runner: Runner, index: int, limit_s: float) -> Status:
         """Run one command on what the live copy holds."""
-        these = slice(index, index + 1)
-        return runner.run_lowered(self.commands[these], self.lowered[these], Ordering.SERIAL, limit_s)
+        return runner.run(self.command_list.part(index, index + 1), limit_s)
 
     def run_in_turn(self, runner: Runner, index: int, limit_s: float) -> Status:
-        """The same, where the live copy holds what the commands before it leave. `SlowCommand`, should it not end."""
+        """Run one command after those before it have run; raises `SlowCommand` if it does not end."""
         try:
             return self.run(runner, index, limit_s)
         except TookTooLong as reason:
@@ -79,59 +81,59 @@ class Replica:
     # Addresses below are those of the live copy.
 
     def moved(self, address: int) -> int:
-        """Where the live copy has what the graph has at an address."""
+        """The live address of an address of the graph."""
         block, offset = self._find(address)
         return self.arena.addresses[block] + offset
 
     def moved_range(self, begin: int, nbytes: int) -> int:
-        """The same for the start of a range; one of no bytes is nowhere, where any use of it is a fault."""
+        """The live address of the start of a range. An empty range gets an address that faults on any access."""
         return self.moved(begin) if nbytes else self.arena.nowhere
 
     def original(self, address: int) -> int:
-        """The address of the graph that a live one stands for."""
+        """The address of the graph for a live address."""
         block = self._block_of(address)
         return self._spans[block][0] + address - self.arena.addresses[block]
 
     def place_of(self, span: Range) -> str:
-        """Live addresses as a person knows them."""
+        """A live range as text: the buffer's name and the bytes in it."""
         begin = self.original(span[0])
         name, first, end = self.graph.place_of(begin, begin + span[1] - span[0])
         return f"{name}[{first}:{end}]"
 
     def blocks(self) -> list[Range]:
-        """All of the memory."""
+        """The ranges of all blocks."""
         return [
             (begin, begin + room.nbytes) for begin, room in zip(self.arena.addresses, self.arena.rooms, strict=True)
         ]
 
     def around(self, span: Range, nbytes: int) -> Range:
-        """A range with its neighbourhood, as far as its block goes."""
+        """A range widened by a number of bytes on either side, within its block."""
         block = self._block_of(span[0])
         begin = self.arena.addresses[block]
         return max(begin, span[0] - nbytes), min(begin + self.arena.rooms[block].nbytes, span[1] + nbytes)
 
     def live(self, span: Range) -> np.ndarray:
-        """The bytes that commands use."""
+        """The bytes of the live copy."""
         return bytes_at(span[0], span[1] - span[0])
 
     def shadow(self, span: Range) -> np.ndarray:
-        """What was there before."""
+        """The bytes of the shadow."""
         block = self._block_of(span[0])
         offset = span[0] - self.arena.addresses[block]
         return self._shadow[block][offset : offset + span[1] - span[0]]
 
     def restore(self, spans: list[Range]) -> None:
-        """Put back what was there before."""
+        """Copy the shadow to the live copy."""
         for span in spans:
             self.live(span)[:] = self.shadow(span)
 
     def accept(self, spans: list[Range]) -> None:
-        """What is there now is what the next command finds."""
+        """Copy the live copy to the shadow, for the next command to start from."""
         for span in spans:
             self.shadow(span)[:] = self.live(span)
 
     def close(self) -> None:
-        """Give the memory back."""
+        """Free the memory."""
         self.arena.close()
 
     def _find(self, address: int) -> tuple[int, int]:
@@ -145,20 +147,22 @@ class Replica:
 
 
 Move = Callable[[int, int], int]
-"""From the start and the size of a range to where it starts elsewhere."""
+"""Maps the start and the size of a range to its new start."""
 
 
 def rebased(command: Command, move: Move, kernel: CompiledKernel | None = None) -> Command:
-    """The same command on memory elsewhere; `kernel` replaces that of a dispatch."""
+    """The same command with its memory at other addresses; `kernel` replaces the kernel of a dispatch."""
 
     def moved(binding: BufferBinding) -> BufferBinding:
         return replace(binding, address=move(binding.address, binding.nbytes))
 
     if isinstance(command, Dispatch):
-        bindings = tuple(moved(one) if isinstance(one, BufferBinding) else one for one in command.bindings)
+        bindings = tuple(
+            moved(binding) if isinstance(binding, BufferBinding) else binding for binding in command.bindings
+        )
         accesses = None
         if command.accesses is not None:
-            accesses = tuple(_moved_access(one, move) for one in command.accesses)
+            accesses = tuple(_moved_access(access, move) for access in command.accesses)
         return replace(command, kernel=kernel or command.kernel, bindings=bindings, accesses=accesses)
     if isinstance(command, Copy):
         return replace(command, source=moved(command.source), target=moved(command.target))
@@ -174,12 +178,10 @@ def _moved_access(access: Access, move: Move) -> Access:
 
 
 def with_values(graph: Graph, values: Mapping[str, Any]) -> Graph:
-    """The graph with values in the place of its parameters."""
+    """The graph with its parameters replaced by values."""
     missing = [str(param) for name, param in graph.params.items() if name not in values]
     if missing:
-        raise GraphError(
-            f"audit: the graph runs only with values for {', '.join(missing)}; pass params={{name: value}}"
-        )
+        raise GraphError(f"audit: the graph needs values for {', '.join(missing)}; pass params={{name: value}}")
     unknown = [name for name in values if name not in graph.params]
     if unknown:
         raise GraphError(f"audit: the graph has no parameter {', '.join(map(repr, unknown))}")
@@ -189,11 +191,13 @@ def with_values(graph: Graph, values: Mapping[str, Any]) -> Graph:
         if not isinstance(command, Dispatch):
             return command
         bindings = tuple(
-            InlineBinding(one.index, encoded[one.name]) if isinstance(one, ParamBinding) else one
-            for one in command.bindings
+            InlineBinding(binding.index, encoded[binding.name]) if isinstance(binding, ParamBinding) else binding
+            for binding in command.bindings
         )
-        numbers = {one.name: values[one.name] for one in command.bindings if isinstance(one, ParamBinding)}
-        amounts = (settled(one, numbers) for one in (command.bytes_read, command.bytes_written, command.flops))
+        numbers = {
+            binding.name: values[binding.name] for binding in command.bindings if isinstance(binding, ParamBinding)
+        }
+        amounts = (settled(amount, numbers) for amount in (command.bytes_read, command.bytes_written, command.flops))
         bytes_read, bytes_written, flops = amounts
         return replace(command, bindings=bindings, bytes_read=bytes_read, bytes_written=bytes_written, flops=flops)
 

@@ -1,20 +1,22 @@
-"""Private CPU devices on which an audit runs things that may go wrong.
+"""Private CPU devices on which an audit runs work that may crash or hang.
 
-A fault loses a device; the next run gets a fresh one. Kernels stay loaded for good, so what was compiled on a lost
-device can be run on the next. Work that does not end within its limit, or whose wait was interrupted, is left behind
-together with its device: nobody waits for it again, not even when the process ends, and its memory must be left alone.
+A fault loses a device; the next run opens a new one. Kernels stay loaded, so what was compiled on a lost device can run
+on the next. Work that does not end within its limit, or whose wait was interrupted, is abandoned together with its
+device: nothing waits for it again, not even at exit, and its memory must stay allocated.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from .. import settings
+from ..backends import registry
 from ..backends.protocol import Status
-from ..device import Device, devices, open_device
+from ..device import Device, open_device
 from ..encode.reencode import MovedKernels
 from ..errors import KernelFault, OstinatoError
+from ..ir.command_list import CommandList
 from ..ir.commands import Command, CompiledKernel, Dispatch, Ordering
 from ..runtime.queue import keep_for_good
 from ..runtime.submission import Submission
@@ -25,7 +27,7 @@ class TookTooLong(OstinatoError):
 
 
 class SlowCommand(TookTooLong):
-    """The run of one command, on what the ones before it left: whoever runs the list has to expect the same."""
+    """A single command of the list did not end within its limit."""
 
     def __init__(self, message: str, node: int) -> None:
         super().__init__(message)
@@ -33,7 +35,7 @@ class SlowCommand(TookTooLong):
 
 
 class Runner:
-    """Runs lists of commands on a device of its own, whatever they do to it."""
+    """Runs command lists on a private device, and replaces the device if they crash it."""
 
     def __init__(self, **options: Any) -> None:
         self._options = options
@@ -41,19 +43,19 @@ class Runner:
         self._kernels: MovedKernels | None = None
         self._compiled: dict[tuple[int, str], CompiledKernel] = {}
         self.gave_up = False
-        """Whether work of it was left behind, and may still use the memory that it was given."""
+        """Whether work was abandoned, and may still use its memory."""
 
     def device(self) -> Device:
-        """A device that can be used."""
+        """The private device; a new one if the last was lost."""
         if self._device is None or not self._device._queue.usable:
-            # The gate that overrides a device's name is for the program, not for its audit.
+            # OSTINATO_DEVICE is for the program, not for its audit.
             with settings.override(device=None):
                 self._device = open_device("cpu", **self._options)
             self._kernels = MovedKernels(self._device._queue)
         return self._device
 
     def kernel(self, dispatch: Dispatch) -> CompiledKernel:
-        """The kernel of a dispatch, as compiled for this device."""
+        """The kernel of a dispatch, compiled for this device."""
         key = (id(dispatch.kernel.origin), dispatch.kernel.name)
         if key not in self._compiled:
             self.device()
@@ -61,19 +63,16 @@ class Runner:
             self._compiled[key] = self._kernels.find(dispatch)._compiled
         return self._compiled[key]
 
-    def run(self, commands: Sequence[Command], ordering: Ordering, limit_s: float) -> Status:
-        """Run commands whose kernels are this device's, and wait. A fault is told by the status."""
-        backend = self.device()._queue.backend
-        return self.run_lowered(commands, [backend.lower(command) for command in commands], ordering, limit_s)
+    def listed(self, commands: Iterable[Command], ordering: Ordering) -> CommandList:
+        """A list of commands whose kernels are this device's."""
+        return CommandList.of(commands, ordering, self.device()._queue.backend.lower)
 
-    def run_lowered(
-        self, commands: Sequence[Command], lowered: Sequence[bytes], ordering: Ordering, limit_s: float
-    ) -> Status:
-        """The same for commands that are lowered already."""
+    def run(self, commands: CommandList, limit_s: float) -> Status:
+        """Run a list and wait. The status tells of a fault."""
         queue = self.device()._queue
         submission = queue.submit(
             commands,
-            lambda handle: queue.backend.submit(lowered, ordering, handle),
+            lambda started: queue.backend.submit(commands, started),
             uses=(),
             keep=None,
             label="audit",
@@ -91,13 +90,13 @@ class Runner:
         return submission._status
 
     def _leave_behind(self, submission: Submission) -> None:
-        submission._abandoned = True  # nobody shall wait for it when the process ends
+        submission._abandoned = True  # not waited for at exit
         keep_for_good((self._device, submission))
         self._device = None
         self.gave_up = True
 
     def close(self) -> None:
-        """End the device."""
+        """Close the device."""
         if self._device is not None:
             self._device.close()
             self._device = None
@@ -105,4 +104,5 @@ class Runner:
 
 def cores() -> int:
     """How many workers a CPU device has."""
-    return next((one.capabilities.workers for one in devices() if one.name == "cpu" and one.capabilities), 1)
+    capabilities, _ = registry.availability("cpu")
+    return 1 if capabilities is None else capabilities.workers

@@ -1,4 +1,4 @@
-"""Audits on paper: one row for each thing to do, for a terminal and as plain text."""
+"""Audits as tables, with one row per finding, for a terminal and as plain text; and as JSON."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _SHOWN_INFERRED = 20
 
 
 def grouped(findings: Iterable[Finding]) -> list[tuple[Finding, int]]:
-    """Findings that say the same about the same lines, once, with how often they were made."""
+    """Equal findings about the same lines as one, with their number."""
     groups: dict[tuple[object, ...], list[Finding]] = {}
     for finding in findings:
-        # Without a line it is the node that tells two findings apart, and without a node only what they say.
+        # Findings without a line are told apart by their nodes, and those without nodes by their text.
         places = tuple(place or node for place, node in zip(finding.places, finding.nodes, strict=True))
         what = (finding.severity, finding.kind, finding.names, finding.advice, finding.access, finding.argument)
         groups.setdefault((*what, places or finding.why), []).append(finding)
@@ -36,7 +36,7 @@ def grouped(findings: Iterable[Finding]) -> list[tuple[Finding, int]]:
 
 
 def findings_table(findings: Iterable[Finding]) -> Table:
-    """Severity, what, where, why, what to do."""
+    """The table of findings: severity, what, where, why, what to do."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     table.add_column("")
     table.add_column("what", ratio=3)
@@ -48,7 +48,7 @@ def findings_table(findings: Iterable[Finding]) -> Table:
         table.add_row(
             Text(finding.severity, _COLOURS[finding.severity]),
             finding.kind,
-            "\n".join(_safe(one) for one in finding.where) or "the list",
+            "\n".join(_safe(place) for place in finding.where) or "the list",
             _safe(finding.why + more),
             _safe(finding.advice),
         )
@@ -56,14 +56,14 @@ def findings_table(findings: Iterable[Finding]) -> Table:
 
 
 def inferred_table(inferred: Sequence[InferredBarrier], at_most: int | None = None) -> Table:
-    """Where order was inferred, and why."""
+    """The table of inferred barriers: where, and because of what."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     table.add_column("inferred before", ratio=2, overflow="fold")
     table.add_column("because of", ratio=5, overflow="fold")
     rows: dict[tuple[str, str], int] = {}
-    for one in inferred:
-        where = f"{one.name} ({one.place or f'node {one.node}'})"
-        rows[where, one.why] = rows.get((where, one.why), 0) + 1
+    for barrier in inferred:
+        where = f"{barrier.name} ({barrier.place or f'node {barrier.node}'})"
+        rows[where, barrier.why] = rows.get((where, barrier.why), 0) + 1
     for number, ((where, why), count) in enumerate(rows.items()):
         if number == at_most:
             table.add_row(f"… and {len(rows) - number} more", "")
@@ -73,24 +73,24 @@ def inferred_table(inferred: Sequence[InferredBarrier], at_most: int | None = No
 
 
 def summary(coverage: Coverage, findings: Sequence[Finding]) -> str:
-    """What was looked at, in a sentence, and what was not."""
+    """What was checked and what was not, as text."""
     errors = sum(finding.is_error for finding in findings)
     parts = [
         f"{_count(errors, 'error')}, {_count(len(findings) - errors, 'note')}",
-        f"{_count(coverage.dispatches, 'dispatch', 'dispatches')} looked at",
+        f"{_count(coverage.dispatches, 'dispatch', 'dispatches')} checked",
     ]
     if coverage.alone or coverage.guarded or coverage.orders:
         parts.append(
             f"{coverage.alone} run alone, {coverage.guarded} between guard pages, {_count(coverage.orders, 'run')}"
-            " compared with serial ones"
+            " compared with a serial run"
         )
     text = "; ".join(parts)
-    never = "inside a dispatch: races between its threads, threadgroup memory"
+    never = "within a dispatch: races between its threads, threadgroup memory"
     return f"{text}\nnot checked: {'; '.join((*coverage.unchecked, never))}"
 
 
 def renderable(audit: Audit) -> RenderableType:
-    """All of an audit, for rich."""
+    """An audit, for rich."""
     parts: list[RenderableType] = []
     if audit.findings:
         parts += [findings_table(audit.findings), ""]
@@ -101,17 +101,17 @@ def renderable(audit: Audit) -> RenderableType:
 
 
 def checked(result: Checked, why: bool) -> RenderableType:
-    """What came of a program, for rich; `why` adds the reasons of inferred barriers."""
+    """The result of checking a program, for rich; `why` adds the reasons of inferred barriers."""
     parts: list[RenderableType] = []
     if result.findings:
         parts += [findings_table(result.findings), ""]
     if why and result.inferred:
         parts += [inferred_table(result.inferred), ""]
-    lists = f"{_count(result.submitted, 'command list')} submitted, {result.distinct} different ones looked at"
+    lists = f"{_count(result.submitted, 'command list')} submitted, {result.distinct} distinct checked"
     if result.with_other_values:
         lists += f", {result.with_other_values} with other values"
     if result.inferred and not why:
-        lists += f"; {_count(len(result.inferred), 'inferred barrier')} (--why says why)"
+        lists += f"; {_count(len(result.inferred), 'inferred barrier')} (--why for the reasons)"
     parts.append(Text(f"{lists}\n{summary(result.coverage, result.findings)}"))
     if result.stopped:
         parts.append(Text(printable(f"the program was stopped: {result.stopped}")))
@@ -121,7 +121,7 @@ def checked(result: Checked, why: bool) -> RenderableType:
 
 
 def plain(result: Checked) -> dict[str, Any]:
-    """What came of a program, for JSON."""
+    """The result of checking a program, for JSON."""
     return {
         "ok": result.ok,
         "status": result.status,
@@ -132,7 +132,7 @@ def plain(result: Checked) -> dict[str, Any]:
             "checked_with_other_values": result.with_other_values,
         },
         "findings": [_plain_finding(finding) for finding in result.findings],
-        "inferred": [asdict(one) | {"place": _plain_place(one.place)} for one in result.inferred],
+        "inferred": [asdict(barrier) | {"place": _plain_place(barrier.place)} for barrier in result.inferred],
         "coverage": asdict(result.coverage),
     }
 
@@ -146,7 +146,7 @@ def _plain_place(place: Place | None) -> dict[str, Any] | None:
 
 
 def text(audit: Audit) -> str:
-    """All of an audit as plain text."""
+    """An audit as plain text."""
     console = Console(file=io.StringIO(), width=_WIDTH, color_system=None, legacy_windows=False)
     console.print(renderable(audit))
     assert isinstance(console.file, io.StringIO)
@@ -154,7 +154,7 @@ def text(audit: Audit) -> str:
 
 
 def _safe(text: str) -> str:
-    """Text that holds names of programs, for a cell."""
+    """Text with names from programs, escaped for a cell."""
     return escape(printable(text))
 
 

@@ -1,9 +1,8 @@
 """What a backend is: the few operations that a device, an encoder and a queue need from it.
 
-A backend compiles modules, hands out memory, turns single commands into opaque lowered bytes (which the
-encoder memoises), and runs a list of lowered commands in one call; or makes it ready once, and runs it many times at a
-cost that does not depend on its length. It knows nothing of encoders, buffers or devices. `Native` objects are its own;
-callers only hand them back.
+A backend compiles modules, hands out memory, turns single commands into a form of its own (which the encoder memoises),
+and runs a list of them in one call; or makes the list ready once, and replays it many times at a cost that does not
+depend on its length. It knows nothing of encoders, buffers or devices. What it has started is a `Run`.
 """
 
 from __future__ import annotations
@@ -11,14 +10,16 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from enum import IntEnum
+from enum import Enum, IntEnum
 from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
 from ..errors import DeviceUnavailable
-from ..ir.commands import Command, CompiledKernel, Ordering
+from ..ir.command_list import CommandList
+from ..ir.commands import Command, CompiledKernel
+from ..ir.ordering import Inferred
 from .conditions import Conditions
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ _numbers = count(1)
 
 
 class Level(IntEnum):
-    """How much of the time of submitted work is taken down, or can be."""
+    """How much of the time of submitted work is measured, or can be."""
 
     OFF = 0
     COMMAND_BUFFERS = 1
@@ -80,6 +81,10 @@ class Capabilities:
     """What a fault takes along, and what to do then; empty where it ends its submission and the device goes on."""
     encodes_at_replay: bool = False
     """Whether a replay encodes every dispatch anew, so that the device can start before all of it is encoded."""
+    plain_loops: bool = False
+    """Whether threads are iterations of loops on a core, so that kernels whose threads work together only cost."""
+    catches_faults: bool = True
+    """Whether a kernel that crashes is a `KernelFault`; where not, it ends the process."""
     gates: frozenset[str] = frozenset()
     """The settings (names of the table in `settings.py`) that the device can act on."""
     details: Mapping[str, str] = field(default_factory=dict)
@@ -97,12 +102,21 @@ class Memory:
     """Never used twice."""
 
 
+class Outcome(Enum):
+    """What became of a submission."""
+
+    DONE = "done"
+    FAULTED = "faulted"
+    """A kernel faulted."""
+    NOT_RUN = "not run"
+    """It was not run because of an earlier fault."""
+
+
 @dataclass(frozen=True, slots=True)
 class Status:
     """How a submission ended."""
 
-    error: int
-    """0 none, 1 a fault in a kernel, 2 not run because of an earlier fault."""
+    outcome: Outcome
     node: int
     """Index of the command at fault."""
     signal: int
@@ -115,21 +129,15 @@ class Status:
     reason: str = ""
     """What the device's driver says of the error, where it says something."""
 
+    @property
+    def failed(self) -> bool:
+        """Whether it has no results: it faulted, or was not run."""
+        return self.outcome is not Outcome.DONE
+
     @classmethod
-    def unplaced(cls, error: int, reason: str = "") -> Status:
-        """Of a device that says that something went wrong, and not where."""
-        return cls(error, -1, 0, 0, "", None, reason)
-
-
-class Inferred(NamedTuple):
-    """The order inferred for a list, in the terms of a device that has barriers rather than edges."""
-
-    barriers: int
-    """Commands that such a device would put a barrier in front of."""
-    concurrent: int
-    """Commands that need none."""
-    ranges: int
-    """Ranges of memory tracked at the end of the list."""
+    def unplaced(cls, outcome: Outcome, reason: str = "") -> Status:
+        """Of a device that says what happened, and not where."""
+        return cls(outcome, -1, 0, 0, "", None, reason)
 
 
 class WorkerTime(NamedTuple):
@@ -145,8 +153,47 @@ class WorkerTime(NamedTuple):
     """How many did."""
 
 
-Native = Any
-Lowered = bytes
+class Run(Protocol):
+    """One submission, from its start on. Everything but `wait` is asked once it is done."""
+
+    def wait(self, timeout_ns: int) -> bool:
+        """Wait until it is done; False when the time (never negative) ran out first."""
+        ...
+
+    def status(self) -> Status:
+        """How it ended."""
+        ...
+
+    def inferred(self) -> Inferred:
+        """What inferring its order came to; may be asked before it is done. Zeros when nothing was inferred."""
+        ...
+
+    def times(self) -> tuple[int, int] | None:
+        """When it started and ended, in ns of the monotonic clock; None when that is not known."""
+        ...
+
+    def samples(self) -> np.ndarray | None:
+        """When each command started and ended, in ns of the monotonic clock.
+
+        Of shape (commands, 2) and type uint64, with zeros for what was not run; None when no times were asked for.
+        """
+        ...
+
+    def bounded(self) -> np.ndarray | None:
+        """Which commands of `samples` ran at some time between the two moments, and not all of it; None when none."""
+        ...
+
+    def worker_time(self) -> WorkerTime | None:
+        """How much of their time the device's workers got, if it was sampled; None where that is not known."""
+        ...
+
+    def release(self) -> None:
+        """It is not asked anything any more."""
+        ...
+
+
+Executable = Any
+"""A command list that a backend has made ready to be replayed: an object of its own."""
 
 
 class Backend(Protocol):
@@ -199,101 +246,54 @@ class Backend(Protocol):
         """Have what is submitted from now on wait for what another library's queue holds."""
         ...
 
-    def lower(self, command: Command) -> Lowered:
-        """The form of a command that `submit` takes. Depends on nothing but the command."""
+    def lower(self, command: Command) -> Any:
+        """The form of a command that `submit` takes: any object but None. Depends on nothing but the command."""
         ...
 
-    def submit(
-        self,
-        lowered: Sequence[Lowered],
-        ordering: Ordering,
-        handle: list[Native],
-        sample: bool = False,
-        retain: bool = True,
-    ) -> None:
-        """Start a list of commands after all earlier ones and return at once; `sample` takes down their times.
+    def submit(self, commands: CommandList, started: list[Run], sample: bool = False, retain: bool = True) -> None:
+        """Start a list of commands after all earlier ones and return at once; `sample` asks for their times.
 
         Without `retain` the backend need not keep the memory of its commands; the queue does until the work is done.
 
-        The submission is appended to `handle` if, and as soon as, it has started: with no moment in between at which
+        The run is appended to `started` if, and as soon as, it has started: with no moment in between at which
         an exception of a signal handler (Ctrl-C) could come.
         """
         ...
 
-    def edges(self, lowered: Sequence[Lowered]) -> np.ndarray:
-        """The edges inferred for a list, which is not run: pairs (before, after), of shape (n, 2) and type uint32."""
-        ...
+    def instantiate(self, commands: CommandList) -> Executable:
+        """Make a list of commands ready to be replayed; nothing runs.
 
-    def instantiate(
-        self, commands: Sequence[Command], lowered: Sequence[Lowered], ordering: Ordering, values: Mapping[str, int]
-    ) -> tuple[Native, Inferred]:
-        """Make a list of commands, given in both forms, ready to be replayed; nothing runs.
-
-        `values` says at which byte of the block given to each replay the value of each parameter stands. The graph is
-        given back when the returned object is dropped, which is possible at any time, even while it runs.
+        It is given back when the returned object is dropped, which is possible at any time, even while it runs.
         """
         ...
 
-    def prepare_samples(self, work: Native | Sequence[Lowered]) -> bool:
-        """Make ready what taking times of a graph, or of a list, needs; says whether there was something to make."""
+    def replay(self, executable: Executable, values: bytes, sample: bool, started: list[Run]) -> None:
+        """Start an instantiated list after all earlier work, and return at once; otherwise like `submit`.
+
+        `values` has the value of each parameter where the list's `value_offsets` say. Every replay sees its own,
+        however many of them are queued.
+        """
+        ...
+
+    def prepare_samples(self, work: Executable | CommandList) -> bool:
+        """Make ready what taking times needs, of a list or of one that is replayed; says whether there was something
+        to make."""
         ...
 
     def annotated(self, label: str | None) -> AbstractContextManager[None] | None:
         """A block that the platform's own tools show under this label; None when none of them looks."""
         ...
 
-    def replay(self, graph: Native, values: bytes, sample: bool, handle: list[Native]) -> None:
-        """Start an instantiated list after all earlier work, and return at once; otherwise like `submit`.
-
-        Every replay sees its own `values`, however many of them are queued.
-        """
-        ...
-
-    def inferred(self, submission: Native) -> Inferred:
-        """What inferring the order of a submission's commands came to; zeros when nothing was inferred."""
-        ...
-
-    def wait(self, submission: Native, timeout_ns: int) -> bool:
-        """Wait for a submission; False when the time (never negative) ran out first."""
-        ...
-
-    def status(self, submission: Native) -> Status:
-        """How a finished submission ended."""
-        ...
-
-    def resume(self, skipped: Collection[Native]) -> None:
+    def resume(self, skipped: Collection[Run]) -> None:
         """Go on after a fault, once its submission has been looked at.
 
         A backend that can holds back what is queued behind a fault until this is called, and then does not run those
-        that are `skipped`; they end with error 2. One that cannot may have run them.
+        that are `skipped`; their outcome is NOT_RUN. One that cannot may have run them.
         """
-        ...
-
-    def times(self, submission: Native) -> tuple[int, int] | None:
-        """When a finished submission started and ended, in ns of the monotonic clock; None when that is not known."""
-        ...
-
-    def samples(self, submission: Native) -> np.ndarray | None:
-        """When each command of a finished submission started and ended, in ns of the monotonic clock.
-
-        Of shape (commands, 2) and type uint64, with zeros for what was not run; None when no times were asked for.
-        """
-        ...
-
-    def bounded(self, submission: Native) -> np.ndarray | None:
-        """Which commands of `samples` ran at some time between the two moments, and not all of it; None when none."""
-        ...
-
-    def worker_time(self, submission: Native) -> WorkerTime | None:
-        """How much of their time the workers of a finished, sampled submission got; None where that is not known."""
         ...
 
     def conditions(self) -> Conditions:
         """What the device says of itself right now: its clock, what holds that back. Often nothing."""
-        ...
-
-    def release(self, submission: Native) -> None:
-        """Forget a finished submission."""
         ...
 
     def update_residency(self, added: Sequence[int], removed: Sequence[int]) -> None:

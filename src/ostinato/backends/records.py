@@ -1,6 +1,6 @@
 """Commands as records: the lowered form that native code reads; the layout is described in `cpu/runtime/node.h`.
 
-The CPU runtime runs these records; the hazard engine reads them whatever device they are for. Every record is a
+The CPU runtime runs these records, and the CUDA launcher launches them. Every record is a
 multiple of 64 bytes and lists are kept 64-byte aligned, so inline bytes that are aligned within their record are
 aligned in memory, for every type MSL has.
 """
@@ -8,12 +8,12 @@ aligned in memory, for every type MSL has.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
-from ..ir.commands import Access, Barrier, BufferBinding, Command, Copy, Dispatch, InlineBinding, ParamBinding, Size3
+from ..ir.commands import Barrier, BufferBinding, Command, Copy, Dispatch, InlineBinding, ParamBinding, Size3
 
 ALIGNMENT = 64
-_INLINE = _WRITTEN = 1 << 63
+_INLINE = 1 << 63
 _UNKNOWN = 2**32 - 1
 _DISPATCH, _BARRIER, _COPY, _FILL = range(4)
 _HEAD = struct.Struct("=2IQ14I")
@@ -44,14 +44,13 @@ def dispatch(
     group_size: Size3,
     groups: Size3,
     arena_bytes: int,
-    accesses: Sequence[Access] | None,
+    spans: bytes | None,
     arguments: Sequence[int | bytes] = (),
     shared_offsets: Sequence[int] = (),
 ) -> bytes:
     """The record of a dispatch. Arguments are addresses, or bytes that are put into the record."""
-    listed = [] if accesses is None else accesses
-    spans = [part for one in listed for part in (one.begin | (_WRITTEN if one.write else 0), one.end)]
-    head_bytes = _HEAD.size + 8 * len(arguments) + 8 * len(spans) + 4 * len(shared_offsets)
+    known = spans or b""
+    head_bytes = _HEAD.size + 8 * len(arguments) + len(known) + 4 * len(shared_offsets)
     inline = bytearray()
     inline_at = rounded(head_bytes, ALIGNMENT)
     addresses = []
@@ -62,7 +61,7 @@ def dispatch(
             addresses.append(_INLINE | inline_at + len(inline))
             inline += argument.ljust(rounded(max(len(argument), 1), ALIGNMENT), b"\0")
     body = struct.pack(
-        f"=Q14I{len(addresses) + len(spans)}Q{len(shared_offsets)}I",
+        f"=Q14I{len(addresses)}Q{len(known)}s{len(shared_offsets)}I",
         entry,
         *threads,
         *group_size,
@@ -70,21 +69,13 @@ def dispatch(
         len(addresses),
         len(shared_offsets),
         arena_bytes,
-        _UNKNOWN if accesses is None else len(listed),
+        _UNKNOWN if spans is None else len(known) // 16,
         0,
         *addresses,
-        *spans,
+        known,
         *shared_offsets,
     )
     return _record(_DISPATCH, body.ljust(inline_at - 8, b"\0") + inline if inline else body)
-
-
-def parameters(command: Command) -> Iterator[tuple[int, str, int]]:
-    """Position among the arguments, name and size of each parameter of a command."""
-    if isinstance(command, Dispatch):
-        for position, binding in enumerate(command.bindings):
-            if isinstance(binding, ParamBinding):
-                yield position, binding.name, binding.nbytes
 
 
 def shared_offsets(static_bytes: int, sizes: tuple[int, ...]) -> tuple[tuple[int, ...], int]:
@@ -95,32 +86,6 @@ def shared_offsets(static_bytes: int, sizes: tuple[int, ...]) -> tuple[tuple[int
         offsets.append(end)
         end += rounded(size, 16)
     return tuple(offsets), end
-
-
-def accesses_in(record: bytes) -> tuple[Access, ...] | None:
-    """The memory that a record says it uses; None for a barrier, and when it is not known."""
-    if is_barrier(record):
-        return None
-    kind = int.from_bytes(record[4:8], "little")
-    if kind == _COPY:
-        source, target, nbytes = _COPY_BODY.unpack_from(record, 8)
-        return Access(target, target + nbytes, True), Access(source, source + nbytes, False)
-    if kind == _FILL:
-        target, nbytes, *_ = _FILL_BODY.unpack_from(record, 8)
-        return (Access(target, target + nbytes, True),)
-    fields = _HEAD.unpack_from(record)
-    n_arguments, n_accesses = fields[12], fields[15]
-    if n_accesses == _UNKNOWN:
-        return None
-    spans = struct.unpack_from(f"={2 * n_accesses}Q", record, _HEAD.size + 8 * n_arguments)
-    pairs = zip(spans[::2], spans[1::2], strict=True)
-    return tuple(Access(begin & ~_WRITTEN, end, bool(begin & _WRITTEN)) for begin, end in pairs)
-
-
-def first_inline(record: bytes) -> bytes:
-    """The bytes of a dispatch's first argument, which is inline, and what follows them."""
-    (at,) = struct.unpack_from("=Q", record, _HEAD.size)
-    return record[at & ~_INLINE :]
 
 
 def is_barrier(record: bytes) -> bool:
@@ -141,7 +106,7 @@ def _pack_dispatch(command: Dispatch) -> bytes:
         command.group_size,
         command.groups,
         arena_bytes,
-        command.accesses,
+        command.spans,
         [_argument(binding) for binding in command.bindings],
         offsets,
     )

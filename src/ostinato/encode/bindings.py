@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import ArgumentError, FreedBuffer, WrongDevice
-from ..graph.params import Param
 from ..ir import structs
 from ..ir.commands import UNKNOWN, Access, Binding, BufferBinding, CompiledKernel, InlineBinding, ParamBinding, Unknown
 from ..ir.dtypes import check_dtype
+from ..ir.params import Param
 from ..ir.scalars import number_bytes, plain_number
 from ..runtime.buffer import Buffer
 from ..runtime.queue import Queue

@@ -1,7 +1,7 @@
 """The encoder: records commands, and hands the list over when it is committed.
 
 There is one path: every call is checked, memoised per (kernel, arguments, geometry, annotations), and appended to
-one list together with its lowered form. Commit joins the lowered forms and makes one call into the backend. Capture
+one list together with its lowered form. Commit hands the list to the backend in one call. Capture
 takes the end of the list away as a `Graph`. A call that is wrong raises and leaves the list as it was.
 
 One encoder may be used by one thread at a time; several encoders may be used in several threads.
@@ -18,7 +18,6 @@ from typing import Any, NoReturn
 import numpy as np
 
 from .. import counters, settings
-from ..backends.protocol import Inferred
 from ..base.copies import refuse_copy
 from ..base.labels import check_label
 from ..base.source_lines import Place, caller
@@ -34,11 +33,13 @@ from ..errors import (
 )
 from ..graph.graph import Graph, captured
 from ..graph.hooks import watchers
-from ..graph.params import Param
-from ..ir.commands import Barrier, CapturedOpKind, Command, Copy, Dispatch, Fill, Ordering
+from ..ir.command_list import CapturedNode, CommandList
+from ..ir.commands import CapturedOpKind, Copy, Dispatch, Fill, Ordering
 from ..ir.costs import Amount
 from ..ir.dtypes import matching_dtypes
-from ..ir.hazards import HazardTracker, accesses_of
+from ..ir.hazards import HazardTracker
+from ..ir.ordering import NOT_INFERRED
+from ..ir.params import Param
 from ..runtime import tracing
 from ..runtime.allocation import Allocation
 from ..runtime.buffer import Buffer
@@ -55,10 +56,8 @@ from .validation import checked_dispatch, fill_pattern
 # end to it; a whole model's worth of layers fits.
 _MEMO_ENTRIES = 16384
 
-_BARRIER = Barrier()
 ORDERINGS = {"auto": Ordering.INFERRED, "manual": Ordering.BARRIERS, "serial": Ordering.SERIAL}
 """What each barrier mode means."""
-_NOTHING = Inferred(0, 0, 0)
 
 
 class CommandEncoder:
@@ -71,14 +70,12 @@ class CommandEncoder:
         "_barriers",
         "_began_ns",
         "_captured_from",
-        "_commands",
-        "_lowered",
         "_mode",
+        "_nodes",
         "_open",
         "_params",
         "_path",
         "_pending_op_kind",
-        "_places",
         "_queue",
         "_ready",
         "_retain",
@@ -86,6 +83,7 @@ class CommandEncoder:
         "_time_barriers",
         "_timed_barriers",
         "_transfers",
+        "_with_places",
         "label",
     )
 
@@ -107,8 +105,7 @@ class CommandEncoder:
         self._time_barriers = settings.is_on("profile_barriers")
         self.label = label
         """The label that a plain commit gives to the submission."""
-        self._commands: list[Command] = []
-        self._lowered: list[bytes] = []
+        self._nodes: list[CapturedNode] = []
         # With repetitions, which commit takes out: cheaper there, once, than here for every dispatch.
         self._allocations: list[Allocation] = []
         self._pending_op_kind: CapturedOpKind | None = None
@@ -118,10 +115,11 @@ class CommandEncoder:
         self._barrier_ns = 0
         self._timed_barriers = 0
         self._submission: Submission | None = None
-        # Where the capture begins in the lists of commands and of allocations.
+        # Where the capture begins in the lists of nodes and of allocations.
         self._captured_from: tuple[int, int] | None = None
         self._params: dict[str, Param] = {}
-        self._places: list[Place | None] | None = [] if watchers else None
+        # Whether somebody will ask for the line that encoded a command.
+        self._with_places = bool(watchers)
         # When the first command came; 0 until then, None when nobody wants to know.
         self._began_ns = 0 if tracing.listening() else None
         self._open = True
@@ -205,7 +203,7 @@ class CommandEncoder:
                             self._check_param(argument, params)
                         key, plain = bindings.memo_key(kernel._compiled, argument, args)
                         if plain is not argument:
-                            given = [plain if one is argument else one for one in given]
+                            given = [plain if other is argument else other for other in given]
                         parts.append(key)
                         freed |= note_use(argument, used)
             if freed:
@@ -225,8 +223,8 @@ class CommandEncoder:
                 )
                 parts.append((*declared, bytes_read, bytes_written, flops))
             memo_key = tuple(parts)
-            found = kernel._memo.get(memo_key)
-            if found is None:
+            node = kernel._memo.get(memo_key)
+            if node is None:
                 dispatch = checked_dispatch(
                     queue,
                     kernel,
@@ -241,19 +239,18 @@ class CommandEncoder:
                     bytes_written=bytes_written,
                     flops=flops,
                 )
-                found = (dispatch, queue.backend.lower(dispatch))
+                node = CapturedNode(dispatch, lowered=queue.backend.lower(dispatch))
                 if len(kernel._memo) >= _MEMO_ENTRIES:
                     kernel._memo.clear()
-                kernel._memo[memo_key] = found
-            self._commands.append(found[0])
-            self._lowered.append(found[1])
+                kernel._memo[memo_key] = node
+            if self._with_places:
+                node = node._replace(place=caller())
+                if params:
+                    self._params.update(params)
+            self._nodes.append(node)
             self._allocations += used
             if self._began_ns == 0:
                 self._began_ns = time.monotonic_ns()
-            if self._places is not None:
-                self._places.append(caller())
-                if params:
-                    self._params.update(params)
             self._pending_op_kind = None
         finally:
             self._ready = True
@@ -267,15 +264,13 @@ class CommandEncoder:
             self._refuse()
         self._ready = False
         try:
-            if len(self._commands) == (0 if self._captured_from is None else self._captured_from[0]):
+            if len(self._nodes) == (0 if self._captured_from is None else self._captured_from[0]):
                 return
             # A captured barrier is not committed by this encoder, so it is neither counted nor timed.
             counted = self._captured_from is None
             started_ns = time.perf_counter_ns() if self._time_barriers else 0
-            self._commands.append(_BARRIER)
-            self._lowered.append(self._queue.barrier)
-            if self._places is not None:
-                self._places.append(caller())
+            barrier = self._queue.barrier
+            self._nodes.append(barrier._replace(place=caller()) if self._with_places else barrier)
             self._barriers += counted
             if self._time_barriers and counted:
                 self._barrier_ns += time.perf_counter_ns() - started_ns
@@ -292,8 +287,8 @@ class CommandEncoder:
         """Ranges of memory that what was recorded since the last barrier, or the start of the capture, uses."""
         tracker = HazardTracker()
         first = self._captured_from[0] if self._captured_from else 0
-        for node, command in enumerate(self._commands[first:]):
-            tracker.add(node, accesses_of(command))
+        for index, node in enumerate(self._nodes[first:]):
+            tracker.add(index, node.accesses)
         return len(tracker)
 
     def copy(self, src: Buffer, dst: Buffer) -> None:
@@ -339,10 +334,9 @@ class CommandEncoder:
         with self._recording():
             if self._captured_from is not None:
                 raise EncoderError(f"{self!r} is capturing already; take_capture() ends that")
-            self._captured_from = (len(self._commands), len(self._allocations))
+            self._captured_from = (len(self._nodes), len(self._allocations))
             self._pending_op_kind = None
-            if self._places is None:
-                self._places = [None] * len(self._commands)
+            self._with_places = True
 
     def is_capturing(self) -> bool:
         """Whether what is recorded now becomes a graph."""
@@ -355,25 +349,17 @@ class CommandEncoder:
                 return None
             first, first_allocation = self._captured_from
             graph = self._graph_from(first, first_allocation, self.label)
-            del self._commands[first:], self._lowered[first:], self._allocations[first_allocation:]
-            self._places = self._places[:first] if watchers and self._places is not None else None
+            del self._nodes[first:], self._allocations[first_allocation:]
+            self._with_places = bool(watchers)
             self._captured_from = None
             self._pending_op_kind = None
             self._params = {}
             return graph
 
     def _graph_from(self, first: int, first_allocation: int, label: str | None) -> Graph:
-        assert self._places is not None
-        return captured(
-            self._queue,
-            self._commands[first:],
-            self._lowered[first:],
-            self._places[first:],
-            self._allocations[first_allocation:],
-            self._params,
-            ORDERINGS[self._mode],
-            label,
-        )
+        nodes = tuple([node._replace(origin=(index,)) for index, node in enumerate(self._nodes[first:])])
+        commands = CommandList(nodes, ORDERINGS[self._mode], dict(self._params))
+        return captured(self._queue, commands, self._allocations[first_allocation:], label)
 
     # --- the end -------------------------------------------------------------------------------------------
 
@@ -408,7 +394,7 @@ class CommandEncoder:
     def discard(self) -> None:
         """Throw away what was recorded. Nothing of it runs, and the encoder is used up."""
         with self._recording():
-            self._commands, self._lowered, self._allocations = [], [], []
+            self._nodes, self._allocations = [], []
             self._captured_from = None
             self._open = False
         self._ready = False
@@ -426,40 +412,40 @@ class CommandEncoder:
             self._refuse()
         if self._captured_from is not None:
             raise EncoderError(f"{self!r} is capturing; take_capture() must come before a commit")
-        for watcher in watchers if self._places is not None and counters.counting() else ():
+        for watcher in watchers if self._with_places and counters.counting() else ():
             watcher(self._graph_from(0, 0, label), {})
         # Closed before anything starts: a commit that Ctrl-C cuts short must not run the list a second time.
         self._ready = self._open = False
         try:
-            backend, lowered, ordering = self._queue.backend, self._lowered, ORDERINGS[self._mode]
+            backend, retain = self._queue.backend, self._retain
+            commands = CommandList(tuple(self._nodes), ORDERINGS[self._mode])
             held = set(self._allocations)
             listeners = tracing.listening()
             trace = None
             if listeners:
-                plan = tracing.plan_of(backend, self._commands, lowered, ordering)
-                trace = tracing.trace(
-                    self._queue, plan, listeners, label=label, replay=False, encode_begin_ns=self._began_ns or None
-                )
+                commands = tracing.shared_list(backend, commands)
+                began_ns = self._began_ns or None
+                trace = tracing.trace(self._queue, commands, listeners, label=label, encode_begin_ns=began_ns)
             sample = trace is not None and trace.sampled
             self._submission = submission = self._queue.submit(
-                self._commands,
-                lambda handle: backend.submit(lowered, ordering, handle, sample, self._retain),
+                commands,
+                lambda started: backend.submit(commands, started, sample, retain),
                 uses=[allocation.backing for allocation in held],
                 keep=held,
                 label=label,
                 trace=trace,
             )
-            assert submission._native is not None
-            inferred = _NOTHING if self._mode != "auto" else self._queue.backend.inferred(submission._native)
+            assert submission._run is not None
+            inferred = NOT_INFERRED if self._mode != "auto" else submission._run.inferred()
             counters.add_command_buffer(
-                dispatches=len(self._commands) - self._transfers - self._barriers,
+                dispatches=len(self._nodes) - self._transfers - self._barriers,
                 barriers=self._barriers + inferred.barriers,
                 auto_barriers=inferred.barriers,
                 concurrent=inferred.concurrent,
                 barrier_ns=self._barrier_ns,
                 timed_barriers=self._timed_barriers,
             )
-            self._commands, self._lowered, self._allocations = [], [], []
+            self._nodes, self._allocations = [], []
             return submission
         except (OstinatoError, OstinatoWarning):
             self._open = True  # nothing of it has started
@@ -468,11 +454,9 @@ class CommandEncoder:
             self._ready = self._open
 
     def _append(self, command: Copy | Fill, *allocations: Allocation) -> None:
-        self._lowered.append(self._queue.backend.lower(command))
-        self._commands.append(command)
+        place = caller() if self._with_places else None
+        self._nodes.append(CapturedNode(command, place, lowered=self._queue.backend.lower(command)))
         self._allocations += allocations
-        if self._places is not None:
-            self._places.append(caller())
         self._transfers += self._captured_from is None
 
     def _check_param(self, param: Param, others: dict[str, Param]) -> None:
@@ -500,11 +484,11 @@ class CommandEncoder:
         raise EncoderError(f"{self!r} was committed or discarded; work after that needs a new encoder")
 
     def __del__(self) -> None:
-        if getattr(self, "_open", False) and self._commands and not self._queue._forked:
+        if getattr(self, "_open", False) and self._nodes and not self._queue._forked:
             warnings.warn(
                 f"{self!r} was dropped without {'take_capture()' if self._captured_from else 'a commit'}:"
-                f" {len(self._commands)} commands did not run"
-                + (f" (the last was encoded at {place})" if (place := _last_place(self._commands)) else ""),
+                f" {len(self._nodes)} commands did not run"
+                + (f" (the last was encoded at {place})" if (place := _last_place(self._nodes)) else ""),
                 UncommittedWork,
                 stacklevel=2,
             )
@@ -512,7 +496,7 @@ class CommandEncoder:
     __reduce_ex__ = refuse_copy
 
     def __repr__(self) -> str:
-        state = f"{len(self._commands)} commands" if self._open else "committed"
+        state = f"{len(self._nodes)} commands" if self._open else "committed"
         state = f"capturing, {state}" if self._captured_from else state
         name = f" {self.label!r}" if self.label else ""
         return f"<CommandEncoder{name} on {self._queue.name!r}, {self._mode}, {state}>"
@@ -537,5 +521,6 @@ def capture(
     return graph
 
 
-def _last_place(commands: list[Command]) -> Place | None:
-    return next((command.place for command in reversed(commands) if isinstance(command, Dispatch)), None)
+def _last_place(nodes: list[CapturedNode]) -> Place | None:
+    commands = (node.command for node in reversed(nodes))
+    return next((command.place for command in commands if isinstance(command, Dispatch)), None)

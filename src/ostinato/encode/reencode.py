@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from ..errors import GraphError
-from ..graph.graph import CapturedNode, Graph, GraphDevice
+from ..graph.graph import Graph, GraphDevice
 from ..graph.memory import GraphMemory, NamedRange, memory_contents, overlapping
+from ..ir.command_list import CapturedNode
 from ..ir.commands import (
     UNKNOWN,
     Access,
@@ -52,26 +53,22 @@ def moved(graph: Graph, device: GraphDevice) -> Graph:
             except (ValueError, TypeError, KeyError) as error:
                 raise GraphError(f"node {index}, {node}: {error}") from error
     finally:
-        found = encoder.take_capture()
-    assert found is not None
-    first = graph.nodes[:leading]
+        captured = encoder.take_capture()
+    assert captured is not None
+    encoded = zip(captured.nodes, graph.nodes[leading:], strict=True)
     nodes = [
-        *first,
-        *(
-            CapturedNode(new.command, old.place, old.origin)
-            for new, old in zip(found.nodes, graph.nodes[leading:], strict=True)
-        ),
+        *graph.nodes[:leading],
+        *(CapturedNode(new.command, old.place, old.origin) for new, old in encoded),
     ]
     names = {
         name: NamedRange(name, *blocks.moved(one.begin, one.end), one.dtype, one.shape)
         for name, one in graph.names.items()
     }
-    lowered = (*(queue.backend.lower(node.command) for node in first), *found.lowered)
-    found = found.with_nodes(
+    return captured.with_nodes(
         nodes,
-        ordering=graph.ordering,  # which a gate may have overridden while encoding
-        memories=blocks.memories(),
+        ordering=graph.ordering,  # which a setting may have overridden while encoding
         params=graph.params,
+        memories=blocks.memories(),
         names=names,
         outputs=None if graph.outputs is None else tuple(blocks.moved(*one)[1:] for one in graph.outputs),
         dropped=tuple(blocks.moved(*one)[1:] for one in graph.dropped),
@@ -79,8 +76,6 @@ def moved(graph: Graph, device: GraphDevice) -> Graph:
         reports=graph.reports,
         moved_from=blocks.moves(),
     )
-    found.__dict__["lowered"] = lowered
-    return found
 
 
 class _Blocks:

@@ -14,8 +14,9 @@ import numpy as np
 
 from ..base.printable import printable
 from ..errors import ArgumentError
+from ..ir.command_list import CapturedNode
 from ..ir.commands import Barrier, BufferBinding, Copy, Dispatch, DispatchKind, Fill, InlineBinding, Ordering
-from .graph import CapturedNode, Graph
+from .graph import Graph
 
 if TYPE_CHECKING:
     from ..msl import Argument

@@ -15,72 +15,27 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 import numpy as np
 
 from ..base.copies import refuse_copy
-from ..base.printable import printable
 from ..base.ranges import overlap
-from ..base.source_lines import Place
 from ..errors import ArgumentError, GraphError, UnknownAttribute
 from ..ir import hazards
-from ..ir.commands import Access, Barrier, BufferBinding, CapturedOpKind, Command, Dispatch, Ordering, bound
+from ..ir.command_list import CapturedNode, CommandList
+from ..ir.commands import Command, Ordering
+from ..ir.params import Param, check_name
 from ..runtime.allocation import Allocation, Lease
 from ..runtime.buffer import Buffer
 from ..runtime.queue import OnQueue, Queue
 from .memory import GraphMemory, NamedRange, RangeIndex
-from .params import Param, check_name
 
 if TYPE_CHECKING:
     from ..audit import Audit
     from ..encode.encoder import CommandEncoder
     from ..passes import Pass, Report
     from .replay import Replayable
-
-
-class CapturedNode(NamedTuple):
-    """One command of a graph, and where it came from. (A tuple, because capturing makes very many.)"""
-
-    command: Command
-    place: Place | None = None
-    """The line that encoded it."""
-    origin: tuple[int, ...] = ()
-    """The nodes of the captured graph that it stands for; more than one when they were fused."""
-
-    @property
-    def kind(self) -> str:
-        """One of "dispatch", "barrier", "copy" and "fill"."""
-        return type(self.command).__name__.lower()
-
-    @property
-    def name(self) -> str:
-        """The kernel's name, or the kind of what is no dispatch."""
-        return self.command.kernel.name if isinstance(self.command, Dispatch) else self.kind
-
-    @property
-    def label(self) -> str | None:
-        """The scopes it was encoded in, joined by '/'."""
-        return None if isinstance(self.command, Barrier) else self.command.label
-
-    @property
-    def op_kind(self) -> CapturedOpKind:
-        """What it computes, for passes."""
-        return self.command.op_kind if isinstance(self.command, Dispatch) else CapturedOpKind.Other
-
-    @property
-    def accesses(self) -> tuple[Access, ...] | None:
-        """The memory it uses; None for a barrier, and when it is not known."""
-        return hazards.accesses_of(self.command)
-
-    @property
-    def buffers(self) -> tuple[BufferBinding, ...]:
-        """The ranges of memory bound to it."""
-        return bound(self.command)
-
-    def __str__(self) -> str:
-        where = f" ({self.place})" if self.place else ""
-        return printable(f"{self.label + '/' if self.label else ''}{self.name}{where}", 200)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,12 +67,10 @@ class GraphDevice(OnQueue, Protocol):
 class Graph:
     """Captured work. Made by `Device.capture`, `CommandEncoder.take_capture`, `load_graph`, or a pass."""
 
-    nodes: tuple[CapturedNode, ...]
-    ordering: Ordering
+    command_list: CommandList
+    """The commands, what orders them, and the parameters that replays give."""
     memories: Mapping[int, GraphMemory]
     """By number."""
-    params: Mapping[str, Param]
-    """The values that every replay gives."""
     names: Mapping[str, NamedRange]
     """The buffers that a replay can bind anew."""
     outputs: tuple[tuple[int, int], ...] | None = None
@@ -150,31 +103,35 @@ class Graph:
     def __getitem__(self, index: int) -> CapturedNode:
         return self.nodes[index]
 
-    @cached_property
+    @property
+    def nodes(self) -> tuple[CapturedNode, ...]:
+        """The commands, with where each came from."""
+        return self.command_list.nodes
+
+    @property
     def commands(self) -> tuple[Command, ...]:
         """The commands of the nodes."""
-        return tuple(node.command for node in self.nodes)
+        return self.command_list.commands
 
-    @cached_property
+    @property
+    def ordering(self) -> Ordering:
+        """What makes one command wait for another."""
+        return self.command_list.ordering
+
+    @property
+    def params(self) -> Mapping[str, Param]:
+        """The values that every replay gives."""
+        return self.command_list.params
+
+    @property
     def dispatches(self) -> int:
         """How many of the nodes are dispatches."""
-        return sum(isinstance(command, Dispatch) for command in self.commands)
+        return self.command_list.dispatches
 
-    @cached_property
+    @property
     def edges(self) -> np.ndarray:
         """Which nodes must wait for which, by the memory they use and the barriers: pairs (before, after)."""
-        if self._queue is not None:
-            pairs = self._queue.backend.edges(self.lowered)
-        else:
-            found = hazards.edges([node.accesses for node in self.nodes])
-            pairs = np.array(found, np.uint32).reshape(-1, 2)
-        return pairs[np.lexsort((pairs[:, 0], pairs[:, 1]))]
-
-    @cached_property
-    def lowered(self) -> tuple[bytes, ...]:
-        """The commands in the form of the device's backend."""
-        backend = self.queue.backend
-        return tuple(backend.lower(command) for command in self.commands)
+        return self.command_list.hazards.edges
 
     @property
     def queue(self) -> Queue:
@@ -232,7 +189,7 @@ class Graph:
             begin, end, number = self._range_of(buffer, f"named({name}=…)")
             names[name] = NamedRange(name, number, begin, end, buffer.dtype, buffer.shape)
         check_names(self.nodes, names)
-        return self._with(names=names)
+        return replace(self, names=names)
 
     def buffer(self, name: str) -> Buffer:
         """The buffer that a name stands for, to be read or written between replays."""
@@ -250,7 +207,7 @@ class Graph:
         Without it every byte that is still there at the end counts as an output, and little can be fused.
         """
         ranges = [self._range_of(buffer, "with_outputs") for buffer in buffers]
-        return self._with(outputs=tuple((begin, end) for begin, end, _ in ranges))
+        return replace(self, outputs=tuple((begin, end) for begin, end, _ in ranges))
 
     def _range_of(self, buffer: Any, what: str) -> tuple[int, int, int]:
         if type(buffer) is not Buffer:
@@ -264,16 +221,26 @@ class Graph:
             raise GraphError(f"{what}: a pass has done away with the writes to {buffer!r}; say it before optimise()")
         return begin, end, backing.number
 
-    def _with(self, **changes: Any) -> Graph:
-        found = replace(self, **changes)
-        for name in ("commands", "dispatches", "edges", "lowered"):  # they follow from the nodes, which are the same
-            if name in self.__dict__:
-                found.__dict__[name] = self.__dict__[name]
-        return found
-
-    def with_nodes(self, nodes: Iterable[CapturedNode], **changes: Any) -> Graph:
+    def with_nodes(
+        self,
+        nodes: Iterable[CapturedNode],
+        *,
+        ordering: Ordering | None = None,
+        params: Mapping[str, Param] | None = None,
+        **changes: Any,
+    ) -> Graph:
         """The same graph with other nodes, for passes; memory that they add must be given too."""
-        return replace(self, nodes=tuple(nodes), **changes)
+        listed = tuple(nodes)
+        if self._queue is not None:
+            lower = self._queue.backend.lower
+            known = {id(node.command): node.lowered for node in self.nodes}
+            listed = tuple(node._replace(lowered=known.get(id(node.command)) or lower(node.command)) for node in listed)
+        commands = CommandList(
+            listed,
+            self.ordering if ordering is None else ordering,
+            self.params if params is None else params,
+        )
+        return replace(self, command_list=commands, **changes)
 
     # --- running it ----------------------------------------------------------------------------------------------
 
@@ -335,26 +302,13 @@ class Graph:
     __reduce_ex__ = refuse_copy
 
 
-def captured(
-    queue: Queue,
-    commands: Sequence[Command],
-    lowered: Sequence[bytes],
-    places: Sequence[Place | None],
-    allocations: Iterable[Allocation],
-    params: Mapping[str, Param],
-    ordering: Ordering,
-    label: str | None,
-) -> Graph:
+def captured(queue: Queue, commands: CommandList, allocations: Iterable[Allocation], label: str | None) -> Graph:
     """A graph of what an encoder recorded."""
-    nodes = tuple(map(CapturedNode, commands, places, zip(range(len(commands)), strict=True)))
     memories = {}
     for allocation in dict.fromkeys(allocations):
         backing = allocation.backing
         memories[backing.number] = GraphMemory(backing.number, backing.address, backing.nbytes, allocation)
-    graph = Graph(nodes, ordering, memories, dict(params), {}, label=label, _queue=queue)
-    graph.__dict__["commands"] = tuple(commands)
-    graph.__dict__["lowered"] = tuple(lowered)
-    return graph
+    return Graph(commands, memories, {}, label=label, _queue=queue)
 
 
 def check_names(nodes: Iterable[CapturedNode], names: Mapping[str, NamedRange]) -> None:

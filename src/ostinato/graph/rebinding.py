@@ -20,22 +20,15 @@ def rebound(graph: Graph, buffers: Mapping[str, Buffer]) -> Graph:
     if any(node.origin != (index,) for index, node in enumerate(graph.nodes)):
         _check_apart(graph, moves)
     nodes = []
-    lowered = list(graph.lowered)
-    backend = graph.queue.backend
     for index, node in enumerate(graph.nodes):
         command = _moved(node.command, moves, f"node {index}, {node}")
-        if command is not node.command:
-            node = node._replace(command=command)
-            lowered[index] = backend.lower(command)
-        nodes.append(node)
+        nodes.append(node if command is node.command else node._replace(command=command))
     memories = dict(graph.memories)
     for buffer in buffers.values():
         allocation = buffer._allocation()
         backing = allocation.backing
         memories[backing.number] = GraphMemory(backing.number, backing.address, backing.nbytes, allocation)
-    found = graph.with_nodes(nodes, memories=memories)
-    found.__dict__["lowered"] = tuple(lowered)
-    return found
+    return graph.with_nodes(nodes, memories=memories)
 
 
 def check_buffer(graph: Graph, name: str, buffer: Buffer) -> Buffer:

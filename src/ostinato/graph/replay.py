@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 import time
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -18,22 +18,21 @@ from typing import Any
 import numpy as np
 
 from .. import counters, settings
-from ..backends.protocol import Backend, Inferred, Native
+from ..backends.protocol import Backend
 from ..base.copies import refuse_copy
 from ..base.labels import check_label
 from ..base.locks import ForkLock
 from ..errors import ArgumentError, GraphChanged, GraphError
+from ..ir.command_list import CommandList
 from ..ir.commands import Barrier, Dispatch, Ordering
 from ..runtime import tracing
 from ..runtime.allocation import SharedUse
 from ..runtime.buffer import Buffer
 from ..runtime.submission import Submission
-from ..runtime.tracing import Plan
-from .graph import CapturedNode, Graph
+from .graph import Graph
 from .hooks import watchers
 from .rebinding import check_buffer, rebound
 
-_VALUE_ALIGNMENT = 16
 _MAX_VARIANTS = 8
 # Of the replays that a profile watches, one in so many runs without sampling: the ratio says what sampling costs.
 _PROBE_EVERY = 16
@@ -42,36 +41,19 @@ _PROBE_EVERY = 16
 class _Part:
     """The nodes of one submission: all of a graph, unless it is split."""
 
-    __slots__ = ("_plan", "commands", "counted", "counts", "lowered", "native", "nodes", "ordering")
+    __slots__ = ("commands", "counted", "counts", "executable")
 
-    def __init__(
-        self,
-        native: Native,
-        inferred: Inferred,
-        nodes: Sequence[CapturedNode],
-        lowered: Sequence[bytes],
-        ordering: Ordering,
-    ) -> None:
-        self.ordering = ordering
-        self.native = native
-        self.nodes = nodes
-        self.lowered = lowered
-        self.commands = commands = tuple(node.command for node in nodes)
-        self._plan: Plan | None = None
-        dispatches = sum(isinstance(command, Dispatch) for command in commands)
+    def __init__(self, backend: Backend, commands: CommandList) -> None:
+        self.commands = commands
+        self.executable = backend.instantiate(commands)
+        dispatches = [command for command in commands.commands if isinstance(command, Dispatch)]
         # The parameters that bytes or flops of its dispatches depend on.
-        self.counted = tuple(sorted(set().union(*(one.counted for one in commands if isinstance(one, Dispatch)))))
+        self.counted = tuple(sorted(set().union(*(dispatch.counted for dispatch in dispatches))))
         # The first of a list orders nothing; encoders do not record it, but a split may leave one there.
-        barriers = sum(isinstance(command, Barrier) for command in commands[1:])
-        self.counts = (dispatches, barriers + inferred.barriers, inferred.barriers, inferred.concurrent)
+        barriers = sum(isinstance(command, Barrier) for command in commands.commands[1:])
+        inferred = commands.order.inferred
+        self.counts = (len(dispatches), barriers + inferred.barriers, inferred.barriers, inferred.concurrent)
         """What `counters.add_command_buffer` takes."""
-
-    def plan(self, backend: Backend) -> Plan:
-        """What a profile knows of it beforehand."""
-        if self._plan is None:
-            places, origins = [node.place for node in self.nodes], [node.origin for node in self.nodes]
-            self._plan = Plan(backend, self.commands, self.lowered, places, self.ordering, origins, self.native)
-        return self._plan
 
 
 class _Variant:
@@ -79,18 +61,14 @@ class _Variant:
 
     __slots__ = ("graph", "parts", "use", "uses")
 
-    def __init__(self, graph: Graph, ordering: Ordering, values: Mapping[str, int]) -> None:
-        backend = graph.queue.backend
+    def __init__(self, graph: Graph, ordering: Ordering) -> None:
         self.graph = graph
         self.use = SharedUse()
         self.uses = (self.use,)
-        self.parts = []
         begin_ns = time.monotonic_ns()
+        commands = graph.command_list.with_ordering(ordering)
         bounds = (0, *graph.splits, len(graph))
-        for first, end in pairwise(bounds):
-            lowered = graph.lowered[first:end]
-            native, inferred = backend.instantiate(graph.commands[first:end], lowered, ordering, values)
-            self.parts.append(_Part(native, inferred, graph.nodes[first:end], lowered, ordering))
+        self.parts = [_Part(graph.queue.backend, commands.part(first, end)) for first, end in pairwise(bounds)]
         tracing.host_span("setup", f"instantiate {graph.label or 'a graph'}", begin_ns)
         for memory in graph.memories.values():
             if memory.allocation is not None:
@@ -124,18 +102,14 @@ class Replayable:
         """How often buffers were bound that were not bound before."""
         self.rebind_ns = 0
         """Host time that took in all; each submission's own part is its `rebind_ns`."""
-        self._offsets: dict[str, int] = {}
-        end = 0
-        for param in graph.params.values():
-            self._offsets[param.name] = end
-            end += -(-param.nbytes // _VALUE_ALIGNMENT) * _VALUE_ALIGNMENT
-        self._value_bytes = end
+        self._offsets = graph.command_list.value_offsets
+        self._value_bytes = graph.command_list.value_bytes
         self._lock = ForkLock()
         self._sampled_replays = 0
         self._probe_at = 0
         self._chance = random.Random(len(graph))
         self._variants: OrderedDict[tuple[Any, ...], _Variant] = OrderedDict()
-        self._plain = _Variant(graph, graph.ordering, self._offsets)
+        self._plain = _Variant(graph, graph.ordering)
 
     def replay(self, *, rebuild: bool = False, label: str | None = None, **values: Any) -> Submission:
         """Start it after everything submitted before, and return at once.
@@ -190,9 +164,16 @@ class Replayable:
             for part in variant.parts:
                 trace = None
                 if listeners:
-                    plan = part.plan(queue.backend)
                     counted = {name: int(values[name]) for name in part.counted}
-                    trace = tracing.trace(queue, plan, listeners, label=label, replay=True, probe=probe, values=counted)
+                    trace = tracing.trace(
+                        queue,
+                        part.commands,
+                        listeners,
+                        label=label,
+                        executable=part.executable,
+                        probe=probe,
+                        values=counted,
+                    )
                 submissions.append(self._submit(variant, part, block, label, trace))
         *earlier, last = submissions
         last._earlier = tuple(earlier)
@@ -202,7 +183,7 @@ class Replayable:
         self, variant: _Variant, part: _Part, block: bytes, label: str | None, trace: tracing.Trace | None = None
     ) -> Submission:
         sampled = trace is not None and trace.sampled
-        start = partial(self._queue.backend.replay, part.native, block, sampled)
+        start = partial(self._queue.backend.replay, part.executable, block, sampled)
         submission = self._queue.submit(part.commands, start, uses=variant.uses, keep=variant, label=label, trace=trace)
         counters.add_command_buffer(*part.counts)
         submission._use = variant.use
@@ -261,7 +242,7 @@ class Replayable:
                 " (the new buffers overlap differently); "
                 + ("its barriers were placed for the captured ones" if by_hand else "rebuild=True allows it")
             )
-        variant = _Variant(graph, Ordering.SERIAL if serial else graph.ordering, self._offsets)
+        variant = _Variant(graph, Ordering.SERIAL if serial else graph.ordering)
         self._variants[key] = variant
         if len(self._variants) > _MAX_VARIANTS:
             self._variants.popitem(last=False)

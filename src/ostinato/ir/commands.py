@@ -8,6 +8,7 @@ commands be memoised without keeping any buffer alive.
 from __future__ import annotations
 
 import hashlib
+import struct
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from .costs import Amount
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from ..base.source_lines import Place
     from ..msl import Execution, Module, Signature
@@ -123,6 +124,14 @@ class Access:
         return self.begin < other.end and other.begin < self.end
 
 
+def packed(accesses: Sequence[Access] | None) -> bytes | None:
+    """Accesses for native code: begin, with the top bit set if it is written, and end, 8 bytes each."""
+    if accesses is None:
+        return None
+    words = [word for one in accesses for word in (one.begin | one.write << 63, one.end)]
+    return struct.pack(f"={len(words)}Q", *words)
+
+
 @dataclass(frozen=True, slots=True)
 class BufferBinding:
     """A byte range of an allocation bound to a buffer index."""
@@ -195,6 +204,11 @@ class Dispatch:
     flops: int | Amount | None = None
     place: Place | None = None
     """The line that encoded such a dispatch first; equal ones that follow are this one, and may come from others."""
+    spans: bytes | None = field(init=False, repr=False)
+    """Its accesses as native code reads them, see `packed`."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "spans", packed(self.accesses))
 
     @property
     def counted(self) -> frozenset[str]:

@@ -1,7 +1,9 @@
-"""Which elements of a buffer fit an argument of a kernel."""
+"""Dtypes and shapes that device memory can have, and which of them fit an argument of a kernel."""
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,6 +13,9 @@ from . import structs
 
 if TYPE_CHECKING:
     from ..msl import Argument
+
+Shape = int | Sequence[int]
+DType = np.dtype[Any]
 
 
 def matching_dtypes(first: np.dtype[Any], second: np.dtype[Any]) -> bool:
@@ -28,3 +33,43 @@ def check_dtype(where: object, argument: Argument, dtype: np.dtype[Any]) -> None
         )
     if argument.scalar is not None and dtype != np.uint8 and dtype != np.dtype(argument.scalar):
         raise ArgumentError(f"{where}: expected {argument.scalar}, got {dtype.name}")
+
+
+def checked_dtype(dtype: Any) -> DType:
+    """The NumPy dtype meant; an error for what cannot lie in device memory."""
+    try:
+        found: DType = np.dtype(dtype)
+    except TypeError:
+        raise ArgumentError(f"{dtype!r} is not a dtype") from None
+    if found.hasobject or not found.itemsize:
+        raise ArgumentError(f"dtype {found.name} has no fixed layout in memory")
+    _refuse_text_and_dates(found)
+    if not found.isnative:
+        raise ArgumentError(f"dtype {found.str} is not in this machine's byte order")
+    return found
+
+
+def _refuse_text_and_dates(dtype: DType) -> None:
+    """No kernel has a type for them; in a struct neither."""
+    if dtype.kind in "SU":
+        raise ArgumentError(
+            f"dtype {dtype.name}: kernels know no text; np.frombuffer(text.encode(), np.uint8) is bytes"
+        )
+    if dtype.kind in "mM":
+        raise ArgumentError(f"dtype {dtype.name}: kernels know no dates; array.view(np.int64) is their numbers")
+    for field in (dtype.fields or {}).values():
+        _refuse_text_and_dates(field[0].base)
+
+
+def checked_shape(shape: Shape) -> tuple[int, ...]:
+    """The shape as a tuple; an error for anything but non-negative integers."""
+    try:
+        if isinstance(shape, Sequence):
+            extent = tuple(operator.index(axis) for axis in shape)
+        else:
+            extent = (operator.index(shape),)
+    except TypeError:
+        raise ArgumentError(f"shape {shape!r} is not an integer or a tuple of integers") from None
+    if any(axis < 0 for axis in extent):
+        raise ArgumentError(f"shape {shape!r} has a negative axis")
+    return extent

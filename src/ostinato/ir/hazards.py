@@ -8,7 +8,7 @@ inside one, so ranges that only touch never meet. A fence, and a command whose a
 everything before it, and everything after depends on it.
 
 The edges are the nearest ones: a predecessor implied through one other predecessor is left out; `reduced` leaves out
-all that are implied. This file is the meaning; `runtime/hazards.cpp` is the same thing compiled, for lists that are
+all that are implied. This file is the meaning; `native/hazards.cpp` is the same thing compiled, for lists that are
 analysed while a program waits. The tests hold both to a byte-by-byte oracle.
 """
 

@@ -19,7 +19,7 @@ import numpy as np
 from .. import ops
 from ..encode.encoder import CommandEncoder, capture
 from ..errors import ArgumentError
-from ..graph.params import param
+from ..ir.params import param
 from ..runtime.buffer import Buffer
 from ..runtime.queue import OnQueue, queue_of
 from .config import DecoderConfig
@@ -93,8 +93,8 @@ class Decoder:
         self._dtype = dtype
         self._weights = PlacedWeights(device, weights, dtype)
         row_bytes = config.hidden_size * np.dtype(dtype).itemsize
-        on_cpu = device._queue.backend.capabilities.backend == "cpu"
-        self._folds = not on_cpu and row_bytes <= ops.linear.most_staged(device._queue)
+        plain = device._queue.backend.capabilities.plain_loops
+        self._folds = not plain and row_bytes <= ops.linear.most_staged(device._queue)
         """Whether norms are a part of the products that follow them: a GPU is spared a launch."""
         self._frequencies = device.array(config.inverse_frequencies())
         shape = (config.kv_heads, capacity, config.head_dim)

@@ -13,9 +13,9 @@ import numpy as np
 
 from ..encode.encoder import CommandEncoder
 from ..errors import ArgumentError
-from ..graph.params import Param, per
 from ..ir.commands import CapturedOpKind
 from ..ir.costs import Amount
+from ..ir.params import Param, per
 from ..runtime.buffer import Buffer
 from .checks import (
     Index,
@@ -25,7 +25,7 @@ from .checks import (
     check_size,
     find,
     is_aligned,
-    on_cpu,
+    prefers_plain,
     tokens_heads_size,
     type_ending,
 )
@@ -178,7 +178,7 @@ def rope_append(
         check_size(name, "a norm", one, size)
     if 2 * frequencies.size > size:
         raise ArgumentError(f"{name}: {frequencies.size} pairs do not fit in heads of {size} elements")
-    plain = on_cpu(encoder)
+    plain = prefers_plain(encoder)
     grid: dict[str, Any] = {"threads": (rows, tokens), "group_size": 1}
     if not plain:
         grid = {"groups": (rows, tokens), "group_size": 32}
@@ -225,7 +225,7 @@ def sdpa(
         raise ArgumentError(f"{name}: {heads} heads are no multiple of the {kept_heads} heads of {key_cache!r}")
     given: list[Any] = [queries, key_cache, value_cache, out, position, size, heads // kept_heads, capacity, window]
     given += [1 / math.sqrt(size) if scale is None else scale, cap]
-    if on_cpu(encoder):
+    if prefers_plain(encoder):
         kernel = find(encoder, "attention_plain", f"attend_{ending}")
         grid: dict[str, Any] = {"threads": (heads, tokens), "group_size": 1}
     else:

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..encode.encoder import CommandEncoder
 from ..errors import ArgumentError
-from ..graph.params import Param
+from ..ir.params import Param
 from ..runtime.buffer import Buffer
 from ..runtime.library import Kernel
 from . import compiled
@@ -32,9 +32,9 @@ def find(encoder: CommandEncoder, source: str, function: str) -> Kernel:
     return compiled.kernel(encoder._queue, compiled.module(source), function)
 
 
-def on_cpu(encoder: CommandEncoder) -> bool:
-    """Whether the kernels made for a CPU are the ones to take."""
-    return encoder._queue.backend.capabilities.backend == "cpu"
+def prefers_plain(encoder: CommandEncoder) -> bool:
+    """Whether the kernels without simdgroups and staging are the faster ones on the encoder's device."""
+    return encoder._queue.backend.capabilities.plain_loops
 
 
 def check_buffers(name: str, *buffers: Buffer) -> None:

@@ -13,16 +13,16 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from ..base.locks import ForkLock
-from ..ir.commands import CompiledKernel, Dispatch
+from ..ir.commands import CompiledKernel
 from ..msl import Module, parse
-from ..runtime.library import Kernel, Library
+from ..runtime.library import Kernel, Library, Memo
 from ..runtime.queue import Queue
 
 FOLDER = Path(__file__).parent / "kernels"
 """Where our own kernels are."""
 
 _Key = tuple[bytes, tuple[tuple[str, str], ...], str]
-_Kept = tuple[CompiledKernel, dict[tuple[Any, ...], tuple[Dispatch, bytes]]]
+_Kept = tuple[CompiledKernel, Memo]
 
 _lock = ForkLock()
 _kernels: WeakKeyDictionary[Queue, dict[_Key, _Kept]] = WeakKeyDictionary()
@@ -44,6 +44,4 @@ def kernel(queue: Queue, source: Module, function: str, constants: Mapping[int |
             compiled = Library(queue, source, given)[function]._compiled
             kept[key] = (compiled, {})
         compiled, memo = kept[key]
-    found = Kernel(compiled, queue)
-    found._memo = memo
-    return found
+    return Kernel(compiled, queue, memo)

@@ -23,7 +23,7 @@ from .checks import (
     check_size,
     find,
     is_aligned,
-    on_cpu,
+    prefers_plain,
     type_ending,
 )
 
@@ -131,7 +131,7 @@ def qkv_matvec(
     written = rows * weight.dtype.itemsize
     flops = 2 * rows * width + 4 * width + 12 * (heads + kept) * size
     kernel = f"{name}_{ending}"
-    if on_cpu(encoder):
+    if prefers_plain(encoder):
         found = find(encoder, "matvec_plain", kernel)
         grid: dict[str, Any] = {"threads": (size // 2, rows // size), "group_size": (_ROWS_TOGETHER, 1)}
         encoder.dispatch(found, *given, **grid, bytes_read=read, bytes_written=written, flops=flops)
@@ -228,7 +228,7 @@ def matmul(encoder: CommandEncoder, weight: Buffer, x: Buffer, out: Buffer) -> N
         raise ArgumentError(f"{name}: {x!r} is no whole number of rows of {width}, as {weight!r} takes")
     tokens = x.size // width
     check_size(name, "out", out, tokens * rows)
-    plain = on_cpu(encoder)
+    plain = prefers_plain(encoder)
     if plain:
         grid: dict[str, Any] = {
             "threads": (-(-rows // _TILE_ON_CPU[0]), -(-tokens // _TILE_ON_CPU[1])),
@@ -275,7 +275,7 @@ def matvec_affine4(
     ):
         check_size(name, what, one, expected)
     given: list[Any] = [weight, scales, biases, x, out, width]
-    if not on_cpu(encoder):
+    if not prefers_plain(encoder):
         given.append(rows)
     read = weight.nbytes + scales.nbytes + biases.nbytes + x.nbytes
     _quantised(encoder, f"{name}_{ending}", given, rows, read, out.nbytes, 2 * rows * width)
@@ -294,7 +294,7 @@ def _blocks(encoder: CommandEncoder, name: str, block_bytes: int, weight: Buffer
     if not is_aligned(2, row_bytes, weight):
         raise ArgumentError(f"{name}: {weight!r} starts at an odd address; its blocks begin with a float16")
     given: list[Any] = [weight, x, out, width]
-    if not on_cpu(encoder):
+    if not prefers_plain(encoder):
         given.append(rows)
     _quantised(encoder, f"{name}_{ending}", given, rows, weight.nbytes + x.nbytes, out.nbytes, 2 * rows * width)
 
@@ -318,7 +318,7 @@ def _dense(
     """
     weight, x, width = given[0], given[1], given[0].shape[-1]
     cost: dict[str, Any] = {"bytes_read": bytes_read, "bytes_written": bytes_written, "flops": flops}
-    if on_cpu(encoder):
+    if prefers_plain(encoder):
         plain = find(encoder, "matvec_plain", kernel)
         encoder.dispatch(plain, *given, threads=(rows, slots), group_size=(_ROWS_TOGETHER, 1), **cost)
         return
@@ -366,7 +366,7 @@ def _quantised(
     flops: int,
 ) -> None:
     """A row of the weights a thread, or a simdgroup."""
-    plain = on_cpu(encoder)
+    plain = prefers_plain(encoder)
     if plain:
         grid: dict[str, Any] = {"threads": rows, "group_size": _ROWS_TOGETHER}
     else:

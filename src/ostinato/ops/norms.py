@@ -6,10 +6,10 @@ import numpy as np
 
 from ..encode.encoder import CommandEncoder
 from ..errors import ArgumentError
-from ..graph.params import Param
 from ..ir.commands import CapturedOpKind
+from ..ir.params import Param
 from ..runtime.buffer import Buffer
-from .checks import find, on_cpu, same_elements
+from .checks import find, prefers_plain, same_elements
 
 _MOST_THREADS = 256
 _MOST_THREADS_ON_GPU = 1024
@@ -89,12 +89,12 @@ def row_threads(width: int) -> int:
 
 
 def _source(encoder: CommandEncoder) -> str:
-    return "rms_norm_plain" if on_cpu(encoder) else "rms_norm"
+    return "rms_norm_plain" if prefers_plain(encoder) else "rms_norm"
 
 
 def _row_threads(encoder: CommandEncoder, rows: int, width: int) -> int:
     """On a GPU enough to keep a row in registers; for few rows as many as there is work for."""
-    if on_cpu(encoder):
+    if prefers_plain(encoder):
         return row_threads(width)
     each = _KEPT if rows >= _MANY_ROWS else _KEPT // 2
     return min(_MOST_THREADS_ON_GPU, max(32, 1 << (-(-width // each) - 1).bit_length()))

@@ -17,7 +17,7 @@ from .checks import (
     check_size,
     find,
     is_aligned,
-    on_cpu,
+    prefers_plain,
     same_elements,
     type_ending,
 )
@@ -122,7 +122,7 @@ def weighted_sum(encoder: CommandEncoder, x: Buffer, weights: Buffer, out: Buffe
 
 def _simple(encoder: CommandEncoder, name: str, a: Buffer, b: Buffer, out: Buffer, op_kind: CapturedOpKind) -> None:
     ending = same_elements(name, out, a, b)
-    large = out.size >= _FOURS_FROM and not out.size % 4 and not on_cpu(encoder)
+    large = out.size >= _FOURS_FROM and not out.size % 4 and not prefers_plain(encoder)
     fours = large and is_aligned(4 * out.dtype.itemsize, 0, a, b, out)
     encoder.dispatch(
         find(encoder, "elementwise", f"{name}_fours_{ending}" if fours else f"{name}_{ending}"),

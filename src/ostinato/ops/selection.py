@@ -8,10 +8,10 @@ import numpy as np
 
 from ..encode.encoder import CommandEncoder
 from ..errors import ArgumentError
-from ..graph.params import Param
 from ..ir.commands import CapturedOpKind
+from ..ir.params import Param
 from ..runtime.buffer import Buffer
-from .checks import Number, axes, check_dtype, check_size, find, is_aligned, on_cpu, same_elements, type_ending
+from .checks import Number, axes, check_dtype, check_size, find, is_aligned, prefers_plain, same_elements, type_ending
 from .norms import row_threads
 
 MOST_EXPERTS = 1024
@@ -23,7 +23,7 @@ def softmax(encoder: CommandEncoder, x: Buffer, out: Buffer) -> None:
     ending = same_elements("softmax", out, x)
     width = out.shape[-1] if out.shape else 1
     encoder.dispatch(
-        find(encoder, "choosing", f"softmax_{ending}"),
+        find(encoder, "selection", f"softmax_{ending}"),
         *(x, out, width),
         groups=out.size // width,
         group_size=row_threads(width),
@@ -42,10 +42,10 @@ def argmax(encoder: CommandEncoder, x: Buffer, out: Buffer) -> None:
         raise ArgumentError(f"argmax: {x!r} is no whole number of elements for each place in {out!r}")
     width = x.size // out.size
     given: list[Any] = [x, out, width]
-    if not on_cpu(encoder):
+    if not prefers_plain(encoder):
         given.append(int(is_aligned(4 * x.dtype.itemsize, width * x.dtype.itemsize, x)))
     encoder.dispatch(
-        find(encoder, "choosing" if on_cpu(encoder) else "largest", f"argmax_{ending}"),
+        find(encoder, "selection" if prefers_plain(encoder) else "largest", f"argmax_{ending}"),
         *given,
         groups=out.size,
         group_size=_threads(width),
@@ -65,7 +65,7 @@ def moe_route(
     """
     ending, tokens, experts, chosen = _routing("moe_route", logits, indices, weights)
     encoder.dispatch(
-        find(encoder, "choosing", f"moe_route_{ending}"),
+        find(encoder, "selection", f"moe_route_{ending}"),
         *(logits, indices, weights, experts, chosen, int(renormalise)),
         groups=tokens,
         group_size=_threads(experts),
@@ -82,7 +82,7 @@ def serial_topk(
     """What `moe_route` does, by one thread a token: slow on purpose, for profiles to find."""
     ending, tokens, experts, chosen = _routing("serial_topk", logits, indices, weights)
     encoder.dispatch(
-        find(encoder, "choosing", f"serial_topk_{ending}"),
+        find(encoder, "selection", f"serial_topk_{ending}"),
         *(logits, indices, weights, experts, chosen, int(renormalise)),
         threads=tokens,
         op_kind=CapturedOpKind.Softmax,
@@ -118,7 +118,7 @@ def sample_top_p(
         if not isinstance(value, Param) and not least <= float(value) <= most:
             raise ArgumentError(f"{name}: {what} is a number from {least:g} to {most:g}, not {value!r}")
     encoder.dispatch(
-        find(encoder, "choosing", f"{name}_{ending}"),
+        find(encoder, "selection", f"{name}_{ending}"),
         *(logits, out, logits.size, temperature, top_p, random),
         groups=1,
         group_size=_threads(logits.size),

@@ -1,9 +1,9 @@
 """Passes: functions from a graph to a graph and a report of what was done and why.
 
-`graph.optimise()` chains them. `fuse` puts one dispatch in the place of two, `reorder` brings together what need not
-wait for each other, `split` starts the device before the whole graph is encoded, where that helps. `search_split`
-measures how many dispatches a submission should have. `verify` replays two graphs on the same inputs and compares what
-they write, down to the first dispatch that differs.
+`graph.optimise()` chains them. `fuse` replaces two dispatches by one, `reorder` groups independent dispatches, `split`
+starts the device before the whole graph is encoded, where that helps. `search_split` measures how many dispatches a
+submission should have. `verify` replays two graphs on the same inputs, compares what they write, and names the first
+dispatch that differs.
 """
 
 from .chain import optimise
@@ -11,7 +11,7 @@ from .compare import Difference
 from .fusion import fuse
 from .reordering import reorder
 from .report import Note, Pass, Report
-from .rules import FusionRule, Geometry, Half, KernelName, default_rules
+from .rules import FusedSide, FusionRule, Geometry, KernelName, default_rules
 from .search import search_split
 from .snapshot import restored
 from .splitting import split, split_by_rule
@@ -19,9 +19,9 @@ from .verification import Verification, verify
 
 __all__ = [
     "Difference",
+    "FusedSide",
     "FusionRule",
     "Geometry",
-    "Half",
     "KernelName",
     "Note",
     "Pass",

@@ -1,4 +1,4 @@
-"""The dispatch that takes the place of two: its bindings, size, label and declared cost."""
+"""The dispatch that replaces two: its bindings, size, label and declared cost."""
 
 from __future__ import annotations
 
@@ -17,47 +17,47 @@ from .rules import FusionRule, Geometry, ResolvedRule, binding_range
 
 def bound_to(resolved: ResolvedRule, first: Dispatch, second: Dispatch) -> tuple[Binding, ...]:
     """The bindings of the fused kernel."""
-    given = {
-        "first": {one.index: one for one in first.bindings},
-        "second": {one.index: one for one in second.bindings},
+    bindings_by_side = {
+        "first": {binding.index: binding for binding in first.bindings},
+        "second": {binding.index: binding for binding in second.bindings},
     }
-    found: list[Binding] = []
+    bound: list[Binding] = []
     for argument in resolved.fused.kernels[resolved.rule.fused.function].arguments:
         side, index = resolved.rule.arguments[argument.index]
-        one = given[side][index]
-        if isinstance(one, BufferBinding):
-            where = (one.allocation, one.address, one.offset, one.nbytes)
-            found.append(BufferBinding(argument.index, *where, argument.access != "read"))
+        binding = bindings_by_side[side][index]
+        if isinstance(binding, BufferBinding):
+            where = (binding.allocation, binding.address, binding.offset, binding.nbytes)
+            bound.append(BufferBinding(argument.index, *where, argument.access != "read"))
         else:
-            found.append(replace(one, index=argument.index))
-    return tuple(found)
+            bound.append(replace(binding, index=argument.index))
+    return tuple(bound)
 
 
 def fused_kernel(resolved: ResolvedRule, queue: Queue) -> CompiledKernel:
-    """The kernel of a rule, compiled for a device when it is first needed there."""
+    """The fused kernel of a rule, compiled for a device on first use."""
     name = resolved.rule.fused
     return compiled.kernel(queue, resolved.fused, name.function, name.constants)._compiled
 
 
 def built(pair: Pair, kernel: CompiledKernel, bound: tuple[Binding, ...], queue: Queue) -> Dispatch | str:
-    """The fused dispatch, or why the kernel cannot be dispatched like that."""
+    """The fused dispatch, or the reason why the kernel cannot be dispatched with these bindings."""
     rule, first, second = pair.rule, pair.first, pair.second
     misfit = _misfit(kernel, bound)
     if misfit is not None:
         return misfit
     capabilities = queue.backend.capabilities
-    given = {"first": first, "second": second}
+    dispatches = {"first": first, "second": second}
     try:
         kind, threads, groups, group_size = geometry.resolve(
             kernel, *_geometry(rule, first, second), capabilities.simd_width
         )
         shared = bindings.shared_sizes(
             kernel,
-            {index: _shared(given[side], at) for index, (side, at) in rule.shared.items()},
+            {index: _shared(dispatches[side], at) for index, (side, at) in rule.shared.items()},
             capabilities.threadgroup_memory_bytes,
         )
     except (GeometryError, ArgumentError) as error:
-        return f"the fused kernel cannot run in that size: {error}"
+        return f"the fused kernel cannot run with that grid: {error}"
     between = binding_range(second, rule.second.intermediate)
     assert between is not None
     return Dispatch(
@@ -78,7 +78,7 @@ def built(pair: Pair, kernel: CompiledKernel, bound: tuple[Binding, ...], queue:
 
 
 def joined_labels(first: str | None, second: str | None) -> str | None:
-    """One label for two dispatches: the scopes they share, then what each had of its own."""
+    """One label for two dispatches: the scopes they share, then the rest of each, joined by `+`."""
     if first == second or second is None:
         return first
     if first is None:
@@ -92,29 +92,29 @@ def joined_labels(first: str | None, second: str | None) -> str | None:
 
 
 def _misfit(kernel: CompiledKernel, bound: tuple[Binding, ...]) -> str | None:
-    """Types of one name may differ in size and alignment from one source to another."""
+    """Why the bindings do not fit: a type's size and alignment may differ between two sources."""
     arguments = zip(kernel.signature.arguments, bound, kernel.argument_alignments, kernel.argument_bytes, strict=True)
-    for argument, one, alignment, nbytes in arguments:
-        if isinstance(one, BufferBinding) and alignment and one.address % alignment:
-            return f"the fused kernel needs its argument {one.index} aligned to {alignment} bytes"
-        held = len(one.data) if isinstance(one, InlineBinding) else one.nbytes
+    for argument, binding, alignment, nbytes in arguments:
+        if isinstance(binding, BufferBinding) and alignment and binding.address % alignment:
+            return f"the fused kernel needs its argument {binding.index} aligned to {alignment} bytes"
+        held = len(binding.data) if isinstance(binding, InlineBinding) else binding.nbytes
         if argument.kind == "value" and held < nbytes:
-            return f"the fused kernel takes {nbytes} bytes as argument {one.index}, and would get {held}"
+            return f"the fused kernel takes {nbytes} bytes as argument {binding.index}; the binding has {held}"
     return None
 
 
 def _geometry(rule: FusionRule, first: Dispatch, second: Dispatch) -> Geometry:
     if callable(rule.geometry):
         return rule.geometry(first, second)
-    one = first if rule.geometry == "first" else second
-    if one.kind is DispatchKind.Threads:
-        return Geometry(threads=one.threads, group_size=one.group_size)
-    return Geometry(groups=one.groups, group_size=one.group_size)
+    source = first if rule.geometry == "first" else second
+    if source.kind is DispatchKind.Threads:
+        return Geometry(threads=source.threads, group_size=source.group_size)
+    return Geometry(groups=source.groups, group_size=source.group_size)
 
 
 def _shared(dispatch: Dispatch, index: int) -> int:
-    for one, nbytes in zip(dispatch.kernel.signature.shared, dispatch.shared, strict=True):
-        if one.index == index:
+    for argument, nbytes in zip(dispatch.kernel.signature.shared, dispatch.shared, strict=True):
+        if argument.index == index:
             return nbytes
     raise ArgumentError(f"kernel {dispatch.kernel.name!r} has no threadgroup argument {index}")
 
@@ -122,10 +122,10 @@ def _shared(dispatch: Dispatch, index: int) -> int:
 def added(
     first: int | Amount | None, second: int | Amount | None, saved: int, bound: tuple[Binding, ...]
 ) -> int | Amount | None:
-    """An amount of two dispatches together, without what fusing them saves."""
+    """The sum of an amount over two dispatches, minus what fusing them saves."""
     if first is None or second is None:
         return None
     both = less(first + second, saved)
-    # A fused kernel may do without a parameter that one of the two took; then nobody can say what it costs.
-    taken = {one.name for one in bound if isinstance(one, ParamBinding)}
+    # The fused kernel may not take a parameter that the cost of either dispatch depends on; then the cost is unknown.
+    taken = {binding.name for binding in bound if isinstance(binding, ParamBinding)}
     return None if isinstance(both, Amount) and not both.params <= taken else both

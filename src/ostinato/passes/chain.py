@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from ..errors import ArgumentError, GraphError
 from ..graph.graph import Graph
@@ -12,21 +13,21 @@ from .report import Pass, Report
 from .splitting import split
 
 DEFAULT_PASSES: tuple[Pass, ...] = (fuse, reorder, split)
-"""Those that run nothing on the device."""
+"""The passes that run nothing on the device."""
 
 
 def optimise(graph: Graph, passes: Sequence[Pass] | None = None) -> Graph:
-    """Run passes one after the other. `reports` of the result has what each of them did, and why, in that order."""
+    """Run passes in order. `reports` of the result has one report per pass: what it did, and why."""
     chosen = DEFAULT_PASSES if passes is None else passes
     if isinstance(chosen, str) or not isinstance(chosen, Sequence):
         raise ArgumentError(f"optimise: expected a list of passes, got {chosen!r}")
-    for one in chosen:
-        if not callable(one):
-            raise ArgumentError(f"optimise: a pass takes a graph and gives (graph, Report); {one!r} cannot be called")
-        result = one(graph)
+    for step in chosen:
+        if not callable(step):
+            raise ArgumentError(f"optimise: a pass takes a graph and returns (graph, Report); {step!r} is not callable")
+        result = step(graph)
         match result:
-            case (Graph() as found, Report() as report):
-                graph = found._with(reports=(*graph.reports, report))
+            case (Graph() as changed, Report() as report):
+                graph = replace(changed, reports=(*graph.reports, report))
             case _:
-                raise GraphError(f"optimise: the pass {one!r} gave {result!r}; expected (graph, Report)")
+                raise GraphError(f"optimise: the pass {step!r} returned {result!r}; expected (graph, Report)")
     return graph

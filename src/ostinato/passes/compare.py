@@ -1,7 +1,7 @@
 """Comparing what two runs left in memory: bit for bit, or to a tolerance where the bytes are floating-point numbers.
 
-What a byte is, is read off the argument of the last dispatch that wrote it, or that used it where only copies wrote it.
-Where there are several graphs over the same memory, the first knows best.
+The type of a byte comes from the argument of the last dispatch that wrote it, or read it where only copies wrote it.
+If several graphs use the same memory, the first that knows the type decides.
 """
 
 from __future__ import annotations
@@ -33,14 +33,15 @@ class Difference:
     begin: int
     """First byte that differs, counted from the start of the buffer."""
     end: int
-    """The one after the last."""
+    """Byte after the last that differs."""
     count: int
-    """How many bytes between them differ."""
+    """How many bytes in [begin, end) differ."""
     dtype: str | None
-    """The type of the numbers there, where it is known."""
+    """The element type, where it is known."""
     expected: float | int | None
-    """The first number that differs, as the original left it."""
+    """The first number that differs, as the original graph left it."""
     found: float | int | None
+    """The same number, as the other graph left it."""
 
     def __str__(self) -> str:
         where = f"{self.buffer}[{self.begin}:{self.end}]"
@@ -49,7 +50,7 @@ class Difference:
 
 
 class Region:
-    """Some addresses, laid out one after the other in one array of bytes."""
+    """Address ranges, concatenated into one array of bytes."""
 
     def __init__(self, ranges: Sequence[Range]) -> None:
         self.ranges = list(ranges)
@@ -59,21 +60,21 @@ class Region:
 
     @property
     def nbytes(self) -> int:
-        """Bytes in all."""
+        """Total size in bytes."""
         return int(self._offsets[-1])
 
     def addresses(self, offsets: np.ndarray) -> np.ndarray:
-        """The addresses of places in the array."""
+        """The addresses of offsets in the array."""
         at = np.searchsorted(self._offsets, offsets, side="right") - 1
         return np.asarray(offsets - self._offsets[at] + self._begins[at])
 
     def offsets(self, addresses: np.ndarray) -> np.ndarray:
-        """The places of addresses in the array."""
+        """The offsets of addresses in the array."""
         at = np.searchsorted(self._begins, addresses, side="right") - 1
         return np.asarray(addresses - self._begins[at] + self._offsets[at])
 
     def hold(self, addresses: np.ndarray, nbytes: int) -> np.ndarray:
-        """For each address, whether that many bytes from there on are all in it, side by side."""
+        """For each address, whether that many bytes from it on lie in one range."""
         at = self.part_of(addresses)
         return np.asarray((at >= 0) & (addresses + nbytes <= self._begins[at] + np.diff(self._offsets)[at]))
 
@@ -83,13 +84,13 @@ class Region:
 
 
 def checked_tolerance(tolerance: Any) -> Tolerance:
-    """A number, or one for each dtype."""
-    given = tolerance if isinstance(tolerance, Mapping) else {"": tolerance}
-    for name, value in given.items():
+    """The tolerance, checked: a number, or a number per dtype."""
+    by_dtype = tolerance if isinstance(tolerance, Mapping) else {"": tolerance}
+    for name, value in by_dtype.items():
         if isinstance(tolerance, Mapping) and name not in _FLOATS:
-            raise ArgumentError(f"verify: tolerance is for {', '.join(sorted(_FLOATS))}, not {name!r}")
+            raise ArgumentError(f"verify: tolerance applies to {', '.join(sorted(_FLOATS))}, not {name!r}")
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
-            raise ArgumentError(f"verify: a tolerance is a number that is not negative, not {value!r}")
+            raise ArgumentError(f"verify: a tolerance is a non-negative number, not {value!r}")
     return dict(tolerance) if isinstance(tolerance, Mapping) else float(tolerance)
 
 
@@ -97,17 +98,17 @@ def mismatches(
     graphs: Sequence[Graph],
     region: Region,
     expected: np.ndarray,
-    found: np.ndarray,
+    actual: np.ndarray,
     tolerance: Tolerance,
     within: Sequence[Range] | None = None,
 ) -> np.ndarray:
-    """The addresses, ascending, of bytes that differ by more than the tolerance; only those within some, if given."""
-    addresses = region.addresses(np.flatnonzero(expected != found))
+    """The ascending addresses of bytes that differ by more than the tolerance; only those `within` ranges, if given."""
+    addresses = region.addresses(np.flatnonzero(expected != actual))
     if within is not None:
         addresses = addresses[_inside(addresses, within)]
     if not tolerance or not len(addresses):
         return addresses
-    open_ = np.ones(len(addresses), bool)  # not yet known what they are
+    open_ = np.ones(len(addresses), bool)  # type not yet known
     wrong = np.zeros(len(addresses), bool)
     for binding, dtype in _typed(graphs):
         first, last = np.searchsorted(addresses, (binding.address, binding.address + binding.nbytes))
@@ -125,21 +126,21 @@ def mismatches(
         here, elements = here[kept], elements[kept]
         starts = region.offsets(binding.address + elements * dtype.itemsize)
         places = starts[:, None] + np.arange(dtype.itemsize)
-        one, other = (values[places].view(dtype)[:, 0].astype(np.float64) for values in (expected, found))
+        left, right = (values[places].view(dtype)[:, 0].astype(np.float64) for values in (expected, actual))
         allowed = tolerance.get(dtype.name, 0.0) if isinstance(tolerance, Mapping) else tolerance
         with np.errstate(invalid="ignore"):
-            near = np.abs(one - other) <= allowed + allowed * np.abs(one)
-        wrong[here] = ~(near | (one == other) | (np.isnan(one) & np.isnan(other)))
+            near = np.abs(left - right) <= allowed + allowed * np.abs(left)
+        wrong[here] = ~(near | (left == right) | (np.isnan(left) & np.isnan(right)))
         if not open_.any():
             break
     return addresses[wrong | open_]
 
 
 def differences(
-    graphs: Sequence[Graph], region: Region, expected: np.ndarray, found: np.ndarray, addresses: np.ndarray
+    graphs: Sequence[Graph], region: Region, expected: np.ndarray, actual: np.ndarray, addresses: np.ndarray
 ) -> tuple[Difference, ...]:
-    """Mismatches as a person wants to see them: a line for each stretch of memory, the first few of them."""
-    told: list[Difference] = []
+    """Mismatches to show: one per stretch of memory, the first few of them."""
+    shown: list[Difference] = []
     if not len(addresses):
         return ()
     parts = region.part_of(addresses)
@@ -154,12 +155,12 @@ def differences(
             place = np.array([binding.address + element * dtype.itemsize])
             if 0 <= element < binding.nbytes // dtype.itemsize and region.hold(place, dtype.itemsize)[0]:
                 start = int(region.offsets(place)[0])
-                numbers = (one[start : start + dtype.itemsize].view(dtype)[0] for one in (expected, found))
-                values = [one.item() if dtype.name != "bfloat16" else float(one) for one in numbers]
+                numbers = (memory[start : start + dtype.itemsize].view(dtype)[0] for memory in (expected, actual))
+                values = [number.item() if dtype.name != "bfloat16" else float(number) for number in numbers]
                 name = dtype.name
                 break
-        told.append(Difference(buffer, begin, end, len(wrong), name, *values))
-    return tuple(told)
+        shown.append(Difference(buffer, begin, end, len(wrong), name, *values))
+    return tuple(shown)
 
 
 def _typed(graphs: Sequence[Graph]) -> Iterator[tuple[BufferBinding, np.dtype[Any]]]:

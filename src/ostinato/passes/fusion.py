@@ -1,12 +1,12 @@
-"""Fusion: two dispatches become one, where a rule says how and a proof says that nobody can tell.
+"""Fusion: two dispatches become one, where a rule says how and a proof says that the result is the same.
 
-The list is gone through in rounds. A round finds pairs by rule, looking back over `REACH` nodes, and proves for each:
-the second reads exactly what the first wrote; both use the memory that their arguments say; the fused kernel reads
-nothing that it writes; nobody else reads the bytes between them, not even the next replay; and one of the two can move
-to the other's place past everything in between. What a round proves, it proves of the list that the round began with:
-firsts that move down to their seconds keep their order among each other and with what stays, so any number of them go
-together; a second moves up only over nodes that nothing in the round has moved to or from. Barriers stay where they
-are. Rounds end when there is nothing left to do, so what was fused can be fused again.
+Fusion runs in rounds. A round finds pairs by rule, looking back over `REACH` nodes, and proves for each: the second
+reads exactly what the first wrote; both use the memory that their arguments name; the fused kernel reads nothing that
+it writes; nothing else reads the bytes between them, not even the next replay; and one of the two can move to the
+other's place past everything in between. A round proves this for the list that it began with. Firsts that move down to
+their seconds keep their order relative to each other and to the other nodes, so any number of them can move in a round;
+a second moves up only over nodes that nothing in the round has moved to or from. Barriers stay where they are. Rounds
+end when nothing is left to do, so a fused dispatch can be fused again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from typing import overload
 
 from ..base.ranges import Range, merged, overlap, size
 from ..errors import ArgumentError
-from ..graph.graph import CapturedNode, Graph
+from ..graph.graph import Graph
+from ..ir.command_list import CapturedNode
 from ..ir.commands import Barrier, Binding, BufferBinding, CompiledKernel, Copy, Dispatch, Fill
 from .building import bound_to, built, fused_kernel
 from .liveness import Uses
@@ -38,7 +39,7 @@ from .proofs import (
     uses_its_arguments,
 )
 from .report import Note, Pass, Report, described
-from .rules import FusionRule, Half, KernelKey, ResolvedRule, binding_range, default_rules, kernel_key, resolved
+from .rules import FusedSide, FusionRule, KernelKey, ResolvedRule, binding_range, default_rules, kernel_key, resolved
 
 _Sources = tuple[int, ...]
 
@@ -52,15 +53,15 @@ def fuse(graph: None = None, *, rules: Sequence[FusionRule] | None = None) -> Pa
 
 
 def fuse(graph: Graph | None = None, *, rules: Sequence[FusionRule] | None = None) -> tuple[Graph, Report] | Pass:
-    """Put one dispatch in the place of two, by the rules given or `default_rules()`, where it can be proved sound.
+    """Replace two dispatches by one, by `rules` or `default_rules()`, where that is proved to be sound.
 
-    Without a graph it gives the pass with these rules, for `graph.optimise([fuse(rules=mine), reorder])`.
+    Without a graph it returns the pass with these rules, for `graph.optimise([fuse(rules=mine), reorder])`.
     """
     if graph is not None and not isinstance(graph, Graph):
-        raise ArgumentError(f"fuse: expected a Graph, got {graph!r}; rules are given as rules=[...]")
+        raise ArgumentError(f"fuse: expected a Graph, got {graph!r}; pass rules as rules=[...]")
     table = _Table(default_rules() if rules is None else rules)
     if graph is None:
-        return lambda one: _fuse(one, table)
+        return lambda captured: _fuse(captured, table)
     return _fuse(graph, table)
 
 
@@ -70,12 +71,12 @@ class _Table:
     def __init__(self, rules: Sequence[FusionRule]) -> None:
         self._firsts: dict[KernelKey, list[ResolvedRule]] = {}
         self._seconds: dict[KernelKey, list[ResolvedRule]] = {}
-        for one in map(resolved, rules):
-            self._firsts.setdefault(one.first, []).append(one)
-            self._seconds.setdefault(one.second, []).append(one)
+        for rule in map(resolved, rules):
+            self._firsts.setdefault(rule.first, []).append(rule)
+            self._seconds.setdefault(rule.second, []).append(rule)
 
     def roles(self, kernel: CompiledKernel) -> _Roles | None:
-        """What the rules say of a kernel; None when they do not know it."""
+        """The rules that a kernel takes part in; None when there are none."""
         if kernel.origin is None:
             return None
         key = kernel_key(kernel.origin.module, kernel.name, kernel.origin.constants)
@@ -89,48 +90,46 @@ class _Roles:
     def __init__(self, firsts: list[ResolvedRule], seconds: list[ResolvedRule]) -> None:
         self.firsts = firsts
         self.seconds = seconds
-        halves = [one.rule.first for one in firsts] + [one.rule.second for one in seconds]
-        # One that stands for all rules which say the same.
-        self.halves: list[Half] = list({(one.covers, one.overwrites): one for one in halves}.values())
+        sides = [rule.rule.first for rule in firsts] + [rule.rule.second for rule in seconds]
+        # Rules that say the same about the kernel are kept once.
+        self.sides: list[FusedSide] = list({(side.covers, side.overwrites): side for side in sides}.values())
 
 
 def _fuse(graph: Graph, table: _Table) -> tuple[Graph, Report]:
     started_ns = time.perf_counter_ns()
     if not graph.on_device:
-        summary = "nothing done: the graph is on no device that could compile a fused kernel; graph.to(device) first"
+        summary = "nothing done: the graph is on no device, which a fused kernel needs; call graph.to(device) first"
         return graph, Report("fuse", len(graph), len(graph), summary)
     work = _Work(graph, table)
     rounds = 0
     while work.round():
         rounds += 1
     fused = len(work.changes)
-    found = graph
+    result = graph
     if fused:
-        found = graph.with_nodes(
+        result = graph.with_nodes(
             work.nodes,
             dropped=tuple(merged([*graph.dropped, *work.dropped])),
             splits=work.splits(),
         )
-        found.__dict__["lowered"] = tuple(work.lowered)
     report = Report(
         "fuse",
         len(graph),
-        len(found),
+        len(result),
         f"{fused} pair{'' if fused == 1 else 's'} fused" if fused else "no pair could be fused",
         tuple(work.changes),
         (*work.taken, *work.refusals),
         {"fused": fused, "rounds": rounds, "bytes_not_written": size(merged(work.dropped))},
         time.perf_counter_ns() - started_ns,
     )
-    return found, report
+    return result, report
 
 
 class _Work:
-    """A graph on its way through the rounds."""
+    """The state of a graph between rounds."""
 
     def __init__(self, graph: Graph, table: _Table) -> None:
         self.nodes: list[CapturedNode] = list(graph.nodes)
-        self.lowered: list[bytes] = list(graph.lowered)
         self.changes: list[Note] = []
         self.taken: list[Note] = []
         self.refusals: list[Note] = []
@@ -143,22 +142,22 @@ class _Work:
         self._sources: list[_Sources] = [(place,) for place in range(len(graph))]
 
     def round(self) -> bool:
-        """Find and apply what can be done to the list as it is; False when that is nothing."""
+        """Find pairs in the current list and fuse them; False when there was nothing to fuse."""
         self.refusals = []
         pairs = self._pairs()
         if not pairs:
             return False
-        uses = self._uses([one for pair, _, _ in pairs for one in pair.unwritten])
+        uses = self._uses([span for pair, _, _ in pairs for span in pair.unwritten])
         order = Order(self.nodes, self._graph.ordering)
-        placed: dict[int, CapturedNode] = {}  # by the place that the fused node takes
+        placed: dict[int, CapturedNode] = {}  # fused nodes by their place
         taken: dict[int, FusionRule] = {}
         removed: set[int] = set()
         sources: dict[int, _Sources] = {}
-        busy_to = -1  # how far what was fused in this round reaches
+        busy_to = -1  # last place that a fusion of this round touches
         for pair, rule, bound in pairs:
             holder = taken.get(pair.before) or taken.get(pair.after)
             if holder is not None:
-                self.taken.append(self._note(pair, f"one of them was fused already, as {holder}"))
+                self.taken.append(self._note(pair, f"one of them is already fused by the rule {holder}"))
                 continue
             span = order.span(pair)
             reason: Reason | None = noticed(pair, self._graph, len(self.nodes), uses)
@@ -167,7 +166,7 @@ class _Work:
                 reason = order.obstacle_down(pair)
                 if reason is not None and order.obstacle_up(pair) is None:
                     if span[0] <= busy_to:
-                        continue  # it would pass what has moved; another round
+                        continue  # it would pass a node that has moved; left for the next round
                     reason, place, hole = None, pair.before, pair.after
             if reason is None:
                 command = built(pair, self._kernel_of(rule), bound, self._graph.queue)
@@ -192,8 +191,8 @@ class _Work:
     # --- finding --------------------------------------------------------------------------------------------------
 
     def _pairs(self) -> list[tuple[Pair, ResolvedRule, tuple[Binding, ...]]]:
-        """The pairs that rules match and that are sound by themselves, by the place of the second."""
-        found: list[tuple[Pair, ResolvedRule, tuple[Binding, ...]]] = []
+        """The pairs that match a rule and are sound by themselves, by the place of the second."""
+        pairs: list[tuple[Pair, ResolvedRule, tuple[Binding, ...]]] = []
         recent: deque[tuple[int, ResolvedRule, Range]] = deque()
         newest: dict[tuple[int, Range], int] = {}
         for place, node in enumerate(self.nodes):
@@ -211,16 +210,16 @@ class _Work:
                 used = binding_range(command, rule.rule.second.intermediate)
                 before = None if used is None else newest.get((id(rule), used))
                 if before is None and used is not None:
-                    candidates = (at for at, one, made in reversed(recent) if one is rule and overlap(made, used))
+                    candidates = (at for at, maker, made in reversed(recent) if maker is rule and overlap(made, used))
                     before = next(candidates, None)
                 if before is not None:
-                    self._consider(rule, before, place, command, found)
+                    self._consider(rule, before, place, command, pairs)
             for rule in roles.firsts:
                 made_here = binding_range(command, rule.rule.first.intermediate)
                 if made_here is not None:
                     recent.append((place, rule, made_here))
                     newest[id(rule), made_here] = place
-        return found
+        return pairs
 
     def _consider(
         self,
@@ -228,7 +227,7 @@ class _Work:
         before: int,
         after: int,
         second: Dispatch,
-        found: list[tuple[Pair, ResolvedRule, tuple[Binding, ...]]],
+        pairs: list[tuple[Pair, ResolvedRule, tuple[Binding, ...]]],
     ) -> None:
         rule = resolved.rule
         first = self.nodes[before].command
@@ -245,7 +244,7 @@ class _Work:
             reason = no_aliasing(rule, first, second, bound)
         pair = Pair(rule, before, after, first, second, () if reason else unwritten(rule, second))
         if reason is None:
-            found.append((pair, resolved, bound))
+            pairs.append((pair, resolved, bound))
         else:
             self.refusals.append(self._note(pair, reason))
 
@@ -260,7 +259,7 @@ class _Work:
         return self._roles[kernel]
 
     def _uses(self, ranges: Sequence[Range]) -> Uses:
-        """Who reads and overwrites these ranges."""
+        """Which nodes read and overwrite these ranges."""
         uses = Uses(ranges)
         if not ranges:
             return uses
@@ -271,7 +270,10 @@ class _Work:
                 continue
             if isinstance(command, Copy | Fill):
                 target = (command.target.address, command.target.address + command.target.nbytes)
-                read, gone = [(one.begin, one.end) for one in node.accesses or () if not one.write], [target]
+                read, gone = (
+                    [(access.begin, access.end) for access in node.accesses or () if not access.write],
+                    [target],
+                )
             elif command.accesses is None:
                 read, gone = [(lowest, highest)], []
             elif command in self._touched:
@@ -287,44 +289,40 @@ class _Work:
         return uses
 
     def _read_and_overwritten(self, dispatch: Dispatch) -> tuple[list[Range], list[Range]]:
-        """What a dispatch may read or leave as it was, and what it is known to overwrite."""
+        """What a dispatch may read or leave unchanged, and what it is known to overwrite."""
         gone: list[BufferBinding] = []
         roles = self._roles_of(dispatch.kernel)
         if roles is not None and uses_its_arguments(dispatch):
-            for half in roles.halves:
-                gone += overwritten(dispatch, half.overwrites, half.covers(dispatch))
+            for side in roles.sides:
+                gone += overwritten(dispatch, side.overwrites, side.covers(dispatch))
         if not gone:
-            return [(one.begin, one.end) for one in dispatch.accesses or ()], []
-        buffers = [one for one in dispatch.bindings if isinstance(one, BufferBinding)]
+            return [(access.begin, access.end) for access in dispatch.accesses or ()], []
+        buffers = [binding for binding in dispatch.bindings if isinstance(binding, BufferBinding)]
         return (
-            [(one.address, one.address + one.nbytes) for one in buffers if one not in gone],
-            [(one.address, one.address + one.nbytes) for one in gone],
+            [(binding.address, binding.address + binding.nbytes) for binding in buffers if binding not in gone],
+            [(binding.address, binding.address + binding.nbytes) for binding in gone],
         )
 
     # --- making ---------------------------------------------------------------------------------------------------
 
     def _apply(self, placed: dict[int, CapturedNode], removed: set[int], joined: dict[int, _Sources]) -> None:
-        backend = self._graph.queue.backend
         nodes: list[CapturedNode] = []
-        lowered: list[bytes] = []
         sources: list[_Sources] = []
         for place, node in enumerate(self.nodes):
             if place in removed or (not nodes and isinstance(node.command, Barrier)):
-                continue  # a barrier that has come to stand first has nothing to order, and encoders record none there
-            fused = placed.get(place)
-            nodes.append(fused or node)
-            lowered.append(backend.lower(fused.command) if fused else self.lowered[place])
+                continue  # a barrier at the start orders nothing, and encoders record none there
+            nodes.append(placed.get(place, node))
             sources.append(joined.get(place, self._sources[place]))
-        self.nodes, self.lowered, self._sources = nodes, lowered, sources
+        self.nodes, self._sources = nodes, sources
 
     def splits(self) -> tuple[int, ...]:
-        """Where the submissions of the graph begin now: before the first node that was behind the split."""
-        found = []
+        """The new starts of submissions: the first node that was behind each split."""
+        starts = []
         for split in self._graph.splits:
-            place = next((at for at, one in enumerate(self._sources) if max(one) >= split), len(self._sources))
+            place = next((at for at, sources in enumerate(self._sources) if max(sources) >= split), len(self._sources))
             if 0 < place < len(self._sources):
-                found.append(place)
-        return tuple(sorted(set(found)))
+                starts.append(place)
+        return tuple(sorted(set(starts)))
 
     # --- saying ---------------------------------------------------------------------------------------------------
 
@@ -342,5 +340,5 @@ class _Work:
 
     def _gain(self, pair: Pair, place: int) -> str:
         saved = size(pair.unwritten)
-        gain = f"{saved} bytes less written and read" if saved else "what was between them is read from memory no more"
-        return f"{gain}; in the place of the {'second' if place == pair.after else 'first'}"
+        gain = f"{saved} bytes fewer written and read" if saved else "the intermediate is no longer read from memory"
+        return f"{gain}; runs in place of the {'second' if place == pair.after else 'first'}"

@@ -1,9 +1,9 @@
-"""Whether anybody can still see what was written to some bytes, in a graph that is replayed again and again.
+"""Liveness of a few byte ranges in a graph that is replayed repeatedly: which nodes read them, which overwrite them.
 
-Only a few ranges are asked about, so memory is cut at their ends alone. Each node reads a piece, overwrites all of it
-without reading it, or leaves it alone; a write that may leave bytes as they were counts as a read, for what it leaves
-is what was there before. Pieces are the leaves of a tree, so that a node that uses a large block is noted in a few
-places, however many pieces the block has: both noting and asking take logarithmic time.
+Memory is cut into pieces at the ends of the ranges of interest. Each node reads a piece, overwrites all of it without
+reading it, or leaves it alone. A write that may leave some bytes unchanged counts as a read, since the old bytes stay
+visible. Pieces are the leaves of a segment tree, so noting a use and asking for one take logarithmic time, however many
+pieces a large block has.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from ..base.ranges import Range
 
 
 class Uses:
-    """Who reads and who overwrites some ranges. Nodes are noted in ascending order."""
+    """Which nodes read and which overwrite some ranges. Nodes must be noted in ascending order."""
 
     def __init__(self, ranges: Iterable[Range]) -> None:
-        self._cuts = sorted({address for one in ranges for address in one})
+        self._cuts = sorted({address for span in ranges for address in span})
         self._leaves = 1 << max(len(self._cuts) - 1, 1).bit_length()
         self._reads: dict[int, list[int]] = {}
         self._kills: dict[int, list[int]] = {}
 
     def note(self, node: int, begin: int, end: int, overwrites: bool) -> None:
-        """A node reads these addresses, or overwrites all of them."""
+        """Record that a node reads these addresses, or overwrites all of them."""
         if overwrites:  # whole pieces only
             first, last = bisect_left(self._cuts, begin), self._last_before(end)
         else:
@@ -42,16 +42,16 @@ class Uses:
             right //= 2
 
     def _last_before(self, address: int) -> int:
-        """Index of the last cut that is not behind an address; −1 when there is none."""
+        """Index of the last cut at or before an address; −1 when there is none."""
         at = bisect_left(self._cuts, address)
         return at if at < len(self._cuts) and self._cuts[at] == address else at - 1
 
     def pieces(self, begin: int, end: int) -> range:
-        """The pieces that make up one of the ranges."""
+        """The pieces of one of the ranges."""
         return range(bisect_left(self._cuts, begin), bisect_left(self._cuts, end))
 
     def bounds(self, piece: int) -> Range:
-        """Its addresses."""
+        """The addresses of a piece."""
         return self._cuts[piece], self._cuts[piece + 1]
 
     def first_read(self, piece: int, after: int, before: int) -> int | None:
@@ -63,16 +63,16 @@ class Uses:
         return self._first(self._kills, piece, after, before)
 
     def _first(self, table: dict[int, list[int]], piece: int, after: int, before: int) -> int | None:
-        found: int | None = None
+        earliest: int | None = None
         place = piece + self._leaves
         while place:
             nodes = table.get(place)
             if nodes is not None:
                 at = bisect_left(nodes, after + 1)
-                if at < len(nodes) and nodes[at] < before and (found is None or nodes[at] < found):
-                    found = nodes[at]
+                if at < len(nodes) and nodes[at] < before and (earliest is None or nodes[at] < earliest):
+                    earliest = nodes[at]
             place //= 2
-        return found
+        return earliest
 
 
 def _append(table: dict[int, list[int]], place: int, node: int) -> None:

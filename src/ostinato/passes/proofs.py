@@ -1,8 +1,8 @@
-"""The proofs behind a fusion. Each looks at one thing that could go wrong and gives the reason to refuse, or None.
+"""The proofs behind a fusion. Each checks one condition and returns the reason to refuse, or None.
 A reason that is about a third node comes with that node's place.
 
-Those about the two dispatches alone come first; then, whether one of them may move to the other's place; then, whether
-anybody can see that the bytes between them are not written any more.
+First come the conditions on the two dispatches alone; then whether one of them may move to the other's place; then
+whether any reader would miss the bytes between them, which are no longer written.
 """
 
 from __future__ import annotations
@@ -11,14 +11,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ..base.ranges import Range, common, merged, overlap, without
-from ..graph.graph import CapturedNode, Graph
+from ..graph.graph import Graph
+from ..ir.command_list import CapturedNode
 from ..ir.commands import Access, Barrier, Binding, BufferBinding, Dispatch, InlineBinding, Ordering
 from ..ir.hazards import accesses_of, conflicts
 from .liveness import Uses
 from .rules import FusionRule, binding_range
 
 REACH = 64
-"""How far apart two dispatches may be. It also bounds what has to be looked at, so that a pass stays linear."""
+"""How many nodes apart two dispatches may be. The bound keeps the pass linear."""
 _MOST_LOOKED_AT = 4 * REACH
 
 Reason = str | tuple[int, str]
@@ -26,7 +27,7 @@ Reason = str | tuple[int, str]
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Two dispatches that a rule matches, and what would no longer be written if they were one."""
+    """Two dispatches that a rule matches, and the bytes that their fused dispatch would not write."""
 
     rule: FusionRule
     before: int
@@ -50,93 +51,94 @@ def same_intermediate(rule: FusionRule, first: Dispatch, second: Dispatch) -> st
         return f"the second reads from byte {used[0] - made[0]:+d} of what the first writes"
     if made != used:
         return f"the first writes {made[1] - made[0]} bytes, the second is bound to {used[1] - used[0]} of them"
-    for name, half, dispatch in (("first", rule.first, first), ("second", rule.second, second)):
-        covered = half.covers(dispatch)
+    for name, side, dispatch in (("first", rule.first, first), ("second", rule.second, second)):
+        covered = side.covers(dispatch)
         if covered is None:
-            return f"how much of the intermediate the {name} covers cannot be told from its grid and its values"
+            return f"how much of the intermediate the {name} covers does not follow from its grid and its values"
         if covered != made[1] - made[0]:
             return f"the {name} covers {covered} bytes of an intermediate of {made[1] - made[0]}"
     return None
 
 
 def known_accesses(first: Dispatch, second: Dispatch) -> str | None:
-    """Both use the memory that their arguments say, which is what the rule speaks of."""
-    for name, one in (("first", first), ("second", second)):
-        if one.accesses is None:
+    """Both use exactly the memory that their arguments name, which is what the rule describes."""
+    for name, dispatch in (("first", first), ("second", second)):
+        if dispatch.accesses is None:
             return f"the memory that the {name} uses is not known"
-        if not uses_its_arguments(one):
-            return f"the {name} was declared to use other memory than its arguments say"
+        if not uses_its_arguments(dispatch):
+            return f"the {name} was declared to use other memory than its arguments name"
     return None
 
 
 def equal_values(rule: FusionRule, first: Dispatch, second: Dispatch) -> str | None:
-    """Arguments that the rule wants to be the same are."""
-    for one, other in rule.equal:
-        if not _same(_binding(first, one), _binding(second, other)):
-            return f"argument {one} of the first and argument {other} of the second must be the same, and are not"
+    """Arguments that the rule requires to be equal are equal."""
+    for ours, theirs in rule.equal:
+        if not _same(_binding(first, ours), _binding(second, theirs)):
+            return f"argument {ours} of the first and argument {theirs} of the second must be equal, but differ"
     return None
 
 
 def own_condition(rule: FusionRule, first: Dispatch, second: Dispatch) -> str | None:
-    """What the rule asks for besides."""
+    """The rule's own condition, if it has one."""
     return None if rule.check is None else rule.check(first, second)
 
 
 def no_aliasing(rule: FusionRule, first: Dispatch, second: Dispatch, fused: Sequence[Binding]) -> str | None:
-    """Nothing that the fused kernel reads changes under it, and the second depends on the first in one way only."""
+    """The fused kernel overwrites none of its inputs; the second depends on the first only by the intermediate."""
     intermediate, gone = rule.second.intermediate, rule.second.overwrites
-    theirs = [one for one in second.bindings if isinstance(one, BufferBinding)]
+    theirs = [binding for binding in second.bindings if isinstance(binding, BufferBinding)]
     for made in first.bindings:
         if isinstance(made, BufferBinding) and made.writes:
             for used in theirs:
                 if used.index != intermediate and used.index not in gone and _overlapping(made, used):
-                    return f"the second uses what the first writes as its argument {used.index} too"
-    buffers = [one for one in fused if isinstance(one, BufferBinding)]
-    for one in buffers:
-        for other in buffers if one.writes else ():
-            if one.index == other.index or not _overlapping(one, other):
+                    return f"the second also uses what the first writes as its argument {used.index}"
+    buffers = [binding for binding in fused if isinstance(binding, BufferBinding)]
+    for target in buffers:
+        for source in buffers if target.writes else ():
+            if target.index == source.index or not _overlapping(target, source):
                 continue
-            same = (one.address, one.nbytes) == (other.address, other.nbytes)
-            pairs = ((one.index, other.index), (other.index, one.index))
+            same = (target.address, target.nbytes) == (source.address, source.nbytes)
+            pairs = ((target.index, source.index), (source.index, target.index))
             if not (same and any(pair in rule.in_place for pair in pairs)):
                 part = "" if same else " in part"
-                return f"the fused kernel would write its argument {one.index} over its argument {other.index}{part}"
+                places = f"argument {target.index} over its argument {source.index}{part}"
+                return f"the fused kernel would write its {places}"
     return None
 
 
-def _overlapping(one: BufferBinding, other: BufferBinding) -> bool:
-    return one.address < other.address + other.nbytes and other.address < one.address + one.nbytes
+def _overlapping(left: BufferBinding, right: BufferBinding) -> bool:
+    return left.address < right.address + right.nbytes and right.address < left.address + left.nbytes
 
 
 def unwritten(rule: FusionRule, second: Dispatch) -> tuple[Range, ...]:
-    """The bytes of the intermediate that the fused kernel leaves alone."""
+    """The bytes of the intermediate that the fused kernel does not write."""
     if ("first", rule.first.intermediate) in rule.arguments.values():
         return ()
     made = binding_range(second, rule.second.intermediate)
     assert made is not None
     covered = rule.second.covers(second)
-    gone = merged(_range(one) for one in overwritten(second, rule.second.overwrites, covered))
+    gone = merged(_range(binding) for binding in overwritten(second, rule.second.overwrites, covered))
     return tuple(without([made], gone))
 
 
 def uses_its_arguments(dispatch: Dispatch) -> bool:
-    """Whether its accesses are those of its signature and bindings, and not the caller's own."""
+    """Whether its accesses follow from its signature and bindings, rather than from a declaration of the caller."""
     if dispatch.accesses is None:
         return False
     expected = {
-        (one.address, one.address + one.nbytes, one.writes)
-        for one in dispatch.bindings
-        if isinstance(one, BufferBinding)
+        (binding.address, binding.address + binding.nbytes, binding.writes)
+        for binding in dispatch.bindings
+        if isinstance(binding, BufferBinding)
     }
-    return {(one.begin, one.end, one.write) for one in dispatch.accesses} == expected
+    return {(access.begin, access.end, access.write) for access in dispatch.accesses} == expected
 
 
 def overwritten(dispatch: Dispatch, indices: Iterable[int], covered: int | None) -> list[BufferBinding]:
-    """The bindings of which a kernel overwrites every byte, by what a rule says of it."""
+    """The bindings of which a kernel overwrites every byte, according to a rule."""
     return [
-        one
-        for one in dispatch.bindings
-        if isinstance(one, BufferBinding) and one.index in indices and one.nbytes == covered
+        binding
+        for binding in dispatch.bindings
+        if isinstance(binding, BufferBinding) and binding.index in indices and binding.nbytes == covered
     ]
 
 
@@ -145,24 +147,24 @@ def _range(binding: BufferBinding) -> Range:
 
 
 def _binding(dispatch: Dispatch, index: int) -> Binding | None:
-    return next((one for one in dispatch.bindings if one.index == index), None)
+    return next((binding for binding in dispatch.bindings if binding.index == index), None)
 
 
-def _same(one: Binding | None, other: Binding | None) -> bool:
-    if isinstance(one, BufferBinding) and isinstance(other, BufferBinding):
-        return (one.address, one.nbytes) == (other.address, other.nbytes)
-    if isinstance(one, InlineBinding) and isinstance(other, InlineBinding):
-        return one.data == other.data
-    if one is None or other is None or isinstance(one, BufferBinding | InlineBinding):
+def _same(left: Binding | None, right: Binding | None) -> bool:
+    if isinstance(left, BufferBinding) and isinstance(right, BufferBinding):
+        return (left.address, left.nbytes) == (right.address, right.nbytes)
+    if isinstance(left, InlineBinding) and isinstance(right, InlineBinding):
+        return left.data == right.data
+    if left is None or right is None or isinstance(left, BufferBinding | InlineBinding):
         return False
-    return not isinstance(other, BufferBinding | InlineBinding) and one.name == other.name
+    return not isinstance(right, BufferBinding | InlineBinding) and left.name == right.name
 
 
 # --- moving one to the other's place -----------------------------------------------------------------------------
 
 
 class Order:
-    """The list of nodes, and which of them a move would pass or come to run beside."""
+    """The list of nodes, and which of them a moved node would pass or run concurrently with."""
 
     def __init__(self, nodes: Sequence[CapturedNode], ordering: Ordering) -> None:
         self._nodes = nodes
@@ -177,7 +179,7 @@ class Order:
             self._starts.append(len(nodes))
 
     def obstacle_down(self, pair: Pair) -> Reason | None:
-        """Why the first cannot run where the second does."""
+        """Why the first cannot move to the place of the second, or None."""
         if not self._by_barriers:
             return self._obstacle(pair, "first", range(pair.before + 1, pair.after))
         start, end = self._interval[pair.before], self._interval[pair.after]
@@ -186,7 +188,7 @@ class Order:
         return self._obstacle(pair, "first", range(self._starts[start + 1], self._starts[end + 1]))
 
     def obstacle_up(self, pair: Pair) -> Reason | None:
-        """Why the second cannot run where the first does."""
+        """Why the second cannot move to the place of the first, or None."""
         if not self._by_barriers:
             return self._obstacle(pair, "second", range(pair.before + 1, pair.after))
         start, end = self._interval[pair.before], self._interval[pair.after]
@@ -195,14 +197,14 @@ class Order:
         return self._obstacle(pair, "second", range(self._starts[start], self._starts[end]))
 
     def span(self, pair: Pair) -> tuple[int, int]:
-        """The first and last place that a move of either half has to do with."""
+        """The first and last place that a move of either dispatch affects."""
         if not self._by_barriers:
             return pair.before, pair.after
         return self._starts[self._interval[pair.before]], self._starts[self._interval[pair.after] + 1] - 1
 
     def _obstacle(self, pair: Pair, moving: str, places: range) -> Reason | None:
         if len(places) > _MOST_LOOKED_AT:
-            return f"{len(places)} nodes would have to be looked at; {_MOST_LOOKED_AT} are the most"
+            return f"{len(places)} nodes lie between; at most {_MOST_LOOKED_AT} are examined"
         mine = pair.first.accesses if moving == "first" else pair.second.accesses
         assert mine is not None
         for place in places:
@@ -210,20 +212,20 @@ class Order:
                 continue
             command = self._nodes[place].command
             if isinstance(command, Barrier):
-                continue  # it stays where it is, and orders what it ordered
+                continue  # it stays where it is, and orders the same nodes
             theirs = accesses_of(command)
             if theirs is None:
-                return place, "lies between, and may touch anything"
+                return place, "lies between and may access any memory"
             if _meet(mine, theirs):
-                found = conflicts(0, mine, 1, theirs)[0]
-                return place, f"lies between and uses the same memory as the {moving} ({found.kind})"
+                hazard = conflicts(0, mine, 1, theirs)[0]
+                return place, f"lies between and uses the same memory as the {moving} ({hazard.kind})"
         return None
 
 
 def _meet(mine: tuple[Access, ...], theirs: tuple[Access, ...]) -> bool:
-    for one in mine:
-        for other in theirs:
-            if (one.write or other.write) and one.overlaps(other):
+    for left in mine:
+        for right in theirs:
+            if (left.write or right.write) and left.overlaps(right):
                 return True
     return False
 
@@ -232,15 +234,15 @@ def _meet(mine: tuple[Access, ...], theirs: tuple[Access, ...]) -> bool:
 
 
 def noticed(pair: Pair, graph: Graph, count: int, uses: Uses) -> Reason | None:
-    """Why the intermediate must be written: somebody reads it, now or at the next replay."""
+    """Why the intermediate must be written: something reads it, in this replay or the next."""
     for begin, end in pair.unwritten:
-        for one in graph.names.values():
-            if overlap((begin, end), (one.begin, one.end)):
-                return f"the intermediate is part of the buffer named {one.name!r}, which can be bound anew"
+        for buffer in graph.names.values():
+            if overlap((begin, end), (buffer.begin, buffer.end)):
+                return f"the intermediate is part of the buffer named {buffer.name!r}, which can be rebound"
         for piece in uses.pieces(begin, end):
             between = uses.first_read(piece, pair.before, pair.after)
             if between is not None:
-                return between, "reads the intermediate too"
+                return between, "also reads the intermediate"
             later, gone = uses.first_read(piece, pair.after, count), uses.first_overwrite(piece, pair.after, count)
             if later is not None and (gone is None or later <= gone):
                 return later, "reads the intermediate later"
@@ -248,12 +250,12 @@ def noticed(pair: Pair, graph: Graph, count: int, uses: Uses) -> Reason | None:
                 continue
             if graph.outputs is None:
                 return (
-                    "the intermediate is still there at the end, and the graph does not say what is read then;"
-                    " graph.with_outputs(...) says so"
+                    "the intermediate is live at the end, since the graph has no declared outputs;"
+                    " declare them with graph.with_outputs(...)"
                 )
             if common([uses.bounds(piece)], merged(graph.outputs)):
                 return "the intermediate is an output of the graph"
             again, gone = uses.first_read(piece, -1, pair.before + 1), uses.first_overwrite(piece, -1, pair.before + 1)
             if again is not None and (gone is None or again <= gone):
-                return again, "reads at the next replay what this one left in the intermediate"
+                return again, "reads the intermediate of this replay in the next"
     return None

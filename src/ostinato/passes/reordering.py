@@ -1,13 +1,13 @@
-"""Reordering: nodes that need not wait for each other are brought together.
+"""Reordering: independent nodes are grouped.
 
-A device with barriers rather than edges runs everything between two barriers at the same time and puts a barrier where
-a node needs what one since the last barrier made. So the fewer groups a list falls into, the fewer barriers. This is
-list scheduling: a group takes, in their order, the nodes whose predecessors are all in earlier groups, as far as
-`LOOK_AHEAD` nodes from the first that is still to be placed. That one always goes into the group if it can, so there
-are never more groups than before.
+A device with barriers rather than edges runs everything between two barriers concurrently, and puts a barrier before a
+node that depends on a node since the last barrier. The fewer groups a list falls into, the fewer barriers it needs.
+This is list scheduling: a group takes, in their order, the nodes whose predecessors are all in earlier groups, up to
+`LOOK_AHEAD` nodes from the first node not yet placed. That node always joins the group if it can, so there are never
+more groups than before.
 
-Barriers, and nodes whose memory is not known, are fences: nothing passes them. Nothing passes attention or softmax
-either, which take their own turn. Stretches between fences in which nothing is won keep their order.
+Barriers, and nodes whose memory is not known, are fences: nothing moves across them. Nothing moves ahead of attention
+or softmax either. Stretches between fences in which no barrier is saved keep their order.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def reorder(graph: Graph, *, look_ahead: int = LOOK_AHEAD) -> tuple[Graph, Repor
         raise ArgumentError(f"reorder: look_ahead is a number of nodes, at least 1, not {look_ahead!r}")
     count = len(graph)
     if graph.ordering is not Ordering.INFERRED:
-        summary = f"nothing done: in this graph {_WHOSE_ORDER[graph.ordering]}, so its order is not free"
+        summary = f"nothing done: the order is fixed, since in this graph {_WHOSE_ORDER[graph.ordering]}"
         return graph, Report("reorder", count, count, summary)
     predecessors: list[list[int]] = [[] for _ in range(count)]
     for before, after in graph.edges.tolist():
@@ -49,11 +49,9 @@ def reorder(graph: Graph, *, look_ahead: int = LOOK_AHEAD) -> tuple[Graph, Repor
             order += range(begin, end)
     barriers_before = barriers(graph, range(count), predecessors)
     barriers_after = barriers(graph, order, predecessors) if moved else barriers_before
-    found = graph
+    result = graph
     if moved:
-        found = graph.with_nodes(graph.nodes[index] for index in order)
-        if graph.on_device:
-            found.__dict__["lowered"] = tuple(graph.lowered[index] for index in order)
+        result = graph.with_nodes(graph.nodes[index] for index in order)
         summary = f"{len(moved)} nodes moved, {barriers_before - barriers_after} of {barriers_before} barriers saved"
     else:
         summary = f"order kept: no barrier of {barriers_before} can be saved within {look_ahead} nodes"
@@ -64,50 +62,55 @@ def reorder(graph: Graph, *, look_ahead: int = LOOK_AHEAD) -> tuple[Graph, Repor
         count,
         summary,
         tuple(
-            Note((index,), "", f"moved up to {places[index]}; it needs none it passed", ((index, graph.nodes[index]),))
+            Note(
+                (index,),
+                "",
+                f"moved up to {places[index]}; it needs none that it passed",
+                ((index, graph.nodes[index]),),
+            )
             for index in moved
         ),
         (),
         {"moved": len(moved), "barriers_before": barriers_before, "barriers_after": barriers_after},
         time.perf_counter_ns() - started_ns,
     )
-    return found, report
+    return result, report
 
 
 _WHOSE_ORDER = {
     Ordering.BARRIERS: "only the barriers placed by hand order nodes",
-    Ordering.SERIAL: "each node waits for the one before",
+    Ordering.SERIAL: "each node waits for the previous one",
 }
 
 
 def barriers(graph: Graph, order: Sequence[int], predecessors: Sequence[Sequence[int]]) -> int:
-    """Barriers that a device without edges would put between nodes in this order, besides those that are there."""
+    """Barriers that a device without edges would add to nodes in this order."""
     group: set[int] = set()
-    found = 0
+    needed = 0
     for index in order:
         if isinstance(graph.nodes[index].command, Barrier):
             group.clear()
             continue
         if any(before in group for before in predecessors[index]):
-            found += 1
+            needed += 1
             group.clear()
         group.add(index)
-    return found
+    return needed
 
 
 def _stretches(graph: Graph) -> list[tuple[int, int]]:
     """The parts of the list between fences, and each fence by itself."""
-    found: list[tuple[int, int]] = []
+    stretches: list[tuple[int, int]] = []
     begin = 0
     for index, node in enumerate(graph.nodes):
         if node.accesses is None:
             if begin < index:
-                found.append((begin, index))
-            found.append((index, index + 1))
+                stretches.append((begin, index))
+            stretches.append((index, index + 1))
             begin = index + 1
     if begin < len(graph):
-        found.append((begin, len(graph)))
-    return found
+        stretches.append((begin, len(graph)))
+    return stretches
 
 
 def _scheduled(
@@ -123,7 +126,7 @@ def _scheduled(
         for before in inside:
             successors.setdefault(before, []).append(index)
         if not inside:
-            ready.append(index)  # ascending, so it is a heap already
+            ready.append(index)  # ascending, hence a heap
     stops = [index for index in range(begin, end) if not graph.nodes[index].op_kind.is_reorderable()]
     stop = 0
     placed = bytearray(end - begin)

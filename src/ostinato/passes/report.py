@@ -1,27 +1,28 @@
-"""What a pass did to a graph, what it left alone, and why: in words for people, and in numbers for programs."""
+"""What a pass changed in a graph, what it refused, and why: as text for people and as numbers for programs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from ..graph.graph import CapturedNode, Graph
+from ..graph.graph import Graph
+from ..ir.command_list import CapturedNode
 
 _LINES_SHOWN = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """One thing that a pass did, or looked at and refused."""
+    """One change that a pass made, or considered and refused."""
 
     nodes: tuple[int, ...]
-    """The nodes that it is about, by their place in the graph that the pass was given."""
+    """The nodes concerned, as indices into the pass's input graph."""
     what: str
     """What was done, or considered."""
     reason: str
     """Why it was done, or why it was refused."""
     named: tuple[tuple[int, CapturedNode], ...] = field(default=(), repr=False)
-    """The nodes to name in the text, which is made when somebody reads it: a report may have very many."""
+    """The nodes to name in the text. The text is made on demand, since a report may have very many notes."""
 
     def __str__(self) -> str:
         names = " and ".join(described(index, node) for index, node in self.named)
@@ -31,10 +32,10 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The account of one pass over one graph."""
+    """What one pass did to one graph."""
 
     name: str
-    """The pass."""
+    """Name of the pass."""
     nodes_before: int
     nodes_after: int
     summary: str
@@ -50,7 +51,7 @@ class Report:
 
     @property
     def changed(self) -> bool:
-        """Whether the graph that it gave differs from the one that it took."""
+        """Whether the pass changed the graph."""
         return bool(self.changes)
 
     def __str__(self) -> str:
@@ -68,11 +69,11 @@ class Report:
 
 
 Pass = Callable[[Graph], tuple[Graph, Report]]
-"""A pass takes a graph and gives one, which may be the same, with the account of what it did."""
+"""A pass takes a graph and returns a graph, which may be the same, with a report of what it did."""
 
 
 def described(index: int, node: CapturedNode) -> str:
-    """A node as a report names it: its place in the graph, label, kernel and source line."""
+    """A node as a report names it: its index, label, kernel and source line."""
     return f"node {index} {node}"
 
 

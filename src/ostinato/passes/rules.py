@@ -1,8 +1,8 @@
-"""What may be fused: rules that name two kernels and the one that does the work of both.
+"""Fusion rules: two kernels, and the fused kernel that does the work of both.
 
-A rule is data that anybody can write: `fuse(rules=[*default_rules(), mine])`. It promises what cannot be read off a
-signature (which bytes a kernel covers, which of its arguments it overwrites without reading them, which may be the
-same memory); everything else, `fuse` proves for each pair of dispatches before it touches them.
+A rule is plain data, and users can write their own: `fuse(rules=[*default_rules(), mine])`. It promises what a
+signature does not show: which bytes a kernel covers, which of its arguments it overwrites without reading them, which
+may be the same memory. `fuse` proves everything else for each pair of dispatches before it replaces them.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ Covered = Callable[[Dispatch], int | None]
 
 @dataclass(frozen=True, slots=True)
 class KernelName:
-    """A kernel: the function of a source text, file or parsed module, specialised with these function constants.
+    """A kernel: a function of a source text, file or parsed module, specialised with these function constants.
 
-    Two sources are the same when they are after preprocessing, so comments, layout and the file's name do not matter.
+    Sources are compared after preprocessing, so comments, layout and the file's name do not matter.
     """
 
     source: str | Path | Module
@@ -40,17 +40,17 @@ class KernelName:
 
 
 @dataclass(frozen=True, slots=True)
-class Half:
-    """One of the two kernels of a rule."""
+class FusedSide:
+    """One of the two kernels that a rule fuses: the first writes the intermediate, the second reads it."""
 
     kernel: KernelName
     intermediate: int
-    """Buffer index of what the first writes and the second reads."""
+    """Buffer index of the intermediate, which the first writes and the second reads."""
     covers: Covered
-    """How many bytes of the intermediate, from its start, a dispatch writes or reads: all of them, and none beyond.
-    None when that cannot be told from the dispatch."""
+    """How many bytes of the intermediate, from its start, a dispatch writes or reads: all of these, and none beyond.
+    None when the dispatch does not determine that."""
     overwrites: tuple[int, ...] = ()
-    """Buffer indices of which it writes as many bytes, and reads none. The first must overwrite the intermediate."""
+    """Buffer indices of which it writes that many bytes and reads none. The first must overwrite the intermediate."""
 
 
 class Geometry(NamedTuple):
@@ -63,39 +63,39 @@ class Geometry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FusionRule:
-    """Two kernels, of which the second uses what the first made, and one kernel in their place."""
+    """Two kernels, of which the second uses what the first wrote, and the kernel that replaces both."""
 
     name: str
-    first: Half
-    second: Half
+    first: FusedSide
+    second: FusedSide
     fused: KernelName
     arguments: Mapping[int, tuple[Side, int]]
-    """For each buffer index of the fused kernel, whose argument it gets. Naming the first's intermediate here says that
-    the fused kernel writes it too, so that others may go on reading it."""
+    """For each buffer index of the fused kernel, the side and index of the argument that it takes. Name the first's
+    intermediate here if the fused kernel writes it too; then other nodes may still read it."""
     geometry: Side | Callable[[Dispatch, Dispatch], Geometry]
-    """Whose size the fused dispatch takes, or a function of both that gives it."""
+    """The side whose size the fused dispatch takes, or a function of both dispatches that returns the size."""
     equal: tuple[tuple[int, int], ...] = ()
-    """Pairs (index of the first, index of the second) of arguments that must be the same, such as counts."""
+    """Pairs (index of the first, index of the second) of arguments that must be equal, such as counts."""
     in_place: tuple[tuple[int, int], ...] = ()
-    """Pairs of indices of the fused kernel, of which it writes one, that may be exactly the same memory."""
+    """Pairs of arguments of the fused kernel, at least one of them written, that may be exactly the same memory."""
     shared: Mapping[int, tuple[Side, int]] = field(default_factory=dict)
-    """For each threadgroup argument of the fused kernel, whose size it gets."""
+    """For each threadgroup argument of the fused kernel, the side and index of the argument whose size it takes."""
     op_kind: CapturedOpKind = CapturedOpKind.Other
     check: Callable[[Dispatch, Dispatch], str | None] | None = None
-    """A condition of the rule's own: the reason to refuse these two dispatches, or None."""
+    """An additional condition: returns the reason to refuse these two dispatches, or None."""
 
     def __str__(self) -> str:
         return self.name
 
 
-# --- as the pass uses them ---------------------------------------------------------------------------------------
+# --- rules as the pass uses them ---------------------------------------------------------------------------------
 
 KernelKey = tuple[bytes, str, tuple[tuple[int | str, Any], ...]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ResolvedRule:
-    """A rule with its sources parsed, found to make sense."""
+    """A rule with its sources parsed and checked."""
 
     rule: FusionRule
     first: KernelKey
@@ -104,10 +104,10 @@ class ResolvedRule:
 
 
 def resolved(rule: FusionRule) -> ResolvedRule:
-    """The rule, ready to be looked for; an error when its kernels do not fit together."""
+    """The rule with its sources parsed; an error when its kernels do not fit together."""
     if not isinstance(rule, FusionRule):
         raise ArgumentError(f"fuse: a rule is a FusionRule, not {rule!r}")
-    modules = [_module(one) for one in (rule.first.kernel, rule.second.kernel, rule.fused)]
+    modules = [_module(name) for name in (rule.first.kernel, rule.second.kernel, rule.fused)]
     first, second, fused = (
         _signature(rule, name, module)
         for name, module in zip((rule.first.kernel, rule.second.kernel, rule.fused), modules, strict=True)
@@ -123,10 +123,10 @@ def resolved(rule: FusionRule) -> ResolvedRule:
 
 
 def kernel_key(module: Module, function: str, constants: Mapping[int | str, Any]) -> KernelKey:
-    """What makes two kernels the same one."""
-    indices = {one.name: one.index for one in module.constants}
+    """The identity of a kernel: its preprocessed text, function and constants."""
+    indices = {constant.name: constant.index for constant in module.constants}
     values = {indices.get(key, key) if isinstance(key, str) else key: value for key, value in constants.items()}
-    return module.text_key, function, tuple(sorted(values.items(), key=lambda one: str(one[0])))
+    return module.text_key, function, tuple(sorted(values.items(), key=lambda item: str(item[0])))
 
 
 def _module(name: KernelName) -> Module:
@@ -145,7 +145,7 @@ def _check_intermediate(rule: FusionRule, first: Signature, second: Signature) -
     if made.access == "read" or rule.first.intermediate not in rule.first.overwrites:
         raise ArgumentError(
             f"fusion rule {rule.name!r}: {first.name!r} must overwrite its argument {made.index} {made.name!r};"
-            " the rule's first half does not say so"
+            " name it in `overwrites` of the rule's first side"
         )
     if (made.type, made.scalar, made.lanes) != (used.type, used.scalar, used.lanes):
         raise ArgumentError(
@@ -153,42 +153,47 @@ def _check_intermediate(rule: FusionRule, first: Signature, second: Signature) -
         )
 
 
-def _check_arguments(rule: FusionRule, halves: Mapping[Side, Signature], fused: Signature) -> None:
+def _check_arguments(rule: FusionRule, signatures: Mapping[Side, Signature], fused: Signature) -> None:
     where = f"fusion rule {rule.name!r}, kernel {fused.name!r}"
-    if set(rule.arguments) != {one.index for one in fused.arguments}:
+    if set(rule.arguments) != {argument.index for argument in fused.arguments}:
         raise ArgumentError(f"{where}: the rule maps arguments {sorted(rule.arguments)}; it is {fused}")
-    if set(rule.shared) != {one.index for one in fused.shared}:
+    if set(rule.shared) != {argument.index for argument in fused.shared}:
         raise ArgumentError(f"{where}: the rule gives threadgroup arguments {sorted(rule.shared)}; it is {fused}")
     kept: set[tuple[Side, int]] = set()
-    for one in fused.arguments:
-        side, index = rule.arguments[one.index]
-        given = _argument(rule, halves[side], index)
-        if (one.type, one.scalar, one.lanes, one.kind) != (given.type, given.scalar, given.lanes, given.kind):
-            raise ArgumentError(f"{where}: argument {one} cannot take the {side}'s {given}")
-        if one.access != "read":
-            if given.access == "read":
-                raise ArgumentError(f"{where}: it writes argument {one}, which {halves[side].name!r} only reads")
+    for argument in fused.arguments:
+        side, index = rule.arguments[argument.index]
+        source = _argument(rule, signatures[side], index)
+        if _shape(argument) != _shape(source):
+            raise ArgumentError(f"{where}: argument {argument} cannot take the {side}'s {source}")
+        if argument.access != "read":
+            if source.access == "read":
+                reader = signatures[side].name
+                raise ArgumentError(f"{where}: it writes argument {argument}, which {reader!r} only reads")
             kept.add((side, index))
-    for side, signature in halves.items():
-        for one in signature.arguments:
-            lost = one.access != "read" and (side, one.index) not in kept
-            if lost and (side, one.index) != ("first", rule.first.intermediate):
-                raise ArgumentError(f"{where}: it does not write what {signature.name!r} writes, argument {one}")
+    for side, signature in signatures.items():
+        for argument in signature.arguments:
+            lost = argument.access != "read" and (side, argument.index) not in kept
+            if lost and (side, argument.index) != ("first", rule.first.intermediate):
+                raise ArgumentError(f"{where}: it does not write what {signature.name!r} writes, argument {argument}")
+
+
+def _shape(argument: Argument) -> tuple[object, ...]:
+    return argument.type, argument.scalar, argument.lanes, argument.kind
 
 
 def _argument(rule: FusionRule, signature: Signature, index: int) -> Argument:
-    for one in signature.arguments:
-        if one.index == index:
-            return one
+    for argument in signature.arguments:
+        if argument.index == index:
+            return argument
     raise ArgumentError(f"fusion rule {rule.name!r}: {signature.name!r} has no argument {index}; it is {signature}")
 
 
-# --- our own -----------------------------------------------------------------------------------------------------
+# --- default rules -----------------------------------------------------------------------------------------------
 
 
 @cache
 def default_rules() -> tuple[FusionRule, ...]:
-    """The rules that ship: RMS norm × multiply (from either side) and residual add + RMS norm, for each type."""
+    """The built-in rules: RMS norm × multiply (either operand) and residual add + RMS norm, for each type."""
     ways: tuple[tuple[str, Covered], ...] = (("", _elements_covered), ("_fours", _fours_covered))
     return tuple(
         rule
@@ -200,14 +205,14 @@ def default_rules() -> tuple[FusionRule, ...]:
 
 
 def _rules_for(source: str, ending: str, way: str, covered: Covered) -> list[FusionRule]:
-    """For the norms of one source, one type, and one way to go through the elements of an add or a multiply."""
+    """The rules for the norms of one source, one type, and one element-wise kernel variant (`way`)."""
     plain, rows = compiled.module("elementwise"), compiled.module(source)
     norm, times = KernelName(rows, f"rms_norm_{ending}"), KernelName(plain, f"mul{way}")
-    found = [
+    rules = [
         FusionRule(
             name="RMS norm × multiply",
-            first=Half(norm, 2, _rows_covered, overwrites=(2,)),
-            second=Half(times, intermediate, covered, overwrites=(2,)),
+            first=FusedSide(norm, 2, _rows_covered, overwrites=(2,)),
+            second=FusedSide(times, intermediate, covered, overwrites=(2,)),
             fused=KernelName(rows, f"rms_norm_mul_{ending}"),
             arguments={
                 0: ("first", 0),
@@ -223,11 +228,11 @@ def _rules_for(source: str, ending: str, way: str, covered: Covered) -> list[Fus
         )
         for intermediate in (0, 1)
     ]
-    found.append(
+    rules.append(
         FusionRule(
             name="add + RMS norm",
-            first=Half(KernelName(plain, f"add{way}"), 2, covered, overwrites=(2,)),
-            second=Half(norm, 0, _rows_covered, overwrites=(2,)),
+            first=FusedSide(KernelName(plain, f"add{way}"), 2, covered, overwrites=(2,)),
+            second=FusedSide(norm, 0, _rows_covered, overwrites=(2,)),
             fused=KernelName(rows, f"add_rms_norm_{ending}"),
             arguments={
                 0: ("first", 0),
@@ -243,25 +248,25 @@ def _rules_for(source: str, ending: str, way: str, covered: Covered) -> list[Fus
             op_kind=CapturedOpKind.RmsNorm,
         )
     )
-    return found
+    return rules
 
 
 def _elements_covered(dispatch: Dispatch) -> int | None:
-    """An element a thread, by the first axis of the grid."""
+    """One element per thread, along the first axis of the grid."""
     if dispatch.threads[1:] != (1, 1):
         return None
     return dispatch.threads[0] * dispatch.kernel.argument_bytes[0]
 
 
 def _fours_covered(dispatch: Dispatch) -> int | None:
-    """Four elements a thread."""
+    """Four elements per thread."""
     elements = _elements_covered(dispatch)
     return None if elements is None else 4 * elements
 
 
 def _rows_covered(dispatch: Dispatch) -> int | None:
-    """A row a group, by the first axis; its width is argument 3."""
-    width = next(one for one in dispatch.bindings if one.index == 3)
+    """One row per group, along the first axis; its width is argument 3."""
+    width = next(binding for binding in dispatch.bindings if binding.index == 3)
     if dispatch.groups[1:] != (1, 1) or dispatch.group_size[1:] != (1, 1) or not isinstance(width, InlineBinding):
         return None
     return dispatch.groups[0] * int.from_bytes(width.data[:4], "little") * dispatch.kernel.argument_bytes[0]
@@ -269,7 +274,7 @@ def _rows_covered(dispatch: Dispatch) -> int | None:
 
 def binding_range(dispatch: Dispatch, index: int) -> tuple[int, int] | None:
     """The addresses bound to an argument; None when it is an inline value."""
-    for one in dispatch.bindings:
-        if one.index == index:
-            return (one.address, one.address + one.nbytes) if isinstance(one, BufferBinding) else None
+    for binding in dispatch.bindings:
+        if binding.index == index:
+            return (binding.address, binding.address + binding.nbytes) if isinstance(binding, BufferBinding) else None
     return None

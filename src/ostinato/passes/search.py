@@ -1,10 +1,10 @@
-"""Searching for the number of dispatches a submission should have, by measuring whole replays of this graph here.
+"""Searching for the number of dispatches that a submission should have, by measuring replays of the graph.
 
-The best number is not monotone and differs from graph to graph and from device to device, so it is not computed. Every
-replay begins with the same memory. Candidates take turns, in one direction and then in the other, so that a machine
-that gets warmer or busier does so for all of them; the first round is thrown away. Half of the rounds choose a
-candidate, the other half decide whether it really is faster than one submission: the best of many looks better than it
-is on the rounds that it was chosen by.
+The time is not monotone in that number and depends on the graph and the device, so it is measured. Every replay starts
+from the same memory. Candidates take turns, forwards and then backwards, so that a machine that gets warmer or busier
+affects all of them alike; the first round is a warm-up. Half of the rounds choose the fastest candidate. The other half
+decide whether it is really faster than one submission, since the best of many looks better than it is on the rounds
+that chose it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import math
 import statistics
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from .. import counters
@@ -45,10 +45,11 @@ def search_split(
     candidates: Sequence[int] | None = None,
     rounds: int = 21,
 ) -> tuple[Graph, Report]:
-    """Measure replays of the graph in submissions of so many dispatches, and keep the best if it beats one submission.
+    """Measure replays of the graph in submissions of different sizes, and keep the best if it beats one submission.
 
-    `params` are the values (and buffers) of one replay. What the graph writes is put back. Without `candidates`, the
-    graph is halved again and again, and the rule of `split_by_rule` is tried too.
+    `candidates` are numbers of dispatches per submission. By default the graph is halved repeatedly, and the rule of
+    `split_by_rule` is tried too. `params` are the values (and buffers) of one replay. Memory that the graph writes is
+    restored afterwards.
     """
     started_ns = time.perf_counter_ns()
     if not isinstance(graph, Graph):
@@ -58,49 +59,50 @@ def search_split(
     tried = _candidates(graph, candidates)
     times = _measured(*with_buffers(graph, params or {}), tried, rounds)
     best = chosen(times)
-    medians = [statistics.median(one) / 1e3 for one in times]
-    spreads = [_spread(one) / 1e3 for one in times]
+    medians = [statistics.median(samples) / 1e3 for samples in times]
+    spreads = [_spread(samples) / 1e3 for samples in times]
     rows = [
-        Note(one.splits, str(one), f"median {median:.1f} µs, spread {spread:.1f} µs")
-        for one, median, spread in zip(tried, medians, spreads, strict=True)
+        Note(candidate.splits, str(candidate), f"median {median:.1f} µs, spread {spread:.1f} µs")
+        for candidate, median, spread in zip(tried, medians, spreads, strict=True)
     ]
-    found = graph._with(splits=tried[best].splits)
+    result = replace(graph, splits=tried[best].splits)
     if best:
-        summary = f"{tried[best]} beats one submission: {medians[best]:.1f} µs instead of {medians[0]:.1f} µs a replay"
+        gain = f"{medians[best]:.1f} µs instead of {medians[0]:.1f} µs per replay"
+        summary = f"{tried[best]} beats one submission: {gain}"
     else:
-        summary = f"one submission is as good as any: {medians[0]:.1f} µs a replay"
+        summary = f"no split beats one submission: {medians[0]:.1f} µs per replay"
     report = Report(
         "search_split",
         len(graph),
         len(graph),
         summary,
-        (rows[best],) if found.splits != graph.splits else (),
+        (rows[best],) if result.splits != graph.splits else (),
         tuple(row for at, row in enumerate(rows) if at != best),
-        {f"{one.name}, µs": median for one, median in zip(tried, medians, strict=True)},
+        {f"{candidate.name}, µs": median for candidate, median in zip(tried, medians, strict=True)},
         time.perf_counter_ns() - started_ns,
     )
-    return found, report
+    return result, report
 
 
 def chosen(times: Sequence[Sequence[float]]) -> int:
-    """Which candidate to take, from their times round by round; the first is one submission, and wins unless beaten."""
-    choosing = [list(one[0::2]) for one in times]
-    deciding = [list(one[1::2]) for one in times]
+    """The index of the best candidate, from the times of each by round; 0, one submission, unless another beats it."""
+    choosing = [list(samples[0::2]) for samples in times]
+    deciding = [list(samples[1::2]) for samples in times]
     best = min(range(len(times)), key=lambda at: statistics.median(choosing[at]))
     if best == 0:
         return 0
-    gains = [one - other for one, other in zip(deciding[0], deciding[best], strict=True)]
+    gains = [whole - split for whole, split in zip(deciding[0], deciding[best], strict=True)]
     gain = statistics.median(gains)
-    # Of a median: 1.2533 times that of a mean, which a normal spread gives from the median deviation.
+    # The standard error of a median is 1.2533 times that of a mean, for normally distributed times.
     error = 1.2533 * _spread(gains) / math.sqrt(len(gains))
     real = gain > _STANDARD_ERRORS * error and gain > _LEAST_GAIN * statistics.median(deciding[0])
     return best if real else 0
 
 
 def _spread(values: Sequence[float]) -> float:
-    """The standard deviation, from the median deviation, which a few disturbed rounds do not change."""
+    """The standard deviation, estimated from the median deviation, which is robust against a few disturbed rounds."""
     middle = statistics.median(values)
-    return 1.4826 * statistics.median(abs(one - middle) for one in values)
+    return 1.4826 * statistics.median(abs(value - middle) for value in values)
 
 
 def _candidates(graph: Graph, given: Sequence[int] | None) -> list[_Candidate]:
@@ -108,22 +110,22 @@ def _candidates(graph: Graph, given: Sequence[int] | None) -> list[_Candidate]:
     if given is None:
         sizes = [total >> halved for halved in range(1, 6) if total >> halved >= LEAST_FIRST // 8]
     else:
-        for one in given:
-            if isinstance(one, bool) or not isinstance(one, int) or one < 1:
-                raise ArgumentError(f"search_split: a candidate is a number of dispatches, at least 1, not {one!r}")
+        for size in given:
+            if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+                raise ArgumentError(f"search_split: a candidate is a number of dispatches, at least 1, not {size!r}")
         sizes = list(given)
-    found: dict[tuple[int, ...], str] = {(): "all at once"}
-    for one in sizes:
-        found.setdefault(starts_of(graph, range(one, total, one)), f"every {one} dispatches")
+    names: dict[tuple[int, ...], str] = {(): "all at once"}
+    for size in sizes:
+        names.setdefault(starts_of(graph, range(size, total, size)), f"every {size} dispatches")
     if given is None:
         first = max(LEAST_FIRST, -(-total // 10))
-        found.setdefault(starts_of(graph, [first]), f"{first} dispatches, then the rest")
-    return [_Candidate(name, splits) for splits, name in found.items()]
+        names.setdefault(starts_of(graph, [first]), f"{first} dispatches, then the rest")
+    return [_Candidate(name, splits) for splits, name in names.items()]
 
 
 def _measured(graph: Graph, params: Mapping[str, Any], tried: Sequence[_Candidate], rounds: int) -> list[list[float]]:
     """Nanoseconds from the start of a replay to its end, by candidate and round."""
-    runs = [Replayable(graph._with(splits=one.splits)) for one in tried]
+    runs = [Replayable(replace(graph, splits=candidate.splits)) for candidate in tried]
     times: list[list[float]] = [[] for _ in tried]
     with counters.uncounted(), restored(graph):
         windows = pieces(graph, written(graph))

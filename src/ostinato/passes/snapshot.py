@@ -1,6 +1,6 @@
-"""Saving what graphs write, and putting it back: for whoever replays a graph on the library's own account.
+"""Saving and restoring the memory that graphs write, for passes that replay a graph to measure or compare it.
 
-Exactly the bytes that may be written are saved. They are put back when the block ends, however it ends.
+Exactly the bytes that may be written are saved. They are restored when the block ends, also by an exception.
 """
 
 from __future__ import annotations
@@ -25,30 +25,30 @@ from .touched import written
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Piece:
-    """Addresses in one block of memory, and the block."""
+    """A range of addresses in one block of memory."""
 
     begin: int
     end: int
     backing: Backing
 
     def read(self) -> np.ndarray:
-        """What is there now."""
+        """A copy of the current contents."""
         return self.backing.read(self.begin - self.backing.address, self.end - self.begin)
 
     def write(self, values: np.ndarray) -> None:
-        """Put something there."""
+        """Overwrite the contents."""
         self.backing.write(self.begin - self.backing.address, values)
 
 
 def pieces(graph: Graph, ranges: Sequence[Range]) -> list[Piece]:
-    """Addresses of a graph's memory, in order; each address once, though blocks may overlap."""
-    blocks = sorted(graph.memories.values(), key=lambda one: one.address)
-    starts = [one.address for one in blocks]
-    reaching: list[GraphMemory] = []  # of the blocks up to each, the one that ends last
-    for one in blocks:
-        last = reaching[-1] if reaching else one
-        reaching.append(one if one.address + one.nbytes >= last.address + last.nbytes else last)
-    found: list[Piece] = []
+    """Address ranges of a graph, cut at its blocks of memory, in order; each address once, even if blocks overlap."""
+    blocks = sorted(graph.memories.values(), key=lambda block: block.address)
+    starts = [block.address for block in blocks]
+    reaching: list[GraphMemory] = []  # for each block: of all blocks up to it, the one that ends last
+    for memory in blocks:
+        last = reaching[-1] if reaching else memory
+        reaching.append(memory if memory.address + memory.nbytes >= last.address + last.nbytes else last)
+    parts: list[Piece] = []
     for begin, end in merged(ranges):
         while begin < end:
             at = bisect_right(starts, begin) - 1
@@ -57,32 +57,32 @@ def pieces(graph: Graph, ranges: Sequence[Range]) -> list[Piece]:
             if block is None or stop <= begin:
                 raise GraphError(f"{end - begin} bytes at {begin:#x} are in no memory of the graph")
             if block.allocation is None:
-                raise GraphError("this graph is on no device; graph.to(device) puts it on one")
-            found.append(Piece(begin, stop, block.allocation.backing))
+                raise GraphError("this graph is on no device; call graph.to(device) first")
+            parts.append(Piece(begin, stop, block.allocation.backing))
             begin = stop
-    return found
+    return parts
 
 
 def settle(graph: Graph) -> None:
-    """Wait for committed work on a graph's memory; its error surfaces here unless somebody has seen it."""
+    """Wait for committed work on a graph's memory; raises its error unless that was raised before."""
     for memory in graph.memories.values():
         if memory.allocation is not None:
             memory.allocation.backing.settle()
 
 
 def contents(windows: Sequence[Piece]) -> list[np.ndarray]:
-    """A copy of what is there now."""
-    return [one.read() for one in windows]
+    """Copies of the current contents."""
+    return [piece.read() for piece in windows]
 
 
 def put_back(windows: Sequence[Piece], saved: Sequence[np.ndarray]) -> None:
-    """Write saved contents where they were."""
-    for one, values in zip(windows, saved, strict=True):
-        one.write(values)
+    """Write the saved contents back."""
+    for piece, values in zip(windows, saved, strict=True):
+        piece.write(values)
 
 
 def with_buffers(graph: Graph, params: Mapping[str, Any]) -> tuple[Graph, dict[str, Any]]:
-    """The graph with the buffers among what a replay is given bound in it, and what is left to give."""
+    """The graph with the buffers among `params` bound, and the remaining values for its replays."""
     buffers = {name: value for name, value in params.items() if isinstance(value, Buffer)}
     values = {name: value for name, value in params.items() if name not in buffers}
     unknown = [name for name in buffers if name not in graph.names]
@@ -93,13 +93,13 @@ def with_buffers(graph: Graph, params: Mapping[str, Any]) -> tuple[Graph, dict[s
 
 @contextmanager
 def restored(*graphs: Graph) -> Iterator[None]:
-    """Save what these graphs may write, and put it back when the block ends, also by an exception.
+    """Save the memory that these graphs may write, and restore it when the block ends, also by an exception.
 
-    Waits for committed work on their memory before either.
+    Waits for committed work on that memory before it saves and before it restores.
     """
     for graph in graphs:
         settle(graph)
-    windows = [one for graph in graphs for one in pieces(graph, written(graph))]
+    windows = [piece for graph in graphs for piece in pieces(graph, written(graph))]
     saved = contents(windows)
     try:
         yield
@@ -114,7 +114,7 @@ def restored(*graphs: Graph) -> Iterator[None]:
 
 
 def _settle_all(graphs: Sequence[Graph]) -> OstinatoError | None:
-    """Wait for all of them; the first error that nobody has seen yet."""
+    """Wait for all of them; returns the first error that was not raised before."""
     failure: OstinatoError | None = None
     for graph in graphs:
         try:

@@ -1,17 +1,18 @@
-"""Which addresses the commands of a graph touch."""
+"""Which addresses the commands of a graph read and write."""
 
 from __future__ import annotations
 
 from ..base.ranges import Range, merged
-from ..graph.graph import CapturedNode, Graph
+from ..graph.graph import Graph
+from ..ir.command_list import CapturedNode
 from ..ir.commands import Barrier
 
 
 def written_by(node: CapturedNode, graph: Graph) -> list[Range]:
-    """What a node may write: what its accesses say, and everything that is bound to it for writing.
+    """What a node may write: its declared writes, and every buffer bound to it for writing.
 
-    A declaration of the caller may leave some of the bound bytes out; whoever saves or compares memory wants to know of
-    them all the same. A dispatch that may touch anything may write all of the graph's memory.
+    A caller's declaration may leave out some of the bound bytes; saving and comparing memory must cover them too.
+    A dispatch with unknown accesses may write all of the graph's memory.
     """
     if isinstance(node.command, Barrier):
         return []
@@ -19,8 +20,8 @@ def written_by(node: CapturedNode, graph: Graph) -> list[Range]:
         return _everything(graph)
     return merged(
         [
-            *((one.begin, one.end) for one in node.accesses if one.write),
-            *((one.address, one.address + one.nbytes) for one in node.buffers if one.writes),
+            *((access.begin, access.end) for access in node.accesses if access.write),
+            *((binding.address, binding.address + binding.nbytes) for binding in node.buffers if binding.writes),
         ]
     )
 
@@ -39,10 +40,10 @@ def used(graph: Graph) -> list[Range]:
     for node in graph.nodes:
         if node.accesses is None and not isinstance(node.command, Barrier):
             return _everything(graph)
-        seen.update((one.begin, one.end) for one in node.accesses or ())
-        seen.update((one.address, one.address + one.nbytes) for one in node.buffers)
+        seen.update((access.begin, access.end) for access in node.accesses or ())
+        seen.update((binding.address, binding.address + binding.nbytes) for binding in node.buffers)
     return merged(seen)
 
 
 def _everything(graph: Graph) -> list[Range]:
-    return merged((one.address, one.address + one.nbytes) for one in graph.memories.values())
+    return merged((memory.address, memory.address + memory.nbytes) for memory in graph.memories.values())

@@ -1,7 +1,7 @@
-"""Verification: two graphs replayed on the same inputs, everything that they write compared.
+"""Verification: two graphs are replayed on the same inputs, and everything that they write is compared.
 
-For a graph and what passes made of it, for two graphs over the same buffers, and for a graph and the same graph on
-another device (`verify(graph, graph.to(cpu))`, the CPU as the oracle). All memory that either writes is put back
+It compares a graph with its optimised form, two graphs over the same buffers, or a graph with the same graph on another
+device (`verify(graph, graph.to(cpu))`, with the CPU as the oracle). All memory that either graph writes is restored
 afterwards, and the replays are not counted.
 """
 
@@ -28,19 +28,19 @@ from .touched import used, written
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """What came of comparing two graphs."""
+    """The result of comparing two graphs."""
 
     compared_bytes: int
-    """Bytes that were compared after each replay."""
+    """Bytes compared after each replay."""
     replays: int
-    """How often each was replayed, one after the other."""
+    """How often each graph was replayed."""
     tolerance: Tolerance
     differences: tuple[Difference, ...] = ()
-    """What differs, after the first replay in which anything does."""
+    """What differs, after the first replay in which anything differs."""
     first_diverging: int | None = None
-    """The node of the second graph before which both have the same memory and after which they have not."""
+    """The node of the second graph after which the memory differs for the first time."""
     where: str = ""
-    """That node with its label and source line, or why it could not be found."""
+    """That node with its label and source line, or the reason why it is not known."""
 
     @property
     def ok(self) -> bool:
@@ -48,7 +48,7 @@ class Verification:
         return not self.differences
 
     def check(self) -> Verification:
-        """Raise a `GraphError` that says what differs, unless nothing does."""
+        """Return itself, or raise a `GraphError` that says what differs."""
         if not self.ok:
             raise GraphError(str(self))
         return self
@@ -59,7 +59,7 @@ class Verification:
             f"verify: {'the same' if self.ok else 'DIFFERENT'}, {self.compared_bytes:,} bytes compared {to}"
             f" after each of {self.replays} replay{'' if self.replays == 1 else 's'}"
         ]
-        lines += [f"  {one}" for one in self.differences]
+        lines += [f"  {difference}" for difference in self.differences]
         if self.where:
             lines.append(f"  first diverging: {self.where}")
         return "\n".join(lines)
@@ -73,38 +73,39 @@ def verify(
     tolerance: Tolerance = 0.0,
     repeats: int = 2,
 ) -> Verification:
-    """Replay both on what is in `original`'s memory now, and compare what they leave there.
+    """Replay both graphs on the current contents of `original`'s memory, and compare what they leave there.
 
-    Compared is every byte of the outputs that `original` writes (of all that it writes, where it does not say what its
-    outputs are) and every byte that only `other` writes. `tolerance` is what floating-point numbers may differ by: t,
-    plus t times the number; one for all, or by dtype. Each is replayed twice, because a replay begins with what the one
-    before left. `params` are the values (and buffers) of a replay.
+    Compared are the bytes of `original`'s outputs that it writes (all bytes that it writes, if it declares no outputs)
+    and the bytes that only `other` writes. `tolerance` is the allowed difference t of floating-point numbers, absolute
+    plus relative (t + t·|number|); one number, or one per dtype. `repeats` is how often each graph is replayed; the
+    default is 2, because a replay starts from what the previous one left. `params` are the values (and buffers) of a
+    replay.
     """
-    for one in (original, other):
-        if not isinstance(one, Graph):
-            raise ArgumentError(f"verify: expected a Graph, got {one!r}")
+    for graph in (original, other):
+        if not isinstance(graph, Graph):
+            raise ArgumentError(f"verify: expected a Graph, got {graph!r}")
     if isinstance(repeats, bool) or not isinstance(repeats, int) or repeats < 1:
         raise ArgumentError(f"verify: repeats is a number of replays, at least 1, not {repeats!r}")
     allowed = checked_tolerance(tolerance)
-    for one in (original, other):
-        one.queue.check()
+    for graph in (original, other):
+        graph.queue.check()
     original, values = with_buffers(original, params or {})
     other, _ = with_buffers(other, params or {})
     with counters.uncounted(), restored(original, other):
         stage = _Stage(original, other, values)
         outputs = stage.outputs()
         for replay in range(1, repeats + 1):
-            expected, found = stage.run_original(None, replay), stage.run_other(None, replay)
-            wrong = mismatches(stage.typed, stage.region, expected, found, allowed, outputs)
+            expected, actual = stage.run_original(None, replay), stage.run_other(None, replay)
+            wrong = mismatches(stage.typed, stage.region, expected, actual, allowed, outputs)
             if len(wrong):
-                told = differences(stage.typed, stage.region, expected, found, wrong)
+                shown = differences(stage.typed, stage.region, expected, actual, wrong)
                 node, where = _first_diverging(stage, replay, allowed, wrong)
-                return Verification(_size(outputs), repeats, allowed, told, node, where)
+                return Verification(_size(outputs), repeats, allowed, shown, node, where)
     return Verification(_size(outputs), repeats, allowed)
 
 
 class _Stage:
-    """Both graphs, and the memory they have in common, set to the same state before each run."""
+    """Both graphs and their common memory, which is set to the same state before each run."""
 
     def __init__(self, original: Graph, other: Graph, values: dict[str, Any]) -> None:
         self.original = original
@@ -116,25 +117,25 @@ class _Stage:
         self._only_other = without(theirs, mine)
         self.region = Region(merged([*mine, *theirs]))
         self._here = pieces(original, self.region.ranges)
-        self._there = [_the_one(pieces(other, self.map.there([(one.begin, one.end)]))) for one in self._here]
+        self._there = [_the_one(pieces(other, self.map.there([(piece.begin, piece.end)]))) for piece in self._here]
         self._start = contents(self._here)
         self._inputs = self._copied_inputs() if not self.map.is_identity else []
 
     def _copied_inputs(self) -> list[tuple[Piece, np.ndarray]]:
-        """What the other graph must find in its own memory: everything that either uses, as it is here now."""
+        """The inputs to copy to the other graph's memory: the current contents of everything that either uses."""
         ranges = merged([*used(self.original), *self.map.back(used(self.other))])
         return [
-            (_the_one(pieces(self.other, self.map.there([(one.begin, one.end)]))), one.read())
-            for one in pieces(self.original, ranges)
+            (_the_one(pieces(self.other, self.map.there([(piece.begin, piece.end)]))), piece.read())
+            for piece in pieces(self.original, ranges)
         ]
 
     def outputs(self) -> list[Range]:
-        """What must be the same at the end of a replay."""
+        """What must be equal at the end of a replay."""
         mine = written(self.original)
         if self.original.outputs is not None:
             wanted = common(mine, merged(self.original.outputs))
         elif self.other.outputs is not None:
-            # The promise that little is read was made after the original: what that allowed to drop is not compared.
+            # Outputs were declared on the other graph only, so what its passes dropped for that reason is not compared.
             kept = self.map.back(merged(self.other.outputs))
             wanted = without(mine, without(self.map.back(merged(self.other.dropped)), kept))
         else:
@@ -142,13 +143,13 @@ class _Stage:
         return merged([*wanted, *self._only_other])
 
     def run_original(self, nodes: Sequence[int] | None, replay: int) -> np.ndarray:
-        """What is in memory after all but the last of some replays were whole, and the last had only these nodes."""
+        """The memory after `replay` replays of the original, of which the last runs only these nodes."""
         put_back(self._here, self._start)
         part = None if nodes is None else _part(self.original, nodes)
         return self._run(self.original, part, replay, self._here)
 
     def run_other(self, count: int | None, replay: int) -> np.ndarray:
-        """The same for the first nodes of the other graph."""
+        """The memory after `replay` replays of the other graph, of which the last runs only the first `count` nodes."""
         if self._inputs:
             for piece, values in self._inputs:
                 piece.write(values)
@@ -166,37 +167,40 @@ class _Stage:
 
 
 def _first_diverging(stage: _Stage, replay: int, tolerance: Tolerance, wrong: np.ndarray) -> tuple[int | None, str]:
-    """The node after which the memory differs, and how to name it."""
-    found = Correspondence(stage.original, stage.other, stage.map)
-    if found.problem is not None:
-        return None, f"not looked for: {found.problem}"
-    if len(found.cuts) < 2:
-        return None, "not looked for: the two graphs do not stand for the same nodes"
+    """The node after which the memory differs, and its description."""
+    matched = Correspondence(stage.original, stage.other, stage.map)
+    if matched.problem is not None:
+        return None, f"not looked for: {matched.problem}"
+    if len(matched.cuts) < 2:
+        return None, "not looked for: the two graphs do not replace the same nodes"
 
     def differs(cut: Cut, turn: int) -> bool:
-        within = found.comparable(cut)
+        within = matched.comparable(cut)
         expected, got = stage.run_original(cut.original, turn), stage.run_other(cut.other, turn)
         return bool(len(mismatches(stage.typed, stage.region, expected, got, tolerance, within)))
 
     for turn in range(1, replay + 1):
-        if differs(found.cuts[-1], turn):
+        if differs(matched.cuts[-1], turn):
             break
     else:
-        node = found.sparing(stage.other, [int(one) for one in wrong[:64]])
-        if found.missing:
-            lost = described(found.missing[0], stage.original.nodes[found.missing[0]])
-            return None, f"the second graph does nothing for {lost} of the first"
+        node = matched.sparing(stage.other, [int(address) for address in wrong[:64]])
+        if matched.missing:
+            lost = described(matched.missing[0], stage.original.nodes[matched.missing[0]])
+            return None, f"the second graph has no counterpart of {lost} of the first"
         if node is None:
-            return None, "not found: run in parts, both leave the same memory; is there a race between nodes?"
-        return node, f"{described(node, stage.other.nodes[node])}, which does not write what it stands for"
-    same, different = 0, len(found.cuts) - 1
+            return (
+                None,
+                "not found: run in parts, both graphs leave the same memory; this suggests a race between nodes",
+            )
+        return node, f"{described(node, stage.other.nodes[node])}, which does not write what it replaces"
+    same, different = 0, len(matched.cuts) - 1
     while different - same > 1:
         middle = (same + different) // 2
-        if differs(found.cuts[middle], turn):
+        if differs(matched.cuts[middle], turn):
             different = middle
         else:
             same = middle
-    first, last = found.cuts[same].other, found.cuts[different].other - 1
+    first, last = matched.cuts[same].other, matched.cuts[different].other - 1
     name = described(last, stage.other.nodes[last])
     among = "" if first == last else f" or one of the {last - first} nodes before it"
     return last, f"{name}{among}, in replay {turn}"
@@ -204,15 +208,13 @@ def _first_diverging(stage: _Stage, replay: int, tolerance: Tolerance, wrong: np
 
 def _part(graph: Graph, nodes: Sequence[int]) -> Graph:
     """Some nodes of a graph, in one submission."""
-    found = graph.with_nodes([graph.nodes[index] for index in nodes], splits=())
-    found.__dict__["lowered"] = tuple(graph.lowered[index] for index in nodes)
-    return found
+    return graph.with_nodes([graph.nodes[index] for index in nodes], splits=())
 
 
-def _the_one(found: Sequence[Piece]) -> Piece:
-    if len(found) != 1:
-        raise GraphError("verify: memory that is one block in one graph is not in the other")
-    return found[0]
+def _the_one(candidates: Sequence[Piece]) -> Piece:
+    if len(candidates) != 1:
+        raise GraphError("verify: a block of memory of the first graph is not one block in the second")
+    return candidates[0]
 
 
 def _size(ranges: Sequence[Range]) -> int:

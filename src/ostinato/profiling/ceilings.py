@@ -272,14 +272,14 @@ class _Work:
     def __init__(self, queue: Queue, encode: Callable[[CommandEncoder], object]) -> None:
         self._queue = queue
         self._graph = capture(queue, encode)
-        self._native, _ = queue.backend.instantiate(self._graph.commands, self._graph.lowered, self._graph.ordering, {})
+        self._executable = queue.backend.instantiate(self._graph.command_list)
 
     def run(self, sample: bool = True) -> tuple[float, float]:
         """Seconds on the device, and the share of its workers' time that other programs took (0 if not known)."""
         backend, graph = self._queue.backend, self._graph
         submission = self._queue.submit(
-            graph.commands,
-            lambda handle: backend.replay(self._native, b"", sample, handle),
+            graph.command_list,
+            lambda started: backend.replay(self._executable, b"", sample, started),
             uses=[memory.allocation.backing for memory in graph.memories.values() if memory.allocation],
             keep=graph,
             label=None,
@@ -287,7 +287,8 @@ class _Work:
         submission._wait_until(None)
         times = submission.gpu_time
         assert times is not None
-        spent = backend.worker_time(submission._native) if sample else None
+        assert submission._run is not None
+        spent = submission._run.worker_time() if sample else None
         lost = 0.0 if spent is None else spent.lost_ns / max(spent.worked_ns, 1)
         return max(times[1] - times[0], 1) / 1e9, lost
 

@@ -22,10 +22,11 @@ from ..backends.protocol import Level
 from ..errors import ArgumentError
 from ..graph.graph import Graph
 from ..graph.replay import Replayable
+from ..ir.command_list import CommandList
 from ..ir.commands import Barrier, Command, Copy, Dispatch
 from ..passes.snapshot import restored, with_buffers
 from ..runtime import tracing
-from ..runtime.tracing import HostSpan, Plan, Region, Trace
+from ..runtime.tracing import HostSpan, Region, Trace
 from .analyse import formatting
 from .analyse.kernels import KernelFacts, details, named
 from .analyse.statistics import Interval, median_interval
@@ -288,14 +289,14 @@ def _timed(run: Replayable, values: Mapping[str, Any]) -> list[Trace]:
 
 def _taken_apart(replays: Sequence[Sequence[Trace]]) -> tuple[Breakdown, tuple[KernelCost, ...], int]:
     """The breakdown of a typical replay, the kernels of its path, and how many dispatches have no time."""
-    plans = [trace.plan for trace in replays[0]]
-    commands = [command for plan in plans for command in plan.commands]
+    lists = [trace.commands for trace in replays[0]]
+    commands = [command for part in lists for command in part.commands]
     is_barrier = np.array([isinstance(command, Barrier) for command in commands], bool)
     starts, ends = (np.stack([_since_start(traces, which) for traces in replays]) for which in (0, 1))
     starts[:, is_barrier] = np.nan
     spans = np.array([(traces[-1].end_ns or 0) - (traces[0].start_ns or 0) for traces in replays], np.float64)
     start, end, span = _typical(starts, ends, spans, ~is_barrier)
-    breakdown = break_down(start, end, _edges(plans, end), span)
+    breakdown = break_down(start, end, _edges(lists, end), span)
     names = _names(commands)
     total: Counter[str] = Counter()
     count: Counter[str] = Counter()
@@ -309,7 +310,7 @@ def _taken_apart(replays: Sequence[Sequence[Trace]]) -> tuple[Breakdown, tuple[K
 def _since_start(traces: Sequence[Trace], which: int) -> np.ndarray:
     """Starts (0) or ends (1) of all commands of a replay, from its start; NaN where there is no time."""
     samples = [
-        np.zeros((len(trace.plan.commands), 2), np.int64) if trace.samples is None else trace.samples.astype(np.int64)
+        np.zeros((len(trace.commands), 2), np.int64) if trace.samples is None else trace.samples.astype(np.int64)
         for trace in traces
     ]
     times = np.concatenate(samples)
@@ -342,18 +343,18 @@ def _medians(runs: np.ndarray) -> np.ndarray:
     return found
 
 
-def _edges(plans: Sequence[Plan], end_ns: np.ndarray) -> np.ndarray:
+def _edges(lists: Sequence[CommandList], end_ns: np.ndarray) -> np.ndarray:
     """What waits for what in all parts of a graph; a part waits for what ended last before it."""
     found = [np.zeros((0, 2), np.int64)]
     first = 0
-    for plan in plans:
-        edges = plan.edges.astype(np.int64).reshape(-1, 2) + first
+    for part in lists:
+        edges = part.order.edges.astype(np.int64).reshape(-1, 2) + first
         found.append(edges)
         if first:
-            roots = np.setdiff1d(np.arange(first, first + len(plan.commands)), edges[:, 1])
+            roots = np.setdiff1d(np.arange(first, first + len(part)), edges[:, 1])
             last = int(np.nan_to_num(end_ns[:first]).argmax())
             found.append(np.column_stack([np.full(roots.size, last), roots]))
-        first += len(plan.commands)
+        first += len(part)
     return np.concatenate(found)
 
 

@@ -218,14 +218,14 @@ class _Accumulator:
 
 def _record_dispatches(label: str, trace: Trace) -> None:
     """One entry per dispatch, unless the device can time none."""
-    dispatches = [(node, one) for node, one in enumerate(trace.plan.commands) if isinstance(one, Dispatch)]
-    capabilities = trace.plan.backend.capabilities
+    dispatches = [(node, one) for node, one in enumerate(trace.commands.commands) if isinstance(one, Dispatch)]
+    capabilities = trace.device.backend.capabilities
     if capabilities.sampling < Level.DISPATCHES:
         with _lock:
             _dropped[trace.reason] += len(dispatches)
         return
     # Start and end are zero where there is no time.
-    times = [(0, 0)] * len(trace.plan.commands) if trace.samples is None else trace.samples.tolist()
+    times = [(0, 0)] * len(trace.commands) if trace.samples is None else trace.samples.tolist()
     reason = _why_untimed(trace)
     for index, (node, command) in enumerate(dispatches):
         start, end = times[node]

@@ -20,9 +20,10 @@ from ..backends.conditions import Conditions
 from ..backends.protocol import Level
 from ..base.source_lines import Place
 from ..errors import OstinatoError
+from ..ir.command_list import CommandList
 from ..ir.commands import Barrier, BufferBinding, Command, Copy, Dispatch
 from ..ir.costs import Amount
-from ..runtime.tracing import HostSpan, Plan, Region, Trace, thread_name
+from ..runtime.tracing import HostSpan, Region, Trace, thread_name
 from . import ceilings
 from .recording import AMOUNTS, BOUNDED, MEASURED, UNAVAILABLE, PlanNode, PlanTerm, Writer
 
@@ -40,7 +41,7 @@ class Recorder:
         self._devices: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self._conditions: weakref.WeakKeyDictionary[Any, Conditions] = weakref.WeakKeyDictionary()
         self._unmeasured: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
-        self._plans: weakref.WeakKeyDictionary[Plan, int] = weakref.WeakKeyDictionary()
+        self._plans: weakref.WeakKeyDictionary[CommandList, int] = weakref.WeakKeyDictionary()
         self.host_ns = 0
         """Time of the program's threads that writing down took."""
         # Work reports after the region it was committed in has ended, so those that ended lately are kept too.
@@ -114,11 +115,12 @@ class Recorder:
     def _write(self, trace: Trace) -> None:
         writer = self._writer
         device = self.device(trace.device)
-        plan = self._plans.get(trace.plan)
+        commands = trace.commands
+        plan = self._plans.get(commands)
         if plan is None:
-            described = partial(self._nodes, trace.plan)
-            count = len(trace.plan.commands)
-            plan = self._plans[trace.plan] = writer.plan_to_come(device, count, described, trace.plan.edges)
+            described = partial(self._nodes, commands)
+            plan = writer.plan_to_come(device, len(commands), described, commands.order.edges)
+            self._plans[commands] = plan
         ran = trace.start_ns is not None and trace.end_ns is not None
         sampled = trace.samples is not None and self._level is Level.DISPATCHES
         number = writer.submission(
@@ -151,20 +153,20 @@ class Recorder:
             starts, ends = trace.samples[:, 0], trace.samples[:, 1]
             writer.samples(number, 0, starts, ends, _statuses(starts, ends, trace))
 
-    def _nodes(self, plan: Plan) -> list[PlanNode]:
-        """The commands of a plan, as a recording describes them. Lists that change a little each time share most.
+    def _nodes(self, commands: CommandList) -> list[PlanNode]:
+        """The nodes of a list, as a recording describes them. Lists that change a little each time share most.
 
         Called by the thread that writes, so that nobody waits for it who submits.
         """
-        if plan.origins is not None:
-            return [
-                _node(command, place, ",".join(map(str, origin)))
-                for command, place, origin in zip(plan.commands, plan.places, plan.origins, strict=True)
-            ]
         nodes = []
-        for command, place in zip(plan.commands, plan.places, strict=True):
+        for node in commands.nodes:
+            command = node.command
+            if node.origin:
+                nodes.append(_node(command, node.place, ",".join(map(str, node.origin))))
+                continue
             known = self._described.get(id(command))
             if known is None:
+                place = command.place if isinstance(command, Dispatch) else None
                 known = self._described[id(command)] = (command, _node(command, place))
                 if len(self._described) > _DESCRIBED:
                     self._described.popitem(last=False)

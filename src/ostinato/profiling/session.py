@@ -219,15 +219,16 @@ def sampling_found(device: OnQueue) -> tuple[Level, str]:
         buffer = allocate(queue, 1, "float32")
         graph = capture(queue, lambda enc: enc.dispatch(library["sampling_probe"], buffer, threads=1))
         submission = queue.submit(
-            graph.commands,
-            lambda handle: queue.backend.submit(graph.lowered, graph.ordering, handle, claimed is Level.DISPATCHES),
+            graph.command_list,
+            lambda started: queue.backend.submit(graph.command_list, started, claimed is Level.DISPATCHES),
             uses=[buffer._allocation().backing],
             keep=graph,
             label="sampling probe",
         )
         submission._wait_until(None)
         times = submission.gpu_time
-        samples = queue.backend.samples(submission._native) if claimed is Level.DISPATCHES else None
+        assert submission._run is not None
+        samples = submission._run.samples() if claimed is Level.DISPATCHES else None
     if times is None or not 0 < times[0] <= times[1]:
         return Level.OFF, "claims to time command buffers, but a sample has no time"
     if claimed is not Level.DISPATCHES:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import ml_dtypes  # noqa: F401  (teaches NumPy the name "bfloat16")
@@ -20,12 +19,10 @@ from .. import counters
 from ..backends.protocol import Memory
 from ..base.copies import refuse_copy
 from ..errors import ArgumentError, BufferAccessError, FreedBuffer, UsageError, ViewError
+from ..ir.dtypes import DType, Shape, checked_dtype, checked_shape
 from . import dlpack
 from .allocation import Allocation, Backing, Lease, Window
 from .queue import Queue
-
-Shape = int | Sequence[int]
-DType = np.dtype[Any]
 
 
 class Buffer:
@@ -142,7 +139,7 @@ class Buffer:
         array = self.numpy()
         return array if dtype is None else array.astype(dtype, copy=False)
 
-    def __dlpack__(self, *, stream: Any = None, **options: Any) -> object:
+    def __dlpack__(self, *, stream: Any = None, **options: Any) -> Any:
         """Share the memory with another library.
 
         Of the host's memory, after all committed work on it is done, which counts as a sync. Of a device's, at once:
@@ -317,43 +314,3 @@ def adopt(queue: Queue, memory: Memory, shape: tuple[int, ...], dtype: Any) -> B
     queue.check()
     backing = Backing(memory, queue.backend, queue.residency, queue.marks)
     return Buffer(queue, Lease(Allocation(backing)), 0, shape, checked_dtype(dtype))
-
-
-def checked_dtype(dtype: Any) -> DType:
-    """The NumPy dtype meant; an error for what cannot lie in device memory."""
-    try:
-        found: DType = np.dtype(dtype)
-    except TypeError:
-        raise ArgumentError(f"{dtype!r} is not a dtype") from None
-    if found.hasobject or not found.itemsize:
-        raise ArgumentError(f"dtype {found.name} has no fixed layout in memory")
-    _refuse_text_and_dates(found)
-    if not found.isnative:
-        raise ArgumentError(f"dtype {found.str} is not in this machine's byte order")
-    return found
-
-
-def _refuse_text_and_dates(dtype: DType) -> None:
-    """No kernel has a type for them; in a struct neither."""
-    if dtype.kind in "SU":
-        raise ArgumentError(
-            f"dtype {dtype.name}: kernels know no text; np.frombuffer(text.encode(), np.uint8) is bytes"
-        )
-    if dtype.kind in "mM":
-        raise ArgumentError(f"dtype {dtype.name}: kernels know no dates; array.view(np.int64) is their numbers")
-    for field in (dtype.fields or {}).values():
-        _refuse_text_and_dates(field[0].base)
-
-
-def checked_shape(shape: Shape) -> tuple[int, ...]:
-    """The shape as a tuple; an error for anything but non-negative integers."""
-    try:
-        if isinstance(shape, Sequence):
-            extent = tuple(operator.index(axis) for axis in shape)
-        else:
-            extent = (operator.index(shape),)
-    except TypeError:
-        raise ArgumentError(f"shape {shape!r} is not an integer or a tuple of integers") from None
-    if any(axis < 0 for axis in extent):
-        raise ArgumentError(f"shape {shape!r} has a negative axis")
-    return extent

@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from ..base.locks import ForkLock
 from ..base.ranges import Range, merged, without
 from ..errors import KernelFault
+from ..ir.command_list import CommandList
 from ..ir.commands import BufferBinding, Command, Copy, Dispatch, Fill, bound
 
 
@@ -116,28 +117,26 @@ class FaultMarks:
         if self:
             self._given_back.append((begin, end))
 
-    def commit(self, commands: Sequence[Command]) -> KernelFault | None:
+    def commit(self, commands: CommandList) -> KernelFault | None:
         """Judge commands that are committed after everything so far; the fault that keeps them from running, if any."""
         if not self:
             return None
         with self._lock:
             self._catch_up()
-            return self._committed.run(commands)
+            return self._committed.run(commands.commands)
 
-    def finish(self, commands: Sequence[Command], fault: KernelFault | None) -> None:
+    def finish(self, commands: CommandList, fault: KernelFault | None) -> None:
         """Commands that are the first of those in flight have run; or did not, or in part, because of a fault."""
         if fault is None and not self._finished:
             return
         with self._lock:
             self._catch_up()
             if fault is None:
-                self._finished.run(commands)
+                self._finished.run(commands.commands)
             else:
-                self._finished.add(written(commands), fault)
+                self._finished.add(written(commands.commands), fault)
 
-    def judge_again(
-        self, in_flight: Sequence[tuple[Sequence[Command], KernelFault | None]]
-    ) -> list[KernelFault | None]:
+    def judge_again(self, in_flight: Sequence[tuple[CommandList, KernelFault | None]]) -> list[KernelFault | None]:
         """What keeps each of those in flight from running, now that more is known of what came before them.
 
         Each comes with what was known to keep it from running already.
@@ -145,14 +144,14 @@ class FaultMarks:
         with self._lock:
             self._catch_up()
             self._committed = self._finished.copy()
-            found: list[KernelFault | None] = []
+            faults: list[KernelFault | None] = []
             for commands, known in in_flight:
                 if known is None:
-                    found.append(self._committed.run(commands) if self._committed else None)
+                    faults.append(self._committed.run(commands.commands) if self._committed else None)
                 else:
-                    self._committed.add(written(commands), known)
-                    found.append(known)
-            return found
+                    self._committed.add(written(commands.commands), known)
+                    faults.append(known)
+            return faults
 
     def _catch_up(self) -> None:
         while self._given_back:

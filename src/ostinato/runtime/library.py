@@ -19,7 +19,8 @@ from ..base.copies import refuse_copy
 from ..base.locks import ForkLock
 from ..errors import ArgumentError, ConstantError, KernelCompileError, KernelNotFound, UnknownAttribute, UsageError
 from ..ir import structs
-from ..ir.commands import CompiledKernel, Dispatch, KernelOrigin
+from ..ir.command_list import CapturedNode
+from ..ir.commands import CompiledKernel, KernelOrigin
 from . import tracing
 from .queue import OnQueue, Queue, queue_of
 
@@ -30,16 +31,19 @@ Constants = Mapping[int | str, Any]
 Defines = Mapping[str, str | int]
 
 
+Memo = dict[tuple[Any, ...], CapturedNode]
+"""The nodes of dispatches that encoders have checked, by arguments, geometry and annotations; bounded by them."""
+
+
 class Kernel:
     """A compiled kernel function, ready to dispatch."""
 
     __slots__ = ("_compiled", "_memo", "_queue")
 
-    def __init__(self, compiled: CompiledKernel, queue: Queue) -> None:
+    def __init__(self, compiled: CompiledKernel, queue: Queue, memo: Memo | None = None) -> None:
         self._compiled = compiled
         self._queue = queue
-        # What encoders found for (arguments, geometry, annotations); bounded by them.
-        self._memo: dict[tuple[Any, ...], tuple[Dispatch, bytes]] = {}
+        self._memo: Memo = {} if memo is None else memo
 
     @property
     def name(self) -> str:
@@ -224,9 +228,12 @@ def compile_library(
     constants: Constants | None = None,
     include_dirs: Sequence[str | Path] = (),
     defines: Defines | None = None,
-    cuda: str | Path | None = None,
+    native: Mapping[str, str | Path] | None = None,
 ) -> Library:
-    """Parse and compile a source text or file, with CUDA source beside it if there is any."""
+    """Parse and compile a source text or file.
+
+    `native` has sources in the languages of backends, by their names; a backend takes its own from the module.
+    """
     from .. import msl  # the front end is loaded when the first source is compiled
 
     queue.check()
@@ -235,10 +242,10 @@ def compile_library(
         if not folder.is_dir():
             raise ArgumentError(f"include_dirs: there is no folder {str(folder)!r}")
     given = _checked_constants(constants)
-    native = {} if cuda is None else {"cuda": _checked_native(cuda)}
+    beside = {name: _checked_native(name, text) for name, text in (native or {}).items()}
     text, macros = _checked_source(source), _checked_defines(defines)
     try:
-        module = msl.parse(text, include_dirs=folders, defines=macros, native=native)
+        module = msl.parse(text, include_dirs=folders, defines=macros, native=beside)
     except KernelCompileError as error:
         msl.find_places(error, msl.SourceTexts(text, folders))
         raise
@@ -266,15 +273,15 @@ def _checked_source(source: Any) -> str | Path:
     return source
 
 
-def _checked_native(cuda: Any) -> str:
-    if isinstance(cuda, Path):
+def _checked_native(name: str, source: Any) -> str:
+    if isinstance(source, Path):
         try:
-            return cuda.read_text(encoding="utf-8")
+            return source.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise ArgumentError(f"cuda: {str(cuda)!r} cannot be read: {error}") from None
-    if not isinstance(cuda, str):
-        raise ArgumentError(f"cuda: expected a text (str) or a file (Path), got {type(cuda).__name__}")
-    return cuda
+            raise ArgumentError(f"{name}: {str(source)!r} cannot be read: {error}") from None
+    if not isinstance(source, str):
+        raise ArgumentError(f"{name}: expected a text (str) or a file (Path), got {type(source).__name__}")
+    return source
 
 
 def _checked_folders(include_dirs: Any) -> tuple[Path, ...]:

@@ -15,8 +15,9 @@ from typing import Any
 
 from ..base.copies import refuse_copy
 from ..errors import PoolError
+from ..ir.dtypes import Shape, checked_dtype, checked_shape
 from .allocation import Allocation, Backing, Lease
-from .buffer import Buffer, Shape, checked_dtype, checked_shape
+from .buffer import Buffer
 from .queue import OnQueue, queue_of
 
 _SMALLEST_BYTES = 256

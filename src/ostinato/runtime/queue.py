@@ -23,11 +23,11 @@ import sys
 import time
 import weakref
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, Protocol
 
 from .. import settings
-from ..backends.protocol import Backend, Native
+from ..backends.protocol import Backend, Run
 from ..base.locks import ForkLock
 from ..errors import (
     ArgumentError,
@@ -39,7 +39,8 @@ from ..errors import (
     OstinatoError,
     SettingError,
 )
-from ..ir.commands import Barrier, Command, Ordering
+from ..ir.command_list import CapturedNode, CommandList
+from ..ir.commands import Barrier, Ordering
 from . import submission as submissions
 from . import tracing
 from .fault_marks import FaultMarks
@@ -104,7 +105,8 @@ class Queue:
         _opened[self.name] += 1
         self.number = _opened[self.name]
         """Which of the devices of this name that the process has opened it is."""
-        self.barrier = backend.lower(Barrier())
+        barrier = Barrier()
+        self.barrier = CapturedNode(barrier, lowered=backend.lower(barrier))
         self.residency = ResidencySet(backend.update_residency)
         self.marks = FaultMarks()
         self.usable = True
@@ -123,8 +125,8 @@ class Queue:
 
     def submit(
         self,
-        commands: Sequence[Command],
-        start: Callable[[list[Native]], None],
+        commands: CommandList,
+        start: Callable[[list[Run]], None],
         *,
         uses: Collection[Used],
         keep: object,
@@ -142,7 +144,7 @@ class Queue:
                 self.check()
             self.residency.flush()
             submission = Submission(self, next(self._ordinals), commands, keep, label)
-            submission._blocked_by = self.marks.commit(commands)
+            submission._blocked_by = self.marks.commit(commands) if self.marks else None
             if submission._blocked_by is not None:
                 # It takes its place in the queue, so that it ends when its turn comes, and nothing of it runs.
                 start = self._start_nothing
@@ -152,9 +154,9 @@ class Queue:
                 submission._trace = trace
                 trace.ordinal = submission.ordinal
                 trace.commit_begin_ns = time.monotonic_ns()
-            handle: list[Native] = []
+            started: list[Run] = []
             # Ctrl-C may come between any two of these steps, so all that keeps the memory is in place before the
-            # work starts, and whether it did is known from the handle alone.
+            # work starts, and whether it did is known from that list alone.
             try:
                 self._in_flight.append(submission)
                 this_use = weakref.ref(submission)
@@ -162,13 +164,13 @@ class Queue:
                     used.last_use = this_use
                 block = self.backend.annotated(label)
                 if block is None:
-                    start(handle)
+                    start(started)
                 else:
                     with block:
-                        start(handle)
+                        start(started)
             finally:
-                if handle:
-                    submission._native = handle[0]
+                if started:
+                    submission._run = started[0]
                 else:
                     self._withdraw(submission, uses)
                 if trace is not None:
@@ -185,8 +187,8 @@ class Queue:
         for used in uses:
             used.last_use = before
 
-    def _start_nothing(self, handle: list[Native]) -> None:
-        self.backend.submit((), Ordering.SERIAL, handle)
+    def _start_nothing(self, started: list[Run]) -> None:
+        self.backend.submit(CommandList((), Ordering.SERIAL), started)
 
     def finished(self, submission: Submission, error: OstinatoError | None, faulted: bool) -> None:
         """The first of the submissions in flight has ended: what its error, if it has one, means for those behind it.
@@ -206,21 +208,24 @@ class Queue:
         if faulted:
             self.backend.resume(newly_blocked)
 
-    def _judge_again(self, finished: Submission | None = None) -> list[Native]:
+    def _judge_again(self, finished: Submission | None = None) -> list[Run]:
         """Find out which submissions in flight depend on what was left behind; gives those that did not before."""
-        in_flight = [one for one in self._in_flight if one is not finished]
-        found = self.marks.judge_again([(one._commands, one._blocked_by) for one in in_flight])
-        new = [(one, fault) for one, fault in zip(in_flight, found, strict=True) if fault is not one._blocked_by]
-        for one, fault in new:
-            one._blocked_by = fault
-        return [one._native for one, _ in new if one._native is not None]
+        in_flight = [submission for submission in self._in_flight if submission is not finished]
+        faults = self.marks.judge_again([(submission._commands, submission._blocked_by) for submission in in_flight])
+        newly_blocked = []
+        for submission, fault in zip(in_flight, faults, strict=True):
+            if fault is not submission._blocked_by:
+                submission._blocked_by = fault
+                if submission._run is not None:
+                    newly_blocked.append(submission._run)
+        return newly_blocked
 
     def not_run(self, title: str, reason: str) -> OstinatoError:
         """The error of a submission that the device refused after a fault."""
         fault = self._fault
         if not self.backend.capabilities.after_fault:
-            told = f" ({reason})" if reason else ""
-            return DependencyFailed(f"{title} was not run{told}; it follows a fault: {fault}", fault)
+            why = f" ({reason})" if reason else ""
+            return DependencyFailed(f"{title} was not run{why}; it follows a fault: {fault}", fault)
         return DeviceLost(f"{title} was not run: the device was lost: {fault}", fault)
 
     def reap(self) -> None:
@@ -230,7 +235,7 @@ class Queue:
         with self._lock:
             while self._in_flight:
                 first = self._in_flight[0]
-                if first._native is None or not self.backend.wait(first._native, 0):
+                if first._run is None or not first._run.wait(0):
                     break
                 first._finish()
                 if first._status is None:
@@ -247,9 +252,9 @@ class Queue:
         """
         self.reap()
         while submission._status is None and self._in_flight:
-            native = self._in_flight[0]._native
-            if native is not None:
-                self.backend.wait(native, WAIT_SLICE_NS)
+            run = self._in_flight[0]._run
+            if run is not None:
+                run.wait(WAIT_SLICE_NS)
             self.reap()
 
     def check(self) -> None:
@@ -300,7 +305,7 @@ class Queue:
         if submissions.exiting or getattr(self, "_forked", True):
             return
         self._drain()
-        tracing.forget_plans(self.backend)
+        tracing.forget_lists(self.backend)
         if self._in_flight:
             keep_for_good(self)
         else:

@@ -14,14 +14,15 @@ import time
 import warnings
 import weakref
 from collections import Counter
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
 from .. import counters
-from ..backends.protocol import Native, Status
+from ..backends.protocol import Outcome, Run, Status
 from ..base.copies import refuse_copy
 from ..errors import ArgumentError, DependencyFailed, DeviceLost, KernelFault, OstinatoError, UnobservedError
-from ..ir.commands import Command, Dispatch
+from ..ir.command_list import CommandList
+from ..ir.commands import Dispatch, Ordering
 from . import tracing
 from .tracing import Trace
 
@@ -33,6 +34,8 @@ WAIT_SLICE_NS = 50_000_000
 
 failed: weakref.WeakSet[Submission] = weakref.WeakSet()
 """Those that ended with an error and are still there."""
+
+_NO_COMMANDS = CommandList((), Ordering.SERIAL)
 
 exiting = False
 """Whether the process ends: then nothing native is given back any more."""
@@ -50,9 +53,9 @@ class Submission:
         "_error",
         "_finishing",
         "_kept",
-        "_native",
         "_observed",
         "_queue",
+        "_run",
         "_status",
         "_timed_out",
         "_times",
@@ -67,12 +70,12 @@ class Submission:
         self,
         queue: Queue,
         ordinal: int,
-        commands: Sequence[Command],
+        commands: CommandList,
         keep: object,
         label: str | None,
     ) -> None:
         self._queue = queue
-        self._native: Native | None = None  # until it has started
+        self._run: Run | None = None  # until it has started
         self._commands = commands
         self._kept = keep
         self._status: Status | None = None
@@ -122,15 +125,16 @@ class Submission:
     @property
     def gpu_time(self) -> tuple[int, int] | None:
         """When the device started and ended it, in ns of the monotonic clock; None until done, or if it never ran."""
-        if not self.done or self._status is None or self._status.error == 2:
+        if not self.done or self._status is None or self._status.outcome is Outcome.NOT_RUN:
             return None
         last, first = self._own_times(), (self._earlier[0] if self._earlier else self)._own_times()
         return None if first is None or last is None else (first[0], last[1])
 
     def _own_times(self) -> tuple[int, int] | None:
         """Of this part of a replay; asked of the device when somebody wants to know."""
-        if self._times is None and self._status is not None and self._status.error != 2:
-            self._times = self._queue.backend.times(self._native)
+        if self._times is None and self._status is not None and self._status.outcome is not Outcome.NOT_RUN:
+            assert self._run is not None
+            self._times = self._run.times()
         return self._times
 
     @property
@@ -160,17 +164,18 @@ class Submission:
         if self._status is not None:
             return True
         self._queue.check_process()
-        if self._native is None:
+        if self._run is None:
             with self._queue._lock:  # held by whoever is starting it
                 pass
-            if self._native is None:
+            if self._run is None:
                 return True
+        run = self._run
         slice_ns = WAIT_SLICE_NS
         try:
             while True:
                 if deadline_ns is not None:
                     slice_ns = min(WAIT_SLICE_NS, max(deadline_ns - time.monotonic_ns(), 0))
-                if self._queue.backend.wait(self._native, slice_ns):
+                if run.wait(slice_ns):
                     break
                 if deadline_ns is not None and time.monotonic_ns() >= deadline_ns:
                     return False
@@ -217,33 +222,33 @@ class Submission:
                 self._finishing = False  # an interrupt that comes before all of it is done leaves it to the next one
 
     def _take_down(self) -> None:
-        status = self._queue.backend.status(self._native)
+        assert self._run is not None
+        status = self._run.status()
         error: OstinatoError | None = None
-        faulted = status.error == 1
+        faulted = status.outcome is Outcome.FAULTED
         if faulted:
             error = self._describe_fault(status)
         if self._blocked_by is not None:
             error = self._describe_blocked(self._blocked_by)
-            status = Status.unplaced(2)
-        elif status.error == 2:
+            status = Status.unplaced(Outcome.NOT_RUN)
+        elif status.outcome is Outcome.NOT_RUN:
             error = self._queue.not_run(self._title(), status.reason)
         self._queue.finished(self, error, faulted)
         self._error, self._status = error, status
         if error is not None:
             failed.add(self)
         if self._trace is not None:
-            told = None if error is None else str(error)
-            tracing.finish(self._trace, self._own_times(), self._native, told)
+            error_text = None if error is None else str(error)
+            tracing.finish(self._trace, self._own_times(), self._run, error_text)
             self._trace = None
-        self._commands = ()
+        self._commands = _NO_COMMANDS
         self._kept = None
 
     def _describe_fault(self, status: Status) -> KernelFault:
         if status.node < 0:
             return self._describe_unplaced(status)
-        command = self._commands[status.node] if status.node < len(self._commands) else None
-        name = command.kernel.name if isinstance(command, Dispatch) else type(command).__name__.lower()
-        scope = getattr(command, "label", None)
+        node = self._commands.nodes[status.node] if status.node < len(self._commands) else None
+        name, scope = ("a command", None) if node is None else (node.name, node.label)
         try:
             signal_name = signal.Signals(status.signal).name
         except ValueError:
@@ -271,7 +276,7 @@ class Submission:
         """A fault of which the device only says that it happened: one of the dispatches in flight made it."""
         names = Counter(
             (f"{command.label}/" if command.label else "") + command.kernel.name
-            for command in self._commands
+            for command in self._commands.commands
             if isinstance(command, Dispatch)
         )
         listed = ", ".join(f"{name} × {count}" if count > 1 else name for name, count in names.most_common(8))
@@ -308,7 +313,8 @@ class Submission:
         if self._status is not None and not self._queue._forked:
             self._report()
             if not exiting:
-                self._queue.backend.release(self._native)
+                assert self._run is not None
+                self._run.release()
 
     __reduce_ex__ = refuse_copy
 

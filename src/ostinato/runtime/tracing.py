@@ -1,11 +1,11 @@
-"""What is taken down of a submission, from encoding to its end, for whoever listens.
+"""What is recorded of a submission, from encoding to its end, for whoever listens.
 
 Profiles and `kernel_profile` attach themselves as listeners. A submission belongs to those that are attached
 when it is committed, and reports to them once it is seen to be done: nothing here ever waits for a device, and with
 nobody listening a commit costs one look at an empty tuple.
 
-What does not change from run to run (kernels, labels, grids, edges) is a `Plan`, shared by all submissions of one list
-of commands or of one graph; a submission itself adds only times.
+What does not change from run to run (kernels, labels, grids, edges) is the command list, which all submissions that are
+alike share; a submission itself adds only times.
 """
 
 from __future__ import annotations
@@ -25,15 +25,14 @@ from typing import Any, Protocol
 import numpy as np
 
 from .. import counters
-from ..backends.protocol import Backend, Level, Native, WorkerTime
+from ..backends.protocol import Backend, Executable, Level, Run, WorkerTime
 from ..base.labels import check_label
 from ..base.locks import ForkLock
-from ..base.source_lines import Place
 from ..errors import ArgumentError, SamplingWarning
-from ..ir.commands import Barrier, Command, Copy, Dispatch, Ordering
-from ..ir.hazards import barrier_edges, serial_edges
+from ..ir.command_list import CommandList
+from ..ir.commands import Barrier, Command, Copy, Dispatch
 
-_MAX_PLANS = 512
+_MAX_LISTS = 512
 _MAX_THREADS = 10_000
 
 
@@ -46,65 +45,12 @@ def level_named(name: Any) -> Level:
         raise ArgumentError(f"level={name!r}: expected one of {known}") from None
 
 
-class Plan:
-    """The commands of a list, and what is known of them beforehand."""
-
-    __slots__ = (
-        "__weakref__", "_edges", "_is_sampleable", "backend", "commands", "graph", "lowered", "ordering", "origins",
-        "places",
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        backend: Backend,
-        commands: Sequence[Command],
-        lowered: Sequence[bytes],
-        places: Sequence[Place | None],
-        ordering: Ordering,
-        origins: Sequence[tuple[int, ...]] | None = None,
-        graph: Native | None = None,
-    ) -> None:
-        self.backend = backend
-        self.graph = graph
-        """What is replayed, if it is; else the list is launched."""
-        self._is_sampleable = False
-        self.commands = tuple(commands)
-        self.lowered = tuple(lowered)
-        self.places = places
-        """The line that encoded each command, where that is known."""
-        self.origins = origins
-        """The captured nodes that each node of an optimised graph stands for."""
-        self.ordering = ordering
-        self._edges: np.ndarray | None = None
-
-    def make_sampleable(self, label: str | None) -> None:
-        """Have the device make ready what it needs to take times of this, once; that is time of setting up."""
-        if self._is_sampleable:
-            return
-        begin_ns = time.monotonic_ns()
-        if self.backend.prepare_samples(self.lowered if self.graph is None else self.graph):
-            host_span("setup", f"timing of {label or 'a command list'}", begin_ns)
-        self._is_sampleable = True
-
-    @property
-    def edges(self) -> np.ndarray:
-        """Which commands waited for which: what the list was ordered by, and nothing else."""
-        if self._edges is None:
-            if self.ordering is Ordering.INFERRED:
-                self._edges = self.backend.edges(self.lowered)
-            elif self.ordering is Ordering.SERIAL:
-                self._edges = serial_edges(len(self.commands))
-            else:
-                self._edges = barrier_edges([isinstance(command, Barrier) for command in self.commands])
-        return self._edges
-
-
 @dataclass(slots=True, eq=False)
 class Trace:
     """One submission: what was known when it was committed, and, once it is done, how it went."""
 
     listeners: tuple[Listener, ...]
-    plan: Plan
+    commands: CommandList
     device: Any
     """The queue it was committed to; only its identity and its backend's capabilities matter here."""
     label: str | None
@@ -196,7 +142,9 @@ gates: list[Callable[[], Listener | None]] = []
 
 _listeners: tuple[Listener, ...] = ()
 _lock = ForkLock()
-_plans: OrderedDict[tuple[Any, ...], Plan] = OrderedDict()
+_lists: OrderedDict[tuple[Any, ...], CommandList] = OrderedDict()
+_prepared: weakref.WeakSet[Any] = weakref.WeakSet()
+"""Lists, and what is replayed, of which devices are ready to take times."""
 _regions = itertools.count(1)
 _region: ContextVar[int | None] = ContextVar("ostinato_region", default=None)
 _only: ContextVar[Listener | None] = ContextVar("ostinato_only_listener", default=None)
@@ -218,7 +166,7 @@ def detach(listener: Listener) -> None:
     with _lock:
         _listeners = tuple(one for one in _listeners if one is not listener)
         if not _listeners:
-            _plans.clear()
+            _lists.clear()
 
 
 def this_thread() -> int:
@@ -272,16 +220,16 @@ def level_of(listeners: Sequence[Listener]) -> Level:
 
 def trace(
     device: Any,
-    plan: Plan,
+    commands: CommandList,
     listeners: tuple[Listener, ...],
     *,
     label: str | None,
-    replay: bool,
+    executable: Executable | None = None,
     probe: bool = False,
     encode_begin_ns: int | None = None,
     values: Mapping[str, int] | None = None,
 ) -> Trace:
-    """A trace of a submission that is about to be committed."""
+    """A trace of a submission that is about to be committed; `executable` is what is replayed, if it is."""
     level = level_of(listeners)
     able: Level = device.backend.capabilities.sampling
     reason = ""
@@ -293,14 +241,15 @@ def trace(
     for listener in listeners:
         listener.expects(device)
     sampled = min(level, able) is Level.DISPATCHES and not probe
-    if sampled:
-        plan.make_sampleable(label)
+    work = commands if executable is None else executable
+    if sampled and work not in _prepared:
+        _prepare(device.backend, work, label)
     return Trace(
         listeners=listeners,
-        plan=plan,
+        commands=commands,
         device=device,
         label=label,
-        replay=replay,
+        replay=executable is not None,
         sampled=sampled,
         probe=probe,
         region=_region.get(),
@@ -311,44 +260,47 @@ def trace(
     )
 
 
-def plan_of(backend: Backend, commands: Sequence[Command], lowered: Sequence[bytes], ordering: Ordering) -> Plan:
-    """The plan of a list that was encoded just now: the same for lists that are alike, so a loop has one."""
+def _prepare(backend: Backend, work: Executable | CommandList, label: str | None) -> None:
+    """Have the device make ready what it needs to take times, once; that counts as setting up."""
+    begin_ns = time.monotonic_ns()
+    if backend.prepare_samples(work):
+        host_span("setup", f"timing of {label or 'a command list'}", begin_ns)
+    _prepared.add(work)
+
+
+def shared_list(backend: Backend, commands: CommandList) -> CommandList:
+    """The first list that was like one that was encoded just now: a loop has one, whose order is inferred once."""
     key = (
         id(backend),
-        ordering,
-        *(command if type(command) is Dispatch else _transfer_key(command) for command in commands),
+        commands.ordering,
+        *(command if type(command) is Dispatch else _transfer_key(command) for command in commands.commands),
     )
     with _lock:
-        found = _plans.get(key)
-        if found is None:
-            places = [command.place if isinstance(command, Dispatch) else None for command in commands]
-            found = _plans[key] = Plan(backend, commands, lowered, places, ordering)
-            if len(_plans) > _MAX_PLANS:
-                _plans.popitem(last=False)
-        else:
-            _plans.move_to_end(key)
-    return found
+        known = _lists.setdefault(key, commands)
+        _lists.move_to_end(key)
+        if len(_lists) > _MAX_LISTS:
+            _lists.popitem(last=False)
+    return known
 
 
-def forget_plans(backend: Backend) -> None:
-    """Let go of the plans of a device that is no more."""
+def forget_lists(backend: Backend) -> None:
+    """Let go of the lists of a device that is no more."""
     with _lock:
-        for key in [key for key, plan in _plans.items() if plan.backend is backend]:
-            del _plans[key]
+        for key in [key for key in _lists if key[0] == id(backend)]:
+            del _lists[key]
 
 
-def finish(trace: Trace, times: tuple[int, int] | None, native: Native, error: str | None) -> None:
-    """Take down how a submission went, and tell those who wanted to know. Its samples are read here, once."""
+def finish(trace: Trace, times: tuple[int, int] | None, run: Run, error: str | None) -> None:
+    """Note how a submission went, and tell those who wanted to know. Its samples are read here, once."""
     trace.error = error
-    able = trace.plan.backend.capabilities.sampling
-    if able >= Level.COMMAND_BUFFERS and times is not None:
+    if trace.device.backend.capabilities.sampling >= Level.COMMAND_BUFFERS and times is not None:
         trace.start_ns, trace.end_ns = times
     elif times is None and error is None:
         trace.reason = trace.reason or "it ran, but the device was lost before its times were read"
     if trace.sampled:
-        trace.samples = trace.plan.backend.samples(native)
-        trace.bounded = trace.plan.backend.bounded(native)
-        trace.worker_time = trace.plan.backend.worker_time(native)
+        trace.samples = run.samples()
+        trace.bounded = run.bounded()
+        trace.worker_time = run.worker_time()
     for listener in trace.listeners:
         listener.submission(trace)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -85,7 +87,7 @@ def library(dev: ost.Device) -> ost.Library:
 
 
 @pytest.mark.parametrize(("name", "dtype"), [("int", np.int32), ("uint", np.uint32), ("float", np.float32)])
-def test_sums_survive_contention(dev: ost.Device, library: ost.Library, name: str, dtype: type) -> None:
+def test_sums_survive_contention(dev: ost.Device, library: ost.Library, name: str, dtype: Any) -> None:
     x = np.random.default_rng(1).integers(0, 50, 100_000).astype(dtype)
     got = launch(dev, library[f"contend_{name}"], x, np.zeros(2, dtype), threads=len(x), group_size=64)
     total = int(x.sum())
@@ -93,7 +95,7 @@ def test_sums_survive_contention(dev: ost.Device, library: ost.Library, name: st
 
 
 @pytest.mark.parametrize(("name", "dtype"), [("int", np.int32), ("uint", np.uint32)])
-def test_extremes_and_bits_survive_contention(dev: ost.Device, library: ost.Library, name: str, dtype: type) -> None:
+def test_extremes_and_bits_survive_contention(dev: ost.Device, library: ost.Library, name: str, dtype: Any) -> None:
     x = np.frombuffer(np.random.default_rng(2).bytes(4 * 20_000), dtype).copy() | dtype(8)
     info = np.iinfo(dtype)
     start = np.array([info.max, info.min, -1 if info.min else info.max, 0, 0], dtype)

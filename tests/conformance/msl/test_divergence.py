@@ -39,8 +39,9 @@ template <typename Op> float apply_static(float x) { return Op::run(x); }
 """
 
 
-def size(condition: Callable[[int], bool]) -> int:
-    return sum(condition(lane) for lane in range(32))
+def size(condition: Callable[..., bool], *values: int) -> int:
+    """The lanes that meet a condition, which is given the lane and the values."""
+    return sum(condition(lane, *values) for lane in range(32))
 
 
 # MSL that leaves r, and what lane lane of a full simdgroup should find there. In each, `lane` is 0…31.
@@ -85,11 +86,11 @@ CASES: dict[str, tuple[str, Callable[[int], float]]] = {
     ),
     "a for loop with a trip count of each lane's own": (
         "for (uint k = 0; k < lane; ++k) r += simd_sum(1.0f);",
-        lambda lane: sum(size(lambda other, k=k: other > k) for k in range(lane)),
+        lambda lane: sum(size(lambda other, k: other > k, k) for k in range(lane)),
     ),
     "the join after such a loop": (
         "for (uint k = 0; k < lane % 5; ++k) r += simd_sum(1.0f); r = simd_sum(1.0f) * 1000 + r;",
-        lambda lane: 32000 + sum(size(lambda other, k=k: other % 5 > k) for k in range(lane % 5)),
+        lambda lane: 32000 + sum(size(lambda other, k: other % 5 > k, k) for k in range(lane % 5)),
     ),
     "a while loop": (
         "uint k = lane % 3; while (k < 3) { r = r * 100 + simd_sum(1.0f); ++k; }",
@@ -141,7 +142,7 @@ CASES: dict[str, tuple[str, Callable[[int], float]]] = {
         lambda lane: (
             96000
             + sum(
-                size(lambda other, k=k, j=j: j <= (other + k) % 3)
+                size(lambda other, k, j: j <= (other + k) % 3, k, j)
                 for k in range(3)
                 for j in range(4)
                 if j <= (lane + k) % 3
@@ -183,7 +184,7 @@ CASES: dict[str, tuple[str, Callable[[int], float]]] = {
     "a helper with arms of its own": ("r = chosen_total(lane < 5, 1);", lambda lane: 5 if lane < 5 else 1027),
     "a helper with a loop of its own": (
         "r = loop_total(lane % 3, 1);",
-        lambda lane: sum(size(lambda other, k=k: other % 3 > k) for k in range(lane % 3)),
+        lambda lane: sum(size(lambda other, k: other % 3 > k, k) for k in range(lane % 3)),
     ),
     "a helper with a loop called in a loop": (
         "for (uint k = 0; k < 2; ++k) r = r * 1000 + loop_total(1 + (lane + k) % 2, 1);",

@@ -102,7 +102,7 @@ def test_floats_at_the_edge_arrive_bit_for_bit(edges: Any, value: float) -> None
 
 
 def test_constants_may_be_named_and_are_part_of_the_library(dev: ost.Device) -> None:
-    named = {"has_bias": True, "scale_given": 3.0}
+    named: dict[int | str, float] = {"has_bias": True, "scale_given": 3.0}
     kernel = dev.library(GUARDED, constants=named)["affine"]
     x = np.arange(4, dtype=np.float32)
     out, log = launch(dev, kernel, x, x * 100, np.zeros(4, np.float32), np.zeros(4, np.int32), threads=4)

@@ -64,11 +64,14 @@ def test_geometric_functions_match_their_definitions(dev: ost.Device, library: o
         dev, library[f"geometry_{name}{n}"], x[:width], y[:width], np.zeros(5, np.float32), np.zeros((6, width), dtype)
     )
     a, b = x[:n].astype(np.float64), y[:n].astype(np.float64)
-    d = np.linalg.norm
+
+    def d(v: np.ndarray) -> float:
+        return float(np.linalg.norm(v))
+
     unit, normal = a / d(a), b / d(b)
     k = 1 - 0.25 * (1 - (normal @ unit) ** 2)
     tolerance = 1e-6 if name == "float" else 4e-3
-    np.testing.assert_allclose(scalars, [a @ b, d(a), a @ a, d(a - b), (a - b) @ (a - b)], rtol=tolerance)
+    np.testing.assert_allclose(scalars, np.array([a @ b, d(a), a @ a, d(a - b), (a - b) @ (a - b)]), rtol=tolerance)
     expected = [unit, a - 2 * (normal @ a) * normal, 0.5 * unit - (0.5 * (normal @ unit) + np.sqrt(k)) * normal]
     expected += [a if a @ b < 0 else -a, a if a @ b > 0 else -a, np.zeros(n)]
     for mine, theirs in zip(vectors[:, :n], expected, strict=True):
@@ -98,7 +101,7 @@ def joined(fields: Any, widths: list[int]) -> Any:
 
 def test_numbers_are_packed_by_rounding_to_the_nearest_step(dev: ost.Device, library: ost.Library) -> None:
     x = np.random.default_rng(6).uniform(-1.3, 1.3, (500, 4)).astype(np.float16).astype(np.float32)
-    x[:3] = [[0, 1, -1, 2], [-0.0, 0.25, 0.75, 1], [1, 1, 1, 1]]
+    x[:3] = np.array([[0, 1, -1, 2], [-0.0, 0.25, 0.75, 1], [1, 1, 1, 1]])
     got = launch(dev, library["pack"], x, np.zeros(8 * 500, np.uint32), 500, threads=500).reshape(8, 500)
     exact = x.astype(np.float64)
     for row, (lanes, bits, signed) in enumerate(PACKED.values()):

@@ -31,13 +31,13 @@ class Width:
         self.low, self.high = int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
 
     def wrap(self, value: int) -> int:
-        return (value - self.low) % (1 << self.bits) + self.low
+        return int((value - self.low) % (1 << self.bits)) + self.low
 
     def saturate(self, value: int) -> int:
         return min(max(value, self.low), self.high)
 
     def unsigned(self, value: int) -> int:
-        return value % (1 << self.bits)
+        return int(value % (1 << self.bits))
 
 
 def reverse(w: Width, x: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import ml_dtypes
@@ -78,7 +79,7 @@ BINARY_CLOSE: dict[str, tuple[Any, int, int]] = {"atan2": (np.arctan2, 6, 1), "p
 BINARY = [*BINARY_EXACT, *BINARY_CLOSE, "nextafter", "powr"]
 
 QUESTIONS = {"isnan": np.isnan, "isinf": np.isinf, "isfinite": np.isfinite, "signbit": np.signbit, "isnormal": None}
-PAIRS = {
+PAIRS: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "isordered": lambda x, y: ~(np.isnan(x) | np.isnan(y)),
     "isunordered": lambda x, y: np.isnan(x) | np.isnan(y),
 }

@@ -9,22 +9,23 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import lru_cache
-from itertools import pairwise, starmap
+from itertools import pairwise, repeat, starmap
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from ...base.locks import ForkLock
 from ...errors import DeviceError, DeviceUnavailable, OstinatoError, OutOfMemory
+from ...ir.command_list import CommandList
 from ...ir.commands import Command, CompiledKernel, Ordering
+from ...ir.ordering import Inferred
+from ...native import toolchain
 from ..conditions import Conditions
 from ..host_memory import HostMemory
-from ..native import toolchain
-from ..native.building import kernel_library, runtime_library
-from ..native.ordering import infer, infer_plainly
-from ..protocol import GATES, Capabilities, Inferred, Level, Lowered, Memory, Native, Status, WorkerTime, sampling_level
-from ..records import pack, parameters
+from ..protocol import GATES, Capabilities, Level, Memory, Outcome, Run, Status, WorkerTime, sampling_level
+from ..records import pack
+from .building import kernel_library, runtime_library
 
 if TYPE_CHECKING:
     from ...msl import Module, Translation
@@ -41,6 +42,8 @@ _ACCESSES = ("", "read", "write", "misaligned", "no address")
 _TOO_MANY_EDGES, _NO_MEMORY = 2, 0
 _lock = ForkLock()
 _MODES = {Ordering.SERIAL: 0, Ordering.BARRIERS: 1, Ordering.INFERRED: 3}
+_MODE_EDGES = 2
+_OUTCOMES = (Outcome.DONE, Outcome.FAULTED, Outcome.NOT_RUN)
 
 
 class _KernelInfo(ctypes.Structure):
@@ -80,14 +83,14 @@ class _Status(ctypes.Structure):
     )
 
 
-class _Graph:
+class _Executable:
     """The driver's hold on a graph of the runtime, which itself keeps what is still running."""
 
-    __slots__ = ("_release", "device", "handle", "value_bytes")
+    __slots__ = ("__weakref__", "_release", "device", "pointer", "value_bytes")
 
     def __init__(self, device: int | None, value_bytes: int, release: Callable[[int], None]) -> None:
         # A list, which the native call fills: no interrupt comes between the two.
-        self.handle: list[int] = []
+        self.pointer: list[int] = []
         # Its own, because at the end of the interpreter the backend may go first.
         self._release = release
         self.device = device
@@ -95,8 +98,76 @@ class _Graph:
 
     def __del__(self) -> None:
         if hasattr(self, "_release"):
-            for native in self.handle:
+            for native in self.pointer:
                 self._release(native)
+
+
+class CpuRun(NamedTuple):
+    """A submission of the runtime. (A tuple, because one is made without a step of the interpreter.)"""
+
+    runtime: Any
+    pointer: int
+    known: Inferred | None
+    """What inferring its order came to; None when the runtime did that."""
+
+    def wait(self, timeout_ns: int) -> bool:
+        """Wait without holding the interpreter up."""
+        return bool(self.runtime.ost_wait(self.pointer, timeout_ns))
+
+    def status(self) -> Status:
+        """What the runtime says about it."""
+        native = self._native_status()
+        return Status(
+            outcome=_OUTCOMES[native.error],
+            node=native.node,
+            signal=native.signal,
+            address=native.address,
+            access=_ACCESSES[native.access],
+            thread=tuple(native.thread) if native.thread_known else None,
+        )
+
+    def inferred(self) -> Inferred:
+        """What the hazard engine says."""
+        if self.known is not None:
+            return self.known
+        numbers = (ctypes.c_uint32 * 3)()
+        self.runtime.ost_inferred(self.pointer, numbers)
+        return Inferred(*numbers)
+
+    def times(self) -> tuple[int, int] | None:
+        """By the host's clock, which the workers read."""
+        native = self._native_status()
+        return (native.start_ns, native.end_ns) if native.start_ns else None
+
+    def samples(self) -> np.ndarray | None:
+        """A copy of the runtime's table, which ends with the submission."""
+        count = ctypes.c_uint64()
+        table = self.runtime.ost_samples(self.pointer, ctypes.byref(count))
+        if not table:
+            return None
+        copied = np.empty((count.value, 2), np.uint64)
+        ctypes.memmove(copied.ctypes.data, table, copied.nbytes)
+        return copied
+
+    def bounded(self) -> np.ndarray | None:
+        """None: each has times of its own."""
+        return None
+
+    def worker_time(self) -> WorkerTime | None:
+        """What the workers read off their own clocks."""
+        native = self._native_status()
+        if not native.worked_ns:
+            return None
+        return WorkerTime(native.worked_ns, native.lost_ns, native.late_ns, native.joined)
+
+    def release(self) -> None:
+        """Drop the driver's hold on it."""
+        self.runtime.ost_release(self.pointer)
+
+    def _native_status(self) -> _Status:
+        native = _Status()
+        self.runtime.ost_status(self.pointer, ctypes.byref(native))
+        return native
 
 
 class CpuBackend(HostMemory):
@@ -125,7 +196,7 @@ class CpuBackend(HostMemory):
         level = sampling_level(sampling)
         self._checked = checked
         self._toolchain = toolchain.find()
-        self._runtime: Any = runtime_library(self._toolchain)
+        self._runtime: Any = runtime_library()
         _declare(self._runtime)
         self.capabilities = _capabilities(self._toolchain, count, threadgroup_memory, level)
         reason = ctypes.create_string_buffer(256)
@@ -135,7 +206,6 @@ class CpuBackend(HostMemory):
             raise DeviceUnavailable(f"cpu: {reason.value.decode(errors='replace')}")
         self._submit = self._runtime.ost_submit
         self._replay = self._runtime.ost_replay
-        self._wait = self._runtime.ost_wait
 
     def compile(
         self, module: Module, constants: Mapping[int | str, object], only: Collection[str] | None = None
@@ -164,62 +234,47 @@ class CpuBackend(HostMemory):
         """Any memory of the host is the device's too."""
         return Memory(array.ctypes.data, array.nbytes, array)
 
-    def lower(self, command: Command) -> Lowered:
+    def lower(self, command: Command) -> bytes:
         """The command's record."""
         return pack(command)
 
-    def submit(
-        self,
-        lowered: Sequence[Lowered],
-        ordering: Ordering,
-        handle: list[Native],
-        sample: bool = False,
-        retain: bool = True,
+    def submit(self, commands: CommandList, started: list[Run], sample: bool = False, retain: bool = True) -> None:
+        """One call for the whole list. Where its order is not known yet, the runtime infers it."""
+        records = b"".join(commands.lowered)
+        known = commands.order.inferred if commands.is_ordered else None
+        call = (self._device, records, len(records), len(commands), *_order(commands), sample)
+        self._start(self._submit, call, known, started)
+        if not started:
+            raise self._refused(f"a list of {len(commands)} commands")
+
+    def _start(
+        self, start: Callable[..., int | None], call: tuple[Any, ...], known: Inferred | None, started: list[Run]
     ) -> None:
-        """One call for the whole list."""
-        records = b"".join(lowered)
-        call = (self._device, records, len(records), len(lowered), _MODES[ordering], None, 0, sample)
         # Signal handlers run between steps of the interpreter; from the call to the list there is none.
-        handle.extend(filter(None, starmap(self._submit, (call,))))
-        if not handle:
-            raise self._refused(f"a list of {len(lowered)} commands")
+        pointers = filter(None, starmap(start, (call,)))
+        started.extend(map(tuple.__new__, repeat(CpuRun), zip(repeat(self._runtime), pointers, repeat(known))))
 
-    def inferred(self, submission: Native) -> Inferred:
-        """What the hazard engine found."""
-        numbers = (ctypes.c_uint32 * 3)()
-        self._runtime.ost_inferred(submission, numbers)
-        return Inferred(*numbers)
-
-    def edges(self, lowered: Sequence[Lowered]) -> np.ndarray:
-        """What the hazard engine finds for a list that is not run."""
-        return infer(self._runtime, lowered)[0]
-
-    def instantiate(
-        self, commands: Sequence[Command], lowered: Sequence[Lowered], ordering: Ordering, values: Mapping[str, int]
-    ) -> tuple[Native, Inferred]:
+    def instantiate(self, commands: CommandList) -> _Executable:
         """Build the runtime's graph, and say which arguments of which nodes are parameters."""
         params: dict[tuple[int, int], int] = {}
         uses = [
-            (node, position, params.setdefault((values[name], nbytes), len(params)))
-            for node, command in enumerate(commands)
-            for position, name, nbytes in parameters(command)
+            (use.node, use.position, params.setdefault((use.start, use.nbytes), len(params)))
+            for use in commands.param_uses
         ]
-        value_bytes = max((start + nbytes for start, nbytes in params), default=0)
-        records = b"".join(lowered)
+        records = b"".join(commands.lowered)
         param_table, use_table = np.array(list(params), np.uint32), np.array(uses, np.uint32)
-        graph = _Graph(self._device, value_bytes, self._runtime.ost_graph_release)
+        executable = _Executable(self._device, commands.value_bytes, self._runtime.ost_graph_release)
+        commands.order  # noqa: B018  inferred here, and kept for others
         call = (
-            *(self._device, records, len(records), len(lowered), _MODES[ordering], None, 0),
-            *(param_table.ctypes.data, len(params), use_table.ctypes.data, len(uses), value_bytes),
+            *(self._device, records, len(records), len(commands), *_order(commands)),
+            *(param_table.ctypes.data, len(params), use_table.ctypes.data, len(uses), commands.value_bytes),
         )
-        graph.handle.extend(filter(None, starmap(self._runtime.ost_graph_make, (call,))))
-        if not graph.handle:
-            raise self._refused(f"a graph of {len(lowered)} commands")
-        numbers = (ctypes.c_uint32 * 3)()
-        self._runtime.ost_graph_inferred(graph.handle[0], numbers)
-        return graph, Inferred(*numbers)
+        executable.pointer.extend(filter(None, starmap(self._runtime.ost_graph_make, (call,))))
+        if not executable.pointer:
+            raise self._refused(f"a graph of {len(commands)} commands")
+        return executable
 
-    def prepare_samples(self, work: Native | Sequence[Lowered]) -> bool:
+    def prepare_samples(self, work: Any) -> bool:
         """Nothing to make: the workers read the clock around what they run."""
         return False
 
@@ -227,16 +282,16 @@ class CpuBackend(HostMemory):
         """No tool of the platform looks at a CPU device."""
         return None
 
-    def replay(self, graph: Native, values: bytes, sample: bool, handle: list[Native]) -> None:
+    def replay(self, executable: _Executable, values: bytes, sample: bool, started: list[Run]) -> None:
         """One call, whatever the length of the list."""
-        if graph.device != self._device:
+        if executable.device != self._device:
             raise ValueError("a graph is replayed on the device that it was made for")
-        if len(values) < graph.value_bytes:
-            raise ValueError(f"a replay of this graph takes {graph.value_bytes} bytes of values, got {len(values)}")
-        call = (self._device, graph.handle[0], values, sample)
-        # As in `submit`: no step of the interpreter from the call to the list.
-        handle.extend(filter(None, starmap(self._replay, (call,))))
-        if not handle:
+        if len(values) < executable.value_bytes:
+            raise ValueError(
+                f"a replay of this graph takes {executable.value_bytes} bytes of values, got {len(values)}"
+            )
+        self._start(self._replay, (self._device, executable.pointer[0], values, sample), None, started)
+        if not started:
             raise self._refused("a replay of a graph")
 
     def _refused(self, what: str) -> DeviceError:
@@ -248,62 +303,16 @@ class CpuBackend(HostMemory):
             return DeviceError(f"cpu: {what} has 2**32 or more pairs of commands that wait for each other; split it")
         return DeviceError(f"cpu: the runtime does not understand {what}; this is a defect of ostinato")
 
-    def resume(self, skipped: Collection[Native]) -> None:
+    def resume(self, skipped: Collection[Run]) -> None:
         """The runtime holds back what is queued behind a fault until it is told to go on."""
-        for submission in skipped:
-            self._runtime.ost_skip(submission)
+        for run in skipped:
+            assert isinstance(run, CpuRun)
+            self._runtime.ost_skip(run.pointer)
         self._runtime.ost_resume(self._device)
-
-    def wait(self, submission: Native, timeout_ns: int) -> bool:
-        """Wait without holding the interpreter up."""
-        return bool(self._wait(submission, timeout_ns))
-
-    def status(self, submission: Native) -> Status:
-        """What the runtime says about a finished submission."""
-        found = _Status()
-        self._runtime.ost_status(submission, ctypes.byref(found))
-        return Status(
-            error=found.error,
-            node=found.node,
-            signal=found.signal,
-            address=found.address,
-            access=_ACCESSES[found.access],
-            thread=tuple(found.thread) if found.thread_known else None,
-        )
-
-    def times(self, submission: Native) -> tuple[int, int] | None:
-        """What the runtime took down."""
-        found = _Status()
-        self._runtime.ost_status(submission, ctypes.byref(found))
-        return (found.start_ns, found.end_ns) if found.start_ns else None
-
-    def samples(self, submission: Native) -> np.ndarray | None:
-        """A copy of the runtime's table, which ends with the submission."""
-        count = ctypes.c_uint64()
-        table = self._runtime.ost_samples(submission, ctypes.byref(count))
-        if not table:
-            return None
-        found = np.empty((count.value, 2), np.uint64)
-        ctypes.memmove(found.ctypes.data, table, found.nbytes)
-        return found
-
-    def bounded(self, submission: Native) -> np.ndarray | None:
-        """None: each has times of its own."""
-        return None
-
-    def worker_time(self, submission: Native) -> WorkerTime | None:
-        """What the workers read off their own clocks."""
-        found = _Status()
-        self._runtime.ost_status(submission, ctypes.byref(found))
-        return WorkerTime(found.worked_ns, found.lost_ns, found.late_ns, found.joined) if found.worked_ns else None
 
     def conditions(self) -> Conditions:
         """Nothing: what there is to say of the host is said of the process."""
         return Conditions()
-
-    def release(self, submission: Native) -> None:
-        """Drop the driver's hold on a submission."""
-        self._runtime.ost_release(submission)
 
     def update_residency(self, added: Sequence[int], removed: Sequence[int]) -> None:
         """Nothing to do: the memory of a CPU is always resident."""
@@ -318,25 +327,12 @@ class CpuBackend(HostMemory):
         return f"CpuBackend({self.capabilities.workers} workers)"
 
 
-@lru_cache(maxsize=1)
-def _engine_if_any() -> Any:
-    try:
-        return hazard_engine()
-    except OstinatoError:
-        return None
-
-
-def infer_order(lowered: Sequence[Lowered]) -> tuple[np.ndarray, Inferred]:
-    """What `infer` finds, on a machine without a compiler too: there the hazard engine in Python does the same."""
-    engine = _engine_if_any()
-    return infer_plainly(lowered) if engine is None else infer(engine, lowered)
-
-
-def hazard_engine() -> Any:
-    """The runtime, for whoever only wants to know which commands of a list wait for which."""
-    runtime = runtime_library(toolchain.find())
-    _declare(runtime)
-    return runtime
+def _order(commands: CommandList) -> tuple[int, int | None, int]:
+    """The order of a list as the runtime takes it: a mode, and edges where they have been inferred already."""
+    if commands.ordering is not Ordering.INFERRED or not commands.is_ordered:
+        return _MODES[commands.ordering], None, 0
+    edges = commands.order.edges
+    return _MODE_EDGES, edges.ctypes.data, len(edges)
 
 
 def availability() -> tuple[Capabilities | None, str]:
@@ -370,6 +366,7 @@ def _capabilities(
         sampling=sampling,
         clock_uncertainty_ns=_clock_step_ns(),
         timer_step_ns=_clock_step_ns(),
+        plain_loops=True,
         gates=GATES,
         details={"compiler": f"{compiler.command[0]} ({compiler.version})", "machine": platform.machine()},
     )
@@ -407,11 +404,9 @@ def _declare(library: ctypes.CDLL) -> None:
             pointer,
             (pointer, ctypes.c_char_p, u64, u64, u32, pointer, u64, pointer, u64, pointer, u64, u64),
         ),
-        ("ost_graph_inferred", None, (pointer, pointer)),
         ("ost_graph_release", None, (pointer,)),
         ("ost_replay", pointer, (pointer, pointer, ctypes.c_char_p, u32)),
         ("ost_samples", pointer, (pointer, pointer)),
-        ("ost_edges", u64, (ctypes.c_char_p, u64, u64, pointer, u64, pointer)),
         ("ost_wait", ctypes.c_int, (pointer, i64)),
         ("ost_status", None, (pointer, pointer)),
         ("ost_release", None, (pointer,)),

@@ -21,13 +21,13 @@ import numpy as np
 
 from ... import msl
 from ...errors import DeviceError, DeviceUnavailable, OstinatoError
-from ...ir import hazards
+from ...ir.command_list import CommandList
 from ...ir.commands import Barrier, Command, CompiledKernel, Dispatch, Ordering
 from ...msl import Module
+from ...native import hazard_engine
 from .. import copy_fill, records
 from ..conditions import Conditions
-from ..cpu.driver import infer_order
-from ..protocol import GATES, Capabilities, Inferred, Level, Lowered, Memory, Native, Status, WorkerTime, sampling_level
+from ..protocol import GATES, Capabilities, Level, Memory, Outcome, Run, Status, sampling_level
 from . import launchers, launches, nsight
 from .api import Context, bindings, call, is_lost, words
 from .clocks import DeviceClock
@@ -36,7 +36,7 @@ from .conditions import conditions
 from .graphs import NativeGraph
 from .kernels import Entries, compiled
 from .memory import Pinned, Pool, order
-from .runs import Run, Stock, ticks_of
+from .runs import CudaRun, Stock
 from .sampling import RESOLVE_THREADS, Pairs, resolve_blocks
 
 MAX_THREADS_PER_GROUP = 1024
@@ -45,11 +45,8 @@ SIMD_WIDTH = 32
 
 _HERE = Path(__file__).parent
 _DLPACK_CUDA = 2
-_FAULT, _NOT_RUN = 1, 2
 _EDGES_NS = 2_000
 """A graph's first and last node lie about a microsecond from their neighbours; on an H200 1.8 µs were seen for both."""
-_NO_INFERENCE = Inferred(0, 0, 0)
-_WELL = Status.unplaced(0)
 _AFTER_FAULT = (
     "the CUDA context of this process is lost with it, for torch, CuPy and every other library in the process too, and"
     " cannot be made again in it; start a new process"
@@ -87,15 +84,15 @@ class CudaBackend:
         with context.current():
             self.pool = Pool(context)
             self.stock = Stock(context)
-            self._pairs = Pairs(self.pool)
+            self.pairs = Pairs(self.pool)
             self._stream = call(cu.cuStreamCreate, int(cu.CUstream_flags.CU_STREAM_DEFAULT))
             self._done = Pinned(context, 64)
             self.done_address = self._done.device
             support = call(cu.cuModuleLoadData, cubin((_HERE / "support.cu").read_text(), self._support_options()))
             self.support = {name: call(cu.cuModuleGetFunction, support, name.encode()) for name in _SUPPORT}
-            self._clock = DeviceClock(context, self.support["ost_pairs"], self.support["ost_mark"])
+            self.clock = DeviceClock(context, self.support["ost_pairs"], self.support["ost_mark"])
             step_ns = self._timer_step_ns(self.support["ost_step"])
-        infer_order([])  # builds the engine, where that has to be done, before any work needs it
+        hazard_engine.is_there()  # builds the engine, where that has to be done, before any work needs it
         at = (context, int(self._stream), self._done.host, self._done.device)
         self._launcher: launchers.Launcher = launchers.make(*at) if native else launchers.PlainLauncher(*at)
         self.capabilities = Capabilities(
@@ -109,7 +106,7 @@ class CudaBackend:
             max_inline_bytes=MAX_INLINE_BYTES,
             shared_memory=False,
             sampling=sampling,
-            clock_uncertainty_ns=self._clock.uncertainty_ns,
+            clock_uncertainty_ns=self.clock.uncertainty_ns,
             timer_step_ns=step_ns,
             edges_ns=_EDGES_NS,
             dlpack_device=(_DLPACK_CUDA, context.ordinal),
@@ -128,8 +125,8 @@ class CudaBackend:
         with self.context.current():
             return compiled(self.context, self._architecture, translation, self._entries)
 
-    def build_twins(self, entries: Iterable[int]) -> None:
-        """Compile the twins, which take times, of all kernels that have none yet."""
+    def build_instrumented(self, entries: Iterable[int]) -> None:
+        """Compile the instrumented variants, which take times, of all kernels that have none yet."""
         with self.context.current():
             for entry in dict.fromkeys(entries):
                 code, variant = self._entries[entry]
@@ -182,7 +179,7 @@ class CudaBackend:
 
     # --- work ------------------------------------------------------------------------------------------------
 
-    def lower(self, command: Command) -> Lowered:
+    def lower(self, command: Command) -> bytes:
         """The command's record; copies and fills are launches too."""
         if isinstance(command, Barrier):
             return records.barrier()
@@ -198,30 +195,23 @@ class CudaBackend:
             self._transfers = self.compile(msl.parse(copy_fill.SOURCE), {})
         return self._transfers
 
-    def submit(
-        self,
-        lowered: Sequence[Lowered],
-        ordering: Ordering,
-        handle: list[Native],
-        sample: bool = False,
-        retain: bool = True,
-    ) -> None:
+    def submit(self, commands: CommandList, started: list[Run], sample: bool = False, retain: bool = True) -> None:
         """Launch by launch, in one call."""
-        joined = b"".join(lowered)
-        starts = self._sample_starts(joined, lowered) if sample and lowered else None
-        run = self.stock.listed(len(lowered))
-        if ordering is Ordering.INFERRED:
-            run.lowered = lowered
+        joined = b"".join(commands.lowered)
+        starts = self._sample_starts(joined, commands) if sample and len(commands) else None
+        run = CudaRun(self, len(commands), self.stock.event(), self.stock.event())
+        if commands.ordering is Ordering.INFERRED:
+            run.commands = commands
         reading, at = None, None
         if starts is not None:
             reading, at = self._reading(run, starts), starts.ctypes.data
         address = None if reading is None else ctypes.addressof(reading)
-        arguments = (joined, len(lowered), address, at, run.start, run.end, run.started_at)
-        self._start(self._launcher.submit, arguments, run, handle)
+        arguments = (joined, len(commands), address, at, run.start, run.end, run.started_at)
+        self._start(self._launcher.submit, arguments, run, started)
 
-    def _reading(self, run: Run, starts: np.ndarray) -> launchers.Reading:
+    def _reading(self, run: CudaRun, starts: np.ndarray) -> launchers.Reading:
         """Where a list takes its times. The table stands in memory of the host's, so nothing has to be copied."""
-        run.pairs = self._pairs.take(int(starts[-1]))
+        run.pairs = self.pairs.take(int(starts[-1]))
         run.result = self._result(run.count)
         table = self.stock.take(starts.nbytes)
         run.borrowed.append(table)
@@ -234,47 +224,34 @@ class CudaBackend:
         ctypes.memset(memory.host, 0, 16 * count)
         return memory
 
-    def _sample_starts(self, joined: bytes, lowered: Sequence[Lowered]) -> np.ndarray:
+    def _sample_starts(self, joined: bytes, commands: CommandList) -> np.ndarray:
         while True:
-            starts, missing = self._launcher.slots(joined, lowered)
+            starts, missing = self._launcher.slots(joined, commands.lowered)
             if not missing:
                 return starts
-            self.build_twins([missing])
+            self.build_instrumented([missing])
 
-    def edges(self, lowered: Sequence[Lowered]) -> np.ndarray:
-        """What the hazard engine finds."""
-        return infer_order(lowered)[0]
+    def instantiate(self, commands: CommandList) -> NativeGraph:
+        """A native graph with the edges of the list's order."""
+        return NativeGraph(self, commands)
 
-    def instantiate(
-        self, commands: Sequence[Command], lowered: Sequence[Lowered], ordering: Ordering, values: Mapping[str, int]
-    ) -> tuple[Native, Inferred]:
-        """A native graph with the edges of the ordering."""
-        inferred = _NO_INFERENCE
-        if ordering is Ordering.INFERRED:
-            edges, inferred = infer_order(lowered)
-        elif ordering is Ordering.SERIAL:
-            edges = hazards.serial_edges(len(lowered))
-        else:
-            edges = hazards.barrier_edges([isinstance(command, Barrier) for command in commands])
-        return NativeGraph(self, commands, lowered, edges, values), inferred
-
-    def prepare_samples(self, work: Native | Sequence[Lowered]) -> bool:
-        """Compile the twins of kernels that have none, and build a graph's own twin."""
+    def prepare_samples(self, work: NativeGraph | CommandList) -> bool:
+        """Compile the instrumented variants of kernels that have none, and build a graph of them."""
         if isinstance(work, NativeGraph):
             if work.is_sampled or not work.count:
                 return False
             work.sampled()
             return True
-        found = [launch.entry for launch in map(launches.launch_of, work) if launch is not None]
-        missing = [entry for entry in found if not self._entries[entry][1].functions.sampled]
-        self.build_twins(missing)
+        entries = [launch.entry for launch in map(launches.launch_of, work.lowered) if launch is not None]
+        missing = [entry for entry in entries if not self._entries[entry][1].functions.sampled]
+        self.build_instrumented(missing)
         return bool(missing)
 
     def annotated(self, label: str | None) -> AbstractContextManager[None] | None:
         """A range of NVTX, which Nsight shows."""
         return None if self._ranges is None else self._ranges.range(label)
 
-    def replay(self, graph: Native, values: bytes, sample: bool, handle: list[Native]) -> None:
+    def replay(self, graph: NativeGraph, values: bytes, sample: bool, started: list[Run]) -> None:
         """One call, whatever the length of the list."""
         if graph.backend is not self:
             raise ValueError("a graph is replayed on the device that it was made for")
@@ -282,7 +259,7 @@ class CudaBackend:
             raise ValueError(f"a replay of this graph takes {graph.value_bytes} bytes of values, got {len(values)}")
         if not graph.is_aligned:
             graph.realign()
-        run = Run(graph.count)
+        run = CudaRun(self, graph.count)
         run.graph = graph
         executable, result = graph.executable, 0
         if sample and graph.count:
@@ -290,30 +267,30 @@ class CudaBackend:
             run.result = self._result(graph.count)
             result = run.result.device
         arguments = (graph.ring.address, executable, values, result, run.started_at)
-        while not self._start(self._launcher.replay, arguments, run, handle):
+        while not self._start(self._launcher.replay, arguments, run, started):
             try:
-                while not self._wait_for(graph.ring.oldest, _SLICE_NS):
+                while not self.wait_for(graph.ring.oldest, _SLICE_NS):
                     pass
                 graph.ring.make_room()
             except BaseException:
                 self.stock.release(run)
                 raise
 
-    def _start(self, start: launchers.Start, arguments: tuple[Any, ...], run: Run, handle: list[Native]) -> bool:
-        """Call, and put the run into the handle if it started; False when a graph has too many replays under way.
+    def _start(self, start: launchers.Start, arguments: tuple[Any, ...], run: CudaRun, started: list[Run]) -> bool:
+        """Call, and append the run if it started; False when a graph has too many replays under way.
 
         With the native launcher there is no step of the interpreter in between, so an interrupt cannot part them; the
         other one has waited by then for whatever an interrupt cut short.
         """
-        before = len(handle)
+        before = len(started)
         codes: dict[str, int] = {}
         noted = map(codes.setdefault, ("status",), starmap(start, (arguments,)))
         try:
-            handle.extend(compress((run,), map(operator.not_, noted)))
+            started.extend(compress((run,), map(operator.not_, noted)))
         finally:
-            if len(handle) == before and codes.get("status") != launchers.FULL:
+            if len(started) == before and codes.get("status") != launchers.FULL:
                 self._take_back(run)
-        if len(handle) > before:
+        if len(started) > before:
             return True
         status, begun = codes["status"], run.started.launched
         if status == launchers.FULL:
@@ -323,7 +300,7 @@ class CudaBackend:
         what = f"{begun} of its launches ran, and were waited for" if begun else "nothing of it was started"
         raise DeviceError(f"{self.capabilities.name}: {words(status)}; {what}")
 
-    def _take_back(self, run: Run) -> None:
+    def _take_back(self, run: CudaRun) -> None:
         # Pairs that something may have written to are not clear any more, so they are not kept.
         run.pairs = None
         self.stock.release(run)
@@ -332,83 +309,34 @@ class CudaBackend:
             with suppress(OstinatoError):
                 run.graph.realign()
 
-    def inferred(self, submission: Native) -> Inferred:
-        """What the hazard engine found. A stream needs no edges, so they are not looked for before somebody asks."""
-        run: Run = submission
-        if run.inferred is None:
-            run.inferred = _NO_INFERENCE if run.lowered is None else infer_order(run.lowered)[1]
-        return run.inferred
-
-    def wait(self, submission: Native, timeout_ns: int) -> bool:
-        """Look at the word; a device that was lost, or closed, ends every wait."""
-        return self._wait_for(submission.number, timeout_ns)
-
-    def _wait_for(self, number: int, timeout_ns: int) -> bool:
+    def wait_for(self, number: int, timeout_ns: int) -> bool:
+        """Wait until the submission of that number is done."""
         if self._lost or self.closed:
             return True
-        found = self._launcher.wait(number, timeout_ns)
-        if found < 0 and is_lost(-found):
-            self._lost = -found
+        waited = self._launcher.wait(number, timeout_ns)
+        if waited < 0 and is_lost(-waited):
+            self._lost = -waited
             return True
-        return found > 0
+        return waited > 0
 
-    def status(self, submission: Native) -> Status:
-        """Well, or what became of it when the device was lost."""
-        run: Run = submission
-        if run.status is None:
-            run.status = self._lost_status(run) if self._lost else _WELL
-            if run.status is _WELL and run.pairs is not None:
-                self._pairs.give_back(run.pairs)
-            if run.graph is not None and not self.closed:
-                run.interval = run.graph.ring.take(run.started.turn)
-            run.graph = run.pairs = None
-            self.stock.end(run)
-        return run.status
+    @property
+    def is_lost(self) -> bool:
+        """Whether a fault has taken the context along."""
+        return bool(self._lost)
 
-    def resume(self, skipped: Collection[Native]) -> None:
+    def resume(self, skipped: Collection[Run]) -> None:
         """Nothing goes on after a fault."""
 
-    def _lost_status(self, run: Run) -> Status:
+    def lost_status(self, run: CudaRun) -> Status | None:
+        """How a submission ended that a lost device did not finish; None when it did."""
         behind = (run.number - self._finished()) & 0xFFFFFFFF
-        if 0 < behind < 1 << 31:
-            return Status.unplaced(_FAULT if behind == 1 else _NOT_RUN, words(self._lost))
-        return _WELL
-
-    def times(self, submission: Native) -> tuple[int, int] | None:
-        """In host time: what a replay left behind, or the events of a list, which a lost device does not tell."""
-        run: Run = submission
-        if run.interval is not None:
-            return self._clock.between(*run.interval) if all(run.interval) else None
-        if self._lost or not run.start:
-            return None
-        try:
-            return self._clock.interval(self._cu.CUevent(run.start), self._cu.CUevent(run.end))
-        except OstinatoError:
-            return None
-
-    def samples(self, submission: Native) -> np.ndarray | None:
-        """Its times, in host time; what was not run has none."""
-        run: Run = submission
-        if run.times is None:
-            ticks = ticks_of(run)
-            run.times = None if ticks is None else self._clock.host_ns_of(ticks)
-        return run.times
-
-    def bounded(self, submission: Native) -> np.ndarray | None:
-        """None: each has times of its own."""
-        return None
-
-    def worker_time(self, submission: Native) -> WorkerTime | None:
-        """None: a GPU does not say how much of its time it had."""
+        if self._lost and 0 < behind < 1 << 31:
+            return Status.unplaced(Outcome.FAULTED if behind == 1 else Outcome.NOT_RUN, words(self._lost))
         return None
 
     def conditions(self) -> Conditions:
         """What NVML tells."""
         return conditions(self.context.bus_id)
-
-    def release(self, submission: Native) -> None:
-        """Keep its events and memory for the next one."""
-        self.stock.release(submission)
 
     def close(self) -> None:
         """Wait for what runs and give everything back; also after an opening that failed half-way."""
@@ -421,7 +349,7 @@ class CudaBackend:
             self._last_finished = self._finished()
         self.closed = True
         with suppress(OstinatoError), self.context.current():
-            for part in ("_clock", "stock", "_done"):
+            for part in ("clock", "stock", "_done"):
                 if hasattr(self, part):
                     getattr(self, part).close()
             if hasattr(self, "_stream"):

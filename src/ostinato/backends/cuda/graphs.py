@@ -10,25 +10,25 @@ programmatic one: the kernel is launched while its predecessor still runs, and w
 was to be done before it, as the one that it waits for has waited too. Kernels of very many blocks gain nothing from
 that, and every block would pay for the wait.
 
-The graph that takes times is a second one, of the kernels' sampled twins, made when it is first asked for. Its last
-node also makes one pair of times of each command and writes them to where the slot says. Both have the same arena and
-ring: what is launched on one stream runs in turn.
+The graph that takes times is a second one, of the kernels' instrumented variants, made when it is first asked for. Its
+last node also makes one pair of times of each command and writes them to where the slot says. Both have the same arena
+and ring: what is launched on one stream runs in turn.
 """
 
 from __future__ import annotations
 
 import ctypes
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ...base.locks import ForkLock
-from ...ir.commands import Command
+from ...ir.command_list import CommandList
 from .. import records
-from ..protocol import Lowered, Memory
+from ..protocol import Memory
 from . import launches
 from .api import call
 from .kernels import Functions
@@ -66,36 +66,24 @@ class _Node:
 class NativeGraph:
     """What `Backend.instantiate` makes."""
 
-    def __init__(
-        self,
-        backend: CudaBackend,
-        commands: Sequence[Command],
-        lowered: Sequence[Lowered],
-        edges: np.ndarray,
-        values: Mapping[str, int],
-    ) -> None:
+    def __init__(self, backend: CudaBackend, commands: CommandList) -> None:
         self.backend = backend
         self._context = backend.context
         self._cu = backend.context.cu
-        self._lowered = lowered
+        self._lowered = commands.lowered
         self._lock = ForkLock()
-        self.count = len(lowered)
-        offsets = {
-            (node, position): (values[name], nbytes)
-            for node, command in enumerate(commands)
-            for position, name, nbytes in records.parameters(command)
-        }
-        self.value_bytes = max((start + nbytes for start, nbytes in offsets.values()), default=0)
+        self.count = len(commands)
+        self.value_bytes = commands.value_bytes
         self.arena: Memory = cleared(backend.pool, ARENA_BYTES + records.rounded(self.value_bytes, 16))
         self.ring = Ring(backend.stock, self.value_bytes)
         self.is_aligned = True
         """Whether host and device have counted the same replays; False while a launch that failed is not settled."""
-        self._nodes = _nodes(lowered, edges)
+        self._nodes = _nodes(commands.lowered, commands.order.edges)
         launched = {one.index: one for one in self._nodes}
-        for (node, position), (start, _) in offsets.items():
-            params = bytearray(launched[node].params)
-            struct.pack_into("=Q", params, launches.HEAD.size + 8 * position, self.arena.address + ARENA_BYTES + start)
-            launched[node].params = bytes(params)
+        for use in commands.param_uses:
+            params, value = bytearray(launched[use.node].params), self.arena.address + ARENA_BYTES + use.start
+            struct.pack_into("=Q", params, launches.HEAD.size + 8 * use.position, value)
+            launched[use.node].params = bytes(params)
         self._is_inner = {other for one in self._nodes for other in one.predecessors}
         self._ends_early = False
         if backend.dependent_launch:
@@ -127,7 +115,7 @@ class NativeGraph:
         """The graph that takes times, made if need be."""
         with self._lock:
             if not self._sampled:
-                self.backend.build_twins(one.launch.entry for one in self._nodes if one.launch is not None)
+                self.backend.build_instrumented(one.launch.entry for one in self._nodes if one.launch is not None)
                 starts, pool = launches.sample_starts(self._lowered), self.backend.pool
                 self._pairs = (cleared(pool, 16 * max(int(starts[-1]), 1)), table_of(pool, starts), starts)
                 self._sampled = self._build(sampled=True)
@@ -255,7 +243,7 @@ class NativeGraph:
             self.ring.release()
 
 
-def _nodes(lowered: Sequence[Lowered], edges: np.ndarray) -> list[_Node]:
+def _nodes(lowered: Sequence[bytes], edges: np.ndarray) -> list[_Node]:
     """The launches and what each waits for; barriers vanish, or become points where many edges meet."""
     before: list[list[int]] = [[] for _ in lowered]
     for first, second in edges.tolist():

@@ -131,13 +131,13 @@ class KernelCode:
         return found
 
     def build_sampled(self, variant: Variant) -> None:
-        """Compile a variant's twin that takes times, unless it is there."""
+        """Compile the instrumented form of a variant, which takes times, unless it is there."""
         with self._lock:
             if variant.functions.sampled:
                 return
             function = self._module.function(self._number, True, variant.inline_bytes)
             if self._attribute(function, "MAX_THREADS_PER_BLOCK") < self.max_threads:
-                # Taking times needs registers; a twin that cannot run the same groups would be none.
+                # Taking times needs registers; a form that cannot run the same groups is of no use.
                 room = 65536 // self.max_threads // 8 * 8
                 function = self._module.function(self._number, True, variant.inline_bytes, room)
             if self._shared_bytes:

@@ -12,14 +12,14 @@
 
 namespace {
 
-typedef int Result;                // CUresult
-typedef void *Handle;              // contexts, streams, events, functions, graphs
-typedef uint64_t Address;          // of device memory
+typedef int Result;        // CUresult
+typedef void *Handle;      // contexts, streams, events, functions, graphs
+typedef uint64_t Address;  // of device memory
 
 constexpr Result success = 0, invalid = 1, not_ready = 600, full = -2;
 constexpr uint64_t inline_argument = uint64_t(1) << 63;
 constexpr uint32_t flags_at = 48, mask_at = 60, samples_at = 64, own_slots = 4, no_mask = UINT32_MAX;
-constexpr uint64_t most_slots = 4096, fewest_slots = 32, most_pairs = 1 << 21;   // as in launches.py
+constexpr uint64_t most_slots = 4096, fewest_slots = 32, most_pairs = 1 << 21;  // as in launches.py
 constexpr uint32_t largest_params = 32768;
 constexpr uint64_t most_blocks = INT32_MAX;
 
@@ -29,7 +29,7 @@ struct Record {
   uint32_t bytes, kind;
   const Functions *entry;
   uint32_t grid[3], group_size[3], groups[3], n_args, n_shared, shared_bytes, n_accesses, zero;
-  uint64_t params;                 // 1 << 63 | offset from the start of the record
+  uint64_t params;  // 1 << 63 | offset from the start of the record
 
   uint64_t blocks() const { return uint64_t(groups[0]) * groups[1] * groups[2]; }
   uint64_t threads() const { return uint64_t(group_size[0]) * group_size[1] * group_size[2]; }
@@ -41,9 +41,10 @@ struct Record {
 // What every call needs; filled in by launchers.py and `ost_cuda_open`.
 struct Launcher {
   Handle context, stream;
-  const volatile uint32_t *done;   // the number of the last submission that finished
-  Address done_address;            // the same, as the device sees it
-  Result (*launch)(Handle, uint32_t, uint32_t, uint32_t, uint32_t, uint32_t, uint32_t, uint32_t, Handle, void **, void **);
+  const volatile uint32_t *done;  // the number of the last submission that finished
+  Address done_address;           // the same, as the device sees it
+  Result (*launch)(Handle, uint32_t, uint32_t, uint32_t, uint32_t, uint32_t, uint32_t, uint32_t, Handle, void **,
+                   void **);
   Result (*launch_graph)(Handle, Handle);
   Result (*record)(Handle, Handle);
   Result (*write)(Handle, Address, uint32_t, uint32_t);
@@ -51,8 +52,8 @@ struct Launcher {
   Result (*pop)(Handle *);
   Result (*query)(Handle);
   Result (*synchronize)(Handle);
-  int64_t looked_ns;               // when the driver was last asked whether the device is still there
-  uint32_t number;                 // of the last submission that started
+  int64_t looked_ns;  // when the driver was last asked whether the device is still there
+  uint32_t number;    // of the last submission that started
 };
 
 // Where a list takes its times, and the kernel that then makes one pair of each command's.
@@ -73,8 +74,8 @@ static_assert(sizeof(Slot) == 32, "part of the contract with the device");
 // The ring of a graph.
 struct Ring {
   unsigned char *slots;
-  uint32_t mask, stride, bytes;    // slots less one, bytes from slot to slot, bytes of values
-  uint32_t turn, settled, zero;    // replays started, and those whose slots are free again
+  uint32_t mask, stride, bytes;  // slots less one, bytes from slot to slot, bytes of values
+  uint32_t turn, settled, zero;  // replays started, and those whose slots are free again
 };
 
 // What became of a call: the submission's number, how many launches there were, and which replay of its graph it is.
@@ -121,11 +122,13 @@ uint32_t finished(const Launcher *l) { return __atomic_load_n(l->done, __ATOMIC_
 EXPORT int ost_cuda_open(Launcher *l, const char *library) {
   void *driver = dlopen(library, RTLD_NOW);
   if (!driver) return 1;
-  const struct { const char *name; void *to; } wanted[] = {
-      {"cuLaunchKernel", &l->launch}, {"cuGraphLaunch", &l->launch_graph}, {"cuEventRecord", &l->record},
-      {"cuStreamWriteValue32_v2", &l->write},
-      {"cuCtxPushCurrent_v2", &l->push}, {"cuCtxPopCurrent_v2", &l->pop}, {"cuStreamQuery", &l->query},
-      {"cuStreamSynchronize", &l->synchronize}};
+  const struct {
+    const char *name;
+    void *to;
+  } wanted[] = {{"cuLaunchKernel", &l->launch},    {"cuGraphLaunch", &l->launch_graph},
+                {"cuEventRecord", &l->record},     {"cuStreamWriteValue32_v2", &l->write},
+                {"cuCtxPushCurrent_v2", &l->push}, {"cuCtxPopCurrent_v2", &l->pop},
+                {"cuStreamQuery", &l->query},      {"cuStreamSynchronize", &l->synchronize}};
   for (const auto &one : wanted) {
     void *found = dlsym(driver, one.name);
     if (!found) return 1;
@@ -238,7 +241,7 @@ EXPORT int ost_cuda_wait(Launcher *l, uint32_t number, int64_t timeout_ns) {
     for (int i = 0; i < 64 && timeout_ns; ++i)
       if (int32_t(finished(l) - number) >= 0) return 1;
     const int64_t now = now_ns();
-    if (now - l->looked_ns > 1000000) {     // the word stays behind for ever once the device is lost
+    if (now - l->looked_ns > 1000000) {  // the word stays behind for ever once the device is lost
       l->looked_ns = now;
       const Current current(l);
       const Result status = current.status ? current.status : l->query(l->stream);

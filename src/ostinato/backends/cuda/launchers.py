@@ -16,8 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ...errors import DeviceError, OstinatoError
-from ..native.building import host_library
-from ..protocol import Lowered
+from ...native.building import host_library
 from . import launches
 from .api import NOT_READY, Context
 from .kernels import Functions
@@ -78,8 +77,8 @@ class Launcher(Protocol):
     @property
     def replay(self) -> Start: ...
 
-    def slots(self, records: bytes, lowered: Sequence[Lowered]) -> tuple[np.ndarray, int]:
-        """Where the times of each command begin, and the entry of a kernel that has no twin to take them yet, or 0."""
+    def slots(self, records: bytes, lowered: Sequence[bytes]) -> tuple[np.ndarray, int]:
+        """Where the times of each command begin, and the entry of a kernel without an instrumented variant, or 0."""
         ...
 
     @property
@@ -108,7 +107,7 @@ class NativeLauncher:
     kind = "native"
 
     def __init__(self, context: int, stream: int, done: int, done_address: int, driver: str = "libcuda.so.1") -> None:
-        library: Any = host_library("cuda-launcher", [_SOURCE], ("-ldl",))
+        library: Any = host_library("CUDA launcher", [_SOURCE], linking=("-ldl",))
         u32, u64, pointer = ctypes.c_uint32, ctypes.c_uint64, ctypes.c_void_p
         for name, result, arguments in (
             ("ost_cuda_open", ctypes.c_int, (pointer, ctypes.c_char_p)),
@@ -129,7 +128,7 @@ class NativeLauncher:
         self.replay: Start = partial(library.ost_cuda_replay, self._at)
         self.wait: Start = partial(library.ost_cuda_wait, self._at)
 
-    def slots(self, records: bytes, lowered: Sequence[Lowered]) -> tuple[np.ndarray, int]:
+    def slots(self, records: bytes, lowered: Sequence[bytes]) -> tuple[np.ndarray, int]:
         """In one pass."""
         starts = np.empty(len(lowered) + 1, np.uint32)
         return starts, self._library.ost_cuda_slots(records, len(lowered), starts.ctypes.data)
@@ -149,7 +148,7 @@ class PlainLauncher:
         self._looked_ns = 0
         self._number = 0
 
-    def slots(self, records: bytes, lowered: Sequence[Lowered]) -> tuple[np.ndarray, int]:
+    def slots(self, records: bytes, lowered: Sequence[bytes]) -> tuple[np.ndarray, int]:
         """Record by record."""
         for one in lowered:
             launch = launches.launch_of(one)

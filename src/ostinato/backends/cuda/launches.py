@@ -2,7 +2,7 @@
 
 The parameters are a `Head` (see `msl/include/ostinato/entry_cuda.h`), an address for every buffer argument, offsets of
 threadgroup arguments, and a slot for each value. Lowered, a dispatch is a record whose one inline argument is that
-block, so a launch copies nothing, and the hazard engine reads the same record.
+block, so a launch copies nothing.
 """
 
 from __future__ import annotations
@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ...errors import GeometryError
-from ...ir.commands import Access, BufferBinding, Dispatch, InlineBinding, Size3
+from ...ir.commands import BufferBinding, Dispatch, InlineBinding, Size3
 from .. import records
-from ..protocol import Lowered
 
 if TYPE_CHECKING:
     from .kernels import KernelCode
@@ -50,7 +49,7 @@ class Launch(NamedTuple):
     """Where in the record the parameters stand."""
 
 
-def lowered(dispatch: Dispatch, code: KernelCode) -> Lowered:
+def lowered(dispatch: Dispatch, code: KernelCode) -> bytes:
     """The record of a dispatch of a compiled kernel."""
     blocks = dispatch.groups[0] * dispatch.groups[1] * dispatch.groups[2]
     if blocks > MOST_BLOCKS:
@@ -83,9 +82,7 @@ def lowered(dispatch: Dispatch, code: KernelCode) -> Lowered:
         struct.pack_into("=Q", params, layout.addresses + 8 * position, address)
     struct.pack_into(f"={len(offsets)}I", params, layout.shared_offsets, *offsets)
     code.allow_shared(arena_bytes)
-    return record(
-        variant.entry, dispatch.threads, dispatch.group_size, dispatch.groups, arena_bytes, dispatch.accesses, params
-    )
+    return record(variant.entry, dispatch.threads, dispatch.group_size, dispatch.groups, arena_bytes, params)
 
 
 def record(
@@ -94,14 +91,13 @@ def record(
     group_size: Size3,
     groups: Size3,
     shared_bytes: int,
-    accesses: Sequence[Access] | None,
     params: bytes | bytearray,
-) -> Lowered:
+) -> bytes:
     """The record of a launch."""
-    return records.dispatch(entry, threads, group_size, groups, shared_bytes, accesses, [bytes(params)])
+    return records.dispatch(entry, threads, group_size, groups, shared_bytes, b"", [bytes(params)])
 
 
-def launch_of(one: Lowered) -> Launch | None:
+def launch_of(one: bytes) -> Launch | None:
     """What a record launches; None for a barrier."""
     if records.is_barrier(one):
         return None
@@ -109,7 +105,7 @@ def launch_of(one: Lowered) -> Launch | None:
     return Launch(entry, gx * gy * gz, x * y * z, shared_bytes, params & ~_INLINE)
 
 
-def sample_starts(lowered: Sequence[Lowered]) -> np.ndarray:
+def sample_starts(lowered: Sequence[bytes]) -> np.ndarray:
     """Where the pairs of each command begin in a block of samples, and, last, where all end.
 
     Each has one a warp, up to a bound, which is halved until all of them together are not too many.

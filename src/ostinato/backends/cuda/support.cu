@@ -81,9 +81,9 @@ extern "C" __global__ void ost_resolve(const uint32 *starts, ulonglong2 *pairs, 
 // One replay's part of a graph's ring, in host memory: the host fills it in before the launch, but for the times. The
 // values of the graph's parameters follow. (`Slot` of rings.py and launcher.cpp)
 struct alignas(16) Slot {
-  uint32 turn, number;             // how many replays of this graph came before it; what the queue knows it by
-  uint64 result;                   // where the times of its dispatches go
-  uint64 begin, end;               // when it ran
+  uint32 turn, number;  // how many replays of this graph came before it; what the queue knows it by
+  uint64 result;        // where the times of its dispatches go
+  uint64 begin, end;    // when it ran
 };
 
 // What a graph keeps in device memory; the values that its kernels read follow. (`ARENA_BYTES` of rings.py)
@@ -117,13 +117,13 @@ extern "C" __global__ void ost_begin(Arena *arena, unsigned char *ring, uint32 m
   const uint4 head = __ldcv(slot);
   for (uint32 i = threadIdx.x; i < words; i += blockDim.x) values[i] = __ldcv(slot + sizeof(Slot) / sizeof(uint4) + i);
   if (head.x != turn) __trap();
-  __syncthreads();                 // all have read the turn
+  __syncthreads();  // all have read the turn
   if (threadIdx.x == 0) {
     arena->turn = turn + 1;
     arena->number = head.y;
     arena->slot = reinterpret_cast<Slot *>(slot);
     arena->result = uint64(head.w) << 32 | head.z;
-    arena->begin = now();          // from here on its dispatches run, until the last node begins
+    arena->begin = now();  // from here on its dispatches run, until the last node begins
   }
 }
 

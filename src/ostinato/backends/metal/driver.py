@@ -19,22 +19,22 @@ import numpy as np
 
 from ... import msl
 from ...errors import DeviceError, DeviceUnavailable, OstinatoError, OutOfMemory
-from ...ir.commands import Barrier, Command, CompiledKernel, Copy, Fill, Ordering
+from ...ir.command_list import CommandList
+from ...ir.commands import Barrier, Command, CompiledKernel, Copy, Dispatch, Fill, Ordering
+from ...ir.ordering import barriers_before
 from ...msl import Module
-from .. import copy_fill, records
+from .. import copy_fill
 from ..conditions import Conditions
-from ..cpu.driver import infer_order
 from ..host_memory import HostMemory
-from ..native.ordering import barriers_before
-from ..protocol import GATES, Capabilities, Inferred, Level, Lowered, Memory, Native, Status, WorkerTime, sampling_level
+from ..protocol import GATES, Capabilities, Level, Memory, Run, sampling_level
 from . import capturing, encoding, probing
 from .api import Framework, default_device, framework
 from .clocks import DeviceClock
 from .compiling import Compiler
-from .encoding import Encoded, Filler, Group, Listed, Reader, Work, groups_of
+from .encoding import DispatchEncoder, Encoded, Group, Listed, Work, groups_of
 from .graphs import MOST_COMMANDS, Indirect, NativeGraph, Staging
 from .memory import Blocks, Residency
-from .runs import Run
+from .runs import MetalRun
 from .sampling import Boundary, Sampler
 from .turns import Turns
 
@@ -44,10 +44,6 @@ QUEUE_LENGTH = 64
 MOST_IN_FLIGHT = 56
 """Of the queue's length; the rest is for what is being made."""
 
-_FAULT, _NOT_RUN = 1, 2
-# What Metal says of a command buffer that it did not run to its end, though nothing is wrong with it.
-_NOT_RUN_WORDS = ("SubmissionsIgnored", "InnocentVictim")
-_NO_INFERENCE = Inferred(0, 0, 0)
 _FULL_WAIT_S = 0.05
 
 
@@ -74,10 +70,9 @@ class MetalBackend(HostMemory):
         self.no_times = ""
         """Why command buffers have none, if so."""
         self._no_indirect = "" if indirect else "switched off"
-        self._started: deque[Run] = deque()
+        self._started: deque[MetalRun] = deque()
         self._transfers: Mapping[str, CompiledKernel] | None = None
         self._turns = Turns()
-        self._read = Reader()
         try:
             with found.pool():
                 self._open(level, indirect, fast_math, subsets, trace)
@@ -103,9 +98,9 @@ class MetalBackend(HostMemory):
         # Apple's own devices take any multiple of the type; the others of 32 bytes.
         constant_step = 1 if device.supportsFamily_(self._metal.MTLGPUFamilyApple3) else 32
         self._compiler = Compiler(found, device, fast_math, self._indirect, constant_step)
-        self._filler = Filler(found, self._blocks, self._compiler.kernels)
-        self._staging = Staging(self._blocks)
-        self._sampler = Sampler(found, device, self._filler, subsets)
+        self._dispatches = DispatchEncoder(found, self._blocks, self._compiler.kernels)
+        self.staging = Staging(self._blocks)
+        self._sampler = Sampler(found, device, self._dispatches, subsets)
         self._clock = DeviceClock(device)
         self._check_width()
         self.no_times = probing.times(self)
@@ -189,59 +184,46 @@ class MetalBackend(HostMemory):
 
     # --- work ------------------------------------------------------------------------------------------------
 
-    def lower(self, command: Command) -> Lowered:
-        """The command's record; copies and fills are dispatches too, so that one encoder takes everything."""
-        if isinstance(command, Barrier):
-            return records.barrier()
+    def lower(self, command: Command) -> Encoded | str:
+        """What encoding it takes; copies and fills are dispatches too, so that one encoder takes everything."""
+        return encoding.BARRIER if isinstance(command, Barrier) else self.encoded(command)
+
+    def encoded(self, command: Dispatch | Copy | Fill) -> Encoded:
+        """What encoding a command that is not a barrier takes."""
         if isinstance(command, Copy | Fill):
             command = copy_fill.dispatch_of(command, self._transfer_kernels())
-        return encoding.lowered(command)
-
-    def encoded(self, command: Command) -> Encoded:
-        """What encoding a command that is not a barrier takes."""
-        found = self._read(self.lower(command))
-        assert found is not None
-        return found
+        return encoding.encoded(command)
 
     def _transfer_kernels(self) -> Mapping[str, CompiledKernel]:
         if self._transfers is None:
             self._transfers = self.compile(msl.parse(copy_fill.SOURCE), {})
         return self._transfers
 
-    def submit(
-        self,
-        lowered: Sequence[Lowered],
-        ordering: Ordering,
-        handle: list[Native],
-        sample: bool = False,
-        retain: bool = True,
-    ) -> None:
+    def submit(self, commands: CommandList, started: list[Run], sample: bool = False, retain: bool = True) -> None:
         """One command buffer."""
-        barriers, inferred = self._barriers(lowered, ordering)
-        steps = encoding.steps(self._read, lowered, barriers)
-        run = Run(len(lowered), self._metal.MTLCommandBufferStatusError)
-        run.inferred = inferred
-        serial = ordering is Ordering.SERIAL
-        work = Listed(self._framework, self._filler, groups_of(steps, serial), serial)
-        self._encode_and_start(run, work, self._turns.next(steps) if sample and self._samples else None, retain, handle)
+        steps = encoding.steps(commands, self._barriers(commands))
+        run = MetalRun(self, len(commands), self._metal.MTLCommandBufferStatusError, commands.order.inferred)
+        serial = commands.ordering is Ordering.SERIAL
+        work = Listed(self._framework, self._dispatches, groups_of(steps, serial), serial)
+        turn = self._turns.next(steps) if sample and self._samples else None
+        self._encode_and_start(run, work, turn, retain, started)
 
-    def _barriers(self, lowered: Sequence[Lowered], ordering: Ordering) -> tuple[Sequence[bool] | None, Inferred]:
+    def _barriers(self, commands: CommandList) -> Sequence[bool] | None:
         """Before which commands a barrier is needed: none where they run one at a time."""
-        if ordering is Ordering.SERIAL:
-            return None, _NO_INFERENCE
-        by_hand = [records.is_barrier(one) for one in lowered]
-        if ordering is Ordering.BARRIERS:
-            return by_hand, _NO_INFERENCE
-        edges, inferred = infer_order(lowered)
-        return barriers_before(edges, by_hand), inferred
+        if commands.ordering is Ordering.SERIAL:
+            return None
+        by_hand = [isinstance(command, Barrier) for command in commands.commands]
+        if commands.ordering is Ordering.BARRIERS:
+            return by_hand
+        return barriers_before(commands.order.edges, by_hand)
 
     def _encode_and_start(
         self,
-        run: Run,
+        run: MetalRun,
         work: Work,
         turn: int | None,
         retain: bool,
-        handle: list[Native],
+        started: list[Run],
         first: Encoded | None = None,
     ) -> None:
         """Work in one encoder, or with samples when it has its turn; `first` is done before all of it."""
@@ -253,17 +235,17 @@ class MetalBackend(HostMemory):
             elif work.groups and turn is not None:
                 if first is not None:
                     self._put(command_buffer, label, work, (), first)
-                run.samples = self._sampler.encode(command_buffer, work, turn, label)
-            self._start(command_buffer, run, handle)
+                run.sampled = self._sampler.encode(command_buffer, work, turn, label)
+            self._start(command_buffer, run, started)
 
     def _put(self, command_buffer: Any, label: str, work: Work, groups: Sequence[Group], first: Encoded | None) -> None:
         encoder = command_buffer.computeCommandEncoderWithDispatchType_(work.dispatch_type)
         try:
             encoder.setLabel_(label)
             if first is not None:
-                self._filler.dispatch(encoder, first)
+                self._dispatches.dispatch(encoder, first)
             if first is not None and groups:
-                self._filler.barrier(encoder)
+                self._dispatches.barrier(encoder)
             if groups:
                 work.put(encoder, groups)
         finally:
@@ -287,44 +269,37 @@ class MetalBackend(HostMemory):
             if started[0].event.wait(_FULL_WAIT_S):
                 started.popleft()
 
-    def _start(self, command_buffer: Any, run: Run, handle: list[Native]) -> None:
-        """Commit, and put the run into the handle: with no step of the interpreter in between."""
-        before = len(handle)
+    def _start(self, command_buffer: Any, run: MetalRun, started: list[Run]) -> None:
+        """Commit, and append the run: with no step of the interpreter in between."""
+        before = len(started)
         self._residency.flush()
         command_buffer.addCompletedHandler_(run.completed)
         self._started.append(run)
         try:
-            handle.extend(compress((run,), map(operator.not_, starmap(command_buffer.commit, ((),)))))
+            started.extend(compress((run,), map(operator.not_, starmap(command_buffer.commit, ((),)))))
         finally:
-            if len(handle) == before and self._started and self._started[-1] is run:
+            if len(started) == before and self._started and self._started[-1] is run:
                 self._started.pop()
 
     def _captured(self) -> AbstractContextManager[Any]:
         """A block around the making of a command buffer: if it is the one to be captured, it is."""
         return nullcontext() if self._capture is None else self._capture.around()
 
-    def edges(self, lowered: Sequence[Lowered]) -> np.ndarray:
-        """What the hazard engine finds."""
-        return infer_order(lowered)[0]
-
-    def instantiate(
-        self, commands: Sequence[Command], lowered: Sequence[Lowered], ordering: Ordering, values: Mapping[str, int]
-    ) -> tuple[Native, Inferred]:
+    def instantiate(self, commands: CommandList) -> NativeGraph:
         """An indirect command buffer, or what encoding it again takes."""
-        barriers, inferred = self._barriers(lowered, ordering)
-        serial = ordering is Ordering.SERIAL
-        if serial and self._indirect:
+        barriers = self._barriers(commands)
+        if commands.ordering is Ordering.SERIAL and self._indirect:
             # An indirect command buffer has no serial mode.
-            barriers = [True] * len(lowered)
-        steps = encoding.steps(self._read, lowered, barriers)
-        graph = NativeGraph(self, commands, steps, serial, values)
+            barriers = [True] * len(commands)
+        steps = encoding.steps(commands, barriers)
+        graph = NativeGraph(self, commands, steps)
         if self._indirect and 0 < len(steps) <= MOST_COMMANDS:
             with self._pool(), suppress(DeviceError):  # then it is encoded again
-                made = (self._framework, self._device, self._filler, self._blocks, self._compiler.kernels)
+                made = (self._framework, self._device, self._dispatches, self._blocks, self._compiler.kernels)
                 graph.indirect = Indirect(*made, graph)
-        return graph, inferred
+        return graph
 
-    def prepare_samples(self, work: Native | Sequence[Lowered]) -> bool:
+    def prepare_samples(self, work: Any) -> bool:
         """Nothing to make: samples are part of encoding."""
         return False
 
@@ -333,13 +308,13 @@ class MetalBackend(HostMemory):
         self._label = label
         return None
 
-    def replay(self, graph: Native, values: bytes, sample: bool, handle: list[Native]) -> None:
+    def replay(self, graph: NativeGraph, values: bytes, sample: bool, started: list[Run]) -> None:
         """One execution of an indirect command buffer, or the list encoded again."""
         if graph.backend is not self:
             raise ValueError("a graph is replayed on the device that it was made for")
         if len(values) < graph.value_bytes:
             raise ValueError(f"a replay of this graph takes {graph.value_bytes} bytes of values, got {len(values)}")
-        run = Run(graph.count, self._metal.MTLCommandBufferStatusError)
+        run = MetalRun(self, graph.count, self._metal.MTLCommandBufferStatusError)
         turn = None
         if sample and self._samples:
             turn, graph.turn = graph.turn, graph.turn + 1
@@ -347,82 +322,42 @@ class MetalBackend(HostMemory):
         first = None
         if indirect is not None and graph.value_bytes:
             with self._pool():
-                run.staging = self._staging.take(values[: graph.value_bytes])
-                first = self._staging.copy(run.staging, indirect.arena, graph.value_bytes, self.encoded)
-        work = indirect or Listed(self._framework, self._filler, graph.groups, graph.serial, graph.values(values))
+                run.staging = self.staging.take(values[: graph.value_bytes])
+                first = self.staging.copy(run.staging, indirect.arena, graph.value_bytes, self.encoded)
+        work = indirect or Listed(self._framework, self._dispatches, graph.groups, graph.serial, graph.values(values))
         run.kept = (graph, work)
-        self._encode_and_start(run, work, turn, False, handle, first)
-
-    def inferred(self, submission: Native) -> Inferred:
-        """What the hazard engine found."""
-        run: Run = submission
-        return _NO_INFERENCE if run.inferred is None else run.inferred
+        self._encode_and_start(run, work, turn, False, started, first)
 
     # --- what became of it -----------------------------------------------------------------------------------
 
-    def wait(self, submission: Native, timeout_ns: int) -> bool:
-        """Wait for Metal to say that it is done."""
-        run: Run = submission
-        return run.event.is_set() if not timeout_ns else run.event.wait(timeout_ns / 1e9)
-
-    def status(self, submission: Native) -> Status:
-        """Well, or what Metal says: that it faulted, or that it was not run because another one did."""
-        run: Run = submission
-        if run.staging is not None:
-            self._staging.give_back(run.staging)
-            run.staging = None
-        if run.error is None:
-            return Status.unplaced(0)
-        not_run = any(word in run.error for word in _NOT_RUN_WORDS)
-        return Status.unplaced(_NOT_RUN if not_run else _FAULT, run.error)
-
-    def resume(self, skipped: Collection[Native]) -> None:
+    def resume(self, skipped: Collection[Run]) -> None:
         """Nothing to do: Metal goes on with what is queued behind a fault, whatever it depends on."""
 
-    def times(self, submission: Native) -> tuple[int, int] | None:
-        """Those of its command buffer; None when it failed."""
-        run: Run = submission
-        return run.times if run.error is None and not self.no_times else None
+    def resolved(self, sampled: Any, count: int) -> tuple[np.ndarray, np.ndarray | None]:
+        """The samples of a run, in device time, and which of them are bounds."""
+        with self._pool():
+            ticks, bounded = sampled.resolve(count)
+        return ticks, bounded
 
-    def samples(self, submission: Native) -> np.ndarray | None:
-        """Its times, read off once, in host time."""
-        run: Run = submission
-        if run.samples is not None:
-            taken, run.samples = run.samples, None
-            with self._pool():
-                ticks, run.bounded = taken.resolve(run.count)
-            self._clock.renew()
-            run.taken = self._clock.line.fit.host_ns_of(ticks).astype(np.uint64)
-            run.taken[(ticks == 0) | (run.error is not None)] = 0
-        return run.taken
+    def host_ns_of(self, ticks: np.ndarray) -> np.ndarray:
+        """Device time in host time."""
+        self._clock.renew()
+        return self._clock.line.fit.host_ns_of(ticks).astype(np.uint64)
 
     @property
     def _samples(self) -> bool:
         """Whether there is a boundary to sample at: at any other Metal would end the process."""
         return self._sampler.boundary is not Boundary.NONE
 
-    def bounded(self, submission: Native) -> np.ndarray | None:
-        """Those that were timed together with others."""
-        run: Run = submission
-        return run.bounded
-
-    def worker_time(self, submission: Native) -> WorkerTime | None:
-        """None: a GPU does not say how much of its time it had."""
-        return None
-
     def conditions(self) -> Conditions:
         """Nothing: Metal does not tell."""
         return Conditions()
-
-    def release(self, submission: Native) -> None:
-        """Keep its buffers of samples for the next one."""
-        self.samples(submission)
 
     def close(self) -> None:
         """Wait for what runs and let go of everything."""
         while self._started:
             self._started.popleft().event.wait()
-        self._staging.close()
+        self.staging.close()
         self._compiler.kernels.clear()
         self._transfers = None
 

@@ -1,29 +1,29 @@
-"""Commands as records, and records into an encoder.
+"""Commands as what encoding them takes, and into an encoder.
 
-A record (see `records.py`) carries, as its one inline argument, what encoding the dispatch takes: the number of its
-pipeline, its grid, and its bindings with memory by number. It names no Objective-C object, so it can be memoised
-without keeping any alive; reading it is remembered by its bytes.
+An encoded dispatch names no Objective-C object, but pipelines and memory by number, so it can be memoised without
+keeping any alive.
 """
 
 from __future__ import annotations
 
-import marshal
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
+from ...ir.command_list import CommandList
 from ...ir.commands import BufferBinding, Dispatch, DispatchKind, InlineBinding, Size3
 from .. import records
-from ..protocol import Lowered
 from .api import Framework
 from .compiling import KernelCode
 from .memory import Blocks
 
-_REMEMBERED = 65_536
 _SHARED_STEP = 16
+
+BARRIER = "barrier"
+"""The lowered form of a barrier."""
 
 
 class Encoded(NamedTuple):
-    """What a record says."""
+    """The lowered form of a dispatch."""
 
     pipeline: int
     by_threads: bool
@@ -38,8 +38,8 @@ class Encoded(NamedTuple):
     """Index and bytes of threadgroup memory."""
 
 
-def lowered(dispatch: Dispatch) -> Lowered:
-    """The record of a dispatch."""
+def encoded(dispatch: Dispatch) -> Encoded:
+    """What encoding a dispatch takes."""
     buffers, values = [], []
     for binding in dispatch.bindings:
         if isinstance(binding, BufferBinding):
@@ -49,7 +49,7 @@ def lowered(dispatch: Dispatch) -> Lowered:
             values.append((binding.index, data))
     code: KernelCode = dispatch.kernel.code
     sizes = zip(dispatch.kernel.signature.shared, dispatch.shared, strict=True)
-    parts = (
+    return Encoded(
         code.number,
         dispatch.kind is DispatchKind.Threads,
         dispatch.threads,
@@ -58,33 +58,8 @@ def lowered(dispatch: Dispatch) -> Lowered:
         tuple(buffers),
         tuple(values),
         # Metal takes lengths in steps only.
-        tuple((one.index, records.rounded(nbytes, _SHARED_STEP)) for one, nbytes in sizes),
+        tuple((argument.index, records.rounded(nbytes, _SHARED_STEP)) for argument, nbytes in sizes),
     )
-    at = (dispatch.threads, dispatch.group_size, dispatch.groups, 0, dispatch.accesses)
-    return records.dispatch(code.number, *at, [marshal.dumps(parts)])
-
-
-class Reader:
-    """Reads records, and remembers what was in them."""
-
-    def __init__(self) -> None:
-        self._known: dict[Lowered, Encoded | None] = {}
-
-    def __call__(self, record: Lowered) -> Encoded | None:
-        """What a record says; None for a barrier."""
-        try:
-            return self._known[record]
-        except KeyError:
-            pass
-        found = None if records.is_barrier(record) else _read(record)
-        if len(self._known) >= _REMEMBERED:
-            self._known.clear()
-        self._known[record] = found
-        return found
-
-
-def _read(record: Lowered) -> Encoded:
-    return Encoded(*marshal.loads(records.first_inline(record)))
 
 
 class Step(NamedTuple):
@@ -96,17 +71,16 @@ class Step(NamedTuple):
     encoded: Encoded
 
 
-def steps(read: Reader, list_: Sequence[Lowered], barriers: Sequence[bool] | None) -> list[Step]:
+def steps(commands: CommandList, barriers: Sequence[bool] | None) -> list[Step]:
     """The dispatches of a list; without `barriers` there are none between them."""
-    found: list[Step] = []
+    made: list[Step] = []
     waiting = False
-    for node, record in enumerate(list_):
+    for node, lowered in enumerate(commands.lowered):
         waiting = waiting or (barriers is not None and barriers[node])
-        encoded = read(record)
-        if encoded is not None:
-            found.append(Step(node, waiting and bool(found), encoded))
+        if lowered is not BARRIER:
+            made.append(Step(node, waiting and bool(made), lowered))
             waiting = False
-    return found
+    return made
 
 
 class Group(NamedTuple):
@@ -146,7 +120,7 @@ class Work(Protocol):
         ...
 
 
-class Filler:
+class DispatchEncoder:
     """Puts dispatches into compute encoders."""
 
     def __init__(self, framework: Framework, blocks: Blocks, kernels: Mapping[int, KernelCode]) -> None:
@@ -177,19 +151,24 @@ class Filler:
 
 
 Values = Callable[[int], Mapping[int, bytes] | None]
-"""The inline bytes of a node that differ from those in its record."""
+"""The inline bytes of a node that a replay gives."""
 
 
 class Listed:
     """Work that is encoded dispatch by dispatch."""
 
     def __init__(
-        self, framework: Framework, filler: Filler, groups: Sequence[Group], serial: bool, values: Values | None = None
+        self,
+        framework: Framework,
+        dispatches: DispatchEncoder,
+        groups: Sequence[Group],
+        serial: bool,
+        values: Values | None = None,
     ) -> None:
         metal = framework.metal
         self.groups = groups
         self.dispatch_type: int = metal.MTLDispatchTypeSerial if serial else metal.MTLDispatchTypeConcurrent
-        self._filler = filler
+        self._dispatches = dispatches
         self._values = values
 
     def put(self, encoder: Any, groups: Sequence[Group]) -> None:
@@ -197,6 +176,6 @@ class Listed:
         values = self._values
         for at, group in enumerate(groups):
             if at and group.barrier:
-                self._filler.barrier(encoder)
+                self._dispatches.barrier(encoder)
             for step in group.steps:
-                self._filler.dispatch(encoder, step.encoded, None if values is None else values(step.node))
+                self._dispatches.dispatch(encoder, step.encoded, None if values is None else values(step.node))

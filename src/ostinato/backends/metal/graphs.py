@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...errors import DeviceError
-from ...ir.commands import BufferBinding, Command, Copy
+from ...ir.command_list import CommandList
+from ...ir.commands import BufferBinding, Copy, Dispatch, Fill, Ordering
 from .. import records
 from ..protocol import Memory
 from .api import Framework
-from .encoding import Encoded, Filler, Group, Step, Values, groups_of
+from .encoding import DispatchEncoder, Encoded, Group, Step, Values, groups_of
 from .memory import Blocks
 
 if TYPE_CHECKING:
@@ -32,30 +33,21 @@ _VALUE_STEP = 256
 class NativeGraph:
     """The dispatches of a list, in order, and where the values of its parameters go."""
 
-    def __init__(
-        self,
-        backend: MetalBackend,
-        commands: Sequence[Command],
-        steps: Sequence[Step],
-        serial: bool,
-        values: Mapping[str, int],
-    ) -> None:
+    def __init__(self, backend: MetalBackend, commands: CommandList, steps: Sequence[Step]) -> None:
         self.backend = backend
         self.count = len(commands)
         self.steps = steps
-        self.serial = serial
-        self.groups = groups_of(steps, serial)
-        self._params: dict[int, dict[int, tuple[int, int]]] = {}
-        self.value_bytes = 0
+        self.serial = commands.ordering is Ordering.SERIAL
+        self.groups = groups_of(steps, self.serial)
+        self.value_bytes = commands.value_bytes
         self.turn = 0
         """Sampled replays so far."""
-        for node, command in enumerate(commands):
-            for position, name, nbytes in records.parameters(command):
-                start = values[name]
-                index: int = command.bindings[position].index  # type: ignore[union-attr]
-                self._params.setdefault(node, {})[index] = (start, nbytes)
-                self.value_bytes = max(self.value_bytes, start + nbytes)
         self.indirect: Indirect | None = None
+        self._params: dict[int, dict[int, tuple[int, int]]] = {}
+        for use in commands.param_uses:
+            dispatch = commands.commands[use.node]
+            assert isinstance(dispatch, Dispatch)
+            self._params.setdefault(use.node, {})[dispatch.bindings[use.position].index] = (use.start, use.nbytes)
 
     def params_of(self, node: int) -> Mapping[int, tuple[int, int]]:
         """Where in a replay's values those of a node's bindings stand: start and size by index."""
@@ -109,14 +101,14 @@ class Indirect:
         self,
         framework: Framework,
         device: Any,
-        filler: Filler,
+        dispatches: DispatchEncoder,
         blocks: Blocks,
         kernels: Mapping[int, KernelCode],
         graph: NativeGraph,
     ) -> None:
         self._metal = metal = framework.metal
         self._blocks = blocks
-        self._filler = filler
+        self._dispatches = dispatches
         self._positions = {step.node: at for at, step in enumerate(graph.steps)}
         # It has no serial mode: where one is wanted every command has a barrier.
         self.groups = groups_of(graph.steps, serial=False)
@@ -192,7 +184,7 @@ class Indirect:
                 self._execute(encoder, first, end)
                 alone = end is None or barrier
                 if barrier:
-                    self._filler.barrier(encoder)
+                    self._dispatches.barrier(encoder)
                 first, end, barrier = at, at + 1, False
         self._execute(encoder, first, end)
 
@@ -249,7 +241,9 @@ class Staging:
         """Memory whose replay is done."""
         self._free.setdefault(memory.nbytes, []).append(memory)
 
-    def copy(self, source: Memory, target: Memory, nbytes: int, encoded: Callable[[Command], Encoded]) -> Encoded:
+    def copy(
+        self, source: Memory, target: Memory, nbytes: int, encoded: Callable[[Dispatch | Copy | Fill], Encoded]
+    ) -> Encoded:
         """The dispatch that copies values into an arena; `encoded` makes it of a command, if it is a new one."""
         key = (source.number, target.number)
         found = self._copies.get(key)

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...errors import DeviceUnavailable
+from ...ir.command_list import CommandList
 from ...ir.commands import BufferBinding, Fill, Ordering
-from ..protocol import Memory, Native
-from .runs import Run
+from ..protocol import Memory, Run
+from .runs import MetalRun
 from .sampling import Boundary, Sampler
 
 if TYPE_CHECKING:
@@ -23,15 +24,15 @@ _SLACK_NS = 1_000_000
 def times(backend: MetalBackend) -> str:
     """Of the times of a command buffer; a device that does not work at all is not available."""
     memory, fill = _fill(backend)
-    handle: list[Native] = []
+    started: list[Run] = []
     before_ns = time.monotonic_ns()
-    backend.submit([backend.lower(fill)], Ordering.SERIAL, handle)
-    reason, after_ns = _ended(backend, handle[0])
+    backend.submit(fill, started)
+    reason, after_ns = _ended(started[0])
     if not reason and not _is_filled(backend, memory):
         reason = "a probe, a fill, did not run"
     if reason:
         raise DeviceUnavailable(f"metal: {reason}")
-    found = handle[0].times
+    found = started[0].times()
     if found is None:
         return "its command buffers have no times"
     if found[0] < before_ns - _SLACK_NS or found[1] > after_ns + _SLACK_NS:
@@ -59,16 +60,16 @@ def boundary(backend: MetalBackend, sampler: Sampler, uncertainty_ns: float) -> 
 def _samples(backend: MetalBackend, sampler: Sampler, uncertainty_ns: float) -> str:
     """What is wrong with counter samples around a fill."""
     memory, fill = _fill(backend)
-    handle: list[Native] = []
+    started: list[Run] = []
     before_ns = time.monotonic_ns()
     try:
-        backend.submit([backend.lower(fill)], Ordering.SERIAL, handle, sample=True)
+        backend.submit(fill, started, sample=True)
     except Exception as error:
         return _not_encoded(error)
-    reason, after_ns = _ended(backend, handle[0])
+    reason, after_ns = _ended(started[0])
     if reason:
         return reason
-    found = backend.samples(handle[0])
+    found = started[0].samples()
     if found is None or not found.all() or not _is_filled(backend, memory):
         refused = sampler.buffers.refused
         return f"no buffer for samples could be made: {refused}" if refused else "the probe's samples were zero"
@@ -81,13 +82,13 @@ def _samples(backend: MetalBackend, sampler: Sampler, uncertainty_ns: float) -> 
 def indirect(backend: MetalBackend) -> str:
     """Of an indirect command buffer with a fill."""
     memory, fill = _fill(backend)
-    handle: list[Native] = []
+    started: list[Run] = []
     try:
-        graph, _ = backend.instantiate([fill], [backend.lower(fill)], Ordering.SERIAL, {})
-        backend.replay(graph, b"", False, handle)
+        graph = backend.instantiate(fill)
+        backend.replay(graph, b"", False, started)
     except Exception as error:
         return _not_encoded(error)
-    reason, _ = _ended(backend, handle[0])
+    reason, _ = _ended(started[0])
     if not reason and (graph.indirect is None or not _is_filled(backend, memory)):
         reason = "a probe did not run"
     return reason
@@ -100,10 +101,11 @@ def _not_encoded(error: Exception) -> str:
     return f"a probe could not be encoded: {error}"
 
 
-def _fill(backend: MetalBackend) -> tuple[Memory, Fill]:
+def _fill(backend: MetalBackend) -> tuple[Memory, CommandList]:
     memory = backend.allocate(64)
     backend.clear(memory, 0, memory.nbytes)
-    return memory, Fill(BufferBinding(0, memory.number, memory.address, 0, memory.nbytes, True), b"\1")
+    fill = Fill(BufferBinding(0, memory.number, memory.address, 0, memory.nbytes, True), b"\1")
+    return memory, CommandList.of([fill], Ordering.SERIAL, backend.lower)
 
 
 def _is_filled(backend: MetalBackend, memory: Memory) -> bool:
@@ -112,9 +114,10 @@ def _is_filled(backend: MetalBackend, memory: Memory) -> bool:
     return bool((found == 1).all())
 
 
-def _ended(backend: MetalBackend, run: Run) -> tuple[str, int]:
+def _ended(run: Run) -> tuple[str, int]:
     """How a probe went wrong, if it did, and when it was seen to be done."""
-    if not backend.wait(run, _PATIENCE_NS):
+    assert isinstance(run, MetalRun)
+    if not run.wait(_PATIENCE_NS):
         return "a probe did not end", 0
     after_ns = time.monotonic_ns()
     return "" if run.error is None else f"a probe failed: {run.error}", after_ns

@@ -7,49 +7,103 @@ command buffer (status, error text, times) is taken down there, so nothing is lo
 from __future__ import annotations
 
 import threading
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..protocol import Inferred, Memory
+from ...ir.ordering import NOT_INFERRED, Inferred
+from ..protocol import Memory, Outcome, Status, WorkerTime
 from .api import words
 from .clocks import host_ns
 
+if TYPE_CHECKING:
+    from .driver import MetalBackend
 
-class Run:
+# What Metal says of a command buffer that it did not run to its end, though nothing is wrong with it.
+_NOT_RUN_WORDS = ("SubmissionsIgnored", "InnocentVictim")
+
+
+class MetalRun:
     """One command buffer."""
 
     __slots__ = (
-        "bounded", "count", "error", "event", "failed_status", "inferred", "kept", "samples", "staging", "taken",
-        "times",
+        "_backend", "_bounded", "_failed_status", "_inferred", "_samples", "_times", "count", "error", "event", "kept",
+        "sampled", "staging",
     )  # fmt: skip
 
-    def __init__(self, count: int, failed_status: int) -> None:
+    def __init__(
+        self, backend: MetalBackend, count: int, failed_status: int, inferred: Inferred = NOT_INFERRED
+    ) -> None:
+        self._backend = backend
+        self._failed_status = failed_status
+        self._inferred = inferred
+        self._times: tuple[int, int] | None = None
+        self._samples: np.ndarray | None = None
+        self._bounded: np.ndarray | None = None
         self.count = count
-        self.failed_status = failed_status
         self.event = threading.Event()
         self.error: str | None = None
         """Metal's own text, when it failed."""
-        self.times: tuple[int, int] | None = None
         self.kept: Any = None
         """What must live until it is done, besides the memory of the caller."""
         self.staging: Memory | None = None
         """Where the values of a replay stand."""
-        self.inferred: Inferred | None = None
-        self.samples: Any = None
-        self.bounded: np.ndarray | None = None
-        self.taken: np.ndarray | None = None
+        self.sampled: Any = None
+        """What knows its samples, until they are read."""
 
     def completed(self, command_buffer: Any) -> None:
         """Called by Metal."""
         try:
-            if command_buffer.status() == self.failed_status:
+            if command_buffer.status() == self._failed_status:
                 self.error = words(command_buffer.error())
             start_s, end_s = command_buffer.GPUStartTime(), command_buffer.GPUEndTime()
             if start_s > 0 and end_s >= start_s:
-                self.times = host_ns(start_s), host_ns(end_s)
+                self._times = host_ns(start_s), host_ns(end_s)
         except BaseException as error:  # it cannot be raised into Metal
             self.error = f"the completion handler failed: {error!r}"
         finally:
             self.kept = None
             self.event.set()
+
+    def wait(self, timeout_ns: int) -> bool:
+        """Wait for Metal to say that it is done."""
+        return self.event.is_set() if not timeout_ns else self.event.wait(timeout_ns / 1e9)
+
+    def status(self) -> Status:
+        """Well, or what Metal says: that it faulted, or that it was not run because another one did."""
+        if self.staging is not None:
+            self._backend.staging.give_back(self.staging)
+            self.staging = None
+        if self.error is None:
+            return Status.unplaced(Outcome.DONE)
+        not_run = any(word in self.error for word in _NOT_RUN_WORDS)
+        return Status.unplaced(Outcome.NOT_RUN if not_run else Outcome.FAULTED, self.error)
+
+    def inferred(self) -> Inferred:
+        """What the barriers between its commands follow from."""
+        return self._inferred
+
+    def times(self) -> tuple[int, int] | None:
+        """Those of its command buffer; None when it failed."""
+        return self._times if self.error is None and not self._backend.no_times else None
+
+    def samples(self) -> np.ndarray | None:
+        """Its times, read off once, in host time."""
+        if self.sampled is not None:
+            sampled, self.sampled = self.sampled, None
+            ticks, self._bounded = self._backend.resolved(sampled, self.count)
+            self._samples = self._backend.host_ns_of(ticks)
+            self._samples[(ticks == 0) | (self.error is not None)] = 0
+        return self._samples
+
+    def bounded(self) -> np.ndarray | None:
+        """Those that were timed together with others."""
+        return self._bounded
+
+    def worker_time(self) -> WorkerTime | None:
+        """None: a GPU does not say how much of its time it had."""
+        return None
+
+    def release(self) -> None:
+        """Keep its buffers of samples for the next one."""
+        self.samples()

@@ -16,7 +16,7 @@ from typing import Any
 from . import turns
 from .api import Framework
 from .counters import SampleBuffers, Taken
-from .encoding import Filler, Group, Work
+from .encoding import DispatchEncoder, Group, Work
 
 
 class Boundary(Enum):
@@ -30,10 +30,10 @@ class Boundary(Enum):
 class Sampler:
     """Takes samples on one device."""
 
-    def __init__(self, framework: Framework, device: Any, filler: Filler, subsets: int | None) -> None:
+    def __init__(self, framework: Framework, device: Any, dispatches: DispatchEncoder, subsets: int | None) -> None:
         self._metal = framework.metal
         self._device = device
-        self._filler = filler
+        self._dispatches = dispatches
         self._subsets = subsets
         self.buffers = SampleBuffers(framework, device)
         self.boundary = Boundary.NONE
@@ -74,7 +74,7 @@ class Sampler:
             encoder.setLabel_(label)
             for group in chosen:
                 if group.barrier:
-                    self._filler.barrier(encoder)
+                    self._dispatches.barrier(encoder)
                 place = taken.place([step.node for step in group.steps]) if group.sampled else None
                 if place is not None:
                     encoder.sampleCountersInBuffer_atSampleIndex_withBarrier_(place[0], place[1], True)

@@ -18,6 +18,7 @@ import numpy as np
 from ...base.printable import printable
 from ...base.source_lines import Place
 from ...errors import GraphFileError, OstinatoError
+from ...ir.command_list import CapturedNode
 from ...ir.commands import (
     Barrier,
     BufferBinding,
@@ -32,7 +33,7 @@ from ...ir.commands import (
 from ...ir.costs import Amount
 from ...msl import Module
 from ...version import __version__
-from ..graph import CapturedNode, Graph
+from ..graph import Graph
 from ..memory import overlapping
 
 FORMAT = "ostinato graph"

@@ -15,6 +15,7 @@ from itertools import pairwise
 from typing import Any, TypeVar
 
 from ...errors import GraphError, OstinatoError
+from ...ir.command_list import CapturedNode, CommandList
 from ...ir.commands import (
     Access,
     Barrier,
@@ -33,11 +34,11 @@ from ...ir.commands import (
     Size3,
 )
 from ...ir.costs import Amount, Term
+from ...ir.params import Param, is_counter
 from ...msl import Argument, Module
 from ...version import __version__
-from ..graph import CapturedNode, Graph, check_names
+from ..graph import Graph, check_names
 from ..memory import GraphMemory, NamedRange
-from ..params import Param, is_counter
 from .document import FORMAT, ORDERINGS, VERSION
 from .values import (
     MAX_ADDRESS,
@@ -176,10 +177,8 @@ class _Reader:
             SavedReport(text(one, f"report {at}", empty=True)) for at, one in self._listed("reports")
         )
         return Graph(
-            nodes=nodes,
-            ordering=choice(document["ordering"], "ordering", ORDERINGS),
+            CommandList(nodes, choice(document["ordering"], "ordering", ORDERINGS), self._params),
             memories={memory.number: memory for memory in self._memories},
-            params=self._params,
             names=names,
             outputs=None if outputs is None else self._ranges("outputs"),
             dropped=self._ranges("dropped"),

@@ -16,7 +16,7 @@ import numpy as np
 from ...base.source_lines import Place
 from ...errors import ArgumentError
 from ...ir.commands import Size3
-from ..params import check_name
+from ...ir.params import check_name
 from .document import MAX_TEXT, SCALARS
 
 MAX_VALUE_BYTES = 1 << 16

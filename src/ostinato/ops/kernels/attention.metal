@@ -28,9 +28,7 @@ inline void load(device const T *row, uint first, uint size, thread float *to) {
             to[4 + part] = inside ? float(high[part]) : 0.0f;
         }
     } else {
-        for (uint part = 0; part < OWN; ++part) {
-            to[part] = first + part < size ? float(row[first + part]) : 0.0f;
-        }
+        for (uint part = 0; part < OWN; ++part) { to[part] = first + part < size ? float(row[first + part]) : 0.0f; }
     }
 }
 
@@ -69,12 +67,8 @@ kernel void attend(device const T *queries [[buffer(0)]], device const T *keys [
         float top = largest;
         for (uint step = 0; step < TOGETHER; ++step) {
             float score = 0.0f;
-            for (uint part = 0; part < OWN; ++part) {
-                score += query[part] * key[step][part];
-            }
-            for (ushort other = 1; other < ROW; other *= 2) {
-                score += simd_shuffle_xor(score, other);
-            }
+            for (uint part = 0; part < OWN; ++part) { score += query[part] * key[step][part]; }
+            for (ushort other = 1; other < ROW; other *= 2) { score += simd_shuffle_xor(score, other); }
             score *= scale;
             score = cap > 0.0f ? cap * tanh(score / cap) : score;
             scores[step] = first + step * ROWS + row < end ? score : -INFINITY;
@@ -83,15 +77,11 @@ kernel void attend(device const T *queries [[buffer(0)]], device const T *keys [
         // A row of lanes that has seen no key yet has nothing to rescale.
         const float shrink = largest == -INFINITY ? 0.0f : exp(largest - top);
         total *= shrink;
-        for (uint part = 0; part < OWN; ++part) {
-            sums[part] *= shrink;
-        }
+        for (uint part = 0; part < OWN; ++part) { sums[part] *= shrink; }
         for (uint step = 0; step < TOGETHER; ++step) {
             const float weight = scores[step] == -INFINITY ? 0.0f : exp(scores[step] - top);
             total += weight;
-            for (uint part = 0; part < OWN; ++part) {
-                sums[part] += weight * value[step][part];
-            }
+            for (uint part = 0; part < OWN; ++part) { sums[part] += weight * value[step][part]; }
         }
         largest = top;
     }
@@ -99,19 +89,13 @@ kernel void attend(device const T *queries [[buffer(0)]], device const T *keys [
     const float top = simd_max(largest);
     const float share = largest == -INFINITY ? 0.0f : exp(largest - top);
     total *= share;
-    for (uint part = 0; part < OWN; ++part) {
-        sums[part] *= share;
-    }
+    for (uint part = 0; part < OWN; ++part) { sums[part] *= share; }
     for (ushort other = ROW; other < SIMD; other *= 2) {
         total += simd_shuffle_xor(total, other);
-        for (uint part = 0; part < OWN; ++part) {
-            sums[part] += simd_shuffle_xor(sums[part], other);
-        }
+        for (uint part = 0; part < OWN; ++part) { sums[part] += simd_shuffle_xor(sums[part], other); }
     }
     if (row == 0) {
-        for (uint part = 0; part < OWN; ++part) {
-            sums_of[simdgroup][own + part] = sums[part];
-        }
+        for (uint part = 0; part < OWN; ++part) { sums_of[simdgroup][own + part] = sums[part]; }
     }
     if (lane == 0) {
         largest_of[simdgroup] = top;
@@ -119,9 +103,7 @@ kernel void attend(device const T *queries [[buffer(0)]], device const T *keys [
     }
     threadgroup_barrier(mem_flags::mem_threadgroup);
     float highest = -INFINITY;
-    for (uint other = 0; other < simdgroups; ++other) {
-        highest = max(highest, largest_of[other]);
-    }
+    for (uint other = 0; other < simdgroups; ++other) { highest = max(highest, largest_of[other]); }
     for (uint at = simdgroup * SIMD + lane; at < size; at += simdgroups * SIMD) {
         float sum = 0.0f, whole = 0.0f;
         for (uint other = 0; other < simdgroups; ++other) {

@@ -34,9 +34,7 @@ kernel void attend(device const T *queries [[buffer(0)]], device const T *keys [
     for (uint first = begin; first < end; first += BLOCK) {
         const uint count = min(BLOCK, end - first);
         float scores[BLOCK];
-        for (uint step = 0; step < BLOCK; ++step) {
-            scores[step] = -INFINITY;
-        }
+        for (uint step = 0; step < BLOCK; ++step) { scores[step] = -INFINITY; }
         float top = largest;
         for (uint step = 0; step < count; ++step) {
             device const T *key = keys + kept + ulong(first + step) * size;
@@ -45,14 +43,10 @@ kernel void attend(device const T *queries [[buffer(0)]], device const T *keys [
             for (; at + PART <= size; at += PART) {
                 device const T *part = key + at;
                 thread const float *mine = query + at;
-                for (int lane = 0; lane < PART; ++lane) {
-                    parts[lane] += mine[lane] * wide(part, lane);
-                }
+                for (int lane = 0; lane < PART; ++lane) { parts[lane] += mine[lane] * wide(part, lane); }
             }
             float score = sum_of<PART>(parts);
-            for (; at < size; ++at) {
-                score += query[at] * wide(key, at);
-            }
+            for (; at < size; ++at) { score += query[at] * wide(key, at); }
             score = cap > 0.0f ? cap * tanh(score / cap) : score;
             scores[step] = score;
             top = max(top, score);
@@ -60,14 +54,10 @@ kernel void attend(device const T *queries [[buffer(0)]], device const T *keys [
         if (top > largest) {
             const float shrink = exp(largest - top);
             total *= shrink;
-            for (uint at = 0; at < size; ++at) {
-                sums[at] *= shrink;
-            }
+            for (uint at = 0; at < size; ++at) { sums[at] *= shrink; }
             largest = top;
         }
-        for (uint step = 0; step < BLOCK; ++step) {
-            scores[step] = exp(scores[step] - largest);
-        }
+        for (uint step = 0; step < BLOCK; ++step) { scores[step] = exp(scores[step] - largest); }
         device const T *value = values + kept + ulong(first) * size;
         uint step = 0;
         for (; step + 4 <= count; step += 4, value += 4 * size) {
@@ -78,16 +68,12 @@ kernel void attend(device const T *queries [[buffer(0)]], device const T *keys [
             }
         }
         for (; step < count; ++step, value += size) {
-            for (uint at = 0; at < size; ++at) {
-                sums[at] += scores[step] * wide(value, at);
-            }
+            for (uint at = 0; at < size; ++at) { sums[at] += scores[step] * wide(value, at); }
         }
         total += sum_of<BLOCK>(scores);
     }
     device T *result = out + start;
-    for (uint at = 0; at < size; ++at) {
-        result[at] = T(sums[at] / total);
-    }
+    for (uint at = 0; at < size; ++at) { result[at] = T(sums[at] / total); }
 }
 
 #define INSTANCES(T)                                                                                                  \

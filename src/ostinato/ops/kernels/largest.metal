@@ -1,5 +1,5 @@
 // Where the largest element of a row is, for a GPU: rows are long and there are few of them. The one for CPUs is in
-// choosing.metal.
+// selection.metal.
 
 #include <metal_stdlib>
 using namespace metal;
@@ -31,8 +31,8 @@ template <typename T>
 kernel void argmax(device const T *x [[buffer(0)]], device uint *out [[buffer(1)]], constant uint &width [[buffer(2)]],
                    constant uint &fours [[buffer(3)]], uint row [[threadgroup_position_in_grid]],
                    uint member [[thread_index_in_threadgroup]], uint members [[threads_per_threadgroup]],
-                   uint simdgroup [[simdgroup_index_in_threadgroup]],
-                   uint simdgroups [[simdgroups_per_threadgroup]], uint lane [[thread_index_in_simdgroup]]) {
+                   uint simdgroup [[simdgroup_index_in_threadgroup]], uint simdgroups [[simdgroups_per_threadgroup]],
+                   uint lane [[thread_index_in_simdgroup]]) {
     threadgroup float values[MOST_SIMDGROUPS];
     threadgroup uint places[MOST_SIMDGROUPS];
     device const T *line = x + ulong(row) * width;
@@ -48,16 +48,12 @@ kernel void argmax(device const T *x [[buffer(0)]], device uint *out [[buffer(1)
             }
             for (uint step = 0; step < TOGETHER; ++step) {
                 const uint at = 4 * min(first + step * members, count - 1);
-                for (uint part = 0; part < 4; ++part) {
-                    take(largest, place, float(taken[step][part]), at + part);
-                }
+                for (uint part = 0; part < 4; ++part) { take(largest, place, float(taken[step][part]), at + part); }
             }
         }
         done = 4 * count;
     }
-    for (uint at = done + member; at < width; at += members) {
-        take(largest, place, float(line[at]), at);
-    }
+    for (uint at = done + member; at < width; at += members) { take(largest, place, float(line[at]), at); }
     take_of_simdgroup(largest, place);
     if (lane == 0) {
         values[simdgroup] = largest;
@@ -68,9 +64,7 @@ kernel void argmax(device const T *x [[buffer(0)]], device uint *out [[buffer(1)
         largest = lane < simdgroups ? values[lane] : -INFINITY;
         place = lane < simdgroups ? places[lane] : NOWHERE;
         take_of_simdgroup(largest, place);
-        if (lane == 0) {
-            out[row] = place == NOWHERE ? 0 : place;
-        }
+        if (lane == 0) { out[row] = place == NOWHERE ? 0 : place; }
     }
 }
 

@@ -60,9 +60,7 @@ template <> inline uint4 scaled_16_bytes<bfloat>(uint4 a, uint4 b, float scale) 
 // the last part once more, which `products` does not count.
 template <uint FLIGHT>
 inline void load_parts(device const uint4 *row, uint at, uint stride, uint parts, thread uint4 *loaded) {
-    for (uint step = 0; step < FLIGHT; ++step) {
-        loaded[step] = row[min(at + step * stride, parts - 1)];
-    }
+    for (uint step = 0; step < FLIGHT; ++step) { loaded[step] = row[min(at + step * stride, parts - 1)]; }
 }
 
 // A lane's share of a row's product with x in device or threadgroup memory, of which HELD parts are loaded at a time;
@@ -111,9 +109,7 @@ inline float silu(float x) { return x / (1.0f + exp(-x)); }
 // The sum of a row, of which each of `split` simdgroups has a share.
 inline float shared_sum(threadgroup const float *partial, uint line, uint split) {
     float sum = 0.0f;
-    for (uint part = 0; part < split; ++part) {
-        sum += partial[line * split + part];
-    }
+    for (uint part = 0; part < split; ++part) { sum += partial[line * split + part]; }
     return sum;
 }
 
@@ -257,17 +253,13 @@ kernel void matvec(device const T *weight [[buffer(0)]], device const T *x [[buf
     // Loaded before the row that it is for, so that it need not wait for that. `out` may be the addend: nobody reads what
     // another thread stores.
     T next_addend = T(0);
-    if (added && member < each && group * each + member < rows) {
-        next_addend = addend[group * each + member];
-    }
+    if (added && member < each && group * each + member < rows) { next_addend = addend[group * each + member]; }
     STAGE_X(x)
     for (uint base = group * each; base < rows; base += groups * each) {
         const float own = PRODUCT_WITH(x);
         const T before = next_addend;
         const uint next_result = base + groups * each + member;
-        if (added && member < each && next_result < rows) {
-            next_addend = addend[next_result];
-        }
+        if (added && member < each && next_result < rows) { next_addend = addend[next_result]; }
         LOAD_ROW(base + groups * each)
         SHARE_SUMS(own)
         if (member < each && base + member < rows) {
@@ -298,9 +290,7 @@ kernel void norm_matvec(device const T *weight [[buffer(0)]], device const T *x 
         const float own = PRODUCT_WITH_STAGED_X();
         LOAD_ROW(base + groups * each)
         SHARE_SUMS(own)
-        if (member < each && base + member < rows) {
-            out[base + member] = T(shared_sum(partial, member, split));
-        }
+        if (member < each && base + member < rows) { out[base + member] = T(shared_sum(partial, member, split)); }
     }
 }
 
@@ -342,8 +332,7 @@ kernel void norm_gated_matvec(device const T *weight [[buffer(0)]], device const
                               uint group [[threadgroup_position_in_grid]], uint groups [[threadgroups_per_grid]],
                               uint member [[thread_index_in_threadgroup]], uint members [[threads_per_threadgroup]],
                               uint simdgroup [[simdgroup_index_in_threadgroup]],
-                              uint simdgroups [[simdgroups_per_threadgroup]],
-                              uint lane [[thread_index_in_simdgroup]]) {
+                              uint simdgroups [[simdgroups_per_threadgroup]], uint lane [[thread_index_in_simdgroup]]) {
     threadgroup float partial[MOST_SIMDGROUPS];
     PLACE_OF_LANE()
     const uint each = together / 2, mine = line / 2;
@@ -499,10 +488,10 @@ constant constexpr uint SIDE = 16;   // threads along each side of a tile; 4 × 
 /// out[token, row] = weight[row] · x[token], in tiles of 64 × 64; groups of 256 threads.
 template <typename T>
 [[max_total_threads_per_threadgroup(256)]]
-kernel void matmul(device const T *weight [[buffer(0)]], device const T *x [[buffer(1)]],
-                   device T *out [[buffer(2)]], constant uint &width [[buffer(3)]],
-                   constant uint &rows [[buffer(4)]], constant uint &tokens [[buffer(5)]],
-                   uint2 group [[threadgroup_position_in_grid]], uint member [[thread_index_in_threadgroup]]) {
+kernel void matmul(device const T *weight [[buffer(0)]], device const T *x [[buffer(1)]], device T *out [[buffer(2)]],
+                   constant uint &width [[buffer(3)]], constant uint &rows [[buffer(4)]],
+                   constant uint &tokens [[buffer(5)]], uint2 group [[threadgroup_position_in_grid]],
+                   uint member [[thread_index_in_threadgroup]]) {
     threadgroup float left[DEPTH][TILE + 1];
     threadgroup float right[DEPTH][TILE + 1];
     const uint first_row = group.x * TILE, first_token = group.y * TILE;
@@ -523,9 +512,7 @@ kernel void matmul(device const T *weight [[buffer(0)]], device const T *x [[buf
                 b[step] = right[depth][down + step * SIDE];
             }
             for (uint i = 0; i < 4; ++i) {
-                for (uint j = 0; j < 4; ++j) {
-                    sums[i][j] += a[i] * b[j];
-                }
+                for (uint j = 0; j < 4; ++j) { sums[i][j] += a[i] * b[j]; }
             }
         }
         threadgroup_barrier(mem_flags::mem_threadgroup);
@@ -533,9 +520,7 @@ kernel void matmul(device const T *weight [[buffer(0)]], device const T *x [[buf
     for (uint i = 0; i < 4; ++i) {
         for (uint j = 0; j < 4; ++j) {
             const uint row = first_row + across + i * SIDE, token = first_token + down + j * SIDE;
-            if (row < rows && token < tokens) {
-                out[ulong(token) * rows + row] = T(sums[i][j]);
-            }
+            if (row < rows && token < tokens) { out[ulong(token) * rows + row] = T(sums[i][j]); }
         }
     }
 }

@@ -9,10 +9,9 @@ using namespace metal;
 
 /// out = weight · x; with `added`, out = addend + weight · x, rounded after each of the two.
 template <typename T>
-kernel void matvec(device const T *weight [[buffer(0)]], device const T *x [[buffer(1)]],
-                   device T *out [[buffer(2)]], constant uint &width [[buffer(3)]],
-                   device const T *addend [[buffer(4)]], constant uint &added [[buffer(5)]],
-                   uint row [[thread_position_in_grid]]) {
+kernel void matvec(device const T *weight [[buffer(0)]], device const T *x [[buffer(1)]], device T *out [[buffer(2)]],
+                   constant uint &width [[buffer(3)]], device const T *addend [[buffer(4)]],
+                   constant uint &added [[buffer(5)]], uint row [[thread_position_in_grid]]) {
     const T product = T(row_product(weight + ulong(row) * width, x, width));
     out[row] = added ? T(float(product) + float(addend[row])) : product;
 }
@@ -22,9 +21,7 @@ template <typename T>
 inline float normed_product(device const T *line, device const T *x, device const T *norm, uint width, float eps) {
     const float scale = rsqrt(row_product(x, x, width) / float(width) + eps);
     float total = 0.0f;
-    for (uint at = 0; at < width; ++at) {
-        total += wide(line, at) * float(T(wide(x, at) * scale * wide(norm, at)));
-    }
+    for (uint at = 0; at < width; ++at) { total += wide(line, at) * float(T(wide(x, at) * scale * wide(norm, at))); }
     return total;
 }
 
@@ -134,10 +131,9 @@ constant constexpr int PART = 32;
 
 /// out[token, row] = weight[row] · x[token]. The grid is [rows / ROWS, tokens / TOKENS], rounded up.
 template <typename T>
-kernel void matmul(device const T *weight [[buffer(0)]], device const T *x [[buffer(1)]],
-                   device T *out [[buffer(2)]], constant uint &width [[buffer(3)]],
-                   constant uint &rows [[buffer(4)]], constant uint &tokens [[buffer(5)]],
-                   uint2 position [[thread_position_in_grid]]) {
+kernel void matmul(device const T *weight [[buffer(0)]], device const T *x [[buffer(1)]], device T *out [[buffer(2)]],
+                   constant uint &width [[buffer(3)]], constant uint &rows [[buffer(4)]],
+                   constant uint &tokens [[buffer(5)]], uint2 position [[thread_position_in_grid]]) {
     const uint row = position.x * ROWS, token = position.y * TOKENS;
     device const T *lines = weight + ulong(row) * width;
     device const T *inputs = x + ulong(token) * width;
@@ -156,16 +152,10 @@ kernel void matmul(device const T *weight [[buffer(0)]], device const T *x [[buf
     for (; done + PART <= width; done += PART) {
         for (int lane = 0; lane < PART; ++lane) {
             float left[ROWS], right[TOKENS];
+            for (uint i = 0; i < ROWS; ++i) { left[i] = wide(lines + ulong(i) * width + done, lane); }
+            for (uint j = 0; j < TOKENS; ++j) { right[j] = wide(inputs + ulong(j) * width + done, lane); }
             for (uint i = 0; i < ROWS; ++i) {
-                left[i] = wide(lines + ulong(i) * width + done, lane);
-            }
-            for (uint j = 0; j < TOKENS; ++j) {
-                right[j] = wide(inputs + ulong(j) * width + done, lane);
-            }
-            for (uint i = 0; i < ROWS; ++i) {
-                for (uint j = 0; j < TOKENS; ++j) {
-                    sums[i][j][lane] += left[i] * right[j];
-                }
+                for (uint j = 0; j < TOKENS; ++j) { sums[i][j][lane] += left[i] * right[j]; }
             }
         }
     }

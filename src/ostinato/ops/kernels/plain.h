@@ -19,9 +19,7 @@ inline float wide(device const half *from, uint at) {
 template <int count>
 inline float sum_of(thread float *sums) {
     for (int left = count / 2; left > 0; left /= 2) {
-        for (int lane = 0; lane < left; ++lane) {
-            sums[lane] += sums[lane + left];
-        }
+        for (int lane = 0; lane < left; ++lane) { sums[lane] += sums[lane + left]; }
     }
     return sums[0];
 }
@@ -34,13 +32,9 @@ inline float row_product(device const T *a, device const T *b, uint width) {
     for (; done + LANES <= width; done += LANES) {
         device const T *left = a + done;
         device const T *right = b + done;
-        for (int lane = 0; lane < LANES; ++lane) {
-            sums[lane] += wide(left, lane) * wide(right, lane);
-        }
+        for (int lane = 0; lane < LANES; ++lane) { sums[lane] += wide(left, lane) * wide(right, lane); }
     }
     float total = sum_of<LANES>(sums);
-    for (; done < width; ++done) {
-        total += wide(a, done) * wide(b, done);
-    }
+    for (; done < width; ++done) { total += wide(a, done) * wide(b, done); }
     return total;
 }

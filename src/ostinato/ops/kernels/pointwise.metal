@@ -11,8 +11,8 @@ inline float sigmoid_of(float x) { return 1.0f / (1.0f + exp(-x)); }
 
 /// out = silu(gate) · up
 template <typename T>
-kernel void silu_mul(device const T *gate [[buffer(0)]], device const T *up [[buffer(1)]],
-                     device T *out [[buffer(2)]], uint at [[thread_position_in_grid]]) {
+kernel void silu_mul(device const T *gate [[buffer(0)]], device const T *up [[buffer(1)]], device T *out [[buffer(2)]],
+                     uint at [[thread_position_in_grid]]) {
     const float x = float(gate[at]);
     out[at] = T(x * sigmoid_of(x) * float(up[at]));
 }
@@ -55,9 +55,7 @@ inline float erf_of(float x) {
         result = 1.1283791670955126f * sum;
     } else {
         float tail = 0.0f;
-        for (int n = 24; n > 0; --n) {
-            tail = 0.5f * float(n) / (size + tail);
-        }
+        for (int n = 24; n > 0; --n) { tail = 0.5f * float(n) / (size + tail); }
         result = 1.0f - exp(-size * size) * 0.5641895835477563f / (size + tail);
     }
     return copysign(result, x);

@@ -20,10 +20,9 @@ kernel void embedding(device const T *table [[buffer(0)]], device const uint *to
 /// tokens]. A pair is (i, i + pairs), or with `interleaved` (2i, 2i + 1). `out` may be `x`.
 template <typename T>
 kernel void rope(device const T *x [[buffer(0)]], device const float *frequencies [[buffer(1)]],
-                 device T *out [[buffer(2)]], constant uint &position [[buffer(3)]],
-                 constant uint &pairs [[buffer(4)]], constant uint &interleaved [[buffer(5)]],
-                 constant float &scale [[buffer(6)]], uint3 thread_position [[thread_position_in_grid]],
-                 uint3 extent [[threads_per_grid]]) {
+                 device T *out [[buffer(2)]], constant uint &position [[buffer(3)]], constant uint &pairs [[buffer(4)]],
+                 constant uint &interleaved [[buffer(5)]], constant float &scale [[buffer(6)]],
+                 uint3 thread_position [[thread_position_in_grid]], uint3 extent [[threads_per_grid]]) {
     const uint at = thread_position.x, head = thread_position.y, token = thread_position.z;
     const uint size = extent.x + pairs;
     const ulong start = (ulong(token) * extent.y + head) * size;

@@ -18,15 +18,9 @@ kernel void matvec_q4_0(device const uchar *weight [[buffer(0)]], device const T
         const float scale = float(*(device const half *)block);
         device const uchar *pairs = block + 2;
         float numbers[32];
-        for (int lane = 0; lane < 16; ++lane) {
-            numbers[lane] = float(int(pairs[lane] & 15) - 8);
-        }
-        for (int lane = 0; lane < 16; ++lane) {
-            numbers[lane + 16] = float(int(pairs[lane] >> 4) - 8);
-        }
-        for (int lane = 0; lane < 32; ++lane) {
-            sums[lane] += scale * numbers[lane] * wide(part, lane);
-        }
+        for (int lane = 0; lane < 16; ++lane) { numbers[lane] = float(int(pairs[lane] & 15) - 8); }
+        for (int lane = 0; lane < 16; ++lane) { numbers[lane + 16] = float(int(pairs[lane] >> 4) - 8); }
+        for (int lane = 0; lane < 32; ++lane) { sums[lane] += scale * numbers[lane] * wide(part, lane); }
     }
     out[row] = T(sum_of<32>(sums));
 }
@@ -42,9 +36,7 @@ kernel void matvec_q8_0(device const uchar *weight [[buffer(0)]], device const T
     for (uint number = 0; number < blocks; ++number, block += 34, part += 32) {
         const float scale = float(*(device const half *)block);
         device const char *numbers = (device const char *)block + 2;
-        for (int lane = 0; lane < 32; ++lane) {
-            sums[lane] += scale * (float(numbers[lane]) * wide(part, lane));
-        }
+        for (int lane = 0; lane < 32; ++lane) { sums[lane] += scale * (float(numbers[lane]) * wide(part, lane)); }
     }
     out[row] = T(sum_of<32>(sums));
 }

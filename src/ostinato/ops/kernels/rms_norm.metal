@@ -35,11 +35,10 @@ constant constexpr uint KEPT = 8;  // elements of a row that a thread keeps
 
 template <typename T>
 [[max_total_threads_per_threadgroup(MOST_THREADS)]]
-kernel void rms_norm(device const T *x [[buffer(0)]], device const T *weight [[buffer(1)]],
-                     device T *out [[buffer(2)]], constant uint &width [[buffer(3)]],
-                     constant float &eps [[buffer(4)]], uint row [[threadgroup_position_in_grid]],
-                     uint member [[thread_index_in_threadgroup]], uint members [[threads_per_threadgroup]],
-                     uint simdgroup [[simdgroup_index_in_threadgroup]],
+kernel void rms_norm(device const T *x [[buffer(0)]], device const T *weight [[buffer(1)]], device T *out [[buffer(2)]],
+                     constant uint &width [[buffer(3)]], constant float &eps [[buffer(4)]],
+                     uint row [[threadgroup_position_in_grid]], uint member [[thread_index_in_threadgroup]],
+                     uint members [[threads_per_threadgroup]], uint simdgroup [[simdgroup_index_in_threadgroup]],
                      uint simdgroups [[simdgroups_per_threadgroup]], uint lane [[thread_index_in_simdgroup]]) {
     threadgroup float partial[MOST_SIMDGROUPS];
     const ulong start = ulong(row) * width;
@@ -48,20 +47,14 @@ kernel void rms_norm(device const T *x [[buffer(0)]], device const T *weight [[b
         kept[step] = float(x[start + place]);
         gain[step] = float(weight[place]);
     }
-    FOR_KEPT {
-        squares = fma(kept[step], kept[step], squares);
-    }
+    FOR_KEPT { squares = fma(kept[step], kept[step], squares); }
     FOR_REST {
         const float value = float(x[start + place]);
         squares = fma(value, value, squares);
     }
     SCALE_OF_ROW()
-    FOR_KEPT {
-        out[start + place] = T(kept[step] * scale * gain[step]);
-    }
-    FOR_REST {
-        out[start + place] = T(float(x[start + place]) * scale * float(weight[place]));
-    }
+    FOR_KEPT { out[start + place] = T(kept[step] * scale * gain[step]); }
+    FOR_REST { out[start + place] = T(float(x[start + place]) * scale * float(weight[place])); }
 }
 
 /// `rms_norm` of x, then times `factor`, element by element.
@@ -80,9 +73,7 @@ kernel void rms_norm_mul(device const T *x [[buffer(0)]], device const T *weight
         kept[step] = float(x[start + place]);
         gain[step] = float(weight[place]);
     }
-    FOR_KEPT {
-        squares = fma(kept[step], kept[step], squares);
-    }
+    FOR_KEPT { squares = fma(kept[step], kept[step], squares); }
     FOR_REST {
         const float value = float(x[start + place]);
         squares = fma(value, value, squares);
@@ -102,11 +93,10 @@ kernel void rms_norm_mul(device const T *x [[buffer(0)]], device const T *weight
 template <typename T>
 [[max_total_threads_per_threadgroup(MOST_THREADS)]]
 kernel void add_rms_norm(device const T *a [[buffer(0)]], device const T *b [[buffer(1)]],
-                         device const T *weight [[buffer(2)]], device T *sum [[buffer(3)]],
-                         device T *out [[buffer(4)]], constant uint &width [[buffer(5)]],
-                         constant float &eps [[buffer(6)]], uint row [[threadgroup_position_in_grid]],
-                         uint member [[thread_index_in_threadgroup]], uint members [[threads_per_threadgroup]],
-                         uint simdgroup [[simdgroup_index_in_threadgroup]],
+                         device const T *weight [[buffer(2)]], device T *sum [[buffer(3)]], device T *out [[buffer(4)]],
+                         constant uint &width [[buffer(5)]], constant float &eps [[buffer(6)]],
+                         uint row [[threadgroup_position_in_grid]], uint member [[thread_index_in_threadgroup]],
+                         uint members [[threads_per_threadgroup]], uint simdgroup [[simdgroup_index_in_threadgroup]],
                          uint simdgroups [[simdgroups_per_threadgroup]], uint lane [[thread_index_in_simdgroup]]) {
     threadgroup float partial[MOST_SIMDGROUPS];
     const ulong start = ulong(row) * width;
@@ -125,12 +115,8 @@ kernel void add_rms_norm(device const T *a [[buffer(0)]], device const T *b [[bu
         squares = fma(float(added), float(added), squares);
     }
     SCALE_OF_ROW()
-    FOR_KEPT {
-        out[start + place] = T(kept[step] * scale * gain[step]);
-    }
-    FOR_REST {
-        out[start + place] = T(float(sum[start + place]) * scale * float(weight[place]));
-    }
+    FOR_KEPT { out[start + place] = T(kept[step] * scale * gain[step]); }
+    FOR_REST { out[start + place] = T(float(sum[start + place]) * scale * float(weight[place])); }
 }
 
 #define INSTANCES(T)                                                                                                  \

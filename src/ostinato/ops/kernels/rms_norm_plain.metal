@@ -28,10 +28,10 @@ constant constexpr uint MOST_THREADS = 1024;
 
 template <typename T>
 [[max_total_threads_per_threadgroup(MOST_THREADS)]]
-kernel void rms_norm(device const T *x [[buffer(0)]], device const T *weight [[buffer(1)]],
-                     device T *out [[buffer(2)]], constant uint &width [[buffer(3)]],
-                     constant float &eps [[buffer(4)]], uint row [[threadgroup_position_in_grid]],
-                     uint member [[thread_index_in_threadgroup]], uint members [[threads_per_threadgroup]]) {
+kernel void rms_norm(device const T *x [[buffer(0)]], device const T *weight [[buffer(1)]], device T *out [[buffer(2)]],
+                     constant uint &width [[buffer(3)]], constant float &eps [[buffer(4)]],
+                     uint row [[threadgroup_position_in_grid]], uint member [[thread_index_in_threadgroup]],
+                     uint members [[threads_per_threadgroup]]) {
     threadgroup float partial[MOST_THREADS];
     const ulong start = ulong(row) * width;
     float squares = 0.0f;
@@ -71,10 +71,10 @@ kernel void rms_norm_mul(device const T *x [[buffer(0)]], device const T *weight
 template <typename T>
 [[max_total_threads_per_threadgroup(MOST_THREADS)]]
 kernel void add_rms_norm(device const T *a [[buffer(0)]], device const T *b [[buffer(1)]],
-                         device const T *weight [[buffer(2)]], device T *sum [[buffer(3)]],
-                         device T *out [[buffer(4)]], constant uint &width [[buffer(5)]],
-                         constant float &eps [[buffer(6)]], uint row [[threadgroup_position_in_grid]],
-                         uint member [[thread_index_in_threadgroup]], uint members [[threads_per_threadgroup]]) {
+                         device const T *weight [[buffer(2)]], device T *sum [[buffer(3)]], device T *out [[buffer(4)]],
+                         constant uint &width [[buffer(5)]], constant float &eps [[buffer(6)]],
+                         uint row [[threadgroup_position_in_grid]], uint member [[thread_index_in_threadgroup]],
+                         uint members [[threads_per_threadgroup]]) {
     threadgroup float partial[MOST_THREADS];
     const ulong start = ulong(row) * width;
     float squares = 0.0f;

@@ -17,36 +17,29 @@ template <typename T>
 [[max_total_threads_per_threadgroup(SIMD)]]
 kernel void rope_append(device const T *x [[buffer(0)]], device const float *frequencies [[buffer(1)]],
                         device const T *query_weight [[buffer(2)]], device const T *key_weight [[buffer(3)]],
-                        device T *queries [[buffer(4)]], device T *keys [[buffer(5)]],
-                        device T *values [[buffer(6)]], constant uint &position [[buffer(7)]],
-                        constant uint &heads [[buffer(8)]], constant uint &kept [[buffer(9)]],
-                        constant uint &size [[buffer(10)]], constant uint &pairs [[buffer(11)]],
-                        constant uint &capacity [[buffer(12)]], constant uint &normed [[buffer(13)]],
-                        constant float &eps [[buffer(14)]], uint2 group [[threadgroup_position_in_grid]],
-                        uint lane [[thread_index_in_simdgroup]]) {
+                        device T *queries [[buffer(4)]], device T *keys [[buffer(5)]], device T *values [[buffer(6)]],
+                        constant uint &position [[buffer(7)]], constant uint &heads [[buffer(8)]],
+                        constant uint &kept [[buffer(9)]], constant uint &size [[buffer(10)]],
+                        constant uint &pairs [[buffer(11)]], constant uint &capacity [[buffer(12)]],
+                        constant uint &normed [[buffer(13)]], constant float &eps [[buffer(14)]],
+                        uint2 group [[threadgroup_position_in_grid]], uint lane [[thread_index_in_simdgroup]]) {
     const uint head = group.x, token = group.y;
     device const T *from = x + (ulong(token) * (heads + 2 * kept) + head) * size;
     device T *to = queries + (ulong(token) * heads + head) * size;
     if (head >= heads) {
         const ulong place = ulong(position) + token;
-        if (place >= capacity) {
-            return;
-        }
+        if (place >= capacity) { return; }
         const uint number = head - heads;
         to = (number < kept ? keys : values) + (ulong(number % kept) * capacity + place) * size;
         if (number >= kept) {
-            for (uint at = lane; at < size; at += SIMD) {
-                to[at] = from[at];
-            }
+            for (uint at = lane; at < size; at += SIMD) { to[at] = from[at]; }
             return;
         }
     }
     float scale = 1.0f;
     if (normed) {
         float squares = 0.0f;
-        for (uint at = lane; at < size; at += SIMD) {
-            squares += float(from[at]) * float(from[at]);
-        }
+        for (uint at = lane; at < size; at += SIMD) { squares += float(from[at]) * float(from[at]); }
         scale = rsqrt(simd_sum(squares) / float(size) + eps);
     }
     device const T *weight = head < heads ? query_weight : key_weight;

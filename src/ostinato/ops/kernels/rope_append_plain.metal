@@ -8,35 +8,29 @@ using namespace metal;
 template <typename T>
 kernel void rope_append(device const T *x [[buffer(0)]], device const float *frequencies [[buffer(1)]],
                         device const T *query_weight [[buffer(2)]], device const T *key_weight [[buffer(3)]],
-                        device T *queries [[buffer(4)]], device T *keys [[buffer(5)]],
-                        device T *values [[buffer(6)]], constant uint &position [[buffer(7)]],
-                        constant uint &heads [[buffer(8)]], constant uint &kept [[buffer(9)]],
-                        constant uint &size [[buffer(10)]], constant uint &pairs [[buffer(11)]],
-                        constant uint &capacity [[buffer(12)]], constant uint &normed [[buffer(13)]],
-                        constant float &eps [[buffer(14)]], uint2 thread_position [[thread_position_in_grid]]) {
+                        device T *queries [[buffer(4)]], device T *keys [[buffer(5)]], device T *values [[buffer(6)]],
+                        constant uint &position [[buffer(7)]], constant uint &heads [[buffer(8)]],
+                        constant uint &kept [[buffer(9)]], constant uint &size [[buffer(10)]],
+                        constant uint &pairs [[buffer(11)]], constant uint &capacity [[buffer(12)]],
+                        constant uint &normed [[buffer(13)]], constant float &eps [[buffer(14)]],
+                        uint2 thread_position [[thread_position_in_grid]]) {
     const uint head = thread_position.x, token = thread_position.y;
     device const T *from = x + (ulong(token) * (heads + 2 * kept) + head) * size;
     device T *to = queries + (ulong(token) * heads + head) * size;
     if (head >= heads) {
         const ulong place = ulong(position) + token;
-        if (place >= capacity) {
-            return;
-        }
+        if (place >= capacity) { return; }
         const uint number = head - heads;
         to = (number < kept ? keys : values) + (ulong(number % kept) * capacity + place) * size;
         if (number >= kept) {
-            for (uint at = 0; at < size; ++at) {
-                to[at] = from[at];
-            }
+            for (uint at = 0; at < size; ++at) { to[at] = from[at]; }
             return;
         }
     }
     float scale = 1.0f;
     if (normed) {
         float squares = 0.0f;
-        for (uint at = 0; at < size; ++at) {
-            squares += float(from[at]) * float(from[at]);
-        }
+        for (uint at = 0; at < size; ++at) { squares += float(from[at]) * float(from[at]); }
         scale = rsqrt(squares / float(size) + eps);
     }
     device const T *weight = head < heads ? query_weight : key_weight;

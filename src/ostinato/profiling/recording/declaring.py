@@ -30,7 +30,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from enum import Enum
 from functools import partial
-from typing import Any, TypeVar, dataclass_transform
+from typing import Any, ClassVar, TypeVar, dataclass_transform
 
 import numpy as np
 from numpy.typing import NDArray
@@ -141,7 +141,14 @@ class Table:
         return [name for column in self.columns for name in column.sql_names] + list(self.blobs)
 
 
-class InColumns:
+class Declared:
+    """What classes have in common that are declared with `table`."""
+
+    __slots__ = ()
+    table: ClassVar[Table]
+
+
+class InColumns(Declared):
     """What tables have in common that are handed out as columns."""
 
     __slots__ = ()

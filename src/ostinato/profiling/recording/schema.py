@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections import namedtuple
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from .declaring import (
     NONE,
     Codes,
+    Declared,
     Flags,
     InColumns,
     Ints,
@@ -61,7 +62,7 @@ AMOUNTS = ("bytes_read", "bytes_written", "flops")
 
 
 @table("processes", records=True)
-class Process:
+class Process(Declared):
     """A process that recorded, and what is known about where and how it ran."""
 
     id: int = identity()
@@ -135,7 +136,7 @@ class Threads(InColumns):
 
 
 @table("devices", records=True, most_rows=_FEW)
-class Device:
+class Device(Declared):
     """A device as it was when recorded, with the ceilings measured on it; None where they were not."""
 
     id: int = identity(default=0)
@@ -144,29 +145,29 @@ class Device:
     backend: str = text(default="", kw_only=False)
     description: str = text(default="")
     sampling: str = text(default="")
-    clock_uncertainty_ns: float | None = real(optional=True)
+    clock_uncertainty_ns: float | None = real(optional=True, default=None)
     """How well its times are known in host time."""
-    timer_step_ns: float | None = real(optional=True)
+    timer_step_ns: float | None = real(optional=True, default=None)
     """The shortest time that it can tell from none."""
     edges_ns: float = real(default=0.0)
     """About how much of a submission's time lies around its dispatches, though nothing is wrong."""
-    workers: int | None = integer(low=1, optional=True)
+    workers: int | None = integer(low=1, optional=True, default=None)
     """Cores, or multiprocessors: how many threadgroups it runs at the same time at least."""
-    copy_bytes_per_s: float | None = real(optional=True)
-    copy_spread: float | None = real(optional=True)
+    copy_bytes_per_s: float | None = real(optional=True, default=None)
+    copy_spread: float | None = real(optional=True, default=None)
     """By how much the best rounds of the copy differed, as a part."""
-    copy_measured_ns: int | None = integer(optional=True)
+    copy_measured_ns: int | None = integer(optional=True, default=None)
     """When, on the wall clock."""
-    flops_per_s: float | None = real(optional=True)
-    flops_spread: float | None = real(optional=True)
-    flops_measured_ns: int | None = integer(optional=True)
+    flops_per_s: float | None = real(optional=True, default=None)
+    flops_spread: float | None = real(optional=True, default=None)
+    flops_measured_ns: int | None = integer(optional=True, default=None)
     ceilings_busy: bool = flag(default=False)
     """The machine was busy when they were measured, so they may be too low."""
-    timestamp_cost_ns: float | None = real(optional=True)
+    timestamp_cost_ns: float | None = real(optional=True, default=None)
     """What sampling one dispatch adds to its command buffer."""
-    sm_mhz: float | None = real(optional=True)
+    sm_mhz: float | None = real(optional=True, default=None)
     """The lowest clock of its multiprocessors that was seen, of the two moments at which it was read."""
-    sm_max_mhz: float | None = real(optional=True)
+    sm_max_mhz: float | None = real(optional=True, default=None)
     held_back_by: str = word(default="")
     """What held its clock back at one of them, in words."""
     other_processes: int = integer(default=0)
@@ -440,12 +441,10 @@ if TYPE_CHECKING:
     class PlanNode(tuple[Any, ...]):
         """One command of a list, as it is described to a writer: a row of `commands`, its constants and its terms."""
 
-        kind: str
-        terms: tuple[PlanTerm, ...]
-        constants: tuple[tuple[str, str], ...]
+        _fields: ClassVar[tuple[str, ...]]
 
         def __new__(cls, *values: Any, **columns: Any) -> PlanNode: ...
-        def _asdict(self) -> dict[str, Any]: ...
+        def __getattr__(self, name: str) -> Any: ...
 
 else:
     # A tuple, because many are hashed and compared.

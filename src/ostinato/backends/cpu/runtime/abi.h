@@ -13,11 +13,11 @@
 namespace __ost {
 
 constexpr uint32_t abi_version = 2;
-constexpr uint32_t max_lanes = 1024;                  // threads of a group
+constexpr uint32_t max_lanes = 1024;  // threads of a group
 constexpr uint32_t simd_width = 32;
 constexpr uint32_t max_simdgroups = max_lanes / simd_width;
-constexpr uint32_t max_exchange_bytes = 128;          // of one lane, in or out
-constexpr uintptr_t region_bytes = uintptr_t(1) << 28;   // alignment of a Worker; all its stacks lie within
+constexpr uint32_t max_exchange_bytes = 128;            // of one lane, in or out
+constexpr uintptr_t region_bytes = uintptr_t(1) << 28;  // alignment of a Worker; all its stacks lie within
 
 // From one lane's stack to the next. An odd number of cache lines, or the hot ends of all stacks would compete for
 // the same few cache sets. Holds 32 KiB of stack, a guard page and its alignment, with pages of up to 64 KiB on arm.
@@ -35,8 +35,8 @@ typedef void (*LaneFn)(Worker *);
 
 struct Dispatch {
   Entry entry;
-  uint32_t grid[3];                // real threads in the grid
-  uint32_t group_size[3];          // nominal; groups at the edge are clipped by the grid
+  uint32_t grid[3];        // real threads in the grid
+  uint32_t group_size[3];  // nominal; groups at the edge are clipped by the grid
   uint32_t groups[3];
   void *const *args;               // one address per buffer argument, ascending buffer index
   const uint32_t *shared_offsets;  // arena offset per [[threadgroup(n)]] argument, ascending n
@@ -45,11 +45,11 @@ struct Dispatch {
 struct KernelInfo {
   const char *name;
   Entry entry;
-  uint32_t threadgroup_bytes;      // declared in the kernel's body
-  uint32_t max_threads;            // 1024 or [[max_total_threads_per_threadgroup]]
-  uint32_t fibers;                 // 1 when threads run as fibers
+  uint32_t threadgroup_bytes;  // declared in the kernel's body
+  uint32_t max_threads;        // 1024 or [[max_total_threads_per_threadgroup]]
+  uint32_t fibers;             // 1 when threads run as fibers
   uint32_t n_args;
-  const uint32_t *arg_sizes;       // of the pointee, per buffer argument; 0 for void
+  const uint32_t *arg_sizes;  // of the pointee, per buffer argument; 0 for void
   const uint32_t *arg_aligns;
 };
 
@@ -60,25 +60,25 @@ struct Site { uint32_t id; };
 // lives in the lane's own stack frames, so a path may be as deep as the stack allows.
 struct Step {
   const Step *outer;
-  uint64_t key;                    // site << 32 | iteration
+  uint64_t key;  // site << 32 | iteration
 };
 
 // A lane that is not running. The other registers are saved by the compiler, which knows that a hop destroys them.
 struct Context {
   void *stack;
   void *resume;
-  void *frame;                     // rbp, x29: a hop cannot tell the compiler that it destroys
-  void *base;                      // rbx, x19: these two
+  void *frame;  // rbp, x29: a hop cannot tell the compiler that it destroys
+  void *base;   // rbx, x19: these two
 };
 
 struct alignas(64) Worker {
   const Dispatch *dispatch;
-  unsigned char *arena;            // threadgroup memory, 64-byte aligned
+  unsigned char *arena;  // threadgroup memory, 64-byte aligned
   uint64_t arena_bytes;
-  uint32_t group[3];               // position of the current group in the grid of groups
-  uint32_t size[3];                // its real (clipped) size
-  uint32_t threads;                // size[0] * size[1] * size[2]
-  uint32_t lane;                   // linear index in the group of the thread that runs
+  uint32_t group[3];  // position of the current group in the grid of groups
+  uint32_t size[3];   // its real (clipped) size
+  uint32_t threads;   // size[0] * size[1] * size[2]
+  uint32_t lane;      // linear index in the group of the thread that runs
   void (*run_group)(Worker *, LaneFn, const Dispatch *, uint64_t group);
 
   // The simdgroup that runs now. A lane of it is either ready, parked, returned, or else at the group's barrier.
@@ -88,15 +88,15 @@ struct alignas(64) Worker {
   uint32_t simdgroups;             // of the current group
   uint32_t (*schedule)(Worker *);  // the lane to resume when none is ready
   LaneFn lane_fn;
-  alignas(64) uint32_t site[simd_width];   // where each parked lane waits
-  uint32_t live[max_simdgroups];   // lanes that have not returned, per simdgroup
-  uint32_t pending[max_simdgroups];   // ready lanes of the simdgroups that have not had their turn
+  alignas(64) uint32_t site[simd_width];  // where each parked lane waits
+  uint32_t live[max_simdgroups];          // lanes that have not returned, per simdgroup
+  uint32_t pending[max_simdgroups];       // ready lanes of the simdgroups that have not had their turn
 
-  alignas(64) uint64_t where[max_lanes];   // running hash of each lane's path
+  alignas(64) uint64_t where[max_lanes];       // running hash of each lane's path
   alignas(64) const Step *path[max_lanes];     // innermost step of each lane's path
   alignas(64) Context context[max_lanes + 1];  // the last is the scheduler's own
 
-  alignas(64) unsigned char in[2 * 32 * max_exchange_bytes];   // see slot_offset in fiber.h
+  alignas(64) unsigned char in[2 * 32 * max_exchange_bytes];  // see slot_offset in fiber.h
   alignas(64) unsigned char out[32 * max_exchange_bytes];
 };
 

@@ -25,15 +25,15 @@
 namespace __ost {
 namespace {
 
-constexpr size_t thread_stack_bytes = 8 << 20;       // plain kernels run on it
+constexpr size_t thread_stack_bytes = 8 << 20;  // plain kernels run on it
 constexpr uint64_t first_spin_ns = 150000;
 constexpr uint64_t spin_ns = 50000;
-constexpr double share_above_ns = 4000;              // less is done sooner alone
-constexpr double wake_above_ns = 20000;              // a sleeper needs about as long to arrive
-constexpr double least_claim_ns = 1000;              // keeps workers from meeting at the counter all the time
-constexpr uint64_t usage_step_ns = 100000;           // processor time is read at most once in this, per worker
+constexpr double share_above_ns = 4000;     // less is done sooner alone
+constexpr double wake_above_ns = 20000;     // a sleeper needs about as long to arrive
+constexpr double least_claim_ns = 1000;     // keeps workers from meeting at the counter all the time
+constexpr uint64_t usage_step_ns = 100000;  // processor time is read at most once in this, per worker
 
-struct Runner {                    // a worker thread
+struct Runner {  // a worker thread
   Device *device;
   Worker *worker;
   pthread_t thread;
@@ -41,15 +41,15 @@ struct Runner {                    // a worker thread
 
   // What it is doing, in memory because a fault jumps out of it.
   Submission *submission;
-  Graph *graph;                    // the submission's; the submission may be gone before a visitor leaves its graph
+  Graph *graph;  // the submission's; the submission may be gone before a visitor leaves its graph
   Node *node;
-  uint64_t claim;                  // units of a shared node that are being run
-  uint32_t finished;               // nodes completed but not yet counted
-  double unhelped_ns;              // work shared since sleepers were last woken for it
+  uint64_t claim;      // units of a shared node that are being run
+  uint32_t finished;   // nodes completed but not yet counted
+  double unhelped_ns;  // work shared since sleepers were last woken for it
 
   // The visit of a sampled submission that goes on, to which it holds a reference; and the last reading of both clocks.
   bool watched;
-  uint64_t seen;                   // number of the last one that it visited
+  uint64_t seen;  // number of the last one that it visited
   uint64_t visit_ns, read_ns, read_cpu_ns;
 };
 
@@ -58,15 +58,15 @@ struct Runner {                    // a worker thread
 struct Device {
   pthread_mutex_t mutex;
   pthread_cond_t work;
-  Submission *current, *last;      // the queue, linked by `next`; the first is running
-  uint32_t next_root;              // of the current submission's graph; this and the following roots are on offer
-  Node *offers, *last_offer;       // its other nodes on offer
+  Submission *current, *last;  // the queue, linked by `next`; the first is running
+  uint32_t next_root;          // of the current submission's graph; this and the following roots are on offer
+  Node *offers, *last_offer;   // its other nodes on offer
   std::atomic<uint32_t> n_offers;
   uint32_t sleepers, spinners;
-  uint64_t started;                // submissions so far
-  bool sharing, shared_last;       // whether the current submission shared work, and the one before
+  uint64_t started;           // submissions so far
+  bool sharing, shared_last;  // whether the current submission shared work, and the one before
   bool closing;
-  bool held;                       // after a fault, until the caller resumes: nothing of the queue is started
+  bool held;  // after a fault, until the caller resumes: nothing of the queue is started
   uint32_t n_runners;
   Runner *runners;
 };
@@ -121,7 +121,8 @@ Node *take_offer(Device *device) {
 
 void wake(Device *device, uint32_t count) {
   if (count > 2) pthread_cond_broadcast(&device->work);
-  else while (count--) pthread_cond_signal(&device->work);
+  else
+    while (count--) pthread_cond_signal(&device->work);
 }
 
 // With the lock held: puts the roots of the first submission that can run on offer, and completes those that need
@@ -154,7 +155,7 @@ void read_clocks(Runner *r, uint64_t now) {
 void begin_visit(Runner *r) {
   Submission *s = r->submission;
   r->visit_ns = now_ns();
-  if (r->seen != s->sequence) {    // its first visit of this one
+  if (r->seen != s->sequence) {  // its first visit of this one
     r->seen = s->sequence;
     s->joined.fetch_add(1, std::memory_order_relaxed);
     s->late_ns.fetch_add(r->visit_ns - s->start_ns, std::memory_order_relaxed);
@@ -312,7 +313,7 @@ void run_chain(Runner *r, Node *node) {
   // Before any system call: the system may well take the core away there, and that is no part of the work.
   const uint64_t now = now_ns();
   if (watched) end_visit(r, now);
-  if (finished) {                  // the last to be counted need not be the last that ran something
+  if (finished) {  // the last to be counted need not be the last that ran something
     uint64_t left = s->left_ns.load(std::memory_order_relaxed);
     while (left < now && !s->left_ns.compare_exchange_weak(left, now, std::memory_order_relaxed)) {}
   }
@@ -360,7 +361,7 @@ Node *take(Runner *r) {
     }
     ++device->sleepers;
     pthread_cond_wait(&device->work, &device->mutex);
-    r->read_ns = 0;                // who slept did not lose that time: the clocks have to be read again
+    r->read_ns = 0;  // who slept did not lose that time: the clocks have to be read again
     --device->sleepers;
     idle_since = 0;
   }
@@ -371,8 +372,7 @@ bool thread_of_lane(const Worker *w, uint32_t *position) {
   if (!w->lane_fn || w->lane >= w->threads) return false;
   const uint32_t row = w->lane / w->size[0];
   const uint32_t local[3] = {w->lane % w->size[0], row % w->size[1], row / w->size[1]};
-  for (int axis = 0; axis < 3; ++axis)
-    position[axis] = w->group[axis] * w->dispatch->group_size[axis] + local[axis];
+  for (int axis = 0; axis < 3; ++axis) position[axis] = w->group[axis] * w->dispatch->group_size[axis] + local[axis];
   return true;
 }
 

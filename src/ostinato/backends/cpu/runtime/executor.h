@@ -9,7 +9,7 @@
 
 #include "submission.h"
 
-namespace __ost __attribute__((visibility("hidden"))) {
+namespace [[gnu::visibility("hidden")]] __ost {
 
 struct Device;
 

@@ -21,7 +21,7 @@ constexpr uint32_t max_traps = 4096;
 constexpr size_t alternate_stack_bytes = 65536;
 
 struct Slot {
-  std::atomic<FaultTrap *> trap;   // NULL when free
+  std::atomic<FaultTrap *> trap;  // NULL when free
   std::atomic<uintptr_t> thread;
 };
 
@@ -59,7 +59,7 @@ bool vector_operand(const greg_t *registers, uint64_t *address) {
   const unsigned char *at = reinterpret_cast<const unsigned char *>(registers[REG_RIP]);
   const unsigned char *const prefixes_end = at + 8;
   while (at < prefixes_end && memchr("\x66\xf2\xf3\x2e\x36\x3e\x26\x64\x65\x67", *at, 10)) ++at;
-  unsigned extended = 0;           // the bits R, X, B: the high bits of the register numbers
+  unsigned extended = 0;  // the bits R, X, B: the high bits of the register numbers
   if (*at == 0xc5 || *at == 0xc4 || *at == 0x62) {
     const unsigned kind = *at;
     if (kind != 0xc5) extended = ~unsigned(at[1]) >> 5 & 7;
@@ -69,7 +69,7 @@ bool vector_operand(const greg_t *registers, uint64_t *address) {
     if (*at++ != 0x0f) return false;
     if (*at == 0x38 || *at == 0x3a) ++at;
   }
-  ++at;                            // the opcode
+  ++at;  // the opcode
   constexpr int names[16] = {REG_RAX, REG_RCX, REG_RDX, REG_RBX, REG_RSP, REG_RBP, REG_RSI, REG_RDI,
                              REG_R8,  REG_R9,  REG_R10, REG_R11, REG_R12, REG_R13, REG_R14, REG_R15};
   const unsigned mode = *at >> 6, low = *at & 7;
@@ -103,7 +103,7 @@ FaultAccess attempted(const siginfo_t *info, const void *context, uint64_t *addr
     const int64_t upper = int64_t(*address) >> 47;
     return upper == 0 || upper == -1 ? access_misaligned : access_no_address;
   }
-  if (trap != page_fault) return access_unknown;   // other traps have no use for the bit
+  if (trap != page_fault) return access_unknown;  // other traps have no use for the bit
   return registers[REG_ERR] & write_bit ? access_write : access_read;
 #elif defined(__linux__) && defined(__aarch64__)
   // A list of records, each with a magic number and its size; the one wanted holds the syndrome register.
@@ -142,8 +142,7 @@ void on_signal(int signal, siginfo_t *info, void *context) {
     // A handler that was put before this one (Python's faulthandler) raises the signal anew, without an address.
     if (info->si_code > 0) {
       trap->fault.address = uint64_t(uintptr_t(info->si_addr));
-      if (signal == SIGSEGV || signal == SIGBUS)
-        trap->fault.access = attempted(info, context, &trap->fault.address);
+      if (signal == SIGSEGV || signal == SIGBUS) trap->fault.access = attempted(info, context, &trap->fault.address);
     }
     siglongjmp(trap->resume, 1);
   }

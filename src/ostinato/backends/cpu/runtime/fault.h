@@ -10,12 +10,12 @@
 
 #include <atomic>
 
-namespace __ost __attribute__((visibility("hidden"))) {
+namespace [[gnu::visibility("hidden")]] __ost {
 
 constexpr int fault_signals[] = {
     SIGSEGV, SIGBUS, SIGFPE, SIGILL,
 #if defined(__aarch64__)
-    SIGTRAP,                       // what a compiler's trap instruction raises there
+    SIGTRAP,  // what a compiler's trap instruction raises there
 #endif
 };
 
@@ -30,8 +30,8 @@ struct Fault {
 
 struct FaultTrap {
   std::atomic<bool> armed;
-  sigjmp_buf resume;               // made by sigsetjmp(resume, 0) in the thread that entered
-  Fault fault;                     // what happened, once resumed
+  sigjmp_buf resume;  // made by sigsetjmp(resume, 0) in the thread that entered
+  Fault fault;        // what happened, once resumed
   void *alternate_stack;
   uint32_t slot;
 };

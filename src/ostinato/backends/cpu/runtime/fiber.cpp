@@ -25,8 +25,8 @@ struct Region {
   size_t page_bytes, total_bytes;
   void *arena_mapping;
   size_t arena_mapping_bytes;
-  uint32_t prepared;               // lanes whose stacks have been set up
-  int64_t guard_mappings;          // taken from spare_mappings
+  uint32_t prepared;       // lanes whose stacks have been set up
+  int64_t guard_mappings;  // taken from spare_mappings
   unsigned char *stacks;
 };
 
@@ -58,8 +58,7 @@ void guard(Region *region, uint32_t lane) {
 #endif
   if (spare_mappings().fetch_sub(2) >= 2 && mprotect(page, region->page_bytes, PROT_NONE) == 0)
     region->guard_mappings += 2;
-  else
-    spare_mappings().fetch_add(2);
+  else spare_mappings().fetch_add(2);
 }
 
 // A lane lives in this loop: a group's lanes are its suspended rounds, and the next group resumes them here.
@@ -93,7 +92,10 @@ __attribute__((noinline)) void prepare_lanes(Region *region, uint32_t lanes) {
   }
 }
 
-struct Place { const Step *path; uint64_t site_key; };
+struct Place {
+  const Step *path;
+  uint64_t site_key;
+};
 
 uint32_t depth(const Step *step) {
   uint32_t count = 0;

@@ -47,6 +47,7 @@ __OST_INLINE void hop(Worker *&w, uint32_t &lane, uint32_t next) {
   Context *from = &w->context[lane], *to = &w->context[next];
   w->lane = next;
 #if defined(__x86_64__)
+  // clang-format off
   asm volatile(
       "leaq %c[stride](%%rsp), %%r8\n\t"
       "leaq 1f(%%rip), %%rax\n\t"
@@ -75,12 +76,14 @@ __OST_INLINE void hop(Worker *&w, uint32_t &lane, uint32_t next) {
         "k0", "k1", "k2", "k3", "k4", "k5", "k6", "k7"
 #endif
   );
+  // clang-format on
   lane = next;
 #elif defined(__aarch64__)
   register Worker *first asm("x0") = w;
   register uint64_t second asm("x1") = next;
   register Context *save asm("x2") = from;
   register Context *load asm("x3") = to;
+  // clang-format off
   asm volatile(
       "adr x4, 1f\n\t"
       "mov x5, sp\n\t"
@@ -113,6 +116,7 @@ __OST_INLINE void hop(Worker *&w, uint32_t &lane, uint32_t next) {
         , "p0", "p1", "p2", "p3", "p4", "p5", "p6", "p7", "p8", "p9", "p10", "p11", "p12", "p13", "p14", "p15"
 #endif
   );
+  // clang-format on
   w = first;
   lane = uint32_t(second);
 #endif
@@ -188,8 +192,7 @@ __OST_NOINLINE void combine_slots(Worker *w, Combine &combine) {
     combine(reinterpret_cast<const In *>(slots), out, w->elected);
   } else {
     alignas(In) unsigned char packed[simd_width * sizeof(In)];
-    for (uint32_t i = 0; i < simd_width; ++i)
-      __builtin_memcpy(packed + i * sizeof(In), slots + i * slot, sizeof(In));
+    for (uint32_t i = 0; i < simd_width; ++i) __builtin_memcpy(packed + i * sizeof(In), slots + i * slot, sizeof(In));
     combine(reinterpret_cast<const In *>(packed), out, w->elected);
   }
 }

@@ -29,23 +29,7 @@ Hazards *infer(Graph *g) {
       free_hazards(hazards);
       return nullptr;
     }
-  const Edges edges = edges_of(hazards);
-  g->inferred.ranges = edges.ranges;
-  // A device with barriers runs a group of nodes at once until one depends on another of the same group.
-  uint32_t first = 0;
-  uint64_t edge = 0;
-  for (uint32_t i = 0; i < g->count; ++i) {
-    bool waits = false;
-    for (; edge < edges.count && edges.pairs[2 * edge + 1] == i; ++edge) waits |= edges.pairs[2 * edge] >= first;
-    if (g->nodes[i].kind == kind_barrier) {
-      first = i + 1;
-    } else if (waits) {
-      ++g->inferred.barriers;
-      first = i;
-    } else {
-      ++g->inferred.concurrent;
-    }
-  }
+  g->inferred = inferred_of(edges_of(hazards), g->count, [&](uint32_t i) { return g->nodes[i].kind == kind_barrier; });
   return hazards;
 }
 
@@ -56,7 +40,7 @@ void each_edge(const Graph *g, uint32_t mode, const uint32_t *edges, uint64_t n_
     for (uint32_t i = 1; i < g->count; ++i) edge(i - 1, i);
   } else if (mode == mode_barriers) {
     // A barrier is a node: it waits for all since the last one, and all until the next wait for it.
-    uint32_t first = 0;            // of those since the last barrier; that barrier is the node before it
+    uint32_t first = 0;  // of those since the last barrier; that barrier is the node before it
     for (uint32_t i = 0; i < g->count; ++i) {
       if (g->nodes[i].kind != kind_barrier) {
         if (first) edge(first - 1, i);
@@ -111,9 +95,8 @@ bool connect(Graph *g, uint32_t mode, const uint32_t *edges, uint64_t n_edges) {
     node.blockers.store(node.n_blockers, std::memory_order_relaxed);
     if (!node.n_blockers) g->roots[root++] = i;
   }
-  each_edge(g, mode, edges, n_edges, [&](uint32_t before, uint32_t after) {
-    g->successors[g->nodes[before].end_successor++] = after;
-  });
+  each_edge(g, mode, edges, n_edges,
+            [&](uint32_t before, uint32_t after) { g->successors[g->nodes[before].end_successor++] = after; });
   return true;
 }
 
@@ -202,22 +185,6 @@ void begin_run(Graph *g, const unsigned char *values) {
     memcpy(at, values + g->params[i].from, g->params[i].bytes);
     at += room_for(g->params[i]);
   }
-}
-
-bool infer_edges(const void *records, uint64_t bytes, uint64_t count, uint32_t *pairs, uint64_t capacity,
-                 uint64_t *n_edges, Inferred *inferred) {
-  Graph *g = make_graph(records, bytes, count, mode_serial, nullptr, 0);
-  Hazards *hazards = g ? infer(g) : nullptr;
-  if (hazards) {
-    const Edges found = edges_of(hazards);
-    *n_edges = found.count;
-    *inferred = g->inferred;
-    if (found.count && found.count <= capacity) memcpy(pairs, found.pairs, found.count * 2 * sizeof(uint32_t));
-  }
-  const bool good = hazards != nullptr;
-  free_hazards(hazards);
-  if (g) disown(g);
-  return good;
 }
 
 }  // namespace __ost

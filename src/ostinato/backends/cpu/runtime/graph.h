@@ -22,18 +22,11 @@
 
 #include "node.h"
 
-namespace __ost __attribute__((visibility("hidden"))) {
+namespace [[gnu::visibility("hidden")]] __ost {
 
 struct Device;
 
 enum Mode : uint32_t { mode_serial, mode_barriers, mode_edges, mode_inferred };
-
-// What inferring the order of a list came to, in the terms of a device that has barriers rather than edges.
-struct Inferred {
-  uint32_t barriers;               // nodes that such a device would put a barrier in front of
-  uint32_t concurrent;             // nodes that need none
-  uint32_t ranges;                 // tracked at the end of the list
-};
 
 // Where a parameter stands in the values of a replay.
 struct Param { uint32_t from, bytes; };
@@ -52,14 +45,14 @@ struct Graph {
   unsigned char *records;
   Inferred inferred;
 
-  const Device *device;            // the one that may replay it; NULL when it runs just once
+  const Device *device;  // the one that may replay it; NULL when it runs just once
   uint32_t n_params;
   Param *params;
-  uint64_t value_bytes;            // of a replay
-  unsigned char *values;           // of the run: each parameter's start on a cache line
+  uint64_t value_bytes;   // of a replay
+  unsigned char *values;  // of the run: each parameter's start on a cache line
 
-  uint64_t run;                    // number of the one that goes on, or was last
-  std::atomic<uint64_t> holders;   // owners << 32 | visitors
+  uint64_t run;                   // number of the one that goes on, or was last
+  std::atomic<uint64_t> holders;  // owners << 32 | visitors
 };
 
 // NULL, with the reason in `refusal`, when a record or an edge makes no sense, or memory is short. The caller is an
@@ -73,15 +66,11 @@ bool add_params(Graph *, const Param *, uint64_t n_params, const Use *, uint64_t
 // A graph lasts until it has neither owners nor visitors.
 void own(Graph *);
 void disown(Graph *);
-void visit(Graph *);               // by a worker that is offered a node, with the device's lock held
+void visit(Graph *);  // by a worker that is offered a node, with the device's lock held
 void leave(Graph *);
 
 // With the lock held of the device that is going to run it.
 void begin_run(Graph *, const unsigned char *values);
-
-// The edges that mode_inferred would use: pairs (before, after). False when the records make no sense.
-bool infer_edges(const void *records, uint64_t bytes, uint64_t count, uint32_t *pairs, uint64_t capacity,
-                 uint64_t *n_edges, Inferred *inferred);
 
 }  // namespace __ost
 

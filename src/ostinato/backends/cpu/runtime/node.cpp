@@ -139,7 +139,7 @@ bool add_to(Hazards *hazards, const Node *node, uint32_t index) {
 void run_units(const Node *node, Worker *worker, uint64_t first, uint64_t end) {
   if (node->kind == kind_dispatch) {
     worker->dispatch = &node->dispatch;
-    worker->lane_fn = nullptr;     // still so after a fault: no lanes ran
+    worker->lane_fn = nullptr;  // still so after a fault: no lanes ran
     node->dispatch.entry(&node->dispatch, worker, first, end);
     return;
   }
@@ -152,7 +152,7 @@ void run_units(const Node *node, Worker *worker, uint64_t first, uint64_t end) {
   } else if (t.pattern == (t.pattern & 0xff) * 0x0101010101010101u) {
     memset(t.target + from, int(t.pattern & 0xff), to - from);
   } else {
-    uint64_t at = from;            // a multiple of 8, so every block starts the pattern anew
+    uint64_t at = from;  // a multiple of 8, so every block starts the pattern anew
     for (; at + 8 <= to; at += 8) memcpy(t.target + at, &t.pattern, 8);
     memcpy(t.target + at, &t.pattern, to - at);
   }

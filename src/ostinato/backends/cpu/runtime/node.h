@@ -18,7 +18,7 @@
 #include "abi.h"
 #include "hazards.h"
 
-namespace __ost __attribute__((visibility("hidden"))) {
+namespace [[gnu::visibility("hidden")]] __ost {
 
 enum Kind : uint32_t { kind_dispatch, kind_barrier, kind_copy, kind_fill };
 
@@ -26,7 +26,7 @@ constexpr uint32_t unknown_accesses = UINT32_MAX;
 
 struct Transfer {
   unsigned char *target;
-  const unsigned char *source;     // of a copy
+  const unsigned char *source;  // of a copy
   uint64_t bytes, pattern, block_bytes;
 };
 
@@ -35,8 +35,8 @@ struct Node {
     Dispatch dispatch;
     Transfer transfer;
   };
-  uint64_t groups;                 // units of work: threadgroups, or blocks of a transfer
-  const Access *accesses;          // of a dispatch
+  uint64_t groups;         // units of work: threadgroups, or blocks of a transfer
+  const Access *accesses;  // of a dispatch
   uint32_t n_accesses;
   Kind kind;
 

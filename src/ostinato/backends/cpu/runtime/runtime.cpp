@@ -13,16 +13,16 @@ typedef Device ost_device;
 typedef Graph ost_graph;
 typedef Submission ost_submission;
 
-constexpr uint64_t worth_expecting = 128;   // commands; preparing them takes as long as a worker needs to wake
+constexpr uint64_t worth_expecting = 128;  // commands; preparing them takes as long as a worker needs to wake
 
-struct ost_status_t {              // all zero until done
+struct ost_status_t {  // all zero until done
   uint32_t done, error;
   int32_t signal;
   uint32_t node;
   uint64_t address, start_ns, end_ns;
-  uint32_t access;                 // see FaultAccess
+  uint32_t access;  // see FaultAccess
   uint32_t thread_known, thread[3], zero;
-  uint64_t worked_ns, lost_ns, late_ns, joined;   // of the workers; zero without samples
+  uint64_t worked_ns, lost_ns, late_ns, joined;  // of the workers; zero without samples
 };
 
 EXPORT uint32_t ost_abi_version(void) { return abi_version; }
@@ -77,26 +77,8 @@ EXPORT ost_submission *ost_replay(ost_device *device, ost_graph *graph, const vo
   return s;
 }
 
-// What inferring the order of a list came to: three numbers, see Inferred.
-static void write_inferred(const Inferred &found, uint32_t *out) {
-  out[0] = found.barriers;
-  out[1] = found.concurrent;
-  out[2] = found.ranges;
-}
-
-EXPORT void ost_inferred(const ost_submission *s, uint32_t *out) { write_inferred(s->graph->inferred, out); }
-
-EXPORT void ost_graph_inferred(const ost_graph *graph, uint32_t *out) { write_inferred(graph->inferred, out); }
-
-// The edges that mode 3 infers, as pairs; their number even when it is over capacity. UINT64_MAX on malformed records.
-EXPORT uint64_t ost_edges(const void *records, uint64_t bytes, uint64_t count, uint32_t *pairs, uint64_t capacity,
-                          uint32_t *inferred) {
-  uint64_t n_edges = 0;
-  Inferred found;
-  if (!infer_edges(records, bytes, count, pairs, capacity, &n_edges, &found)) return UINT64_MAX;
-  write_inferred(found, inferred);
-  return n_edges;
-}
+// What inferring the order of a list came to.
+EXPORT void ost_inferred(const ost_submission *s, Inferred *out) { *out = s->graph->inferred; }
 
 EXPORT int ost_wait(ost_submission *s, int64_t timeout_ns) {
   s->references.fetch_add(1, std::memory_order_relaxed);  // another thread may release it meanwhile

@@ -22,7 +22,7 @@ void destroy(Submission *s) {
 }  // namespace
 
 Submission *make_submission(Graph *graph, const void *values, bool sample) {
-  refusal = refused_memory;        // there is no other reason
+  refusal = refused_memory;  // there is no other reason
   Submission *s = static_cast<Submission *>(calloc(1, sizeof(Submission) + graph->value_bytes));
   if (!s) return nullptr;
   if (sample) {

@@ -4,7 +4,7 @@
 
 #include "abi.h"
 
-namespace __ost __attribute__((visibility("hidden"))) {
+namespace [[gnu::visibility("hidden")]] __ost {
 
 // NULL when the address space or memory for it cannot be had.
 Worker *open_worker(uint64_t arena_bytes);

@@ -21,8 +21,9 @@ template <class T> struct shape<T, 1> {
 };
 
 struct nothing {};
-template <class A> struct arg : metal::conditional_t<__is_enum(A), shape<int, 1>,
-                                metal::conditional_t<(scalar_kind<A>::value > 0), shape<A, 1>, nothing>> {};
+template <class A> struct arg
+    : metal::conditional_t<__is_enum(A), shape<int, 1>,
+                           metal::conditional_t<(scalar_kind<A>::value > 0), shape<A, 1>, nothing>> {};
 template <> struct arg<double> : shape<float, 1> {};
 template <class T> struct arg<const T> : arg<T> {};
 template <class T> struct arg<volatile T> : arg<T> {};
@@ -63,8 +64,8 @@ template <int N> struct floating_shape<float, N> : shape<float, N> {};
 template <int N> struct floating_shape<half, N> : shape<half, N> {};
 template <int N> struct floating_shape<bfloat, N> : shape<bfloat, N> {};
 template <class E, class = void> struct floating_scalar {};
-template <class E> struct floating_scalar<E, metal::enable_if_t<(scalar_kind<E>::value >= 1 && scalar_kind<E>::value <= 3)>>
-    : shape<float, 1> {};
+template <class E> struct floating_scalar<
+    E, metal::enable_if_t<(scalar_kind<E>::value >= 1 && scalar_kind<E>::value <= 3)>> : shape<float, 1> {};
 template <class E> struct floating_scalar<E, metal::enable_if_t<(scalar_kind<E>::value >= 4)>> : shape<E, 1> {};
 template <class E> struct floating_shape<E, 1> : floating_scalar<E> {};
 template <> struct floating_shape<float, 1> : shape<float, 1> {};

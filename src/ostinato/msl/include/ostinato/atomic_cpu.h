@@ -13,17 +13,16 @@ template <class T> OST_FN T atomic_read(const volatile metal::atomic<T> *p, meta
                                                          : __atomic_load_n(bits, __ATOMIC_SEQ_CST));
 }
 template <class T> OST_FN void atomic_write(volatile metal::atomic<T> *p, T value, metal::memory_order order) {
-  if (order == metal::memory_order_relaxed)
-    __atomic_store_n(bits_at(p), bits_as<word_t<T>>(value), __ATOMIC_RELAXED);
-  else
-    __atomic_store_n(bits_at(p), bits_as<word_t<T>>(value), __ATOMIC_SEQ_CST);
+  if (order == metal::memory_order_relaxed) __atomic_store_n(bits_at(p), bits_as<word_t<T>>(value), __ATOMIC_RELAXED);
+  else __atomic_store_n(bits_at(p), bits_as<word_t<T>>(value), __ATOMIC_SEQ_CST);
 }
 template <class T> OST_FN T atomic_swap(volatile metal::atomic<T> *p, T value, metal::memory_order) {
   return bits_as<T>(__atomic_exchange_n(bits_at(p), bits_as<word_t<T>>(value), __ATOMIC_SEQ_CST));
 }
 template <class T> OST_FN bool atomic_try(volatile metal::atomic<T> *p, T &expected, T desired, metal::memory_order) {
   word_t<T> old = bits_as<word_t<T>>(expected);
-  bool swapped = __atomic_compare_exchange_n(bits_at(p), &old, bits_as<word_t<T>>(desired), true, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED);
+  bool swapped = __atomic_compare_exchange_n(bits_at(p), &old, bits_as<word_t<T>>(desired), true, __ATOMIC_SEQ_CST,
+                                             __ATOMIC_RELAXED);
   expected = bits_as<T>(old);
   return swapped;
 }
@@ -46,7 +45,11 @@ template <class Op, class T> OST_FN T atomic_fetch(Op, volatile metal::atomic<T>
                    ? __atomic_fetch_##name(bits_at(p), word_t<T>(operand), __ATOMIC_RELAXED)                     \
                    : __atomic_fetch_##name(bits_at(p), word_t<T>(operand), __ATOMIC_SEQ_CST));                   \
   }
-OST_ATOMIC_NATIVE(add) OST_ATOMIC_NATIVE(sub) OST_ATOMIC_NATIVE(and) OST_ATOMIC_NATIVE(or) OST_ATOMIC_NATIVE(xor)
+OST_ATOMIC_NATIVE(add)
+OST_ATOMIC_NATIVE(sub)
+OST_ATOMIC_NATIVE(and)
+OST_ATOMIC_NATIVE(or)
+OST_ATOMIC_NATIVE(xor)
 #undef OST_ATOMIC_NATIVE
 
 }  // namespace __ost

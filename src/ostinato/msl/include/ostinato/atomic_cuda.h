@@ -11,8 +11,12 @@ template <class T> using cuda_word_t = typename cuda_word<int(sizeof(T))>::type;
 
 struct Ordered {
   bool full;
-  OST_FN explicit Ordered(metal::memory_order order) : full(order != metal::memory_order_relaxed) { if (full) ::__threadfence(); }
-  OST_FN ~Ordered() { if (full) ::__threadfence(); }
+  OST_FN explicit Ordered(metal::memory_order order) : full(order != metal::memory_order_relaxed) {
+    if (full) ::__threadfence();
+  }
+  OST_FN ~Ordered() {
+    if (full) ::__threadfence();
+  }
 };
 
 template <class T> OST_FN cuda_word_t<T> *word_at(const volatile metal::atomic<T> *p) {
@@ -47,7 +51,8 @@ template <class T> OST_FN T swap_if(volatile metal::atomic<T> *p, T expected, T 
     }
   }
 }
-template <class T> OST_FN bool atomic_try(volatile metal::atomic<T> *p, T &expected, T desired, metal::memory_order order) {
+template <class T>
+OST_FN bool atomic_try(volatile metal::atomic<T> *p, T &expected, T desired, metal::memory_order order) {
   Ordered ordered(order);
   const T old = swap_if(p, expected, desired);
   const bool swapped = bits_as<word_t<T>>(old) == bits_as<word_t<T>>(expected);
@@ -59,7 +64,9 @@ template <class Op, class T> OST_FN T atomic_modify(volatile metal::atomic<T> *p
   while (!atomic_try(p, old, T(Op::of(old, operand)), metal::memory_order_relaxed)) {}
   return old;
 }
-struct fn_second { template <class T> static OST_FN T of(T, T y) { return y; } };
+struct fn_second {
+  template <class T> static OST_FN T of(T, T y) { return y; }
+};
 template <class T> OST_FN T atomic_swap(volatile metal::atomic<T> *p, T value, metal::memory_order order) {
   Ordered ordered(order);
   if constexpr (whole_word<T>) {
@@ -69,7 +76,8 @@ template <class T> OST_FN T atomic_swap(volatile metal::atomic<T> *p, T value, m
   }
 }
 
-template <class Op, class T> OST_FN T atomic_fetch(Op, volatile metal::atomic<T> *p, T operand, metal::memory_order order) {
+template <class Op, class T>
+OST_FN T atomic_fetch(Op, volatile metal::atomic<T> *p, T operand, metal::memory_order order) {
   Ordered ordered(order);
   if constexpr (!whole_word<T>) {
     return atomic_modify<Op>(p, operand);

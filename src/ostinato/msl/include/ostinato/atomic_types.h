@@ -4,7 +4,11 @@
 namespace metal {
 
 enum memory_order {
-  memory_order_relaxed, memory_order_acquire, memory_order_release, memory_order_acq_rel, memory_order_seq_cst
+  memory_order_relaxed,
+  memory_order_acquire,
+  memory_order_release,
+  memory_order_acq_rel,
+  memory_order_seq_cst
 };
 enum thread_scope { thread_scope_thread, thread_scope_simdgroup, thread_scope_threadgroup, thread_scope_device };
 
@@ -35,10 +39,20 @@ template <class T> using word_t = typename word<int(sizeof(T))>::type;
 template <class T> struct identity { typedef T type; };
 template <class T> using exactly = typename identity<T>::type;  // a parameter that is converted to, never deduced from
 
-struct fn_add { template <class T> static OST_FN T of(T x, T y) { return x + y; } };
-struct fn_sub { template <class T> static OST_FN T of(T x, T y) { return x - y; } };
-struct fn_and { template <class T> static OST_FN T of(T x, T y) { return x & y; } };
-struct fn_or { template <class T> static OST_FN T of(T x, T y) { return x | y; } };
-struct fn_xor { template <class T> static OST_FN T of(T x, T y) { return x ^ y; } };
+struct fn_add {
+  template <class T> static OST_FN T of(T x, T y) { return x + y; }
+};
+struct fn_sub {
+  template <class T> static OST_FN T of(T x, T y) { return x - y; }
+};
+struct fn_and {
+  template <class T> static OST_FN T of(T x, T y) { return x & y; }
+};
+struct fn_or {
+  template <class T> static OST_FN T of(T x, T y) { return x | y; }
+};
+struct fn_xor {
+  template <class T> static OST_FN T of(T x, T y) { return x ^ y; }
+};
 
 }  // namespace __ost

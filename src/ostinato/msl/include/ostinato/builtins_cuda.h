@@ -34,14 +34,18 @@ template <class A> struct same<A, A> { static constexpr bool value = true; };
 OST_FN constexpr float __builtin_inff() { return __builtin_bit_cast(float, 0x7f800000u); }
 OST_FN constexpr float __builtin_huge_valf() { return __builtin_inff(); }
 OST_FN constexpr float __builtin_nanf(const char *) { return __builtin_bit_cast(float, 0x7fc00000u); }
-OST_FN constexpr float __builtin_fabsf(float x) { return __builtin_bit_cast(float, __builtin_bit_cast(unsigned, x) & 0x7fffffffu); }
+OST_FN constexpr float __builtin_fabsf(float x) {
+  return __builtin_bit_cast(float, __builtin_bit_cast(unsigned, x) & 0x7fffffffu);
+}
 
 #define OST_BUILTIN_1(name) OST_FN float __builtin_##name(float x) { return ::name(x); }
 #define OST_BUILTIN_2(name) OST_FN float __builtin_##name(float x, float y) { return ::name(x, y); }
+// clang-format off
 OST_BUILTIN_1(sqrtf) OST_BUILTIN_1(floorf) OST_BUILTIN_1(ceilf) OST_BUILTIN_1(truncf) OST_BUILTIN_1(rintf)
 OST_BUILTIN_1(roundf) OST_BUILTIN_1(expf) OST_BUILTIN_1(exp2f) OST_BUILTIN_1(logf) OST_BUILTIN_1(log2f)
 OST_BUILTIN_1(sinf) OST_BUILTIN_1(cosf)
 OST_BUILTIN_2(powf) OST_BUILTIN_2(fminf) OST_BUILTIN_2(fmaxf)
+// clang-format on
 #undef OST_BUILTIN_1
 #undef OST_BUILTIN_2
 OST_FN float __builtin_fmaf(float x, float y, float z) { return ::fmaf(x, y, z); }
@@ -80,8 +84,12 @@ OST_FN constexpr int __builtin_clz(unsigned x) { return __builtin_clzll(x) - 32;
 OST_FN constexpr int __builtin_clzl(unsigned long x) { return __builtin_clzll(x); }
 OST_FN constexpr int __builtin_ctz(unsigned x) { return __builtin_ctzll(x | 1ull << 32); }
 OST_FN constexpr int __builtin_ctzl(unsigned long x) { return __builtin_ctzll(x); }
-OST_FN constexpr int __builtin_ffsll(long long x) { return x ? __builtin_ctzll(static_cast<unsigned long long>(x)) + 1 : 0; }
+OST_FN constexpr int __builtin_ffsll(long long x) {
+  return x ? __builtin_ctzll(static_cast<unsigned long long>(x)) + 1 : 0;
+}
 OST_FN constexpr int __builtin_ffsl(long x) { return __builtin_ffsll(x); }
 OST_FN constexpr int __builtin_ffs(int x) { return __builtin_ffsll(static_cast<unsigned>(x)); }
 OST_FN constexpr unsigned __builtin_bswap32(unsigned x) { return static_cast<unsigned>(__builtin_bswap64(x) >> 32); }
-OST_FN constexpr unsigned short __builtin_bswap16(unsigned short x) { return static_cast<unsigned short>(x >> 8 | x << 8); }
+OST_FN constexpr unsigned short __builtin_bswap16(unsigned short x) {
+  return static_cast<unsigned short>(x >> 8 | x << 8);
+}

@@ -66,8 +66,10 @@ inline void enter_group(Worker *w, const Dispatch *d, uint64_t index) {
   w->lane = 0;
 }
 
-inline __attribute__((always_inline)) Thread thread_at(const Group &group, uint32_t x, uint32_t y, uint32_t z, uint32_t index) {
-  return {nullptr, group.position, group.size, {group.origin[0] + x, group.origin[1] + y, group.origin[2] + z}, {x, y, z}, index};
+inline __attribute__((always_inline)) Thread thread_at(const Group &group, uint32_t x, uint32_t y, uint32_t z,
+                                                       uint32_t index) {
+  return {nullptr,   group.position, group.size, {group.origin[0] + x, group.origin[1] + y, group.origin[2] + z},
+          {x, y, z}, index};
 }
 
 // A stretch of a kernel between two barriers, for all threads of a group.

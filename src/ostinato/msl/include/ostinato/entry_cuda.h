@@ -20,17 +20,17 @@ extern __shared__ __align__(128) unsigned char __ost_arena[];
 namespace __ost {
 
 struct alignas(8) Head {
-  uint32_t grid[3];                // threads in the grid
-  uint32_t group_size[3];          // nominal; groups at the edge are clipped by the grid
+  uint32_t grid[3];        // threads in the grid
+  uint32_t group_size[3];  // nominal; groups at the edge are clipped by the grid
   uint32_t groups[3];
   uint32_t zero[3];
   // What every kernel reads lies together with the first arguments: parameters come from memory by 64 bytes at a time,
   // counted from 48 on, and each costs a small kernel a tenth of its time.
-  uint32_t flags;                  // see below
-  uint32_t row_threads;            // grid[0] and group_size[0] once more
+  uint32_t flags;        // see below
+  uint32_t row_threads;  // grid[0] and group_size[0] once more
   uint32_t row_group;
-  uint32_t sample_mask;            // where warps share pairs: how many there are, a power of two, less one; else all ones
-  ulonglong2 *samples;             // where the dispatch takes down its times: start and end, a pair a warp
+  uint32_t sample_mask;  // where warps share pairs: how many there are, a power of two, less one; else all ones
+  ulonglong2 *samples;   // where the dispatch takes down its times: start and end, a pair a warp
   uint64_t zero_64;
 };
 constexpr uint32_t waits = 1, releases = 2, own_pairs = 4, one_row = 8;
@@ -132,13 +132,12 @@ template <class T> OST_FN metal::remove_cv_t<T> value_of(uint64_t address, const
 
 // A buffer: where it lies in device memory. A plain cast: the compiler knows by itself that kernels are given addresses
 // of global memory, and telling it with a conversion makes the optimiser of NVRTC 13.0 run for ever.
-template <class T> OST_FN T *pointer_to(uint64_t address) {
-  return reinterpret_cast<T *>(address);
-}
+template <class T> OST_FN T *pointer_to(uint64_t address) { return reinterpret_cast<T *>(address); }
 // A buffer that is only read may also be bytes that travel with the parameters: the top bit says so.
 template <class T> OST_FN T *pointer_to(uint64_t address, const unsigned char *inline_bytes) {
-  return address >> 63 ? reinterpret_cast<T *>(const_cast<unsigned char *>(inline_bytes + (address & 0x7fffffffffffffffu)))
-                       : pointer_to<T>(address);
+  return address >> 63
+             ? reinterpret_cast<T *>(const_cast<unsigned char *>(inline_bytes + (address & 0x7fffffffffffffffu)))
+             : pointer_to<T>(address);
 }
 
 // Arguments of a kernel that comes as CUDA source: they become what it declares them to be.

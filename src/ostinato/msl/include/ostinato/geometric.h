@@ -22,7 +22,8 @@ namespace metal {
 
 template <class A, class B> OST_FN constexpr __ost::scalar_of_t<A, B> dot(A x, B y) {
   typedef __ost::common_t<A, B> V;
-  return __ost::scalar_of_t<A, B>(__ost::dot_float(__ost::as_float(static_cast<V>(x)), __ost::as_float(static_cast<V>(y))));
+  return __ost::scalar_of_t<A, B>(
+      __ost::dot_float(__ost::as_float(static_cast<V>(x)), __ost::as_float(static_cast<V>(y))));
 }
 template <class A> OST_FN __ost::scalar_of_t<A> length_squared(A x) { return dot(x, x); }
 template <class A> OST_FN __ost::scalar_of_t<A> length(A x) {
@@ -47,7 +48,8 @@ OST_FN __ost::common_t<A, B> cross(A x, B y) {
   V a = static_cast<V>(x), b = static_cast<V>(y);
   return V(a.y * b.z - a.z * b.y, a.z * b.x - a.x * b.z, a.x * b.y - a.y * b.x);
 }
-template <class A, class B, class S = __ost::scalar_of_t<A, B>> OST_FN __ost::common_t<A, B> reflect(A incident, B normal) {
+template <class A, class B, class S = __ost::scalar_of_t<A, B>>
+OST_FN __ost::common_t<A, B> reflect(A incident, B normal) {
   typedef __ost::common_t<A, B> V;
   V i = static_cast<V>(incident), n = static_cast<V>(normal);
   return i - S(2 * dot(n, i)) * n;

@@ -41,14 +41,16 @@ OST_FN constexpr float half_value(uint16_t bits) {
 
 template <class T> using if_half = typename only_if<__is_same(T, half)>::type;
 // The arithmetic types of C++ itself.
-template <class T> using if_native = typename only_if<(scalar_kind<T>::value >= 1 && scalar_kind<T>::value <= 4 && !__is_same(T, half))>::type;
+template <class T> using if_native =
+    typename only_if<(scalar_kind<T>::value >= 1 && scalar_kind<T>::value <= 4 && !__is_same(T, half))>::type;
 // A class, const or not, that converts to float.
 template <class T> struct bare { typedef T type; };
 template <class T> struct bare<const T> : bare<T> {};
 template <class T> struct bare<T &> : bare<T> {};
 template <class T> T &&any();
-template <class T> using if_to_float = typename only_if<
-    (__is_class(typename bare<T>::type) && scalar_kind<typename bare<T>::type>::value == 0), decltype(int(static_cast<float>(any<T>())))>::type;
+template <class T> using if_to_float =
+    typename only_if<(__is_class(typename bare<T>::type) && scalar_kind<typename bare<T>::type>::value == 0),
+                     decltype(int(static_cast<float>(any<T>())))>::type;
 template <class T> using if_wide_float = typename only_if<(__is_same(T, float) || __is_same(T, double))>::type;
 
 }  // namespace __ost
@@ -67,8 +69,16 @@ struct half {
   OST_FN constexpr half operator+() const { return *this; }
   OST_FN constexpr half &operator++() { return *this = half(float(*this) + 1.0f); }
   OST_FN constexpr half &operator--() { return *this = half(float(*this) - 1.0f); }
-  OST_FN constexpr half operator++(int) { half old = *this; ++*this; return old; }
-  OST_FN constexpr half operator--(int) { half old = *this; --*this; return old; }
+  OST_FN constexpr half operator++(int) {
+    half old = *this;
+    ++*this;
+    return old;
+  }
+  OST_FN constexpr half operator--(int) {
+    half old = *this;
+    --*this;
+    return old;
+  }
 };
 
 namespace __ost {
@@ -150,7 +160,9 @@ struct half_arm {
   half value;
   OST_FN explicit constexpr half_arm(half value_, int) : value(value_) {}
   template <class I, if_integer<I> = 0> OST_FN constexpr half_arm(I value_) : value(value_) {}
-  template <class F, typename only_if<__is_same(F, float)>::type = 0> OST_FN constexpr operator F() const { return value; }
+  template <class F, typename only_if<__is_same(F, float)>::type = 0> OST_FN constexpr operator F() const {
+    return value;
+  }
 };
 
 template <class T> struct armed { typedef T type; };

@@ -19,7 +19,8 @@ template <> struct wider<unsigned long> { typedef unsigned __int128 type; };
 template <> struct wider<unsigned long long> { typedef unsigned __int128 type; };
 template <class T> using wider_t = typename wider<T>::type;
 // Sums and differences want a signed type even for unsigned T.
-template <class T> using exact_t = metal::conditional_t<(sizeof(T) < 4), int, metal::conditional_t<sizeof(T) == 4, long long, __int128>>;
+template <class T> using exact_t =
+    metal::conditional_t<(sizeof(T) < 4), int, metal::conditional_t<sizeof(T) == 4, long long, __int128>>;
 template <class T> using unsigned_t = metal::make_unsigned_t<T>;
 
 template <class T, class W> OST_FN constexpr T saturated(W value) {
@@ -29,6 +30,7 @@ template <class T, class W> OST_FN constexpr T saturated(W value) {
 
 #define OST_OP(name, params, ...) \
   struct fn_##name { template <class T> static OST_FN constexpr T of params { __VA_ARGS__ } };
+// clang-format off
 OST_OP(absdiff, (T x, T y), return T(x > y ? unsigned_t<T>(x) - unsigned_t<T>(y) : unsigned_t<T>(y) - unsigned_t<T>(x));)
 OST_OP(addsat, (T x, T y), return saturated<T>(exact_t<T>(x) + exact_t<T>(y));)
 OST_OP(subsat, (T x, T y), return saturated<T>(exact_t<T>(x) - exact_t<T>(y));)
@@ -54,6 +56,7 @@ OST_OP(reverse_bits, (T x),
        v = ((v >> 2) & 0x3333333333333333u) | ((v & 0x3333333333333333u) << 2);
        v = ((v >> 4) & 0x0f0f0f0f0f0f0f0fu) | ((v & 0x0f0f0f0f0f0f0f0fu) << 4);
        return T(__builtin_bswap64(v) >> (64 - sizeof(T) * 8));)
+// clang-format on
 #undef OST_OP
 
 // 24-bit operands of a 32-bit type: what is above them is ignored.
@@ -64,7 +67,9 @@ struct fn_mul24 {
   static OST_FN constexpr unsigned of(unsigned x, unsigned y) { return (x & 0xffffffu) * (y & 0xffffffu); }
 };
 struct fn_mad24 {
-  template <class T> static OST_FN constexpr T of(T x, T y, T z) { return T(uint32_t(fn_mul24::of(x, y)) + uint32_t(z)); }
+  template <class T> static OST_FN constexpr T of(T x, T y, T z) {
+    return T(uint32_t(fn_mul24::of(x, y)) + uint32_t(z));
+  }
 };
 
 }  // namespace __ost
@@ -83,10 +88,12 @@ namespace metal {
     typedef __ost::integer_t<A, B, C> V;                                                      \
     return __ost::map<__ost::fn_##name>(static_cast<V>(x), static_cast<V>(y), static_cast<V>(z)); \
   }
+// clang-format off
 OST_INTEGER_1(popcount) OST_INTEGER_1(clz) OST_INTEGER_1(ctz) OST_INTEGER_1(reverse_bits)
 OST_INTEGER_2(addsat) OST_INTEGER_2(subsat) OST_INTEGER_2(hadd) OST_INTEGER_2(rhadd) OST_INTEGER_2(mulhi)
 OST_INTEGER_2(rotate) OST_INTEGER_2(mul24)
 OST_INTEGER_3(madhi) OST_INTEGER_3(madsat) OST_INTEGER_3(mad24)
+// clang-format on
 #undef OST_INTEGER_1
 #undef OST_INTEGER_2
 #undef OST_INTEGER_3
@@ -110,7 +117,8 @@ template <class A, class V = __ost::integer_t<A>> OST_FN V extract_bits(A x, uin
   return static_cast<V>(static_cast<U>(static_cast<V>(x)) << static_cast<U>(V(left))) >> V(right);
 }
 // base with its field of `bits` bits from `offset` on replaced by the low bits of `insert`.
-template <class A, class B, class V = __ost::integer_t<A, B>> OST_FN V insert_bits(A base, B insert, uint offset, uint bits) {
+template <class A, class B, class V = __ost::integer_t<A, B>>
+OST_FN V insert_bits(A base, B insert, uint offset, uint bits) {
   typedef __ost::elem_t<V> T;
   constexpr uint width = sizeof(T) * 8;
   offset = offset < width ? offset : width - 1;

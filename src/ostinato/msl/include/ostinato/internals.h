@@ -13,6 +13,7 @@ template <class... A> using if_values = void_t<typename arg<A>::elem...>;
   template <class A, class M> OST_FN auto __metal_##name(A x, A y, M) { return metal::target(x, y); }
 #define OST_INTERNAL_3(name, target) \
   template <class A, class M> OST_FN auto __metal_##name(A x, A y, A z, M) { return metal::target(x, y, z); }
+// clang-format off
 OST_INTERNAL_1(fabs, fabs) OST_INTERNAL_1(acos, acos) OST_INTERNAL_1(acosh, acosh) OST_INTERNAL_1(asin, asin)
 OST_INTERNAL_1(asinh, asinh) OST_INTERNAL_1(atan, atan) OST_INTERNAL_1(atanh, atanh) OST_INTERNAL_1(ceil, ceil)
 OST_INTERNAL_1(cos, cos) OST_INTERNAL_1(cosh, cosh) OST_INTERNAL_1(cospi, cospi) OST_INTERNAL_1(exp, exp)
@@ -24,6 +25,7 @@ OST_INTERNAL_1(tanpi, tanpi) OST_INTERNAL_1(trunc, trunc)
 OST_INTERNAL_2(atan2, atan2) OST_INTERNAL_2(divide, divide) OST_INTERNAL_2(fmax, fmax) OST_INTERNAL_2(fmin, fmin)
 OST_INTERNAL_2(fmod, fmod) OST_INTERNAL_2(pow, pow) OST_INTERNAL_2(powr, powr)
 OST_INTERNAL_3(fmax3, fmax3) OST_INTERNAL_3(fmin3, fmin3) OST_INTERNAL_3(fmedian3, fmedian3)
+// clang-format on
 #undef OST_INTERNAL_1
 #undef OST_INTERNAL_2
 #undef OST_INTERNAL_3
@@ -34,6 +36,7 @@ template <class A, class M> OST_FN auto __metal_ldexp(A x, int k, M) { return me
 
 #define OST_INTERNAL_SIMD(name) \
   template <class... A> OST_FN auto __metal_##name(__ost::Site site, A... a) { return metal::name(site, a...); }
+// clang-format off
 OST_INTERNAL_SIMD(simd_sum) OST_INTERNAL_SIMD(simd_product) OST_INTERNAL_SIMD(simd_min) OST_INTERNAL_SIMD(simd_max)
 OST_INTERNAL_SIMD(simd_and) OST_INTERNAL_SIMD(simd_or) OST_INTERNAL_SIMD(simd_xor)
 OST_INTERNAL_SIMD(simd_prefix_inclusive_sum) OST_INTERNAL_SIMD(simd_prefix_exclusive_sum)
@@ -42,6 +45,7 @@ OST_INTERNAL_SIMD(simd_shuffle) OST_INTERNAL_SIMD(simd_broadcast) OST_INTERNAL_S
 OST_INTERNAL_SIMD(simd_shuffle_up) OST_INTERNAL_SIMD(simd_shuffle_down) OST_INTERNAL_SIMD(simd_shuffle_xor)
 OST_INTERNAL_SIMD(simd_shuffle_rotate_up) OST_INTERNAL_SIMD(simd_shuffle_rotate_down)
 OST_INTERNAL_SIMD(simd_shuffle_and_fill_up) OST_INTERNAL_SIMD(simd_shuffle_and_fill_down)
+// clang-format on
 #undef OST_INTERNAL_SIMD
 
 template <class T> OST_FN T __metal_get_simdgroup_size(T) { return T(32); }

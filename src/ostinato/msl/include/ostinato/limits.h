@@ -21,6 +21,7 @@ template <class T> struct numeric_limits<volatile T> : numeric_limits<T> {};
     static OST_FN constexpr type infinity() { return 0; }                                       \
     static OST_FN constexpr type quiet_NaN() { return 0; }                                      \
   };
+// clang-format off
 OST_INTEGER_LIMITS(bool, false, false, true)
 OST_INTEGER_LIMITS(char, (char(-1) < char(0)), (char(-1) < char(0) ? char(-128) : char(0)), char(char(-1) < char(0) ? 127 : 255))
 OST_INTEGER_LIMITS(signed char, true, -128, 127)
@@ -33,6 +34,7 @@ OST_INTEGER_LIMITS(long, true, -__LONG_MAX__ - 1L, __LONG_MAX__)
 OST_INTEGER_LIMITS(unsigned long, false, 0, ~0ul)
 OST_INTEGER_LIMITS(long long, true, -__LONG_LONG_MAX__ - 1ll, __LONG_LONG_MAX__)
 OST_INTEGER_LIMITS(unsigned long long, false, 0, ~0ull)
+// clang-format on
 #undef OST_INTEGER_LIMITS
 
 #define OST_FLOAT_LIMITS(type, digits_, digits10_, max10, min_e, max_e, low, high, eps, denorm)                        \

@@ -22,6 +22,7 @@ namespace metal {
 #define OST_MATH_2(name, type) OST_MATH_2_AS(name, fn_##name, type)
 #define OST_MATH_3(name, type) OST_MATH_3_AS(name, fn_##name, type)
 
+// clang-format off
 OST_MATH_1(acos, inexact_t) OST_MATH_1(acosh, inexact_t) OST_MATH_1(asin, inexact_t) OST_MATH_1(asinh, inexact_t)
 OST_MATH_1(atan, inexact_t) OST_MATH_1(atanh, inexact_t) OST_MATH_1(cos, inexact_t) OST_MATH_1(cosh, inexact_t)
 OST_MATH_1(cospi, inexact_t) OST_MATH_1(exp, inexact_t) OST_MATH_1(exp2, inexact_t) OST_MATH_1(exp10, inexact_t)
@@ -41,6 +42,7 @@ OST_MATH_3_AS(fmax3, fn_max3, floating_t) OST_MATH_3_AS(fmin3, fn_min3, floating
 OST_MATH_1(abs, common_t)
 OST_MATH_2(max, common_t) OST_MATH_2(min, common_t)
 OST_MATH_3(max3, common_t) OST_MATH_3(min3, common_t) OST_MATH_3(median3, common_t) OST_MATH_3(clamp, common_t)
+// clang-format on
 
 template <class A> OST_FN __ost::floating_t<A> fabs(A x) { return abs(static_cast<__ost::floating_t<A>>(x)); }
 template <class A> OST_FN __ost::floating_t<A> saturate(A x) {
@@ -61,7 +63,8 @@ template <class A> OST_FN __ost::floating_t<A> modf(A x, __ost::floating_t<A> &w
   if constexpr (__ost::arg<A>::n == 1) {
     return copysign(value == whole ? V(0.0f) : rest, value);
   } else {
-    for (int i = 0; i < __ost::arg<A>::n; i++) rest[i] = copysign(value[i] == whole[i] ? V(0.0f)[i] : rest[i], value[i]);
+    for (int i = 0; i < __ost::arg<A>::n; i++)
+      rest[i] = copysign(value[i] == whole[i] ? V(0.0f)[i] : rest[i], value[i]);
     return rest;
   }
 }
@@ -74,7 +77,8 @@ template <class T, int N> OST_FN vec<T, N> frexp(vec<T, N> x, vec<int, N> &expon
   for (int i = 0; i < N; i++) r[i] = frexp(x[i], exponent[i]);
   return r;
 }
-template <class A, typename __ost::only_if<__ost::arg<A>::n == 1>::type = 0> OST_FN __ost::floating_t<A> ldexp(A x, int k) {
+template <class A, typename __ost::only_if<__ost::arg<A>::n == 1>::type = 0>
+OST_FN __ost::floating_t<A> ldexp(A x, int k) {
   return static_cast<__ost::floating_t<A>>(__ost::scale_by_pow2(float(x), k));
 }
 template <class T, int N> OST_FN vec<T, N> ldexp(vec<T, N> x, vec<int, N> k) {
@@ -124,15 +128,21 @@ OST_MATH_2(nextafter, floating_t)
 #define OST_USING(name) using metal::name;
 
 namespace fast {
-OST_SAME(OST_USING) OST_USING(sin) OST_USING(cos) OST_USING(tan) OST_USING(sincos)
-}
+OST_SAME(OST_USING)
+OST_USING(sin)
+OST_USING(cos)
+OST_USING(tan)
+OST_USING(sincos)
+}  // namespace fast
 namespace precise {
 OST_SAME(OST_USING)
 #define OST_PRECISE(name)                                                                     \
   template <class A> OST_FN __ost::inexact_t<A> name(A x) {                                   \
     return __ost::map<__ost::fn_precise_##name>(static_cast<__ost::inexact_t<A>>(x));         \
   }
-OST_PRECISE(sin) OST_PRECISE(cos) OST_PRECISE(tan)
+OST_PRECISE(sin)
+OST_PRECISE(cos)
+OST_PRECISE(tan)
 #undef OST_PRECISE
 template <class A> OST_FN __ost::inexact_t<A> sincos(A x, __ost::inexact_t<A> &cosine) {
   cosine = precise::cos(x);

@@ -5,7 +5,8 @@ namespace __ost {
 template <int R, class... V> struct columns_of { static constexpr bool value = ((lanes<V>::value == R) && ...); };
 template <int C, int R, class... V> using if_columns =
     typename only_if<part_list<V...>::count == C && columns_of<R, V...>::value>::type;
-template <int N, class... S> using if_cells = typename only_if<part_list<S...>::count == N && fills<N, S...>::value>::type;
+template <int N, class... S> using if_cells =
+    typename only_if<part_list<S...>::count == N && fills<N, S...>::value>::type;
 }  // namespace __ost
 
 namespace metal {
@@ -88,7 +89,9 @@ template <class T, int C, int R> OST_FN constexpr matrix<T, R, C> transpose(cons
   return t;
 }
 
-template <class T> OST_FN constexpr T determinant(const matrix<T, 2, 2> &m) { return m[0][0] * m[1][1] - m[1][0] * m[0][1]; }
+template <class T> OST_FN constexpr T determinant(const matrix<T, 2, 2> &m) {
+  return m[0][0] * m[1][1] - m[1][0] * m[0][1];
+}
 template <class T> OST_FN constexpr T determinant(const matrix<T, 3, 3> &m) {
   return m[0][0] * (m[1][1] * m[2][2] - m[2][1] * m[1][2]) - m[1][0] * (m[0][1] * m[2][2] - m[2][1] * m[0][2]) +
          m[2][0] * (m[0][1] * m[1][2] - m[1][1] * m[0][2]);

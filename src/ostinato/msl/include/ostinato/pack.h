@@ -77,7 +77,8 @@ OST_FN uint pack_float_to_unorm10a2(float4 x) {
          uint(__ost::packed_norm(x.z, 0, 1023)) << 20 | uint(__ost::packed_norm(x.w, 0, 3)) << 30;
 }
 OST_FN ushort pack_float_to_unorm565(float3 x) {
-  return ushort(__ost::packed_norm(x.x, 0, 31) | __ost::packed_norm(x.y, 0, 63) << 5 | __ost::packed_norm(x.z, 0, 31) << 11);
+  return ushort(__ost::packed_norm(x.x, 0, 31) | __ost::packed_norm(x.y, 0, 63) << 5 |
+                __ost::packed_norm(x.z, 0, 31) << 11);
 }
 OST_FN uint pack_half_to_unorm4x8(half4 x) { return pack_float_to_unorm4x8(float4(x)); }
 OST_FN uint pack_half_to_snorm4x8(half4 x) { return pack_float_to_snorm4x8(float4(x)); }

@@ -26,14 +26,10 @@ struct Thread {
     static OST_FN T of(uint32_t x, uint32_t, uint32_t) { return T(x); }
   };
   template <class S> struct As<metal::vec<S, 2>> {
-    static OST_FN metal::vec<S, 2> of(uint32_t x, uint32_t y, uint32_t) {
-      return metal::vec<S, 2>(S(x), S(y));
-    }
+    static OST_FN metal::vec<S, 2> of(uint32_t x, uint32_t y, uint32_t) { return metal::vec<S, 2>(S(x), S(y)); }
   };
   template <class S> struct As<metal::vec<S, 3>> {
-    static OST_FN metal::vec<S, 3> of(uint32_t x, uint32_t y, uint32_t z) {
-      return metal::vec<S, 3>(S(x), S(y), S(z));
-    }
+    static OST_FN metal::vec<S, 3> of(uint32_t x, uint32_t y, uint32_t z) { return metal::vec<S, 3>(S(x), S(y), S(z)); }
   };
   template <class T> static OST_FN T as(const uint32_t *v) { return As<T>::of(v[0], v[1], v[2]); }
 

@@ -35,14 +35,19 @@ namespace metal {
   template <class A> OST_FN constexpr __ost::reshape_t<bool, __ost::floating_t<A>> name(A x) {          \
     return __ost::map_to<__ost::fn_##name, bool>(static_cast<__ost::floating_t<A>>(x));                 \
   }
-OST_RELATIONAL(isnan) OST_RELATIONAL(isinf) OST_RELATIONAL(isfinite) OST_RELATIONAL(isnormal) OST_RELATIONAL(signbit)
+OST_RELATIONAL(isnan)
+OST_RELATIONAL(isinf)
+OST_RELATIONAL(isfinite)
+OST_RELATIONAL(isnormal)
+OST_RELATIONAL(signbit)
 #undef OST_RELATIONAL
 #define OST_RELATIONAL(name)                                                                            \
   template <class A, class B> OST_FN constexpr __ost::reshape_t<bool, __ost::floating_t<A, B>> name(A x, B y) { \
     typedef __ost::floating_t<A, B> V;                                                                  \
     return __ost::map_to<__ost::fn_##name, bool>(static_cast<V>(x), static_cast<V>(y));                 \
   }
-OST_RELATIONAL(isordered) OST_RELATIONAL(isunordered)
+OST_RELATIONAL(isordered)
+OST_RELATIONAL(isunordered)
 #undef OST_RELATIONAL
 
 OST_FN constexpr bool any(bool x) { return x; }
@@ -59,7 +64,8 @@ template <class A, class B> OST_FN constexpr __ost::common_t<A, B> select(A a, B
   typedef __ost::common_t<A, B> V;
   return c ? static_cast<V>(b) : static_cast<V>(a);
 }
-template <class A, class B, int N, class V = __ost::common_t<A, B>, typename __ost::only_if<__ost::arg<V>::n == N>::type = 0>
+template <class A, class B, int N, class V = __ost::common_t<A, B>,
+          typename __ost::only_if<__ost::arg<V>::n == N>::type = 0>
 OST_FN constexpr V select(A a, B b, vec<bool, N> c) {
   V no = static_cast<V>(a), yes = static_cast<V>(b);
   for (int i = 0; i < N; i++) no[i] = c[i] ? yes[i] : no[i];

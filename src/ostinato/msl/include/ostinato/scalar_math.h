@@ -33,9 +33,14 @@ struct fn_copysign {
   }
 };
 struct fn_fdim {
-  static OST_FN float of(float x, float y) { float d = x > y ? x - y : 0.0f; return x != x || y != y ? x + y : d; }
+  static OST_FN float of(float x, float y) {
+    float d = x > y ? x - y : 0.0f;
+    return x != x || y != y ? x + y : d;
+  }
 };
-struct fn_step { static OST_FN float of(float edge, float x) { return x < edge ? 0.0f : 1.0f; } };
+struct fn_step {
+  static OST_FN float of(float edge, float x) { return x < edge ? 0.0f : 1.0f; }
+};
 struct fn_smoothstep {
   static OST_FN float of(float low, float high, float x) {
     float t = (x - low) / (high - low);
@@ -44,9 +49,15 @@ struct fn_smoothstep {
     return t * t * (3.0f - 2.0f * t);
   }
 };
-struct fn_mix { static OST_FN float of(float x, float y, float a) { return x + (y - x) * a; } };
-struct fn_mad { static OST_FN float of(float x, float y, float z) { return x * y + z; } };
-struct fn_divide { static OST_FN float of(float x, float y) { return x / y; } };
+struct fn_mix {
+  static OST_FN float of(float x, float y, float a) { return x + (y - x) * a; }
+};
+struct fn_mad {
+  static OST_FN float of(float x, float y, float z) { return x * y + z; }
+};
+struct fn_divide {
+  static OST_FN float of(float x, float y) { return x / y; }
+};
 
 // Comparisons ignore a NaN when the other argument is a number. Any ordered type.
 #ifndef OST_FLOAT_MAX  // a target with instructions for it says so
@@ -65,8 +76,12 @@ struct fn_min {
   static OST_FN constexpr bfloat of(bfloat x, bfloat y) { return y != y ? x : (x < y ? x : y); }
   template <class T> static OST_FN constexpr T of(T x, T y) { return x < y ? x : y; }
 };
-struct fn_max3 { template <class T> static OST_FN constexpr T of(T x, T y, T z) { return fn_max::of(fn_max::of(x, y), z); } };
-struct fn_min3 { template <class T> static OST_FN constexpr T of(T x, T y, T z) { return fn_min::of(fn_min::of(x, y), z); } };
+struct fn_max3 {
+  template <class T> static OST_FN constexpr T of(T x, T y, T z) { return fn_max::of(fn_max::of(x, y), z); }
+};
+struct fn_min3 {
+  template <class T> static OST_FN constexpr T of(T x, T y, T z) { return fn_min::of(fn_min::of(x, y), z); }
+};
 struct fn_median3 {
   template <class T> static OST_FN constexpr T of(T x, T y, T z) {
     return fn_max::of(fn_min::of(x, y), fn_min::of(fn_max::of(x, y), z));

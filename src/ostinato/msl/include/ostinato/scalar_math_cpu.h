@@ -151,11 +151,19 @@ struct turns {
 };
 
 struct fn_sin {
-  static OST_FN float of(float x) { float s = turns::of_radians(x).sin(); return x == 0.0f ? x : s; }
+  static OST_FN float of(float x) {
+    float s = turns::of_radians(x).sin();
+    return x == 0.0f ? x : s;
+  }
 };
-struct fn_cos { static OST_FN float of(float x) { return turns::of_radians(x).cos(); } };
+struct fn_cos {
+  static OST_FN float of(float x) { return turns::of_radians(x).cos(); }
+};
 struct fn_tan {
-  static OST_FN float of(float x) { float t = turns::of_radians(x).tan(); return x == 0.0f ? x : t; }
+  static OST_FN float of(float x) {
+    float t = turns::of_radians(x).tan();
+    return x == 0.0f ? x : t;
+  }
 };
 struct fn_sinpi {
   static OST_FN float of(float x) {
@@ -164,14 +172,26 @@ struct fn_sinpi {
   }
 };
 struct fn_cospi {
-  static OST_FN float of(float x) { float c = turns::of_half_turns(x).cos(); return c == 0.0f ? 0.0f : c; }
+  static OST_FN float of(float x) {
+    float c = turns::of_half_turns(x).cos();
+    return c == 0.0f ? 0.0f : c;
+  }
 };
 struct fn_tanpi {
-  static OST_FN float of(float x) { float t = turns::of_half_turns(x).tan(); return x == 0.0f ? x : t; }
+  static OST_FN float of(float x) {
+    float t = turns::of_half_turns(x).tan();
+    return x == 0.0f ? x : t;
+  }
 };
-struct fn_precise_sin { static OST_FN float of(float x) { return __builtin_sinf(x); } };
-struct fn_precise_cos { static OST_FN float of(float x) { return __builtin_cosf(x); } };
-struct fn_precise_tan { static OST_FN float of(float x) { return __builtin_tanf(x); } };
+struct fn_precise_sin {
+  static OST_FN float of(float x) { return __builtin_sinf(x); }
+};
+struct fn_precise_cos {
+  static OST_FN float of(float x) { return __builtin_cosf(x); }
+};
+struct fn_precise_tan {
+  static OST_FN float of(float x) { return __builtin_tanf(x); }
+};
 
 struct fn_tanh {
   static OST_FN float of(float x) {
@@ -189,17 +209,21 @@ struct fn_tanh {
 
 #define OST_LIBM_1(name) struct fn_##name { static OST_FN float of(float x) { return __builtin_##name##f(x); } };
 #define OST_LIBM_2(name) struct fn_##name { static OST_FN float of(float x, float y) { return __builtin_##name##f(x, y); } };
+// clang-format off
 OST_LIBM_1(sinh) OST_LIBM_1(cosh) OST_LIBM_1(asin) OST_LIBM_1(acos) OST_LIBM_1(atan)
 OST_LIBM_1(asinh) OST_LIBM_1(acosh) OST_LIBM_1(atanh)
 OST_LIBM_1(ceil) OST_LIBM_1(floor) OST_LIBM_1(trunc) OST_LIBM_1(rint) OST_LIBM_1(sqrt)
 OST_LIBM_2(atan2) OST_LIBM_2(fmod)
+// clang-format on
 #undef OST_LIBM_1
 #undef OST_LIBM_2
 
 struct fn_round {  // halves away from zero; the largest float under one half keeps 0.49999997 from reaching 1
   static OST_FN float of(float x) { return __builtin_truncf(x + with_sign(0x1.fffffep-2f, x)); }
 };
-struct fn_rsqrt { static OST_FN float of(float x) { return 1.0f / __builtin_sqrtf(x); } };
+struct fn_rsqrt {
+  static OST_FN float of(float x) { return 1.0f / __builtin_sqrtf(x); }
+};
 // 2^(y log2 |x|) in double, so that the product keeps the bits the power needs; then the special cases of C.
 struct fn_pow {
   static OST_FN float of(float x, float y) {

@@ -15,11 +15,15 @@ template <class A> OST_FN constexpr Amount<A> operator*(By, A a) { return {a}; }
   template <class A, class B> OST_FN constexpr auto operator op(Amount<A> a, B b) {            \
     return Amount<decltype(a.bits op b)>{a.bits op b};                                         \
   }
-OST_AMOUNT(*) OST_AMOUNT(/) OST_AMOUNT(%) OST_AMOUNT(+) OST_AMOUNT(-)
+OST_AMOUNT(*)
+OST_AMOUNT(/)
+OST_AMOUNT(%)
+OST_AMOUNT(+)
+OST_AMOUNT(-)
 #undef OST_AMOUNT
 
 template <class T, class A, bool scalars = scalar_kind<T>::value && scalar_kind<A>::value> struct shift_by {
-  static OST_FN constexpr A of(A bits) { return bits; }      // vectors see to it themselves
+  static OST_FN constexpr A of(A bits) { return bits; }  // vectors see to it themselves
 };
 template <class T, class A> struct shift_by<T, A, true> {
   static OST_FN constexpr int of(A bits) { return int(bits & A(sizeof(decltype(+T())) * 8 - 1)); }
@@ -32,7 +36,8 @@ template <class T, class A> struct shift_by<T, A, true> {
   template <class T, class A> OST_FN constexpr T &operator op##=(T &a, Amount<A> b) {          \
     return a op##= shift_by<T, A>::of(b.bits);                                                 \
   }
-OST_SHIFTS(<<) OST_SHIFTS(>>)
+OST_SHIFTS(<<)
+OST_SHIFTS(>>)
 #undef OST_SHIFTS
 
 }  // namespace __ost

@@ -28,8 +28,14 @@ template <class V> struct wire {
     }
   }
 };
-template <class V> struct addressed { wire<V> data; uint32_t lane; };
-template <class V> struct filled { wire<V> data, filling; uint32_t delta, modulo; };
+template <class V> struct addressed {
+  wire<V> data;
+  uint32_t lane;
+};
+template <class V> struct filled {
+  wire<V> data, filling;
+  uint32_t delta, modulo;
+};
 
 // Over groups of W lanes, by halves.
 template <int W, class Op, class V> OST_FN V reduce(Site site, V v) {
@@ -115,7 +121,8 @@ template <int W, class V> OST_FN V read_first(Site site, V v) {
 
 struct ballot_result { uint32_t votes, voters; };
 template <int W> OST_FN vote_of<W> ballot(Site site, bool value) {
-  ballot_result r = exchange<uint8_t, ballot_result>(site, uint8_t(value), [](const uint8_t *in, ballot_result *out, uint32_t active) {
+  ballot_result r = exchange<uint8_t, ballot_result>(site, uint8_t(value),
+                                                     [](const uint8_t *in, ballot_result *out, uint32_t active) {
     uint32_t bits = 0;
     for (int i = 0; i < 32; i++) bits |= uint32_t(in[i] != 0) << i;
     for (int i = 0; i < 32; i++) out[i] = ballot_result{bits & active, active};

@@ -35,7 +35,8 @@ template <int W> OST_FN uint32_t first_of_group() { return lane_id() & ~uint32_t
 // The type whose values __reduce_*_sync takes in T's stead; void when there is none.
 template <class T> struct reduced_in {
   typedef metal::conditional_t<(scalar_kind<T>::value >= 1 && scalar_kind<T>::value <= 3 && sizeof(T) <= 4),
-                               metal::conditional_t<metal::is_signed_v<T>, int, unsigned>, void> type;
+                               metal::conditional_t<metal::is_signed_v<T>, int, unsigned>, void>
+      type;
 };
 #if __CUDA_ARCH__ >= 800
 OST_FN int reduce_lanes(reduce_sum, uint32_t lanes, int x) { return ::__reduce_add_sync(lanes, x); }
@@ -44,9 +45,15 @@ OST_FN int reduce_lanes(reduce_min, uint32_t lanes, int x) { return ::__reduce_m
 OST_FN unsigned reduce_lanes(reduce_min, uint32_t lanes, unsigned x) { return ::__reduce_min_sync(lanes, x); }
 OST_FN int reduce_lanes(reduce_max, uint32_t lanes, int x) { return ::__reduce_max_sync(lanes, x); }
 OST_FN unsigned reduce_lanes(reduce_max, uint32_t lanes, unsigned x) { return ::__reduce_max_sync(lanes, x); }
-template <class T> OST_FN T reduce_lanes(reduce_and, uint32_t lanes, T x) { return T(::__reduce_and_sync(lanes, unsigned(x))); }
-template <class T> OST_FN T reduce_lanes(reduce_or, uint32_t lanes, T x) { return T(::__reduce_or_sync(lanes, unsigned(x))); }
-template <class T> OST_FN T reduce_lanes(reduce_xor, uint32_t lanes, T x) { return T(::__reduce_xor_sync(lanes, unsigned(x))); }
+template <class T> OST_FN T reduce_lanes(reduce_and, uint32_t lanes, T x) {
+  return T(::__reduce_and_sync(lanes, unsigned(x)));
+}
+template <class T> OST_FN T reduce_lanes(reduce_or, uint32_t lanes, T x) {
+  return T(::__reduce_or_sync(lanes, unsigned(x)));
+}
+template <class T> OST_FN T reduce_lanes(reduce_xor, uint32_t lanes, T x) {
+  return T(::__reduce_xor_sync(lanes, unsigned(x)));
+}
 template <int W, class Op, class T> constexpr bool reduces_natively =
     W == 32 && !__is_same(Op, reduce_product) && !__is_same(typename reduced_in<T>::type, void);
 #else
@@ -54,7 +61,8 @@ template <int W, class Op, class T> constexpr bool reduces_natively = false;
 #endif
 
 // Each lane of a group asked in turn: `use` says whether this lane takes a lane's value in.
-template <int W, class Op, class T, class Use> OST_FN T gathered(uint32_t lanes, T value, T start, bool started, Use use) {
+template <int W, class Op, class T, class Use>
+OST_FN T gathered(uint32_t lanes, T value, T start, bool started, Use use) {
   const uint32_t base = first_of_group<W>();
   T sum = start;
 #pragma unroll 1

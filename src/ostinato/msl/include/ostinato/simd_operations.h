@@ -11,8 +11,14 @@ template <> struct accumulator<half> { typedef float type; };
 template <> struct accumulator<bfloat> { typedef float type; };
 template <class T> using accumulator_t = typename accumulator<T>::type;
 
-struct reduce_sum { template <class T> static OST_FN T of(T x, T y) { return T(x + y); } static constexpr int identity = 0; };
-struct reduce_product { template <class T> static OST_FN T of(T x, T y) { return T(x * y); } static constexpr int identity = 1; };
+struct reduce_sum {
+  template <class T> static OST_FN T of(T x, T y) { return T(x + y); }
+  static constexpr int identity = 0;
+};
+struct reduce_product {
+  template <class T> static OST_FN T of(T x, T y) { return T(x * y); }
+  static constexpr int identity = 1;
+};
 struct reduce_xor {
   template <class T> static OST_FN T of(T x, T y) { return T(x ^ y); }
   // not in MSL, yet named by shaders that define every function for every type: on the bits
@@ -20,10 +26,22 @@ struct reduce_xor {
   static constexpr int identity = 0;
 };
 // Idempotent ones need no identity: absent lanes stand in with the value of a present one.
-struct reduce_min { template <class T> static OST_FN T of(T x, T y) { return fn_min::of(x, y); } static constexpr int identity = -1; };
-struct reduce_max { template <class T> static OST_FN T of(T x, T y) { return fn_max::of(x, y); } static constexpr int identity = -1; };
-struct reduce_and { template <class T> static OST_FN T of(T x, T y) { return T(x & y); } static constexpr int identity = -1; };
-struct reduce_or { template <class T> static OST_FN T of(T x, T y) { return T(x | y); } static constexpr int identity = -1; };
+struct reduce_min {
+  template <class T> static OST_FN T of(T x, T y) { return fn_min::of(x, y); }
+  static constexpr int identity = -1;
+};
+struct reduce_max {
+  template <class T> static OST_FN T of(T x, T y) { return fn_max::of(x, y); }
+  static constexpr int identity = -1;
+};
+struct reduce_and {
+  template <class T> static OST_FN T of(T x, T y) { return T(x & y); }
+  static constexpr int identity = -1;
+};
+struct reduce_or {
+  template <class T> static OST_FN T of(T x, T y) { return T(x | y); }
+  static constexpr int identity = -1;
+};
 
 template <int W> struct vote_of {
   typedef uint64_t vote_t;

@@ -36,18 +36,20 @@ OST_FN simdgroup_matrix<T, Columns, Rows> make_diagonal_simdgroup_matrix(__ost::
 }
 
 template <class T, class U>
-OST_FN void simdgroup_load(simdgroup_matrix<T, 8, 8> &d, const U *source, ulong elements_per_row = 8, ulong2 matrix_origin = 0,
-                           bool transpose_matrix = false) {
+OST_FN void simdgroup_load(simdgroup_matrix<T, 8, 8> &d, const U *source, ulong elements_per_row = 8,
+                           ulong2 matrix_origin = 0, bool transpose_matrix = false) {
   const uint32_t lane = __ost::lane_id(), row = __ost::tile_row(lane), column = __ost::tile_column(lane);
   source += matrix_origin.y * elements_per_row + matrix_origin.x;
   if (transpose_matrix)
-    d.__elements = vec<T, 2>(T(source[column * elements_per_row + row]), T(source[(column + 1) * elements_per_row + row]));
+    d.__elements =
+        vec<T, 2>(T(source[column * elements_per_row + row]), T(source[(column + 1) * elements_per_row + row]));
   else
-    d.__elements = vec<T, 2>(T(source[row * elements_per_row + column]), T(source[row * elements_per_row + column + 1]));
+    d.__elements =
+        vec<T, 2>(T(source[row * elements_per_row + column]), T(source[row * elements_per_row + column + 1]));
 }
 template <class T, class U>
-OST_FN void simdgroup_store(const simdgroup_matrix<T, 8, 8> &a, U *target, ulong elements_per_row = 8, ulong2 matrix_origin = 0,
-                            bool transpose_matrix = false) {
+OST_FN void simdgroup_store(const simdgroup_matrix<T, 8, 8> &a, U *target, ulong elements_per_row = 8,
+                            ulong2 matrix_origin = 0, bool transpose_matrix = false) {
   const uint32_t lane = __ost::lane_id(), row = __ost::tile_row(lane), column = __ost::tile_column(lane);
   target += matrix_origin.y * elements_per_row + matrix_origin.x;
   if (transpose_matrix) {
@@ -60,8 +62,9 @@ OST_FN void simdgroup_store(const simdgroup_matrix<T, 8, 8> &a, U *target, ulong
 }
 
 template <class D, class A, class B, class C>
-OST_FN void simdgroup_multiply_accumulate(__ost::Site site, simdgroup_matrix<D, 8, 8> &d, const simdgroup_matrix<A, 8, 8> &a,
-                                          const simdgroup_matrix<B, 8, 8> &b, const simdgroup_matrix<C, 8, 8> &c) {
+OST_FN void simdgroup_multiply_accumulate(__ost::Site site, simdgroup_matrix<D, 8, 8> &d,
+                                          const simdgroup_matrix<A, 8, 8> &a, const simdgroup_matrix<B, 8, 8> &b,
+                                          const simdgroup_matrix<C, 8, 8> &c) {
   const __ost::tile_in in = {{float(a.__elements.x), float(a.__elements.y)},
                              {float(b.__elements.x), float(b.__elements.y)},
                              {float(c.__elements.x), float(c.__elements.y)},

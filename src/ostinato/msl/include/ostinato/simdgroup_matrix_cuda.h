@@ -27,7 +27,8 @@ template <class T> struct travels_as { typedef float type; };
 template <> struct travels_as<half> { typedef half type; };
 template <> struct travels_as<bfloat> { typedef bfloat type; };
 
-template <bool All, class A, class B> OST_FN tile_out multiply_pairs(uint32_t lanes, tile_pair<A> a, tile_pair<B> b, tile_out sum) {
+template <bool All, class A, class B>
+OST_FN tile_out multiply_pairs(uint32_t lanes, tile_pair<A> a, tile_pair<B> b, tile_out sum) {
   const uint32_t row = tile_row(lane_id()), column = tile_column(lane_id());
 #pragma unroll
   for (uint32_t k = 0; k < 8; k += 2) {
@@ -48,7 +49,8 @@ template <class A, class B> OST_FN tile_out multiply_tiles(Site site, tile_in in
   const tile_pair<TA> a = {TA(in.a[0]), TA(in.a[1])};
   const tile_pair<TB> b = {TB(in.b[0]), TB(in.b[1])};
   const tile_out sum = {{in.c[0], in.c[1]}};
-  return site.lanes == all_lanes ? multiply_pairs<true>(all_lanes, a, b, sum) : multiply_pairs<false>(site.lanes, a, b, sum);
+  return site.lanes == all_lanes ? multiply_pairs<true>(all_lanes, a, b, sum)
+                                 : multiply_pairs<false>(site.lanes, a, b, sum);
 }
 // Where operators meet, which have no site of their own.
 OST_FN Site unnamed_site() { return active_lanes(); }

@@ -3,7 +3,9 @@
 // (is_empty, void_t, ...) to namespace metal themselves.
 #pragma once
 
-namespace __ost { template <class...> using void_t = void; }
+namespace __ost {
+template <class...> using void_t = void;
+}
 
 namespace metal {
 
@@ -87,6 +89,7 @@ template <class A, class B> inline constexpr bool is_same_v = __is_same(A, B);
 #define OST_TRAIT(name, ...)                                                \
   template <class T> inline constexpr bool name##_v = (__VA_ARGS__);        \
   template <class T> struct name : bool_constant<name##_v<T>> {};
+// clang-format off
 OST_TRAIT(is_integral, !__is_enum(remove_cv_t<T>) && __ost::scalar_kind<T>::value >= 1 && __ost::scalar_kind<T>::value <= 3)
 OST_TRAIT(is_floating_point, __ost::scalar_kind<T>::value >= 4)
 OST_TRAIT(is_arithmetic, is_integral_v<T> || is_floating_point_v<T>)
@@ -99,6 +102,7 @@ OST_TRAIT(is_class, __is_class(T))
 OST_TRAIT(is_union, __is_union(T))
 OST_TRAIT(is_trivially_copyable, __is_trivially_copyable(T))
 OST_TRAIT(is_standard_layout, __is_standard_layout(T))
+// clang-format on
 #undef OST_TRAIT
 
 #define OST_MATCH_TRAIT(name, pattern)                                      \

@@ -24,6 +24,7 @@ template <class T> struct scalar_kind<const T> : scalar_kind<T> {};
 template <class T> struct scalar_kind<volatile T> : scalar_kind<T> {};
 template <class T> struct scalar_kind<const volatile T> : scalar_kind<T> {};
 #define OST_KIND(type, kind) template <> struct scalar_kind<type> { static constexpr int value = kind; };
+// clang-format off
 OST_KIND(bool, 1)
 OST_KIND(char, (char(-1) < char(0) ? 2 : 3))
 OST_KIND(signed char, 2) OST_KIND(short, 2) OST_KIND(int, 2) OST_KIND(long, 2) OST_KIND(long long, 2)
@@ -31,19 +32,24 @@ OST_KIND(unsigned char, 3) OST_KIND(unsigned short, 3) OST_KIND(unsigned int, 3)
 OST_KIND(unsigned long, 3) OST_KIND(unsigned long long, 3)
 OST_KIND(half, 4) OST_KIND(float, 4) OST_KIND(double, 4)
 OST_KIND(bfloat, 5)
+// clang-format on
 #undef OST_KIND
 
-template <class T> using if_builtin = typename only_if<(scalar_kind<T>::value >= 1 && scalar_kind<T>::value <= 4)>::type;
-template <class T> using if_integer = typename only_if<(scalar_kind<T>::value >= 1 && scalar_kind<T>::value <= 3)>::type;
+template <class T> using if_builtin =
+    typename only_if<(scalar_kind<T>::value >= 1 && scalar_kind<T>::value <= 4)>::type;
+template <class T> using if_integer =
+    typename only_if<(scalar_kind<T>::value >= 1 && scalar_kind<T>::value <= 3)>::type;
 template <class T> using if_floating = typename only_if<scalar_kind<T>::value == 4>::type;
 template <class T> using if_scalar = typename only_if<(scalar_kind<T>::value >= 1)>::type;
 template <class T> constexpr bool only_cast_from_bfloat =
     __is_same(T, int) || __is_same(T, long) || __is_same(T, long long) || __is_same(T, half) || __is_same(T, double);
-template <class T> using if_implicit_from_bfloat = typename only_if<
-    (scalar_kind<T>::value >= 1 && scalar_kind<T>::value <= 4 && !only_cast_from_bfloat<T> && !__is_enum(T))>::type;
+template <class T> using if_implicit_from_bfloat = typename only_if<(
+    scalar_kind<T>::value >= 1 && scalar_kind<T>::value <= 4 && !only_cast_from_bfloat<T> && !__is_enum(T))>::type;
 template <class T> using if_cast_from_bfloat = typename only_if<only_cast_from_bfloat<T>>::type;
 // A class that converts to float.
-template <class T> using if_float_like = typename only_if<(__is_class(T) && scalar_kind<T>::value == 0), decltype(int(static_cast<float>(*static_cast<const T *>(nullptr))))>::type;
+template <class T> using if_float_like =
+    typename only_if<(__is_class(T) && scalar_kind<T>::value == 0),
+                     decltype(int(static_cast<float>(*static_cast<const T *>(nullptr))))>::type;
 
 // The bits of a value as another type of the same size.
 template <class To, class From> OST_FN constexpr To bits_as(const From &from) { return __builtin_bit_cast(To, from); }
@@ -64,13 +70,18 @@ struct bfloat {
   uint16_t __bits;
 
   bfloat() = default;
-  template <class I, __ost::if_integer<I> = 0> OST_FN constexpr bfloat(I value) : __bits(__ost::bfloat_bits(float(value))) {}
+  template <class I, __ost::if_integer<I> = 0> OST_FN constexpr bfloat(I value)
+      : __bits(__ost::bfloat_bits(float(value))) {}
   template <class F, __ost::if_floating<F> = 0> OST_FN explicit constexpr bfloat(F value)
       : __bits(__ost::bfloat_bits(float(value))) {}
   template <class C, __ost::if_float_like<C> = 0> OST_FN explicit constexpr bfloat(const C &value)
       : __bits(__ost::bfloat_bits(static_cast<float>(value))) {}
-  template <class F, __ost::if_floating<F> = 0> OST_FN constexpr bfloat &operator=(F value) { return *this = bfloat(value); }
-  template <class C, __ost::if_float_like<C> = 0> OST_FN constexpr bfloat &operator=(const C &value) { return *this = bfloat(value); }
+  template <class F, __ost::if_floating<F> = 0> OST_FN constexpr bfloat &operator=(F value) {
+    return *this = bfloat(value);
+  }
+  template <class C, __ost::if_float_like<C> = 0> OST_FN constexpr bfloat &operator=(const C &value) {
+    return *this = bfloat(value);
+  }
 
   // Templates, so that each conversion is to exactly that type. int, long, half and double only by a cast: `c ? b :
   // 0` is bfloat and an overload set of float, half and int is called with float.
@@ -86,14 +97,22 @@ struct bfloat {
   OST_FN constexpr bool operator!() const { return (__bits & 0x7fffu) == 0; }
   OST_FN constexpr bfloat &operator++() { return *this = float(*this) + 1.0f; }
   OST_FN constexpr bfloat &operator--() { return *this = float(*this) - 1.0f; }
-  OST_FN constexpr bfloat operator++(int) { bfloat old = *this; ++*this; return old; }
-  OST_FN constexpr bfloat operator--(int) { bfloat old = *this; --*this; return old; }
+  OST_FN constexpr bfloat operator++(int) {
+    bfloat old = *this;
+    ++*this;
+    return old;
+  }
+  OST_FN constexpr bfloat operator--(int) {
+    bfloat old = *this;
+    --*this;
+    return old;
+  }
 };
 
 namespace __ost {
 // The type itself, not what converts to it: an enumeration must not find these operators.
 template <class T> using if_bfloat = typename only_if<__is_same(T, bfloat)>::type;
-}
+}  // namespace __ost
 
 // bfloat with bfloat or an integer stays bfloat; with float, half or double it becomes float.
 #define OST_BFLOAT_ARITHMETIC(op)                                                                                     \

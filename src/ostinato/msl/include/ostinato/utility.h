@@ -40,7 +40,9 @@ template <class T, size_t N> struct array {
   OST_FN constexpr const T *begin() const { return __elems; }
   OST_FN constexpr T *end() { return __elems + N; }
   OST_FN constexpr const T *end() const { return __elems + N; }
-  OST_FN constexpr void fill(const T &value) { for (size_t i = 0; i < N; i++) __elems[i] = value; }
+  OST_FN constexpr void fill(const T &value) {
+    for (size_t i = 0; i < N; i++) __elems[i] = value;
+  }
 };
 
 // A value that is the same in all threads; nothing more than a value here.
@@ -49,8 +51,14 @@ template <class T> struct uniform {
   uniform() = default;
   OST_FN constexpr uniform(T value) : __value(value) {}
   OST_FN constexpr operator T() const { return __value; }
-  OST_FN constexpr uniform &operator+=(T other) { __value += other; return *this; }
-  OST_FN constexpr uniform &operator-=(T other) { __value -= other; return *this; }
+  OST_FN constexpr uniform &operator+=(T other) {
+    __value += other;
+    return *this;
+  }
+  OST_FN constexpr uniform &operator-=(T other) {
+    __value -= other;
+    return *this;
+  }
 };
 template <class T> OST_FN constexpr uniform<T> make_uniform(T value) { return uniform<T>(value); }
 

@@ -9,7 +9,9 @@
 // it defines __OST_SWIZZLES_2/3/4(S), lists of S(count, name, i0, i1, ...) valid on a 2-, 3- and 4-vector.
 #pragma once
 
-namespace metal { template <class T, int N> struct vec; }
+namespace metal {
+template <class T, int N> struct vec;
+}
 
 namespace __ost {
 
@@ -35,17 +37,25 @@ template <class T, int N, int... I> struct swizzle {
   }
 #define OST_SWIZZLE_ASSIGN(op) \
   OST_FN swizzle &operator op##=(value_type other) { return *this = value_type(*this) op other; }
+  // clang-format off
   OST_SWIZZLE_ASSIGN(+) OST_SWIZZLE_ASSIGN(-) OST_SWIZZLE_ASSIGN(*) OST_SWIZZLE_ASSIGN(/) OST_SWIZZLE_ASSIGN(%)
   OST_SWIZZLE_ASSIGN(&) OST_SWIZZLE_ASSIGN(|) OST_SWIZZLE_ASSIGN(^) OST_SWIZZLE_ASSIGN(<<) OST_SWIZZLE_ASSIGN(>>)
+  // clang-format on
 #undef OST_SWIZZLE_ASSIGN
 };
 
 // The translator puts every swizzle that is only read through value(): there it is a vector like any other, for
 // templates, `auto` and further swizzles. Everything else that is spelled alike (a struct's member `xy`) passes through.
 template <class T> OST_FN constexpr T &&value(T &&x) { return static_cast<T &&>(x); }
-template <class T, int N, int... I> OST_FN constexpr vec<T, int(sizeof...(I))> value(swizzle<T, N, I...> &x) { return x; }
-template <class T, int N, int... I> OST_FN constexpr vec<T, int(sizeof...(I))> value(const swizzle<T, N, I...> &x) { return x; }
-template <class T, int N, int... I> OST_FN constexpr vec<T, int(sizeof...(I))> value(swizzle<T, N, I...> &&x) { return x; }
+template <class T, int N, int... I> OST_FN constexpr vec<T, int(sizeof...(I))> value(swizzle<T, N, I...> &x) {
+  return x;
+}
+template <class T, int N, int... I> OST_FN constexpr vec<T, int(sizeof...(I))> value(const swizzle<T, N, I...> &x) {
+  return x;
+}
+template <class T, int N, int... I> OST_FN constexpr vec<T, int(sizeof...(I))> value(swizzle<T, N, I...> &&x) {
+  return x;
+}
 
 // The same for constants, where no other member of a union may be read.
 template <int... I, class T, int N> OST_FN constexpr vec<T, int(sizeof...(I))> pick(const vec<T, N> &v) {
@@ -62,13 +72,17 @@ template <class... A> struct part_list {
   static constexpr int count = sizeof...(A), total = (lanes<A>::value + ... + 0);
   static constexpr bool valid = ((lanes<A>::value > 0) && ...);
 };
-template <int N, class... A> struct fills { static constexpr bool value = part_list<A...>::valid && part_list<A...>::total == N; };
+template <int N, class... A> struct fills {
+  static constexpr bool value = part_list<A...>::valid && part_list<A...>::total == N;
+};
 // Several parts, not all of them scalars, that fill N components together.
-template <int N, class... A> using if_parts = typename only_if<fills<N, A...>::value && part_list<A...>::count != N>::type;
+template <int N, class... A> using if_parts =
+    typename only_if<fills<N, A...>::value && part_list<A...>::count != N>::type;
 template <int N, class... A> using if_fills = typename only_if<fills<N, A...>::value>::type;
 // Fewer scalars than components, in braces: the rest is zero.
 template <int N, class... A> using if_fewer =
-    typename only_if<part_list<A...>::valid && part_list<A...>::total == part_list<A...>::count && (part_list<A...>::count < N)>::type;
+    typename only_if<part_list<A...>::valid && part_list<A...>::total == part_list<A...>::count &&
+                     (part_list<A...>::count < N)>::type;
 // As many scalars as there are types.
 template <class... A> using if_scalars = if_fills<part_list<A...>::count, A...>;
 
@@ -226,7 +240,7 @@ template <class T> struct alignas(4 * sizeof(T)) vec<T, 4> {
 // A vector of one component is its component's type with an index; template code instantiates it.
 template <class T> struct vec<T, 1> {
   typedef T value_type;
-  union { T x; T r; };
+  union { T x, r; };
   vec() = default;
   template <class S, __ost::if_scalar<S> = 0> OST_FN constexpr vec(S s) : x(T(s)) {}
   OST_FN constexpr operator T() const { return x; }
@@ -259,21 +273,21 @@ namespace __ost {
   OST_FN constexpr packed_vec &operator op##=(vec<T, N> v) { return *this = vec<T, N>(*this) op v; }
 
 template <class T> struct packed_vec<T, 2> {
-  union { T x; T r; };
-  union { T y; T g; };
+  union { T x, r; };
+  union { T y, g; };
   OST_PACKED_MEMBERS(2, OST_EACH_2)
 };
 template <class T> struct packed_vec<T, 3> {
-  union { T x; T r; };
-  union { T y; T g; };
-  union { T z; T b; };
+  union { T x, r; };
+  union { T y, g; };
+  union { T z, b; };
   OST_PACKED_MEMBERS(3, OST_EACH_3)
 };
 template <class T> struct packed_vec<T, 4> {
-  union { T x; T r; };
-  union { T y; T g; };
-  union { T z; T b; };
-  union { T w; T a; };
+  union { T x, r; };
+  union { T y, g; };
+  union { T z, b; };
+  union { T w, a; };
   OST_PACKED_MEMBERS(4, OST_EACH_4)
 };
 
@@ -305,7 +319,10 @@ template <class T> struct packed_vec<T, 4> {
 namespace __ost {
 
 // Swizzles and packed vectors stand for the vec they read as.
-template <class A> struct stands_for { typedef A type; static constexpr bool proxy = false; };
+template <class A> struct stands_for {
+  typedef A type;
+  static constexpr bool proxy = false;
+};
 template <class T, int N, int... I> struct stands_for<swizzle<T, N, I...>> {
   typedef metal::vec<T, int(sizeof...(I))> type;
   static constexpr bool proxy = true;
@@ -323,14 +340,19 @@ template <class A> using if_proxy = typename only_if<stands_for<A>::proxy>::type
   OST_FN constexpr auto operator op(const A &a, const B &b) {                           \
     return static_cast<value_t<A>>(a) op static_cast<value_t<B>>(b);      \
   }
+// clang-format off
 OST_PROXY_BINARY(+) OST_PROXY_BINARY(-) OST_PROXY_BINARY(*) OST_PROXY_BINARY(/) OST_PROXY_BINARY(%)
 OST_PROXY_BINARY(&) OST_PROXY_BINARY(|) OST_PROXY_BINARY(^) OST_PROXY_BINARY(<<) OST_PROXY_BINARY(>>)
 OST_PROXY_BINARY(==) OST_PROXY_BINARY(!=) OST_PROXY_BINARY(<) OST_PROXY_BINARY(>) OST_PROXY_BINARY(<=)
 OST_PROXY_BINARY(>=) OST_PROXY_BINARY(&&) OST_PROXY_BINARY(||)
+// clang-format on
 #undef OST_PROXY_BINARY
 #define OST_PROXY_UNARY(op) \
   template <class A, if_proxy<A> = 0> OST_FN constexpr auto operator op(const A &a) { return op value_t<A>(a); }
-OST_PROXY_UNARY(-) OST_PROXY_UNARY(+) OST_PROXY_UNARY(~) OST_PROXY_UNARY(!)
+OST_PROXY_UNARY(-)
+OST_PROXY_UNARY(+)
+OST_PROXY_UNARY(~)
+OST_PROXY_UNARY(!)
 #undef OST_PROXY_UNARY
 
 }  // namespace __ost
@@ -339,9 +361,13 @@ namespace metal {
 
 // Shifting by a vector of another integer type.
 template <class T, class U, int N, typename __ost::only_if<!__is_same(T, U)>::type = 0>
-OST_FN constexpr vec<T, N> operator<<(vec<T, N> a, vec<U, N> b) { return a << vec<T, N>(b); }
+OST_FN constexpr vec<T, N> operator<<(vec<T, N> a, vec<U, N> b) {
+  return a << vec<T, N>(b);
+}
 template <class T, class U, int N, typename __ost::only_if<!__is_same(T, U)>::type = 0>
-OST_FN constexpr vec<T, N> operator>>(vec<T, N> a, vec<U, N> b) { return a >> vec<T, N>(b); }
+OST_FN constexpr vec<T, N> operator>>(vec<T, N> a, vec<U, N> b) {
+  return a >> vec<T, N>(b);
+}
 
 }  // namespace metal
 
@@ -370,8 +396,10 @@ OST_VECTOR_NAMES(float, float)
 
 namespace metal {
 #define OST_USING(name) using OST_ROOT::name;
+// clang-format off
 OST_USING(uchar) OST_USING(ushort) OST_USING(uint) OST_USING(ulong) OST_USING(half) OST_USING(bfloat) OST_USING(size_t)
 OST_USING(ptrdiff_t) OST_USING(int8_t) OST_USING(uint8_t) OST_USING(int16_t) OST_USING(uint16_t) OST_USING(int32_t)
 OST_USING(uint32_t) OST_USING(int64_t) OST_USING(uint64_t)
+// clang-format on
 #undef OST_USING
 }  // namespace metal

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from ..errors import ArgumentError
-from ..ir.costs import MOST, Amount, Term
-from ..ir.scalars import number_bytes, plain_number
-from ..runtime.buffer import Shape, checked_dtype, checked_shape
+from .costs import MOST, Amount, Term
+from .dtypes import Shape, checked_dtype, checked_shape
+from .scalars import number_bytes, plain_number
 
 _RESERVED = frozenset({"label", "rebuild", "self"})
 

@@ -38,17 +38,13 @@ kernel void softmax(device const T *x [[buffer(0)]], device T *out [[buffer(1)]]
     threadgroup float partial[MOST_THREADS];
     const ulong start = ulong(row) * width;
     float own = -INFINITY;
-    for (uint at = member; at < width; at += members) {
-        own = max(own, float(x[start + at]));
-    }
+    for (uint at = member; at < width; at += members) { own = max(own, float(x[start + at])); }
     partial[member] = own;
     REDUCE(larger_of)
     const float largest = partial[0];
     threadgroup_barrier(mem_flags::mem_threadgroup);
     float sum = 0.0f;
-    for (uint at = member; at < width; at += members) {
-        sum += exp(float(x[start + at]) - largest);
-    }
+    for (uint at = member; at < width; at += members) { sum += exp(float(x[start + at]) - largest); }
     partial[member] = sum;
     REDUCE(plus_of)
     const float total = partial[0];
@@ -89,9 +85,7 @@ kernel void argmax(device const T *x [[buffer(0)]], device uint *out [[buffer(1)
         }
         threadgroup_barrier(mem_flags::mem_threadgroup);
     }
-    if (member == 0) {
-        out[row] = places[0] == 0xffffffff ? 0 : places[0];
-    }
+    if (member == 0) { out[row] = places[0] == 0xffffffff ? 0 : places[0]; }
 }
 
 /// The `chosen` experts of each token with the largest softmax(logits), largest first (the first of equal ones), and
@@ -120,21 +114,15 @@ kernel void moe_route(device const T *logits [[buffer(0)]], device uint *indices
     const float largest = partial[0];
     threadgroup_barrier(mem_flags::mem_threadgroup);
     float sum = 0.0f;
-    for (uint at = member; at < experts; at += members) {
-        sum += exp(values[at] - largest);
-    }
+    for (uint at = member; at < experts; at += members) { sum += exp(values[at] - largest); }
     partial[member] = sum;
     REDUCE(plus_of)
     const float total = partial[0];
     for (uint at = member; at < experts; at += members) {
         const float value = values[at];
         uint place = 0;
-        for (uint other = 0; other < at; ++other) {
-            place += values[other] >= value ? 1 : 0;
-        }
-        for (uint other = at + 1; other < experts; ++other) {
-            place += values[other] > value ? 1 : 0;
-        }
+        for (uint other = 0; other < at; ++other) { place += values[other] >= value ? 1 : 0; }
+        for (uint other = at + 1; other < experts; ++other) { place += values[other] > value ? 1 : 0; }
         if (place < chosen) {
             indices[ulong(token) * chosen + place] = at;
             shares[place] = exp(value - largest) / total;
@@ -142,9 +130,7 @@ kernel void moe_route(device const T *logits [[buffer(0)]], device uint *indices
     }
     threadgroup_barrier(mem_flags::mem_threadgroup);
     float whole = 0.0f;
-    for (uint place = 0; place < chosen; ++place) {
-        whole += shares[place];
-    }
+    for (uint place = 0; place < chosen; ++place) { whole += shares[place]; }
     for (uint place = member; place < chosen; place += members) {
         weights[ulong(token) * chosen + place] = renormalise ? shares[place] / whole : shares[place];
     }
@@ -154,12 +140,8 @@ kernel void moe_route(device const T *logits [[buffer(0)]], device uint *indices
 template <typename T>
 inline float share_of(device const T *row, uint width, uint at) {
     float largest = -INFINITY, total = 0.0f;
-    for (uint other = 0; other < width; ++other) {
-        largest = max(largest, float(row[other]));
-    }
-    for (uint other = 0; other < width; ++other) {
-        total += exp(float(row[other]) - largest);
-    }
+    for (uint other = 0; other < width; ++other) { largest = max(largest, float(row[other])); }
+    for (uint other = 0; other < width; ++other) { total += exp(float(row[other]) - largest); }
     return exp(float(row[at]) - largest) / total;
 }
 
@@ -180,9 +162,7 @@ kernel void serial_topk(device const T *logits [[buffer(0)]], device uint *indic
         for (uint at = 0; at < experts; ++at) {
             const float share = share_of(row, experts, at);
             bool taken = false;
-            for (uint before = 0; before < place; ++before) {
-                taken = taken || places[before] == at;
-            }
+            for (uint before = 0; before < place; ++before) { taken = taken || places[before] == at; }
             if (!taken && (share > best || where == 0xffffffff)) {
                 best = share;
                 where = at;
@@ -193,9 +173,7 @@ kernel void serial_topk(device const T *logits [[buffer(0)]], device uint *indic
         whole += best;
     }
     if (renormalise) {
-        for (uint place = 0; place < chosen; ++place) {
-            shares[place] /= whole;
-        }
+        for (uint place = 0; place < chosen; ++place) { shares[place] /= whole; }
     }
 }
 
@@ -214,17 +192,13 @@ kernel void sample_top_p(device const T *logits [[buffer(0)]], device uint *out 
     threadgroup uint least;
     threadgroup float target;
     float own = -INFINITY;
-    for (uint at = member; at < width; at += members) {
-        own = max(own, float(logits[at]));
-    }
+    for (uint at = member; at < width; at += members) { own = max(own, float(logits[at])); }
     partial[member] = own;
     REDUCE(larger_of)
     const float largest = partial[0];
     threadgroup_barrier(mem_flags::mem_threadgroup);
     float sum = 0.0f;
-    for (uint at = member; at < width; at += members) {
-        sum += exp((float(logits[at]) - largest) / temperature);
-    }
+    for (uint at = member; at < width; at += members) { sum += exp((float(logits[at]) - largest) / temperature); }
     partial[member] = sum;
     REDUCE(plus_of)
     if (member == 0) {
@@ -238,15 +212,11 @@ kernel void sample_top_p(device const T *logits [[buffer(0)]], device uint *out 
         float above = 0.0f;
         for (uint at = member; at < width; at += members) {
             const float value = float(logits[at]);
-            if (ordered(value) >= bound) {
-                above += exp((value - largest) / temperature);
-            }
+            if (ordered(value) >= bound) { above += exp((value - largest) / temperature); }
         }
         partial[member] = above;
         REDUCE(plus_of)
-        if (member == 0 && partial[0] >= target && partial[0] > 0.0f) {
-            least = bound;
-        }
+        if (member == 0 && partial[0] >= target && partial[0] > 0.0f) { least = bound; }
         threadgroup_barrier(mem_flags::mem_threadgroup);
     }
     // Each thread takes a stretch of tokens, so that stretches follow each other as the tokens do.
@@ -277,9 +247,7 @@ kernel void sample_top_p(device const T *logits [[buffer(0)]], device uint *out 
             if (ordered(value) >= least) {
                 running += exp((value - largest) / temperature);
                 out[0] = at;
-                if (target < running) {
-                    break;
-                }
+                if (target < running) { break; }
             }
         }
     }

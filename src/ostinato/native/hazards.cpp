@@ -41,12 +41,10 @@ template <class T> struct Array {
 struct Segment {
   uint64_t begin, end;
   uint32_t writer;
-  uint32_t readers;                  // first of a list in Hazards::readers, or none
+  uint32_t readers;  // first of a list in Hazards::readers, or none
 };
 
-struct Reader {
-  uint32_t node, next;
-};
+struct Reader { uint32_t node, next; };
 
 }  // namespace
 
@@ -54,9 +52,9 @@ struct Hazards {
   Array<Segment> segments;
   Array<Reader> readers;
   Array<uint32_t> pairs;
-  Array<uint32_t> found;             // predecessors of the node being added, before pruning
-  uint64_t *first_pair;              // per node, into pairs; one more at the end
-  uint32_t *mark;                    // node + 1 that last found, or last implied, this predecessor
+  Array<uint32_t> found;  // predecessors of the node being added, before pruning
+  uint64_t *first_pair;   // per node, into pairs; one more at the end
+  uint32_t *mark;         // node + 1 that last found, or last implied, this predecessor
   uint32_t *implied;
   bool *has_successor;
   uint32_t nodes, fence, first_since_fence;
@@ -189,7 +187,8 @@ bool mark_use(Hazards *h, uint32_t node, Segment *segment, bool write) {
   if (write) {
     segment->writer = node;
     segment->readers = none;
-  } else if (segment->writer != node && !(segment->readers != none && h->readers.items[segment->readers].node == node)) {
+  } else if (segment->writer != node &&
+             !(segment->readers != none && h->readers.items[segment->readers].node == node)) {
     const Reader reader = {node, segment->readers};
     if (!h->readers.push(reader)) return false;
     segment->readers = uint32_t(h->readers.count - 1);
@@ -240,8 +239,6 @@ bool add_fence(Hazards *h, uint32_t node) {
   return keep(h, node);
 }
 
-Edges edges_of(const Hazards *h) {
-  return {h->pairs.items, h->pairs.count / 2, uint32_t(h->segments.count)};
-}
+Edges edges_of(const Hazards *h) { return {h->pairs.items, h->pairs.count / 2, uint32_t(h->segments.count)}; }
 
 }  // namespace __ost

@@ -1,4 +1,4 @@
-// Which commands must wait for which: the hazard engine of hazards.py, compiled.
+// Which commands must wait for which: the hazard engine of ir/hazards.py, compiled.
 //
 // Memory is cut into disjoint half-open segments, kept sorted; each knows its last writer and who has read it since.
 // A read depends on the writer of every segment it touches; a write on the readers since, or on the writer where
@@ -13,7 +13,7 @@
 
 #include <stdint.h>
 
-namespace __ost __attribute__((visibility("hidden"))) {
+namespace [[gnu::visibility("hidden")]] __ost {
 
 // Addresses [begin, end); a write has the top bit of `begin` set, as in a record.
 struct Access {
@@ -33,11 +33,38 @@ bool add_node(Hazards *, uint32_t node, const Access *, uint32_t count);
 bool add_fence(Hazards *, uint32_t node);
 
 struct Edges {
-  const uint32_t *pairs;             // before, after
+  const uint32_t *pairs;  // before, after
   uint64_t count;
-  uint32_t ranges;                   // segments tracked at the end
+  uint32_t ranges;  // segments tracked at the end
 };
 Edges edges_of(const Hazards *);
+
+// What an order comes to for a device that has barriers rather than edges. It runs a group of nodes at once until one
+// depends on another of the same group.
+struct Inferred {
+  uint32_t barriers;    // nodes that such a device would put a barrier in front of
+  uint32_t concurrent;  // nodes that need none
+  uint32_t ranges;      // tracked at the end of the list
+};
+
+template <class IsBarrier> Inferred inferred_of(const Edges &edges, uint32_t nodes, IsBarrier is_barrier) {
+  Inferred inferred = {0, 0, edges.ranges};
+  uint32_t first = 0;  // of the group
+  uint64_t edge = 0;
+  for (uint32_t i = 0; i < nodes; ++i) {
+    bool waits = false;
+    for (; edge < edges.count && edges.pairs[2 * edge + 1] == i; ++edge) waits |= edges.pairs[2 * edge] >= first;
+    if (is_barrier(i)) {
+      first = i + 1;
+    } else if (waits) {
+      ++inferred.barriers;
+      first = i;
+    } else {
+      ++inferred.concurrent;
+    }
+  }
+  return inferred;
+}
 
 }  // namespace __ost
 

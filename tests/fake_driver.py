@@ -398,3 +398,17 @@ _ONLY_SUCCEED = frozenset(
     """cuCtxPushCurrent cuCtxPopCurrent cuStreamSynchronize cuMemPoolSetAttribute cuMemPoolTrimTo cuFuncSetAttribute
     cuStreamWaitEvent cuGraphDestroy cuGraphUpload""".split()
 )
+
+
+class Fake(ctypes.Structure):
+    """`fake` of fake_libcuda.cpp."""
+
+    _fields_ = (
+        *(
+            (name, ctypes.c_uint32)
+            for name in "launches fail_at synchronized query fail_graph graphs pushed popped".split()
+        ),
+        *((name, ctypes.c_uint64 * 16) for name in "blocks threads functions".split()),
+        ("params", (ctypes.c_ubyte * 256) * 16),
+        ("on_graph", ctypes.c_void_p),
+    )

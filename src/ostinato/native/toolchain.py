@@ -21,9 +21,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ...base import cache
-from ...base.extras import install_command
-from ...errors import Diagnostic, KernelCompileError, ToolchainError
+from ..base import cache
+from ..base.extras import install_command
+from ..errors import Diagnostic, KernelCompileError, ToolchainError
 
 CPU_SECONDS = 180
 WALL_SECONDS = 300

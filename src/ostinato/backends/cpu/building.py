@@ -1,0 +1,100 @@
+"""Building and loading the machine code of the CPU backend: the runtime, and the libraries of kernels."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ... import native
+from ...base import cache
+from ...errors import KernelCompileError, ToolchainError
+from ...native import toolchain
+from ...native.binary import foreign_functions, load_time_code, startup_sections
+from ...native.building import BASE_FLAGS, compile_flags, host_library, link_flags, load
+from ...version import __version__
+
+if TYPE_CHECKING:
+    from ...msl import Translation
+
+_RUNTIME = Path(__file__).with_name("runtime")
+_INCLUDE = Path(__file__).parents[2] / "msl" / "include"
+
+_KERNEL_FLAGS = (
+    *BASE_FLAGS,
+    "-O3",
+    # Real shaders read one type's bytes through pointers to another.
+    "-fno-strict-aliasing",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-ffp-contract=fast",
+)
+# One access of the source is one access of the machine, as far as a compiler allows, in the order they are written.
+_CHECKED_FLAGS = tuple("-O1" if flag == "-O3" else flag for flag in _KERNEL_FLAGS)
+
+
+@lru_cache(maxsize=1)
+def _interface_digest() -> str:
+    """Everything a kernel is compiled against: the shim and the runtime's headers."""
+    files = sorted((*_INCLUDE.rglob("*.h"), *_RUNTIME.glob("*.h")))
+    return cache.digest(*(part for file in files for part in (file.name, file.read_bytes())))
+
+
+def kernel_library(compiler: toolchain.Toolchain, translation: Translation, checked: bool) -> ctypes.CDLL:
+    """The compiled kernels of a translation; checked, they are made for finding faults and not for speed."""
+    flags = compile_flags(compiler, (*(_CHECKED_FLAGS if checked else _KERNEL_FLAGS), *compiler.semantics))
+    linking = link_flags("-nostartfiles")
+    key = cache.digest(
+        "kernels", __version__, compiler.identity, *flags, *linking, _interface_digest(), translation.text
+    )
+
+    def build(work: Path) -> Path:
+        source = work / "kernels.cpp"
+        source.write_text(translation.text, encoding="utf-8")
+        folders = ("-I", str(_INCLUDE), "-I", str(_RUNTIME))
+        product = toolchain.compile_library(compiler, [source], [*flags, *folders], linking, work, (_INCLUDE, _RUNTIME))
+        try:
+            image = product.read_bytes()
+            found, foreign = load_time_code(image, _startup_of(compiler, linking)), foreign_functions(image)
+        except ValueError as error:
+            raise ToolchainError(f"{compiler.command[0]} made something that cannot be loaded: {error}") from None
+        if found is not None:
+            raise KernelCompileError(f"the compiled kernels contain code that would run when they are loaded: {found}")
+        if foreign:
+            raise KernelCompileError(f"the kernels call {foreign[0]!r}, which is no function of theirs")
+        return product
+
+    from ...msl.columns import follow_columns  # the front end made the translation, so it is loaded
+
+    try:
+        return load(key, build)
+    except KernelCompileError as error:
+        follow_columns(error, translation.text)
+        if error.file is not None or not translation.kernels:
+            raise
+        first = next(iter(translation.kernels.values()))
+        raise KernelCompileError(error.message, first.file, first.line, error.details) from None
+
+
+def _startup_of(compiler: toolchain.Toolchain, linking: tuple[str, ...]) -> dict[str, int]:
+    """What this linker puts into every library; nothing, except with zig, which has no way to leave it out."""
+    if not compiler.is_zig:
+        return {}
+
+    def find() -> str:
+        with cache.work_folder() as work:
+            empty = work / "empty.cpp"
+            empty.write_text("")
+            product = toolchain.compile_library(compiler, [empty], compile_flags(compiler, BASE_FLAGS), linking, work)
+            return json.dumps(startup_sections(product.read_bytes()))
+
+    known = json.loads(cache.note(f"startup-{cache.digest(compiler.identity, *linking)}", find))
+    return {str(name): int(size) for name, size in known.items()}
+
+
+def runtime_library() -> ctypes.CDLL:
+    """The compiled runtime."""
+    sources = [*sorted(_RUNTIME.glob("*.cpp")), native.HAZARDS]
+    return host_library("CPU runtime", sources, [*sorted(_RUNTIME.glob("*.h")), native.HAZARDS.with_suffix(".h")])

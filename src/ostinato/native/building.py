@@ -1,0 +1,75 @@
+"""Building and loading native code for the host with the machine's compiler.
+
+Code goes through the cache, keyed by everything that went into it, and is loaded once per process. It is never
+unloaded: kernels may outlive whoever asked for them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from ..base import cache
+from ..base.locks import ForkLock
+from ..errors import DeviceError, KernelCompileError
+from ..version import __version__
+from . import toolchain
+
+BASE_FLAGS = ("-std=c++17", "-fPIC", "-fno-exceptions", "-fno-rtti", "-fvisibility=hidden", "-w")
+_LIBRARY_FLAGS = (*BASE_FLAGS, "-O2", "-pthread")
+
+_lock = ForkLock()
+_loaded: dict[str, ctypes.CDLL] = {}
+
+
+def compile_flags(compiler: toolchain.Toolchain, flags: tuple[str, ...]) -> tuple[str, ...]:
+    """The flags, with those that this compiler needs besides."""
+    # zig checks for undefined behaviour unless told not to, and links no C++ library that could guard static variables.
+    # What a kernel wants checked comes after that.
+    first = ("-fno-sanitize=all", "-fno-threadsafe-statics") if compiler.is_zig else ()
+    return (*first, *flags, *compiler.tuning, *compiler.stacks)
+
+
+def link_flags(*flags: str) -> tuple[str, ...]:
+    """The flags that link a library, with these besides."""
+    # Undefined names are found by the linker, with a message, and not when the library is loaded.
+    strict = () if sys.platform == "darwin" else ("-Wl,-z,defs",)
+    # The level matters to zig only, which builds what it links against: 4 s at -O2, 17 s without.
+    return ("-shared", "-O2", *strict, *flags, "-lm")
+
+
+def host_library(
+    name: str, sources: Sequence[Path], headers: Sequence[Path] = (), linking: tuple[str, ...] = ()
+) -> ctypes.CDLL:
+    """Sources compiled into one library, which is loaded. The folders of the headers are where they are looked for."""
+    compiler = toolchain.find()
+    flags, linked = compile_flags(compiler, _LIBRARY_FLAGS), link_flags("-pthread", *linking)
+    contents = [part for file in (*sources, *headers) for part in (file.name, file.read_bytes())]
+    key = cache.digest(name, __version__, compiler.identity, *flags, *linked, *contents)
+    folders = [part for folder in dict.fromkeys(file.parent for file in headers) for part in ("-I", str(folder))]
+
+    def build(work: Path) -> Path:
+        try:
+            return toolchain.compile_library(compiler, list(sources), [*flags, *folders], linked, work)
+        except KernelCompileError as error:
+            raise DeviceError(f"the {name} could not be built: {error}\n{error.details}") from None
+
+    return load(key, build)
+
+
+def load(key: str, build: Callable[[Path], Path]) -> ctypes.CDLL:
+    """The library of a key, built if the cache has none and loaded once per process."""
+    with _lock:
+        loaded = _loaded.get(key)
+    if loaded is not None:
+        return loaded
+    path = cache.library(key, build)
+    with _lock:
+        if key not in _loaded:
+            try:
+                _loaded[key] = ctypes.CDLL(str(path))
+            except OSError as error:
+                raise DeviceError(f"compiled code could not be loaded: {error}") from None
+        return _loaded[key]
