@@ -225,3 +225,13 @@ def test_a_recording_of_this_version_is_kept() -> None:
 @pytest.mark.parametrize("path", sorted(KEPT.glob("*.ostinato")), ids=lambda path: path.stem)
 def test_kept_recordings_are_read_as_they_were(path: Path) -> None:
     assert expectations(path) == json.loads(path.with_suffix(".json").read_text())
+
+
+def test_every_table_and_column_is_documented() -> None:
+    page = (Path(__file__).parent.parent / "docs" / "recording.md").read_text()
+    assert f"## Tables, version {schema.VERSION}" in page
+    rows = {line.split("`")[1]: line for line in page.splitlines() if line.startswith("| `")}
+    for name, declared in schema.TABLES.items():
+        for column in declared.columns:
+            shown = f"{column.name}_x/y/z" if len(column.sql_names) > 1 else column.name
+            assert f"`{shown}`" in rows[name], f"{name}.{column.name}"

@@ -15,6 +15,7 @@ from ...errors import RecordingError
 from .declaring import MAX_TIME_NS
 from .reader import Recording
 
+_READING = ("monotonic", "realtime", "uncertainty")
 _STEP_NS = 1_000_000
 _DRIFT = 500e-6
 """The rate at which a wall clock may be slewed; a faster change means that it was set."""
@@ -81,23 +82,12 @@ class _Clock:
     def of(recording: Recording) -> _Clock:
         file = "a recording" if recording.path is None else recording.path.name
         process = next((each for each in recording.processes if each.clock_offset_ns == 0), recording.processes[0])
-        start, start_wall, start_error = (
-            process.start_monotonic_ns,
-            process.start_realtime_ns,
-            process.start_uncertainty_ns,
-        )
-        end, end_wall, end_error = process.end_monotonic_ns, process.end_realtime_ns, process.end_uncertainty_ns
-        if (
-            start is None
-            or start_wall is None
-            or start_error is None
-            or end is None
-            or end_wall is None
-            or end_error is None
-        ):
+        readings = [getattr(process, f"{which}_{name}_ns") for which in ("start", "end") for name in _READING]
+        if None in readings:
             raise RecordingError(f"{file} does not say what its clock has to do with others")
-        if any(not 0 <= value < MAX_TIME_NS for value in (start, start_wall, start_error, end, end_wall, end_error)):
+        if any(not 0 <= value < MAX_TIME_NS for value in readings):
             raise RecordingError(f"{file} says impossible things about its clock")
+        start, start_wall, start_error, end, end_wall, end_error = readings
         offsets = (start_wall - start, end_wall - end)
         change = abs(offsets[1] - offsets[0])
         uncertainty = max(start_error, end_error) + change // 2 + 1

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
@@ -45,7 +45,6 @@ from .schema import (
 MAX_SAMPLES_AT_ONCE = 50_000_000
 """What `samples()` takes into memory (33 bytes each); `sample_chunks()` has no limit."""
 
-_PLANS_KEPT = 64
 _Rows = TypeVar("_Rows")
 
 
@@ -68,6 +67,16 @@ class Lists:
         return slice(int(self.first[plan]), int(self.first[plan + 1]))
 
 
+class _InColumns(Generic[_Rows]):
+    """A table of a recording, which is read when it is first asked for."""
+
+    def __init__(self, rows: type[_Rows]) -> None:
+        self._rows = rows
+
+    def __get__(self, recording: Recording, owner: type[Recording]) -> _Rows:
+        return recording.table(self._rows)
+
+
 def open_recording(path: str | os.PathLike[str]) -> Recording:
     """Open a file. It is data, whoever made it: nothing in it is executed and nothing is written."""
     return Recording(opening.open_file(path))
@@ -82,7 +91,7 @@ class Recording:
         self._connection = source.connection
         self._lock = threading.RLock()
         self._read: dict[str, dict[str, Any]] = {}
-        self._plan_nodes: dict[int, Commands] = {}
+        self._tables: dict[str, Any] = {}
         self._finalizer = weakref.finalize(self, source.close)
 
     def close(self) -> None:
@@ -132,7 +141,9 @@ class Recording:
     def table(self, rows: type[_Rows]) -> _Rows:
         """A table that is declared as columns."""
         table = _declared(rows)
-        made: _Rows = table.rows(**self.columns(table.name))
+        if table.name not in self._tables:
+            self._tables[table.name] = table.rows(**self.columns(table.name))
+        made: _Rows = self._tables[table.name]
         return made
 
     def records(self, row: type[_Rows]) -> list[_Rows]:
@@ -189,45 +200,22 @@ class Recording:
         facts = _facts(details["device"], details)
         return tuple(replace(device, details=facts.get(row, {})) for row, device in enumerate(self.records(Device)))
 
-    @cached_property
-    def commands(self) -> Commands:
-        """The different commands that occur in plans."""
-        return self.table(Commands)
-
-    @cached_property
-    def constants(self) -> CommandConstants:
-        """The function constants and macros of the kernels of commands."""
-        return self.table(CommandConstants)
-
-    @cached_property
-    def terms(self) -> CommandTerms:
-        """What comes to bytes and flops of commands with every submission."""
-        return self.table(CommandTerms)
-
-    @cached_property
-    def values(self) -> SubmissionValues:
-        """The values of submissions that the terms depend on."""
-        return self.table(SubmissionValues)
-
-    @cached_property
-    def plans(self) -> Plans:
-        """The command lists that were committed."""
-        return self.table(Plans)
-
-    @cached_property
-    def submissions(self) -> Submissions:
-        """The command buffers that were committed."""
-        return self.table(Submissions)
-
-    @cached_property
-    def regions(self) -> Regions:
-        """The scopes of the host program."""
-        return self.table(Regions)
-
-    @cached_property
-    def host_spans(self) -> HostSpans:
-        """What the host did. A span may be of a submission that never finished; its `submission` is then NONE."""
-        return self.table(HostSpans)
+    commands = _InColumns(Commands)
+    """The different commands that occur in plans."""
+    constants = _InColumns(CommandConstants)
+    """The function constants and macros of the kernels of commands."""
+    terms = _InColumns(CommandTerms)
+    """What comes to bytes and flops of commands with every submission."""
+    values = _InColumns(SubmissionValues)
+    """The values of submissions that the terms depend on."""
+    plans = _InColumns(Plans)
+    """The command lists that were committed."""
+    submissions = _InColumns(Submissions)
+    """The command buffers that were committed."""
+    regions = _InColumns(Regions)
+    """The scopes of the host program."""
+    host_spans = _InColumns(HostSpans)
+    """What the host did. A span may be of a submission that never finished; its `submission` is then NONE."""
 
     # --- plans ----------------------------------------------------------------------------------------------------
 
@@ -241,13 +229,7 @@ class Recording:
 
     def plan_nodes(self, plan: int) -> Commands:
         """The commands of a plan, node by node."""
-        with self._lock:
-            nodes = self._plan_nodes.get(plan)
-            if nodes is None:
-                while len(self._plan_nodes) >= _PLANS_KEPT:
-                    self._plan_nodes.pop(next(iter(self._plan_nodes)))
-                nodes = self._plan_nodes[plan] = self.commands.where(self.plan_commands(plan))
-            return nodes
+        return self.commands.where(self.plan_commands(plan))
 
     def lists(self) -> Lists:
         """All plans together."""
@@ -311,18 +293,6 @@ class Recording:
         headers = self.columns("sample_chunks")
         for row in range(len(headers["id"])):
             yield self._chunk(row)
-
-    def samples_of(self, submission: int) -> Samples:
-        """The samples of one submission, which is given by its id."""
-        headers = self.columns("sample_chunks")
-        here = np.flatnonzero((headers["submission_first"] <= submission) & (submission <= headers["submission_last"]))
-        parts = [_room(0)]
-        for row in here.tolist():
-            part = self._chunk(row)[1]
-            parts.append(part.where(self.submissions.id[part.submission] == submission))
-        return Samples(
-            **{name: np.concatenate([part.by_name()[name] for part in parts]) for name in parts[0].by_name()}
-        )
 
     def _chunk(self, row: int) -> tuple[chunks.Chunk, Samples]:
         submissions = self.submissions
