@@ -20,8 +20,9 @@ import ostinato
 from harness import Table, interleaved, median, report
 from ostinato.profiling.analyse import columns_of
 from ostinato.profiling.analyse import critical_path as paths
+from ostinato.profiling.analyse.lists import warm_ups
 from ostinato.profiling.analyse.machine import disturbance
-from ostinato.profiling.analyse.schedules import schedules, warm_ups
+from ostinato.profiling.analyse.schedules import schedules
 from ostinato.profiling.analyse.timeline import submission_times
 
 METAL = """
@@ -140,7 +141,7 @@ def predicted(slow: Callable[[], float], kernel: str) -> tuple[float | None, flo
         columns = columns_of(recording)
     found = schedules(columns, 0, disturbance(columns, submission_times(columns), warm_ups(columns)).aside)
     (plan,) = found.plans
-    alone = replace(plan, crowds=())
+    alone = replace(plan, contention=())
     kernels = columns.commands.kernel[columns.plans.command[columns.plans.nodes(plan.plan)]]
     halved = np.where(kernels == kernel, plan.duration_ns / 2, plan.duration_ns)
     return said.saved_share, float(paths.wall_savings(alone, halved)) / plan.wall_ns, found.residue

@@ -138,7 +138,7 @@ def test_a_link_is_refused(own_cache: Path, tmp_path: Path) -> None:
 
 def test_a_file_is_refused(own_cache: Path) -> None:
     own_cache.write_text("")
-    with pytest.raises(ost.CacheError, match="no folder"):
+    with pytest.raises(ost.CacheError, match="not a folder"):
         cache.folder()
 
 

@@ -150,7 +150,7 @@ def test_decode_generates_and_profiles(tmp_path: Path) -> None:
         (["--preset", "huge"], 2, "tiny-moe"),
         (["--preset", "tiny", "-o", "x.ostinato"], 2, "--profile"),
         (["--preset", "tiny", "--prompt", ""], 2, "no tokens"),
-        (["--preset", "tiny", "--tokens", "100000"], 1, "the model takes 4096"),
+        (["--preset", "tiny", "--tokens", "100000"], 1, "the model's context is 4096"),
         (["--model", "nowhere"], 1, "there is no such file or folder"),
     ],
 )
@@ -173,7 +173,7 @@ def test_a_file_of_very_many_kernels_is_compiled_by_name(tmp_path: Path) -> None
     path.write_text("\n".join(f"kernel void k{n}(device int *x) {{ x[0] = {n}; }}" for n in range(100)))
     everything = ostinato("compile", str(path), "--device", "cpu")
     assert len(everything.stdout.splitlines()) == 100
-    assert "name some with -k" in everything.stderr
+    assert "choose some with -k" in everything.stderr
     assert (
         ostinato("compile", str(path), "-k", "k7").stdout
         == "k7(0: x *int (read-write))\n  loop: its threads never meet\n"

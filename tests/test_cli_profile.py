@@ -141,7 +141,7 @@ def test_a_recording_is_replaced_only_by_force(program: Path, tmp_path: Path) ->
     ):
         refused = ostinato(*arguments, folder=tmp_path)
         assert refused.returncode == 1
-        assert "error: run.ostinato is there already; --force replaces it" in refused.stderr
+        assert "error: run.ostinato exists already; replace it with --force" in refused.stderr
     assert ostinato("report", "run.ostinato", "--trace", "run.ostinato", folder=tmp_path).returncode == 1
     assert (tmp_path / "run.ostinato").read_bytes() == before
     forced = ostinato("profile", "--force", "-o", "run.ostinato", "decode.py", "3", folder=tmp_path)
@@ -236,14 +236,14 @@ def test_what_cannot_be_profiled_or_reported_is_said_in_one_sentence(program: Pa
     (tmp_path / "bare").mkdir()
     (tmp_path / "bare" / "__init__.py").touch()
     for arguments, status, message in (
-        (("profile", "nothing.py"), 2, "no file"),
+        (("profile", "nothing.py"), 2, "neither a file"),
         (("profile", "ls", "-l"), 2, "OSTINATO_PROFILE=1"),
         (("profile", "start.sh"), 2, "OSTINATO_PROFILE=1"),
         (("profile", shutil.which("ls")), 2, "not a Python program"),
         (("profile", "--tables", "decode.py"), 2, "no option --tables"),
         (("profile", "python"), 2, "must be followed by"),
         (("profile", "python", "-c", "1"), 2, "must be followed by"),
-        (("profile", "python", "nothing.py"), 2, "no file"),
+        (("profile", "python", "nothing.py"), 2, "neither a file"),
         (("profile", "-m", "no_such_module"), 2, "no module"),
         (("profile", "-m", "bare"), 2, "__main__"),
         (("check", "ls"), 2, "not a Python script"),

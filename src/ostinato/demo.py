@@ -1,7 +1,7 @@
-"""A transformer decoder, run, checked and profiled: what `ostinato demo` shows.
+"""`ostinato demo`: a transformer decoder that is run, checked and profiled.
 
-A small mixture of experts with random weights makes text that means nothing, by the same kernels and the same graph as
-a real one. What it makes is held against the decoder in NumPy.
+A small mixture of experts with random weights generates meaningless text, with the kernels and the graph of a real
+model. Its tokens are compared with those of the reference decoder in NumPy.
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ _CHECKED = 32
 
 @dataclass(frozen=True, slots=True)
 class DemoResult:
-    """What came out."""
+    """The result of a demonstration."""
 
     tokens: list[int]
     tokens_per_s: float
-    """Without a profile."""
+    """Measured without a profile."""
     correct: bool
     """Whether the tokens are those of the decoder in NumPy."""
     dispatches: int
-    """Of one token."""
+    """Per token."""
     summary: Summary
 
 
 def run(
     device: Device, path: Path, slow_topk: bool = False, say: Callable[[str], None] = lambda what: None
 ) -> DemoResult:
-    """Generate tokens, without and with a profile that is recorded in a file; `slow_topk` chooses experts serially."""
+    """Generate tokens without and then with a profile, saved to `path`; `slow_topk` chooses experts serially."""
     weights = random_weights(preset(PRESET))
     say("compiling kernels")
     route = ops.serial_topk if slow_topk else ops.moe_route
     decoder = Decoder(device, weights, capacity=len(PROMPT) + TOKENS + 1, route=route)
     say("generating")
-    decoder.generate(PROMPT, 8)  # the first touches everything for the first time
+    decoder.generate(PROMPT, 8)  # warm-up
     decoder.reset()
     decoder.prefill(PROMPT)
     begin = time.perf_counter()

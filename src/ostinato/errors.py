@@ -1,9 +1,9 @@
-"""The one error tree: everything ostinato raises on purpose is an `OstinatoError`.
+"""Errors and warnings. Every error that ostinato raises on purpose is an `OstinatoError`.
 
-Each class says *what kind* of thing went wrong; the message names the kernel, the argument, the label and
-what was expected. Errors that describe the same mistake as a built-in exception also inherit from it, so
-`except ValueError` and `except KeyError` keep working in code that does not know this library.
-Warnings live here too, for the two cases where nobody is left to catch an exception.
+The class says what kind of error it is; the message names the kernel, the argument, the label and what was
+expected. Errors that correspond to a built-in exception also inherit from it, so `except ValueError` and
+`except KeyError` keep working in code that does not know this library. Warnings are for cases in which no
+caller could catch an exception.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ class OstinatoError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Diagnostic:
-    """One message about a source: where it is, as far as that is certain, and the line it is about."""
+    """One compiler message: its text, and its place in the source as far as that is known."""
 
     message: str
     file: str | None = None
     line: int | None = None
     column: int | None = None
-    """Counted from 1; None where the compiler's column cannot be followed back to the source."""
+    """Counted from 1; None where the compiler's column cannot be traced back to the source."""
     source_line: str | None = None
     near: tuple[tuple[str, ...], int] | None = field(default=None, repr=False, compare=False)
-    """For whoever finds the column: the tokens there, and which of them is meant."""
+    """For finding the column later: the tokens there, and the index of the one that is meant."""
 
     def __str__(self) -> str:
         if self.file is None:
@@ -42,18 +42,18 @@ class Diagnostic:
         number = f"{self.line:>5} | "
         text += f"\n{number}{self.source_line}"
         if self.column is not None:
-            # Tabs stay tabs, so that the caret stands under its token however wide they are.
+            # Tabs stay tabs, so that the caret is under its token for any tab width.
             indent = "".join("\t" if letter == "\t" else " " for letter in self.source_line[: self.column - 1])
             text += f"\n{'| ':>{len(number)}}{indent}^"
         return text
 
 
 class KernelCompileError(OstinatoError):
-    """A kernel source was refused, by the front end or by the compiler.
+    """A kernel source was rejected, by the front end or by the compiler.
 
-    `file`, `line` and `column` point into the user's source, `message` says what is wrong there. `diagnostics` has all
-    messages of the compiler (`MOST_SHOWN` at most; `left_out` counts the rest), this one first, and `details` the
-    compiler's whole text.
+    `file`, `line` and `column` point into the user's source, `message` says what is wrong there. `diagnostics` holds
+    all messages of the compiler, this one first (at most `MOST_SHOWN`; `left_out` counts the rest), and `details` the
+    compiler's complete output.
     """
 
     MOST_SHOWN = 20
@@ -78,12 +78,12 @@ class KernelCompileError(OstinatoError):
 
     @classmethod
     def of(cls, diagnostics: Sequence[Diagnostic], details: str = "") -> KernelCompileError:
-        """An error with several messages, of which there is at least one."""
+        """An error with one or more messages."""
         first = diagnostics[0]
         return cls(first.message, first.file, first.line, details, diagnostics)
 
     def __str__(self) -> str:
-        texts = [str(one) for one in self.diagnostics]
+        texts = [str(diagnostic) for diagnostic in self.diagnostics]
         if self.left_out:
             texts.append(f"… and {self.left_out} more errors")
         return "\n".join(texts)
@@ -112,7 +112,7 @@ class ArgumentError(OstinatoError, ValueError):
 
 
 class GeometryError(OstinatoError, ValueError):
-    """The threads, groups or group size of a dispatch cannot be run."""
+    """The threads, groups or group size of a dispatch are invalid."""
 
 
 class LabelError(OstinatoError, ValueError):
@@ -124,13 +124,13 @@ class EncoderError(OstinatoError, RuntimeError):
 
 
 class GraphError(OstinatoError, ValueError):
-    """A graph cannot be what is asked of it: an unknown or missing parameter, a name taken twice, no device."""
+    """An operation on a graph is not possible: an unknown or missing parameter, a name used twice, no device."""
 
 
 class GraphChanged(GraphError):
-    """Binding other buffers would change which dispatches must wait for which.
+    """Binding other buffers would change the dependencies between dispatches.
 
-    `rebuild=True` allows it where the order is inferred, and no pass has relied on the order that there was.
+    `rebuild=True` allows that where the order is inferred and no pass has relied on the previous order.
     """
 
 
@@ -142,11 +142,11 @@ class GraphFileError(GraphError):
 
 
 class UsageError(OstinatoError, TypeError):
-    """An object was used in a way it does not support (called, assigned to); the message names the call to make."""
+    """An object was used in an unsupported way (called, assigned to); the message names the call to make."""
 
 
 class UnknownAttribute(OstinatoError, AttributeError):
-    """An object has no attribute of that name; the message says where the thing meant is found."""
+    """An object has no attribute of that name; the message says what to use instead."""
 
 
 # --- buffers -----------------------------------------------------------------------------------------------
@@ -157,17 +157,17 @@ class BufferAccessError(OstinatoError, ValueError):
 
 
 class ViewError(BufferAccessError, IndexError):
-    """A view would lie outside its parent, be misaligned, or cut its elements."""
+    """A view would lie outside its parent, be misaligned, or split an element."""
 
 
 class FreedBuffer(BufferAccessError):
-    """The buffer, or the buffer it is a view of, was freed or given back to its pool."""
+    """The buffer, or the buffer it is a view of, was freed or returned to its pool."""
 
 
 class FaultedBuffer(BufferAccessError):
-    """The contents of the buffer were left behind by a fault; `cause` is that fault.
+    """The contents of the buffer are undefined because of a fault, which is the `cause`.
 
-    Write all of it (`write`, `fill`, `copy`), or say with `Buffer.accept()` that they are wanted as they are.
+    Overwrite all of it (`write`, `fill`, `copy`), or accept the contents with `Buffer.accept()`.
     """
 
     def __init__(self, message: str, cause: KernelFault) -> None:
@@ -181,7 +181,7 @@ class WrongDevice(BufferAccessError):
 
 
 class PoolError(BufferAccessError):
-    """A buffer was given back to a pool that does not own it."""
+    """A buffer was returned to a pool that does not own it."""
 
 
 # --- devices -----------------------------------------------------------------------------------------------
@@ -196,7 +196,7 @@ class DeviceUnavailable(DeviceError):
 
 
 class OutOfMemory(DeviceError, MemoryError):
-    """The device has not that much memory."""
+    """The device does not have that much memory."""
 
 
 class CopyError(DeviceError, TypeError):
@@ -208,11 +208,11 @@ class DeviceClosed(DeviceError):
 
 
 class ForkedDevice(DeviceError):
-    """A forked child used a device, or something made by a device, of its parent."""
+    """A forked child used a device of its parent, or an object of such a device."""
 
 
 class DeviceLost(DeviceError):
-    """The device cannot run anything more; `cause` is the error that took it down."""
+    """The device can no longer run anything; `cause` is the error that lost it."""
 
     def __init__(self, message: str, cause: OstinatoError | None = None) -> None:
         self.cause = cause
@@ -223,7 +223,7 @@ class DeviceLost(DeviceError):
 class DependencyFailed(DeviceError):
     """A submission has no results because of an earlier fault, which is its `cause`.
 
-    It used bytes that the fault left behind, or the driver refused it after the fault.
+    It used contents that the fault left undefined, or the driver rejected it after the fault.
     """
 
     def __init__(self, message: str, cause: KernelFault | None) -> None:
@@ -233,9 +233,9 @@ class DependencyFailed(DeviceError):
 
 
 class KernelFault(DeviceError):
-    """A kernel crashed on the device (a wild access, an integer division by zero, ...).
+    """A kernel crashed on the device (an invalid access, an integer division by zero, ...).
 
-    `thread` is the position in the grid of the thread at fault, where the device knows it.
+    `thread` is the grid position of the thread that crashed, where the device knows it.
     """
 
     def __init__(
@@ -248,7 +248,7 @@ class KernelFault(DeviceError):
         thread: tuple[int, int, int] | None = None,
     ) -> None:
         self.thread = thread
-        # Whether the program was told of it, by it or by an error that cites it; all copies share it.
+        # Shared by all copies: whether this error, or an error with it as the cause, was raised in the program.
         self._told = [False]
         self.kernel = kernel
         self.label = label
@@ -257,16 +257,16 @@ class KernelFault(DeviceError):
         super().__init__(message)
 
     def note_told(self) -> None:
-        """The program knows of it from now on."""
+        """Record that the fault was reported to the program."""
         self._told[0] = True
 
     @property
     def told(self) -> bool:
-        """Whether the program was told of it, by it or by an error that cites it."""
+        """Whether the fault was reported to the program, by this error or by an error with it as the cause."""
         return self._told[0]
 
     def to_cite(self) -> KernelFault:
-        """A copy that no traceback hangs on, so that whoever keeps it for citing keeps no frames and buffers alive."""
+        """A copy without traceback, to be kept as a cause without keeping frames and buffers alive."""
         cited = KernelFault(str(self), self.kernel, self.label, self.signal, self.address, self.thread)
         cited._told = self._told
         return cited
@@ -276,18 +276,18 @@ class KernelFault(DeviceError):
 
 
 class RecordingError(OstinatoError, ValueError):
-    """A recording cannot be written, read or merged: damaged, too large, newer, not a recording, no place to put it."""
+    """A recording cannot be written, read or merged: damaged, too large, too new, not a recording, not writable."""
 
 
 # --- models ------------------------------------------------------------------------------------------------
 
 
 class MissingPackage(OstinatoError, ImportError):
-    """A package that is not installed, and that only the call needs which was made."""
+    """An optional package that this call needs is not installed."""
 
 
 class ModelError(OstinatoError, ValueError):
-    """A model cannot be read or made: a damaged file, a missing or wrong tensor, a configuration nobody can run."""
+    """A model cannot be loaded: a damaged file, a missing or wrong tensor, an unsupported configuration."""
 
 
 class TensorNotFound(ModelError, KeyError):
@@ -301,7 +301,7 @@ class TensorNotFound(ModelError, KeyError):
 
 
 class ToolchainError(OstinatoError, RuntimeError):
-    """The C++ compiler is missing, unfit, or failed for a reason that is not in the kernel."""
+    """The C++ compiler is missing, unsuitable, or failed for a reason outside the kernel."""
 
 
 class CacheError(OstinatoError, OSError):
@@ -309,7 +309,7 @@ class CacheError(OstinatoError, OSError):
 
 
 class SettingError(OstinatoError, ValueError):
-    """An environment gate holds a value that it does not understand."""
+    """An environment variable has an invalid value."""
 
 
 # --- warnings ----------------------------------------------------------------------------------------------
@@ -320,20 +320,20 @@ class OstinatoWarning(UserWarning):
 
 
 class SettingWarning(OstinatoWarning):
-    """An `OSTINATO_*` name is unknown, or a gate is set that the device cannot honour."""
+    """An `OSTINATO_*` variable is unknown, or the device does not support the setting."""
 
 
 class RecordingWarning(OstinatoWarning):
-    """A recording that was closed by the end of the process is not complete."""
+    """A recording that was closed at exit is not complete."""
 
 
 class SamplingWarning(OstinatoWarning):
-    """A profile asks for times that the device cannot take."""
+    """A profile asks for times that the device cannot measure."""
 
 
 class UncommittedWork(OstinatoWarning):
-    """An encoder was dropped with work that was never committed; nothing of it ran."""
+    """An encoder was dropped with uncommitted work; none of it ran."""
 
 
 class UnobservedError(OstinatoWarning):
-    """A submission failed and nobody looked at its error."""
+    """A submission failed and its error was never raised."""

@@ -1,4 +1,4 @@
-"""Running somebody's program inside this process, as its main module: for commands that watch what it does."""
+"""Running a user's program in this process, as its main module, for `ostinato check` and `ostinato profile`."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from .errors import ArgumentError
 _PACKAGE = str(Path(__file__).parent) + os.sep
 _INTERPRETER = re.compile(r"(python|pypy)[0-9.]*(\.exe)?")
 _MACHINE_CODE = (b"\x7fELF", b"MZ", b"\xcf\xfa\xed\xfe", b"\xca\xfe\xba\xbe")
-"""How executables of Linux, Windows and macOS begin."""
+"""The first bytes of executables of Linux, Windows and macOS."""
 
 
 class Stop(BaseException):
-    """Ends a program that must not go on; no `except Exception` of its own holds that up."""
+    """Ends a program that must not continue; its own `except Exception` does not catch this."""
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A Python program, as `parse` understood it."""
+    """A Python program to run."""
 
     target: str
     """A file, `module:function`, or a module."""
     arguments: tuple[str, ...] = ()
     as_module: bool = False
-    """Whether the target is a module, to be run as `python -m` does."""
+    """Whether the target is a module, which runs as with `python -m`."""
 
     @property
     def is_script(self) -> bool:
@@ -45,15 +45,15 @@ class Program:
 
     @property
     def name(self) -> str:
-        """A short name, for files that are about it."""
+        """A short name, for output files."""
         return Path(self.target).stem if self.is_script else self.target.partition(":")[0]
 
 
 def parse(target: str, arguments: Sequence[str] = (), as_module: bool = False, otherwise: str = "") -> Program:
-    """What a command line names: a script, `module:function`, a module, or `python` before a script or `-m module`.
+    """The program of a command line: a script, `module:function`, a module, or `python` and a script or `-m module`.
 
-    Raises `ArgumentError` for anything else, before any of it runs; `otherwise` says there what to do with a program
-    that is not Python.
+    Raises `ArgumentError` for anything else, before anything runs; `otherwise` is its advice for a program that is not
+    Python.
     """
     if as_module:
         _check_module(target)
@@ -61,7 +61,7 @@ def parse(target: str, arguments: Sequence[str] = (), as_module: bool = False, o
     if _INTERPRETER.fullmatch(Path(target).name):
         return _after_interpreter(target, arguments)
     if target.startswith("-"):
-        raise ArgumentError(f"there is no option {target}; options of the program come after its name")
+        raise ArgumentError(f"there is no option {target}; the program's own options follow its name")
     script = Path(target)
     if script.is_file():
         if not _may_be_python(script):
@@ -71,8 +71,8 @@ def parse(target: str, arguments: Sequence[str] = (), as_module: bool = False, o
     if not (colon and module and function.isidentifier()):
         if shutil.which(target):
             raise ArgumentError(f"{target!r} is a program, but not a Python script{otherwise and f'; {otherwise}'}")
-        raise ArgumentError(f"{target!r} is no file, and not module:function either (-m runs a module)")
-    if _found(module) is None:
+        raise ArgumentError(f"{target!r} is neither a file nor module:function (-m runs a module)")
+    if _spec(module) is None:
         raise ArgumentError(f"{target!r}: there is no module {module!r}")
     return Program(target, tuple(arguments))
 
@@ -84,19 +84,19 @@ def _after_interpreter(interpreter: str, arguments: Sequence[str]) -> Program:
     if not first or first.startswith("-"):
         raise ArgumentError(f"{interpreter!r} must be followed by a script or by -m and a module, not {first!r}")
     if not Path(first).is_file():
-        raise ArgumentError(f"{interpreter!r} is followed by {first!r}, which is no file")
+        raise ArgumentError(f"{interpreter!r} is followed by {first!r}, which is not a file")
     return parse(first, rest)
 
 
 def _check_module(name: str) -> None:
-    found = _found(name)
-    if found is None:
+    spec = _spec(name)
+    if spec is None:
         raise ArgumentError(f"there is no module {name!r}")
-    if found.submodule_search_locations is not None and _found(f"{name}.__main__") is None:
+    if spec.submodule_search_locations is not None and _spec(f"{name}.__main__") is None:
         raise ArgumentError(f"{name!r} is a package without a __main__ module, and cannot be run")
 
 
-def _found(module: str) -> ModuleSpec | None:
+def _spec(module: str) -> ModuleSpec | None:
     sys.path.insert(0, str(Path.cwd()))
     try:
         return importlib.util.find_spec(module)
@@ -107,7 +107,7 @@ def _found(module: str) -> ModuleSpec | None:
 
 
 def _may_be_python(script: Path) -> bool:
-    """False for what is surely something else: machine code, or a script for another interpreter."""
+    """False for machine code and for scripts with another interpreter."""
     if script.suffix == ".py":
         return True
     with script.open("rb") as file:
@@ -117,7 +117,7 @@ def _may_be_python(script: Path) -> bool:
 
 @contextmanager
 def as_main(program: Program) -> Iterator[None]:
-    """For the block, this process looks like the program: `sys.argv` is its own."""
+    """Sets `sys.argv` to that of the program for the length of a block."""
     before = sys.argv
     sys.argv = [program.target, *program.arguments]
     try:
@@ -127,9 +127,9 @@ def as_main(program: Program) -> Iterator[None]:
 
 
 def run(program: Program) -> int:
-    """Run a program as the one that this process is; gives its exit status.
+    """Run a program as the main program of this process, and return its exit status.
 
-    An exception of the program is shown as its own, without the frames of this library.
+    The traceback of an exception is printed without the frames of this library.
     """
     target = program.target
     before = list(sys.path)
@@ -159,7 +159,7 @@ def run(program: Program) -> int:
 
 
 def _status(leaving: SystemExit) -> int:
-    """As the interpreter does it."""
+    """The exit status for a `SystemExit`, by the rules of the interpreter."""
     if leaving.code is None or isinstance(leaving.code, int):
         return leaving.code or 0
     print(leaving.code, file=sys.stderr)
@@ -167,14 +167,16 @@ def _status(leaving: SystemExit) -> int:
 
 
 def _own_traceback(error: BaseException) -> traceback.TracebackException:
-    found = traceback.TracebackException.from_exception(error)
-    waiting = [found]
+    shown = traceback.TracebackException.from_exception(error)
+    waiting = [shown]
     while waiting:
-        one = waiting.pop()
-        one.stack = traceback.StackSummary.from_list([frame for frame in one.stack if not _is_ours(frame.filename)])
-        waiting += [other for other in (one.__cause__, one.__context__) if other is not None]
-        waiting += one.exceptions or ()
-    return found
+        current = waiting.pop()
+        current.stack = traceback.StackSummary.from_list(
+            [frame for frame in current.stack if not _is_ours(frame.filename)]
+        )
+        waiting += [other for other in (current.__cause__, current.__context__) if other is not None]
+        waiting += current.exceptions or ()
+    return shown
 
 
 def _is_ours(file: str) -> bool:

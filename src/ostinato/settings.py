@@ -1,10 +1,10 @@
-"""Every environment gate, in one table.
+"""Every setting, with its environment variable, in one table.
 
-A gate is an `OSTINATO_*` variable, some with older names as aliases. The environment is read each time a
-gate is asked for, so changing `os.environ` (or calling `change`) in a running process acts from the next
-encoder, submission or device on. For every gate `0` means off and an empty value means unset. A gate that
-is set beats the argument it corresponds to. Unknown `OSTINATO_*` names, and gates that a device cannot
-honour, are reported once each as a `SettingWarning`.
+A setting is an `OSTINATO_*` variable; some have aliases with mlx-native's names. The environment is read at every
+use, so a change of `os.environ` (or a call of `change`) in a running process applies from the next encoder,
+submission or device on. `0` means off, and an empty value means unset. A variable that is set overrides the
+corresponding argument. Unknown `OSTINATO_*` variables, and settings that a device does not support, are reported
+once each as a `SettingWarning`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Value = bool | str
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """One row of the table: a name, its aliases with their readers, and what it does."""
+    """One setting: its name, variable, aliases with their parsers, and meaning."""
 
     name: str
     variable: str
@@ -95,7 +95,7 @@ GATES: Mapping[str, Gate] = {
             _text,
             (),
             "a device name",
-            "the device that open_device() opens, whatever name it was given",
+            "the device that open_device() opens, whatever its argument",
         ),
         Gate(
             "cache_dir",
@@ -103,13 +103,13 @@ GATES: Mapping[str, Gate] = {
             _text,
             (),
             "a folder",
-            "where compiled kernels are kept (private: owned by you, mode 0700)",
+            "where compiled kernels are cached (private: owned by you, mode 0700)",
         ),
         Gate(
             "barriers",
             "OSTINATO_BARRIERS",
             _barriers,
-            # Serial first: it is the falsification probe and must win over a permanent auto/manual choice.
+            # Serial first: it is a debugging aid, and must override a permanent auto or manual choice.
             (("HF2Q_FORCE_SERIAL_DISPATCH", _force_serial), ("HF2Q_AUTO_BARRIER", _auto_barrier)),
             "auto, manual, serial; 0 is manual",
             "how an encoder orders its dispatches",
@@ -120,7 +120,7 @@ GATES: Mapping[str, Gate] = {
             _switch,
             (("MLX_UNRETAINED_REFS", _switch),),
             "0 or 1",
-            "1: command buffers do not retain their buffers (Metal); their memory is kept until the work is done",
+            "1: command buffers do not retain their buffers (Metal); ostinato keeps the memory until the work is done",
         ),
         Gate(
             "no_residency",
@@ -136,7 +136,7 @@ GATES: Mapping[str, Gate] = {
             _seconds,
             (),
             "seconds; inf, or 0 for not at all",
-            "how long the end of the process waits for committed work (60 s)",
+            "how long the process waits for committed work at exit (60 s)",
         ),
         Gate(
             "profile",
@@ -151,8 +151,8 @@ GATES: Mapping[str, Gate] = {
             "OSTINATO_PROFILE_FILE",
             _text,
             (),
-            "a file; {pid} becomes the number of the process",
-            "where the program is recorded (PROGRAM-PID.ostinato if only OSTINATO_PROFILE is set)",
+            "a file; {pid} becomes the process ID",
+            "the recording's file (PROGRAM-PID.ostinato if only OSTINATO_PROFILE is set)",
         ),
         Gate(
             "profile_barriers",
@@ -160,8 +160,8 @@ GATES: Mapping[str, Gate] = {
             _switch,
             (("MLX_PROFILE_BARRIERS", _switch),),
             "0 or 1",
-            "1: time spent encoding barriers by hand is added up in barrier_total_ns(), and they are counted in"
-            " timed_barrier_count()",
+            "1: barrier_total_ns() sums up the time spent encoding explicit barriers, and timed_barrier_count() counts"
+            " them",
         ),
         Gate(
             "profile_cb",
@@ -186,8 +186,8 @@ _VARIABLES = frozenset(gate.variable for gate in GATES.values())
 _SWITCHES = frozenset(gate.name for gate in GATES.values() if gate.read is _switch)
 _reported: set[str] = set()
 
-# Asking os.environ for a name it lacks costs an exception (1 µs), and gates are read for every encoder; the
-# dictionary behind it answers in 30 ns. Where it is not there, os.environ itself does the same job.
+# os.environ raises an exception internally for a missing name (1 µs), and settings are read for every encoder; the
+# dictionary behind it takes 30 ns. Where that is not available, os.environ itself is used.
 _environment: Mapping[Any, Any] = getattr(os.environ, "_data", os.environ)
 _encode: Callable[[str], Any] = getattr(os.environ, "encodekey", str)
 _KEYS: Mapping[str, tuple[Any, ...]] = {
@@ -196,7 +196,7 @@ _KEYS: Mapping[str, tuple[Any, ...]] = {
 
 
 def get(name: str) -> Value | None:
-    """The value of a gate, or None when neither its variable nor an alias is set."""
+    """The value of a setting, or None if neither its variable nor an alias is set."""
     for key in _KEYS[name]:
         if key in _environment:
             break
@@ -211,12 +211,12 @@ def get(name: str) -> Value | None:
 
 
 def watched(*names: str) -> tuple[Any, ...]:
-    """What `any_set` takes, for these gates: their variables and aliases as the environment keeps them."""
+    """The keys of these settings, for `any_set`: their variables and aliases, encoded as the environment has them."""
     return tuple(key for name in names for key in _KEYS[name])
 
 
 def any_set(keys: tuple[Any, ...]) -> bool:
-    """Whether any of these gates is set at all: one quick look, for those that are asked for with every commit."""
+    """Whether any of these settings is set; fast enough to be called at every commit."""
     return not _environment.keys().isdisjoint(keys)
 
 
@@ -226,21 +226,21 @@ def is_on(name: str) -> bool:
 
 
 def text(name: str) -> str | None:
-    """The value of a gate that holds text, or None."""
+    """The value of a text setting, or None."""
     value = get(name)
     return value if isinstance(value, str) else None
 
 
 def seconds(name: str, default: float) -> float:
-    """The value of a gate that holds a number of seconds, or the default."""
+    """The value of a setting in seconds, or the default."""
     value = get(name)
     return float(value) if isinstance(value, str) else default
 
 
 def change(name: str, value: Value | float | None) -> None:
-    """Change a gate in this process (and the processes it starts); None takes it out of the environment.
+    """Change a setting in this process (and the processes it starts); None unsets it.
 
-    Aliases of the gate are removed, so that the value given here is the one that acts.
+    Aliases of its variable are removed from the environment, so that this value applies.
     """
     gate = GATES.get(name)
     if gate is None:
@@ -261,7 +261,7 @@ def change(name: str, value: Value | float | None) -> None:
 
 @contextmanager
 def override(**values: Value | float | None) -> Iterator[None]:
-    """Set gates for the length of a `with` block, then put the environment back as it was."""
+    """Change settings for the length of a `with` block, then restore the environment."""
     names = [gate.variable for gate in GATES.values()]
     names += [alias for gate in GATES.values() for alias, _ in gate.aliases]
     before = {name: os.environ.get(name) for name in names}
@@ -285,11 +285,11 @@ def report_unknown() -> None:
 
 
 def report_unhonoured(device: str, honoured: frozenset[str]) -> None:
-    """Warn, once per gate and device, about switches that are on and that the device cannot act on."""
+    """Warn, once per setting and device, about switches that are on but that the device does not support."""
     for name in _SWITCHES - honoured:
         if is_on(name):
             gate = GATES[name]
-            report_once(f"{device}/{name}", f"{gate.variable} is set, but device {device!r} cannot honour it")
+            report_once(f"{device}/{name}", f"{gate.variable} is set, but device {device!r} does not support it")
 
 
 def report_once(key: str, message: str) -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ostinato.profiling.analyse import capacity
-from ostinato.profiling.analyse.capacity import Sharing
+from ostinato.profiling.analyse.capacity import Contention, Sharing
 
 
 def run_by_groups(cost, groups, edges, workers):
@@ -65,37 +65,41 @@ def workloads(draw):
     return cost, groups, edges, workers
 
 
-def crowd_of(cost, groups, edges, workers):
+def calibrated(before, useful, workers, sharing, start, duration):
+    nodes = tuple(range(len(before)))
+    made = Contention(nodes, tuple(before), tuple(np.array(useful).tolist()), workers, sharing)
+    return capacity.calibrated(made, np.array(start), np.array(duration))
+
+
+def contention_of(cost, groups, edges, workers):
     start, end = run_by_groups(cost, groups, edges, workers)
     order = np.lexsort((np.arange(len(cost)), start)).tolist()
     place = {node: number for number, node in enumerate(order)}
     before = [tuple(sorted(place[a] for a, b in edges if b == node)) for node in order]
     useful = np.minimum(np.array(groups), workers).astype(float)[order]
-    made = capacity.calibrated(
-        order, before, useful, workers, Sharing.FIRST, start[None, order], (end - start)[None, order]
-    )
+    made = calibrated(before, useful, workers, Sharing.FIRST, start[None, order], (end - start)[None, order])
     return made, order, float(end.max())
 
 
 @given(workloads())
 def test_the_work_that_is_read_off_adds_up_to_the_work_that_was_done(workload):
     cost, groups, _, _ = workload
-    crowd, _, wall = crowd_of(*workload)
-    assert crowd.wall_ns == pytest.approx(wall)
-    assert crowd.work_ns.sum() == pytest.approx(np.dot(cost, groups), rel=0.1)
+    contention, _, wall = contention_of(*workload)
+    assert contention.wall_ns == pytest.approx(wall)
+    assert contention.work_ns.sum() == pytest.approx(np.dot(cost, groups), rel=0.1)
 
 
 @given(workloads(), st.integers(0, 4))
 def test_half_the_work_is_what_workers_would_make_of_it(workload, chosen):
     cost, groups, edges, workers = workload
     chosen %= len(cost)
-    crowd, order, wall = crowd_of(*workload)
-    if crowd.residue > capacity.FITS:
+    contention, order, wall = contention_of(*workload)
+    if contention.residue > capacity.FITS:
         return  # then nothing is claimed
     halved = [c / 2 if n == chosen else c for n, c in enumerate(cost)]
     truth = float(run_by_groups(halved, groups, edges, workers)[1].max())
     factors = np.where(np.array(order) == chosen, 0.5, 1.0)
-    found = capacity.replay(crowd, crowd.work_ns * factors).wall_ns
+    found = capacity.replay(contention, contention.work_ns * factors).wall_ns
     assert found == pytest.approx(truth, abs=0.12 * wall)
 
 
@@ -107,11 +111,11 @@ def test_the_replays_of_ordinary_workloads_fit():
         groups = generator.choice([1, 120, 240], size).tolist()
         cost = [float(generator.integers(1, 5)) * (60.0 if g == 1 else 1.0) for g in groups]
         edges = [(a, b) for b in range(size) for a in range(b) if generator.random() < 0.25]
-        crowd, order, wall = crowd_of(cost, groups, edges, workers)
-        residues.append(crowd.residue)
+        contention, order, wall = contention_of(cost, groups, edges, workers)
+        residues.append(contention.residue)
         chosen = int(generator.integers(size))
         truth = run_by_groups([c / 2 if n == chosen else c for n, c in enumerate(cost)], groups, edges, workers)[1]
-        found = capacity.replay(crowd, crowd.work_ns * np.where(np.array(order) == chosen, 0.5, 1.0)).wall_ns
+        found = capacity.replay(contention, contention.work_ns * np.where(np.array(order) == chosen, 0.5, 1.0)).wall_ns
         errors.append(abs(found - float(truth.max())) / wall)
     assert np.median(residues) < 0.005
     assert np.mean(np.array(residues) > capacity.FITS) < 0.05
@@ -135,21 +139,21 @@ def test_no_worker_is_idle_that_somebody_could_use(wanted, workers, sharing):
 
 @given(workloads())
 def test_slack_is_what_a_node_can_take_longer(workload):
-    crowd, _, _ = crowd_of(*workload)
-    wall = capacity.replay(crowd, crowd.work_ns).wall_ns
-    durations = capacity.replay(crowd, crowd.work_ns)
-    slack = capacity.slack_of(crowd, durations.end_ns - durations.start_ns)
+    contention, _, _ = contention_of(*workload)
+    wall = capacity.replay(contention, contention.work_ns).wall_ns
+    durations = capacity.replay(contention, contention.work_ns)
+    slack = capacity.slack_of(contention, durations.end_ns - durations.start_ns)
     for node, spare in enumerate(slack.tolist()):
-        pace = crowd.work_ns[node] / (durations.end_ns - durations.start_ns)[node]
-        longer = crowd.work_ns.copy()
+        pace = contention.work_ns[node] / (durations.end_ns - durations.start_ns)[node]
+        longer = contention.work_ns.copy()
         longer[node] += spare * pace
-        assert capacity.replay(crowd, longer).wall_ns <= wall * 1.001
-        longer[node] = crowd.work_ns[node] + (wall + spare) * 2 * crowd.workers
-        assert capacity.replay(crowd, longer).wall_ns > wall
+        assert capacity.replay(contention, longer).wall_ns <= wall * 1.001
+        longer[node] = contention.work_ns[node] + (wall + spare) * 2 * contention.workers
+        assert capacity.replay(contention, longer).wall_ns > wall
 
 
 @given(workloads())
-def test_a_crowd_is_separate_from_everything_else(workload):
+def test_a_contended_stretch_is_separate_from_everything_else(workload):
     cost, groups, edges, workers = workload
     size = len(cost)
     before = [[a for a, b in edges if b == node] for node in range(size)]
@@ -158,8 +162,8 @@ def test_a_crowd_is_separate_from_everything_else(workload):
         reach[a, b] = True
     for middle in range(size):
         reach |= reach[:, [middle]] & reach[[middle], :]
-    useful = capacity.useful_workers(np.array(groups), workers)
-    found = capacity.crowds(range(size), before, useful, workers)
+    useful = np.minimum(groups, workers).astype(float)
+    found = capacity.contended(range(size), before, useful, workers)
     inside = {node for nodes in found for node in nodes}
     for nodes in found:
         assert useful[nodes].sum() > workers
@@ -174,8 +178,8 @@ def test_a_crowd_is_separate_from_everything_else(workload):
 def test_workers_that_were_not_there_are_not_handed_out():
     # One after the other, although there are two workers and nobody waits for anybody.
     times = np.array([[0.0, 30.0, 100.0]]), np.array([[30.0, 70.0, 150.0]])
-    crowd = capacity.calibrated((0, 1, 2), [(), (), ()], np.full(3, 2.0), 2, Sharing.FIRST, *times)
-    run = capacity.replay(crowd, crowd.work_ns)
+    contention = calibrated([(), (), ()], np.full(3, 2.0), 2, Sharing.FIRST, *times)
+    run = capacity.replay(contention, contention.work_ns)
     assert run.start_ns == pytest.approx([0.0, 30.0, 100.0])
     assert run.end_ns == pytest.approx([30.0, 100.0, 250.0])
     assert run.cause == (-1, 0, 1)
@@ -183,19 +187,19 @@ def test_workers_that_were_not_there_are_not_handed_out():
 
 def test_a_launch_holds_the_worker_that_it_waits_on():
     # The second worker takes 20 to wake up; until then the first node has only one.
-    crowd = capacity.calibrated(
-        (0, 1), [(), ()], np.array([2.0, 2.0]), 2, Sharing.FIRST, np.array([[0.0, 20.0]]), np.array([[100.0, 80.0]])
+    contention = calibrated(
+        [(), ()], np.array([2.0, 2.0]), 2, Sharing.FIRST, np.array([[0.0, 20.0]]), np.array([[100.0, 80.0]])
     )
-    assert crowd.work_ns.tolist() == [100.0, 80.0]
-    assert crowd.gap_ns.tolist() == [0.0, 20.0]
-    assert crowd.residue == pytest.approx(0.0)
+    assert contention.work_ns.tolist() == [100.0, 80.0]
+    assert contention.gap_ns.tolist() == [0.0, 20.0]
+    assert contention.residue == pytest.approx(0.0)
 
 
 def test_who_was_seen_to_start_on_a_full_device_does_not_wait():
     times = np.array([[0.0, 30.0]]), np.array([[100.0, 40.0]])
-    crowd = capacity.calibrated((0, 1), [(), ()], np.array([4.0, 4.0]), 4, Sharing.PROPORTIONAL, *times)
-    assert crowd.joins.tolist() == [False, True]
-    run = capacity.replay(crowd, crowd.work_ns)
+    contention = calibrated([(), ()], np.array([4.0, 4.0]), 4, Sharing.PROPORTIONAL, *times)
+    assert contention.joins.tolist() == [False, True]
+    run = capacity.replay(contention, contention.work_ns)
     assert run.start_ns == pytest.approx([0.0, 30.0])
     assert run.end_ns == pytest.approx([100.0, 70.0])
 
@@ -203,7 +207,7 @@ def test_who_was_seen_to_start_on_a_full_device_does_not_wait():
 def test_what_has_no_time_takes_none_and_passes_on():
     start, duration = np.array([[0.0, 0.0, np.nan, 50.0]]), np.array([[50.0, 50.0, np.nan, 10.0]])
     useful = np.array([2.0, 2.0, 0.0, 2.0])
-    crowd = capacity.calibrated((0, 1, 2, 3), [(), (), (0, 1), (2,)], useful, 2, Sharing.FIRST, start, duration)
-    run = capacity.replay(crowd, crowd.work_ns)
+    contention = calibrated([(), (), (0, 1), (2,)], useful, 2, Sharing.FIRST, start, duration)
+    run = capacity.replay(contention, contention.work_ns)
     assert run.end_ns == pytest.approx([50.0, 50.0, 50.0, 60.0])
     assert run.cause[3] == 2

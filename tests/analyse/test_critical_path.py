@@ -11,7 +11,8 @@ from ostinato.profiling.analyse import capacity
 from ostinato.profiling.analyse import critical_path as cp
 from ostinato.profiling.analyse.capacity import Sharing
 from ostinato.profiling.analyse.columns import Device
-from ostinato.profiling.analyse.schedules import schedules, warm_ups
+from ostinato.profiling.analyse.lists import warm_ups
+from ostinato.profiling.analyse.schedules import schedules
 from synthetic import Synthetic, node, wandering
 
 
@@ -94,22 +95,22 @@ def test_launch_gaps_stay_as_measured():
 def test_on_a_full_device_independent_kernels_wait_for_each_other():
     times = np.array([0.0, 98.0]), np.array([100.0, 100.0])
     free = made(2, [], *times)
-    full = made(2, [], *times, useful=np.array([4.0, 4.0]), workers=4, sharing=Sharing.PROPORTIONAL)
+    full = made(2, [], *times, workers=cp.Workers(4, np.array([4.0, 4.0]), Sharing.PROPORTIONAL))
     halved = np.array([50.0, 100.0])
     assert cp.wall_savings(free, halved) == 0.0
     assert cp.wall_savings(full, halved) == pytest.approx(50.0, abs=1.5)
     assert cp.critical_path(full).nodes == (0, 1)
-    roomy = made(2, [], *times, useful=np.array([1.0, 3.0]), workers=4)
-    assert not roomy.crowds
+    roomy = made(2, [], *times, workers=cp.Workers(4, np.array([1.0, 3.0])))
+    assert not roomy.contention
     assert cp.wall_savings(roomy, halved) == 0.0
 
 
-def test_a_crowd_between_two_others_moves_what_follows():
+def test_contention_between_two_others_moves_what_follows():
     edges = [(0, 1), (0, 2), (1, 3), (2, 3)]
     start, duration = np.array([0.0, 15.0, 15.0, 120.0]), np.array([10.0, 100.0, 100.0, 20.0])
-    plan = made(4, edges, start, duration, useful=np.full(4, 2.0), workers=2)
-    (crowd,) = plan.crowds
-    assert crowd.nodes == (1, 2)
+    plan = made(4, edges, start, duration, workers=cp.Workers(2, np.full(4, 2.0)))
+    (stretch,) = plan.contention
+    assert stretch.nodes == (1, 2)
     assert cp.ends_of(plan, duration) == pytest.approx(start + duration)
     columns = duration[:, None] * np.array([[0.5, 1, 1, 1], [1, 0.5, 1, 1], [1, 0.5, 0.5, 1], [1, 1, 1, 0.5]]).T
     assert cp.wall_savings(plan, columns) == pytest.approx([5.0, 25.0, 50.0, 10.0])
@@ -137,10 +138,10 @@ def test_medians_that_contradict_each_other_leave_no_negative_gap_and_no_node_ou
     assert cp.wall_savings(plan, np.array([5.0, 1.0, 0.0])) == 5.0
 
 
-def test_slack_in_a_crowd_is_what_idle_workers_can_take_up():
+def test_slack_under_contention_is_what_idle_workers_can_take_up():
     # One group runs for 100; beside it three workers do 60 of work each and are idle afterwards.
     edges, times = [(0, 2), (1, 2)], (np.array([0.0, 0.0, 100.0]), np.array([100.0, 60.0, 10.0]))
-    plan = made(3, edges, *times, useful=np.array([1.0, 4.0, 4.0]), workers=4)
+    plan = made(3, edges, *times, workers=cp.Workers(4, np.array([1.0, 4.0, 4.0])))
     assert cp.critical_path(plan).slack_ns == pytest.approx([0.0, 40.0, 0.0], abs=0.2)
     assert cp.wall_savings(plan, np.array([100.0, 30.0, 10.0])) == 0.0
     assert cp.wall_savings(plan, np.array([50.0, 60.0, 10.0])) == pytest.approx(42.5)
@@ -149,7 +150,7 @@ def test_slack_in_a_crowd_is_what_idle_workers_can_take_up():
 def test_where_no_replay_fits_nothing_is_claimed():
     columns = wandering().columns()
     (plan,) = schedules(columns, 0, warm_ups(columns)).plans
-    assert not plan.crowds
+    assert not plan.contention
     assert plan.unknown.tolist() == [True, True, True, False]
     assert np.isnan(cp.critical_path(plan).slack_ns).tolist() == [True, True, True, False]
 
@@ -194,7 +195,7 @@ def test_a_plan_that_was_never_sampled_is_left_out():
     made = Synthetic()
     made.submit(made.plan([node()]), [None], start_ns=0, end_ns=9)
     columns = made.columns()
-    assert schedules(columns, 0, warm_ups(columns)).left_out == 1
+    assert schedules(columns, 0, warm_ups(columns)).plans == ()
 
 
 def test_a_thousand_nodes_and_ten_what_ifs_take_no_time():
@@ -205,7 +206,7 @@ def test_a_thousand_nodes_and_ten_what_ifs_take_no_time():
     assert cp.wall_savings(plan, many) == pytest.approx(np.full(10, 4.0 * size))
 
 
-def test_one_of_many_crowds_may_be_off_where_all_together_fit():
+def test_one_of_many_stretches_may_be_off_where_all_together_fit():
     made, generator = Synthetic(), np.random.default_rng(3)
     layers = 40
     edges = [edge for n in range(0, 3 * layers, 3) for edge in ((n, n + 1), (n, n + 2), (n + 1, n + 3), (n + 2, n + 3))]
@@ -221,7 +222,7 @@ def test_one_of_many_crowds_may_be_off_where_all_together_fit():
     columns = made.columns()
     found = schedules(columns, 0, warm_ups(columns))
     (schedule,) = found.plans
-    residues = [crowd.residue for crowd in schedule.crowds]
+    residues = [stretch.residue for stretch in schedule.contention]
     assert len(residues) == layers
     assert found.residue == pytest.approx(np.mean(residues), rel=0.05)
     assert max(residues) > found.residue

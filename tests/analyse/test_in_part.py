@@ -8,7 +8,7 @@ import pytest
 from ostinato.profiling.analyse import timeline, validity
 from ostinato.profiling.analyse.columns import MEASURED, UNAVAILABLE, Columns, Device, partly_timed
 from ostinato.profiling.analyse.groups import command_times
-from ostinato.profiling.analyse.schedules import warm_ups
+from ostinato.profiling.analyse.lists import warm_ups
 from ostinato.profiling.analyse.summary import look_first, summarise
 from ostinato.profiling.analyse.validity import Drift, Status
 from ostinato.profiling.report import tables

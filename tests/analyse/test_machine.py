@@ -7,7 +7,7 @@ import pytest
 
 from ostinato.profiling.analyse import machine, timeline
 from ostinato.profiling.analyse.columns import Device
-from ostinato.profiling.analyse.schedules import warm_ups
+from ostinato.profiling.analyse.lists import warm_ups
 from ostinato.profiling.analyse.summary import look_first, summarise
 from ostinato.profiling.analyse.validity import Check, Status
 from synthetic import Synthetic, node

@@ -70,14 +70,11 @@ def test_a_line_is_fitted_as_scipy_does():
     generator = np.random.default_rng(6)
     x = np.arange(30.0)
     y = 3.0 + 0.7 * x + generator.normal(0, 0.4, 30)
-    fit, reference = s.least_squares(line(x), y), stats.linregress(x, y)
-    intercept, slope = fit.coefficients
+    (intercept, slope), reference = s.least_squares(line(x), y), stats.linregress(x, y)
     assert (intercept.estimate, slope.estimate) == pytest.approx((reference.intercept, reference.slope))
-    assert fit.standard_errors == pytest.approx((reference.intercept_stderr, reference.stderr))
     reach = stats.t.ppf(0.975, 28)
     assert slope.high - slope.estimate == pytest.approx(reach * reference.stderr)
-    assert fit.r_squared == pytest.approx(reference.rvalue**2)
-    assert fit.predict(1.0, 10.0) == pytest.approx(reference.intercept + 10 * reference.slope)
+    assert intercept.high - intercept.estimate == pytest.approx(reach * reference.intercept_stderr)
 
 
 def test_several_costs_are_told_apart():
@@ -85,11 +82,11 @@ def test_several_costs_are_told_apart():
     design = np.column_stack([np.ones(60), generator.integers(1, 50, 60), generator.integers(0, 9, 60)])
     truth = np.array([12.0, 0.8, 2.5])
     fit = s.least_squares(design, design @ truth + generator.normal(0, 0.1, 60), confidence=0.999)
-    assert all(value in interval for value, interval in zip(truth, fit.coefficients, strict=True))
+    assert all(value in interval for value, interval in zip(truth, fit, strict=True))
 
 
 def test_a_fit_without_spare_points_has_no_interval():
-    assert math.isnan(s.least_squares(line([0, 1]), [1, 3]).coefficients[1].low)
+    assert math.isnan(s.least_squares(line([0, 1]), [1, 3])[1].low)
 
 
 def test_columns_that_depend_on_each_other_are_refused():

@@ -82,7 +82,7 @@ def test_what_if_every_large_kernel_were_twice_as_fast():
     found = {w.kernel: w for w in summary.what_ifs}
     assert found["matvec"].saved_ns == 8 * 16 * 50_000
     assert found["top_k"].on_path_ns == 8 * 200_000
-    (path,) = summary.critical_paths
+    path = summary.critical_paths[0].path
     assert len(path.nodes) == 33
     assert path.slack_ns.max() == 0.0
     assert path.gap_ns == 32 * 500

@@ -9,7 +9,8 @@ import pytest
 
 from ostinato.profiling.analyse import roofline
 from ostinato.profiling.analyse.columns import Device
-from ostinato.profiling.analyse.schedules import schedules, warm_ups
+from ostinato.profiling.analyse.lists import warm_ups
+from ostinato.profiling.analyse.schedules import schedules
 from ostinato.profiling.analyse.summary import summarise
 from ostinato.profiling.analyse.suspects import suspects
 from synthetic import Synthetic, node, wandering
@@ -124,7 +125,7 @@ def test_where_no_replay_explains_the_times_the_saving_is_an_upper_bound():
     by_name = {s.kernel: s for s in ranked(wandering()).ranked}
     left = by_name["left"]
     assert (left.saving_is_bound, left.twice_as_fast_ns, left.twice_as_fast_share) == (True, None, None)
-    assert any("no replay explains" in reason for reason in left.reasons)
+    assert any("no replay reproduces" in reason for reason in left.reasons)
     assert not any("critical path" in reason for s in by_name.values() for reason in s.reasons)
     assert not by_name["last"].saving_is_bound
 

@@ -9,7 +9,7 @@ import pytest
 
 from ostinato.profiling.analyse import timeline, validity
 from ostinato.profiling.analyse.columns import Device, Drop
-from ostinato.profiling.analyse.schedules import warm_ups
+from ostinato.profiling.analyse.lists import warm_ups
 from ostinato.profiling.analyse.validity import Status
 from synthetic import Synthetic, node
 

@@ -16,7 +16,7 @@ import pytest
 import ostinato as ost
 from ostinato.ir.command_list import CommandList
 from ostinato.profiling import analyse, ceilings, recorder, recording
-from ostinato.profiling.analyse import capacity, columns_of, machine, schedules, timeline
+from ostinato.profiling.analyse import capacity, columns_of, lists, machine, schedules, timeline
 from ostinato.runtime import tracing
 from scripting import Script
 from small_graphs import bumps
@@ -509,19 +509,19 @@ def test_what_kernels_save_that_share_all_workers_comes_from_a_replay_of_their_w
                 run.replay().wait()
         summary = prof.summary()
     columns = columns_of(prof.recording())
-    aside = machine.disturbance(columns, timeline.submission_times(columns), schedules.warm_ups(columns)).aside
+    aside = machine.disturbance(columns, timeline.submission_times(columns), lists.warm_ups(columns)).aside
     (plan,) = schedules.schedules(columns, 0, aside).plans
     saved = {one.kernel: one.saved_ns for one in summary.what_ifs}
     assert saved["joined"] is not None
     # A machine that is busy elsewhere may run them in a way that nothing explains; then nothing is claimed.
-    if plan.crowds:
-        (crowd,) = plan.crowds
-        assert sorted(crowd.nodes) == [0, 1]
+    if plan.contention:
+        (stretch,) = plan.contention
+        assert sorted(stretch.nodes) == [0, 1]
         assert summary.replay_residue is not None
         assert 0 <= summary.replay_residue <= capacity.FITS
         assert saved["left"] is not None
         assert saved["right"] is not None
-        assert 0 <= saved["left"] + saved["right"] <= plan.submissions * crowd.wall_ns * 1.001
+        assert 0 <= saved["left"] + saved["right"] <= plan.submissions * stretch.wall_ns * 1.001
     else:
         assert plan.unknown is not None
         assert plan.unknown.tolist() == [True, True, False]

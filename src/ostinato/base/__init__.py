@@ -1,1 +1,1 @@
-"""What every room may use: locks, the cache, byte ranges, source lines, text that is safe to print."""
+"""Helpers for every package: locks, the disk cache, byte ranges, source lines, text that is safe to print."""

@@ -1,11 +1,11 @@
-"""The private folder where compiled code is kept.
+"""The disk cache: a private folder for compiled code.
 
-What is loaded from here runs in the user's process, so the folder must belong to the user, be closed to everybody
-else (mode 0700) and be no link; what is read from it must belong to the user, be writable by nobody else and be no
-link either. An entry is a folder named by the digest of everything that went into it, with the library and a manifest
-that holds the library's own digest; the digest is checked before the library is loaded, and an entry that fails any of
-these checks is built again. Entries appear in one rename, so no process ever sees half of one, and a lock per group of
-entries keeps ten processes from compiling the same thing ten times.
+Code that is loaded from here runs in the user's process. So the folder must belong to the user, be closed to all others
+(mode 0700) and not be a symbolic link; files in it must belong to the user, be writable by nobody else and not be
+links. An entry is a folder named by the digest of all its inputs. It holds the library and a manifest with the
+library's own digest, which is checked before the library is loaded. An entry that fails any of these checks is rebuilt.
+Entries appear by a rename, so no process sees an incomplete entry, and a lock per group of entries keeps several
+processes from compiling the same source.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ _LIBRARY, _MANIFEST = "library.so", "manifest.json"
 
 
 def folder() -> Path:
-    """The cache folder, made if need be and checked."""
+    """The cache folder, created if necessary, and checked."""
     path = _chosen()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with contextlib.suppress(FileExistsError):
             path.mkdir(mode=0o700)
-        found = path.lstat()
+        info = path.lstat()
     except OSError as error:
-        raise CacheError(f"cannot make the cache folder {path}: {error.strerror}; {_WAY_OUT}") from None
-    if stat.S_ISLNK(found.st_mode) or not stat.S_ISDIR(found.st_mode):
-        raise CacheError(f"the cache folder {path} is a link or no folder; {_WAY_OUT}")
-    if found.st_uid != os.geteuid():
+        raise CacheError(f"cannot create the cache folder {path}: {error.strerror}; {_WAY_OUT}") from None
+    if stat.S_ISLNK(info.st_mode) or not stat.S_ISDIR(info.st_mode):
+        raise CacheError(f"the cache folder {path} is a link or not a folder; {_WAY_OUT}")
+    if info.st_uid != os.geteuid():
         raise CacheError(f"the cache folder {path} belongs to another user; {_WAY_OUT}")
-    if stat.S_IMODE(found.st_mode) & 0o077:
+    if stat.S_IMODE(info.st_mode) & 0o077:
         raise CacheError(
-            f"the cache folder {path} is open to others (mode {stat.S_IMODE(found.st_mode):04o});"
-            f" others could have written to it, so remove it, or {_WAY_OUT}"
+            f"the cache folder {path} is open to other users (mode {stat.S_IMODE(info.st_mode):04o}), who may have"
+            f" written to it; remove it, or {_WAY_OUT}"
         )
     return path
 
@@ -55,7 +55,7 @@ _WAY_OUT = "set OSTINATO_CACHE_DIR to a folder of your own"
 
 
 def digest(*parts: bytes | str) -> str:
-    """A key over several parts; their borders count."""
+    """A digest of several parts, including where each part ends."""
     state = hashlib.sha256()
     for part in parts:
         data = part.encode() if isinstance(part, str) else part
@@ -65,23 +65,23 @@ def digest(*parts: bytes | str) -> str:
 
 
 def library(key: str, build: Callable[[Path], Path]) -> Path:
-    """The path of a verified library, built with `build(work folder) -> product` if it is not there or damaged."""
+    """The path of a verified library, built with `build(work folder) -> product` if it is missing or damaged."""
     root = folder()
     entry = root / key
-    found = _verified(entry)
-    if found is not None:
-        return found
+    path = _verified(entry)
+    if path is not None:
+        return path
     with _locked(root, key):
-        found = _verified(entry)
-        if found is not None:
-            return found
+        path = _verified(entry)
+        if path is not None:
+            return path
         with work_folder() as work:
             product = build(work)
             return _publish(product, work, entry)
 
 
 def note(key: str, find: Callable[[], str], anew: bool = False) -> str:
-    """A small remembered text; a missing or unreadable one is found out again, and so is any with `anew`."""
+    """A small cached text; `find` computes it if it is missing or unreadable, or if `anew` is set."""
     notes = folder() / "notes"
     path = notes / key
     if not anew and _is_own_folder(notes) and _is_own_file(path):
@@ -104,9 +104,9 @@ def note(key: str, find: Callable[[], str], anew: bool = False) -> str:
 
 @contextlib.contextmanager
 def work_folder() -> Iterator[Path]:
-    """A private folder for the length of a block, on the same file system as the entries.
+    """A private temporary folder for the length of a block, on the same file system as the entries.
 
-    What the operating system refuses inside the block (a full disk, say) is a `CacheError`.
+    An `OSError` inside the block (such as a full disk) becomes a `CacheError`.
     """
     root = folder()
     try:
@@ -133,7 +133,7 @@ def _chosen() -> Path:
         base = os.environ.get("XDG_CACHE_HOME", "")
         return (Path(base) if os.path.isabs(base) else Path.home() / ".cache") / "ostinato"
     except RuntimeError:
-        raise CacheError(f"there is no home folder to keep compiled kernels in; {_WAY_OUT}") from None
+        raise CacheError(f"there is no home folder for compiled kernels; {_WAY_OUT}") from None
 
 
 def _make(path: Path) -> None:
@@ -149,16 +149,16 @@ def _is_own_file(path: Path) -> bool:
 
 
 def _is_own(path: Path, is_kind: Callable[[int], bool]) -> bool:
-    """Whether a path is there, is no link, and only this user can have written to it."""
+    """Whether a path exists, is not a link, and is writable by this user only."""
     try:
-        found = path.lstat()
+        info = path.lstat()
     except OSError:
         return False
-    return is_kind(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o022
+    return is_kind(info.st_mode) and info.st_uid == os.geteuid() and not info.st_mode & 0o022
 
 
 def _write(path: Path, contents: bytes) -> None:
-    """A new file that only this user can write to, whatever the umask."""
+    """Create a file that only this user can write to, whatever the umask."""
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
         file.write(contents)
 
@@ -190,10 +190,10 @@ def _publish(product: Path, work: Path, entry: Path) -> Path:
                 fresh.rename(entry)
                 break
             except OSError:
-                # Somebody else's entry (where locks do not work), or a damaged one that has to go.
-                found = _verified(entry)
-                if found is not None:
-                    return found
+                # Another process published it (where locks do not work), or it is damaged and is replaced.
+                published = _verified(entry)
+                if published is not None:
+                    return published
                 with contextlib.suppress(FileNotFoundError):
                     entry.rename(work / f"damaged-{attempt}")
         else:
@@ -214,7 +214,7 @@ def _locked(root: Path, key: str) -> Iterator[None]:
     except OSError as error:
         raise CacheError(f"cannot write to the cache folder {root}: {error.strerror}; {_WAY_OUT}") from None
     try:
-        # Some network file systems have no locks; renames keep entries whole even then.
+        # Some network file systems have no locks; renames keep entries complete even then.
         with contextlib.suppress(OSError):
             fcntl.flock(handle, fcntl.LOCK_EX)
         yield

@@ -1,4 +1,4 @@
-"""What belongs to a device is one of a kind: it is neither copied nor pickled, and says so at once."""
+"""Objects that belong to a device cannot be copied or pickled; trying raises a `CopyError`."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ from ..errors import CopyError
 
 
 def refuse_copy(self: object, protocol: SupportsIndex) -> NoReturn:
-    """The `__reduce_ex__` of such a class, through which `copy` and `pickle` both go."""
+    """The `__reduce_ex__` of such a class, which both `copy` and `pickle` call."""
     raise CopyError(f"{self!r} belongs to an open device of this process and cannot be copied or pickled")

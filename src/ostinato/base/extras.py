@@ -11,5 +11,5 @@ PACKAGES = {
 
 
 def install_command(extra: str) -> str:
-    """The command that brings an extra's packages, wherever it is run; ostinato itself is on no package index."""
+    """The command that installs the packages of an extra. It names them, since ostinato is on no package index."""
     return "pip install " + " ".join(f"'{package}'" for package in PACKAGES[extra].split())

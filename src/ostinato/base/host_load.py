@@ -1,7 +1,7 @@
-"""What the operating system says of the time that this process did not get: counters that only rise.
+"""Counters of the operating system for time that this process did not get.
 
-Linux tells, for every thread, how long it was ready to run and waited for a core, and how often it was made to give
-one up; and for the whole machine, how much time the hypervisor gave to others. Elsewhere there is nothing to read.
+Linux counts for every thread how long it was ready to run but waited for a core, and how often it was preempted, and
+for the machine how much time the hypervisor gave to other guests (steal time). On other systems there are no counters.
 """
 
 from __future__ import annotations
@@ -16,28 +16,29 @@ _WORKER = re.compile(rb"ostinato-\d+")
 
 
 def counters() -> dict[str, int]:
-    """What can be read now, by name: of the workers of all CPU devices of this process, and of the machine."""
-    found: dict[str, int] = {}
+    """The available counters by name: of the workers of all CPU devices of this process, and of the machine."""
+    values: dict[str, int] = {}
     workers = list(_workers())
     with suppress(OSError, ValueError, IndexError):
-        found["run_delay_ns"] = sum(int((task / "schedstat").read_text().split()[1]) for task in workers)
+        values["run_delay_ns"] = sum(int((task / "schedstat").read_text().split()[1]) for task in workers)
     with suppress(OSError, ValueError, StopIteration):
-        found["involuntary_switches"] = sum(_status(task, "nonvoluntary_ctxt_switches") for task in workers)
+        values["involuntary_switches"] = sum(_status(task, "nonvoluntary_ctxt_switches") for task in workers)
     with suppress(OSError, ValueError, IndexError):
         first, *_ = Path("/proc/stat").read_text().splitlines()
-        found["steal_ns"] = int(first.split()[8]) * 1_000_000_000 // os.sysconf("SC_CLK_TCK")
-    return found
+        values["steal_ns"] = int(first.split()[8]) * 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+    return values
 
 
 def since(before: dict[str, int]) -> dict[str, int]:
-    """By how much the counters have risen. A worker that has ended since takes its own with it; then it is 0."""
+    """How much the counters have risen since `before`; at least 0, since the counters of ended workers disappear."""
     return {name: max(value - before[name], 0) for name, value in counters().items() if name in before}
 
 
 def _workers() -> Iterator[Path]:
     for task in Path("/proc/self/task").glob("*"):
         with suppress(OSError):
-            if _WORKER.fullmatch((task / "comm").read_bytes().strip()):  # the system cuts names in mid-character
+            name = (task / "comm").read_bytes().strip()  # bytes, since the system may cut a name within a character
+            if _WORKER.fullmatch(name):
                 yield task
 
 

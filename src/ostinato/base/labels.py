@@ -1,4 +1,4 @@
-"""What can be a label."""
+"""The check of labels."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ from ..errors import LabelError
 
 
 def check_label(label: Any, what: str = "a label") -> None:
-    """Refuse what says nothing."""
+    """Raises `LabelError` unless the label is a non-empty string."""
     if not isinstance(label, str) or not label:
-        raise LabelError(f"{what} is a string that is not empty, not {label!r}")
+        raise LabelError(f"{what} is a non-empty string, not {label!r}")

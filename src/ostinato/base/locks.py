@@ -1,8 +1,8 @@
-"""A lock that neither a fork nor a finaliser can turn into a hang.
+"""A lock that does not deadlock after a fork or in a finaliser.
 
-`fork` copies a lock in whatever state it is in; if another thread of the parent held it, the child would
-wait for ever. A `ForkLock` is replaced by a fresh one in the child. And it is re-entrant, because the garbage
-collector may run a user's finaliser, which may use the device, in the middle of any locked block.
+`fork` copies a lock in its current state; if another thread of the parent held it, the child would wait forever. A
+`ForkLock` is released in the child. It is re-entrant, because the garbage collector may run a user's finaliser, which
+may use the device, inside any locked block.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ _locks: weakref.WeakSet[ForkLock] = weakref.WeakSet()
 
 
 class ForkLock(_thread.RLock):  # type: ignore[misc]
-    """A re-entrant lock, fresh and free in every forked child. Used with `with`.
+    """A re-entrant lock that is free in every forked child. Use it with `with`.
 
-    It is the interpreter's own, because every submission takes several: to take it runs no Python.
+    It derives from the interpreter's own lock: every submission takes several, and taking it runs no Python code.
     """
 
     def __init__(self) -> None:

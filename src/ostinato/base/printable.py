@@ -1,14 +1,14 @@
-"""Text from outside made fit for a terminal: what could move the cursor, or not be encoded, is shown as an escape."""
+"""Untrusted text made safe for a terminal: control characters and what cannot be encoded become escapes."""
 
 from __future__ import annotations
 
 
 def printable(text: str, most: int | None = None) -> str:
-    """The text with escapes for all that is not printable, at most `most` characters of it."""
+    """The text with escapes for characters that are not printable, cut to `most` characters."""
     if most is not None and len(text) > most:
-        text = text[: max(most - 1, 0)] + "…"  # before escaping, so that a long text costs no more than a short one
+        text = text[: max(most - 1, 0)] + "…"  # before escaping, so that a long text does not cost more
     if not text.isprintable():
-        text = "".join(one if one.isprintable() else _escape(one) for one in text)
+        text = "".join(character if character.isprintable() else _escape(character) for character in text)
     return text if most is None or len(text) <= most else text[: max(most - 1, 0)] + "…"
 
 

@@ -1,4 +1,4 @@
-"""Where in a program something was encoded: the innermost frame that is not this library's own."""
+"""The line of a program that encoded something: that of the innermost frame outside this library."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from pathlib import Path
 from types import FrameType
 from typing import NamedTuple
 
-# Capturing asks for every dispatch, so which files are the library's is looked up rather than worked out.
+# Asked for every captured dispatch, so whether a file is the library's is cached.
 _MAX_FILES = 4096
 _own: dict[str, bool] = {}
 
 _PROGRAMS = frozenset(str(Path(__file__).parents[1] / name) for name in ("demo.py", "models/decoder.py"))
-"""Files of the library that are programs, and use the rest as any other would."""
+"""Files of the library that count as user programs."""
 
 _LIBRARY = str(Path(__file__).parents[1]) + os.sep
 
@@ -29,7 +29,7 @@ class Place(NamedTuple):
 
 
 def caller() -> Place | None:
-    """The line of the user's program that is being run; None when all of the stack is the library's."""
+    """The current line of the user's program; None if the whole stack is the library's."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         file = frame.f_code.co_filename

@@ -1,4 +1,4 @@
-"""`ostinato calibrate`: what work costs on a device before any kernel does something useful."""
+"""`ostinato calibrate`: the overheads of a device, and its ceilings."""
 
 from __future__ import annotations
 
@@ -22,20 +22,17 @@ _UNITS = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns"))
 
 @main.command("calibrate")
 @click.option("--device", "device_name", default="auto", show_default=True, help="Measure this device.")
-@click.option(
-    "--repetitions", type=click.IntRange(3), default=9, show_default=True, help="Of every figure that is a median."
-)
+@click.option("--repetitions", type=click.IntRange(3), default=9, show_default=True, help="Repetitions per median.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
 def calibrate_command(device_name: str, repetitions: int, as_json: bool) -> None:
-    """Measure what dispatches, command buffers, barriers and timestamps cost, and the ceilings of the device.
+    """Measure the overhead of dispatches, command buffers, barriers and timestamps, and the ceilings of the device.
 
-    Times of lists, command buffers and single costs are medians of the repetitions, the first one thrown away, with
-    95 % intervals. What a replay costs on the device is a fit to the medians of graphs of many sizes, each of five
-    times as many repetitions. The ceilings (copy bandwidth, arithmetic) are the best ever seen on this device, and
-    remembered for reports: measuring again can raise them, and never lowers them. Of the cost of a timestamp, a
-    median, the least is remembered.
+    Host times are medians of the repetitions with 95 % intervals; the first repetition is a warm-up. The device time
+    of a replay is a fit to the medians of graphs of many sizes, with five times as many repetitions each. The ceilings
+    (copy bandwidth, arithmetic) are the best rates measured on this device so far. They are stored for reports, and
+    another calibration can only raise them. The lowest median seen so far is kept as the cost of a timestamp.
 
-    Takes a second or two on a CPU, longer with more repetitions or while something else runs.
+    Takes a second or two on a CPU, longer with more repetitions or on a busy machine.
 
     \b
     Example:
@@ -50,18 +47,18 @@ def calibrate_command(device_name: str, repetitions: int, as_json: bool) -> None
             def progress(what: str, done: int, total: int) -> None:
                 steps.update(task, description=what, completed=done, total=total)
 
-            found = calibrate(device, repetitions, progress)
+            calibration = calibrate(device, repetitions, progress)
     if as_json:
-        click.echo(json.dumps(asdict(found), indent=2))
+        click.echo(json.dumps(asdict(calibration), indent=2))
     else:
-        _show(found)
+        _show(calibration)
 
 
-def _show(found: Calibration) -> None:
+def _show(calibration: Calibration) -> None:
     console = Console(highlight=False, markup=False, emoji=False)
-    console.print(f"{found.device}: {found.description}\n")
-    table = _table("One list of dispatches", "dispatches", "encode", "commit and wait", "encode a dispatch")
-    for row in found.dispatch_table:
+    console.print(f"{calibration.device}: {calibration.description}\n")
+    table = _table("One list of dispatches", "dispatches", "encode", "commit and wait", "encode per dispatch")
+    for row in calibration.dispatch_table:
         table.add_row(
             f"{row.dispatches:,}",
             interval_text(row.encode_ns),
@@ -69,21 +66,21 @@ def _show(found: Calibration) -> None:
             time_text(row.encode_ns_per_dispatch),
         )
     console.print(table)
-    table = _table("Command buffers of one dispatch, each", "buffers", "encode only", "async", "sync")
-    for line in found.buffer_table:
+    table = _table("Command buffers of one dispatch each", "buffers", "encode only", "async", "sync")
+    for line in calibration.buffer_table:
         regimes = (line.encode_only_ns, line.async_ns, line.sync_ns)
-        table.add_row(f"{line.buffers:,}", *(interval_text(one) for one in regimes))
+        table.add_row(f"{line.buffers:,}", *(interval_text(regime) for regime in regimes))
     console.print(table)
     table = _table("Single costs", "what", "time (95 %)", "how")
-    best, model = found.ceilings, found.model
+    best, model = calibration.ceilings, calibration.model
     for what, cost in (
-        ("record a barrier", found.barrier_ns),
-        ("one more buffer in a dispatch", found.binding_ns),
-        ("another kernel than before", found.pipeline_switch_ns),
+        ("record a barrier", calibration.barrier_ns),
+        ("one more buffer in a dispatch", calibration.binding_ns),
+        ("a switch to another kernel", calibration.pipeline_switch_ns),
     ):
         table.add_row(what, interval_text(cost), "host, median")
     table.add_row("the timestamps of a dispatch", _timestamp(best), "device, best median")
-    fit = "device, fit" if model.describes else "device, no good fit"
+    fit = "device, fit" if model.describes else "device, poor fit"
     for what, cost in (
         ("a replay", model.constant_ns),
         ("a dispatch that waits for another", model.waiting_ns),
@@ -95,9 +92,9 @@ def _show(found: Calibration) -> None:
     if model.describes:
         console.print(f"the fit explains {explained}")
     else:
-        console.print("the fit does not describe this machine, and predicts nothing:")
+        console.print("the fit is too poor for predictions:")
         console.print(f"it explains {explained}, less than {LEAST_R_SQUARED:.0%}")
-    console.print("ceilings, the best seen on this device so far:")
+    console.print("ceilings (best rates measured on this device so far):")
     for what, rate, unit, spread, measured in (
         ("a copy", best.copy_bytes_per_s, "GB/s", best.copy_spread, best.copy_measured),
         ("arithmetic", best.flops_per_s, "Gflop/s", best.flops_spread, best.flops_measured),
@@ -120,25 +117,27 @@ def _table(title: str, *columns: str) -> Table:
     return table
 
 
-def interval_text(one: Interval) -> str:
-    """A time in ns with its interval, all in the unit of the largest of the three numbers."""
-    scale, unit = _unit(one.estimate, one.low, one.high)
-    return f"{digits(one.estimate / scale)} {unit} ({digits(one.low / scale)} … {digits(one.high / scale)})"
+def interval_text(interval: Interval) -> str:
+    """A time in ns with its interval as text, in the unit of the largest of the three numbers."""
+    scale, unit = _unit(interval.estimate, interval.low, interval.high)
+    return (
+        f"{digits(interval.estimate / scale)} {unit} ({digits(interval.low / scale)} … {digits(interval.high / scale)})"
+    )
 
 
 def time_text(ns: float) -> str:
-    """One time."""
+    """A time in ns as text, with its unit."""
     scale, unit = _unit(ns)
     return f"{digits(ns / scale)} {unit}"
 
 
 def _unit(*values: float) -> tuple[float, str]:
     largest = max(abs(value) for value in values)
-    return next((one for one in _UNITS if largest >= one[0]), _UNITS[-1])
+    return next((unit for unit in _UNITS if largest >= unit[0]), _UNITS[-1])
 
 
 def digits(value: float) -> str:
-    """Three significant digits, thousands separated, never an exponent; what is below a thousandth is 0."""
+    """Three significant digits, with thousands separators and without exponent; 0 below a thousandth."""
     if not math.isfinite(value):
         return "—"
     if abs(value) < 0.001:

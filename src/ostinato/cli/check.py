@@ -22,11 +22,17 @@ from .group import busy_after, main, printing_to_stderr
 @click.argument("program")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @click.option("-m", "as_module", is_flag=True, help="PROGRAM is a module; run it as python -m does.")
-@click.option("--structure-only", is_flag=True, help="Look at barriers only; run nothing but the program.")
+@click.option("--structure-only", is_flag=True, help="Check barriers only; do not run lists on copies.")
 @click.option("--repeats", type=click.IntRange(1), default=5, show_default=True, help="Concurrent runs of each list.")
-@click.option("--max-lists", type=click.IntRange(1), default=64, show_default=True, help="Look at so many lists.")
 @click.option(
-    "--max-values", type=click.IntRange(0), default=256, show_default=True, help="Look at so many values of each list."
+    "--max-lists", type=click.IntRange(1), default=64, show_default=True, help="Check at most this many lists."
+)
+@click.option(
+    "--max-values",
+    type=click.IntRange(0),
+    default=256,
+    show_default=True,
+    help="Check at most this many sets of values per list.",
 )
 @click.option(
     "--limit",
@@ -34,10 +40,10 @@ from .group import busy_after, main, printing_to_stderr
     type=click.FloatRange(0, min_open=True),
     default=30.0,
     show_default=True,
-    help="Seconds that one command may take; a program with a longer one is stopped.",
+    help="Time limit for one command, in seconds; the program is stopped before it runs a slower one.",
 )
-@click.option("--why", is_flag=True, help="Say of each inferred barrier why it is there.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON; what the program prints goes to standard error.")
+@click.option("--why", is_flag=True, help="Print the reason for each inferred barrier.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON; the program's output goes to standard error.")
 def check_command(
     program: str,
     arguments: tuple[str, ...],
@@ -50,13 +56,14 @@ def check_command(
     why: bool,
     as_json: bool,
 ) -> None:
-    """Run a program and check every list of commands that it submits.
+    """Run a program and check every command list that it submits.
 
-    PROGRAM is a Python script or module:function; with -m, a module. Looked for are missing and redundant barriers,
-    accesses that are not declared or out of bounds, and races; each list is run on a copy of its memory, on the CPU,
-    before the program's own run of it. A list that comes again with other values passed to its kernels is checked for
-    accesses out of bounds.
-    Status 1 when something is wrong; otherwise the program's own.
+    PROGRAM is a Python script or module:function; with -m, a module. The check finds missing and redundant barriers,
+    undeclared and out-of-bounds accesses, and races. Each list runs on the CPU, on a copy of its memory, before the
+    program runs it. A list that comes again with other values passed to its kernels is checked for out-of-bounds
+    accesses.
+
+    The exit status is 1 if there are errors, otherwise the program's own.
 
     \b
     Examples:
@@ -68,11 +75,11 @@ def check_command(
     options = checking.Options(not structure_only, repeats, max_lists, max_values=max_values, limit_s=limit_s)
     watcher = checking.Watcher(options, busy_after)
     try:
-        found = parse_program(program, arguments, as_module)
+        parsed = parse_program(program, arguments, as_module)
     except ArgumentError as error:
         raise click.BadParameter(str(error), param_hint="PROGRAM") from None
     with printing_to_stderr() if as_json else nullcontext(), watcher.installed():
-        status = run_program(found)
+        status = run_program(parsed)
     if watcher.crash is not None:
         raise watcher.crash
     result = watcher.result(status)

@@ -1,4 +1,4 @@
-"""`ostinato compile`: the kernels of a file, or its errors."""
+"""`ostinato compile`: compile a file and print its kernels, or its errors."""
 
 from __future__ import annotations
 
@@ -17,14 +17,12 @@ from .group import busy, main
 @main.command("compile")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--device", "device_name", default="auto", show_default=True, help="Compile for this device.")
-@click.option("-I", "include_dirs", multiple=True, type=click.Path(path_type=Path), help="Look for includes here too.")
+@click.option(
+    "-I", "include_dirs", multiple=True, type=click.Path(path_type=Path), help="Search this folder for includes."
+)
 @click.option("-D", "defines", multiple=True, metavar="NAME[=VALUE]", help="Define a macro.")
-@click.option(
-    "-c", "constants", multiple=True, metavar="NAME=VALUE", help="Give a function constant, by name or index."
-)
-@click.option(
-    "-k", "wanted", multiple=True, metavar="NAME", help="Compile this kernel, where a file has too many to compile all."
-)
+@click.option("-c", "constants", multiple=True, metavar="NAME=VALUE", help="Set a function constant, by name or index.")
+@click.option("-k", "wanted", multiple=True, metavar="NAME", help="Compile only this kernel.")
 def compile_command(
     file: Path,
     device_name: str,
@@ -33,10 +31,10 @@ def compile_command(
     defines: tuple[str, ...],
     constants: tuple[str, ...],
 ) -> None:
-    """Compile a .metal file and print the signatures of its kernels and how they run, or its errors.
+    """Compile a .metal file and print its kernels, or its errors.
 
-    On the CPU a kernel runs as one loop over its threads, as loops split at its barriers, or with a fiber for each
-    thread, which is slowest; the reason is named.
+    For each kernel the signature is printed, and on the CPU how its threads run: as one loop, as loops split at
+    barriers, or on fibers, which is slowest; with the reason.
 
     \b
     Examples:
@@ -51,7 +49,7 @@ def compile_command(
             lines = [_described(library[name]) for name in (wanted or (library if whole else ()))]
         if not (whole or wanted):
             lines = list(map(str, library.signatures.values()))
-            click.echo(f"{len(library)} kernels are too many to compile at once: name some with -k", err=True)
+            click.echo(f"{len(library)} kernels are too many to compile at once; choose some with -k", err=True)
         for line in lines:
             click.echo(line)
     except KernelCompileError as error:
@@ -64,9 +62,9 @@ def _described(kernel: Kernel) -> str:
     return f"{kernel.signature}\n  {kernel.execution}"
 
 
-def _constants(given: tuple[str, ...]) -> dict[int | str, bool | int | float]:
+def _constants(texts: tuple[str, ...]) -> dict[int | str, bool | int | float]:
     values: dict[int | str, bool | int | float] = {}
-    for text in given:
+    for text in texts:
         name, equals, value = text.partition("=")
         if not equals:
             raise click.BadParameter(f"{text!r} is not NAME=VALUE", param_hint="-c")

@@ -1,4 +1,4 @@
-"""`ostinato decode`: text from a checkpoint, or from random weights, with a profile if one is asked for."""
+"""`ostinato decode`: generate text from a checkpoint or from random weights, optionally with a profile."""
 
 from __future__ import annotations
 
@@ -12,8 +12,17 @@ import click
 from ..base.printable import printable
 from ..device import open_device
 from ..errors import ArgumentError
-from ..models import PRESETS, ByteTokenizer, Decoder, Tokenizer, Weights, load_tokenizer, load_weights, preset
-from ..models import random_weights as chance
+from ..models import (
+    PRESETS,
+    ByteTokenizer,
+    Decoder,
+    Tokenizer,
+    Weights,
+    load_tokenizer,
+    load_weights,
+    preset,
+    random_weights,
+)
 from ..models.decoder import DTYPES
 from ..profiling.report import print_summary
 from ..profiling.session import Profile, profile
@@ -25,22 +34,25 @@ _PROMPT = "The quick brown fox"
 
 
 @main.command("decode")
-@click.option("--model", type=click.Path(path_type=Path), help="A Hugging Face folder, or a GGUF file.")
-@click.option("--preset", "preset_name", type=click.Choice(list(PRESETS)), help="Random weights of this shape.")
+@click.option("--model", type=click.Path(path_type=Path), help="Checkpoint: a Hugging Face folder or a GGUF file.")
+@click.option("--preset", "preset_name", type=click.Choice(list(PRESETS)), help="Use random weights of this shape.")
 @click.option("--device", "device_name", default="auto", show_default=True, help="Run on this device.")
-@click.option("--tokens", default=32, show_default=True, type=click.IntRange(1), help="How many to generate.")
-@click.option("--prompt", default=_PROMPT, show_default=True, help="What they follow.")
+@click.option("--tokens", default=32, show_default=True, type=click.IntRange(1), help="Number of tokens to generate.")
+@click.option("--prompt", default=_PROMPT, show_default=True, help="Text to continue.")
 @click.option(
-    "--dtype", type=click.Choice(DTYPES), default="float32", show_default=True, help="Of activations and cache."
+    "--dtype", type=click.Choice(DTYPES), default="float32", show_default=True, help="Type of activations and cache."
 )
 @click.option(
     "--profile",
     "level",
     type=click.Choice(["dispatches", "command_buffers"]),
-    help="Time this, and say where the time goes.",
+    help="Profile at this level and print a summary.",
 )
 @click.option(
-    "-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Record into this file; needs --profile."
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Save the recording to this file; needs --profile.",
 )
 @click.option("--force", is_flag=True, help=FORCE_HELP)
 def decode_command(
@@ -54,7 +66,7 @@ def decode_command(
     output: Path | None,
     force: bool,
 ) -> None:
-    """Generate tokens greedily: a prompt by prefill, then one replayed graph a token.
+    """Generate tokens greedily: prefill for the prompt, then one graph replay per token.
 
     \b
     Examples:
@@ -64,7 +76,7 @@ def decode_command(
     if (model is None) == (preset_name is None):
         raise click.UsageError("give either --model or --preset")
     if output is not None and level is None:
-        raise click.UsageError("-o records a profile; --profile says what it times")
+        raise click.UsageError("-o saves a profile, so it needs --profile")
     if output is not None:
         refuse_existing(output, force)
     weights, tokenizer = _chosen(model, preset_name, dtype)
@@ -74,8 +86,8 @@ def decode_command(
     needed = len(ids) + tokens
     if needed > weights.config.max_positions:
         raise ArgumentError(
-            f"a prompt of {len(ids)} tokens and {tokens} more are {needed};"
-            f" the model takes {weights.config.max_positions}"
+            f"a prompt of {len(ids)} tokens and {tokens} more make {needed};"
+            f" the model's context is {weights.config.max_positions}"
         )
     recorded: Profile | None = None
     with busy_after("decode", seconds=0.5) as say, open_device(device_name) as device, ExitStack() as scope:
@@ -87,14 +99,14 @@ def decode_command(
         begin = time.perf_counter()
         decoder.prefill(ids)
         prefilled = time.perf_counter()
-        found = _generate(decoder, tokens, weights.config.eos_tokens)
+        generated = _generate(decoder, tokens, weights.config.eos_tokens)
         ended = time.perf_counter()
-    click.echo(printable(prompt + tokenizer.decode(found)))
-    rate = f"{len(found) / (ended - prefilled):,.1f}" if len(found) > 1 else "–"
+    click.echo(printable(prompt + tokenizer.decode(generated)))
+    rate = f"{len(generated) / (ended - prefilled):,.1f}" if len(generated) > 1 else "–"
     where = "" if output is None else f"; recorded in {output}"
     click.echo(
         f"\nprompt of {len(ids)} tokens in {(prefilled - begin) * 1e3:,.0f} ms;"
-        f" {len(found)} tokens at {rate} a second, {len(decoder.graph)} dispatches each{where}\n"
+        f" {len(generated)} tokens at {rate} per second, {len(decoder.graph)} dispatches each{where}\n"
     )
     if recorded is not None:
         print_summary(recorded.summary())
@@ -104,13 +116,13 @@ def _chosen(model: Path | None, preset_name: str | None, dtype: str) -> tuple[We
     if model is not None:
         return load_weights(model), load_tokenizer(model)
     assert preset_name is not None
-    return chance(preset(preset_name), dtype), ByteTokenizer()
+    return random_weights(preset(preset_name), dtype), ByteTokenizer()
 
 
 def _generate(decoder: Decoder, count: int, ends: Sequence[int]) -> list[int]:
-    """The likeliest tokens, until one that ends the text."""
-    found = [decoder.next_token]
-    while len(found) < count and found[-1] not in ends:
+    """The most likely tokens, up to an end-of-text token."""
+    generated = [decoder.next_token]
+    while len(generated) < count and generated[-1] not in ends:
         with region("token"):
-            found.append(decoder.step())
-    return found
+            generated.append(decoder.step())
+    return generated

@@ -1,4 +1,4 @@
-"""`ostinato demo`: a small decoder, checked against NumPy and profiled."""
+"""`ostinato demo`: run a small decoder, check it against NumPy and profile it."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from .output import FORCE_HELP, recording_to_make
 
 @main.command("demo")
 @click.option("--device", "device_name", default="auto", show_default=True, help="Run on this device.")
-@click.option("--slow-topk", is_flag=True, help="Choose experts by a serial kernel, for the profile to find.")
+@click.option("--slow-topk", is_flag=True, help="Choose experts with a slow serial kernel, for the profile to find.")
 @click.option(
     "-o",
     "--output",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Record into this file. [default: demo.ostinato, with a number if that is there]",
+    help="Save the recording to this file. [default: demo.ostinato, or demo-2.ostinato … if it exists]",
 )
 @click.option("--force", is_flag=True, help=FORCE_HELP)
 def demo_command(device_name: str, slow_topk: bool, output: Path | None, force: bool) -> None:
-    """Generate tokens with a small mixture of experts, profiled, and say which kernel to look at first."""
+    """Generate tokens with a small mixture of experts, profile it, and name the kernel to look at first."""
     path = recording_to_make(output, "demo", force)
     with busy_after("demo", seconds=0.5) as say, open_device(device_name) as device:
         title = escape(repr(device))
@@ -35,12 +35,12 @@ def demo_command(device_name: str, slow_topk: bool, output: Path | None, force: 
     console = Console()
     console.print(f"{title}\n")
     console.print(
-        f"{demonstration.PRESET}, random weights: {len(result.tokens)} tokens at {result.tokens_per_s:,.0f} a second,"
+        f"{demonstration.PRESET}, random weights: {len(result.tokens)} tokens at {result.tokens_per_s:,.0f} per second,"
         f" {result.dispatches} dispatches each; same as NumPy: "
         + ("[green]yes[/green]" if result.correct else "[red]NO[/red]"),
         highlight=False,
     )
-    click.echo(f"recorded in {path}; again: ostinato report {path}; a timeline: --trace trace.json\n")
+    click.echo(f"recorded in {path}; to see it again: ostinato report {path} (--trace trace.json for a timeline)\n")
     print_summary(result.summary)
     if not result.correct:
         sys.exit(1)

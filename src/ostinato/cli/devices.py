@@ -1,4 +1,4 @@
-"""`ostinato devices`: what there is, and what it can do."""
+"""`ostinato devices`: list the devices and their capabilities."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from .group import busy, main
 
 @main.command("devices")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
-@click.option("--probe", is_flag=True, help="Open each device and find out, by taking a sample, what it can time.")
+@click.option("--probe", is_flag=True, help="Open each device and take a sample, to find out what it can time.")
 def devices_command(as_json: bool, probe: bool) -> None:
-    """List the devices, what they can do, and why any cannot be used.
+    """List the devices and their capabilities, or the reason why a device cannot be used.
 
     \b
     Examples:
@@ -29,26 +29,26 @@ def devices_command(as_json: bool, probe: bool) -> None:
       ostinato devices --probe
     """
     check_settings()
-    found = devices()
-    sampled = {device.name: _sampled(device) for device in found if probe and device.available}
+    listed = devices()
+    sampled = {device.name: _sampled(device) for device in listed if probe and device.available}
     if as_json:
-        click.echo(json.dumps([_plain(device, sampled.get(device.name)) for device in found], indent=2))
+        click.echo(json.dumps([_plain(device, sampled.get(device.name)) for device in listed], indent=2))
         return
     table = Table(box=None, pad_edge=False)
     for heading in ("device", "state", "what"):
         table.add_column(heading)
-    for device in found:
-        able = device.capabilities
-        if able is None:
+    for device in listed:
+        capabilities = device.capabilities
+        if capabilities is None:
             table.add_row(device.name, "skipped", escape(device.reason))
             continue
         facts = [
-            able.description,
-            f"{able.workers} workers",
-            f"{able.max_threads_per_group} threads a group",
-            f"simdgroups of {able.simd_width}",
-            f"{able.threadgroup_memory_bytes >> 10} KiB threadgroup memory",
-            *able.details.values(),
+            capabilities.description,
+            f"{capabilities.workers} workers",
+            f"{capabilities.max_threads_per_group} threads per group",
+            f"simdgroups of {capabilities.simd_width}",
+            f"{capabilities.threadgroup_memory_bytes >> 10} KiB threadgroup memory",
+            *capabilities.details.values(),
         ]
         if device.name in sampled:
             facts.append(sampled[device.name])
@@ -65,10 +65,13 @@ def _sampled(device: DeviceInfo) -> str:
 
 
 def _plain(device: DeviceInfo, sampled: str | None) -> dict[str, Any]:
-    able = device.capabilities
+    capabilities = device.capabilities
     facts: dict[str, Any] = {"name": device.name, "available": device.available, "reason": device.reason}
     facts["capabilities"] = (
-        None if able is None else asdict(able) | {"gates": sorted(able.gates), "sampling": able.sampling.name.lower()}
+        None
+        if capabilities is None
+        else asdict(capabilities)
+        | {"gates": sorted(capabilities.gates), "sampling": capabilities.sampling.name.lower()}
     )
     if sampled is not None:
         facts["sampling"] = sampled

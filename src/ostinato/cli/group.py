@@ -1,4 +1,4 @@
-"""The command that all others belong to, and what they share."""
+"""The command group `ostinato`, and helpers that its commands share."""
 
 from __future__ import annotations
 
@@ -18,22 +18,25 @@ from ..errors import OstinatoError, SettingError
 from ..version import __version__
 
 _COMMANDS = {
-    "calibrate": ("calibrate", "Measure what dispatches, barriers and timestamps cost, and the device's ceilings."),
-    "check": ("check", "Run a program and check every list of commands that it submits."),
-    "compile": ("compile", "Compile a .metal file and print the signatures of its kernels, or its errors."),
+    "calibrate": (
+        "calibrate",
+        "Measure the overhead of dispatches, barriers and timestamps, and the device's ceilings.",
+    ),
+    "check": ("check", "Run a program and check every command list that it submits."),
+    "compile": ("compile", "Compile a .metal file and print its kernels, or its errors."),
     "decode": ("decode", "Generate tokens greedily, from a checkpoint or random weights."),
-    "demo": ("demo", "Generate tokens with a small mixture of experts, profiled."),
-    "devices": ("devices", "List the devices, what they can do, and why any cannot be used."),
-    "merge": ("report", "Make one recording of those of several processes, on one clock."),
-    "profile": ("profile", "Run a program, record what it submits, and say where the time went."),
-    "report": ("report", "Say where the time of a recording went."),
-    "upgrade": ("report", "Rewrite a recording of an older version as one of this version."),
+    "demo": ("demo", "Generate tokens with a small mixture of experts, and profile it."),
+    "devices": ("devices", "List the devices and their capabilities."),
+    "merge": ("report", "Merge the recordings of several processes into one, on one clock."),
+    "profile": ("profile", "Run a program, record what it submits, and show where the time goes."),
+    "report": ("report", "Show where the time of a recording went."),
+    "upgrade": ("report", "Rewrite an older recording in the current version of the format."),
 }
 """Each command with its module, which is loaded when the command is run, and its line in `ostinato --help`."""
 
 
 class _Commands(click.Group):
-    """Loads a command when it is run, and turns errors of the library into one line and an exit status."""
+    """Loads a command when it is run, and turns errors of the library into a line of text and an exit status."""
 
     def list_commands(self, context: click.Context) -> list[str]:
         return list(_COMMANDS)
@@ -54,7 +57,7 @@ class _Commands(click.Group):
         except OstinatoError as error:
             click.echo(f"error: {error}", err=True)
             context.exit(2 if isinstance(error, SettingError) else 1)
-        except OSError as error:  # a file that cannot be written, say; but a reader that went away is click's to handle
+        except OSError as error:  # such as a file that cannot be written; click handles a closed pipe
             if error.errno == errno.EPIPE:
                 raise
             click.echo(f"error: {error}", err=True)
@@ -68,8 +71,8 @@ def main() -> None:
 
 
 def busy(what: str) -> AbstractContextManager[object]:
-    """A sign of life on a terminal while something takes its time."""
-    from rich.console import Console  # a third of a second that `--help` does without
+    """A spinner on a terminal for the length of a block."""
+    from rich.console import Console  # takes a third of a second, which `--help` need not wait for
 
     console = Console(stderr=True)
     return console.status(f"{what} …") if console.is_terminal else nullcontext()
@@ -77,7 +80,7 @@ def busy(what: str) -> AbstractContextManager[object]:
 
 @contextmanager
 def busy_after(doing: str = "checking", seconds: float = 2.0) -> Iterator[Callable[[str], None]]:
-    """The same for something that is rarely slow: shown only when it is, with what it says it is doing."""
+    """A spinner that appears only after some seconds; call what it yields with the current step."""
     from rich.console import Console
     from rich.markup import escape
 
@@ -98,7 +101,7 @@ def busy_after(doing: str = "checking", seconds: float = 2.0) -> Iterator[Callab
 
 @contextmanager
 def printing_to_stderr() -> Iterator[None]:
-    """What is printed in the block, by Python or by anything below it, goes to standard error."""
+    """Redirects standard output to standard error for the length of a block, for native code too."""
     sys.stdout.flush()
     kept = os.dup(1)
     os.dup2(2, 1)

@@ -21,7 +21,7 @@ from ..program import run as run_program
 from .group import main, printing_to_stderr
 from .output import FORCE_HELP, recording_to_make
 
-_OTHERWISE = "start it with OSTINATO_PROFILE=1 in its environment, which records every Python process that it starts"
+_OTHERWISE = "set OSTINATO_PROFILE=1 in its environment, which records every Python process that it starts"
 
 
 @main.command("profile", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -32,7 +32,7 @@ _OTHERWISE = "start it with OSTINATO_PROFILE=1 in its environment, which records
     "-o",
     "--output",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Record into this file. [default: PROGRAM.ostinato, with a number if that is there]",
+    help="Save the recording to this file. [default: PROGRAM.ostinato, or PROGRAM-2.ostinato … if it exists]",
 )
 @click.option("--force", is_flag=True, help=FORCE_HELP)
 @click.option(
@@ -42,7 +42,7 @@ _OTHERWISE = "start it with OSTINATO_PROFILE=1 in its environment, which records
     show_default=True,
     help="What to time.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON; what the program prints goes to standard error.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON; the program's output goes to standard error.")
 def profile_command(
     program: str,
     arguments: tuple[str, ...],
@@ -52,14 +52,14 @@ def profile_command(
     level: str,
     as_json: bool,
 ) -> None:
-    """Run a program, record what it submits, and say where the time goes.
+    """Run a program, record what it submits, and show where the time goes.
 
     PROGRAM is a Python script or module:function; with -m, a module. "python script.py" and "python -m module" work
-    too, and are run by the interpreter that ostinato is installed in. The program runs as it would by itself: a commit
-    stays asynchronous, and what runs at the same time still does. The recording is written while it runs, so it is
-    there even if the program is killed. The exit status is the program's own.
+    too, and run in ostinato's own interpreter. Profiling keeps commits asynchronous and concurrent work concurrent. The
+    recording is written while the program runs, so it survives a program that is killed. The exit status is the
+    program's own.
 
-    Options come before PROGRAM; what follows belongs to the program.
+    Options come before PROGRAM; what follows are the program's arguments.
 
     \b
     Examples:
@@ -69,13 +69,13 @@ def profile_command(
     """
     check_settings()
     try:
-        found = parse_program(program, arguments, as_module, otherwise=_OTHERWISE)
+        parsed = parse_program(program, arguments, as_module, otherwise=_OTHERWISE)
     except ArgumentError as error:
         raise click.BadParameter(str(error), param_hint="PROGRAM") from None
-    path = recording_to_make(output, found.name, force)
+    path = recording_to_make(output, parsed.name, force)
     output_of_program = printing_to_stderr() if as_json else nullcontext()
-    with output_of_program, as_main(found), profile(level=level, path=path):
-        status = run_program(found)
+    with output_of_program, as_main(parsed), profile(level=level, path=path):
+        status = run_program(parsed)
     with open_recording(path) as recording:
         summary = summarise(recording)
     if as_json:

@@ -23,20 +23,20 @@ _NEW_FILE = click.Path(dir_okay=False, path_type=Path)
 @main.command("report")
 @click.argument("file", type=_FILE)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
-@click.option("--trace", type=_NEW_FILE, help="Also write a timeline that Perfetto and Chrome open.")
-@click.option("--tables", is_flag=True, help="Also expand the samples into plain tables, for other tools.")
+@click.option("--trace", type=_NEW_FILE, help="Also write a timeline for Perfetto or Chrome.")
+@click.option("--tables", is_flag=True, help="Also expand the samples into plain SQL tables, for other tools.")
 @click.option(
     "--by",
     multiple=True,
     type=click.Choice(list(GROUPINGS)),
     default=DEFAULT_GROUPINGS,
     show_default=True,
-    help="Group dispatches by this; may be given several times.",
+    help="Group dispatches by this; may be repeated.",
 )
 @click.option(
     "--width",
     type=click.IntRange(NARROWEST),
-    help="Make tables this many columns wide. [default: the terminal's width]",
+    help="Width of tables in characters. [default: the terminal's width]",
 )
 @click.option("--per", metavar="REGION", help="Show figures per instance of this region. [default: the most frequent]")
 def report_command(
@@ -48,7 +48,7 @@ def report_command(
     per: str | None,
     width: int | None,
 ) -> None:
-    """Say where the time of a recording went.
+    """Show where the time of a recording went.
 
     \b
     Examples:
@@ -86,19 +86,19 @@ def report_command(
 
 @main.command("merge")
 @click.argument("files", nargs=-1, required=True, type=_FILE)
-@click.option("-o", "--output", required=True, type=_NEW_FILE, help="The recording to make.")
+@click.option("-o", "--output", required=True, type=_NEW_FILE, help="File for the merged recording.")
 @click.option("--force", is_flag=True, help=FORCE_HELP)
 @click.option(
     "--wall-clock-error-ns",
     type=click.IntRange(0),
     metavar="NS",
-    help="How far the wall clocks of different machines may be apart.",
+    help="Largest difference between the wall clocks of the machines.",
 )
 def merge_command(files: tuple[Path, ...], output: Path, force: bool, wall_clock_error_ns: int | None) -> None:
-    """Make one recording of those of several processes, on one clock.
+    """Merge the recordings of several processes into one, on one clock.
 
-    Recordings of different machines, or of different starts of one, share no clock but the wall clock. They are refused
-    unless --wall-clock-error-ns says how well those were set.
+    Recordings from different machines, or from before and after a reboot, have only the wall clock in common. They are
+    merged only with --wall-clock-error-ns, which states how far apart the wall clocks may be.
 
     \b
     Examples:
@@ -109,7 +109,7 @@ def merge_command(files: tuple[Path, ...], output: Path, force: bool, wall_clock
     refuse_existing(output, force)
     with busy_after("merging"):
         merge(files, output, wall_clock_error_ns=wall_clock_error_ns)
-    click.echo(f"{len(files)} recordings in {output}; see them: ostinato report {output}")
+    click.echo(f"{len(files)} recordings merged into {output}; to see it: ostinato report {output}")
 
 
 @main.command("upgrade")

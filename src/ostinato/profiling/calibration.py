@@ -271,10 +271,10 @@ def fitted(replays: Sequence[Replayed]) -> ReplayModel:
     while left:
         roots = np.sqrt(weights)
         fit = least_squares(design[:, left] * roots[:, None], observed * roots)
-        for column, one in zip(left, fit.coefficients, strict=True):
+        for column, one in zip(left, fit, strict=True):
             found[column] = Interval(max(one.estimate, 0.0), max(one.low, 0.0), max(one.high, 0.0), one.confidence)
-        lowest = min(range(len(left)), key=lambda at: fit.coefficients[at].estimate)
-        if fit.coefficients[lowest].estimate >= 0:
+        lowest = min(range(len(left)), key=lambda at: fit[at].estimate)
+        if fit[lowest].estimate >= 0:
             break
         del left[lowest]
     residuals = observed - design @ np.array([one.estimate for one in found])

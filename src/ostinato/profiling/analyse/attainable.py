@@ -1,10 +1,9 @@
-"""How long a dispatch would take if it did as well as the other kernels of the recording do.
+"""How long a dispatch would take if it were as efficient as the other kernels of the recording.
 
-A kernel is held against the median of the other kernels' efficiencies by time, between 15 % and 75 %: nobody reaches a
-ceiling. One that takes nearly all of the time has no company to be held against: half of a ceiling is then what it
-could reach. Without ceilings the others' bandwidth is the measure. Where the efficiency of a command cannot be known
-(nothing declared, and the bound bytes impossible), it is as likely anything between nothing and that measure; half its
-time then counts. Nothing takes less time than launching it.
+The target of a kernel is the median efficiency of the other kernels, weighted by time, between 15 % and 75 %: nobody
+reaches a ceiling. A kernel that takes nearly all of the time has no others to be compared with; its target is half
+of a ceiling. Without ceilings the others' bandwidth is the target. Where the efficiency of a command is not known
+(nothing is declared, and the bound bytes are refuted), half of its time counts. Nothing is faster than its launch.
 """
 
 from __future__ import annotations
@@ -19,14 +18,14 @@ REFERENCE_ALONE = 0.5
 LAUNCH_NS = 1000.0
 """A dispatch shorter than this is mostly launch on every device known so far."""
 _COMPANY = 0.1
-"""The part of the time that the other kernels must have to be a measure."""
+"""The part of the time that the other kernels must take for a comparison."""
 
 
 def attainable_ns(reached: Rates, code: Ints, calibrated: bool, typical_ns: Floats, judged: Ints) -> Floats:
-    """The time that a dispatch of each command would take if it did as well as the other kernels do.
+    """The time that a dispatch of each command would take if it were as efficient as the other kernels.
 
-    `typical_ns` is what a dispatch of each command takes now, a row per resample, and so is the result. Kernels that
-    are not `judged` are held against all kernels; leaving one out matters only where it takes much of the time.
+    `typical_ns` is the time of a dispatch of each command now, a row per resample, and so is the result. Kernels that
+    are not `judged` are compared with all kernels; leaving one out matters only where it takes much of the time.
     """
     ideal = reached.least_ns if calibrated else reached.bytes_moved * 1e9
     mine = code >= 0
@@ -49,8 +48,8 @@ def attainable_ns(reached: Rates, code: Ints, calibrated: bool, typical_ns: Floa
         attainable = ideal / reference[:, np.maximum(code, 0)]
     attainable = np.where(np.isnan(attainable), typical_ns / 2, attainable)
     launch = np.minimum(np.nanmin(np.where(mine, typical_ns, np.nan), axis=1, initial=LAUNCH_NS), LAUNCH_NS)
-    found: Floats = np.maximum(attainable, launch[:, None])
-    return found
+    limited: Floats = np.maximum(attainable, launch[:, None])
+    return limited
 
 
 def by_kernel(values: Floats, code: Ints, size: int) -> Floats:
@@ -58,10 +57,10 @@ def by_kernel(values: Floats, code: Ints, size: int) -> Floats:
     chosen = np.flatnonzero(code >= 0)
     order = chosen[np.argsort(code[chosen], kind="stable")]
     numbers, heads = np.unique(code[order], return_index=True)
-    found = np.zeros((len(values), size))
+    totals = np.zeros((len(values), size))
     if order.size:
-        found[:, numbers] = np.add.reduceat(values[:, order], heads, axis=1)
-    return found
+        totals[:, numbers] = np.add.reduceat(values[:, order], heads, axis=1)
+    return totals
 
 
 def _limited(reference: Floats, calibrated: bool) -> Floats:

@@ -1,8 +1,8 @@
-"""What commands moved and computed where that depends on the values of each submission.
+"""Bytes and flops of commands, also where they depend on parameter values of each submission.
 
-A recording holds such an amount as a number and terms, factor · min(max(value + plus, 0), upto), and the values beside
-each submission. Rates need the mean over the very dispatches whose times they use, so that a bandwidth is the sum of
-bytes over the sum of times.
+A recording stores such an amount as a constant and terms, factor · min(max(value + plus, 0), upto), and the values with
+each submission. Rates use the mean over the same dispatches as their times, so that a bandwidth is the sum of bytes
+divided by the sum of times.
 """
 
 from __future__ import annotations
@@ -12,57 +12,58 @@ from dataclasses import dataclass
 import numpy as np
 
 from .columns import Columns, Flags, Floats, Ints, amounts
+from .statistics import split_by
 
 
 @dataclass(frozen=True, slots=True)
 class Amounts:
-    """Of each command, or of each dispatch; NaN where it is not known."""
+    """Of each command, or of each dispatch; NaN where not known."""
 
     bytes_read: Floats
     bytes_written: Floats
     flops: Floats
 
+    def each(self) -> tuple[Floats, Floats, Floats]:
+        """In the order in which terms number them."""
+        return self.bytes_read, self.bytes_written, self.flops
+
 
 def declared_amounts(columns: Columns) -> Amounts:
-    """The amounts without their terms: all there is of a command that has none."""
+    """The constant amounts of each command, without terms."""
     commands = columns.commands
     return Amounts(amounts(commands.bytes_read), amounts(commands.bytes_written), amounts(commands.flops))
 
 
 def varying(columns: Columns) -> Flags:
     """The commands whose amounts depend on values of their submissions."""
-    found: Flags = np.zeros(len(columns.commands), bool)
-    found[columns.terms.command] = True
-    return found
+    varies: Flags = np.zeros(len(columns.commands), bool)
+    varies[columns.terms.command] = True
+    return varies
 
 
 def mean_amounts(columns: Columns, command: Ints, submission: Ints) -> Amounts:
-    """The mean amounts over dispatches, given by the row of the command and of the submission of each.
+    """The mean amounts of each command over dispatches, given by the row of the command and of the submission of each.
 
-    Of a command that varies and has no dispatch here, or one without a value that it needs, they are not known.
+    Those of a command that varies are NaN if it has no dispatch here, or one without a value that it needs.
     """
-    plain, terms, size = declared_amounts(columns), columns.terms, len(columns.commands)
-    found = [plain.bytes_read.copy(), plain.bytes_written.copy(), plain.flops.copy()]
-    order = np.argsort(command, kind="stable")
-    owner = submission[order]
-    ends = np.cumsum(np.bincount(command, minlength=size))
-    for row, (of, amount, param) in enumerate(
-        zip(terms.command.tolist(), terms.amount.tolist(), terms.param.tolist(), strict=True)
-    ):
-        here = owner[int(ends[of - 1]) if of else 0 : int(ends[of])]
-        counted = np.clip(columns.values[here, param] + terms.plus[row], 0.0, terms.upto[row])
-        found[amount][of] += terms.factor[row] * counted.mean() if here.size else np.nan
-    return Amounts(*found)
+    size, varies = len(columns.commands), varying(columns)
+    with np.errstate(invalid="ignore"):
+        means = [
+            np.bincount(command, weights=amounts, minlength=size) / np.bincount(command, minlength=size)
+            for amounts in amounts_of(columns, command, submission).each()
+        ]
+    return Amounts(*(np.where(varies, m, p) for m, p in zip(means, declared_amounts(columns).each(), strict=True)))
 
 
 def amounts_of(columns: Columns, command: Ints, submission: Ints) -> Amounts:
     """The amounts of single dispatches, given by the row of the command and of the submission of each."""
-    plain, terms = declared_amounts(columns), columns.terms
-    found = [plain.bytes_read[command], plain.bytes_written[command], plain.flops[command]]
+    terms = columns.terms
+    amounts = [column[command] for column in declared_amounts(columns).each()]
+    dispatches = split_by(command, np.arange(len(command)), len(columns.commands)) if len(terms) else []
     for row, (of, amount, param) in enumerate(
         zip(terms.command.tolist(), terms.amount.tolist(), terms.param.tolist(), strict=True)
     ):
-        here = np.flatnonzero(command == of)
+        here = dispatches[of]
         counted = np.clip(columns.values[submission[here], param] + terms.plus[row], 0.0, terms.upto[row])
-        found[amount][here] += terms.factor[row] * counted
-    return Amounts(*found)
+        amounts[amount][here] += terms.factor[row] * counted
+    return Amounts(*amounts)

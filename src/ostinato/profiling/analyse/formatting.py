@@ -1,4 +1,4 @@
-"""Numbers as people read them: 940 ns, 1.24 µs, 3.95 TB/s, 0.4 %."""
+"""Numbers as text: 940 ns, 1.24 µs, 3.95 TB/s, 0.4 %."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ def age(then_ns: int | None, now_ns: int | None) -> str:
     for length, unit in _AGES:
         if seconds >= length:
             return f"measured {count(seconds // length, unit)} before"
-    return "measured with it" if seconds > -86_400 else ""
+    return "measured with this recording" if seconds > -86_400 else ""
 
 
-def count(number: float, one: str, many: str = "") -> str:
+def count(number: float, singular: str, plural: str = "") -> str:
     """'1 dispatch', '2,000 dispatches'."""
-    return f"{number:,.0f} {one if number == 1 else many or one + 's'}"
+    return f"{number:,.0f} {singular if number == 1 else plural or singular + 's'}"
 
 
 def digits(value: float) -> str:

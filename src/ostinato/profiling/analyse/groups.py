@@ -20,7 +20,8 @@ import numpy as np
 from ...errors import ArgumentError
 from .columns import ABSENT, BOUNDED, Columns, Floats, Ints, partly_timed, usable
 from .kernels import named
-from .statistics import Interval, median_interval, percentiles
+from .lists import runs_per_command
+from .statistics import Interval, median_interval, order_of, percentiles, split_by
 from .timeline import busy_share
 
 _MAX_DEPTH = 16
@@ -140,10 +141,8 @@ def command_times(columns: Columns, instance: Ints | None = None) -> CommandTime
         chosen = np.isin(instance, whole)[known.submission]
         inside = np.bincount(command[chosen], weights=durations[chosen], minlength=size).astype(np.int64)
         counted = np.bincount(command[chosen], minlength=size)
-    # Sixteen-bit keys are sorted by radix, in a fraction of the time; most recordings have few enough commands.
-    key = command.astype(np.uint16) if size <= 1 << 16 else command
     return CommandTimes(
-        durations[np.argsort(key, kind="stable")],
+        durations[order_of(command, size)],
         np.concatenate([[0], np.cumsum(np.bincount(command, minlength=size))]),
         dispatched(columns),
         np.bincount(command[known.status == BOUNDED], minlength=size),
@@ -160,13 +159,10 @@ def _stands_for(columns: Columns, device: int, timed: Ints) -> Floats:
 
     Devices share commands, but each has its own turns: on one all may be timed, and few on another.
     """
-    subs, plans = columns.submissions, columns.plans
-    counted = subs.sampled & subs.done & (subs.plan >= 0) & (subs.device == device)
-    runs = np.bincount(subs.plan[counted], minlength=len(plans))
-    by_node = np.repeat(runs, np.diff(plans.first)).astype(np.float64)
-    ran = np.bincount(plans.command, weights=by_node, minlength=len(columns.commands))
-    found: Floats = np.maximum(ran, timed) / np.maximum(timed, 1)
-    return found
+    subs = columns.submissions
+    ran = runs_per_command(columns, subs.sampled & subs.done & (subs.device == device))
+    factor: Floats = np.maximum(ran, timed) / np.maximum(timed, 1)
+    return factor
 
 
 def sampled_whole(columns: Columns, instance: Ints) -> Ints:
@@ -189,9 +185,7 @@ def dispatched(columns: Columns) -> Ints:
     Of a submission that failed, those dispatches ran that have a time.
     """
     subs, plans, commands, known = columns.submissions, columns.plans, columns.commands, usable(columns.samples)
-    runs = np.bincount(subs.plan[subs.done & (subs.plan >= 0)], minlength=len(plans))
-    by_node = np.repeat(runs, np.diff(plans.first)).astype(np.float64)
-    counts = np.bincount(plans.command, weights=by_node, minlength=len(commands)).astype(np.int64)
+    counts = runs_per_command(columns, subs.done).astype(np.int64)
     failed = ~subs.done
     if failed.any():
         counts += np.bincount(plans.command[known.node[failed[known.submission]]], minlength=len(commands))
@@ -366,10 +360,8 @@ class BufferGroup:
 def by_command_buffer(columns: Columns, interval_ns: Ints, queue_delay_ns: Ints, encode_ns: Ints) -> list[BufferGroup]:
     """Command buffers by label, "" for those without."""
     code, names = _numbered(((label, "") for label in columns.submissions.label), np.ones(len(interval_ns), bool))
-    order = np.argsort(code, kind="stable")
-    ends = np.cumsum(np.bincount(code, minlength=len(names)))
     found = []
-    for (name, _), rows in zip(names, np.split(order, ends[:-1]) if names else (), strict=True):
+    for (name, _), rows in zip(names, split_by(code, np.arange(len(code)), len(names)), strict=True):
         present = [column[rows][column[rows] != ABSENT] for column in (interval_ns, queue_delay_ns, encode_ns)]
         times, queue, encode = map(times_of, present)
         found.append(BufferGroup(name, rows.size, present[0].size, times, queue, encode))

@@ -1,12 +1,12 @@
-"""How sure the order of the suspects is: what they save, resampled over runs.
+"""How sure the order of the suspects is: their savings, resampled over runs.
 
-A recording is one draw of what could have been recorded. Runs of each command list are drawn from its own again and
-again, with replacement and neighbours together (what disturbs one run often disturbs the next), and times, efficiencies
-and savings are worked out anew. A kernel is named first only where it leads in nearly all of these. Two that save the
-same, but for a few percent, are not told apart: the model behind a saving is not better than that.
+The runs of each command list are drawn from its own, with replacement and in blocks of neighbours (what disturbs one
+run often disturbs the next), and times, efficiencies and savings are computed again. A kernel is named first only if it
+leads in nearly all resamples. Two whose savings differ by a few percent are not told apart: the model is not more
+precise than that.
 
-A list with too few runs says little of how much it varies. Its times are taken to be right within a factor of two, the
-same for all such lists: what makes one of them slow may make all of them slow.
+A list with too few runs says little about its variation. Its times are assumed to be right within a factor of two, the
+same factor for all such lists: what makes one of them slow may make all of them slow.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from .schedules import PlanSavings
 from .statistics import percentiles
 
 SURE = 0.95
-"""The part of the resamples in which the first must lead."""
+"""The part of the resamples in which the first kernel must lead."""
 LEAD = 0.1
-"""What it must save more than any other, as a part."""
+"""By how much it must save more than any other, as a part."""
 RESAMPLES = 400
 _FACTOR = 2.0
 _BLOCK = 4
@@ -33,7 +33,7 @@ _BLOCK = 4
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """Which runs of one list the resamples hold. Drawn when it is asked for, and always the same."""
+    """The runs of one list in each resample. Drawn on demand, and always the same."""
 
     runs: int
     number: int
@@ -42,14 +42,14 @@ class Draw:
     """Whether there are enough runs to draw from."""
 
     def means(self, values: Floats, rows: slice = slice(None)) -> Floats:
-        """(resamples, n) of (runs, n): means over the runs that were drawn; or some `rows` of it."""
+        """(resamples, n) of (runs, n): means over the drawn runs; or some `rows` of them."""
         if not self.enough:
             return np.repeat(values.mean(axis=0)[None, :], len(range(RESAMPLES)[rows]), axis=0)
         drawn: Floats = self._weights()[rows] @ values
         return drawn
 
     def _weights(self) -> Floats:
-        """(resamples, runs): how often each run was drawn, as a part."""
+        """(resamples, runs): the part of the draws that each run has."""
         generator = np.random.default_rng((0, self.number))
         heads = generator.integers(0, self.runs, (RESAMPLES, -(-self.runs // _BLOCK), 1))
         drawn = ((heads + np.arange(_BLOCK)) % self.runs).reshape(RESAMPLES, -1)[:, : self.runs]
@@ -59,12 +59,12 @@ class Draw:
 
 
 def draws(plans: Sequence[PlanSavings]) -> list[Draw]:
-    """How the runs of all lists are drawn anew."""
+    """How the runs of each list are resampled."""
     return [Draw(len(plan.wall_ns), number, _is_enough(plan)) for number, plan in enumerate(plans)]
 
 
 def unsure_factors(kernels: int) -> Floats:
-    """(resamples, kernels): by what the times of each kernel may be off in lists with too few runs; 1 in the mean."""
+    """(resamples, kernels): the factor on the times of each kernel in lists with too few runs; 1 on average."""
     drawn = _FACTOR ** np.random.default_rng(1).uniform(-1.0, 1.0, (RESAMPLES, kernels))
     balanced: Floats = drawn / drawn.mean(axis=0)
     return balanced
@@ -75,18 +75,18 @@ def _is_enough(plan: PlanSavings) -> bool:
 
 
 def total(plans: Sequence[PlanSavings]) -> Floats:
-    """What all command buffers together save, by what-if."""
+    """The saving of all command buffers together, by what-if."""
     saved: Floats = np.sum([plan.submissions * plan.saved_ns.mean(axis=0) for plan in plans], axis=0)
     return saved
 
 
 def total_wall(plans: Sequence[PlanSavings]) -> float:
-    """What all command buffers together take."""
+    """The wall time of all command buffers together."""
     return float(sum(plan.submissions * plan.wall_ns.mean() for plan in plans))
 
 
 def well_measured(plans: Sequence[PlanSavings]) -> tuple[float, int]:
-    """The part of the wall in lists that have enough runs, and the undisturbed runs of the one that takes most."""
+    """The part of the wall time in lists with enough runs, and the undisturbed runs of the list that takes most."""
     walls = np.array([plan.submissions * float(plan.wall_ns.mean()) for plan in plans])
     enough = float(walls[[_is_enough(plan) for plan in plans]].sum()) if plans else 0.0
     largest = plans[int(walls.argmax())].undisturbed if plans else 0
@@ -94,7 +94,7 @@ def well_measured(plans: Sequence[PlanSavings]) -> tuple[float, int]:
 
 
 def interval(drawn_ns: Floats, drawn_wall_ns: Floats) -> tuple[float, float]:
-    """The 95 % interval of what is saved, as a part of the wall."""
+    """The 95 % interval of a saving, as a part of the wall time."""
     known = drawn_wall_ns > 0
     if not known.any():
         return 0.0, 0.0
@@ -103,12 +103,12 @@ def interval(drawn_ns: Floats, drawn_wall_ns: Floats) -> tuple[float, float]:
 
 
 def leading(drawn_ns: Floats) -> Floats:
-    """The part of the resamples in which each saves clearly more than all others."""
+    """The part of the resamples in which each kernel saves clearly more than all others."""
     if drawn_ns.shape[1] == 0:
         return np.zeros(0)
     order = np.sort(drawn_ns, axis=1)
     best = order[:, -1]
     second = order[:, -2] if drawn_ns.shape[1] > 1 else np.zeros(len(order))
     clear = (best > 0) & (best >= (1 + LEAD) * second)
-    found: Floats = ((drawn_ns == best[:, None]) & clear[:, None]).mean(axis=0)
-    return found
+    part: Floats = ((drawn_ns == best[:, None]) & clear[:, None]).mean(axis=0)
+    return part

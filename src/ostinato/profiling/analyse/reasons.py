@@ -1,4 +1,4 @@
-"""Why a kernel is slow, in words, and what it reached: of all its dispatches on a device."""
+"""Why a kernel is slow, as sentences, and the rates that it reached, over all its dispatches on a device."""
 
 from __future__ import annotations
 
@@ -10,20 +10,15 @@ from .columns import Columns, Device, Floats, Ints
 from .roofline import Rates
 
 _NEARLY_ALL, _SOME = 0.9, 0.25
-"""Of a kernel's time: what holds for so much of it is said of all, and for so much of it with the part."""
+"""What holds for the first part of a kernel's time is reported without a percentage; below the second, not at all."""
 
 
 def reasons(columns: Columns, device: Device, reached: Rates, rows: Ints, p50_ns: float) -> list[str]:
-    """Why a kernel is slow, as far as the recording tells: of all its dispatches."""
-    found = []
+    """Why a kernel is slow, as far as the recording tells, most telling first."""
     spent = reached.total_ns[rows]
     shape = _few_groups(columns, device, rows, spent)
-    if shape:
-        found.append(shape)
-    if p50_ns < LAUNCH_NS:
-        found.append(f"launch-bound: {formatting.time(p50_ns)} a dispatch")
-    found.append(_speed(columns, reached, rows, p50_ns))
-    return found
+    launch = f"launch-bound: {formatting.time(p50_ns)} per dispatch" if p50_ns < LAUNCH_NS else ""
+    return list(filter(None, (shape, launch, _speed(columns, reached, rows, p50_ns))))
 
 
 def _few_groups(columns: Columns, device: Device, rows: Ints, spent: Floats) -> str:
@@ -38,11 +33,11 @@ def _few_groups(columns: Columns, device: Device, rows: Ints, spent: Floats) -> 
     shapes = {(int(g), int(t)) for g, t in zip(groups[few].tolist(), threads[few].tolist(), strict=True)}
     if len(shapes) == 1:
         ((count, size),) = shapes
-        told = f"{formatting.count(count, 'threadgroup')} of {formatting.count(size, 'thread')}"
+        launched = f"{formatting.count(count, 'threadgroup')} of {formatting.count(size, 'thread')}"
     else:
-        told = f"{formatting.count(int(groups[few].min()), 'threadgroup')} or a few more"
+        launched = f"{formatting.count(int(groups[few].min()), 'threadgroup')} or a few more"
     where = f" on a device with {formatting.count(device.workers, 'worker')}" if device.workers else ""
-    return f"{told}{where}" + ("" if part >= _NEARLY_ALL else f" in {formatting.percent(part)} of its time")
+    return f"{launched}{where}" + ("" if part >= _NEARLY_ALL else f" in {formatting.percent(part)} of its time")
 
 
 def _speed(columns: Columns, reached: Rates, rows: Ints, p50_ns: float) -> str:
@@ -53,11 +48,11 @@ def _speed(columns: Columns, reached: Rates, rows: Ints, p50_ns: float) -> str:
     if float(spent[np.union1d(moving, computing)].sum()) < 0.5 * whole:
         refuted = rows[reached.refuted[rows]]
         if refuted.size == 0:
-            return "efficiency not known: its bytes are neither declared nor bound"
+            return "efficiency not known: it declares no bytes, and no buffers are bound"
         row = refuted[spent[refuted].argmax()]
         amount = formatting.size(float(commands.bytes_read[row] + commands.bytes_written[row]))
         took = formatting.time(p50_ns)
-        return f"efficiency not known: bound to {amount}, more than it is likely to move in {took}; declare its bytes"
+        return f"efficiency not known: bound to {amount}, more than it can have moved in {took}; declare its bytes"
     bandwidth = _together(reached.bandwidth_efficiency, reached, moving)
     flops = _together(reached.flop_efficiency, reached, computing)
     rate = rate_of(reached.bytes_moved, reached, rows)
@@ -65,26 +60,27 @@ def _speed(columns: Columns, reached: Rates, rows: Ints, p50_ns: float) -> str:
     if flops is not None and not (bandwidth is not None and flops < bandwidth):
         return f"computes at {formatting.percent(flops)} of the peak flop rate"
     if bandwidth == 0 or rate == 0:
-        return "moves no bytes that were declared"
+        return "declares that it moves no bytes"
     if bandwidth is not None:
         return f"moves {at_most}{formatting.percent(bandwidth, at_most != '')} of copy bandwidth"
     if rate is None:
-        return "efficiency not known: there is no ceiling to hold it against"
+        return "efficiency not known: no ceiling was measured"
     return f"moves {at_most}{formatting.byte_rate(rate)}"
 
 
 def _together(efficiency: Floats, reached: Rates, rows: Ints) -> float | None:
-    """The efficiency of several commands by their time; None where none is known."""
+    """The efficiency of several commands, weighted by their time; None where none is known."""
     known = rows[~np.isnan(efficiency[rows])]
     total = float(reached.total_ns[known].sum())
     return float((efficiency[known] * reached.total_ns[known]).sum()) / total if total > 0 else None
 
 
 def measure(device: Device, calibrated: bool, bounds: bool, began_ns: int | None) -> str:
+    """What efficiencies and savings are relative to, as a sentence."""
     if not calibrated:
         return (
-            "no ceilings were measured on this device (`ostinato calibrate` does): "
-            "kernels are held against the bandwidth of the others"
+            "no ceilings were measured on this device (`ostinato calibrate` measures them):"
+            " each kernel is compared with the bandwidth of the others"
         )
     parts = []
     if device.copy_bytes_per_s:
@@ -93,22 +89,22 @@ def measure(device: Device, calibrated: bool, bounds: bool, began_ns: int | None
     if device.flops_per_s:
         known = _how_known(device.flops_spread, device.flops_measured_ns, began_ns)
         parts.append(f"{formatting.flop_rate(device.flops_per_s)}{known}")
-    low, high, alone = (formatting.whole_percent(one) for one in (LEAST_REFERENCE, MOST_REFERENCE, REFERENCE_ALONE))
+    low, high, alone = (formatting.whole_percent(part) for part in (LEAST_REFERENCE, MOST_REFERENCE, REFERENCE_ALONE))
     return (
-        f"of the ceilings measured on this device: {' and '.join(parts)}; held against the median of the other kernels,"
-        f" between {low} and {high} ({alone} for a kernel that takes nearly all of the time)"
-        + ("; ≤: the bytes are those bound, not declared, so it may be lower" if bounds else "")
+        f"relative to the ceilings measured on this device, {' and '.join(parts)}; the target of a kernel is the median"
+        f" efficiency of the others, at least {low} and at most {high} ({alone} if it takes nearly all of the time)"
+        + ("; ≤: computed from bound, not declared bytes, so it may be lower" if bounds else "")
         + (
-            "; the machine was busy when the ceilings were measured: they may be too low"
+            "; the machine was busy when the ceilings were measured, so they may be too low"
             if device.ceilings_busy
             else ""
         )
-        + "".join(f"; {told}" for told in device.raised)
+        + "".join(f"; {sentence}" for sentence in device.raised)
     )
 
 
 def _how_known(spread: float | None, measured_ns: int | None, began_ns: int | None) -> str:
-    """By how much a ceiling varied when it was measured, and how long before the recording that was."""
+    """The spread of a ceiling, and how long before the recording it was measured."""
     parts = [] if spread is None else [f"±{formatting.percent(spread)}"]
     age = formatting.age(measured_ns, began_ns)
     parts += [age] if age else []
@@ -116,7 +112,7 @@ def _how_known(spread: float | None, measured_ns: int | None, began_ns: int | No
 
 
 def efficiency_of(reached: Rates, rows: Ints) -> tuple[float | None, bool]:
-    """The efficiency of a kernel over its commands and whether it is an upper bound; None if mostly not known."""
+    """The efficiency of a kernel over its commands, and whether it is an upper bound; None if mostly not known."""
     known = rows[~np.isnan(reached.least_ns[rows])]
     total = float(reached.total_ns[known].sum())
     if total <= 0 or total < 0.5 * float(reached.total_ns[rows].sum()):
@@ -126,6 +122,7 @@ def efficiency_of(reached: Rates, rows: Ints) -> tuple[float | None, bool]:
 
 
 def rate_of(per_dispatch: Floats, reached: Rates, rows: Ints) -> float | None:
+    """The sum of an amount per second over several commands; None where it is not known."""
     known = rows[~np.isnan(per_dispatch[rows])]
     total = float(reached.total_ns[known].sum())
     return float((per_dispatch[known] * reached.runs[known]).sum()) / total * 1e9 if total > 0 else None

@@ -1,14 +1,14 @@
-"""How close every kernel came to what the device can do.
+"""How close every kernel came to the ceilings of the device.
 
 A dispatch cannot take less time than moving its bytes at the bandwidth of a copy, or computing its flops at the peak
 rate. *Efficiency* is that least time divided by the time it took: the larger of the bandwidth and the flop efficiency,
 at most 1.
 
-Bytes that the program declared are taken at its word. Without a declaration there are only the bytes that are bound, an
-upper bound: so are the bandwidth and the efficiency that follow. A bound may also be refuted. No kernel moves several
-times what a copy does, nor one threadgroup what takes all workers, nor a few threads megabytes; a kernel that seems to
-is bound to more than it touches (a row of a table, a window of a cache), and how efficient it is cannot be known. It
-must not look efficient.
+Declared bytes are trusted. Without a declaration the bytes of the bound buffers are an upper bound, and so are the
+bandwidth and the efficiency that follow. The bound may also be refuted: no kernel moves several times as much as a
+copy does, one threadgroup does not reach the bandwidth of all workers, a few threads do not touch megabytes. A
+kernel that seems to is bound to more than it touches (a row of a table, a window of a cache), and its efficiency is not
+known. It must not look efficient.
 """
 
 from __future__ import annotations
@@ -21,42 +21,42 @@ import numpy as np
 from . import formatting
 from .columns import UNAVAILABLE, Columns, Device, Flags, Floats, Ints, Texts
 from .costs import Amounts, declared_amounts, mean_amounts, varying
-from .schedules import warm_ups
-from .statistics import median
+from .lists import runs_per_command, warm_ups
+from .statistics import median, split_by
 
 _CACHE_BYTES = 64 << 20
-"""What is larger cannot come from a cache."""
+"""Larger amounts cannot come from a cache."""
 _CACHE_GAIN = 8.0
-"""How much faster than a copy through memory a kernel may seem when its data may lie in a cache."""
+"""How much faster than a copy through memory a kernel may be when its data fits in a cache."""
 _SLACK = 1.25
-"""How far above the measured ceiling a true rate may lie, ceilings being measured too."""
+"""How far above the ceiling a true rate may lie: ceilings are measured too."""
 _MOST_RAISED = 4.0
-"""How much too low a ceiling of a busy machine may be. Whoever seems faster than that declares too much."""
+"""How much too low a ceiling of a busy machine may be. A kernel that seems faster than that declares too much."""
 _BYTES_A_THREAD = 64 << 10
-"""Threads that touched more than this each would take long over it; a good rate then rests on bytes never touched."""
+"""Threads that touch more than this each cannot be fast; a good rate then comes from bytes that were never touched."""
 _SUSPICIOUSLY_GOOD = 0.25
 
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """What each command reached on one device, one row per command; NaN where it is not known."""
+    """The rates of each command on one device, one row per command; NaN where not known."""
 
     count: Ints
     """Dispatches with a time."""
     runs: Floats
     """Dispatches that ran, timed or not."""
     total_ns: Floats
-    """What all that ran take, each as long as is typical."""
+    """Of all that ran, each with the typical time."""
     typical_ns: Floats
-    """The median of its times; the mean where its amounts vary, because those are means too."""
+    """The median time; the mean where amounts vary, because those are means too."""
     bytes_moved: Floats
     """Per dispatch; NaN when nothing is known or the bound is refuted."""
     flops: Floats
     """Per dispatch."""
     bound: Flags
-    """The bytes are an upper bound."""
+    """Whether the bytes are an upper bound."""
     refuted: Flags
-    """The bytes cannot have moved in that time."""
+    """Whether the bytes cannot have moved in that time."""
     bandwidth: Floats
     """Bytes per second."""
     flop_rate: Floats
@@ -66,7 +66,7 @@ class Rates:
     """The least time a dispatch could take by the ceilings; NaN without them."""
 
     def of(self, rows: Ints) -> Rates:
-        """Those of some commands."""
+        """The rates of some commands."""
         return Rates(*(getattr(self, name)[rows] for name in self.__slots__))
 
     @property
@@ -77,11 +77,10 @@ class Rates:
 
 
 def rates(columns: Columns, device: int, aside: Flags | None = None) -> Rates:
-    """What every command reached on a device, by the median of its times.
+    """The rates of every command on a device, by its median time.
 
-    Submissions in `aside` (first runs, which also warm up caches, and nothing else, where it is not given) are left out
-    where there are others. Where bytes and flops depend on values
-    of each replay, rates are their sum over the sum of the times of the same dispatches.
+    Submissions in `aside` (by default first runs, which also warm up caches) are excluded where there are others. Where
+    bytes and flops depend on values of each replay, rates are their sum over the sum of the times of those dispatches.
     """
     samples, subs, plans, size = columns.samples, columns.submissions, columns.plans, len(columns.commands)
     chosen = (samples.status != UNAVAILABLE) & (subs.device[samples.submission] == device)
@@ -103,25 +102,18 @@ def rates(columns: Columns, device: int, aside: Flags | None = None) -> Rates:
         with np.errstate(invalid="ignore"):
             means = times / np.bincount(command[used], minlength=size)
         medians = np.where(varies, means, medians)
-    mine = subs.plan[(subs.device == device) & subs.done & (subs.plan >= 0)]
-    by_node = np.repeat(np.bincount(mine, minlength=len(plans)), np.diff(plans.first)).astype(np.float64)
-    runs = np.maximum(np.bincount(plans.command, weights=by_node, minlength=size), count)
+    runs = np.maximum(runs_per_command(columns, (subs.device == device) & subs.done), count)
     return rates_of(columns, columns.devices[device], count, runs, medians, amounts)
 
 
 def _medians(command: Ints, duration: Ints, size: int) -> Floats:
-    found = np.full(size, np.nan)
-    ordered = duration[np.argsort(command.astype(np.uint16) if size <= 1 << 16 else command, kind="stable")]
-    ends = np.cumsum(np.bincount(command, minlength=size))
-    for row in np.unique(command).tolist():
-        found[row] = median(ordered[int(ends[row - 1]) if row else 0 : int(ends[row])])
-    return found
+    return np.array([median(times) for times in split_by(command, duration, size)])
 
 
 def rates_of(
     columns: Columns, device: Device, count: Ints, runs: Floats, typical_ns: Floats, amounts: Amounts
 ) -> Rates:
-    """The same from counts, the typical time and the amounts of each command."""
+    """The rates from the counts, the typical time and the amounts of each command."""
     commands = columns.commands
     copy = device.copy_bytes_per_s or np.nan
     peak = device.flops_per_s or np.nan
@@ -133,8 +125,8 @@ def rates_of(
         bound = ~commands.bytes_declared & ~np.isin(commands.kind, ["copy", "fill"])
         bandwidth = moved / seconds
         threads = np.maximum(commands.threads.astype(np.float64).prod(axis=1), 1.0)
-        crowded = (moved / threads > _BYTES_A_THREAD) & (bandwidth > _SUSPICIOUSLY_GOOD * copy)
-        refuted = bound & (crowded | (bandwidth > _credible(device, moved, commands.groups)))
+        too_much = (moved / threads > _BYTES_A_THREAD) & (bandwidth > _SUSPICIOUSLY_GOOD * copy)
+        refuted = bound & (too_much | (bandwidth > _credible(device, moved, commands.groups)))
         moved = np.where(refuted, np.nan, moved)
         bandwidth = np.where(refuted, np.nan, bandwidth)
         flop_rate = amounts.flops / seconds
@@ -159,24 +151,24 @@ def rates_of(
 
 
 def raised(columns: Columns, device: int, aside: Flags) -> Device:
-    """The device with the ceilings that its own dispatches show to be too low raised to what they reached.
+    """The device, with ceilings raised to what dispatches of the recording reached, where those are higher.
 
-    Only what is declared counts, and only bytes that no cache holds.
+    Only declared amounts count, and only bytes that fit in no cache.
     """
     facts, reached = columns.devices[device], rates(columns, device, aside)
     commands = columns.commands
     moved = np.where(commands.bytes_declared & (reached.bytes_moved > _CACHE_BYTES), reached.bandwidth, np.nan)
-    copy, copy_told = _raised(facts.copy_bytes_per_s, moved, commands.kernel, "copy bandwidth", formatting.byte_rate)
-    flops, flops_told = _raised(
+    copy, copy_note = _raised(facts.copy_bytes_per_s, moved, commands.kernel, "copy bandwidth", formatting.byte_rate)
+    flops, flops_note = _raised(
         facts.flops_per_s, reached.flop_rate, commands.kernel, "peak flop rate", formatting.flop_rate
     )
-    return replace(facts, copy_bytes_per_s=copy, flops_per_s=flops, raised=(*copy_told, *flops_told))
+    return replace(facts, copy_bytes_per_s=copy, flops_per_s=flops, raised=(*copy_note, *flops_note))
 
 
 def _raised(
-    ceiling: float | None, rate: Floats, kernel: Texts, name: str, spoken: Callable[[float], str]
+    ceiling: float | None, rate: Floats, kernel: Texts, name: str, shown: Callable[[float], str]
 ) -> tuple[float | None, list[str]]:
-    """A ceiling, or the best credible rate if that is higher, and then a sentence about it."""
+    """A ceiling, or the best credible rate and a sentence about it if that is higher."""
     if not ceiling:
         return ceiling, []
     rate = np.where(rate <= _MOST_RAISED * ceiling, rate, np.nan)
@@ -184,12 +176,12 @@ def _raised(
         return ceiling, []
     row = int(np.nanargmax(rate))
     best = float(rate[row])
-    told = f"the {name} was measured as {spoken(ceiling)}, but {kernel[row]} reached {spoken(best)}"
-    return best, [f"{told}, which is taken instead"]
+    measured = f"the {name} was measured as {shown(ceiling)}, but {kernel[row]} reached {shown(best)}"
+    return best, [f"{measured}, which is used instead"]
 
 
 def _credible(device: Device, moved: Floats, groups: Ints) -> Floats:
-    """The bandwidth up to which it is believable that all bound bytes were moved."""
+    """The bandwidth up to which all bound bytes can have been moved."""
     if not device.copy_bytes_per_s:
         return np.full(moved.shape, np.inf)
     filled = np.minimum(np.maximum(groups, 1) / device.workers, 1.0) if device.workers else 1.0
@@ -207,5 +199,5 @@ def weighted_medians(values: Floats, weights: Floats) -> Floats:
     place = (reached < whole / 2).sum(axis=1, keepdims=True)
     if not reached.shape[1]:
         return np.full(len(values), np.nan)
-    found = np.take_along_axis(np.take_along_axis(values, order, axis=1), place, axis=1)[:, 0]
-    return np.where(whole[:, 0] > 0, found, np.nan)
+    middle = np.take_along_axis(np.take_along_axis(values, order, axis=1), place, axis=1)[:, 0]
+    return np.where(whole[:, 0] > 0, middle, np.nan)

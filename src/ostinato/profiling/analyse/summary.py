@@ -1,6 +1,6 @@
-"""Everything that a report shows, worked out once: tables, suspects, critical paths and truth checks.
+"""Everything that a report shows: tables, suspects, critical paths and validity checks.
 
-`summarise` is a pure function of a recording; reports print what it returns and work out nothing themselves.
+`summarise` is a pure function of a recording; reports print its result and compute nothing themselves.
 """
 
 from __future__ import annotations
@@ -11,24 +11,25 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..recording.reader import Recording
-from . import critical_path as paths
 from . import formatting, groups, machine, ranking, timeline, validity
 from .by_process import Part, by_process
-from .columns import Columns, Device, Flags, Floats, with_distinct_names
+from .columns import Columns, Device, with_distinct_names
+from .critical_path import CriticalPath, Schedule, critical_path
 from .kernels import named
+from .lists import warm_ups
 from .origin import Origin
 from .reading import columns_of
 from .roofline import raised
-from .schedules import schedules, warm_ups
+from .schedules import schedules
 from .suspects import Suspect, Suspects, WhatIf, suspects
 from .validity import Check, Drift, Perturbation
 
 _MAX_PATHS = 3
 _MOST, _NEARLY_ALL = 0.5, 0.99
 _MOST_NAMED = 3
-"""Kernels that one line names."""
+"""Kernels that the closing line names."""
 _LITTLE = 0.02
-"""A saving below this part of the wall is no finding."""
+"""A saving below this part of the wall time is not worth a recommendation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,22 +37,13 @@ class PlanPath:
     """The critical path of one command list, by medians over its submissions."""
 
     device: str
-    device_row: int
     label: str
     """Of its command buffers, if they have one."""
-    submissions: int
-    wall_ns: float
-    nodes: tuple[int, ...]
-    """The nodes on the path, in order."""
-    execution_ns: float
-    gap_ns: float
+    schedule: Schedule
+    path: CriticalPath
     kernel: tuple[str, ...]
     """Of every node of the list."""
     node_label: tuple[str, ...]
-    start_ns: Floats
-    duration_ns: Floats
-    slack_ns: Floats
-    measured: Flags
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +51,9 @@ class Verdict:
     """Where to look first."""
 
     named: tuple[Suspect, ...]
-    """The one that could save most, and those that the recording cannot tell from it."""
+    """The kernel that could save most, and those that the recording cannot distinguish from it."""
     confidence: float
-    """The part of the resamples in which the first leads."""
+    """The part of the resamples in which the first kernel leads."""
     runs: int
     """Undisturbed runs of the command list that takes most of the time."""
     enough: bool
@@ -69,7 +61,7 @@ class Verdict:
 
     @property
     def sure(self) -> bool:
-        """Whether the first would be named first again."""
+        """Whether another recording would most likely name the same kernel first."""
         return len(self.named) == 1 and self.enough and self.confidence >= ranking.SURE
 
 
@@ -78,7 +70,7 @@ class Summary:
     """What is known about a recording. A figure that was not measured is None or not there."""
 
     origins: tuple[Origin, ...]
-    """What it is of: a row for each process."""
+    """The processes that recorded, a row each."""
     devices: tuple[Device, ...]
     device_times: tuple[timeline.DeviceTime, ...]
     submissions: int
@@ -87,7 +79,7 @@ class Summary:
     timed: int
     """Those of them that have a time."""
     in_part: bool
-    """Whether dispatches took turns at being timed; shares are of all that ran, totals of those that were timed."""
+    """Whether dispatches took turns at being timed; shares then cover all that ran, totals the timed ones."""
     kernels: tuple[groups.Group, ...]
     labels: tuple[groups.Group, ...]
     label_patterns: tuple[groups.Group, ...]
@@ -101,36 +93,33 @@ class Summary:
     repeated: str | None
     """The region that `per_instance_ns` counts by."""
     outside: groups.Outside | None
-    """What was committed outside of it; None without one."""
+    """The command buffers that were committed outside of it; None without such a region."""
     suspects: tuple[Suspects, ...]
     what_ifs: tuple[WhatIf, ...]
     replay_residue: float | None
-    """How far replays of what shared a full device are from what was measured, as a part of it; of the worst device."""
+    """How far replays under contention are from the measured time, as a part of it; of the worst device."""
     critical_paths: tuple[PlanPath, ...]
     drift: Drift
     perturbation: Perturbation
     checks: tuple[Check, ...]
-    """All checks, drift and perturbation first."""
+    """All validity checks, in the order in which reports show them."""
+    measured: Check
+    """The check that says which work has no times, and why; also in `checks`."""
     verdict: Verdict | None
-    """Where to look first, and how sure that is; None without suspects."""
+    """Where to look first, with its confidence; None without suspects."""
     drops: tuple[tuple[str, int], ...]
     meta: Mapping[str, str]
 
     @property
-    def busy_ns(self) -> int:
-        """Busy time of all devices."""
-        return sum(d.busy_ns for d in self.device_times)
-
-    @property
     def suspect(self) -> Suspect | None:
-        """The one that could save most; `verdict` says how sure that is."""
+        """The kernel that could save most; `verdict` has the confidence."""
         return None if self.verdict is None else self.verdict.named[0]
 
 
 def summarise(source: Recording | Columns, per: str | None = None) -> Summary:
-    """Works out everything that reports show.
+    """Everything that reports show of a recording.
 
-    `per` names the region of the host that figures "per …" count by; without it, that is the one with most instances.
+    `per` names the host region of the "per …" figures; by default it is the region with most instances.
     """
     columns = source if isinstance(source, Columns) else columns_of(source)
     columns = replace(columns, devices=with_distinct_names(columns))
@@ -142,25 +131,22 @@ def summarise(source: Recording | Columns, per: str | None = None) -> Summary:
     disturbance = machine.disturbance(columns, times, first)
     aside = disturbance.aside
     columns = replace(columns, devices=tuple(raised(columns, number, aside) for number in range(len(columns.devices))))
-    ranked: list[Suspects] = []
-    what_ifs: list[WhatIf] = []
-    plan_paths, residues = [], []
-    for number in range(len(columns.devices)):
-        found = schedules(columns, number, aside)
-        one = suspects(columns, number, found, aside, spent)
-        if one.ranked:
-            ranked.append(one)
-        what_ifs += one.what_ifs
-        residues += [] if found.residue is None else [found.residue]
-        plan_paths += [_plan_path(columns, number, plan) for plan in found.plans[:_MAX_PATHS]]
+    scheduled = [schedules(columns, number, aside) for number in range(len(columns.devices))]
+    ranked = [suspects(columns, number, each, aside, spent) for number, each in enumerate(scheduled)]
+    what_ifs = [what_if for of_device in ranked for what_if in of_device.what_ifs]
+    paths = [
+        _plan_path(columns, number, plan) for number, each in enumerate(scheduled) for plan in each.plans[:_MAX_PATHS]
+    ]
+    ranked = [of_device for of_device in ranked if of_device.ranked]
     drift, perturbation = validity.drift(columns, times, first), validity.perturbation(columns, times, first)
-    ran = groups.dispatched(columns)
+    measured = validity.measured(columns, times)
+    missing = validity.uncounted_submissions(columns)
     return Summary(
         origins=columns.origins,
         devices=columns.devices,
         device_times=timeline.device_times(columns),
         submissions=len(columns.submissions),
-        dispatched=int(ran.sum()),
+        dispatched=int(spent.dispatched.sum()),
         timed=int(spent.first[-1]),
         in_part=spent.in_part,
         kernels=tuple(groups.by_kernel(columns, spent)),
@@ -177,8 +163,8 @@ def summarise(source: Recording | Columns, per: str | None = None) -> Summary:
         outside=None if instance is None or repeated is None else groups.outside(columns, repeated, instance),
         suspects=tuple(ranked),
         what_ifs=tuple(sorted(what_ifs, key=lambda w: -w.on_path_ns if w.saved_ns is None else -w.saved_ns)),
-        replay_residue=max(residues, default=None),
-        critical_paths=tuple(sorted(plan_paths, key=lambda p: -p.wall_ns * p.submissions)[:_MAX_PATHS]),
+        replay_residue=max((each.residue for each in scheduled if each.residue is not None), default=None),
+        critical_paths=tuple(sorted(paths, key=lambda p: -p.schedule.wall_ns * p.schedule.submissions)[:_MAX_PATHS]),
         drift=drift,
         perturbation=perturbation,
         checks=(
@@ -190,40 +176,28 @@ def summarise(source: Recording | Columns, per: str | None = None) -> Summary:
             validity.clock(columns),
             validity.repetitions(columns),
             validity.warm_up(columns, times, first),
-            validity.measured(columns, times),
+            measured,
         ),
+        measured=measured,
         verdict=_verdict(ranked),
         drops=(
             *((drop.where, drop.count) for drop in columns.drops),
-            *(
-                (("command buffers that are missing", lost),)
-                if (lost := validity.uncounted_submissions(columns))
-                else ()
-            ),
+            *((("missing command buffers", missing),) if missing else ()),
         ),
         meta=columns.meta,
     )
 
 
-def _plan_path(columns: Columns, device: int, plan: paths.Schedule) -> PlanPath:
-    found = paths.critical_path(plan)
+def _plan_path(columns: Columns, device: int, plan: Schedule) -> PlanPath:
     command = columns.plans.command[columns.plans.nodes(plan.plan)]
     labels = columns.submissions.label[columns.submissions.plan == plan.plan]
     return PlanPath(
         device=columns.devices[device].name,
-        device_row=device,
         label=next((label for label in labels.tolist() if label), ""),
-        submissions=plan.submissions,
-        wall_ns=plan.wall_ns,
-        nodes=found.nodes,
-        execution_ns=found.execution_ns,
-        gap_ns=found.gap_ns,
+        schedule=plan,
+        path=critical_path(plan),
         kernel=tuple(columns.commands.title(row) for row in command.tolist()),
         node_label=tuple(columns.commands.label[command].tolist()),
-        start_ns=plan.start_ns,
-        duration_ns=plan.duration_ns,
-        slack_ns=found.slack_ns,
-        measured=plan.measured,
     )
 
 
@@ -231,36 +205,36 @@ def _plan_path(columns: Columns, device: int, plan: paths.Schedule) -> PlanPath:
 
 
 def _verdict(ranked: Sequence[Suspects]) -> Verdict | None:
-    """Over all devices. Whoever leads in some resamples is not told from the first, unless that leads in nearly all."""
-    found = [suspect for one in ranked for suspect in one.ranked]
-    if not found:
+    """Over all devices. Kernels that lead in some resamples are named too, unless the first leads in nearly all."""
+    pairs = [(suspect, device) for device in ranked for suspect in device.ranked]
+    if not pairs:
         return None
-    order = sorted(range(len(found)), key=lambda at: (-found[at].saving_ns, -found[at].total_ns))
-    whose = next(one for one in ranked if one.device_row == found[order[0]].device_row)
-    enough = whose.well_measured >= _MOST
-    drawn = [one.drawn_ns for one in ranked]
-    if any(len(one) == 0 for one in drawn):
-        return Verdict(tuple(found[at] for at in order[:2]), 0.0, whose.runs, False)
-    share = found[order[0]].saving_share
-    if share is not None and share < _LITTLE:
-        # Nobody saves much; then it is about who takes most of the time.
-        order.sort(key=lambda at: -found[at].total_ns)
-        largest = found[order[0]].total_ns
-        alike = [found[at] for at in order if (1 + ranking.LEAD) * found[at].total_ns >= largest]
-        return Verdict(tuple(alike[:_MOST_NAMED]), 0.0, whose.runs, enough)
-    leads = ranking.leading(np.concatenate(drawn, axis=1))
-    confidence = float(leads[order[0]])
-    if len(found) == 1:
-        return Verdict(tuple(found), 1.0, whose.runs, enough)
-    if confidence >= ranking.SURE or found[order[1]].saving_ns <= 0:
-        return Verdict((found[order[0]],), confidence, whose.runs, enough)
-    # Where nobody leads clearly it is the next one that comes too close.
-    rivals = [at for at in order[1:] if leads[at] > 1 - ranking.SURE] or order[1:2]
-    return Verdict(tuple(found[at] for at in [order[0], *rivals[: _MOST_NAMED - 1]]), confidence, whose.runs, enough)
+    order = sorted(range(len(pairs)), key=lambda at: (-pairs[at][0].saving_ns, -pairs[at][0].total_ns))
+    by_saving = [pairs[at][0] for at in order]
+    first, device = pairs[order[0]]
+    enough = device.well_measured >= _MOST
+    drawn = [each.drawn_ns for each in ranked]
+    if any(len(each) == 0 for each in drawn):
+        return Verdict(tuple(by_saving[:2]), 0.0, device.runs, False)
+    if first.saving_share is not None and first.saving_share < _LITTLE:
+        # No kernel saves much; name those that take most of the time.
+        by_saving.sort(key=lambda suspect: -suspect.total_ns)
+        largest = by_saving[0].total_ns
+        alike = [suspect for suspect in by_saving if (1 + ranking.LEAD) * suspect.total_ns >= largest]
+        return Verdict(tuple(alike[:_MOST_NAMED]), 0.0, device.runs, enough)
+    if len(by_saving) == 1:
+        return Verdict(tuple(by_saving), 1.0, device.runs, enough)
+    leads = ranking.leading(np.concatenate(drawn, axis=1))[order]
+    if leads[0] >= ranking.SURE or by_saving[1].saving_ns <= 0:
+        return Verdict((first,), float(leads[0]), device.runs, enough)
+    # Where none leads clearly, the next one comes too close.
+    rivals = [at for at in range(1, len(by_saving)) if leads[at] > 1 - ranking.SURE] or [1]
+    closest = tuple(by_saving[at] for at in [0, *rivals[: _MOST_NAMED - 1]])
+    return Verdict(closest, float(leads[0]), device.runs, enough)
 
 
 def look_first(summary: Summary) -> str:
-    """The line that closes every report: the kernel to look at first, and why. Not escaped."""
+    """The closing line of a report: the kernel to look at first, and why. The caller must escape it."""
     verdict = summary.verdict
     if verdict is None:
         return _without_suspects(summary) + _idle(summary)
@@ -270,8 +244,8 @@ def look_first(summary: Summary) -> str:
     each = formatting.time(suspect.p50_ns)
     whose = f"{suspect.device}'s " if len(summary.device_times) > 1 else ""
     part = "" if suspect.busy_share is None else f" ({formatting.percent(suspect.busy_share)} of {whose}busy time)"
-    all_ = "in those that were timed" if summary.in_part else "in all"
-    takes = f"takes {each} a dispatch, {formatting.time(suspect.total_ns)} {all_}{part}"
+    total = "in the timed ones" if summary.in_part else "in total"
+    takes = f"{each} per dispatch, {formatting.time(suspect.total_ns)} {total}{part}"
     why = "; ".join(suspect.reasons)
     unsure = "" if verdict.enough else f" (not certain: {_too_few(verdict)})"
     name = named(suspect.kernel, suspect.detail)
@@ -280,10 +254,9 @@ def look_first(summary: Summary) -> str:
 
 def _gain(suspect: Suspect) -> str:
     if suspect.saving_share is not None and suspect.saving_share < _LITTLE:
-        most = (
-            f"could save most ({formatting.percent(suspect.saving_share)})" if suspect.saving_ns else "takes most time"
-        )
-        return f"no kernel stands out, this one {most}"
+        share = formatting.percent(suspect.saving_share)
+        most = f"could save most ({share})" if suspect.saving_ns else "takes the most time"
+        return f"no kernel stands out; this one {most}"
     return f"could save {_saving(suspect)}"
 
 
@@ -291,15 +264,15 @@ def _saving(suspect: Suspect) -> str:
     if suspect.saving_share is None:
         return f"{formatting.time(suspect.saving_ns)} of dispatch time"
     if suspect.saving_is_bound:
-        return f"up to {formatting.percent(suspect.saving_share)}"
-    return f"about {formatting.percent(suspect.saving_share)}{_interval(suspect)}"
+        return f"up to {formatting.percent(suspect.saving_share)} of command-buffer time"
+    return f"about {formatting.percent(suspect.saving_share)} of command-buffer time{_interval(suspect)}"
 
 
 def _interval(suspect: Suspect) -> str:
     if suspect.saving_low is None or suspect.saving_high is None:
         return ""
     low, high = (formatting.percent(part) for part in (suspect.saving_low, suspect.saving_high))
-    return "" if low == high else f" ({low} to {high})"
+    return "" if low == high else f" (95 % interval {low} to {high})"
 
 
 def _where(suspect: Suspect) -> str:
@@ -315,7 +288,7 @@ def _most(part: float) -> str:
 
 
 def _cannot_tell(verdict: Verdict) -> str:
-    """The ones that this recording does not tell apart, and what would."""
+    """The kernels that this recording cannot tell apart, and what to do about it."""
     names = [named(suspect.kernel, suspect.detail) for suspect in verdict.named]
     listed = f"{', '.join(names[:-1])} or {names[-1]}"
     each = "; ".join(
@@ -323,15 +296,15 @@ def _cannot_tell(verdict: Verdict) -> str:
         for suspect in verdict.named
     )
     if all(suspect.saving_share is not None and suspect.saving_share < _LITTLE for suspect in verdict.named):
-        return f"{listed}: no kernel stands out, these take most time. {each}"
+        return f"{listed}: no kernel stands out; these take the most time. {each}"
     why = "" if verdict.enough else f" ({_too_few(verdict)})"
-    return f"{listed}: this recording cannot tell{why}; record longer or on an idle machine. {each}"
+    return f"{listed}: this recording cannot tell them apart{why}; record longer, or on an idle machine. {each}"
 
 
 def _too_few(verdict: Verdict) -> str:
     if verdict.runs >= machine.WANTED_RUNS:
-        return "the command list is too long to look at run by run"
-    return f"{formatting.count(verdict.runs, 'undisturbed run')}, {machine.WANTED_RUNS} are wanted"
+        return "the command list is too long to evaluate run by run"
+    return f"{formatting.count(verdict.runs, 'undisturbed run')}, at least {machine.WANTED_RUNS} needed"
 
 
 def _without_suspects(summary: Summary) -> str:
@@ -339,15 +312,14 @@ def _without_suspects(summary: Summary) -> str:
         return "Nothing to look at first: no command buffer was recorded"
     longest = summary.command_buffers[0] if summary.command_buffers else None
     why = "dispatches were not timed"
-    measured = next(check for check in summary.checks if check.name == "measured")
-    if measured.status is not validity.Status.FINE:
-        why += f" ({measured.sentence})"
+    if summary.measured.status is not validity.Status.FINE:
+        why += f" ({summary.measured.sentence})"
     if longest is None or longest.times is None:
         return f"Nothing to look at first: {why}"
     total = sum(b.times.total_ns for b in summary.command_buffers if b.times)
     name = f"command buffer {longest.name!r}" if longest.name else "the command buffers without a label"
     part = f" ({formatting.percent(longest.times.total_ns / total)} of command-buffer time)" if total else ""
-    return f"Look first at {name}: takes {formatting.time(longest.times.total_ns)} in all{part}; {why}"
+    return f"Look first at {name}: {formatting.time(longest.times.total_ns)} in total{part}; {why}"
 
 
 def _idle(summary: Summary) -> str:

@@ -1,17 +1,16 @@
-"""When a device worked and when it did not: busy time, spans, and what each bubble waited for.
+"""When a device was busy and when it was idle, and what each bubble waited for.
 
 *Busy* is the union of intervals, *sum* adds them up (more than busy where work ran concurrently), *span* goes from the
 first start to the last end. Where dispatches were sampled the intervals are theirs; a command buffer that was not
-sampled counts as busy from its start to its end, and the result says on what it rests.
+sampled counts as busy from its start to its end, and the result says which of the two was used.
 
 A bubble is a gap between busy stretches of one device. Inside a command buffer it is launch latency or a dependency.
-Between two, the part before the host had committed the second is the host's (and its spans say what it was doing), the
-part after that is the queue's.
+Between two, it is host-bound until the host has committed the second (its spans say what it was doing), and queue
+latency after that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,17 +18,17 @@ import numpy as np
 
 from .columns import ABSENT, Columns, Floats, HostSpans, Ints, Submissions, partly_timed, usable
 
-LAUNCH = "inside a command buffer: dependency or launch"
-QUEUE = "queue: committed in time, started later"
-UNKNOWN = "not known: the commit was not recorded"
-BETWEEN_REGIONS = "host: between regions"
-ELSEWHERE = "host: commit came late, host was elsewhere"
+LAUNCH = "inside a command buffer (dependency or launch latency)"
+QUEUE = "queue latency (committed in time, started later)"
+UNKNOWN = "not known (the commit was not recorded)"
+BETWEEN_REGIONS = "host-bound (between regions)"
+ELSEWHERE = "host-bound (the next commit came late; the host was doing something else)"
 _HOST = {
-    "wait": "host: commit came late, host was in a wait",
-    "encode": "host: commit came late, host was encoding",
-    "compile": "host: commit came late, host was compiling",
-    "setup": "host: commit came late, host was setting up",
-    "commit": "host: the commit itself",
+    "wait": "host-bound (the next commit came late; the host was waiting)",
+    "encode": "host-bound (the next commit came late; the host was encoding)",
+    "compile": "host-bound (the next commit came late; the host was compiling)",
+    "setup": "host-bound (the next commit came late; the host was setting up)",
+    "commit": "host-bound (the commit itself)",
 }
 _LONGEST = 10
 _PIECE = 1 << 18
@@ -111,9 +110,9 @@ def _largest(lengths: Ints) -> Ints:
 
 
 def busy_share(start_ns: Ints, end_ns: Ints) -> Floats:
-    """How much of the busy time belongs to each interval: an instant that n of them share counts 1/n for each.
+    """The busy time of each interval; intervals that overlap split it evenly.
 
-    The shares add up to the union, so that percentages of busy time add up to 100 also where work ran concurrently.
+    The shares add up to the union, so percentages of busy time add up to 100 also where work ran concurrently.
     """
     count = start_ns.size
     shares = np.empty(count)
@@ -167,7 +166,6 @@ class SubmissionTimes:
     """Its own interval on the device."""
     span_ns: Ints
     """First start to last end of its sampled dispatches."""
-    busy_ns: Ints
     sum_ns: Ints
     first_ns: Ints
     last_ns: Ints
@@ -186,65 +184,27 @@ def submission_times(columns: Columns) -> SubmissionTimes:
     known = usable(samples)
     owner, start, end = known.submission, known.start_ns, known.end_ns
     sampled = np.bincount(owner, minlength=count).astype(np.int64)
-    first = np.full(count, np.iinfo(np.int64).max)
-    last = np.full(count, ABSENT)
-    busy, total = np.full(count, ABSENT), np.full(count, ABSENT)
-    for piece in _by_owner(owner, start):
-        of, begin, until = owner[piece], start[piece], end[piece]
-        heads = np.flatnonzero(np.diff(of, prepend=-1))
-        rows = of[heads]
-        first[rows] = begin[heads]
-        last[rows] = np.maximum.reduceat(until, heads)
-        total[rows] = np.add.reduceat(until - begin, heads)
-        busy[rows] = _busy_by_run(begin, until, heads)
-    first = np.where(sampled > 0, first, ABSENT)
+    if (np.diff(owner) < 0).any():
+        order = np.argsort(owner, kind="stable")
+        owner, start, end = owner[order], start[order], end[order]
+    heads = np.flatnonzero(np.diff(owner, prepend=-1))
+    first, last, total = np.full(count, ABSENT), np.full(count, ABSENT), np.full(count, ABSENT)
+    if heads.size:
+        rows = owner[heads]
+        first[rows] = np.minimum.reduceat(start, heads)
+        last[rows] = np.maximum.reduceat(end, heads)
+        total[rows] = np.add.reduceat(end - start, heads)
     committed = subs.ran & (subs.commit_end_ns != ABSENT)
     encoded = (subs.encode_begin_ns != ABSENT) & (subs.encode_end_ns != ABSENT)
     return SubmissionTimes(
         interval_ns=interval,
         span_ns=np.where(sampled > 0, last - first, ABSENT),
-        busy_ns=busy,
         sum_ns=total,
         first_ns=first,
         last_ns=last,
         sampled=sampled,
         queue_delay_ns=np.where(committed, np.maximum(subs.start_ns - subs.commit_end_ns, 0), ABSENT),
         encode_ns=np.where(encoded, subs.encode_end_ns - subs.encode_begin_ns, ABSENT),
-    )
-
-
-def _by_owner(owner: Ints, start: Ints) -> Iterator[Any]:
-    """The rows in pieces that hold their owners whole, in order of owner and start."""
-    count = owner.size
-    step = np.diff(owner)
-    in_order = not ((step < 0) | ((step == 0) & (start[1:] < start[:-1]))).any()
-    order = None if in_order else np.lexsort((start, owner))
-    changes = (np.flatnonzero(step if order is None else np.diff(owner[order]))) + 1
-    begin = 0
-    while begin < count:
-        later = int(np.searchsorted(changes, begin + _PIECE))
-        stop = int(changes[later]) if later < changes.size else count
-        yield slice(begin, stop) if order is None else order[begin:stop]
-        begin = stop
-
-
-def _busy_by_run(start: Ints, end: Ints, heads: Ints) -> Ints:
-    """The union within each run of rows; runs begin at `heads` and are sorted by start."""
-    run = np.repeat(np.arange(heads.size), np.diff(heads, append=start.size))
-    origin = start[heads][run]
-    reach = int((end - origin).max()) + 1
-    if reach * heads.size < 2**62:
-        # One running maximum for all runs: each run is lifted above everything the one before can reach.
-        lift = run * reach - origin
-        reached = np.maximum.accumulate(end + lift)
-        before = np.concatenate([[0], reached[:-1]])
-        before[heads] = start[heads] + lift[heads]
-        added = np.maximum(reached - np.maximum(before, start + lift), 0)
-        union: Ints = np.add.reduceat(added, heads)
-        return union
-    stops = np.append(heads[1:], start.size)
-    return np.array(
-        [line_of(start[a:b], end[a:b], run[a:b]).busy_ns for a, b in zip(heads, stops, strict=True)], np.int64
     )
 
 

@@ -46,7 +46,7 @@ def label_spans(columns: Columns, samples: Samples, lanes: Ints) -> LabelSpans:
     firsts, ends, prefixes = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     for depth in range(max(map(len, paths), default=0) if len(samples) else 0):
         cut = ["/".join(path[: depth + 1]) if len(path) > depth else None for path in paths]
-        code = np.array([-1 if one is None else numbers.setdefault(one, len(numbers)) for one in cut], np.int64)
+        code = np.array([-1 if path is None else numbers.setdefault(path, len(numbers)) for path in cut], np.int64)
         mine = code[command]
         edges = np.flatnonzero(np.concatenate([[True], elsewhere | (np.diff(mine) != 0), [True]]))
         first, last = edges[:-1], edges[1:] - 1

@@ -1,38 +1,38 @@
 """The report as JSON: documented, versioned, plain types only.
 
 `version` rises when a key changes its meaning or goes; new keys may come at any time. Times are nanoseconds in keys
-that end in `_ns`, shares lie between 0 and 1, and what was not measured is null, never 0. docs/json.md describes every
+that end in `_ns`, shares are between 0 and 1, and what was not measured is null, never 0. docs/json.md describes every
 field. Keys:
 
     format, version        "ostinato.report", 1
-    processes              what it is of, a row for each process: name (what tells it from the others), program (with
-                           arguments), began (UTC), duration_ns, host, pid, rank, local_rank, world_size, version,
-                           revision, changed (whether files differed from the revision), cores and load (each at the
-                           start and at the end), profile_ns (what the profile took of its threads' time)
-    devices                what worked, with measured ceilings; `process` is a row of processes
+    processes              the processes that recorded, a row each: name (a short one), program (with arguments), began
+                           (UTC), duration_ns, host, pid, rank, local_rank, world_size, version, revision, changed
+                           (whether files differed from the revision), cores and load (each at the start and at the
+                           end), profile_ns (profiling overhead on its threads)
+    devices                the devices, with measured ceilings; `process` is a row of processes
     submissions, dispatched, timed
-    timed_in_part          whether dispatches took turns at being timed: then shares are of all that ran
-    timeline               per device: span, busy (union), sum, idle, what the bubbles waited for, the longest of them
+    timed_in_part          whether dispatches took turns at being timed: shares then cover all that ran
+    timeline               per device: span, busy (union), sum, idle, causes of idle time, the longest bubbles
     kernels, labels, label_patterns, op_kinds, shapes
                            groups: name, detail, depth, dispatched, count, bounded, total_ns, mean_ns, p50_ns, p90_ns,
                            p99_ns, min_ns, max_ns, share (of busy time), per_instance_ns, place (of live work: of the
                            first dispatch that was equal in everything else)
     by_rank, by_host, by_process
                            the same groups for each rank, host or process, with its kernels
-    repeated_region        what per_instance_ns counts by: the region with most instances, or the one asked for
-    outside_region         command buffers outside of every instance of it, and how many of them were committed while
-                           one was open, by a thread or task that was not in it
-    regions                scopes of the host: instances, wall and device time
+    repeated_region        the region of per_instance_ns: the one with most instances, or the one asked for
+    outside_region         command buffers outside of any instance of it, and how many of them were committed while
+                           one was open, by another thread or task
+    regions                host regions: instances, wall and device time
     command_buffers        by label: count, times, queue delay, encode time
-    suspects               ranked, with the saving, the efficiency and the reasons; `measure` says against what
-    verdict                where to look first, and how sure that is; null without suspects
-    what_if                kernels twice as fast; null where it is not known: they share a full device, and no replay of
-                           their work comes near to what was measured
-    replay_residue         how far those replays are from what was measured, as a part of it; null without any
+    suspects               ranked, with the saving, the efficiency and the reasons; `measure` says relative to what
+    verdict                where to look first, with its confidence; null without suspects
+    what_if                kernels twice as fast; null where it is not known: they compete for a full device, and no
+                           replay reproduces the measured times
+    replay_residue         how far those replays are from the measured time, as a part of it; null without any
     critical_paths         of the command lists that take most time: nodes on the path, slack of every node
     drift, perturbation, drops
-                           the truth checks that have figures; `status` is fine, noted, error or not judged
-    checks                 all truth checks: name, status, sentence
+                           the validity checks that have figures; `status` is fine, noted, error or not judged
+    checks                 all validity checks: name, status, sentence
     look_first             the closing line
     meta                   where the recording comes from
 """
@@ -81,7 +81,7 @@ def as_dict(summary: Summary) -> dict[str, Any]:
         "op_kinds": _groups(summary.op_kinds),
         "shapes": _groups(summary.shapes),
         **{
-            f"by_{part}": [{**_group(one.whole), "kernels": _groups(one.kernels)} for one in parts]
+            f"by_{part}": [{**_group(each.whole), "kernels": _groups(each.kernels)} for each in parts]
             for part, parts in summary.parts.items()
         },
         "repeated_region": summary.repeated,
@@ -109,7 +109,7 @@ def as_dict(summary: Summary) -> dict[str, Any]:
             }
             for b in summary.command_buffers
         ],
-        "suspects": [{**_fields(s), "measure": one.measure} for one in summary.suspects for s in one.ranked],
+        "suspects": [{**_fields(s), "measure": device.measure} for device in summary.suspects for s in device.ranked],
         "verdict": None if summary.verdict is None else _verdict(summary.verdict),
         "what_if": [_fields(w) for w in summary.what_ifs],
         "replay_residue": summary.replay_residue,
@@ -190,30 +190,30 @@ def _timeline(device: DeviceTime) -> dict[str, Any]:
     }
 
 
-def _path(path: PlanPath) -> dict[str, Any]:
-    """Nodes are cut after a few thousand; `nodes` says how many there are."""
+def _path(listed: PlanPath) -> dict[str, Any]:
+    """The first few thousand nodes of a command list; `nodes` says how many there are."""
+    schedule, path = listed.schedule, listed.path
     on_path = set(path.nodes)
-    listed = [
-        {
-            "node": node,
-            "kernel": path.kernel[node],
-            "label": path.node_label[node],
-            "start_ns": path.start_ns[node] if path.measured[node] else None,
-            "duration_ns": path.duration_ns[node] if path.measured[node] else None,
-            "slack_ns": path.slack_ns[node],
-            "on_path": node in on_path,
-        }
-        for node in range(min(len(path.kernel), _MAX_NODES))
-    ]
     return {
-        "device": path.device,
-        "label": path.label,
-        "submissions": path.submissions,
-        "wall_ns": path.wall_ns,
+        "device": listed.device,
+        "label": listed.label,
+        "submissions": schedule.submissions,
+        "wall_ns": schedule.wall_ns,
         "execution_ns": path.execution_ns,
         "gap_ns": path.gap_ns,
-        "nodes": len(path.kernel),
-        "dispatches": listed,
+        "nodes": len(listed.kernel),
+        "dispatches": [
+            {
+                "node": node,
+                "kernel": listed.kernel[node],
+                "label": listed.node_label[node],
+                "start_ns": schedule.start_ns[node] if schedule.measured[node] else None,
+                "duration_ns": schedule.duration_ns[node] if schedule.measured[node] else None,
+                "slack_ns": path.slack_ns[node],
+                "on_path": node in on_path,
+            }
+            for node in range(min(len(listed.kernel), _MAX_NODES))
+        ],
     }
 
 

@@ -1,7 +1,7 @@
-"""The tables of a report, as text in rows: what the terminal and the notebook both show.
+"""The tables of a report, as rows of text, for the terminal and for notebooks.
 
-A cell without a figure says "–", and a note under the table says why. Names are as they were recorded: whoever shows
-a table escapes it.
+A cell without a figure shows "–", and a note under the table says why. Names are as they were recorded: the caller must
+escape them.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ DEFAULT_GROUPINGS = ("kernel", "label")
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A heading, how it is aligned, and how soon it goes where there is no room."""
+    """A heading, its alignment, and how soon it is dropped on a narrow terminal."""
 
     heading: str
     right: bool = True
     spare: int = 0
-    """Columns with the largest number go first; 0 stays."""
+    """Columns with the largest number are dropped first; 0 is never dropped."""
     wide: bool = False
-    """Text that may be broken into lines."""
+    """Text that may wrap."""
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A heading, columns, rows, and remarks below."""
+    """A title, columns, rows, and notes below."""
 
     title: str
     columns: tuple[Column, ...]
@@ -48,7 +48,7 @@ class Table:
 
 
 def overview(summary: Summary) -> list[str]:
-    """The lines above the tables: what the report is of, and what ran."""
+    """The lines above the tables: what was recorded, and what ran."""
     lines = origin(summary.origins)
     lines += [
         ": ".join(filter(None, (d.name, ", ".join(filter(None, (d.description, d.driver)))))) for d in summary.devices
@@ -64,15 +64,14 @@ def overview(summary: Summary) -> list[str]:
 
 
 def tables(summary: Summary, by: Sequence[str] = DEFAULT_GROUPINGS) -> list[Table]:
-    """All tables that have something to show, most useful first; the truth checks are not among them.
+    """All tables that are not empty, most useful first, without the validity checks.
 
-    `by` says what dispatches are grouped by, of `GROUPINGS`. Groupings that were asked for, instead of those that are
-    shown anyway, are shown at greater length.
+    `by` lists the groupings of dispatches, of `GROUPINGS`. Those that are asked for get more rows.
     """
     rows = _ROWS if tuple(by) == DEFAULT_GROUPINGS else _ROWS_ASKED_FOR
     made = (
         suspects(summary),
-        *(GROUPINGS[one](summary, rows) for one in dict.fromkeys(by)),
+        *(GROUPINGS[grouping](summary, rows) for grouping in dict.fromkeys(by)),
         regions(summary),
         command_buffers(summary),
         devices(summary),
@@ -82,11 +81,11 @@ def tables(summary: Summary, by: Sequence[str] = DEFAULT_GROUPINGS) -> list[Tabl
 
 
 def suspects(summary: Summary) -> Table:
-    """What could save wall time, and why."""
+    """The kernels that could save wall time, and why."""
     several = len(summary.suspects) > 1
     rows: list[tuple[str, ...]] = []
-    ranked = sorted((s for one in summary.suspects for s in one.ranked), key=lambda s: (-s.saving_ns, -s.total_ns))
-    for s in ranked:
+    ranked = (s for device in summary.suspects for s in device.ranked)
+    for s in sorted(ranked, key=lambda s: (-s.saving_ns, -s.total_ns)):
         if s.saving_ns <= 0 and rows:
             continue
         bounded = s.efficiency_is_bound and bool(s.efficiency)
@@ -104,11 +103,11 @@ def suspects(summary: Summary) -> Table:
             )
         )
     notes = [
-        f"efficiency{f' on {one.device}' if len({s.measure for s in summary.suspects}) > 1 else ''}: {one.measure}"
-        for one in summary.suspects
+        f"efficiency{f' on {s.device}' if len({other.measure for other in summary.suspects}) > 1 else ''}: {s.measure}"
+        for s in summary.suspects
     ]
     return Table(
-        "Suspects, by the wall time that better efficiency could save",
+        "Suspects, by the share of command-buffer time that better efficiency could save",
         (
             Column("kernel", right=False),
             Column("total"),
@@ -123,28 +122,28 @@ def suspects(summary: Summary) -> Table:
 
 
 def kernels(summary: Summary, rows: int = _ROWS) -> Table:
-    """Every kernel by its total."""
+    """Kernels by total time."""
     return _grouped(summary, "Kernels", "kernel", summary.kernels, rows)
 
 
 def op_kinds(summary: Summary, rows: int = _ROWS) -> Table:
-    """Every op kind by its total."""
+    """Op kinds by total time."""
     return _grouped(summary, "Op kinds", "op kind", summary.op_kinds, rows)
 
 
 def shapes(summary: Summary, rows: int = _ROWS) -> Table:
-    """Every kernel by its grid."""
+    """Kernels and grids by total time."""
     return _grouped(summary, "Shapes: kernels by grid", "kernel and grid", summary.shapes, rows)
 
 
 def split(part: str, summary: Summary, rows: int = _ROWS) -> Table:
-    """Every rank, host or process (`part`) with the kernels that take most of its time."""
+    """Ranks, hosts or processes (`part`), each with the kernels that take most of its time."""
     parts = summary.parts[part][:rows]
     title = f"By {part}, with the {_KERNELS_OF_A_PART} longest kernels of each"
-    table = _grouped(summary, title, part, [one.whole for one in summary.parts[part]], rows)
+    table = _grouped(summary, title, part, [each.whole for each in summary.parts[part]], rows)
     lines = []
-    for line, one in zip(table.rows, parts, strict=True):
-        kernels = _grouped(summary, "", "", one.kernels, _KERNELS_OF_A_PART).rows
+    for line, each in zip(table.rows, parts, strict=True):
+        kernels = _grouped(summary, "", "", each.kernels, _KERNELS_OF_A_PART).rows
         lines += [line, *((f"  {kernel[0]}", *kernel[1:]) for kernel in kernels)]
     return replace(table, rows=tuple(lines))
 
@@ -178,7 +177,7 @@ def _grouped(summary: Summary, title: str, heading: str, groups: Sequence[Group]
 
 
 def labels(summary: Summary, rows: int = _ROWS) -> Table:
-    """The label tree: every path holds what is below it. Numbers are folded where there are many."""
+    """The label tree: a path includes everything below it. Numbers are folded where there are many paths."""
     most = max(rows, _LABEL_ROWS)
     folded = len(summary.labels) > most
     groups = summary.label_patterns if folded else summary.labels
@@ -197,13 +196,13 @@ def labels(summary: Summary, rows: int = _ROWS) -> Table:
         lines.append((*line, _time(g.per_instance_ns)) if summary.repeated else tuple(line))
     notes = ["* stands for a number"] if folded and any("*" in g.name for g in shown) else []
     if len(groups) > len(shown):
-        notes.append(f"{len(groups) - len(shown):,} more in the JSON report")
+        notes.append(f"{len(groups) - len(shown):,} more rows in the JSON report")
     notes += _outside_notes(summary, shown)
     return Table("Labels", tuple(columns), tuple(lines), tuple(notes))
 
 
 def regions(summary: Summary) -> Table:
-    """Scopes of the host program."""
+    """Regions of the host program."""
     rows = []
     for r in summary.regions[:_ROWS]:
         reach = r.median_ns
@@ -222,7 +221,7 @@ def regions(summary: Summary) -> Table:
             )
         )
     return Table(
-        "Regions of the host, each instance",
+        "Host regions, per instance",
         (
             Column("region", right=False),
             Column("instances"),
@@ -238,12 +237,12 @@ def regions(summary: Summary) -> Table:
 
 
 def _region_notes(summary: Summary) -> list[str]:
-    notes = ["device time: the dispatches of an instance added up, of those that were sampled whole"]
+    notes = ["device time: sum of the dispatch times of an instance, over instances in which all were timed"]
     left_out = summary.outside
     if left_out is not None and left_out.submissions:
-        sentence = f"{formatting.count(left_out.submissions, 'command buffer')} outside of every {summary.repeated!r}"
+        sentence = f"{formatting.count(left_out.submissions, 'command buffer')} outside of any {summary.repeated!r}"
         if left_out.while_open:
-            sentence += f", {left_out.while_open:,} of them committed while one was open, by threads not in it"
+            sentence += f", {left_out.while_open:,} of them committed by other threads while one was open"
         notes.append(sentence)
     return notes
 
@@ -271,16 +270,16 @@ def command_buffers(summary: Summary) -> Table:
             Column("total"),
             Column("p50"),
             Column("p99", spare=2),
-            Column("queued p50"),
+            Column("queue delay p50"),
             Column("encode p50", spare=1),
         ),
         tuple(rows),
-        (f"{hidden:,} more in the JSON report",) if hidden > 0 else (),
+        (f"{hidden:,} more rows in the JSON report",) if hidden > 0 else (),
     )
 
 
 def devices(summary: Summary) -> Table:
-    """Busy and idle time, and what the bubbles waited for."""
+    """Busy and idle time, and the causes of idle time."""
     rows, notes = [], []
     for d in summary.device_times:
         rows.append(
@@ -308,7 +307,7 @@ def devices(summary: Summary) -> Table:
             Column("share"),
             Column("sum", spare=1),
             Column("idle"),
-            Column("busy is the union of", right=False, spare=2),
+            Column("busy while running", right=False, spare=2),
         ),
         tuple(rows),
         tuple(notes),
@@ -316,7 +315,7 @@ def devices(summary: Summary) -> Table:
 
 
 def critical_path(summary: Summary) -> Table:
-    """What the wall hangs on."""
+    """The kernels on the critical path."""
     shown = summary.what_ifs[:5]
     several = len({w.device_row for w in summary.what_ifs}) > 1
     rows = [
@@ -330,32 +329,32 @@ def critical_path(summary: Summary) -> Table:
     ]
     notes = []
     if any(w.saved_ns is None for w in shown):
-        notes.append(f"{MISSING} not known: these share a full device with others in a way that no replay explains")
+        notes.append(f"{MISSING} not known: these compete for a full device, and no replay reproduces how")
     if summary.replay_residue is not None:
         off = formatting.percent(summary.replay_residue)
         notes.append(
-            "kernels that share a full device save beside the path too, by leaving it more of the device: from their"
-            f" work run again, which takes the measured time to within {off}"
+            "kernels off the critical path also save time when they compete for a full device; estimated by"
+            f" replays that match the measured time to within {off}"
         )
     for p in summary.critical_paths[:1]:
         which = f"command list {p.label!r}" if p.label else "the longest command list"
-        on_it = f"{len(p.nodes):,} of {formatting.count(len(p.kernel), 'node')}"
+        on_it = f"{len(p.path.nodes):,} of {formatting.count(len(p.kernel), 'node')}"
         notes.append(
-            f"{which}: {formatting.time(p.wall_ns)}, {formatting.time(p.execution_ns)} of it in the dispatches on the"
-            f" critical path ({on_it}), {formatting.time(p.gap_ns)} between them"
+            f"{which}: {formatting.time(p.schedule.wall_ns)}, of which {formatting.time(p.path.execution_ns)} in the"
+            f" dispatches on the critical path ({on_it}) and {formatting.time(p.path.gap_ns)} between them"
         )
     return Table(
-        "Critical path: if a kernel were twice as fast",
-        (Column("kernel", right=False), Column("on the path"), Column("wall shrinks by"), Column("of command buffers")),
+        "Critical path: what a kernel would save if it were twice as fast",
+        (Column("kernel", right=False), Column("on the path"), Column("saves"), Column("of command-buffer time")),
         tuple(rows),
         tuple(notes),
     )
 
 
 def checks(summary: Summary) -> Table:
-    """The truth checks."""
+    """The validity checks."""
     return Table(
-        "Can this be believed?",
+        "Validity checks",
         (Column("check", right=False), Column("", right=False), Column("", right=False, wide=True)),
         tuple((c.name, c.status.value, c.sentence) for c in summary.checks),
     )
@@ -368,7 +367,7 @@ GROUPINGS: Mapping[str, Callable[[Summary, int], Table]] = {
     "shape": shapes,
     **{part: partial(split, part) for part in PARTS},
 }
-"""What dispatches can be grouped by."""
+"""How dispatches can be grouped."""
 
 
 # --- cells ---------------------------------------------------------------------------------------------------
@@ -391,7 +390,7 @@ def _share(part: float | None) -> str:
 
 
 def _reach(low: float | None, high: float | None) -> str:
-    """Half of the 95 % interval around a share: ' ± 1.2 %'; nothing where there is none, or it is too small to show."""
+    """Half the width of a 95 % interval: ' ± 1.2 %'; empty where there is none, or it is too small to show."""
     if low is None or high is None or high - low < 2e-4:
         return ""
     return f" ± {formatting.percent((high - low) / 2)}"
@@ -406,31 +405,33 @@ def _spread(times: Times | None) -> tuple[str, ...]:
 def _group_notes(summary: Summary, groups: Sequence[Group], shown: Sequence[Group]) -> list[str]:
     notes = []
     if any(g.share is not None for g in shown):
-        notes.append("share: of busy time; an instant that n dispatches share counts 1/n for each")
+        notes.append("share: of device busy time; overlapping dispatches split it evenly")
     if len(groups) > len(shown):
         rest = sum(g.share or 0.0 for g in groups[len(shown) :])
-        notes.append(f"{len(groups) - len(shown):,} more in the JSON report ({formatting.percent(rest)} of busy time)")
+        notes.append(
+            f"{len(groups) - len(shown):,} more rows in the JSON report ({formatting.percent(rest)} of busy time)"
+        )
     if any(g.times is None for g in shown):
-        notes.append(f"{MISSING} not timed: {_why_not(summary)}; the count is of those that ran")
+        notes.append(f"{MISSING} not timed: {_why_not(summary)}; count: all that ran")
     elif any(g.count < g.dispatched for g in shown):
         unsampled = sum(g.dispatched - g.count for g in groups)
-        told = "; they take turns, and shares are of all of them" if summary.in_part else ""
-        notes.append(f"{unsampled:,} more ran without being timed; count and total leave them out{told}")
+        turns = "; dispatches take turns at being timed, and shares cover all of them" if summary.in_part else ""
+        notes.append(f"{unsampled:,} more ran but were not timed; count and total exclude them{turns}")
     if any(g.bounded for g in shown):
         bounded = sum(g.bounded for g in groups)
-        times = "1 of these times is a bound" if bounded == 1 else f"{bounded:,} of these times are bounds"
-        notes.append(f"{times}: shorter than the clock resolves, or timed together with others")
+        times = "1 time is an upper bound" if bounded == 1 else f"{bounded:,} times are upper bounds"
+        notes.append(f"{times}: shorter than the resolution of the clock, or timed together with others")
     return notes + _outside_notes(summary, shown)
 
 
 def _outside_notes(summary: Summary, shown: Sequence[Group]) -> list[str]:
     if summary.repeated is None or all(g.times is None or g.per_instance_ns is not None for g in shown):
         return []
-    return [f"{MISSING} per {summary.repeated}: ran in none whose dispatches were all timed"]
+    return [f"{MISSING} per {summary.repeated}: did not run in any {summary.repeated} whose dispatches were all timed"]
 
 
 def _why_not(summary: Summary) -> str:
-    measured = summary.checks[-1]
+    measured = summary.measured
     return measured.sentence if measured.status != "fine" else "only command buffers were sampled"
 
 

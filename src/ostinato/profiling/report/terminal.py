@@ -1,7 +1,7 @@
-"""The report on a terminal: tables as wide as it is, the truth checks, and one unwrapped closing line.
+"""The report on a terminal: tables as wide as it is, the validity checks, and one unwrapped closing line.
 
-Colours only where there is a terminal. Columns that do not fit are left out, the least important first, and a note
-under the table names them and the width that shows them. Names are folded between their parts, never cut, so that a
+Colours only where there is a terminal. Columns that do not fit are hidden, the least important first, and a note
+under the table names them and the width that they need. Names are folded between their parts, never cut, so that a
 row can be matched to a program.
 """
 
@@ -87,7 +87,7 @@ def _print(table: Table, to: Console) -> None:
     if layout.left_out:
         names = ", ".join(table.columns[number].heading for number in layout.left_out)
         _print_sentence(
-            f"no room for {names}; for all columns: ostinato report --width {layout.needed}, or --json",
+            f"hidden: {names}; to see all columns: ostinato report --width {layout.needed}, or --json",
             to,
             _INDENT,
             style="dim",

@@ -89,7 +89,7 @@ def _names(columns: Columns, host: list[_HostSlice]) -> Iterator[str]:
     for row, (number, pid) in enumerate(zip(numbers, columns.pids, strict=True)):
         yield _meta("process_name", number, 0, _process_name(columns, row, pid))
         yield _meta("process_sort_index", number, 0, row)
-    lanes = {(one.process, one.thread, one.lane): one.tid for one in host}
+    lanes = {(each.process, each.thread, each.lane): each.tid for each in host}
     for (process, thread, lane), tid in sorted(lanes.items()):
         name = columns.thread_names.get((process, thread)) or f"thread {thread}"
         yield _meta("thread_name", numbers[process], tid, f"{name} ({lane + 1})" if lane else name)
@@ -101,8 +101,8 @@ def _names(columns: Columns, host: list[_HostSlice]) -> Iterator[str]:
 def _process_name(columns: Columns, row: int, pid: int) -> str:
     if not columns.origins:
         return f"host process {pid}"
-    one = columns.origins[row]
-    facts = ("" if one.rank is None else f"rank {one.rank}", one.host, f"pid {pid}")
+    origin = columns.origins[row]
+    facts = ("" if origin.rank is None else f"rank {origin.rank}", origin.host, f"pid {pid}")
     return f"host process {', '.join(filter(None, facts))}"
 
 
@@ -185,37 +185,37 @@ def _place(slices: list[_HostSlice]) -> None:
     """Gives every slice the first lane of its thread on which it nests, and every lane a number of its own."""
     open_until: dict[tuple[int, int], list[list[int]]] = {}
     tids: dict[tuple[int, int, int], int] = {}
-    taken = {(one.process, _tid(one.thread)) for one in slices}
-    for one in sorted(slices, key=lambda each: (each.begin_ns, -each.end_ns)):
-        lanes = open_until.setdefault((one.process, one.thread), [])
+    taken = {(each.process, _tid(each.thread)) for each in slices}
+    for each in sorted(slices, key=lambda s: (s.begin_ns, -s.end_ns)):
+        lanes = open_until.setdefault((each.process, each.thread), [])
         for number, lane in enumerate(lanes):
-            while lane and lane[-1] <= one.begin_ns:
+            while lane and lane[-1] <= each.begin_ns:
                 lane.pop()
-            if not lane or one.end_ns <= lane[-1]:
-                one.lane = number
+            if not lane or each.end_ns <= lane[-1]:
+                each.lane = number
                 break
         else:
-            one.lane = len(lanes)
+            each.lane = len(lanes)
             lanes.append([])
-        lanes[one.lane].append(one.end_ns)
-        key = one.process, one.thread, one.lane
+        lanes[each.lane].append(each.end_ns)
+        key = each.process, each.thread, each.lane
         if key not in tids:
-            tid = _tid(one.thread)
-            while one.lane and (one.process, tid) in taken:
+            tid = _tid(each.thread)
+            while each.lane and (each.process, tid) in taken:
                 tid = _tid(tid + _NEXT_LANE)
-            taken.add((one.process, tid))
+            taken.add((each.process, tid))
             tids[key] = tid
-        one.tid = tids[key]
+        each.tid = tids[key]
 
 
 def _host(columns: Columns, slices: list[_HostSlice], base: int) -> Iterator[str]:
     subs, numbers = columns.submissions, _process_numbers(columns)
-    for one in slices:
-        place = numbers[one.process], one.tid
-        facts = {"command buffer": int(subs.ordinal[one.submission])} if one.submission >= 0 else {}
-        yield _complete(one.title, one.kind, place, one.begin_ns, one.end_ns, base, facts)
-        if one.kind == "commit" and one.submission >= 0 and _has_flow(columns, one.submission):
-            yield _flow("s", one.submission + 1, place, one.begin_ns, base, "submit")
+    for each in slices:
+        place = numbers[each.process], each.tid
+        facts = {"command buffer": int(subs.ordinal[each.submission])} if each.submission >= 0 else {}
+        yield _complete(each.title, each.kind, place, each.begin_ns, each.end_ns, base, facts)
+        if each.kind == "commit" and each.submission >= 0 and _has_flow(columns, each.submission):
+            yield _flow("s", each.submission + 1, place, each.begin_ns, base, "submit")
 
 
 def _command_buffers(columns: Columns, device: int, base: int) -> Iterator[str]:
