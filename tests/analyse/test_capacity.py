@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,8 +13,13 @@ from hypothesis import strategies as st
 from ostinato.profiling.analyse import capacity
 from ostinato.profiling.analyse.capacity import Contention, Sharing
 
+# What one group of each node costs, groups per node, edges, workers.
+Workload = tuple[list[float], list[int], list[tuple[int, int]], int]
 
-def run_by_groups(cost, groups, edges, workers):
+
+def run_by_groups(
+    cost: list[float], groups: list[int], edges: list[tuple[int, int]], workers: int
+) -> tuple[np.ndarray, np.ndarray]:
     """The oracle: every worker takes groups of the node it is at, then a node that waits, then helps the oldest one.
 
     Start and end of each node. `cost` is what one group takes.
@@ -21,11 +27,13 @@ def run_by_groups(cost, groups, edges, workers):
     size = len(cost)
     before = [{a for a, b in edges if b == node} for node in range(size)]
     unclaimed, unfinished = list(groups), list(groups)
-    start, end = [None] * size, [None] * size
-    started, done = [], set()
-    busy = []  # (until, worker, node)
+    start: list[float | None] = [None] * size
+    end: list[float | None] = [None] * size
+    started: list[int] = []
+    done: set[int] = set()
+    busy: list[tuple[float, int, int]] = []  # (until, worker, node)
     idle = list(range(workers))
-    at = {}
+    at: dict[int, int] = {}
     now = 0.0
     while len(done) < size:
         for worker in sorted(idle):
@@ -55,7 +63,7 @@ def run_by_groups(cost, groups, edges, workers):
 
 
 @st.composite
-def workloads(draw):
+def workloads(draw: st.DrawFn) -> Workload:
     """Nodes of many groups each, so that the last groups matter little."""
     size = draw(st.integers(2, 5))
     workers = draw(st.integers(2, 4))
@@ -65,13 +73,17 @@ def workloads(draw):
     return cost, groups, edges, workers
 
 
-def calibrated(before, useful, workers, sharing, start, duration):
+def calibrated(
+    before: list[tuple[int, ...]], useful: np.ndarray, workers: int, sharing: Sharing, start: Any, duration: Any
+) -> Contention:
     nodes = tuple(range(len(before)))
     made = Contention(nodes, tuple(before), tuple(np.array(useful).tolist()), workers, sharing)
     return capacity.calibrated(made, np.array(start), np.array(duration))
 
 
-def contention_of(cost, groups, edges, workers):
+def contention_of(
+    cost: list[float], groups: list[int], edges: list[tuple[int, int]], workers: int
+) -> tuple[Contention, list[int], float]:
     start, end = run_by_groups(cost, groups, edges, workers)
     order = np.lexsort((np.arange(len(cost)), start)).tolist()
     place = {node: number for number, node in enumerate(order)}
@@ -82,7 +94,7 @@ def contention_of(cost, groups, edges, workers):
 
 
 @given(workloads())
-def test_the_work_that_is_read_off_adds_up_to_the_work_that_was_done(workload):
+def test_the_work_that_is_read_off_adds_up_to_the_work_that_was_done(workload: Workload) -> None:
     cost, groups, _, _ = workload
     contention, _, wall = contention_of(*workload)
     assert contention.wall_ns == pytest.approx(wall)
@@ -90,7 +102,7 @@ def test_the_work_that_is_read_off_adds_up_to_the_work_that_was_done(workload):
 
 
 @given(workloads(), st.integers(0, 4))
-def test_half_the_work_is_what_workers_would_make_of_it(workload, chosen):
+def test_half_the_work_is_what_workers_would_make_of_it(workload: Workload, chosen: int) -> None:
     cost, groups, edges, workers = workload
     chosen %= len(cost)
     contention, order, wall = contention_of(*workload)
@@ -103,7 +115,7 @@ def test_half_the_work_is_what_workers_would_make_of_it(workload, chosen):
     assert found == pytest.approx(truth, abs=0.12 * wall)
 
 
-def test_the_replays_of_ordinary_workloads_fit():
+def test_the_replays_of_ordinary_workloads_fit() -> None:
     generator = np.random.default_rng(1)
     residues, errors = [], []
     for _ in range(200):
@@ -128,7 +140,7 @@ def test_the_replays_of_ordinary_workloads_fit():
     st.integers(1, 8),
     st.sampled_from(list(Sharing)),
 )
-def test_no_worker_is_idle_that_somebody_could_use(wanted, workers, sharing):
+def test_no_worker_is_idle_that_somebody_could_use(wanted: list[int], workers: int, sharing: Sharing) -> None:
     useful = [float(min(one, workers)) for one in wanted]
     had = capacity.shares(range(len(useful)), useful, workers, sharing)
     assert sum(had) == pytest.approx(min(sum(useful), workers))
@@ -138,7 +150,7 @@ def test_no_worker_is_idle_that_somebody_could_use(wanted, workers, sharing):
 
 
 @given(workloads())
-def test_slack_is_what_a_node_can_take_longer(workload):
+def test_slack_is_what_a_node_can_take_longer(workload: Workload) -> None:
     contention, _, _ = contention_of(*workload)
     wall = capacity.replay(contention, contention.work_ns).wall_ns
     durations = capacity.replay(contention, contention.work_ns)
@@ -153,7 +165,7 @@ def test_slack_is_what_a_node_can_take_longer(workload):
 
 
 @given(workloads())
-def test_a_contended_stretch_is_separate_from_everything_else(workload):
+def test_a_contended_stretch_is_separate_from_everything_else(workload: Workload) -> None:
     cost, groups, edges, workers = workload
     size = len(cost)
     before = [[a for a, b in edges if b == node] for node in range(size)]
@@ -175,7 +187,7 @@ def test_a_contended_stretch_is_separate_from_everything_else(workload):
         assert useful[[node, *beside]].sum() <= workers or not beside
 
 
-def test_workers_that_were_not_there_are_not_handed_out():
+def test_workers_that_were_not_there_are_not_handed_out() -> None:
     # One after the other, although there are two workers and nobody waits for anybody.
     times = np.array([[0.0, 30.0, 100.0]]), np.array([[30.0, 70.0, 150.0]])
     contention = calibrated([(), (), ()], np.full(3, 2.0), 2, Sharing.FIRST, *times)
@@ -185,7 +197,7 @@ def test_workers_that_were_not_there_are_not_handed_out():
     assert run.cause == (-1, 0, 1)
 
 
-def test_a_launch_holds_the_worker_that_it_waits_on():
+def test_a_launch_holds_the_worker_that_it_waits_on() -> None:
     # The second worker takes 20 to wake up; until then the first node has only one.
     contention = calibrated(
         [(), ()], np.array([2.0, 2.0]), 2, Sharing.FIRST, np.array([[0.0, 20.0]]), np.array([[100.0, 80.0]])
@@ -195,7 +207,7 @@ def test_a_launch_holds_the_worker_that_it_waits_on():
     assert contention.residue == pytest.approx(0.0)
 
 
-def test_who_was_seen_to_start_on_a_full_device_does_not_wait():
+def test_who_was_seen_to_start_on_a_full_device_does_not_wait() -> None:
     times = np.array([[0.0, 30.0]]), np.array([[100.0, 40.0]])
     contention = calibrated([(), ()], np.array([4.0, 4.0]), 4, Sharing.PROPORTIONAL, *times)
     assert contention.joins.tolist() == [False, True]
@@ -204,7 +216,7 @@ def test_who_was_seen_to_start_on_a_full_device_does_not_wait():
     assert run.end_ns == pytest.approx([100.0, 70.0])
 
 
-def test_what_has_no_time_takes_none_and_passes_on():
+def test_what_has_no_time_takes_none_and_passes_on() -> None:
     start, duration = np.array([[0.0, 0.0, np.nan, 50.0]]), np.array([[50.0, 50.0, np.nan, 10.0]])
     useful = np.array([2.0, 2.0, 0.0, 2.0])
     contention = calibrated([(), (), (0, 1), (2,)], useful, 2, Sharing.FIRST, start, duration)

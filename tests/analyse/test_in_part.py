@@ -26,7 +26,7 @@ def recorded(runs: int = 12, late_ns: int = 0, first_whole: bool = True) -> Synt
     starts = [1_000 * sum(LENGTHS[:at]) for at in range(len(LENGTHS))]
     for run in range(runs):
         begin = run * 10 * RUN_NS + 1
-        timed = {0: (0,), 1: (1 + run // 3 % 3,), 2: (4,)}[run % 3]
+        timed: tuple[int, ...] = ((0,), (1 + run // 3 % 3,), (4,))[run % 3]
         if run == 0 and first_whole:
             timed = tuple(range(5))
         times = [

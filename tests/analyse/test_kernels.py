@@ -13,7 +13,8 @@ from synthetic import Synthetic, node
 
 def work(source: str = "", constants: str = "", digest: str = "", kind: str = "dispatch") -> KernelFacts:
     """A kernel; its constants are separated by blanks."""
-    return KernelFacts(kind, "work", source, digest, tuple(tuple(pair.split("=")) for pair in constants.split()))
+    pairs = (pair.partition("=") for pair in constants.split())
+    return KernelFacts(kind, "work", source, digest, tuple((name, value) for name, _, value in pairs))
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
+
 import numpy as np
 import pytest
 
@@ -16,7 +18,9 @@ CPU = Device("cpu", "cpu", clock_uncertainty_ns=50.0, workers=2, copy_bytes_per_
 SMALL = {"groups": 64, "bytes_read": 1000, "declared": True}
 
 
-def chain(runs: int, disturbed: set[int] = frozenset(), stretched: str = "", seen: bool = True, **lengths: int):
+def chain(
+    runs: int, disturbed: Set[int] = frozenset(), stretched: str = "", seen: bool = True, **lengths: int
+) -> Synthetic:
     """Kernels one after another; in disturbed runs one of them takes ten times as long, which the workers may see."""
     made = Synthetic(devices=[CPU])
     plan = made.plan([node(kernel, **SMALL) for kernel in lengths])
@@ -41,13 +45,13 @@ def check(made: Synthetic) -> Check:
     return machine.check(made.columns(), disturbance(made))
 
 
-def test_a_quiet_machine_is_fine():
+def test_a_quiet_machine_is_fine() -> None:
     found = check(chain(20, a=300_000, b=200_000))
     assert found.status is Status.FINE
     assert "other programs took 0.1 % of the workers' time" in found.sentence
 
 
-def test_runs_that_lost_time_to_other_programs_are_set_aside_and_counted():
+def test_runs_that_lost_time_to_other_programs_are_set_aside_and_counted() -> None:
     made = chain(20, {3, 7, 11}, "b", a=300_000, b=200_000)
     assert np.flatnonzero(disturbance(made).preempted).tolist() == [3, 7, 11]
     found = check(made)
@@ -55,7 +59,7 @@ def test_runs_that_lost_time_to_other_programs_are_set_aside_and_counted():
     assert "excluded of 20 runs: 3 disturbed" in found.sentence
 
 
-def test_runs_that_stand_out_for_no_reason_that_a_clock_shows_are_set_aside_too():
+def test_runs_that_stand_out_for_no_reason_that_a_clock_shows_are_set_aside_too() -> None:
     made = chain(40, {3, 7}, "b", seen=False, a=300_000, b=200_000)
     found = disturbance(made)
     assert not found.preempted.any()
@@ -63,7 +67,7 @@ def test_runs_that_stand_out_for_no_reason_that_a_clock_shows_are_set_aside_too(
     assert "excluded of 40 runs: 2 unusually long" in check(made).sentence
 
 
-def test_a_list_that_takes_longer_and_longer_has_no_strays():
+def test_a_list_that_takes_longer_and_longer_has_no_strays() -> None:
     made = Synthetic(devices=[CPU])
     plan = made.plan([node("attend", **SMALL)])
     for run in range(50):
@@ -74,7 +78,7 @@ def test_a_list_that_takes_longer_and_longer_has_no_strays():
     assert found.unsteady == pytest.approx(0.03, abs=0.01)
 
 
-def test_runs_that_differ_though_nothing_was_seen_are_noted():
+def test_runs_that_differ_though_nothing_was_seen_are_noted() -> None:
     made = Synthetic(devices=[CPU])
     plan = made.plan([node("k", **SMALL)])
     for run in range(40):
@@ -86,7 +90,7 @@ def test_runs_that_differ_though_nothing_was_seen_are_noted():
     assert "consecutive runs of a list still differ by" in found.sentence
 
 
-def test_without_the_time_of_workers_it_is_not_judged():
+def test_without_the_time_of_workers_it_is_not_judged() -> None:
     made = Synthetic(devices=[Device("cuda:0", "cuda", workers=132)])
     plan = made.plan([node("k", **SMALL)])
     for run in range(10):
@@ -96,11 +100,11 @@ def test_without_the_time_of_workers_it_is_not_judged():
     assert "not recorded" in found.sentence
 
 
-def test_mostly_disturbed_recordings_are_an_error():
+def test_mostly_disturbed_recordings_are_an_error() -> None:
     assert check(chain(20, set(range(15)), "b", a=300_000, b=200_000)).status is Status.ERROR
 
 
-def test_disturbed_runs_do_not_change_who_is_first():
+def test_disturbed_runs_do_not_change_who_is_first() -> None:
     """In two runs of five, another program ran in the middle of `b`."""
     disturbed = {run for run in range(40) if run % 5 in (1, 3)}
     made = chain(40, disturbed, "b", a=300_000, b=200_000)
@@ -112,7 +116,7 @@ def test_disturbed_runs_do_not_change_who_is_first():
 
 
 @pytest.mark.parametrize("left", [0, 7])
-def test_with_too_few_undisturbed_runs_nothing_is_certain(left: int):
+def test_with_too_few_undisturbed_runs_nothing_is_certain(left: int) -> None:
     made = chain(40, set(range(1, 40 - left)), "b", a=300_000, b=200_000)
     summary = summarise(made.columns())
     assert summary.verdict is not None
@@ -121,7 +125,7 @@ def test_with_too_few_undisturbed_runs_nothing_is_certain(left: int):
     assert f"{left} undisturbed runs, at least 8 needed" in look_first(summary)
 
 
-def test_runs_for_which_a_worker_did_not_come_are_set_aside_where_there_are_others():
+def test_runs_for_which_a_worker_did_not_come_are_set_aside_where_there_are_others() -> None:
     made = Synthetic(devices=[CPU])
     plan = made.plan([node("a", **SMALL), node("b", **SMALL)])
     for run in range(40):
@@ -137,7 +141,7 @@ def test_runs_for_which_a_worker_did_not_come_are_set_aside_where_there_are_othe
 
 
 @pytest.mark.parametrize("whole", [3, 12])
-def test_where_cores_are_short_only_runs_with_one_number_of_workers_throughout_are_alike(whole: int):
+def test_where_cores_are_short_only_runs_with_one_number_of_workers_throughout_are_alike(whole: int) -> None:
     """In most runs a second worker helped with `a` and then lost its core, so that `b` took twice as long."""
     made = Synthetic(devices=[CPU])
     plan = made.plan([node("a", **SMALL), node("b", **SMALL)])
@@ -154,7 +158,7 @@ def test_where_cores_are_short_only_runs_with_one_number_of_workers_throughout_a
     assert look_first(summarise(made.columns())).startswith("Look first at a: ")
 
 
-def test_a_worker_that_wakes_up_late_is_not_charged_to_the_first_kernel():
+def test_a_worker_that_wakes_up_late_is_not_charged_to_the_first_kernel() -> None:
     """Two alike, one after the other; for the first 60 µs of each run there is one worker only."""
     made = Synthetic(devices=[CPU])
     plan = made.plan([node("first", **SMALL), node("second", **SMALL)])
@@ -169,7 +173,7 @@ def test_a_worker_that_wakes_up_late_is_not_charged_to_the_first_kernel():
     assert savings[0] == pytest.approx(savings[1], rel=0.01)
 
 
-def test_long_runs_that_hold_much_of_the_time_are_the_programs_own():
+def test_long_runs_that_hold_much_of_the_time_are_the_programs_own() -> None:
     """Ten runs of 220 spend most of the time in `b`: a loop that depends on data, say."""
     made = Synthetic(devices=[CPU])
     plan = made.plan([node("a", **SMALL), node("b", **SMALL)])
@@ -181,7 +185,7 @@ def test_long_runs_that_hold_much_of_the_time_are_the_programs_own():
     assert look_first(summarise(made.columns())).startswith("Look first at b")
 
 
-def test_a_list_of_no_length_has_a_report():
+def test_a_list_of_no_length_has_a_report() -> None:
     made = Synthetic(devices=[CPU])
     plan = made.plan([node("a", **SMALL)])
     for run in range(12):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ostinato.profiling.analyse import ranking
 from ostinato.profiling.analyse.columns import Device
 from ostinato.profiling.analyse.schedules import PlanSavings
-from ostinato.profiling.analyse.summary import look_first, summarise
+from ostinato.profiling.analyse.summary import Verdict, look_first, summarise
 from synthetic import Synthetic, node, wandering
 
 CPU = Device("cpu", "cpu", clock_uncertainty_ns=50.0, workers=2, copy_bytes_per_s=20e9, flops_per_s=100e9)
@@ -34,7 +34,7 @@ def recorded(runs: int, noise: float, seed: int = 0, **lengths: int) -> Syntheti
     return made
 
 
-def test_the_one_that_leads_is_named_with_an_interval():
+def test_the_one_that_leads_is_named_with_an_interval() -> None:
     summary = summarise(recorded(60, 0.02, a=300_000, b=250_000).columns())
     assert summary.verdict is not None
     assert summary.verdict.sure
@@ -43,12 +43,13 @@ def test_the_one_that_leads_is_named_with_an_interval():
     assert first.kernel == "a"
     assert first.saving_low is not None
     assert first.saving_high is not None
+    assert first.saving_share is not None
     assert 0 < first.saving_low <= first.saving_share <= first.saving_high <= 1
     assert look_first(summary).startswith("Look first at a: ")
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_two_of_equal_cost_are_both_named(seed: int):
+def test_two_of_equal_cost_are_both_named(seed: int) -> None:
     summary = summarise(recorded(60, 0.05, seed, a=300_000, b=300_000).columns())
     assert summary.verdict is not None
     assert {suspect.kernel for suspect in summary.verdict.named} == {"a", "b"}
@@ -57,18 +58,18 @@ def test_two_of_equal_cost_are_both_named(seed: int):
     assert "this recording cannot tell them apart; record longer, or on an idle machine" in line
 
 
-def test_noise_larger_than_the_difference_is_no_ground_for_a_name():
+def test_noise_larger_than_the_difference_is_no_ground_for_a_name() -> None:
     named = [summarise(recorded(12, 1.0, seed, a=300_000, b=280_000).columns()).verdict for seed in range(10)]
     assert sum(one is not None and one.sure for one in named) <= 1
 
 
-def test_a_single_kernel_needs_no_ranking_but_says_that_it_ran_once():
+def test_a_single_kernel_needs_no_ranking_but_says_that_it_ran_once() -> None:
     line = look_first(summarise(recorded(1, 0.0, only=300_000).columns()))
     assert line.startswith("Look first at only: ")
     assert "not certain: 1 undisturbed run, at least 8 needed" in line
 
 
-def test_the_same_recording_gives_the_same_verdict():
+def test_the_same_recording_gives_the_same_verdict() -> None:
     columns = recorded(40, 0.2, a=300_000, b=290_000).columns()
     assert look_first(summarise(columns)) == look_first(summarise(columns))
 
@@ -84,19 +85,19 @@ def test_no_saving_is_larger_than_the_wall(parts: list[tuple[float, float]], sub
         assert 0 <= low <= high <= 1
 
 
-def test_leading_asks_for_more_than_a_few_percent():
+def test_leading_asks_for_more_than_a_few_percent() -> None:
     drawn = np.array([[100.0, 99.0, 1.0], [100.0, 85.0, 1.0], [50.0, 80.0, 1.0], [0.0, 0.0, 0.0]])
     assert ranking.leading(drawn).tolist() == [0.25, 0.25, 0.0]
 
 
-def test_times_of_lists_that_ran_once_are_off_by_a_factor_that_is_one_in_the_mean():
+def test_times_of_lists_that_ran_once_are_off_by_a_factor_that_is_one_in_the_mean() -> None:
     factors = ranking.unsure_factors(5)
     assert factors.mean(axis=0) == pytest.approx(np.ones(5))
     assert 0.4 < factors.min() < 0.55
     assert 1.8 < factors.max() < 2.2
 
 
-def test_a_minority_of_runs_counts_as_much_as_it_is():
+def test_a_minority_of_runs_counts_as_much_as_it_is() -> None:
     """In one run of six `b` takes long; it then saves a sixth of that in the mean, with an interval that says so."""
     made = Synthetic(devices=[CPU])
     plan = made.plan([node("a", **SMALL), node("b", **SMALL)])
@@ -104,17 +105,20 @@ def test_a_minority_of_runs_counts_as_much_as_it_is():
         t, b = 100_000_000 * run, 100_000 if run % 6 == 1 else 30_000
         worked = {"worked_ns": 2 * (300_000 + b), "lost_ns": 0, "late_ns": 0, "joined": 2}
         made.submit(plan, [(t, t + 300_000), (t + 300_000, t + 300_000 + b)], **worked)
-    by_name = {s.kernel: s for s in summarise(made.columns()).suspects[0].ranked}
-    assert by_name["b"].saving_low < by_name["b"].saving_share < by_name["b"].saving_high
+    (suspect,) = (s for s in summarise(made.columns()).suspects[0].ranked if s.kernel == "b")
+    assert suspect.saving_low is not None
+    assert suspect.saving_share is not None
+    assert suspect.saving_high is not None
+    assert suspect.saving_low < suspect.saving_share < suspect.saving_high
 
 
-def test_kernels_that_are_only_bounded_are_not_ranked_by_their_bounds():
+def test_kernels_that_are_only_bounded_are_not_ranked_by_their_bounds() -> None:
     summary = summarise(wandering().columns())
     assert summary.verdict is not None
     assert len(summary.verdict.named) > 1
 
 
-def test_lists_without_end_take_no_memory_each():
+def test_lists_without_end_take_no_memory_each() -> None:
     """Two thousand lists of three dispatches: what is drawn is not kept for each of them."""
     made = Synthetic(devices=[CPU])
     for number in range(2000):
@@ -128,9 +132,11 @@ def test_lists_without_end_take_no_memory_each():
     assert peak < 200 << 20
 
 
-def test_a_list_that_ran_once_may_be_off_by_a_factor_of_two():
-    def verdict(**lengths: int):
-        return summarise(recorded(1, 0.0, **lengths).columns()).verdict
+def test_a_list_that_ran_once_may_be_off_by_a_factor_of_two() -> None:
+    def verdict(**lengths: int) -> Verdict:
+        verdict = summarise(recorded(1, 0.0, **lengths).columns()).verdict
+        assert verdict is not None
+        return verdict
 
     close, clear = verdict(a=400_000, b=150_000), verdict(a=900_000, b=100_000)
     assert [suspect.kernel for suspect in close.named] == ["a", "b"]

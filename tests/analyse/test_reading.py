@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from ostinato.profiling.analyse import columns_of, look_first, summarise
 from ostinato.profiling.analyse.columns import ABSENT
-from ostinato.profiling.recording import PlanNode, Writer, open_recording
+from ostinato.profiling.recording import PlanNode, Recording, Writer, open_recording
 
 
-def write(writer):
+def write(writer: Writer) -> None:
     """Two devices, a plan that repeats, one live command buffer, a region per token."""
     cpu = writer.device("cpu", "cpu", clock_uncertainty_ns=30, workers=4, copy_bytes_per_s=1e10)
     gpu = writer.device("sim", "cpu", clock_uncertainty_ns=40)
@@ -40,7 +43,7 @@ def write(writer):
 
 
 @pytest.fixture(params=["memory", "file"])
-def recording(request, tmp_path):
+def recording(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Recording]:
     path = None if request.param == "memory" else tmp_path / "run.ostinato"
     with Writer(path) as writer:
         write(writer)
@@ -52,7 +55,7 @@ def recording(request, tmp_path):
             yield found
 
 
-def test_ids_become_rows(recording):
+def test_ids_become_rows(recording: Recording) -> None:
     columns = columns_of(recording)
     assert [(d.name, d.workers) for d in columns.devices] == [("cpu", 4), ("sim", None)]
     subs = columns.submissions
@@ -72,9 +75,10 @@ def test_ids_become_rows(recording):
     assert (columns.commands.flops == ABSENT).all()
 
 
-def test_a_recording_is_summarised_as_it_is(recording):
+def test_a_recording_is_summarised_as_it_is(recording: Recording) -> None:
     summary = summarise(recording)
     top_k, matvec = summary.kernels
+    assert top_k.times is not None
     assert (top_k.name, top_k.count, top_k.dispatched, top_k.times.p50_ns) == ("top_k", 5, 6, 64_000)
     assert (top_k.bounded, top_k.place) == (5, "m.py:3")
     assert (matvec.name, matvec.detail, matvec.per_instance_ns) == ("matvec", "", 5000)
@@ -83,7 +87,7 @@ def test_a_recording_is_summarised_as_it_is(recording):
     assert look_first(summary).startswith("Look first at top_k")
 
 
-def test_nothing_recorded_is_read_as_nothing():
+def test_nothing_recorded_is_read_as_nothing() -> None:
     with Writer() as writer, writer.recording() as found:
         summary = summarise(found)
     assert (summary.submissions, summary.kernels, summary.device_times) == (0, (), ())

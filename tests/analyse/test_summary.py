@@ -11,7 +11,7 @@ from ostinato.profiling.analyse.validity import Status
 from synthetic import Synthetic, node
 
 
-def test_the_closing_line_names_the_kernel_the_saving_and_the_reason():
+def test_the_closing_line_names_the_kernel_the_saving_and_the_reason() -> None:
     line = look_first(summarise(decode(tokens=12, topk={"place": "model.py:88"}).columns()))
     assert line.startswith("Look first at top_k: 200 µs per dispatch")
     assert "could save about 10." in line
@@ -20,7 +20,7 @@ def test_the_closing_line_names_the_kernel_the_saving_and_the_reason():
     assert "\n" not in line
 
 
-def test_two_devices_of_one_name_are_told_apart_and_shares_stay_below_everything():
+def test_two_devices_of_one_name_are_told_apart_and_shares_stay_below_everything() -> None:
     made = decode(tokens=12)
     made.devices = [made.devices[0]] * 2
     plan = made.plan([node("small", groups=1, bytes_read=64)])
@@ -35,7 +35,7 @@ def test_two_devices_of_one_name_are_told_apart_and_shares_stay_below_everything
     assert "2.40 ms in total (10.8 % of cpu's busy time)" in line
 
 
-def test_a_share_of_busy_time_never_exceeds_it():
+def test_a_share_of_busy_time_never_exceeds_it() -> None:
     made = Synthetic()
     plan = made.plan([node("a", groups=1), node("a", groups=1), node("b", groups=1)], [])
     for i in range(8):
@@ -44,21 +44,21 @@ def test_a_share_of_busy_time_never_exceeds_it():
     assert "(66.7 % of busy time)" in look_first(summarise(made.columns()))
 
 
-def test_it_also_says_when_the_device_was_mostly_idle():
+def test_it_also_says_when_the_device_was_mostly_idle() -> None:
     made = decode()
     for i, submission in enumerate(made.submissions):
         submission["commit_end_ns"] = 10_000_000 * i
     assert "but cpu was idle" in look_first(summarise(made.columns()))
 
 
-def test_an_empty_recording_has_a_summary_and_nothing_to_look_at():
+def test_an_empty_recording_has_a_summary_and_nothing_to_look_at() -> None:
     summary = summarise(Synthetic(devices=[]).columns())
-    assert summary.kernels == summary.suspects == summary.device_times == ()
+    assert (summary.kernels, summary.suspects, summary.device_times) == ((), (), ())
     assert look_first(summary) == "Nothing to look at first: no command buffer was recorded"
     assert all(check.status is not Status.ERROR for check in summary.checks)
 
 
-def test_command_buffers_without_dispatch_times_still_point_somewhere():
+def test_command_buffers_without_dispatch_times_still_point_somewhere() -> None:
     made = Synthetic()
     plan = made.plan([node("a")])
     for i, label in enumerate(["prefill", "decode", "decode"]):
@@ -68,7 +68,7 @@ def test_command_buffers_without_dispatch_times_still_point_somewhere():
     assert "dispatches were not timed" in line
 
 
-def test_where_nothing_stands_out_it_says_so():
+def test_where_nothing_stands_out_it_says_so() -> None:
     made = Synthetic()
     same = {"bytes_read": 1_000_000, "declared": True}
     plan = made.plan([node(k, **same) for k in "abcd"])
@@ -77,7 +77,7 @@ def test_where_nothing_stands_out_it_says_so():
     assert "no kernel stands out" in look_first(summarise(made.columns()))
 
 
-def test_what_if_every_large_kernel_were_twice_as_fast():
+def test_what_if_every_large_kernel_were_twice_as_fast() -> None:
     summary = summarise(decode().columns())
     found = {w.kernel: w for w in summary.what_ifs}
     assert found["matvec"].saved_ns == 8 * 16 * 50_000
@@ -88,7 +88,7 @@ def test_what_if_every_large_kernel_were_twice_as_fast():
     assert path.gap_ns == 32 * 500
 
 
-def a_million():
+def a_million() -> Columns:
     """1,000 replays of a graph of 1,000 nodes, some side by side."""
     made = Synthetic()
     nodes = [node(f"k{i % 40}", label=f"decode/layer.{i // 25}/part.{i % 5}", bytes_read=10_000) for i in range(1000)]
@@ -113,5 +113,5 @@ def a_million():
     return Columns(one.devices, one.commands, one.plans, type(subs)(**fields), samples, one.regions, one.host_spans)
 
 
-def test_a_million_samples_are_summarised():
+def test_a_million_samples_are_summarised() -> None:
     assert summarise(a_million()).timed == 1_000_000

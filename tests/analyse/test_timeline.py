@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from random import Random
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -16,20 +20,20 @@ intervals = st.lists(
 )
 
 
-def instants(pairs):
+def instants(pairs: list[tuple[int, int]]) -> list[int]:
     """How many intervals run at each instant [t, t + 1)."""
     return [sum(a <= t < b for a, b in pairs) for t in range(80)]
 
 
 @pytest.fixture(params=[3, timeline._PIECE], autouse=True, scope="module")
-def _walked_in_pieces(request):
+def _walked_in_pieces(request: pytest.FixtureRequest) -> Iterator[None]:
     before, timeline._PIECE = timeline._PIECE, request.param
     yield
     timeline._PIECE = before
 
 
 @given(intervals)
-def test_busy_is_what_counting_instants_says(pairs):
+def test_busy_is_what_counting_instants_says(pairs: list[tuple[int, int]]) -> None:
     start, end = np.array(pairs).T
     line = timeline.line_of(start, end, np.arange(len(pairs)))
     running = instants(pairs)
@@ -45,7 +49,7 @@ def test_busy_is_what_counting_instants_says(pairs):
 
 
 @given(intervals)
-def test_gaps_of_one_owner_are_added_up_and_the_longest_kept(pairs):
+def test_gaps_of_one_owner_are_added_up_and_the_longest_kept(pairs: list[tuple[int, int]]) -> None:
     start, end = np.array(pairs).T
     line = timeline.line_of(start, end, np.zeros(len(pairs), int))
     assert line.inside_ns == line.span_ns - line.busy_ns
@@ -53,7 +57,7 @@ def test_gaps_of_one_owner_are_added_up_and_the_longest_kept(pairs):
 
 
 @given(intervals)
-def test_shares_divide_every_busy_instant_among_those_who_run(pairs):
+def test_shares_divide_every_busy_instant_among_those_who_run(pairs: list[tuple[int, int]]) -> None:
     start, end = np.array(pairs).T
     running = instants(pairs)
     expected = [sum(1 / running[t] for t in range(a, b)) for a, b in pairs]
@@ -61,7 +65,7 @@ def test_shares_divide_every_busy_instant_among_those_who_run(pairs):
 
 
 @given(st.lists(intervals, min_size=1, max_size=6), st.randoms())
-def test_every_command_buffer_has_its_own_sum_and_span(buffers, random):
+def test_every_command_buffer_has_its_own_sum_and_span(buffers: list[list[tuple[int, int]]], random: Random) -> None:
     made = Synthetic()
     for pairs in buffers:
         made.submit(made.plan([node() for _ in pairs]), pairs)
@@ -73,7 +77,7 @@ def test_every_command_buffer_has_its_own_sum_and_span(buffers, random):
         assert found.span_ns[row] == max(b for _, b in pairs) - min(a for a, _ in pairs)
 
 
-def test_times_that_were_not_measured_are_absent():
+def test_times_that_were_not_measured_are_absent() -> None:
     made = Synthetic()
     plan = made.plan([node()])
     made.submit(plan, [None])
@@ -85,7 +89,7 @@ def test_times_that_were_not_measured_are_absent():
     assert found.encode_ns.tolist() == [ABSENT, ABSENT]
 
 
-def two_buffers(**second):
+def two_buffers(**second: Any) -> Synthetic:
     made = Synthetic()
     plan = made.plan([node("a"), node("b")])
     made.submit(plan, [(1000, 1100), (1110, 1200)], commit_end_ns=900)
@@ -93,21 +97,21 @@ def two_buffers(**second):
     return made
 
 
-def causes(made):
+def causes(made: Synthetic) -> dict[str, int]:
     (device,) = timeline.device_times(made.columns())
     assert sum(c.total_ns for c in device.causes) == device.idle_ns
     return {c.what: c.total_ns for c in device.causes}
 
 
-def test_gaps_inside_a_command_buffer_are_launch_or_dependency():
+def test_gaps_inside_a_command_buffer_are_launch_or_dependency() -> None:
     assert causes(two_buffers(commit_end_ns=1150))[timeline.LAUNCH] == 20
 
 
-def test_work_committed_in_time_waited_in_the_queue():
+def test_work_committed_in_time_waited_in_the_queue() -> None:
     assert causes(two_buffers(commit_end_ns=1150)) == {timeline.QUEUE: 800, timeline.LAUNCH: 20}
 
 
-def test_a_late_commit_is_split_by_what_the_host_did():
+def test_a_late_commit_is_split_by_what_the_host_did() -> None:
     made = two_buffers(commit_end_ns=1900, encode_begin_ns=1600, encode_end_ns=1800)
     made.span("wait", 1100, 1500)
     made.span("commit", 1850, 1900)
@@ -122,18 +126,18 @@ def test_a_late_commit_is_split_by_what_the_host_did():
     }
 
 
-def test_idle_time_between_two_regions_is_named():
+def test_idle_time_between_two_regions_is_named() -> None:
     made = two_buffers(commit_end_ns=2000, region=1)
     made.region("token", 800, 1300), made.region("token", 1700, 2300)
     made.submissions[0]["region"] = 0
     assert causes(made)[timeline.BETWEEN_REGIONS] == 800
 
 
-def test_without_a_recorded_commit_the_cause_is_not_guessed():
+def test_without_a_recorded_commit_the_cause_is_not_guessed() -> None:
     assert causes(two_buffers())[timeline.UNKNOWN] == 800
 
 
-def test_the_longest_bubble_says_what_stood_on_both_sides():
+def test_the_longest_bubble_says_what_stood_on_both_sides() -> None:
     made = two_buffers(commit_end_ns=1150, label="token 2")
     (device,) = timeline.device_times(made.columns())
     longest = device.bubbles[0]
@@ -142,7 +146,7 @@ def test_the_longest_bubble_says_what_stood_on_both_sides():
     assert longest.before == "a in command buffer 2 (token 2)"
 
 
-def test_a_command_buffer_without_samples_counts_as_a_whole():
+def test_a_command_buffer_without_samples_counts_as_a_whole() -> None:
     made = two_buffers(commit_end_ns=1150)
     made.submit(0, [None, None], start_ns=2300, end_ns=2600, commit_end_ns=2000)
     (device,) = timeline.device_times(made.columns())
@@ -151,7 +155,7 @@ def test_a_command_buffer_without_samples_counts_as_a_whole():
     assert device.span_ns == 1600
 
 
-def test_devices_do_not_mix():
+def test_devices_do_not_mix() -> None:
     made = two_buffers(commit_end_ns=1150)
     made.devices.append(made.devices[0].__class__("other"))
     made.submissions[1]["device"] = 1
@@ -159,7 +163,7 @@ def test_devices_do_not_mix():
 
 
 @given(intervals, st.lists(st.integers(-5, 90), min_size=1, max_size=10))
-def test_coverage_before_an_instant_is_what_counting_says(pairs, at):
+def test_coverage_before_an_instant_is_what_counting_says(pairs: list[tuple[int, int]], at: list[int]) -> None:
     begin, end = np.array(pairs).T
     running = instants(pairs)
     expected = [sum(1 for n in running[: max(t, 0)] if n) for t in at]

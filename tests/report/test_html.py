@@ -13,23 +13,25 @@ from synthetic import Synthetic
 
 
 class Reader(HTMLParser):
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
-        self.tags, self.open, self.text = set(), [], []
+        self.tags: set[str] = set()
+        self.open: list[str] = []
+        self.text: list[str] = []
 
-    def handle_starttag(self, tag, attrs):
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.add(tag)
         assert {name for name, _ in attrs} <= {"class"}
         self.open.append(tag)
 
-    def handle_endtag(self, tag):
+    def handle_endtag(self, tag: str) -> None:
         assert self.open.pop() == tag
 
-    def handle_data(self, data):
+    def handle_data(self, data: str) -> None:
         self.text.append(data)
 
 
-def read(made):
+def read(made: Synthetic) -> Reader:
     reader = Reader()
     reader.feed(fragment(summarise(made.columns())))
     reader.close()
@@ -37,7 +39,7 @@ def read(made):
     return reader
 
 
-def test_the_fragment_is_well_formed_and_self_contained():
+def test_the_fragment_is_well_formed_and_self_contained() -> None:
     reader = read(decoder())
     assert reader.tags <= {"div", "style", "table", "thead", "tbody", "tr", "th", "td"}
     text = "".join(reader.text)
@@ -46,17 +48,17 @@ def test_the_fragment_is_well_formed_and_self_contained():
     assert "http" not in fragment(summarise(decoder().columns()))
 
 
-def test_it_ends_with_the_closing_line():
+def test_it_ends_with_the_closing_line() -> None:
     summary = summarise(decoder().columns())
     assert fragment(summary).endswith(f'<div class="first">{for_html(look_first(summary), 2000)}</div>\n</div>')
 
 
-def test_hostile_names_are_text():
+def test_hostile_names_are_text() -> None:
     reader = read(hostile())
     assert "script" not in reader.tags
     assert "<script>alert(1)</script>" in "".join(reader.text)
     assert "\x1b" not in "".join(reader.text)
 
 
-def test_an_empty_recording_has_a_fragment():
+def test_an_empty_recording_has_a_fragment() -> None:
     assert "Nothing to look at first" in "".join(read(Synthetic(devices=[])).text)

@@ -18,7 +18,7 @@ label_patterns op_kinds shapes by_rank by_host by_process repeated_region outsid
 suspects verdict what_if replay_residue critical_paths drift perturbation drops checks look_first meta""".split()
 
 
-def plain(value):
+def plain(value: object) -> bool:
     if isinstance(value, dict):
         return all(type(k) is str and plain(v) for k, v in value.items())
     if isinstance(value, list):
@@ -29,7 +29,7 @@ def plain(value):
 
 
 @pytest.mark.parametrize("made", [decoder(), hostile(), Synthetic(), Synthetic(devices=[])])
-def test_every_report_has_all_keys_and_plain_types_only(made):
+def test_every_report_has_all_keys_and_plain_types_only(made: Synthetic) -> None:
     summary = summarise(made.columns())
     found = as_dict(summary)
     assert list(found) == KEYS
@@ -38,7 +38,7 @@ def test_every_report_has_all_keys_and_plain_types_only(made):
     assert all(key in report_json.__doc__ for key in KEYS)
 
 
-def test_it_says_what_the_tables_say():
+def test_it_says_what_the_tables_say() -> None:
     found = as_dict(summarise(decoder().columns()))
     assert found["suspects"][0]["kernel"] == "top_k"
     assert found["kernels"][0]["name"] == "matvec"
@@ -53,7 +53,7 @@ def test_it_says_what_the_tables_say():
     assert found["look_first"].startswith("Look first at top_k")
 
 
-def test_what_was_not_measured_is_null():
+def test_what_was_not_measured_is_null() -> None:
     made = Synthetic()
     made.submit(made.plan([node("k")]), [None], start_ns=0, end_ns=5)
     (kernel,) = as_dict(summarise(made.columns()))["kernels"]
@@ -61,7 +61,7 @@ def test_what_was_not_measured_is_null():
     assert all(kernel[key] is None for key in ("total_ns", "mean_ns", "p50_ns", "min_ns", "share"))
 
 
-def test_what_if_and_slack_of_kernels_that_share_a_full_device():
+def test_what_if_and_slack_of_kernels_that_share_a_full_device() -> None:
     made = Synthetic()
     plan = made.plan([node("left"), node("right"), node("last")], [(0, 2), (1, 2)])
     for i in range(5):
@@ -78,7 +78,7 @@ def test_what_if_and_slack_of_kernels_that_share_a_full_device():
     assert not any(s["saving_is_bound"] for s in found["suspects"])
 
 
-def test_what_if_and_slack_are_null_where_no_replay_explains_the_times():
+def test_what_if_and_slack_are_null_where_no_replay_explains_the_times() -> None:
     found = as_dict(summarise(wandering().columns()))
     saved = {w["kernel"]: w["saved_share"] for w in found["what_if"]}
     assert saved == {"left": None, "right": None, "third": None, "last": pytest.approx(0.05)}
@@ -92,7 +92,7 @@ def test_what_if_and_slack_are_null_where_no_replay_explains_the_times():
     assert found["replay_residue"] is None
 
 
-def test_the_text_cannot_act_on_a_terminal():
+def test_the_text_cannot_act_on_a_terminal() -> None:
     text = as_json(summarise(hostile().columns()))
     assert text.isascii()
     assert not any(ord(c) < 32 and c != "\n" for c in text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from typing import Any
 
 import pytest
 from rich.cells import cell_len
@@ -14,37 +15,37 @@ from ostinato.profiling.report import console, print_summary, render
 from synthetic import Synthetic, node, wandering
 
 
-def report(made, width=100):
+def report(made: Synthetic, width: int = 100) -> str:
     return render(summarise(made.columns()), width)
 
 
 @pytest.mark.parametrize("width", [200, 120, 100, 80, 70])
-def test_tables_fit_and_only_the_closing_line_is_longer(width):
+def test_tables_fit_and_only_the_closing_line_is_longer(width: int) -> None:
     *lines, closing = report(decoder(), width).splitlines()
     assert max(map(cell_len, lines)) <= width
     assert closing.startswith("Look first at top_k: ")
     assert len(closing) > width
 
 
-def test_the_suspect_stands_in_the_first_row_of_the_first_table():
+def test_the_suspect_stands_in_the_first_row_of_the_first_table() -> None:
     lines = report(decoder()).splitlines()
     first = lines.index(next(line for line in lines if line.startswith("Suspects")))
     assert lines[first + 3].startswith("top_k")
 
 
-def test_kernels_labels_regions_and_checks_are_shown():
+def test_kernels_labels_regions_and_checks_are_shown() -> None:
     text = report(decoder())
     for expected in ("per token", "layer.", "median wall", "if 2× faster", "1.60 ms", "perturbation", "not judged"):
         assert expected in text
 
 
-def test_truth_checks_come_before_the_closing_line():
+def test_truth_checks_come_before_the_closing_line() -> None:
     lines = report(decoder()).splitlines()
     assert lines[-2] == ""
     assert lines[-3].startswith("measured")
 
 
-def test_many_numbered_labels_are_folded():
+def test_many_numbered_labels_are_folded() -> None:
     made = Synthetic()
     made.submit(made.plan([node(label=f"decode/layer.{i}/mlp") for i in range(40)]), [(i, i + 1) for i in range(40)])
     text = report(made)
@@ -52,9 +53,9 @@ def test_many_numbered_labels_are_folded():
     assert "* stands for a number" in text
 
 
-def test_what_was_not_timed_has_no_figures_and_the_table_says_why():
+def test_what_was_not_timed_has_no_figures_and_the_table_says_why() -> None:
     made = Synthetic()
-    unknown = {"status": "bounded", "reason": "the device times no dispatches"}
+    unknown: dict[str, Any] = {"status": "bounded", "reason": "the device times no dispatches"}
     made.submit(made.plan([node("top_k")]), [None], start_ns=0, end_ns=100, **unknown)
     text = report(made)
     row = next(line for line in text.splitlines() if line.startswith("top_k"))
@@ -62,13 +63,13 @@ def test_what_was_not_timed_has_no_figures_and_the_table_says_why():
     assert "– not timed: 1 command buffer without all times: the device times no dispatches" in text
 
 
-def test_nothing_recorded_is_said_in_one_line():
+def test_nothing_recorded_is_said_in_one_line() -> None:
     text = report(Synthetic(devices=[]))
     assert text.splitlines()[0] == "nothing was recorded"
     assert text.splitlines()[-1] == "Nothing to look at first: no command buffer was recorded"
 
 
-def test_there_are_colours_only_on_a_terminal():
+def test_there_are_colours_only_on_a_terminal() -> None:
     summary = summarise(decoder().columns())
     assert "\x1b" not in render(summary)
     out = io.StringIO()
@@ -76,7 +77,7 @@ def test_there_are_colours_only_on_a_terminal():
     assert "\x1b[" in out.getvalue()
 
 
-def test_a_report_is_as_wide_as_it_is_told_and_100_without_a_terminal(monkeypatch):
+def test_a_report_is_as_wide_as_it_is_told_and_100_without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("COLUMNS", raising=False)
     assert console(io.StringIO()).width == 100
     assert console(io.StringIO(), width=200).width == 200
@@ -85,14 +86,14 @@ def test_a_report_is_as_wide_as_it_is_told_and_100_without_a_terminal(monkeypatc
     assert console(io.StringIO()).width == 132
 
 
-def test_a_wide_report_uses_the_room():
+def test_a_wide_report_uses_the_room() -> None:
     lines = report(decoder(), 200).splitlines()
     why = next(line for line in lines if line.startswith("top_k"))
     assert "1 threadgroup of 32 threads" in why
     assert 100 < cell_len(why) <= 200
 
 
-def test_columns_that_do_not_fit_are_named_with_the_width_that_shows_them():
+def test_columns_that_do_not_fit_are_named_with_the_width_that_shows_them() -> None:
     narrow = report(decoder(), 70)
     kernels = narrow[narrow.index("\nKernels") : narrow.index("\nLabels")]
     heading = kernels.splitlines()[2].split()
@@ -107,7 +108,7 @@ def test_columns_that_do_not_fit_are_named_with_the_width_that_shows_them():
     assert "hidden: " in report(decoder(), needed - 1).partition("\nKernels")[2].partition("\nLabels")[0]
 
 
-def test_names_are_folded_between_their_parts():
+def test_names_are_folded_between_their_parts() -> None:
     made = decoder(name="expert_gated_matvec_bfloat16", label="decode/expert_gated_matvec")
     text = report(made, 80)
     rows = text.partition("\nKernels")[2].partition("\nLabels")[0].splitlines()
@@ -115,7 +116,7 @@ def test_names_are_folded_between_their_parts():
     assert [rows[first].split()[0], rows[first + 1]] == ["expert_gated_matvec_", "bfloat16"]
 
 
-def test_what_never_ran_inside_the_repeated_region_has_a_dash_not_zero():
+def test_what_never_ran_inside_the_repeated_region_has_a_dash_not_zero() -> None:
     made = decoder()
     made.submit(made.plan([node("prefill", label="prefill")]), [(10**9, 10**9 + 500_000)])
     text = report(made)
@@ -126,7 +127,7 @@ def test_what_never_ran_inside_the_repeated_region_has_a_dash_not_zero():
     assert "– per token: did not run in any token whose dispatches were all timed" in text
 
 
-def test_sentences_are_not_cut():
+def test_sentences_are_not_cut() -> None:
     made = Synthetic()
     reason = "because " * 60 + "of that"
     made.submit(made.plan([node()]), [None], start_ns=0, end_ns=100, status="bounded", reason=reason)
@@ -134,14 +135,14 @@ def test_sentences_are_not_cut():
     assert reason in " ".join(" ".join(lines).split())
 
 
-def test_what_is_not_known_is_a_dash_with_a_note():
+def test_what_is_not_known_is_a_dash_with_a_note() -> None:
     text = report(wandering())
     section = text[text.index("Critical path") :]
     assert next(line for line in section.splitlines() if line.startswith("left")).split()[-2:] == ["–", "–"]
     assert "– not known: these compete for a full device, and no replay reproduces how" in section
 
 
-def test_what_rests_on_a_replay_says_how_good_it_is():
+def test_what_rests_on_a_replay_says_how_good_it_is() -> None:
     made = Synthetic()
     plan = made.plan([node("left"), node("right")], [])
     for i in range(5):
@@ -151,7 +152,7 @@ def test_what_rests_on_a_replay_says_how_good_it_is():
     assert "estimated by replays that match the measured time to within 0 %" in " ".join(section.split())
 
 
-def test_suspects_of_several_devices_are_ranked_together():
+def test_suspects_of_several_devices_are_ranked_together() -> None:
     made = decoder()
     made.devices *= 2
     for wide, length in ((False, 300_000), (True, 100_000)):
@@ -165,13 +166,13 @@ def test_suspects_of_several_devices_are_ranked_together():
     assert text.splitlines()[-1].startswith("Look first at serial")
 
 
-def test_the_share_is_explained_and_no_line_ends_in_blanks():
+def test_the_share_is_explained_and_no_line_ends_in_blanks() -> None:
     text = report(decoder())
     assert "share: of device busy time; overlapping dispatches split it evenly" in text
     assert all(line == line.rstrip() for line in text.split("\n"))
 
 
-def test_bounds_are_not_written_twice():
+def test_bounds_are_not_written_twice() -> None:
     made = decoder()
     for command in made.commands:
         command["bytes_read"], command["declared"] = 8, False
@@ -183,7 +184,7 @@ def test_bounds_are_not_written_twice():
 
 
 @pytest.mark.parametrize("width", [100, 80, 60, 40])
-def test_hostile_names_neither_act_nor_disappear(width):
+def test_hostile_names_neither_act_nor_disappear(width: int) -> None:
     text = report(hostile(), width)
     assert not any(ord(c) < 32 and c != "\n" for c in text)
     assert "\u202e" not in text

@@ -14,7 +14,7 @@ from ostinato.profiling.report.text import folded, for_html, visible
 
 
 @given(st.text(st.characters(exclude_categories=())))
-def test_whatever_is_shown_can_be_seen(text):
+def test_whatever_is_shown_can_be_seen(text: str) -> None:
     shown = visible(text)
     assert not any(unicodedata.category(c) in ("Cc", "Cf", "Cs", "Zl", "Zp") for c in shown)
     shown.encode("utf-8")
@@ -30,16 +30,16 @@ def test_whatever_is_shown_can_be_seen(text):
         ("zero\u200bwidth", "zero\\u200bwidth"),
     ],
 )
-def test_what_would_act_or_hide_is_written_out(text, shown):
+def test_what_would_act_or_hide_is_written_out(text: str, shown: str) -> None:
     assert visible(text) == shown
 
 
-def test_long_text_is_cut_in_the_middle():
+def test_long_text_is_cut_in_the_middle() -> None:
     assert len(visible("x" * 100_000)) < 310
 
 
 @given(st.text(), st.integers(1, 40))
-def test_folded_text_fits_and_loses_only_blanks(text, width):
+def test_folded_text_fits_and_loses_only_blanks(text: str, width: int) -> None:
     text = visible(text)
     lines = folded(text, width)
     widest = max(map(cell_len, text), default=0)
@@ -60,11 +60,11 @@ def test_folded_text_fits_and_loses_only_blanks(text, width):
         ("", 4, [""]),
     ],
 )
-def test_text_is_folded_at_blanks_then_between_the_parts_of_names(text, width, lines):
+def test_text_is_folded_at_blanks_then_between_the_parts_of_names(text: str, width: int, lines: list[str]) -> None:
     assert folded(text, width) == lines
 
 
-def test_html_is_escaped_in_text_and_attributes():
+def test_html_is_escaped_in_text_and_attributes() -> None:
     assert for_html("<script>\"'&") == "&lt;script&gt;&quot;&#x27;&amp;"
 
 
@@ -75,11 +75,11 @@ def test_html_is_escaped_in_text_and_attributes():
         (1e6, "1.00 ms"), (12_345_678, "12.3 ms"), (1.5e9, "1.50 s"), (4.2e12, "4,200 s"), (-1500, "-1.50 µs"),
     ],
 )  # fmt: skip
-def test_times_have_three_digits_and_a_unit(ns, text):
+def test_times_have_three_digits_and_a_unit(ns: float, text: str) -> None:
     assert formatting.time(ns) == text
 
 
-def test_rates_and_shares():
+def test_rates_and_shares() -> None:
     assert formatting.byte_rate(3.95e12) == "3.95 TB/s"
     assert formatting.byte_rate(12e9) == "12.0 GB/s"
     assert formatting.size(0) == "0 B"

@@ -7,15 +7,19 @@ import io
 import json
 import threading
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import replace
 from decimal import Decimal
 from itertools import pairwise
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sampled import HOSTILE, decoder, hostile
-from trace_format import validate
+from trace_format import Event, validate
 
 import ostinato as ost
 from ostinato.profiling.analyse import columns_of
@@ -24,7 +28,7 @@ from ostinato.profiling.report import trace, write_trace
 from synthetic import Synthetic, node
 
 
-def written(made_or_columns):
+def written(made_or_columns: Synthetic | Columns) -> list[Event]:
     columns = made_or_columns if isinstance(made_or_columns, Columns) else made_or_columns.columns()
     out = io.StringIO()
     count = write_trace(columns, out)
@@ -33,26 +37,26 @@ def written(made_or_columns):
     return events
 
 
-def slices(events, category):
+def slices(events: list[Event], category: str) -> list[Event]:
     return [e for e in events if e["ph"] == "X" and e["cat"] == category]
 
 
-def flows(events, category):
+def flows(events: list[Event], category: str) -> list[Event]:
     return [e for e in events if e["ph"] in "sf" and e["cat"] == category]
 
 
-def counted(events, name):
+def counted(events: list[Event], name: str) -> list[tuple[Any, ...]]:
     return [(e["ts"], *e["args"].values()) for e in events if e["ph"] == "C" and e["name"] == name]
 
 
-def test_processes_threads_and_devices_have_names():
+def test_processes_threads_and_devices_have_names() -> None:
     events = written(decoder())
     names = {(e["name"], e["args"].get("name")) for e in events if e["ph"] == "M"}
     assert {("process_name", "device cpu"), ("thread_name", "command buffers"), ("thread_name", "dispatches")} <= names
     assert any(name == "process_name" and value.startswith("host process") for name, value in names if value)
 
 
-def test_every_dispatch_is_a_slice_with_its_facts():
+def test_every_dispatch_is_a_slice_with_its_facts() -> None:
     events = slices(written(decoder()), "dispatch")
     assert len(events) == 8 * 13
     last = events[-1]
@@ -72,7 +76,7 @@ spans = st.tuples(st.integers(0, 40), st.integers(1, 20)).map(lambda pair: (pair
 
 
 @given(st.lists(spans, min_size=1, max_size=15))
-def test_counters_say_what_is_in_flight_and_what_it_moves(times):
+def test_counters_say_what_is_in_flight_and_what_it_moves(times: list[tuple[int, int]]) -> None:
     made = Synthetic()
     made.submit(made.plan([node(bytes_read=1000, declared=True) for _ in times], edges=[]), times)
     events = written(made)
@@ -90,7 +94,7 @@ def test_counters_say_what_is_in_flight_and_what_it_moves(times):
     assert counted(events, "bandwidth")[-1][1] == running[-1][1] == 0
 
 
-def test_command_buffers_count_from_their_commit():
+def test_command_buffers_count_from_their_commit() -> None:
     made = Synthetic()
     for begin in (0, 10):
         made.submit(made.plan([node()]), [(100 + begin, 110 + begin)], commit_begin_ns=begin, commit_end_ns=begin + 5)
@@ -102,7 +106,7 @@ labels = st.lists(st.sampled_from("abc"), max_size=3).map("/".join)
 
 
 @given(st.lists(st.tuples(labels, spans), min_size=1, max_size=15))
-def test_dispatches_lie_inside_their_labels(steps):
+def test_dispatches_lie_inside_their_labels(steps: list[tuple[str, tuple[int, int]]]) -> None:
     made = Synthetic()
     made.submit(made.plan([node(label=label) for label, _ in steps], edges=[]), [times for _, times in steps])
     events = written(made)
@@ -118,7 +122,7 @@ def test_dispatches_lie_inside_their_labels(steps):
 
 
 @given(st.data())
-def test_an_arrow_leads_to_each_dispatch_from_the_one_it_waited_for(data):
+def test_an_arrow_leads_to_each_dispatch_from_the_one_it_waited_for(data: st.DataObject) -> None:
     size = data.draw(st.integers(2, 8))
     barriers = data.draw(st.sets(st.integers(0, size - 1), max_size=3))
     pairs = [(a, b) for b in range(size) for a in range(b)]
@@ -132,7 +136,7 @@ def test_an_arrow_leads_to_each_dispatch_from_the_one_it_waited_for(data):
         times = [t and (t[0], t[1] + data.draw(st.integers(0, 3)) * 20) for t in times]
         made.submit(plan, times, ordinal=turn + 1)
 
-        def sources(n, times=times):
+        def sources(n: int, times: list[Any] = times) -> Iterator[int]:
             for a, b in edges:
                 if b == n:
                     yield from [a] if times[a] else sources(a)
@@ -140,10 +144,10 @@ def test_an_arrow_leads_to_each_dispatch_from_the_one_it_waited_for(data):
         for n in range(size):
             found = list(sources(n)) if times[n] else []
             if found:
-                expected.add((turn + 1, max(found, key=lambda a: (times[a][1], -a)), n))
+                expected.add((turn + 1, max(found, key=lambda a: ((times[a] or (0, 0))[1], -a)), n))
     events = written(made)
     at = {(e["tid"], e["ts"]): (e["args"]["command buffer"], e["args"]["node"]) for e in slices(events, "dispatch")}
-    arrows = {}
+    arrows: dict[Any, dict[str, Any]] = {}
     for event in flows(events, "dependency"):
         arrows.setdefault(event["id"], {})[event["ph"]] = at[event["tid"], event["ts"]]
     drawn = {(pair["s"][0], pair["s"][1], pair["f"][1]) for pair in arrows.values()}
@@ -153,7 +157,7 @@ def test_an_arrow_leads_to_each_dispatch_from_the_one_it_waited_for(data):
     assert {(turn, ends[turn, a], b) for turn, a, b in drawn} == {(turn, ends[turn, a], b) for turn, a, b in expected}
 
 
-def test_an_arrow_leads_from_each_commit_to_its_start():
+def test_an_arrow_leads_from_each_commit_to_its_start() -> None:
     events = written(decoder())
     begins = {e["id"]: e for e in flows(events, "submit") if e["ph"] == "s"}
     ends = {e["id"]: e for e in flows(events, "submit") if e["ph"] == "f"}
@@ -173,7 +177,7 @@ def test_an_arrow_leads_from_each_commit_to_its_start():
 
 
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 20)), min_size=1, max_size=20))
-def test_slices_of_one_lane_never_overlap(pairs):
+def test_slices_of_one_lane_never_overlap(pairs: list[tuple[int, int]]) -> None:
     made = Synthetic()
     made.submit(made.plan([node() for _ in pairs], edges=[]), [(a, a + d) for a, d in pairs])
     lanes = defaultdict(list)
@@ -192,7 +196,11 @@ moments = st.tuples(st.integers(0, 60), st.integers(0, 30)).map(lambda pair: (pa
     st.lists(st.tuples(st.sampled_from(["wait", "compile", "setup"]), moments), max_size=6),
     st.lists(st.tuples(moments, moments, moments), max_size=6),
 )
-def test_whatever_overlaps_on_a_host_thread_the_trace_is_valid(regions, spans, submissions):
+def test_whatever_overlaps_on_a_host_thread_the_trace_is_valid(
+    regions: list[tuple[int, int]],
+    spans: list[tuple[str, tuple[int, int]]],
+    submissions: list[tuple[tuple[int, int], tuple[int, int], tuple[int, int]]],
+) -> None:
     made = Synthetic()
     for number, (begin, end) in enumerate(regions):
         made.region(f"region {number}", begin, end)
@@ -210,7 +218,7 @@ def test_whatever_overlaps_on_a_host_thread_the_trace_is_valid(regions, spans, s
     assert len(arrows) == sum(run[0] >= commit[0] for _, commit, run in submissions)
 
 
-def test_encoders_that_take_turns_on_one_thread_get_a_line_each():
+def test_encoders_that_take_turns_on_one_thread_get_a_line_each() -> None:
     made = Synthetic()
     plan = made.plan([node()])
     for begin, end in ((0, 50), (10, 70)):
@@ -221,11 +229,11 @@ def test_encoders_that_take_turns_on_one_thread_get_a_line_each():
     assert {e["args"]["name"] for e in events if e["name"] == "thread_name"} >= {"thread 1", "thread 1 (2)"}
 
 
-def test_the_trace_of_a_real_run_is_valid(dev, kernels):
+def test_the_trace_of_a_real_run_is_valid(dev: ost.Device, kernels: ost.Library) -> None:
     x = dev.zeros(64, np.float32)
     run = dev.capture(lambda enc: enc.dispatch(kernels["bump"], x, threads=64), label="token").instantiate()
 
-    async def several():
+    async def several() -> None:
         await asyncio.gather(*(asyncio.to_thread(run.replay) for _ in range(3)), run.replay(), run.replay())
 
     with ost.profile() as prof:
@@ -247,14 +255,14 @@ def test_the_trace_of_a_real_run_is_valid(dev, kernels):
     assert len(flows(events, "dependency")) == 2  # the first encoder's second dispatch waited for its first
 
 
-def test_processes_of_one_number_stay_apart():
+def test_processes_of_one_number_stay_apart() -> None:
     columns = decoder().columns()
     twice = replace(columns, pids=(7, 7))
     names = [e for e in written(twice) if e["name"] == "process_name" and "host" in e["args"]["name"]]
     assert len({e["pid"] for e in names}) == len(names) == 2
 
 
-def test_nanoseconds_survive_long_recordings():
+def test_nanoseconds_survive_long_recordings() -> None:
     made = Synthetic()
     day = 86_400 * 10**9
     plan = made.plan([node()])
@@ -264,17 +272,17 @@ def test_nanoseconds_survive_long_recordings():
     assert (last["ts"], last["dur"]) == (Decimal(30 * day) / 1000, Decimal("0.007"))
 
 
-def test_hostile_names_stay_strings():
+def test_hostile_names_stay_strings() -> None:
     events = written(hostile())
     assert {e["name"] for e in slices(events, "dispatch")} == set(HOSTILE)
 
 
-def test_an_empty_recording_is_an_empty_trace(tmp_path):
+def test_an_empty_recording_is_an_empty_trace(tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
     write_trace(Synthetic(devices=[]).columns(), path)
     assert all(e["ph"] == "M" for e in json.loads(path.read_text())["traceEvents"])
 
 
-def test_the_file_is_written_piece_by_piece(monkeypatch):
+def test_the_file_is_written_piece_by_piece(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trace, "_LINES", 5)
     assert len(slices(written(decoder()), "dispatch")) == 8 * 13

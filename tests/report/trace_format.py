@@ -18,6 +18,7 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from decimal import Decimal
+from typing import Any
 
 METADATA = {
     "process_name": ("name", str),
@@ -33,14 +34,17 @@ PHASES = {
     "C": {"ph", "name", "pid", "tid", "ts", "args"},
 }
 
+Event = dict[str, Any]
+Track = tuple[int, int]  # process and thread
 
-def validate(text):
+
+def validate(text: str) -> list[Event]:
     """Raises an `AssertionError` for the first rule that the text of a trace breaks; gives its events."""
     whole = json.loads(text, parse_float=Decimal, parse_constant=_refuse)
     assert set(whole) == {"traceEvents", "displayTimeUnit", "otherData"}
     assert whole["displayTimeUnit"] in ("ms", "ns")
     assert all(isinstance(value, str) for value in whole["otherData"].values())
-    events = whole["traceEvents"]
+    events: list[Event] = whole["traceEvents"]
     for event in events:
         _check(event)
     named = Counter((e["name"], e["pid"], e["tid"]) for e in events if e["ph"] == "M")
@@ -58,11 +62,11 @@ def validate(text):
     return events
 
 
-def _refuse(constant):
+def _refuse(constant: str) -> None:
     raise AssertionError(f"{constant} is no JSON")
 
 
-def _check(event):
+def _check(event: Event) -> None:
     phase = event["ph"]
     assert set(event) == PHASES[phase], event
     assert isinstance(event["name"], str)
@@ -85,8 +89,8 @@ def _check(event):
         assert event["bp"] == "e"
 
 
-def _check_nesting(track, slices):
-    open_until = []
+def _check_nesting(track: Track, slices: list[tuple[Any, Any]]) -> None:
+    open_until: list[Any] = []
     for begin, end in sorted(slices, key=lambda one: (one[0], -one[1])):
         while open_until and open_until[-1] <= begin:
             open_until.pop()
@@ -94,8 +98,9 @@ def _check_nesting(track, slices):
         open_until.append(end)
 
 
-def _check_counters(events, named):
-    latest, series = {}, {}
+def _check_counters(events: list[Event], named: Counter[tuple[str, int, int]]) -> None:
+    latest: dict[tuple[int, str], Any] = {}
+    series: dict[tuple[int, str], str] = {}
     for event in events:
         assert ("thread_name", event["pid"], event["tid"]) in named
         key = event["pid"], event["name"]
@@ -107,7 +112,7 @@ def _check_counters(events, named):
         latest[key] = event["ts"]
 
 
-def _check_flows(events, tracks):
+def _check_flows(events: list[Event], tracks: dict[Track, list[tuple[Any, Any]]]) -> None:
     dispatches = {(e["pid"], e["tid"], e["ts"]) for e in events if e["ph"] == "X" and e["cat"] == "dispatch"}
     ends = defaultdict(list)
     for event in events:
