@@ -21,6 +21,7 @@ NODES = [
         flops=1024,
         place="model.py:12",
         origin="0",
+        constants=(("N", "32"), ("use_bias", "true")),
     ),
     PlanNode("barrier", "barrier"),
     PlanNode(
@@ -44,7 +45,7 @@ def fill(writer: Writer, submissions: int = 3, start_ns: int = START_NS) -> list
         *("cpu", "cpu"), description="two cores", sampling="dispatch boundaries", clock_uncertainty_ns=30,
         details={"compiler": "g++ 12"}, copy_bytes_per_s=2e10,
     )  # fmt: skip
-    writer.ceiling(device, "flops_per_s", 1e11)
+    writer.device_facts(device, flops_per_s=1e11)
     writer.name_thread(me, threading.current_thread().name)
     plan = writer.plan(device, NODES, EDGES)
     numbers = []
@@ -82,20 +83,20 @@ def read_everything(recording: Recording) -> int:
     assert recording.devices is not None
     spans, regions, submissions = recording.host_spans, recording.regions, recording.submissions
     assert (spans.begin_ns <= spans.end_ns).all()
-    assert (regions.parent < regions.id).all()
+    assert (regions.parent < range(len(regions))).all()
     assert ((submissions.end_ns == NONE) | (submissions.start_ns <= submissions.end_ns)).all()
-    assert set(recording.terms.command.tolist()) <= set(recording.commands.id.tolist())
-    assert set(recording.values.submission.tolist()) <= set(submissions.id.tolist())
+    assert set(recording.terms.command.tolist()) <= set(range(len(recording.commands)))
+    assert set(recording.constants.command.tolist()) <= set(range(len(recording.commands)))
+    assert set(recording.values.submission.tolist()) <= set(range(len(submissions)))
     sizes = {}
-    for plan in recording.plans.id.tolist():
+    for row, plan in enumerate(recording.plans.id.tolist()):
         nodes, edges = recording.plan_nodes(plan), recording.edges(plan)
         assert (edges[:, 0] < edges[:, 1]).all()
-        sizes[plan] = len(nodes)
+        sizes[row] = len(nodes)
     samples = recording.samples()
     assert (samples.start_ns <= samples.end_ns).all()
-    plans = dict(zip(submissions.id.tolist(), submissions.plan.tolist(), strict=True))
     for submission, node in zip(samples.submission.tolist(), samples.node.tolist(), strict=True):
-        assert 0 <= node < sizes[plans[submission]]
+        assert 0 <= node < sizes[int(submissions.plan[submission])]
     return len(samples)
 
 

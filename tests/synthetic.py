@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from ostinato.profiling.analyse.columns import (
-    ABSENT,
     Columns,
     Commands,
     Device,
@@ -19,47 +18,22 @@ from ostinato.profiling.analyse.columns import (
     Regions,
     Samples,
     Submissions,
-    floats,
     ints,
     texts,
 )
 from ostinato.profiling.analyse.kernels import KernelFacts, details
+from ostinato.profiling.recording import schema
+from ostinato.profiling.recording.declaring import Kind
 
-Rows = Sequence[dict[str, Any]]
-_KERNEL = ("kind", "kernel", "source", "specialisation", "digest")
-
-
-def _text(rows: Rows, *names: str) -> dict[str, Any]:
-    return {name: texts(row[name] for row in rows) for name in names}
-
-
-def _whole(rows: Rows, *names: str) -> dict[str, Any]:
-    return {name: ints(row[name] for row in rows) for name in names}
-
-
-def _flag(rows: Rows, *names: str) -> dict[str, Any]:
-    return {name: np.array([row[name] for row in rows], bool) for name in names}
-
-
-def _number(rows: Rows, *names: str) -> dict[str, Any]:
-    return {name: floats(row[name] for row in rows) for name in names}
-
-
-def _size(rows: Rows, *names: str) -> dict[str, Any]:
-    return {name: np.array([row[name] for row in rows], np.int64).reshape(-1, 3) for name in names}
-
-
-def _ends(edges: Sequence[tuple[int, int]]) -> tuple[np.ndarray, np.ndarray]:
-    pairs = np.array(edges, np.int64).reshape(-1, 2)
-    return pairs[:, 0], pairs[:, 1]
+_KERNEL = ("kind", "kernel", "source", "digest", "constants")
 
 
 def node(kernel: str = "k", **given: Any) -> dict[str, Any]:
     """One command; what is not given is ordinary."""
     groups = given.get("groups", 64)
     plain = {
-        "kind": "dispatch", "label": "", "specialisation": "", "source": "", "digest": "",
-        "op_kind": "Other", "groups": groups,
+        "kind": "dispatch", "label": "", "specialisation": "", "source": "", "digest": "", "constants": (),
+        "op_kind": "Other", "origin": "", "groups": groups,
         "threads": (groups * 256, 1, 1), "group": (256, 1, 1), "bytes_read": 0, "bytes_written": 0,
         "declared": False, "flops": None, "place": "",
     }  # fmt: skip
@@ -104,7 +78,8 @@ class Synthetic:
         end = max((t[1] for t in known), default=None)
         plain = {
             "device": 0, "plan": plan, "ordinal": len(self.submissions) + 1, "label": "", "region": -1,
-            "replay": True, "sampled": bool(known), "probe": False, "encode_begin_ns": None, "encode_end_ns": None,
+            "replay": True, "sampled": bool(known), "probe": False, "executed": True,
+            "encode_begin_ns": None, "encode_end_ns": None,
             "commit_begin_ns": None, "commit_end_ns": None, "start_ns": start, "end_ns": end,
             "status": "measured", "reason": "", "error": "", "thread": 1, "process": 0,
             "worked_ns": None, "lost_ns": None, "late_ns": None, "joined": None,
@@ -119,57 +94,56 @@ class Synthetic:
 
     def columns(self) -> Columns:
         first = np.concatenate([[0], np.cumsum([len(nodes) for nodes, _ in self.plans])]).astype(np.int64)
-        c, s = self.commands, self.submissions
         samples = np.array(self.samples, np.int64).reshape(-1, 6)
+        submissions = [
+            row | {"level": "dispatches" if row["sampled"] else "command_buffers"} for row in self.submissions
+        ]
+        commands = [row | {"bytes_declared": row["declared"]} for row in self.commands]
+        regions = [dict(zip(("name", "begin_ns", "end_ns", "parent"), row, strict=True)) for row in self.regions]
+        names = ("kind", "name", "begin_ns", "end_ns", "thread")
+        spans = [{"submission": None, "region": None} | dict(zip(names, row, strict=True)) for row in self.spans]
+        facts = (KernelFacts(*(row[name] for name in _KERNEL)) for row in self.commands)
         return Columns(
             tuple(self.devices),
-            Commands(
-                **_text(c, "kind", "label", "kernel", "specialisation", "op_kind", "place"),
-                detail=texts(details(KernelFacts(*(row[name] for name in _KERNEL)) for row in c)),
-                **_flag(c, "declared"),
-                **_whole(c, "groups"),
-                **_number(c, "bytes_read", "bytes_written", "flops"),
-                **_size(c, "threads", "group"),
-            ),
+            Commands(**_in_columns(schema.Commands, commands), detail=texts(details(facts))),
             Plans(
                 first,
                 np.array([i for nodes, _ in self.plans for i in nodes], np.int64),
                 tuple(_ends(edges) for _, edges in self.plans),
             ),
-            Submissions(
-                **_whole(s, "device", "plan", "ordinal", "region", "thread", "process"),
-                **_whole(s, "encode_begin_ns", "encode_end_ns", "commit_begin_ns", "commit_end_ns"),
-                **_whole(s, "start_ns", "end_ns", "worked_ns", "lost_ns", "late_ns", "joined"),
-                **_text(s, "label", "status", "reason", "error"),
-                **_flag(s, "replay", "sampled", "probe"),
-            ),
+            Submissions(**_in_columns(Submissions, submissions)),
             Samples(
-                samples[:, 0],
-                first[samples[:, 1]] + samples[:, 2],
-                samples[:, 3],
-                samples[:, 4],
-                samples[:, 5].astype(np.int8),
+                submission=samples[:, 0],
+                node=first[samples[:, 1]] + samples[:, 2],
+                start_ns=samples[:, 3],
+                end_ns=samples[:, 4],
+                status=samples[:, 5].astype(np.int8),
             ),
-            Regions(
-                texts(r[0] for r in self.regions),
-                ints(r[1] for r in self.regions),
-                ints(r[2] for r in self.regions),
-                np.ones(len(self.regions), np.int64),
-                np.zeros(len(self.regions), np.int64),
-                ints(r[3] for r in self.regions),
-            ),
-            HostSpans(
-                texts(r[0] for r in self.spans),
-                texts(r[1] for r in self.spans),
-                ints(r[2] for r in self.spans),
-                ints(r[3] for r in self.spans),
-                ints(r[4] for r in self.spans),
-                np.full(len(self.spans), ABSENT),
-                np.zeros(len(self.spans), np.int64),
-            ),
+            Regions(**_in_columns(Regions, regions)),
+            HostSpans(**_in_columns(HostSpans, spans)),
             tuple(self.drops),
             {},
         )
+
+
+def _ends(edges: Sequence[tuple[int, int]]) -> tuple[np.ndarray, np.ndarray]:
+    pairs = np.array(edges, np.int64).reshape(-1, 2)
+    return pairs[:, 0], pairs[:, 1]
+
+
+def _in_columns(rows: Any, given: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Rows as the columns of their table; they are numbered, of the first process, and of thread 1."""
+    listed = [{"id": number, "process": 0, "thread": 1} | row for number, row in enumerate(given, 1)]
+    columns: dict[str, Any] = {}
+    for column in rows.table.columns:
+        values = [row[column.name] for row in listed]
+        if column.kind in (Kind.TEXT, Kind.WORD, Kind.CODE):
+            columns[column.name] = texts(values)
+        elif column.kind is Kind.SIZES:
+            columns[column.name] = np.array(values, np.int64).reshape(-1, 3)
+        else:
+            columns[column.name] = np.array(values, bool) if column.kind is Kind.FLAG else ints(values)
+    return columns
 
 
 def wandering(runs: int = 9, **device: Any) -> Synthetic:

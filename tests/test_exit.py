@@ -138,7 +138,7 @@ def test_the_recording_is_closed_before_the_process_leaves_its_work_behind(tmp_p
     done = run(text, OSTINATO_EXIT_WAIT="0.5")
     assert done.returncode == 0
     with recording.open_recording(path) as found:
-        assert found.submissions.label == ["fine"]
+        assert found.submissions.label.tolist() == ["fine"]
     assert "not complete" not in done.stderr
 
 
@@ -169,4 +169,4 @@ def test_a_profile_still_waits_for_work_that_was_asked_after_too_early(dev: ost.
         submission = encoder.commit_labeled("asked too early")
         submission.wait(timeout=0)
     with profile.recording() as found:
-        assert found.submissions.label == ["asked too early"]
+        assert found.submissions.label.tolist() == ["asked too early"]

@@ -18,8 +18,8 @@ from recordings import NODES, write
 def plain_columns(path: Path) -> dict[str, list[Any]]:
     """The columns as lists, with None for what is missing: what a frame is made of, without pandas."""
 
-    def text(values: Any, rows: Any) -> list[str | None]:
-        return [values[row] for row in rows.tolist()]
+    def text(values: Any, rows: Any, optional: bool) -> list[str | None]:
+        return [(values[row] or None) if optional else values[row] for row in rows.tolist()]
 
     def nullable(values: Any, missing: Any) -> list[int | None]:
         return [None if gone else value for value, gone in zip(values.tolist(), missing.tolist(), strict=True)]

@@ -13,65 +13,60 @@ from recordings import START_NS, read_everything, read_file, write
 from scripting import Script
 
 
-def set_meta(path: Path, **facts: str | int | None) -> Path:
-    """Change what a file says about its process; `__` in a name stands for a dot, None removes the fact."""
+def set_facts(path: Path, **facts: str | int | None) -> Path:
+    """Change what a file says about its process."""
     with contextlib.closing(sqlite3.connect(path)) as database:
         for name, value in facts.items():
-            key = name.replace("__", ".")
-            database.execute("DELETE FROM meta WHERE key = ?", (key,))
-            if value is not None:
-                database.execute("INSERT INTO meta SELECT id, ?, ? FROM processes", (key, str(value)))
+            database.execute(f"UPDATE processes SET {name} = ?", (value,))
         database.commit()
     return path
 
 
 def on_other_clock(path: Path, behind_ns: int, **facts: str | int) -> Path:
     """A recording whose monotonic clock, beside the same wall clock, is behind that of `one_clock`."""
-    set_meta(
+    set_facts(
         path,
-        clock__start__monotonic_ns=START_NS - behind_ns,
-        clock__start__realtime_ns=10**18,
-        clock__start__uncertainty_ns=40,
-        clock__end__monotonic_ns=START_NS - behind_ns + 10**9,
-        clock__end__realtime_ns=10**18 + 10**9,
-        clock__end__uncertainty_ns=60,
+        start_monotonic_ns=START_NS - behind_ns,
+        start_realtime_ns=10**18,
+        start_uncertainty_ns=40,
+        end_monotonic_ns=START_NS - behind_ns + 10**9,
+        end_realtime_ns=10**18 + 10**9,
+        end_uncertainty_ns=60,
     )
-    return set_meta(path, **facts)
+    return set_facts(path, **facts)
 
 
 def amounts(recording: Recording, command: int, submission: int) -> list[tuple[object, ...]]:
-    """What comes to the amounts of a command with a submission."""
+    """What comes to the amounts of a command with a submission, both given by row."""
     terms, values = recording.terms, recording.values
     given = {values.param[at]: int(values.value[at]) for at in (values.submission == submission).nonzero()[0]}
     rows = (terms.command == command).nonzero()[0]
     return [
-        (int(terms.amount[at]), given[terms.param[at]], *(int(c[at]) for c in (terms.factor, terms.plus, terms.upto)))
+        (terms.amount[at], given[terms.param[at]], *(int(c[at]) for c in (terms.factor, terms.plus, terms.upto)))
         for at in rows
     ]
 
 
 def work(recording: Recording) -> list[tuple[object, ...]]:
     """What ran when, by name: comparable between a recording and what was merged from it."""
-    plans = {plan: recording.plan_nodes(plan) for plan in recording.plans.id.tolist()}
-    submissions = recording.submissions
-    rows = {number: row for row, number in enumerate(submissions.id.tolist())}
-    regions = dict(zip(recording.regions.id.tolist(), recording.regions.name, strict=True))
-    devices = {device.id: device.name for device in recording.devices}
-    samples = recording.samples()
-    found: list[tuple[object, ...]] = []
+    submissions, regions, lists, samples = (
+        *(recording.submissions, recording.regions, recording.lists(), recording.samples()),
+    )
+    commands = recording.commands
+    listed: list[tuple[object, ...]] = []
     for at in range(len(samples)):
-        row = rows[int(samples.submission[at])]
-        nodes = plans[int(submissions.plan[row])]
-        node = int(samples.node[at])
-        found.append(
+        row = int(samples.submission[at])
+        command = int(lists.command[lists.first[submissions.plan[row]] + samples.node[at]])
+        device, region = recording.devices[submissions.device[row]].name, regions.name[submissions.region[row]]
+        listed.append(
             (
-                *(devices[int(submissions.device[row])], submissions.label[row], regions[int(submissions.region[row])]),
-                *(nodes.kernel[node], nodes.label[node], tuple(nodes.threads[node].tolist())),
-                *(amounts(recording, int(nodes.id[node]), int(samples.submission[at])),),
+                *(device, submissions.label[row], region),
+                *(commands.kernel[command], commands.label[command], tuple(commands.threads[command].tolist())),
+                *(amounts(recording, command, row),),
                 *(int(samples.start_ns[at]), int(samples.end_ns[at]), int(samples.status[at])),
             )
         )
-    return found
+    return listed
 
 
 def test_processes_of_one_machine_share_its_clock(tmp_path: Path, script: Script) -> None:
@@ -90,11 +85,11 @@ def test_processes_of_one_machine_share_its_clock(tmp_path: Path, script: Script
         assert [process.meta["file"] for process in merged.processes] == [path.name for path in paths]
         assert [process.clock_offset_ns for process in merged.processes] == [0, 0, 0]
         assert len({process.pid for process in merged.processes}) == 3
-        assert merged.submissions.process.tolist() == [1, 2, 2, 3, 3, 3]
+        assert merged.submissions.process.tolist() == [0, 1, 1, 2, 2, 2]
         assert [drop.count for drop in merged.drops] == [7, 7, 7]
         assert len(merged.threads) == 3
-        assert merged.host_spans.submission.tolist() == merged.submissions.id.tolist()
-        assert merged.regions.parent.tolist() == [-1, 1, -1, 3, 3, -1, 6, 6, 6]
+        assert merged.host_spans.submission.tolist() == list(range(6))
+        assert merged.regions.parent.tolist() == [-1, 0, -1, 2, 2, -1, 5, 5, 5]
 
 
 def test_merged_recordings_have_plain_tables_and_can_be_merged_again(tmp_path: Path) -> None:
@@ -116,7 +111,7 @@ def test_merged_recordings_have_plain_tables_and_can_be_merged_again(tmp_path: P
 
 def test_containers_with_shifted_clocks_are_aligned_by_the_wall_clock(tmp_path: Path) -> None:
     first = on_other_clock(write(tmp_path / "a.ostinato", 1), 0)
-    second = on_other_clock(write(tmp_path / "b.ostinato", 1), 3_000_000, clock__namespace="time:[1]")
+    second = on_other_clock(write(tmp_path / "b.ostinato", 1), 3_000_000, time_namespace="time:[1]")
     with open_recording(first) as one, open_recording(second) as other:
         before, shifted = one.samples(), other.samples()
     merge([first, second], tmp_path / "all.ostinato")
@@ -137,9 +132,9 @@ def test_containers_with_shifted_clocks_are_aligned_by_the_wall_clock(tmp_path: 
 
 def test_different_machines_are_refused_unless_their_clocks_were_compared(tmp_path: Path) -> None:
     first = on_other_clock(write(tmp_path / "a.ostinato"), 0)
-    second = on_other_clock(write(tmp_path / "b.ostinato"), 2_000_000, clock__boot="another")
+    second = on_other_clock(write(tmp_path / "b.ostinato"), 2_000_000, boot="another")
     third = write(tmp_path / "c.ostinato")
-    set_meta(third, clock__boot="another")
+    set_facts(third, boot="another")
     with pytest.raises(RecordingError, match=r"a.ostinato and b.ostinato cannot be aligned.*different machines"):
         merge([first, second], tmp_path / "all.ostinato")
     assert not (tmp_path / "all.ostinato").exists()
@@ -153,16 +148,16 @@ def test_what_cannot_be_aligned_is_refused_with_the_reason(tmp_path: Path) -> No
     first, second = (write(tmp_path / f"{name}.ostinato") for name in "ab")
     original = second.read_bytes()
     reasons: list[tuple[dict[str, str | int | None], str]] = [
-        ({"clock__boot": None}, "b.ostinato does not say which start of which machine"),
-        ({"clock__boot": "unknown"}, "b.ostinato does not say which start of which machine"),
-        ({"clock__end__realtime_ns": None}, "b.ostinato does not say what its clock"),
-        ({"clock__start__monotonic_ns": "noon"}, "b.ostinato does not say what its clock"),
-        ({"clock__start__monotonic_ns": -(10**40)}, "impossible things about its clock"),
-        ({"clock__namespace": "time:[1]", "clock__end__realtime_ns": 1}, "wall clock was set"),
+        ({"boot": None}, "b.ostinato does not say which start of which machine"),
+        ({"boot": "unknown"}, "b.ostinato does not say which start of which machine"),
+        ({"end_realtime_ns": None}, "b.ostinato does not say what its clock"),
+        ({"start_monotonic_ns": "noon"}, "start_monotonic_ns .*something else than integers"),
+        ({"start_monotonic_ns": 1 << 62}, "impossible things about its clock"),
+        ({"time_namespace": "time:[1]", "end_realtime_ns": 1}, "wall clock was set"),
     ]
     for facts, reason in reasons:
         second.write_bytes(original)
-        set_meta(second, **facts)
+        set_facts(second, **facts)
         with pytest.raises(RecordingError, match=reason):
             merge([first, second], tmp_path / "all.ostinato")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.ostinato", "b.ostinato"]

@@ -91,7 +91,6 @@ def test_a_git_that_is_absent_or_hangs_holds_nothing_up(tmp_path: Path, git: str
     subprocess.run(command, cwd=tmp_path, env=os.environ | {"PATH": str(tools)}, check=True, timeout=30)
     with open_recording(tmp_path / "run.ostinato") as recording:
         assert recording.meta["git.revision"] == "1" * 40
-        assert recording.meta.get("git.state", "unknown") == "unknown"
         (origin,) = columns_of(recording).origins
     assert origin.changed is None
 
@@ -103,9 +102,13 @@ def _edited(path: Path, statement: str, *values: object) -> Path:
     return path
 
 
-def _set(path: Path, **facts: str) -> Path:
-    for key, value in facts.items():
-        _edited(path, "INSERT OR REPLACE INTO meta SELECT id, ?, ? FROM processes", key.replace("__", "."), value)
+def _set(path: Path, **facts: object) -> Path:
+    for name, value in facts.items():
+        if name in ("program", "git_revision"):
+            key = name.replace("_", ".")
+            _edited(path, "INSERT OR REPLACE INTO meta SELECT id, ?, ? FROM processes", key, value)
+        else:
+            _edited(path, f"UPDATE processes SET {name} = ?", value)
     return path
 
 
@@ -116,15 +119,15 @@ def recorded(tmp_path: Path) -> Path:
     return _set(
         path,
         program="decode.py --tokens 100",
-        created="2026-01-05T12:03:22.123+00:00",
-        git__revision="d" * 40,
-        git__state="changed",
-        cores__start="8",
-        cores__end="4",
-        load__start="0.52 0.4 0.3",
-        load__end="6.10 0.4 0.3",
-        clock__start__monotonic_ns="1000000000",
-        clock__end__monotonic_ns="4200000000",
+        git_revision="d" * 40,
+        git_changed=1,
+        start_cores=8,
+        end_cores=4,
+        start_load=0.52,
+        end_load=6.1,
+        start_realtime_ns=1_767_614_602_123_000_000,
+        start_monotonic_ns=1_000_000_000,
+        end_monotonic_ns=4_200_000_000,
     )
 
 
@@ -144,7 +147,8 @@ def test_a_report_opens_with_what_it_is_of(recorded: Path) -> None:
             "name": "pid 411", "program": "decode.py --tokens 100", "began": "2026-01-05T12:03:22+00:00",
             "duration_ns": 3_200_000_000, "host": "node7", "pid": 411, "rank": None, "local_rank": None,
             "world_size": None, "version": ostinato.__version__, "revision": "d" * 40, "changed": True,
-            "cores": [8, 4], "load": [0.52, 6.1], "profile_ns": None,
+            "cores": [8, 4], "load": [0.52, 6.1], "profile_ns": None, "run_delay_ns": None,
+            "involuntary_switches": None, "steal_ns": None,
         }
     ]  # fmt: skip
     assert "<div>decode.py --tokens 100</div>" in fragment(summary)
@@ -153,13 +157,11 @@ def test_a_report_opens_with_what_it_is_of(recorded: Path) -> None:
 def test_what_a_stranger_says_of_the_origin_is_data(recorded: Path) -> None:
     evil = "\x1b[2J<script>alert(1)</script>\u202e" * 1_000
     _edited(recorded, "UPDATE processes SET host = ?", evil)
-    _set(
-        recorded, program=evil, created="soon", git__revision=evil, cores__start="-1", load__start="nan x", load__end=""
-    )
+    _set(recorded, program=evil, git_revision=evil, start_realtime_ns=2**62, start_cores=None, end_load=None)
     with open_recording(recorded) as recording:
         summary = summarise(recording)
         (origin,) = summary.origins
-        assert (origin.began, origin.cores, origin.load) == ("", (None, 4), (None, None))
+        assert (origin.began[:4], origin.cores, origin.load) == ("2116", (None, 4), (0.52, None))
     text = render(summary)
     assert "\x1b" not in text
     assert "\u202e" not in text
@@ -198,7 +200,7 @@ def test_merged_processes_keep_host_pid_and_rank_and_are_named_by_them(job: Path
 
 
 def test_what_profiles_took_of_their_programs_is_added_up(job: Path) -> None:
-    _set(job, profile__host_ns="2000")
+    _set(job, overhead_ns=2000)
     with open_recording(job) as recording:
         check = next(one for one in summarise(recording).checks if one.name == "host")
     assert "1.20 µs a command buffer, 6.00 µs in all" in check.sentence

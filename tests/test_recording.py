@@ -14,7 +14,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -24,10 +23,9 @@ from hypothesis import strategies as st
 import ostinato
 from ostinato.profiling.recording import (
     AMOUNTS,
+    NODE_KINDS,
     NONE,
-    SPAN_KINDS,
     UNAVAILABLE,
-    Commands,
     PlanNode,
     PlanTerm,
     Recording,
@@ -39,6 +37,8 @@ from ostinato.profiling.recording import (
     provenance,
     save,
 )
+from ostinato.profiling.recording.declaring import Kind
+from ostinato.profiling.recording.schema import TABLES, Commands, Process
 from recordings import EDGES, NODES, START_NS, fill, read_everything, read_file, write
 from scripting import Script
 
@@ -61,56 +61,66 @@ def test_everything_taken_down_is_read_back(writer: Writer) -> None:
 
         submissions = recording.submissions
         assert submissions.id.tolist() == numbers
-        assert submissions.label == ["cb 1", "cb 2", "cb 3"]
+        assert submissions.label.tolist() == ["cb 1", "cb 2", "cb 3"]
         assert submissions.replay.tolist() == [False, True, True]
-        assert submissions.pid.tolist() == [os.getpid()] * 3
+        assert [recording.processes[row].pid for row in submissions.process] == [os.getpid()] * 3
         first = START_NS + 1_000_000
         assert [submissions.encode_begin_ns[0], submissions.commit_end_ns[0]] == [first + 1, first + 4]
         assert [submissions.start_ns[0], submissions.end_ns[0]] == [first + 100, first + 900]
-        assert submissions.error == [None] * 3
+        assert submissions.error.tolist() == [""] * 3
 
-        nodes = recording.plan_nodes(int(submissions.plan[0]))
-        assert nodes.kind == [node.kind for node in NODES]
-        assert nodes.label == ["decoder/sample", None, "decoder/head", None]
+        plan = int(recording.plans.id[submissions.plan[0]])
+        nodes = recording.plan_nodes(plan)
+        assert nodes.kind.tolist() == [node.kind for node in NODES]
+        assert nodes.label.tolist() == ["decoder/sample", "", "decoder/head", ""]
         assert nodes.specialisation[0] == "N=32,use_bias=true"
         assert nodes.threads.tolist()[2] == [4096, 2, 1]
         assert nodes.flops.tolist() == [1024, NONE, NONE, NONE]
         assert nodes.bytes_declared.tolist() == [True, False, False, False]
         assert nodes.place[0] == "model.py:12"
-        assert recording.edges(int(submissions.plan[0])).tolist() == EDGES.tolist()
+        assert recording.edges(plan).tolist() == EDGES.tolist()
+        constants = recording.constants
+        assert nodes.id[0] == recording.commands.id[constants.command[0]]
+        assert list(zip(constants.name, constants.value, strict=True)) == [("N", "32"), ("use_bias", "true")]
 
         regions = recording.regions
-        assert regions.name == ["run", "token", "token", "token"]
-        assert regions.parent.tolist() == [NONE, 1, 1, 1]
+        assert regions.name.tolist() == ["run", "token", "token", "token"]
+        assert regions.parent.tolist() == [NONE, 0, 0, 0]
         assert regions.end_ns.tolist()[1] == first + 1000
-        assert submissions.region.tolist() == [2, 3, 4]
+        assert submissions.region.tolist() == [1, 2, 3]
         spans = recording.host_spans
-        assert [SPAN_KINDS[kind] for kind in spans.kind] == ["commit"] * 3
-        assert spans.submission.tolist() == numbers
-        assert recording.threads[(1, threading.get_ident())] == threading.current_thread().name
+        assert spans.kind.tolist() == ["commit"] * 3
+        assert spans.submission.tolist() == [0, 1, 2]
+        assert recording.threads[(0, threading.get_ident())] == threading.current_thread().name
         assert [(drop.where, drop.count) for drop in recording.drops] == [("a test", 7)]
 
         samples = recording.samples()
-        assert samples.submission.tolist() == [number for number in numbers for _ in range(3)]
+        assert samples.submission.tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2]
         assert samples.node.tolist() == [0, 2, 3] * 3
         assert samples.start_ns[:3].tolist() == [first + 100, first + 300, 0]
         assert samples.end_ns[:3].tolist() == [first + 250, first + 900, 0]
         assert samples.status[:3].tolist() == [0, 1, 2]
-        assert recording.samples_of(numbers[1]).start_ns.tolist()[0] == first + 1_000_100
 
 
 _TEXT = st.text(max_size=20)
 _TIMES = st.integers(0, 2**62 - 1)
 _COUNTS = st.integers(0, 2**63 - 1)
 _SIGNED = st.integers(-(2**63) + 1, 2**63 - 1)
-_SIZES = st.tuples(_COUNTS, _COUNTS, _COUNTS)
-_KINDS = st.sampled_from(["dispatch", "barrier", "copy", "fill"])
+_DRAWN = {
+    Kind.TEXT: _TEXT, Kind.WORD: st.sampled_from(NODE_KINDS), Kind.SIZES: st.tuples(_COUNTS, _COUNTS, _COUNTS),
+    Kind.INTEGER: _COUNTS, Kind.FLAG: st.booleans(),
+}  # fmt: skip
 _NODE = st.builds(
-    PlanNode, _KINDS, _TEXT, st.none() | _TEXT, _TEXT, st.none() | _TEXT, _SIZES, _SIZES, _COUNTS, _COUNTS, _COUNTS,
-    st.booleans(), st.none() | _COUNTS, *[st.none() | _TEXT] * 4,
-    st.lists(st.builds(PlanTerm, st.sampled_from(AMOUNTS), _TEXT, _COUNTS, _SIGNED, st.none() | _COUNTS), max_size=3)
-    .map(tuple),
-)  # fmt: skip
+    PlanNode,
+    **{
+        column.name: st.none() | _DRAWN[column.kind] if column.optional else _DRAWN[column.kind]
+        for column in TABLES["commands"].columns
+        if column.name in PlanNode._fields
+    },
+    terms=st.lists(
+        st.builds(PlanTerm, st.sampled_from(AMOUNTS), _TEXT, _COUNTS, _SIGNED, st.none() | _COUNTS), max_size=3
+    ).map(tuple),
+)
 
 
 @st.composite
@@ -124,22 +134,26 @@ def _submissions(draw: st.DrawFn) -> tuple[list[PlanNode], list[list[tuple[int, 
 def _terms(recording: Recording) -> dict[int, tuple[PlanTerm, ...]]:
     """The terms of every command, in the order in which they were given."""
     terms = recording.terms
-    columns = (terms.command, terms.number, terms.amount, terms.factor, terms.plus, terms.upto)
-    rows = zip(*(column.tolist() for column in columns), terms.param, strict=True)
-    found: dict[int, tuple[PlanTerm, ...]] = {}
-    for command, _, amount, factor, plus, upto, param in sorted(rows):
-        term = PlanTerm(AMOUNTS[amount], param, factor, plus, None if upto == NONE else upto)
-        found[command] = (*found.get(command, ()), term)
-    return found
+    columns = (terms.command, terms.number, terms.amount, terms.param, terms.factor, terms.plus, terms.upto)
+    listed: dict[int, tuple[PlanTerm, ...]] = {}
+    for command, _, amount, param, factor, plus, upto in sorted(zip(*(c.tolist() for c in columns), strict=True)):
+        term = PlanTerm(amount, param, factor, plus, None if upto == NONE else upto)
+        listed[command] = (*listed.get(command, ()), term)
+    return listed
 
 
 def _rows(nodes: Commands, terms: dict[int, tuple[PlanTerm, ...]]) -> list[PlanNode]:
-    columns: list[Any] = [getattr(nodes, name) for name in PlanNode._fields if name != "terms"]
-    columns.append([terms.get(command, ()) for command in nodes.id.tolist()])
-    listed = [column if isinstance(column, list) else column.tolist() for column in columns]
-    listed[5:7] = [[tuple(size) for size in column] for column in listed[5:7]]
-    listed[11] = [None if flops == NONE else flops for flops in listed[11]]
-    return [PlanNode(*row) for row in zip(*listed, strict=True)]
+    """What was described, as it was read; a text that is not given is empty."""
+    columns = {name: column.tolist() for name, column in nodes.by_name().items()}
+    columns["threads"], columns["group"] = ([tuple(size) for size in columns[name]] for name in ("threads", "group"))
+    columns["flops"] = [None if flops == NONE else flops for flops in columns["flops"]]
+    columns["terms"] = [terms.get(command - 1, ()) for command in columns.pop("id")]
+    return [PlanNode(**dict(zip(columns, row, strict=True))) for row in zip(*columns.values(), strict=True)]
+
+
+def _without_none(node: PlanNode) -> PlanNode:
+    texts = [column.name for column in TABLES["commands"].columns if column.kind is Kind.TEXT]
+    return PlanNode(**(node._asdict() | {name: getattr(node, name) or "" for name in texts}))
 
 
 @settings(max_examples=40, deadline=None)
@@ -157,15 +171,15 @@ def test_random_recordings_are_read_back_exactly(
             run = [(node, min(a, b), max(a, b), status) for node, a, b, status in run]
             writer.samples(submission, *(np.array([row[column] for row in run], np.int64) for column in range(4)))
             expected += [
-                (submission, node, *((0, 0) if status == UNAVAILABLE else (start, end)), status)
+                (ordinal - 1, node, *((0, 0) if status == UNAVAILABLE else (start, end)), status)
                 for node, start, end, status in run
             ]
         with writer.recording() as recording:
-            assert _rows(recording.plan_nodes(plan), _terms(recording)) == nodes
+            assert _rows(recording.plan_nodes(plan), _terms(recording)) == list(map(_without_none, nodes))
             values = recording.values
             pairs = list(zip(values.param, values.value.tolist(), strict=True))
             assert pairs == list(given.items()) * len(runs)
-            assert values.submission.tolist() == [number for number in recording.submissions.id for _ in given]
+            assert values.submission.tolist() == [row for row in range(len(runs)) for _ in given]
             samples = recording.samples()
             columns = (samples.submission, samples.node, samples.start_ns, samples.end_ns, samples.status)
             assert list(zip(*(column.tolist() for column in columns), strict=True)) == expected
@@ -265,21 +279,24 @@ def test_a_plan_may_be_described_by_the_thread_that_writes(writer: Writer) -> No
     number = writer.submission(device=device, plan=plan, ordinal=1)
     writer.submission(device=device, plan=lost, ordinal=2)
     with writer.recording() as recording:
-        assert recording.plan_nodes(plan).kernel == [node.kernel for node in NODES]
+        assert recording.plan_nodes(plan).kernel.tolist() == [node.kernel for node in NODES]
         assert recording.submissions.id[0] == number
     assert asked == ["now", "now"]
     mismatch = f"described with {len(NODES)} nodes instead of {len(NODES) + 1}"
     assert any(mismatch in where for where in writer.dropped)
 
 
-def test_a_device_may_be_told_more_of_later_and_keeps_what_it_was_told_first(writer: Writer) -> None:
-    device = writer.device("d", "cpu", details={"workers": "2"})
+def test_a_device_may_be_described_further_and_keeps_the_details_that_came_first(writer: Writer) -> None:
+    device = writer.device("d", "cpu", workers=2, details={"compiler": "g++"})
     writer.flush()
-    writer.detail(device, "ceiling.copy.spread", "0.02")
-    writer.detail(device, "workers", "3")
-    writer.detail(device + 1, "workers", "3")  # there is no such device
+    writer.device_facts(device, copy_spread=0.02, workers=3)
+    writer.device_facts(device + 1, workers=4)  # there is no such device
+    writer.detail(device, "compiler", "clang")
+    writer.detail(device, "linker", "ld")
     with writer.recording() as recording:
-        assert recording.devices[0].details == {"workers": "2", "ceiling.copy.spread": "0.02"}
+        (described,) = recording.devices
+        assert (described.workers, described.copy_spread) == (3, 0.02)
+        assert described.details == {"compiler": "g++", "linker": "ld"}
 
 
 def test_other_tools_find_plain_tables(tmp_path: Path) -> None:
@@ -340,6 +357,8 @@ def test_mistakes_of_producers_are_counted_and_the_file_stays_whole(writer: Writ
         lambda: writer.host_span("commit", 5, 4),
         lambda: writer.host_span("lunch", 5, 6),
         lambda: writer.begin_region("r", "noon"),  # type: ignore[arg-type]
+        lambda: writer.submission(device=device, plan=plan, ordinal=1, temperature=40),
+        lambda: writer.submission(device=device, plan=plan),
     ]
     for number, mistake in enumerate(mistakes, 1):
         mistake()
@@ -366,7 +385,7 @@ def test_texts_of_any_kind_are_kept(writer: Writer) -> None:
     for ordinal, label in enumerate(labels, 1):
         writer.submission(device=device, plan=None, ordinal=ordinal, label=label)
     with writer.recording() as recording:
-        read = recording.submissions.label
+        read = recording.submissions.label.tolist()
         assert read[:5] == labels[:5]
         assert read[5] == "x" * 65_535 + "…"
         assert read[6] == "\\ud800 alone"
@@ -382,8 +401,9 @@ def test_a_program_that_makes_up_labels_does_not_fill_the_memory(monkeypatch: py
             writer.samples(submission, 0, [ordinal], [ordinal + 1])
         with writer.recording() as recording:
             assert read_everything(recording) == 100
-            labels = [recording.plan_nodes(plan).label[0] for plan in recording.submissions.plan.tolist()]
-            assert labels == recording.submissions.label == [f"token {n % 50}" for n in range(1, 101)]
+            plans = recording.plans.id[recording.submissions.plan].tolist()
+            labels = [recording.plan_nodes(plan).label[0] for plan in plans]
+            assert labels == recording.submissions.label.tolist() == [f"token {n % 50}" for n in range(1, 101)]
 
 
 def test_producers_never_wait_and_what_does_not_fit_is_counted(tmp_path: Path) -> None:
@@ -686,30 +706,33 @@ def test_a_recording_says_where_it_comes_from(tmp_path: Path, script: Script) ->
     subprocess.run((*git, "commit", "-qm", "first"), check=True)
     revision = subprocess.run((*git, "rev-parse", "HEAD"), check=True, capture_output=True, text=True).stdout.strip()
 
-    def run() -> dict[str, str]:
+    def run() -> Process:
         environment = os.environ | {"OSTINATO_BARRIERS": "serial"}
         file = str(tmp_path / "run.ostinato")
         subprocess.run((sys.executable, str(project / "model.py"), file), env=environment, check=True, cwd="/")
         with open_recording(file) as recording:
-            return dict(recording.meta)
+            return recording.processes[0]
 
-    meta = run()
-    assert (meta["git.revision"], meta["git.state"]) == (revision, "clean")
+    process = run()
+    meta = process.meta
+    assert (meta["git.revision"], process.git_changed) == (revision, False)
     assert meta["ostinato"] == ostinato.__version__
     assert meta["program"] == f"model.py {tmp_path / 'run.ostinato'}"
     assert meta["setting.OSTINATO_BARRIERS"] == "serial"
     assert meta["setting.OSTINATO_CACHE_DIR"] == "(set)"
-    assert meta["clock.boot"] == provenance.boot() != "unknown"
-    assert int(meta["clock.end.monotonic_ns"]) - int(meta["clock.start.monotonic_ns"]) > 0.9e9
-    assert int(meta["clock.start.uncertainty_ns"]) < 1e6
-    assert len(meta["load.end"].split()) == 3
-    assert (meta["cores.start"], meta["cores.end"]) == (str(len(os.sched_getaffinity(0))),) * 2
+    assert process.boot == provenance.boot() != "unknown"
+    assert process.start_monotonic_ns is not None
+    assert process.end_monotonic_ns is not None
+    assert process.end_monotonic_ns - process.start_monotonic_ns > 0.9e9
+    assert 0 <= (process.start_uncertainty_ns or 0) < 1e6
+    assert process.end_load is not None
+    assert (process.start_cores, process.end_cores) == (len(os.sched_getaffinity(0)),) * 2
 
     subprocess.run((*git, "pack-refs", "--all"), check=True)
     with (project / "model.py").open("a") as file:
         file.write("# changed\n")
-    meta = run()
-    assert (meta["git.revision"], meta["git.state"]) == (revision, "changed")
+    process = run()
+    assert (process.meta["git.revision"], process.git_changed) == (revision, True)
 
 
 def test_a_linked_work_tree_has_its_own_revision(tmp_path: Path) -> None:

@@ -94,7 +94,7 @@ def test_a_label_holds_everything_below_it_at_any_depth():
 
 def test_specialisations_of_a_kernel_are_told_apart():
     made = Synthetic()
-    plan = made.plan([node("gemv", specialisation="N=32"), node("gemv", specialisation="N=64")])
+    plan = made.plan([node("gemv", constants=(("N", "32"),)), node("gemv", constants=(("N", "64"),))])
     made.submit(plan, [(0, 10), (10, 15)])
     columns = made.columns()
     found = groups.by_kernel(columns, groups.command_times(columns))
@@ -220,7 +220,7 @@ def test_dispatches_that_never_ran_are_not_counted_as_ran():
     made = Synthetic()
     plan = made.plan([node("a"), node("b")])
     made.submit(plan, [(0, 5), (0, 0)], quality=[0, 2], error="b crashed")
-    made.submit(plan, [None, None], status="unavailable", reason="it did not run")
+    made.submit(plan, [None, None], status="unavailable", reason="it did not run", executed=False)
     made.submit(plan, [None, None], status="unavailable", reason="the device has no clock")
     columns = made.columns()
     found = {g.name: g.dispatched for g in groups.by_kernel(columns, groups.command_times(columns))}

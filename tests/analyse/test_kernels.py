@@ -11,8 +11,9 @@ from ostinato.profiling.analyse.kernels import KernelFacts, details, named
 from synthetic import Synthetic, node
 
 
-def work(source: str = "", specialisation: str = "", digest: str = "", kind: str = "dispatch") -> KernelFacts:
-    return KernelFacts(kind, "work", source, specialisation, digest)
+def work(source: str = "", constants: str = "", digest: str = "", kind: str = "dispatch") -> KernelFacts:
+    """A kernel; its constants are separated by blanks."""
+    return KernelFacts(kind, "work", source, digest, tuple(tuple(pair.split("=")) for pair in constants.split()))
 
 
 @pytest.mark.parametrize(
@@ -23,7 +24,7 @@ def work(source: str = "", specialisation: str = "", digest: str = "", kind: str
         ([work("x/a.metal", digest="11aa"), work("x/b.metal", digest="22bb")], ["(a.metal)", "(b.metal)"]),
         ([work("x/a.metal", digest="11aa"), work("y/a.metal", digest="22bb")], ["(x/a.metal)", "(y/a.metal)"]),
         (
-            [work("a.metal", "M=1,N=4", "11aa"), work("a.metal", "M=1,N=8", "22bb")],
+            [work("a.metal", "M=1 N=4", "11aa"), work("a.metal", "M=1 N=8", "22bb")],
             ["[N=4]", "[N=8]"],
         ),
         ([work("a.metal", "", "11aa"), work("a.metal", "N=8", "22bb")], ["[no N]", "[N=8]"]),
@@ -31,12 +32,12 @@ def work(source: str = "", specialisation: str = "", digest: str = "", kind: str
             [work("a.metal", "N=4", "11aa"), work("a.metal", "N=8", "22bb"), work("b.metal", "N=4", "33cc")],
             ["(a.metal) [N=4]", "[N=8]", "(b.metal)"],
         ),
-        ([work(specialisation="T=f(a,b),N=4", digest="11aa"), work(specialisation="T=f(c,d),N=4", digest="22bb")],
+        ([work(constants="T=f(a,b) N=4", digest="11aa"), work(constants="T=f(c,d) N=4", digest="22bb")],
          ["[T=f(a,b)]", "[T=f(c,d)]"]),
         ([work(digest="11aa0"), work(digest="11aa1"), work(digest="22bb0")], ["#11aa0", "#11aa1", "#22bb0"]),
         ([work(digest="11aa0"), work("a.metal", digest="22bb0")], ["#11aa", "(a.metal)"]),
         ([work(digest="11aa"), work(kind="copy")], ["#11aa", "(transfer)"]),
-        ([work(specialisation="N=" + "4" * 90, digest="11aa"), work(specialisation="N=8", digest="22bb")],
+        ([work(constants="N=" + "4" * 90, digest="11aa"), work(constants="N=8", digest="22bb")],
          ["#11aa", "[N=8]"]),
     ],
 )  # fmt: skip
@@ -44,10 +45,11 @@ def test_the_fewest_words_tell_kernels_apart(kernels: list[KernelFacts], expecte
     assert details(kernels) == expected
 
 
-_WORD = st.sampled_from(["", "a", "b", "x/a", "y/a", "a) [N=4", "N=4", "N=8,M=1", "#1", "11aa", "11ab"])
+_WORD = st.sampled_from(["", "a", "b", "x/a", "y/a", "a) [N=4", "#1", "11aa", "11ab"])
+_CONSTANTS = st.sampled_from([(), (("N", "4"),), (("N", "8"), ("M", "1")), (("N", "4,M=1"),), (("x", "a"),)])
 
 
-@given(st.lists(st.builds(KernelFacts, st.sampled_from(["dispatch", "copy"]), _WORD, _WORD, _WORD, _WORD)))
+@given(st.lists(st.builds(KernelFacts, st.sampled_from(["dispatch", "copy"]), _WORD, _WORD, _WORD, _CONSTANTS)))
 def test_kernels_share_words_only_if_they_are_the_same(kernels: list[KernelFacts]) -> None:
     found = details(kernels)
     for one, words in zip(kernels, found, strict=True):
@@ -59,7 +61,7 @@ def test_kernels_share_words_only_if_they_are_the_same(kernels: list[KernelFacts
             elif one.digest or other.digest:
                 same = one.digest == other.digest
             else:
-                same = (one.source, one.specialisation) == (other.source, other.specialisation)
+                same = (one.source, one.constants) == (other.source, other.constants)
             assert same is ((one.name, words) == (other.name, others))
 
 

@@ -12,8 +12,8 @@ from ostinato.profiling.recording import PlanNode, Writer, open_recording
 
 def write(writer):
     """Two devices, a plan that repeats, one live command buffer, a region per token."""
-    cpu = writer.device("cpu", "cpu", clock_uncertainty_ns=30, details={"workers": "4"}, copy_bytes_per_s=1e10)
-    gpu = writer.device("sim", "cpu", clock_uncertainty_ns=40, details={"workers": "many"})
+    cpu = writer.device("cpu", "cpu", clock_uncertainty_ns=30, workers=4, copy_bytes_per_s=1e10)
+    gpu = writer.device("sim", "cpu", clock_uncertainty_ns=40)
     step = [
         PlanNode("dispatch", "matvec", "decode/mlp", "N=4", "MatMul", (512, 1, 1), (64, 1, 1), 8, 40_000, 100, True),
         PlanNode("barrier", "barrier"),
@@ -26,7 +26,7 @@ def write(writer):
         region = writer.begin_region("token", t, thread=11)
         number = writer.submission(
             device=cpu, plan=plan, ordinal=token + 1, label="token", region=region, replay=True, thread=11,
-            unsampled_probe=token == 3, commit_begin_ns=t + 10, commit_end_ns=t + 20,
+            probe=token == 3, commit_begin_ns=t + 10, commit_end_ns=t + 20,
             start_ns=t + 30, end_ns=t + 70_030,
         )  # fmt: skip
         writer.host_span("wait", t + 20, t + 70_100, thread=11, submission=number, region=region)
@@ -69,7 +69,7 @@ def test_ids_become_rows(recording):
     assert set(columns.host_spans.kind) == {"wait"}
     kernels = columns.commands.kernel[columns.plans.command]
     assert kernels.tolist() == ["matvec", "barrier", "top_k", "matvec"]
-    assert np.isnan(columns.commands.flops).all()
+    assert (columns.commands.flops == ABSENT).all()
 
 
 def test_a_recording_is_summarised_as_it_is(recording):

@@ -101,14 +101,14 @@ def a_million():
     start = (begin[:, None] + offset).ravel()
     end = start + generator.integers(500, 1200, start.size)
     subs = one.submissions
-    fields = {name: np.repeat(getattr(subs, name), replays) for name in subs.__slots__}
+    fields = {name: np.repeat(column, replays) for name, column in subs.by_name().items()}
     fields |= {"start_ns": begin, "end_ns": end.reshape(replays, -1).max(axis=1), "ordinal": np.arange(replays) + 1}
     samples = Samples(
-        np.repeat(np.arange(replays), 1000),
-        np.tile(np.arange(1000), replays),
-        start,
-        end,
-        np.zeros(start.size, np.int8),
+        submission=np.repeat(np.arange(replays), 1000),
+        node=np.tile(np.arange(1000), replays),
+        start_ns=start,
+        end_ns=end,
+        status=np.zeros(start.size, np.int8),
     )
     return Columns(one.devices, one.commands, one.plans, type(subs)(**fields), samples, one.regions, one.host_spans)
 

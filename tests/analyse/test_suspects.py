@@ -144,20 +144,21 @@ def test_a_few_slow_runs_do_not_put_a_chain_off_its_own_critical_path():
 
 
 @pytest.mark.parametrize(
-    ("measured", "said"),
+    ("seconds_before", "said"),
     [
-        ("2026-11-15T09:00:00+00:00", "a copy at 20.0 GB/s (±3.0 %, measured with this recording)"),
-        ("2026-11-15T05:00:00+00:00", "a copy at 20.0 GB/s (±3.0 %, measured 4 hours before)"),
-        ("2026-11-01T05:00:00+00:00", "a copy at 20.0 GB/s (±3.0 %, measured 14 days before)"),
-        ("", "a copy at 20.0 GB/s (±3.0 %)"),
-        ("yesterday", "a copy at 20.0 GB/s (±3.0 %)"),
+        (30 * 60, "a copy at 20.0 GB/s (±3.0 %, measured with this recording)"),
+        (4 * 3600 + 1800, "a copy at 20.0 GB/s (±3.0 %, measured 4 hours before)"),
+        (14 * 86_400 + 1800, "a copy at 20.0 GB/s (±3.0 %, measured 14 days before)"),
+        (None, "a copy at 20.0 GB/s (±3.0 %)"),
+        (-2 * 86_400, "a copy at 20.0 GB/s (±3.0 %)"),
     ],
 )
-def test_ceilings_come_with_their_spread_and_age(measured, said):
-    device = replace(CALIBRATED, copy_bytes_per_s=20e9, copy_spread=0.03, copy_measured=measured)
+def test_ceilings_come_with_their_spread_and_age(seconds_before, said):
+    measured_ns = None if seconds_before is None else (10**9 - seconds_before) * 10**9
+    device = replace(CALIBRATED, copy_bytes_per_s=20e9, copy_spread=0.03, copy_measured_ns=measured_ns)
     made = Synthetic(devices=[device])
     made.submit(made.plan([node("k", bytes_read=4000)]), [(0, 1_000_000)])
-    columns = replace(made.columns(), meta={"created": "2026-11-15T09:30:00+00:00"})
+    columns = replace(made.columns(), began_ns=10**18)
     aside = warm_ups(columns)
     found = suspects(columns, 0, schedules(columns, 0, aside), aside)
     assert said in found.measure

@@ -221,7 +221,7 @@ def test_what_has_no_time_is_counted_with_the_reason():
 
 def test_a_command_buffer_that_failed_is_counted_once():
     made = buffers(0.0)
-    made.submit(0, [None], status="unavailable", reason="it did not run", error="crashed", sampled=True)
+    made.submit(0, [None], status="unavailable", reason="it did not run", executed=False, error="crashed", sampled=True)
     made.submit(0, [None], start_ns=5, end_ns=9, reason="cannot time dispatches", sampled=True)
     columns = made.columns()
     found = validity.measured(columns, timeline.submission_times(columns))

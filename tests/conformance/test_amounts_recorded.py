@@ -12,7 +12,7 @@ import pytest
 
 import ostinato as ost
 from ostinato.profiling.analyse import columns_of
-from ostinato.profiling.analyse.columns import usable
+from ostinato.profiling.analyse.columns import ABSENT, usable
 from ostinato.profiling.analyse.roofline import rates
 
 pytestmark = pytest.mark.usefixtures("dispatch_times")
@@ -105,7 +105,7 @@ def test_a_rate_is_the_sum_of_bytes_over_the_sum_of_times(dev: ost.Device, kerne
             run.replay(pos=place)
     columns = columns_of(prof.recording())
     reached = rates(columns, 0)
-    (row,) = np.flatnonzero(~np.isnan(columns.commands.flops))
+    (row,) = np.flatnonzero(columns.commands.flops != ABSENT)
     samples = usable(columns.samples)  # some devices time only a part of the dispatches of a replay
     # The first replay warms up and is left out.
     mine = (columns.plans.command[samples.node] == row) & (samples.submission > 0)

@@ -37,8 +37,8 @@ def test_every_dispatch_is_seen_live_and_replayed_labelled_or_not(dev: ost.Devic
     columns = columns_of(prof.recording())
     assert len(columns.samples.node) == 1 + 3 + 3
     nodes = prof.recording().plan_nodes(2)
-    assert nodes.kernel == ["bump"] * 3
-    assert nodes.label == ["decode/layer.0", "decode/layer.1", "decode/layer.2"]
+    assert nodes.kernel.tolist() == ["bump"] * 3
+    assert nodes.label.tolist() == ["decode/layer.0", "decode/layer.1", "decode/layer.2"]
     assert nodes.bytes_declared.tolist() == [True] * 3
     assert nodes.flops.tolist() == [1, 1, 1]
     assert all(place is not None and place.startswith("small_graphs.py:") for place in nodes.place)
@@ -46,7 +46,7 @@ def test_every_dispatch_is_seen_live_and_replayed_labelled_or_not(dev: ost.Devic
     assert (live.bytes_declared.tolist(), live.bytes_written.tolist()) == ([False], [256])  # the bound bytes
     submissions = prof.recording().submissions
     assert submissions.replay.tolist() == [False, True, True]
-    assert submissions.label == [None, "token", "token"]
+    assert submissions.label.tolist() == ["", "token", "token"]
     assert prof.recording().edges(2).tolist() == [[0, 1], [1, 2]]
 
 
@@ -81,7 +81,7 @@ def test_kernels_of_one_name_are_one_row_only_if_source_and_constants_are_the_sa
     same, again = libraries["(a.metal) [N=4]"]
     assert same["work"].digest == again["work"].digest != libraries["[N=8]"][0]["work"].digest
     assert set(prof.recording().commands.digest) == {lib["work"].digest for libs in libraries.values() for lib in libs}
-    assert sorted({str(source) for source in prof.recording().commands.source}) == sorted({str(a), str(b), "None"})
+    assert set(prof.recording().commands.source) == {str(a), str(b), ""}
 
 
 def test_dispatches_lie_within_their_command_buffer_and_the_host_spans_around_it(
@@ -96,12 +96,12 @@ def test_dispatches_lie_within_their_command_buffer_and_the_host_spans_around_it
     assert one.start_ns[0] <= samples.start_ns.min() + slack_ns
     assert samples.end_ns.max() <= one.end_ns[0] + slack_ns
     spans = found.host_spans
-    waits = [at for at, kind in enumerate(spans.kind) if recording.SPAN_KINDS[kind] == "wait"]
+    waits = np.flatnonzero(spans.kind == "wait")
     assert len(waits) == 1
     assert spans.begin_ns[waits[0]] <= spans.end_ns[waits[0]]
-    assert spans.submission[waits[0]] == one.id[0]
-    assert found.regions.name == ["token"]
-    assert one.region[0] == found.regions.id[0]
+    assert spans.submission[waits[0]] == 0
+    assert found.regions.name.tolist() == ["token"]
+    assert one.region[0] == 0
     assert found.regions.begin_ns[0] <= one.commit_begin_ns[0] <= found.regions.end_ns[0]
 
 
@@ -199,7 +199,7 @@ def test_one_in_sixteen_replays_runs_unsampled_and_is_counted(dev: ost.Device, k
         for _ in range(96):
             run.replay()
     found = prof.recording()
-    assert found.submissions.unsampled_probe.sum() == 5  # none of the first sixteen
+    assert found.submissions.probe.sum() == 5  # none of the first sixteen
     assert len(found.samples()) == 91 * 3
     assert "5 unsampled" in " ".join(str(prof).split())
 
@@ -289,7 +289,7 @@ def test_nested_profiles_keep_to_their_own_level(dev: ost.Device, kernels: ost.L
     found = inner.recording()
     assert len(found.submissions) == 32
     assert len(found.samples()) == 0
-    assert not found.submissions.unsampled_probe.any()
+    assert not found.submissions.probe.any()
 
 
 @pytest.mark.parametrize(
@@ -318,7 +318,7 @@ def test_probes_do_not_follow_a_rhythm_of_the_program(dev: ost.Device, kernels: 
     with ost.profile() as prof:
         for _ in range(16 * 12):
             run.replay()
-    at = np.flatnonzero(prof.recording().submissions.unsampled_probe)
+    at = np.flatnonzero(prof.recording().submissions.probe)
     assert (at // 16).tolist() == list(range(1, 12))  # one in each sixteen, but for the first
     assert len(set((at % 16).tolist())) > 3
 
@@ -376,7 +376,7 @@ def test_a_region_may_end_in_another_context_than_it_began_in(dev: ost.Device, k
         generator = tokens()
         began.run(next, generator)
         generator.close()
-    assert prof.recording().regions.name == ["token"]
+    assert prof.recording().regions.name.tolist() == ["token"]
 
 
 def test_wrong_levels_and_entering_twice_are_refused(dev: ost.Device) -> None:
@@ -533,7 +533,7 @@ def test_what_the_profile_takes_of_the_programs_own_time_is_said(dev: ost.Device
     with ost.profile() as prof:
         for _ in range(5):
             run.replay()
-    assert int(prof.recording().meta["profile.host_ns"]) > 0
+    assert (prof.recording().processes[0].overhead_ns or 0) > 0
     (host,) = [check for check in prof.summary().checks if check.name == "host"]
     assert "per command buffer on the host" in host.sentence
     assert "profiling overhead:" in " ".join(str(prof).split())
@@ -551,11 +551,11 @@ def test_threads_are_recorded_by_their_names_also_those_that_ended_at_once(
         run.replay().wait()
     found = prof.recording()
     threads = found.submissions.thread.tolist()
-    assert [found.threads[1, thread] for thread in threads] == [
+    assert [found.threads[0, thread] for thread in threads] == [
         *("decoder 0", "decoder 1", "decoder 2"),
         threading.current_thread().name,
     ]
-    assert found.threads[1, int(found.regions.thread[0])] == threading.current_thread().name
+    assert found.threads[0, int(found.regions.thread[0])] == threading.current_thread().name
     assert set(columns_of(found).thread_names.values()) == set(found.threads.values())
 
 

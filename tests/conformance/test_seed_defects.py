@@ -229,10 +229,9 @@ def test_dispatch_entries_without_kernel_name_buffer_ordinal_or_shape(dev: ost.D
         ordinal = enc.commit().ordinal
     found = prof.recording()
     node = found.plan_nodes(1)
-    assert (node.kernel, node.op_kind) == (["bump"], ["Other"])
+    assert (node.kernel.tolist(), node.op_kind.tolist()) == (["bump"], ["Other"])
     assert (node.threads.tolist(), node.group.tolist(), node.groups.tolist()) == ([[100, 1, 1]], [[32, 1, 1]], [4])
     assert found.submissions.ordinal.tolist() == [ordinal]
-    assert node.place[0] is not None
     assert node.place[0].startswith("test_seed_defects.py:")
 
 

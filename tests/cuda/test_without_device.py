@@ -17,6 +17,7 @@ import ostinato as ost
 from fake_driver import Arena
 from ostinato import msl
 from ostinato.backends import copy_fill, records
+from ostinato.backends.conditions import Conditions
 from ostinato.backends.cuda import api, compiling, conditions, graphs, launches, nsight, rings
 from ostinato.backends.cuda.kernels import Functions
 from ostinato.ir import hazards
@@ -397,15 +398,12 @@ class Nvml:
 
 def test_a_gpu_says_what_holds_its_clock_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(conditions, "_nvml", lambda: Nvml(1 | 4 | 32))
-    assert conditions.conditions("0000:00:00.0") == {
-        "clock.sm_mhz": "1500", "clock.sm_max_mhz": "1980", "clock.held_back_by": "power cap, temperature",
-        "processes": "2",
-    }  # fmt: skip
+    assert conditions.conditions("0000:00:00.0") == Conditions(1500, 1980, "power cap, temperature", 2)
 
 
 def test_what_a_gpu_does_not_tell_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(conditions, "_nvml", lambda: Nvml(None))
-    assert "clock.held_back_by" not in conditions.conditions("0000:00:00.0")
-    assert conditions.conditions("nowhere") == {}
+    assert conditions.conditions("0000:00:00.0") == Conditions(1500, 1980, "", 2)
+    assert conditions.conditions("nowhere") == Conditions()
     monkeypatch.setattr(conditions, "_nvml", lambda: None)
-    assert conditions.conditions("0000:00:00.0") == {}
+    assert conditions.conditions("0000:00:00.0") == Conditions()

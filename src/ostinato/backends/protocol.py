@@ -20,6 +20,7 @@ from ..errors import DeviceUnavailable
 from ..ir.command_list import CommandList
 from ..ir.commands import Command, CompiledKernel
 from ..ir.ordering import Inferred
+from .conditions import Conditions
 
 if TYPE_CHECKING:
     from ..msl import Module
@@ -291,8 +292,8 @@ class Backend(Protocol):
         """
         ...
 
-    def conditions(self) -> Mapping[str, str]:
-        """What the device says of itself right now, for people: its clock, what holds that back. Often nothing."""
+    def conditions(self) -> Conditions:
+        """What the device says of itself right now: its clock, what holds that back. Often nothing."""
         ...
 
     def update_residency(self, added: Sequence[int], removed: Sequence[int]) -> None:

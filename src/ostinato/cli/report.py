@@ -1,4 +1,4 @@
-"""`ostinato report` and `ostinato merge`: recordings as tables, JSON and traces."""
+"""`ostinato report`, `merge` and `upgrade`: recordings as tables, JSON and traces, and written anew."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 from ..base.printable import printable
 from ..errors import ArgumentError
 from ..profiling.analyse import columns_of, summarise
-from ..profiling.recording import expand, merge, open_recording
+from ..profiling.recording import expand, merge, open_recording, upgrade
 from ..profiling.report import DEFAULT_GROUPINGS, GROUPINGS, console, print_summary, write_trace
 from ..profiling.report import as_json as summary_json
 from ..profiling.report.terminal import NARROWEST
@@ -110,3 +110,28 @@ def merge_command(files: tuple[Path, ...], output: Path, force: bool, wall_clock
     with busy_after("merging"):
         merge(files, output, wall_clock_error_ns=wall_clock_error_ns)
     click.echo(f"{len(files)} recordings merged into {output}; to see it: ostinato report {output}")
+
+
+@main.command("upgrade")
+@click.argument("file", type=_FILE)
+@click.option("-o", "--output", type=_NEW_FILE, help="The recording to make. [default: FILE itself]")
+@click.option("--force", is_flag=True, help=FORCE_HELP)
+def upgrade_command(file: Path, output: Path | None, force: bool) -> None:
+    """Rewrite a recording of an older version as one of this version.
+
+    Older recordings are read as they are; other tools may want the tables of this version. What the older version did
+    not record stays unrecorded. FILE is replaced in one step when the new one is complete, and kept if anything fails.
+
+    \b
+    Examples:
+      ostinato upgrade run.ostinato
+      ostinato upgrade run.ostinato -o run-new.ostinato
+    """
+    if output is not None:
+        refuse_existing(output, force)
+    with busy_after("upgrading") as progress:
+        before, after = upgrade(file, output, progress=progress)
+    if before == after:
+        click.echo(f"{file} is of version {after} already; nothing was written")
+    else:
+        click.echo(f"{output or file} is of version {after} now; it was of version {before}")

@@ -64,15 +64,20 @@ class KernelOrigin:
     """The macros that were given with it."""
     digest: str = field(init=False)
     """Hexadecimal: the same for kernels of the same name exactly when source and constants are the same."""
-    specialisation: str = field(init=False)
-    """Constants and macros in words, 'N=4,T=float'."""
+    values: tuple[tuple[str, str], ...] = field(init=False)
+    """Constants and macros with their values, as text."""
 
     def __post_init__(self) -> None:
         constants = sorted(self.module.check_constants(self.constants).items())
         digest = hashlib.blake2b(self.module.text_key + repr(constants).encode(), digest_size=8).hexdigest()
         given = [*constants, *sorted(self.defines.items())]
         object.__setattr__(self, "digest", digest)
-        object.__setattr__(self, "specialisation", ",".join(f"{name}={value}" for name, value in given))
+        object.__setattr__(self, "values", tuple((str(name), str(value)) for name, value in given))
+
+    @property
+    def specialisation(self) -> str:
+        """Constants and macros in words, 'N=4,T=float'."""
+        return ",".join(f"{name}={value}" for name, value in self.values)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -98,15 +98,17 @@ class Ceilings:
         """Whether a figure may be too low."""
         return self.copy_busy or self.flops_busy
 
-    def details(self) -> dict[str, str]:
-        """Spread, date and load of the figures, as details of a recording."""
+    def columns(self) -> dict[str, Any]:
+        """The figures as columns of a recording's table of devices."""
         return {
-            "ceiling.copy.spread": f"{self.copy_spread:.4f}",
-            "ceiling.copy.measured": self.copy_measured,
-            "ceiling.copy.busy": str(int(self.copy_busy)),
-            "ceiling.flops.spread": f"{self.flops_spread:.4f}",
-            "ceiling.flops.measured": self.flops_measured,
-            "ceiling.flops.busy": str(int(self.flops_busy)),
+            "copy_bytes_per_s": self.copy_bytes_per_s,
+            "copy_spread": self.copy_spread,
+            "copy_measured_ns": _realtime_ns(self.copy_measured),
+            "flops_per_s": self.flops_per_s,
+            "flops_spread": self.flops_spread,
+            "flops_measured_ns": _realtime_ns(self.flops_measured),
+            "ceilings_busy": self.busy,
+            "timestamp_cost_ns": self.timestamp_ns,
         }
 
 
@@ -236,6 +238,10 @@ def _flag(value: Any) -> bool:
 
 def _date(value: Any) -> str:
     return datetime.fromisoformat(value).astimezone(UTC).isoformat(timespec="seconds")
+
+
+def _realtime_ns(date: str) -> int | None:
+    return round(datetime.fromisoformat(date).timestamp()) * 10**9 if date else None
 
 
 def _key(queue: Queue) -> str:

@@ -354,11 +354,11 @@ def _names(commands: Sequence[Command]) -> list[str]:
     for command in commands:
         if isinstance(command, Dispatch):
             origin = command.kernel.origin
-            compiled = ("", "", "") if origin is None else (origin.file, origin.specialisation, origin.digest)
-            facts.append(KernelFacts("dispatch", command.kernel.name, *compiled))
+            source = ("", "", ()) if origin is None else (origin.file, origin.digest, origin.values)
+            facts.append(KernelFacts("dispatch", command.kernel.name, *source))
         else:
             kind = "barrier" if isinstance(command, Barrier) else "copy" if isinstance(command, Copy) else "fill"
-            facts.append(KernelFacts(kind, kind, "", "", ""))
+            facts.append(KernelFacts(kind, kind, "", ""))
     return [named(each.name, detail) for each, detail in zip(facts, details(facts), strict=True)]
 
 

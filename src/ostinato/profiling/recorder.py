@@ -9,12 +9,14 @@ from __future__ import annotations
 import time
 import weakref
 from collections import OrderedDict
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
 
 import numpy as np
 
+from ..backends.conditions import Conditions
 from ..backends.protocol import Level
 from ..base.source_lines import Place
 from ..errors import OstinatoError
@@ -37,6 +39,7 @@ class Recorder:
         self._writer = writer
         self._level = level
         self._devices: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+        self._conditions: weakref.WeakKeyDictionary[Any, Conditions] = weakref.WeakKeyDictionary()
         self._unmeasured: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self._plans: weakref.WeakKeyDictionary[CommandList, int] = weakref.WeakKeyDictionary()
         self.host_ns = 0
@@ -70,37 +73,32 @@ class Recorder:
 
     def device(self, queue: Any) -> int:
         """The number of a device in the recording."""
-        found = self._devices.get(queue)
-        if found is None:
-            able = queue.backend.capabilities
+        number = self._devices.get(queue)
+        if number is None:
+            capabilities = queue.backend.capabilities
             known = ceilings.known(queue)
-            found = self._devices[queue] = self._writer.device(
-                able.name,
-                able.backend,
-                description=able.description,
-                sampling=able.sampling.name.lower(),
-                clock_uncertainty_ns=round(able.clock_uncertainty_ns),
-                details={
-                    **able.details,
-                    "workers": str(able.workers),
-                    "timer_step_ns": f"{able.timer_step_ns:g}",
-                    "edges_ns": f"{able.edges_ns:g}",
-                    **({} if known is None else known.details()),
-                    **_conditions(queue, "begin"),
-                },
-                copy_bytes_per_s=None if known is None else known.copy_bytes_per_s,
-                flops_per_s=None if known is None else known.flops_per_s,
-                timestamp_cost_ns=None if known is None else known.timestamp_ns,
+            conditions = self._conditions[queue] = _conditions(queue)
+            number = self._devices[queue] = self._writer.device(
+                capabilities.name,
+                capabilities.backend,
+                description=capabilities.description,
+                sampling=capabilities.sampling.name.lower(),
+                clock_uncertainty_ns=capabilities.clock_uncertainty_ns,
+                timer_step_ns=capabilities.timer_step_ns,
+                edges_ns=capabilities.edges_ns,
+                workers=capabilities.workers,
+                details=capabilities.details,
+                **({} if known is None else known.columns()),
+                **_worst([conditions]),
             )
             if known is None or known.busy:
-                self._unmeasured[queue] = found
-        return found
+                self._unmeasured[queue] = number
+        return number
 
     def write_conditions(self) -> None:
-        """Write down what the devices say of themselves now."""
+        """Write down what the devices say of themselves now, together with what they said at the beginning."""
         for queue, number in list(self._devices.items()):
-            for name, value in _conditions(queue, "end").items():
-                self._writer.detail(number, name, value)
+            self._writer.device_facts(number, **_worst([self._conditions[queue], _conditions(queue)]))
 
     def take_unmeasured(self) -> list[tuple[Any, int]]:
         """The queues without ceilings to rely on that are still there, with their numbers; each once."""
@@ -132,7 +130,7 @@ class Recorder:
             label=trace.label,
             region=self._region(trace.region),
             replay=trace.replay,
-            unsampled_probe=trace.probe and self.probes,
+            probe=trace.probe and self.probes,
             level="dispatches" if sampled else "command_buffers",
             encode_begin_ns=trace.encode_begin_ns,
             encode_end_ns=trace.commit_begin_ns if trace.encode_begin_ns else None,
@@ -141,11 +139,12 @@ class Recorder:
             start_ns=trace.start_ns,
             end_ns=trace.end_ns,
             status="measured" if ran else "unavailable",
+            executed=ran or bool(trace.reason),
             reason=trace.reason or (None if ran else "it did not run"),
             error=trace.error,
             thread=self._thread(trace.thread),
-            worker_time=trace.worker_time,
             values=trace.values,
+            **({} if trace.worker_time is None else trace.worker_time._asdict()),
         )
         self._recent[id(trace.device), trace.ordinal] = number
         if len(self._recent) > _RECENT:
@@ -220,11 +219,27 @@ class Recorder:
         return self._open_regions.get(number) or self._ended_regions.get(number)
 
 
-def _conditions(queue: Any, moment: str) -> dict[str, str]:
+def _conditions(queue: Any) -> Conditions:
     """What a device says of itself now; one that is lost or closed says nothing."""
     with suppress(OstinatoError):
-        return {f"{moment}.{name}": value for name, value in queue.backend.conditions().items()}
-    return {}
+        conditions: Conditions = queue.backend.conditions()
+        return conditions
+    return Conditions()
+
+
+def _worst(readings: Sequence[Conditions]) -> dict[str, Any]:
+    """What was seen at any of several moments, as columns of the table of devices."""
+
+    def told(name: str) -> list[float]:
+        values = (getattr(reading, name) for reading in readings)
+        return [value for value in values if value is not None]
+
+    return {
+        "sm_mhz": min(told("sm_mhz"), default=None),
+        "sm_max_mhz": max(told("sm_max_mhz"), default=None),
+        "held_back_by": next((reading.held_back_by for reading in readings if reading.held_back_by), "")[:200],
+        "other_processes": max(max(told("processes"), default=1) - 1, 0),
+    }
 
 
 def _node(command: Command, place: Place | None, origin: str | None = None) -> PlanNode:
@@ -252,12 +267,12 @@ def _dispatch_node(command: Dispatch, place: str | None, origin: str | None) -> 
     declared = read is not None or written is not None
     if not declared:
         read = written = 0
-        for one in command.bindings:
-            if isinstance(one, BufferBinding):
-                if one.writes:
-                    written += one.nbytes
+        for binding in command.bindings:
+            if isinstance(binding, BufferBinding):
+                if binding.writes:
+                    written += binding.nbytes
                 else:
-                    read += one.nbytes
+                    read += binding.nbytes
     compiled_from = command.kernel.origin
     return PlanNode(
         kind="dispatch",
@@ -276,6 +291,7 @@ def _dispatch_node(command: Dispatch, place: str | None, origin: str | None) -> 
         origin=origin,
         source=None if compiled_from is None else compiled_from.file or None,
         digest=None if compiled_from is None else compiled_from.digest,
+        constants=() if compiled_from is None else compiled_from.values,
         terms=tuple(
             PlanTerm(name, term.param, term.factor, term.plus, term.upto)
             for name, amount in zip(AMOUNTS, (read, written, command.flops), strict=True)
@@ -297,12 +313,12 @@ def _statuses(starts: np.ndarray, ends: np.ndarray, trace: Trace) -> np.ndarray 
     None when all are measured.
     """
     step_ns = int(max(trace.device.backend.capabilities.timer_step_ns, 0))
-    told = trace.bounded
-    if not len(starts) or (told is None and starts.min() and (ends - starts).view(np.int64).min() >= step_ns):
+    reported = trace.bounded
+    if not len(starts) or (reported is None and starts.min() and (ends - starts).view(np.int64).min() >= step_ns):
         return None
-    found = np.full(len(starts), MEASURED, np.int8)
-    found[ends < starts + np.uint64(step_ns)] = BOUNDED
-    if told is not None:
-        found[told] = BOUNDED
-    found[(starts == 0) | (ends == 0)] = UNAVAILABLE
-    return found
+    statuses = np.full(len(starts), MEASURED, np.int8)
+    statuses[ends < starts + np.uint64(step_ns)] = BOUNDED
+    if reported is not None:
+        statuses[reported] = BOUNDED
+    statuses[(starts == 0) | (ends == 0)] = UNAVAILABLE
+    return statuses

@@ -161,9 +161,8 @@ class Profile:
         assert self._recorder is not None
         assert self._writer is not None
         given_up = settle(self._recorder.expected())
-        self._writer.meta("profile.host_ns", str(self._recorder.host_ns))
-        for name, risen in (self._taken or host_load.since(self._before)).items():
-            self._writer.meta(f"machine.{name}", str(risen))
+        risen = self._taken or host_load.since(self._before)
+        self._writer.process_facts(overhead_ns=self._recorder.host_ns, **risen)
         self._recorder.write_conditions()
         if given_up:
             self._writer.drop("work whose wait was given up", given_up)
@@ -171,12 +170,7 @@ class Profile:
         for queue, number in self._recorder.take_unmeasured():
             # A device that is lost, closed or full has none to measure; the report says that they are missing.
             with suppress(OstinatoError):
-                best = ceilings.of(queue)
-                self._writer.ceiling(number, "copy_bytes_per_s", best.copy_bytes_per_s)
-                self._writer.ceiling(number, "flops_per_s", best.flops_per_s)
-                self._writer.ceiling(number, "timestamp_cost_ns", best.timestamp_ns)
-                for key, value in best.details().items():
-                    self._writer.detail(number, key, value)
+                self._writer.device_facts(number, **ceilings.of(queue).columns())
 
     def __str__(self) -> str:
         from . import report

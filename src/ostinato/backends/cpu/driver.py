@@ -21,6 +21,7 @@ from ...ir.command_list import CommandList
 from ...ir.commands import Command, CompiledKernel, Ordering
 from ...ir.ordering import Inferred
 from ...native import toolchain
+from ..conditions import Conditions
 from ..host_memory import HostMemory
 from ..protocol import GATES, Capabilities, Level, Memory, Outcome, Run, Status, WorkerTime, sampling_level
 from ..records import pack
@@ -309,9 +310,9 @@ class CpuBackend(HostMemory):
             self._runtime.ost_skip(run.pointer)
         self._runtime.ost_resume(self._device)
 
-    def conditions(self) -> Mapping[str, str]:
+    def conditions(self) -> Conditions:
         """Nothing: what there is to say of the host is said of the process."""
-        return {}
+        return Conditions()
 
     def update_residency(self, added: Sequence[int], removed: Sequence[int]) -> None:
         """Nothing to do: the memory of a CPU is always resident."""

@@ -7,7 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
+
+from ..conditions import Conditions
+
+_Answer = TypeVar("_Answer")
 
 _SM_CLOCK = 1
 """NVML's number for it, whose name differs between versions of the bindings."""
@@ -18,28 +22,28 @@ HELD_BACK = {
 """What holds the clock back, by the bits of NVML's clock event reasons; bit 1 is an idle GPU, which is no reason."""
 
 
-def conditions(bus_id: str) -> dict[str, str]:
-    """The facts of the GPU at a PCI address, by name; those that it does not tell are missing."""
+def conditions(bus_id: str) -> Conditions:
+    """The facts of the GPU at a PCI address, as far as it tells."""
     nvml = _nvml()
     if nvml is None:
-        return {}
-    found: dict[str, str] = {}
+        return Conditions()
 
-    def ask(name: str, question: Callable[[], Any]) -> None:
+    def ask(question: Callable[[], _Answer], unknown: _Answer) -> _Answer:
         try:
-            found[name] = str(question())
+            return question()
         except Exception:  # NVML's own kinds of errors, by version: not supported, no permission
-            return
+            return unknown
 
     try:
         gpu = nvml.device_get_handle_by_pci_bus_id_v2(bus_id)
     except Exception:  # likewise
-        return {}
-    ask("clock.sm_mhz", lambda: int(nvml.device_get_clock_info(gpu, _SM_CLOCK)))
-    ask("clock.sm_max_mhz", lambda: int(nvml.device_get_max_clock_info(gpu, _SM_CLOCK)))
-    ask("clock.held_back_by", lambda: held_back_by(int(nvml.device_get_current_clocks_event_reasons(gpu))))
-    ask("processes", lambda: len(nvml.device_get_compute_running_processes_v3(gpu)))
-    return found
+        return Conditions()
+    return Conditions(
+        sm_mhz=ask(lambda: int(nvml.device_get_clock_info(gpu, _SM_CLOCK)), None),
+        sm_max_mhz=ask(lambda: int(nvml.device_get_max_clock_info(gpu, _SM_CLOCK)), None),
+        held_back_by=ask(lambda: held_back_by(int(nvml.device_get_current_clocks_event_reasons(gpu))), ""),
+        processes=ask(lambda: len(nvml.device_get_compute_running_processes_v3(gpu)), None),
+    )
 
 
 def held_back_by(reasons: int) -> str:

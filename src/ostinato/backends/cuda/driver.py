@@ -26,6 +26,7 @@ from ...ir.commands import Barrier, Command, CompiledKernel, Dispatch, Ordering
 from ...msl import Module
 from ...native import hazard_engine
 from .. import copy_fill, records
+from ..conditions import Conditions
 from ..protocol import GATES, Capabilities, Level, Memory, Outcome, Run, Status, sampling_level
 from . import launchers, launches, nsight
 from .api import Context, bindings, call, is_lost, words
@@ -333,7 +334,7 @@ class CudaBackend:
             return Status.unplaced(Outcome.FAULTED if behind == 1 else Outcome.NOT_RUN, words(self._lost))
         return None
 
-    def conditions(self) -> Mapping[str, str]:
+    def conditions(self) -> Conditions:
         """What NVML tells."""
         return conditions(self.context.bus_id)
 

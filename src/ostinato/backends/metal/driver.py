@@ -24,6 +24,7 @@ from ...ir.commands import Barrier, Command, CompiledKernel, Copy, Dispatch, Fil
 from ...ir.ordering import barriers_before
 from ...msl import Module
 from .. import copy_fill
+from ..conditions import Conditions
 from ..host_memory import HostMemory
 from ..protocol import GATES, Capabilities, Level, Memory, Run, sampling_level
 from . import capturing, encoding, probing
@@ -348,9 +349,9 @@ class MetalBackend(HostMemory):
         """Whether there is a boundary to sample at: at any other Metal would end the process."""
         return self._sampler.boundary is not Boundary.NONE
 
-    def conditions(self) -> Mapping[str, str]:
+    def conditions(self) -> Conditions:
         """Nothing: Metal does not tell."""
-        return {}
+        return Conditions()
 
     def close(self) -> None:
         """Wait for what runs and let go of everything."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .columns import Columns, Flags, Floats, Ints
+from .columns import Columns, Flags, Floats, Ints, amounts
 from .statistics import split_by
 
 
@@ -31,7 +31,7 @@ class Amounts:
 def declared_amounts(columns: Columns) -> Amounts:
     """The constant amounts of each command, without terms."""
     commands = columns.commands
-    return Amounts(commands.bytes_read, commands.bytes_written, commands.flops)
+    return Amounts(amounts(commands.bytes_read), amounts(commands.bytes_written), amounts(commands.flops))
 
 
 def varying(columns: Columns) -> Flags:

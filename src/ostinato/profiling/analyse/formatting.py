@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from datetime import datetime
 
 _TIMES = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"))
 _AGES = ((86_400 * 365, "year"), (86_400, "day"), (3600, "hour"))
@@ -49,12 +48,11 @@ def whole_percent(part: float) -> str:
     return f"{part * 100:.0f} %"
 
 
-def age(then: str, now: str) -> str:
-    """How long before `now` a moment lies, both as ISO 8601 writes them: 'measured 3 days before'; "" if not known."""
-    try:
-        seconds = (datetime.fromisoformat(now) - datetime.fromisoformat(then)).total_seconds()
-    except (ValueError, TypeError, OverflowError):
+def age(then_ns: int | None, now_ns: int | None) -> str:
+    """How long before `now_ns` a moment of the wall clock lies: 'measured 3 days before'; "" if not known."""
+    if then_ns is None or now_ns is None:
         return ""
+    seconds = (now_ns - then_ns) / 1e9
     for length, unit in _AGES:
         if seconds >= length:
             return f"measured {count(seconds // length, unit)} before"

@@ -27,9 +27,9 @@ class KernelFacts(NamedTuple):
     name: str
     source: str
     """The file that it was compiled from; "" if it was a text."""
-    specialisation: str
-    """Function constants and macros, 'N=4,T=float'."""
     digest: str
+    constants: tuple[tuple[str, str], ...] = ()
+    """Function constants and macros with their values."""
 
 
 def named(kernel: str, detail: str) -> str:
@@ -39,7 +39,7 @@ def named(kernel: str, detail: str) -> str:
 
 def details(commands: Iterable[KernelFacts]) -> list[str]:
     """For each command the words that tell its kernel from others of its name; "" where no other has its name."""
-    kernels: dict[str, dict[tuple[str, ...], KernelFacts]] = {}
+    kernels: dict[str, dict[tuple[object, ...], KernelFacts]] = {}
     keys = []
     for facts in commands:
         key = _key(facts)
@@ -53,10 +53,10 @@ def details(commands: Iterable[KernelFacts]) -> list[str]:
     return [words[key] for key in keys]
 
 
-def _key(facts: KernelFacts) -> tuple[str, ...]:
+def _key(facts: KernelFacts) -> tuple[object, ...]:
     if facts.kind != "dispatch":
         return (facts.kind,)
-    return (facts.kind, facts.digest) if facts.digest else (facts.kind, "", facts.source, facts.specialisation)
+    return (facts.kind, facts.digest) if facts.digest else (facts.kind, "", facts.source, facts.constants)
 
 
 def _distinguished(kernels: Sequence[KernelFacts]) -> list[str]:
@@ -100,7 +100,7 @@ def _files(kernels: Sequence[KernelFacts]) -> list[str]:
 
 def _constants(kernels: Sequence[KernelFacts]) -> tuple[list[str], list[str], list[str]]:
     """Of each kernel's constants and macros: one that no other has; all that differ; those that only others have."""
-    values = [_values(facts.specialisation) for facts in kernels]
+    values = [dict(facts.constants) for facts in kernels]
     names = dict.fromkeys(name for given in values for name in given)
     differing = [name for name in names if len({given.get(name) for given in values}) > 1]
     pairs = [[f"{name}={given[name]}" for name in differing if name in given] for given in values]
@@ -112,12 +112,6 @@ def _constants(kernels: Sequence[KernelFacts]) -> tuple[list[str], list[str], li
 
 def _listed(words: Sequence[Sequence[str]]) -> list[str]:
     return [f"[{', '.join(each)}]" if each else "" for each in words]
-
-
-def _values(specialisation: str) -> dict[str, str]:
-    # A macro's value may hold commas.
-    parts = re.split(r",(?=[^=,]+=)", specialisation) if specialisation else []
-    return {name: value for name, _, value in (part.partition("=") for part in parts)}
 
 
 def _digests(digests: Sequence[str]) -> list[str]:

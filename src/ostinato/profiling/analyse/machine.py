@@ -16,7 +16,6 @@ import numpy as np
 from . import formatting
 from .columns import ABSENT, Columns, Device, Flags, Floats, Ints
 from .lists import runs_by_list
-from .origin import whole
 from .statistics import percentiles
 from .timeline import SubmissionTimes
 from .validity import Check, Status
@@ -172,18 +171,18 @@ def _conditions(device: Device) -> list[str]:
 
 def _load(columns: Columns) -> list[str]:
     """What the operating system reported of the machine, as far as it was recorded."""
-    delay, switches, stolen = (
-        whole(columns.meta.get(f"machine.{name}", "")) for name in ("run_delay_ns", "involuntary_switches", "steal_ns")
-    )
-    parts = []
-    if columns.origins and columns.origins[0].cores[0]:
-        loads = (f"{load:.2f}" for load in columns.origins[0].load if load is not None)
+    if not columns.origins:
+        return []
+    parts, first = [], columns.origins[0]
+    if first.cores[0]:
+        loads = (f"{load:.2f}" for load in first.load if load is not None)
         if reported := " to ".join(dict.fromkeys(loads)):
-            parts.append(f"load {reported} on {formatting.count(columns.origins[0].cores[0], 'core')}")
-    if delay:
-        parts.append(f"threads waited {formatting.time(delay)} for a core")
-    if switches:
+            parts.append(f"load {reported} on {formatting.count(first.cores[0], 'core')}")
+    if first.run_delay_ns:
+        parts.append(f"threads waited {formatting.time(first.run_delay_ns)} for a core")
+    if first.involuntary_switches:
+        switches = first.involuntary_switches
         parts.append(formatting.count(switches, "involuntary context switch", "involuntary context switches"))
-    if stolen:
-        parts.append(f"{formatting.time(stolen)} of steal time")
+    if first.steal_ns:
+        parts.append(f"{formatting.time(first.steal_ns)} of steal time")
     return parts

@@ -1,19 +1,15 @@
 """What a recording is of: which program ran when and where, at which revision, on how busy a machine.
 
-The facts are what a file says, which may be anything: each is taken if it has the form it should have, and left out
-otherwise. Texts are not escaped; whoever shows them does that.
+Texts are what a file says and not escaped; whoever shows them does that.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from ..recording.columns import Process
-
-_MAX_SECONDS = 1e9
+from ..recording.schema import Process
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +41,11 @@ class Origin:
     """Average number of running programs on the host over a minute, at the start and at the end."""
     profile_ns: int | None
     """Time of the program's own threads that the profile took."""
+    run_delay_ns: int | None = None
+    """How long its workers waited for a core."""
+    involuntary_switches: int | None = None
+    steal_ns: int | None = None
+    """Time that the hypervisor gave to others."""
 
 
 def origins_of(processes: Sequence[Process]) -> tuple[Origin, ...]:
@@ -53,25 +54,26 @@ def origins_of(processes: Sequence[Process]) -> tuple[Origin, ...]:
 
 
 def _origin(process: Process, name: str) -> Origin:
-    meta = process.meta
-    start, end = (whole(meta.get(f"clock.{which}.monotonic_ns", "")) for which in ("start", "end"))
-    known = start is not None and end is not None and 0 <= end - start < _MAX_SECONDS * 1e9
+    start, end = process.start_monotonic_ns, process.end_monotonic_ns
     return Origin(
         name=name,
-        program=meta.get("program", ""),
-        began=moment(meta.get("created", "")),
-        duration_ns=end - start if known and start is not None and end is not None else None,
+        program=process.meta.get("program", ""),
+        began=moment(process.start_realtime_ns),
+        duration_ns=None if start is None or end is None or end < start else end - start,
         host=process.host,
         pid=process.pid,
         rank=process.rank,
         local_rank=process.local_rank,
         world_size=process.world_size,
-        version=meta.get("ostinato", ""),
-        revision=meta.get("git.revision", ""),
-        changed={"clean": False, "changed": True}.get(meta.get("git.state", "")),
-        cores=(whole(meta.get("cores.start", "")), whole(meta.get("cores.end", ""))),
-        load=(_load(meta.get("load.start", "")), _load(meta.get("load.end", ""))),
-        profile_ns=whole(meta.get("profile.host_ns", "")),
+        version=process.meta.get("ostinato", ""),
+        revision=process.meta.get("git.revision", ""),
+        changed=process.git_changed,
+        cores=(process.start_cores, process.end_cores),
+        load=(process.start_load, process.end_load),
+        profile_ns=process.overhead_ns,
+        run_delay_ns=process.run_delay_ns,
+        involuntary_switches=process.involuntary_switches,
+        steal_ns=process.steal_ns,
     )
 
 
@@ -85,24 +87,9 @@ def _names(processes: Sequence[Process]) -> list[str]:
     return [f"{name} #{number}" for number, name in enumerate(by_pid, 1)]
 
 
-def whole(text: str) -> int | None:
-    """A count as it was written down; None for anything else."""
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
-
-
-def _load(text: str) -> float | None:
-    """The first of three averages."""
+def moment(realtime_ns: int | None) -> str:
+    """A time of the wall clock in UTC, as ISO 8601 writes it; "" for one that cannot be."""
     try:
-        found = float(text[:64].split()[0])
-    except (ValueError, IndexError):
-        return None
-    return found if math.isfinite(found) and found >= 0 else None
-
-
-def moment(text: str) -> str:
-    """A time as it was written down, in UTC; "" for anything else."""
-    try:
-        found = datetime.fromisoformat(text[:40])
-        return found.astimezone(UTC).isoformat(timespec="seconds") if found.tzinfo else ""
-    except (ValueError, OverflowError):
+        return "" if realtime_ns is None else datetime.fromtimestamp(realtime_ns // 10**9, UTC).isoformat()
+    except (ValueError, OverflowError, OSError):
         return ""

@@ -75,7 +75,7 @@ def _together(efficiency: Floats, reached: Rates, rows: Ints) -> float | None:
     return float((efficiency[known] * reached.total_ns[known]).sum()) / total if total > 0 else None
 
 
-def measure(device: Device, calibrated: bool, bounds: bool, recorded: str) -> str:
+def measure(device: Device, calibrated: bool, bounds: bool, began_ns: int | None) -> str:
     """What efficiencies and savings are relative to, as a sentence."""
     if not calibrated:
         return (
@@ -84,10 +84,10 @@ def measure(device: Device, calibrated: bool, bounds: bool, recorded: str) -> st
         )
     parts = []
     if device.copy_bytes_per_s:
-        known = _how_known(device.copy_spread, device.copy_measured, recorded)
+        known = _how_known(device.copy_spread, device.copy_measured_ns, began_ns)
         parts.append(f"a copy at {formatting.byte_rate(device.copy_bytes_per_s)}{known}")
     if device.flops_per_s:
-        known = _how_known(device.flops_spread, device.flops_measured, recorded)
+        known = _how_known(device.flops_spread, device.flops_measured_ns, began_ns)
         parts.append(f"{formatting.flop_rate(device.flops_per_s)}{known}")
     low, high, alone = (formatting.whole_percent(part) for part in (LEAST_REFERENCE, MOST_REFERENCE, REFERENCE_ALONE))
     return (
@@ -103,10 +103,10 @@ def measure(device: Device, calibrated: bool, bounds: bool, recorded: str) -> st
     )
 
 
-def _how_known(spread: float | None, measured: str, recorded: str) -> str:
+def _how_known(spread: float | None, measured_ns: int | None, began_ns: int | None) -> str:
     """The spread of a ceiling, and how long before the recording it was measured."""
     parts = [] if spread is None else [f"±{formatting.percent(spread)}"]
-    age = formatting.age(measured, recorded)
+    age = formatting.age(measured_ns, began_ns)
     parts += [age] if age else []
     return f" ({', '.join(parts)})" if parts else ""
 

@@ -109,8 +109,8 @@ def _rates(columns: Columns, device: Device, count: Ints, runs: Floats, typical_
         seconds = np.where(typical_ns > 0, typical_ns, np.nan) * 1e-9
         moved = amounts.bytes_read + amounts.bytes_written
         # A declaration of no bytes is a statement; a binding of none says nothing.
-        moved = np.where(commands.declared | (moved > 0), moved, np.nan)
-        bound = ~commands.declared & ~np.isin(commands.kind, ["copy", "fill"])
+        moved = np.where(commands.bytes_declared | (moved > 0), moved, np.nan)
+        bound = ~commands.bytes_declared & ~np.isin(commands.kind, ["copy", "fill"])
         bandwidth = moved / seconds
         threads = np.maximum(commands.threads.astype(np.float64).prod(axis=1), 1.0)
         too_much = (moved / threads > _BYTES_A_THREAD) & (bandwidth > _SUSPICIOUSLY_GOOD * copy)
@@ -149,7 +149,7 @@ def raised(columns: Columns, device: int, aside: Flags) -> Device:
     """
     facts, reached = columns.devices[device], rates(columns, device, aside)
     commands = columns.commands
-    moved = np.where(commands.declared & (reached.bytes_moved > _CACHE_BYTES), reached.bandwidth, np.nan)
+    moved = np.where(commands.bytes_declared & (reached.bytes_moved > _CACHE_BYTES), reached.bandwidth, np.nan)
     copy, copy_note = _raised(facts.copy_bytes_per_s, moved, commands.kernel, "copy bandwidth", formatting.byte_rate)
     flops, flops_note = _raised(
         facts.flops_per_s, reached.flop_rate, commands.kernel, "peak flop rate", formatting.flop_rate

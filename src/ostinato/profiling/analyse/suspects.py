@@ -181,7 +181,7 @@ def suspects(
         device,
         tuple(ranked[at] for at in order),
         () if savings is None else _what_ifs(compared, device, names, savings),
-        reasons.measure(facts, calibrated, bounds, columns.meta.get("created", "")),
+        reasons.measure(facts, calibrated, bounds, columns.began_ns),
         np.zeros((0, len(ranked))) if savings is None else savings.drawn_attained_ns[:, order],
         *((0.0, 0) if savings is None else (savings.well_measured, savings.runs)),
     )

@@ -12,10 +12,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ...errors import RecordingError
+from .declaring import MAX_TIME_NS
 from .reader import Recording
-from .schema import MAX_TIME_NS
 
-_READING = ("monotonic_ns", "realtime_ns", "uncertainty_ns")
+_READING = ("monotonic", "realtime", "uncertainty")
 _STEP_NS = 1_000_000
 _DRIFT = 500e-6
 """The rate at which a wall clock may be slewed; a faster change means that it was set."""
@@ -81,21 +81,19 @@ class _Clock:
     @staticmethod
     def of(recording: Recording) -> _Clock:
         file = "a recording" if recording.path is None else recording.path.name
-        process = next((one for one in recording.processes if one.clock_offset_ns == 0), recording.processes[0])
-        try:
-            readings = [
-                tuple(int(process.meta[f"clock.{which}.{name}"]) for name in _READING) for which in ("start", "end")
-            ]
-        except (KeyError, ValueError):
-            raise RecordingError(f"{file} does not say what its clock has to do with others") from None
-        if any(not 0 <= value < MAX_TIME_NS for reading in readings for value in reading):
+        process = next((each for each in recording.processes if each.clock_offset_ns == 0), recording.processes[0])
+        readings = [getattr(process, f"{which}_{name}_ns") for which in ("start", "end") for name in _READING]
+        if None in readings:
+            raise RecordingError(f"{file} does not say what its clock has to do with others")
+        if any(not 0 <= value < MAX_TIME_NS for value in readings):
             raise RecordingError(f"{file} says impossible things about its clock")
-        (start, start_wall, start_error), (end, end_wall, end_error) = readings
+        start, start_wall, start_error, end, end_wall, end_error = readings
         offsets = (start_wall - start, end_wall - end)
         change = abs(offsets[1] - offsets[0])
         uncertainty = max(start_error, end_error) + change // 2 + 1
-        boot, namespace = process.meta.get("clock.boot", ""), process.meta.get("clock.namespace", "")
-        return _Clock(file, boot, namespace, sum(offsets) // 2, uncertainty, change, abs(end - start))
+        return _Clock(
+            file, process.boot, process.time_namespace, sum(offsets) // 2, uncertainty, change, abs(end - start)
+        )
 
     def check_wall(self) -> None:
         if self.wall_change_ns > _STEP_NS + _DRIFT * self.length_ns:
@@ -106,12 +104,11 @@ class _Clock:
 
 
 def _refuse_twice(recordings: Iterable[Recording]) -> None:
-    seen: dict[tuple[str, ...], str] = {}
+    seen: dict[tuple[object, ...], str] = {}
     for recording in recordings:
         file = "a recording" if recording.path is None else recording.path.name
         for process in recording.processes:
-            names = ("clock.boot", "created", "clock.start.monotonic_ns")
-            facts = (str(process.pid), *(process.meta.get(name, "") for name in names))
+            facts = (process.pid, process.boot, process.start_realtime_ns, process.start_monotonic_ns)
             if facts in seen:
                 raise RecordingError(f"{file} and {seen[facts]} hold the same process")
             seen[facts] = file

@@ -22,8 +22,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ...errors import RecordingError
-from .columns import UNAVAILABLE, Codes, Ints, Samples
-from .schema import MAX_CHUNK_BYTES, MAX_CHUNK_SAMPLES, MAX_PLAN_NODES, MAX_TIME_NS
+from .declaring import MAX_TIME_NS, Codes, Ints
+from .schema import MAX_CHUNK_BYTES, MAX_CHUNK_SAMPLES, MAX_PLAN_NODES, UNAVAILABLE, Samples
 
 _HEADER_BYTES = 9
 _CONSTANT_ZERO = bytes(_HEADER_BYTES)
@@ -238,12 +238,25 @@ def _nodes(runs: Sequence[Run], firsts: Ints, counts: Ints) -> tuple[Ints, bytes
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """A chunk read back: its samples, and of each of its runs the submission, the last node and the samples."""
+    """A chunk read back: of each run the submission's id, the last node and the number of samples; and the samples."""
 
-    samples: Samples
     submission: Ints
     last_node: Ints
     counts: Ints
+    node: Ints
+    start_ns: Ints
+    end_ns: Ints
+    status: Codes
+
+    def samples(self, rows: Ints) -> Samples:
+        """The samples, with the row of the submission of each run."""
+        return Samples(
+            submission=np.repeat(rows, self.counts),
+            node=self.node,
+            start_ns=self.start_ns,
+            end_ns=self.end_ns,
+            status=self.status,
+        )
 
 
 def decode(chunk: Chunk) -> Decoded:
@@ -285,8 +298,8 @@ def decode(chunk: Chunk) -> Decoded:
     if absent.any():
         start_ns[absent] = 0
         end_ns[absent] = 0
-    samples = Samples(np.repeat(submission, counts), node.astype(np.int32), start_ns, end_ns, status.astype(np.int8))
-    return Decoded(samples, submission, np.maximum.reduceat(node, firsts), counts)
+    last_node = np.maximum.reduceat(node, firsts)
+    return Decoded(submission, last_node, counts, node, start_ns, end_ns, status.astype(np.int8))
 
 
 def moved(chunk: Chunk, submissions: int, time_ns: int) -> Chunk:

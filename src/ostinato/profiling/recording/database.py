@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import RecordingError
-from .schema import APPLICATION_ID, TABLES, VERSION, VIEWS
+from . import schema, statements
+from .declaring import Table
 
 # Every statement gives up the interpreter lock, and a busy program takes milliseconds to give it back. So rows go in
 # by the thousand.
@@ -25,6 +26,8 @@ _ROWS_PER_STATEMENT = 1_500
 _STATEMENTS_KEPT = 8
 _BUSY_S = 1.0
 _MOST_PREFIX = 200
+
+Row = Sequence[Any]
 
 OPENING = ".opening-"
 """In the name of the folder in which a recording is made before it appears."""
@@ -86,9 +89,9 @@ def _remove_that(path: Path, made: os.stat_result) -> None:
 
 def _define(connection: sqlite3.Connection) -> None:
     connection.execute("BEGIN IMMEDIATE")
-    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-    connection.execute(f"PRAGMA user_version = {VERSION}")
-    for statement in chain(TABLES.values(), VIEWS.values()):
+    connection.execute(f"PRAGMA application_id = {schema.APPLICATION_ID}")
+    connection.execute(f"PRAGMA user_version = {schema.VERSION}")
+    for statement in statements.definitions(schema.VERSION).values():
         connection.execute(statement)
     connection.execute("COMMIT")
 
@@ -137,25 +140,24 @@ def _connect(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def insert(connection: sqlite3.Connection, table: str, rows: Sequence[tuple[Any, ...]], verb: str = "INSERT") -> None:
+def insert(connection: sqlite3.Connection, table: Table, rows: Sequence[Row], verb: str = "INSERT") -> None:
     """Store rows with as few statements as possible."""
     if not rows:
         return
-    width = len(rows[0])
-    most = min(_ROWS_PER_STATEMENT, connection.getlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER) // width)
-    one = "(" + ",".join("?" * width) + ")"
+    variables = connection.getlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER)
+    most = min(_ROWS_PER_STATEMENT, variables // len(rows[0]))
     for at in range(0, len(rows), most):
         piece = rows[at : at + most]
         values = list(chain.from_iterable(piece))
-        connection.execute(f"{verb} INTO {table} VALUES {','.join([one] * len(piece))}", values)
+        connection.execute(statements.insert(table, len(piece), verb), values)
 
 
-def insert_carefully(connection: sqlite3.Connection, table: str, rows: Sequence[tuple[Any, ...]]) -> int:
+def insert_carefully(connection: sqlite3.Connection, table: Table, rows: Sequence[Row]) -> int:
     """Store the rows that can be stored, after `insert` could not store all; how many were lost."""
     lost = 0
     for row in rows:
         try:
-            connection.execute(f"INSERT INTO {table} VALUES ({','.join('?' * len(row))})", row)
+            connection.execute(statements.insert(table), row)
         except sqlite3.OperationalError:
             raise
         except (sqlite3.Error, OverflowError, ValueError):
@@ -163,9 +165,9 @@ def insert_carefully(connection: sqlite3.Connection, table: str, rows: Sequence[
     return lost
 
 
-def insert_many(connection: sqlite3.Connection, table: str, width: int, rows: Iterable[tuple[Any, ...]]) -> None:
+def insert_many(connection: sqlite3.Connection, table: Table, rows: Iterable[Row]) -> None:
     """Store any number of rows one by one: faster than `insert` when the interpreter has nothing else to do."""
-    connection.executemany(f"INSERT INTO {table} VALUES ({','.join('?' * width)})", rows)
+    connection.executemany(statements.insert(table), rows)
 
 
 def checkpoint(connection: sqlite3.Connection) -> None:

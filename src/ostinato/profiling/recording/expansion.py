@@ -9,17 +9,16 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Iterator
-from itertools import repeat
 from pathlib import Path
 
 import numpy as np
 
 from ...errors import RecordingError
-from . import database, opening
-from .columns import UNAVAILABLE, Samples
+from . import database, opening, schema
+from .declaring import Ints
 from .opening import Source
 from .reader import Recording
-from .schema import EXPANDED
+from .schema import EXPANDED, UNAVAILABLE, Samples
 
 MOST_AT_CLOSING = 1_000_000
 """Rows that closing a recording expands on its own; more would hold up the end of the program."""
@@ -50,18 +49,21 @@ def expand_tables(connection: sqlite3.Connection, path: Path | None = None, at_m
     plans = recording.plans
     if at_most is not None and recording.sample_count + int((plans.nodes + plans.edges).sum()) > at_most:
         return None
+    tables = schema.TABLES
     connection.execute("BEGIN IMMEDIATE")
     try:
         for table in EXPANDED:
             connection.execute(f"DELETE FROM {table}")
-        for plan in plans.id.tolist():
-            nodes = enumerate(recording.plan_commands(plan).tolist())
-            database.insert_many(connection, "plan_nodes", 3, ((plan, node, command) for node, command in nodes))
-            before, after = recording.edges(plan).T.tolist()
-            database.insert_many(connection, "plan_edges", 3, zip(repeat(plan), before, after, strict=False))
+        lists = recording.lists()
+        command = recording.commands.id[lists.command]
+        for row, plan in enumerate(plans.id.tolist()):
+            nodes = enumerate(command[lists.nodes(row)].tolist())
+            database.insert_many(connection, tables["plan_nodes"], ((plan, *node) for node in nodes))
+            edges = zip(*(nodes.tolist() for nodes in lists.edges[row]), strict=True)
+            database.insert_many(connection, tables["plan_edges"], ((plan, *edge) for edge in edges))
         for part in recording.sample_chunks():
-            database.insert_many(connection, "dispatches", 5, _plain(part))
-        connection.execute("INSERT OR REPLACE INTO meta SELECT id, 'expanded', '1' FROM processes")
+            database.insert_many(connection, tables["dispatches"], _plain(part, recording.submissions.id))
+        connection.execute("UPDATE processes SET expanded = 1")
         connection.execute("COMMIT")
     except BaseException:
         connection.execute("ROLLBACK")
@@ -69,11 +71,12 @@ def expand_tables(connection: sqlite3.Connection, path: Path | None = None, at_m
     return recording.sample_count
 
 
-def _plain(samples: Samples) -> Iterator[tuple[int | None, ...]]:
-    columns: list[list[int | None]] = [getattr(samples, name).tolist() for name in Samples.__slots__]
+def _plain(samples: Samples, ids: Ints) -> Iterator[tuple[int | None, ...]]:
+    columns: dict[str, list[int | None]] = {name: column.tolist() for name, column in samples.by_name().items()}
+    columns["submission"] = ids[samples.submission].tolist()
     for at in np.flatnonzero(samples.status == UNAVAILABLE).tolist():
-        columns[2][at] = columns[3][at] = None
-    return zip(*columns, strict=True)
+        columns["start_ns"][at] = columns["end_ns"][at] = None
+    return zip(*columns.values(), strict=True)
 
 
 def save(recording: Recording, path: str | os.PathLike[str]) -> None:

@@ -6,15 +6,17 @@ pandas is imported when a frame is asked for; this library does not depend on it
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ...errors import MissingPackage
-from .columns import AMOUNTS, NONE, STATUSES, UNAVAILABLE, Flags, Ints, position
+from . import statements
+from .declaring import NONE, Flags, Ints, Kind, Texts
 from .reader import Recording
+from .schema import AMOUNTS, STATUSES, TABLES, UNAVAILABLE
+from .tables import objects
 
 
 def to_pandas(recording: Recording) -> Any:
@@ -31,9 +33,11 @@ def to_pandas(recording: Recording) -> Any:
             " columns, and any tool that reads SQLite reads the view dispatch_report of a recording's file"
         ) from None
 
-    def text(values: Sequence[str | None], rows: Ints) -> Any:
+    def text(values: Texts, rows: Ints, optional: bool) -> Any:
         numbers: dict[str, int] = {}
-        codes = np.array([-1 if value is None else numbers.setdefault(value, len(numbers)) for value in values], int)
+        codes = np.array(
+            [-1 if optional and not value else numbers.setdefault(value, len(numbers)) for value in values], int
+        )
         return pandas.Categorical.from_codes(codes[rows] if len(codes) else rows, list(numbers))
 
     def nullable(values: Ints, missing: Flags) -> Any:
@@ -43,69 +47,58 @@ def to_pandas(recording: Recording) -> Any:
 
 
 def _columns(
-    recording: Recording, text: Callable[[Sequence[str | None], Ints], Any], nullable: Callable[[Ints, Flags], Any]
+    recording: Recording, text: Callable[[Texts, Ints, bool], Any], nullable: Callable[[Ints, Flags], Any]
 ) -> dict[str, Any]:
-    subs, commands, samples = recording.submissions, recording.commands, recording.samples()
-    owner = position(subs.id, samples.submission)
-    planned = subs.plan[owner] != NONE
-    owner, node = owner[planned], samples.node[planned].astype(np.int64)
-    start_ns, end_ns, status = (column[planned] for column in (samples.start_ns, samples.end_ns, samples.status))
-    first, of_node = _nodes(recording)
-    command = of_node[first[position(recording.plans.id, subs.plan[owner])] + node]
-    device = position(np.array([one.id for one in recording.devices], np.int64), subs.device[owner])
-    untimed = status == UNAVAILABLE
-    amounts = {name: _amount(recording, name, command, owner) for name in AMOUNTS}
-    return {
-        "process": subs.process[owner],
-        "device": text([one.name for one in recording.devices], device),
-        "submission": subs.id[owner],
-        "ordinal": subs.ordinal[owner],
-        "submission_label": text(subs.label, owner),
-        "node": node,
-        "kind": text(commands.kind, command),
-        "label": text(commands.label, command),
-        "kernel": text(commands.kernel, command),
-        "specialisation": text(commands.specialisation, command),
-        "source": text(commands.source, command),
-        "kernel_digest": text(commands.digest, command),
-        "op_kind": text(commands.op_kind, command),
-        **{f"threads_{axis}": commands.threads[command, number] for number, axis in enumerate("xyz")},
-        **{f"group_{axis}": commands.group[command, number] for number, axis in enumerate("xyz")},
-        "bytes_read": nullable(*amounts["bytes_read"]),
-        "bytes_written": nullable(*amounts["bytes_written"]),
-        "bytes_declared": commands.bytes_declared[command],
-        "flops": nullable(*amounts["flops"]),
-        "start_ns": nullable(start_ns, untimed),
-        "end_ns": nullable(end_ns, untimed),
-        "duration_ns": nullable(end_ns - start_ns, untimed),
-        "place": text(commands.place, command),
-        "status": text(STATUSES, status.astype(np.int64)),
+    submissions, samples, lists = recording.submissions, recording.samples(), recording.lists()
+    samples = samples.where(submissions.plan[samples.submission] != NONE)
+    owner = samples.submission
+    rows = {
+        "dispatches": np.arange(len(samples)),
+        "submissions": owner,
+        "devices": submissions.device[owner],
+        "commands": lists.command[lists.first[submissions.plan[owner]] + samples.node],
     }
-
-
-def _nodes(recording: Recording) -> tuple[Ints, Ints]:
-    """Where the nodes of each plan begin when all lie one after another, and the row of each one's command."""
-    listed = [recording.plan_commands(plan) for plan in recording.plans.id.tolist()]
-    first = np.concatenate([[0], np.cumsum([len(nodes) for nodes in listed])]).astype(np.int64)
-    ids = np.concatenate([np.zeros(0, np.int64), *listed])
-    return first, position(recording.commands.id, ids)
+    untimed = samples.status == UNAVAILABLE
+    ids = {name: recording.columns(name)["id"] for name in ("processes", "submissions")}
+    columns: dict[str, Any] = {}
+    for alias, source in statements.REPORT.items():
+        table, _, name = source.partition(".")
+        if name == "duration_ns":
+            columns[alias] = nullable(samples.end_ns - samples.start_ns, untimed)
+        elif name in AMOUNTS:
+            columns[alias] = nullable(*_amount(recording, name, rows["commands"], owner))
+        elif name == "status":
+            columns[alias] = text(objects(STATUSES), samples.status.astype(np.int64), False)
+        else:
+            column = TABLES[table].column(name)
+            values = getattr(samples, name) if table == "dispatches" else recording.columns(table)[name]
+            if column.kind is Kind.SIZES:
+                columns |= {part: values[rows[table], axis] for axis, part in enumerate(column.sql_names)}
+            elif column.kind in (Kind.TEXT, Kind.WORD):
+                columns[alias] = text(values, rows[table], column.optional)
+            elif column.kind is Kind.TIME:
+                columns[alias] = nullable(values, untimed)
+            elif column.kind is Kind.REFERENCE:
+                columns[alias] = ids[column.table][values[rows[table]]]
+            else:
+                columns[alias] = values[rows[table]]
+    return columns
 
 
 def _amount(recording: Recording, name: str, command: Ints, owner: Ints) -> tuple[Ints, Flags]:
     """An amount of each dispatch, with what its submission's values make of it, and where it is missing."""
-    constant: Ints = getattr(recording.commands, name)
-    found, missing = constant[command], constant[command] == NONE
-    terms, values, size = recording.terms, recording.values, len(recording.submissions.id)
-    by_param = np.array(values.param, object)
-    for row in np.flatnonzero(terms.amount == AMOUNTS.index(name)).tolist():
-        given = np.flatnonzero(by_param == terms.param[row])
+    constant: Ints = recording.columns("commands")[name][command]
+    amount, missing = constant.copy(), constant == NONE
+    terms, values, size = recording.terms, recording.values, len(recording.submissions)
+    for row in np.flatnonzero(terms.amount == name).tolist():
+        given = np.flatnonzero(values.param == terms.param[row])
         value, known = np.zeros(size, np.int64), np.zeros(size, np.bool_)
-        at = position(recording.submissions.id, values.submission[given])
+        at = values.submission[given]
         value[at], known[at] = values.value[given], True
-        chosen: NDArray[np.bool_] = command == position(recording.commands.id, terms.command[row : row + 1])[0]
+        chosen: Flags = command == terms.command[row]
         counted = np.maximum(value[owner[chosen]] + terms.plus[row], 0)
         if terms.upto[row] != NONE:
             counted = np.minimum(counted, terms.upto[row])
-        found[chosen] += terms.factor[row] * counted
+        amount[chosen] += terms.factor[row] * counted
         missing[chosen] |= ~known[owner[chosen]]
-    return found, missing
+    return amount, missing

@@ -1,7 +1,11 @@
-"""One recording of several: of the processes of one job, each of which recorded into a file of its own.
+"""Recordings written anew: several made into one, and one of an older version made into one of this version.
 
-Ids are renumbered, texts stored once, times brought to one clock (`alignment.py` says when that is possible). All that
-is known about each process is kept, with what was added to its times and how far off they may be.
+To merge is to renumber: ids are shifted, texts stored once, times brought to one clock (`alignment.py` says when
+that is possible). All that is known about each process is kept, with what was added to its times and how far off they
+may be. To upgrade is to merge a single recording, which changes nothing but its version. What happens to a column
+follows from its declaration, so a new one needs nothing here.
+
+The new file appears whole or not at all, and until then the old one stays as it is.
 """
 
 from __future__ import annotations
@@ -9,7 +13,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -17,13 +21,15 @@ from typing import Any
 import numpy as np
 
 from ...errors import RecordingError
-from . import chunks, database, expansion, opening
+from . import chunks, database, expansion, opening, schema
 from .alignment import Shift, align
-from .columns import NONE, WORKER_TIME, Ints
+from .declaring import MAX_TIME_NS, NONE, Column, Ints, Kind
 from .reader import Recording, open_recording
-from .schema import MAX_TIME_NS
 
-Columns = list[list[Any]]
+_SPECIAL = ("strings", "processes", "meta", "drops", "unwritten", "plans", "sample_chunks", *schema.EXPANDED)
+"""Tables of which more is known than that their columns are copied."""
+
+Progress = Callable[[str], None]
 
 
 def merge(
@@ -47,16 +53,71 @@ def merge(
     with ExitStack() as stack:
         recordings = [stack.enter_context(open_recording(path)) for path in sources]
         shifts = align(recordings, wall_clock_error_ns)
-        unfinished = target.with_name(target.name + ".part")
-        database.remove(unfinished)
-        database.create(unfinished, stack)
+        facts = [{"file": path.name} for path in sources]
+        _write(target, recordings, shifts, facts, lambda _: None)
+
+
+def upgrade(
+    path: str | os.PathLike[str], output: str | os.PathLike[str] | None = None, *, progress: Progress = lambda _: None
+) -> tuple[int, int]:
+    """Write a recording of an older version as one of this version, in its place or as another file.
+
+    Gives both versions; where they are the same, nothing is written. What the older version did not record stays
+    unrecorded. A recording that is being written is refused. If anything goes wrong, the old file is as it was.
+    """
+    source = Path(path).resolve()
+    target = source if output is None else Path(os.path.abspath(output))
+    with open_recording(source) as recording:
+        versions = (recording.version, schema.VERSION)
+        writer = opening.is_live(recording._connection)
+        if writer is not None:
+            raise RecordingError(f"process {writer} is still recording into {path}; upgrade it when that has ended")
+    if versions[0] == versions[1]:
+        return versions
+    if target.resolve() == source:
+        _fold_log(source)
+    else:
+        opening.check_replaceable(target)
+    with open_recording(source) as recording:
+        _write(target, [recording], [Shift(0, 0)], [{}], progress)
+    return versions
+
+
+def _fold_log(path: Path) -> None:
+    """Bring SQLite's log, if there is one, into the file: it must not lie beside the one that comes into its place."""
+    if not any(side.exists() for side in database.side_files(path)):
+        return
+    try:
+        connection = database.open_for_writing(path)
+        database.make_plain(connection)
+        connection.close()
+    except sqlite3.Error as problem:
+        raise RecordingError(f"cannot upgrade {path}: {problem}") from problem
+    if any(side.exists() for side in database.side_files(path)):
+        raise RecordingError(f"cannot upgrade {path}: another program has it open")
+
+
+def _write(
+    target: Path,
+    recordings: Sequence[Recording],
+    shifts: Sequence[Shift],
+    facts: Sequence[Mapping[str, str]],
+    progress: Progress,
+) -> None:
+    """Make a file of recordings and put it in its place."""
+    unfinished = target.with_name(target.name + ".part")
+    database.remove(unfinished)
+    with ExitStack() as undo:
+        database.create(unfinished, undo)
         connection = database.open_for_writing(unfinished)
         try:
-            _fill(connection, recordings, shifts, [path.name for path in sources])
+            _fill(connection, recordings, shifts, facts, progress)
+            progress("plain tables")
             expansion.expand_tables(connection, unfinished, expansion.MOST_AT_CLOSING)
             database.make_plain(connection)
             connection.close()
-            database.remove(target)
+            for side in database.side_files(target):
+                side.unlink(missing_ok=True)
             os.replace(unfinished, target)
         except (sqlite3.Error, OSError) as problem:
             raise RecordingError(f"cannot write {target}: {problem}") from problem
@@ -65,41 +126,46 @@ def merge(
             database.remove(unfinished)
 
 
+def _fill(
+    connection: sqlite3.Connection,
+    recordings: Sequence[Recording],
+    shifts: Sequence[Shift],
+    facts: Sequence[Mapping[str, str]],
+    progress: Progress,
+) -> None:
+    texts = _Texts()
+    base = dict.fromkeys(schema.TABLES, 0)
+    connection.execute("BEGIN IMMEDIATE")
+    for recording, shift, more in zip(recordings, shifts, facts, strict=True):
+        copy = _Copy(connection, recording, shift, texts, base)
+        copy.processes(more)
+        for name in schema.TABLES:
+            if name not in _SPECIAL:
+                progress(name.replace("_", " "))
+                copy.table(name, recording.columns(name))
+        copy.plans()
+        progress("samples")
+        copy.samples()
+        base = copy.last
+    database.insert_many(connection, schema.TABLES["strings"], texts.rows())
+    connection.execute("COMMIT")
+
+
 class _Texts:
-    """Texts of the merged file, each stored once."""
+    """Texts of the new file, each stored once."""
 
     def __init__(self) -> None:
         self._numbers: dict[str, int] = {}
 
-    def number(self, text: str | None) -> int | None:
-        return None if text is None else self._numbers.setdefault(text, len(self._numbers) + 1)
-
-    def numbers(self, texts: Iterable[str | None]) -> list[int | None]:
-        return [self.number(text) for text in texts]
+    def number(self, text: str) -> int:
+        return self._numbers.setdefault(text, len(self._numbers) + 1)
 
     def rows(self) -> Iterable[tuple[int, str]]:
         return ((number, text) for text, number in self._numbers.items())
 
 
-def _fill(
-    connection: sqlite3.Connection, recordings: Sequence[Recording], shifts: Sequence[Shift], files: Sequence[str]
-) -> None:
-    texts = _Texts()
-    used = dict.fromkeys(("process", "device", "command", "plan", "region", "submission", "span", "chunk"), 0)
-    connection.execute("BEGIN IMMEDIATE")
-    for recording, shift, file in zip(recordings, shifts, files, strict=True):
-        copy = _Copy(connection, recording, shift, texts, dict(used))
-        copy.facts(file)
-        copy.plans()
-        copy.work()
-        copy.samples()
-        used = copy.last
-    database.insert_many(connection, "strings", 2, texts.rows())
-    connection.execute("COMMIT")
-
-
 class _Copy:
-    """One recording on its way into the merged one: `base` is added to its ids, `last` are the highest ids used."""
+    """One recording on its way into the new one: `base` is added to its ids, `last` are the highest ids used."""
 
     def __init__(
         self,
@@ -116,128 +182,88 @@ class _Copy:
         self._base = base
         self.last = dict(base)
 
-    def facts(self, file: str) -> None:
-        """Processes, devices, drops, and all that is known about them."""
-        recording, base, text = self._recording, self._base, self._texts.number
-        for process in recording.processes:
-            number = self._use("process", process.id)
-            offset = process.clock_offset_ns + self._shift.offset_ns
-            uncertainty = process.clock_uncertainty_ns + self._shift.uncertainty_ns
-            ranks = (process.rank, process.local_rank, process.world_size)
-            self._insert("processes", [(number, process.pid, offset, uncertainty, process.host, *ranks)])
-            meta = {"file": file} | {key: value for key, value in process.meta.items() if key != "expanded"}
-            self._insert("meta", [(number, *fact) for fact in meta.items()])
-        for (owner, thread), name in recording.threads.items():
-            self._insert("threads", [(owner + base["process"], thread, text(name))])
-        for device in recording.devices:
-            number = self._use("device", device.id)
-            names = self._texts.numbers((device.name, device.backend, device.description, device.sampling))
-            ceilings = (device.copy_bytes_per_s, device.flops_per_s, device.timestamp_cost_ns, device.dispatch_cost_ns)
-            row = (number, device.process + base["process"], *names, device.clock_uncertainty_ns, *ceilings)
-            self._insert("devices", [row])
-            self._insert("device_details", [(number, *fact) for fact in device.details.items()])
-        for drop in recording.drops:
-            since_ns = max(drop.since_ns + self._shift.offset_ns, 0)
-            self._insert("drops", [(drop.process + base["process"], drop.where, drop.count, since_ns)])
+    def processes(self, facts: Mapping[str, str]) -> None:
+        """The processes with the shift of their clock, what is known of them, and what they lost."""
+        recording, shift = self._recording, self._shift
+        columns = dict(recording.columns("processes"))
+        columns["clock_offset_ns"] = columns["clock_offset_ns"] + shift.offset_ns
+        columns["clock_uncertainty_ns"] = columns["clock_uncertainty_ns"] + shift.uncertainty_ns
+        columns["expanded"] = np.zeros(len(columns["id"]), np.bool_)
+        self.table("processes", columns)
+        meta = [
+            (row, *fact)
+            for row, process in enumerate(recording.processes)
+            for fact in {**facts, **process.meta}.items()
+        ]
+        self._insert_rows("meta", meta)
+        lost = [
+            (drop.process, drop.where, drop.count, max(drop.since_ns + shift.offset_ns, 0)) for drop in recording.drops
+        ]
+        self._insert_rows("drops", lost)
 
     def plans(self) -> None:
-        """Commands and the plans made of them."""
-        recording, numbers = self._recording, self._texts.numbers
-        commands = recording.commands
-        columns: list[list[Any]] = [
-            self._ids("command", commands.id),
-            commands.kind,
-            numbers(commands.kernel),
-            numbers(commands.label),
-        ]
-        columns += [numbers(commands.specialisation), numbers(commands.op_kind)]
-        columns += [*commands.threads.T.tolist(), *commands.group.T.tolist(), commands.groups.tolist()]
-        columns += [commands.bytes_read.tolist(), commands.bytes_written.tolist()]
-        columns += [commands.bytes_declared.astype(int).tolist(), _optional(commands.flops)]
-        columns += [numbers(commands.place), numbers(commands.origin)]
-        columns += [numbers(commands.source), numbers(commands.digest)]
-        self._insert_columns("commands", columns)
-        terms = recording.terms
-        columns = [self._refer("command", terms.command), terms.amount.tolist(), terms.number.tolist()]
-        columns += [numbers(terms.param), terms.factor.tolist(), terms.plus.tolist(), _optional(terms.upto)]
-        self._insert_columns("command_terms", columns)
-        for plan, device in zip(recording.plans.id.tolist(), recording.plans.device.tolist(), strict=True):
-            nodes = (recording.plan_commands(plan) + self._base["command"]).astype("<u4").tobytes()
-            edges = recording.edges(plan).astype("<u4").tobytes()
-            crc = zlib.crc32(edges, zlib.crc32(nodes))
-            row = (self._use("plan", plan), device + self._base["device"], len(nodes) // 4, len(edges) // 8, crc)
-            self._insert("plans", [(*row, nodes, edges)])
-
-    def work(self) -> None:
-        """Regions, submissions and host spans."""
-        numbers, refer, times = self._texts.numbers, self._refer, self._times
-
-        regions = self._recording.regions
-        columns: list[list[Any]] = [
-            self._ids("region", regions.id),
-            refer("process", regions.process),
-            numbers(regions.name),
-        ]
-        columns += [times(regions.begin_ns), times(regions.end_ns), regions.thread.tolist()]
-        columns += [refer("region", regions.parent)]
-        self._insert_columns("regions", columns)
-
-        done = self._recording.submissions
-        columns = [self._ids("submission", done.id), refer("process", done.process), refer("device", done.device)]
-        columns += [refer("plan", done.plan), done.ordinal.tolist(), numbers(done.label), refer("region", done.region)]
-        columns += [done.replay.astype(int).tolist(), done.unsampled_probe.astype(int).tolist(), done.level.tolist()]
-        columns += [times(done.encode_begin_ns), times(done.encode_end_ns)]
-        columns += [times(done.commit_begin_ns), times(done.commit_end_ns), times(done.start_ns), times(done.end_ns)]
-        columns += [done.status.tolist(), numbers(done.reason), numbers(done.error), done.thread.tolist()]
-        columns += [_optional(getattr(done, name)) for name in WORKER_TIME]
-        self._insert_columns("submissions", columns)
-
-        values = self._recording.values
-        columns = [refer("submission", values.submission), values.number.tolist()]
-        columns += [numbers(values.param), values.value.tolist()]
-        self._insert_columns("submission_values", columns)
-
-        spans = self._recording.host_spans
-        columns = [self._ids("span", spans.id), refer("process", spans.process), spans.kind.tolist()]
-        columns += [numbers(spans.name), times(spans.begin_ns), times(spans.end_ns), spans.thread.tolist()]
-        columns += [refer("submission", spans.submission), refer("region", spans.region)]
-        self._insert_columns("host_spans", columns)
+        """The plans, whose blobs name commands."""
+        recording, blobs = self._recording, []
+        columns = dict(recording.columns("plans"))
+        lists = recording.lists()
+        commands = (recording.commands.id[lists.command] + self._base["commands"]).astype("<u4")
+        for row, pairs in enumerate(lists.edges):
+            nodes, edges = commands[lists.nodes(row)].tobytes(), np.stack(pairs, axis=1).astype("<u4").tobytes()
+            blobs.append((nodes, edges, zlib.crc32(edges, zlib.crc32(nodes))))
+        columns["crc"] = np.array([crc for _, _, crc in blobs], np.int64)
+        self.table("plans", columns, [[nodes for nodes, _, _ in blobs], [edges for _, edges, _ in blobs]])
 
     def samples(self) -> None:
         """The chunks, renumbered; what they hold is not touched."""
         for chunk, samples in self._recording.stored_chunks():
-            if int(samples.end_ns.max()) + self._shift.offset_ns >= MAX_TIME_NS:
-                raise RecordingError("its times cannot be brought to the common clock")
-            self.last["chunk"] += 1
-            moved = chunks.moved(chunk, self._base["submission"], self._shift.offset_ns)
-            self._insert("sample_chunks", [(self.last["chunk"], *moved)])
+            self._check_times(samples.end_ns)
+            self.last["sample_chunks"] += 1
+            moved = chunks.moved(chunk, self._base["submissions"], self._shift.offset_ns)
+            row = {"id": self.last["sample_chunks"], **moved._asdict()}
+            table = schema.TABLES["sample_chunks"]
+            database.insert_many(self._connection, table, [[row[name] for name in table.sql_names]])
 
-    def _insert(self, table: str, rows: Sequence[tuple[Any, ...]]) -> None:
-        if rows:
-            database.insert_many(self._connection, table, len(rows[0]), rows)
+    def table(self, name: str, columns: Mapping[str, Any], blobs: Sequence[Sequence[bytes]] = ()) -> None:
+        """The rows of a table, and the bytes that belong to them."""
+        table = schema.TABLES[name]
+        stored: list[Sequence[Any]] = []
+        for column in table.columns:
+            values = columns[column.name]
+            parts = values.T if column.kind is Kind.SIZES else [values]
+            stored += [self._stored(name, column, part) for part in parts]
+        if len(columns[table.columns[0].name]):
+            database.insert_many(self._connection, table, zip(*stored, *blobs, strict=True))
 
-    def _insert_columns(self, table: str, columns: Columns) -> None:
-        database.insert_many(self._connection, table, len(columns), zip(*columns, strict=True))
+    def _insert_rows(self, name: str, rows: Sequence[tuple[Any, ...]]) -> None:
+        table = schema.TABLES[name]
+        values = zip(*rows, strict=True) if rows else [()] * len(table.columns)
+        dtypes = [object if column.kind is Kind.WORD else np.int64 for column in table.columns]
+        columns = [np.array(column, dtype) for column, dtype in zip(values, dtypes, strict=True)]
+        self.table(name, dict(zip((column.name for column in table.columns), columns, strict=True)))
 
-    def _use(self, what: str, number: int) -> int:
-        self.last[what] = max(self.last[what], number + self._base[what])
-        return number + self._base[what]
+    def _stored(self, table: str, column: Column, values: Any) -> list[Any]:
+        """A column as the new file holds it."""
+        if column.kind is Kind.TEXT:
+            return [None if column.optional and not text else self._texts.number(text) for text in values.tolist()]
+        if column.kind is Kind.CODE:
+            codes = {word: number for number, word in enumerate(column.words)}
+            return [codes.get(word) for word in values.tolist()]
+        if column.kind is Kind.IDENTITY:
+            values = values + self._base[table]
+            self.last[table] = max(self.last[table], int(values.max(initial=0)))
+        elif column.kind is Kind.REFERENCE:
+            ids = np.append(self._recording.columns(column.table)["id"], 0)
+            values = np.where(values == NONE, NONE, ids[values] + self._base[column.table])
+        elif column.kind is Kind.TIME:
+            self._check_times(values)
+            values = np.where(values == NONE, NONE, values + self._shift.offset_ns)
+        elif column.kind is Kind.FLAG:
+            values = values.astype(np.int64)
+        listed: list[Any] = values.tolist()
+        if column.kind is Kind.WORD or not column.optional:
+            return listed
+        return [None if value == NONE or value != value else value for value in listed]
 
-    def _ids(self, what: str, ids: Ints) -> list[int]:
-        if len(ids):
-            self._use(what, int(ids[-1]))
-        moved: list[int] = (ids + self._base[what]).tolist()
-        return moved
-
-    def _refer(self, what: str, ids: Ints) -> list[int | None]:
-        return _optional(np.where(ids == NONE, NONE, ids + self._base[what]))
-
-    def _times(self, times: Ints) -> list[int | None]:
-        moved = np.where(times == NONE, NONE, times + self._shift.offset_ns)
-        if len(moved) and int(moved.max()) >= MAX_TIME_NS:
+    def _check_times(self, times: Ints) -> None:
+        if int(times.max(initial=0)) + self._shift.offset_ns >= MAX_TIME_NS:
             raise RecordingError("its times cannot be brought to the common clock")
-        return _optional(moved)
-
-
-def _optional(column: Ints) -> list[int | None]:
-    return [None if value == NONE else value for value in column.tolist()]

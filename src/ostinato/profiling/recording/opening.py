@@ -19,9 +19,12 @@ from pathlib import Path
 from types import TracebackType
 
 from ...errors import RecordingError
+from ...version import __version__
+from . import schema, statements
 from .database import side_files
+from .declaring import FIRST_VERSION
 from .provenance import boot
-from .schema import APPLICATION_ID, MAX_BLOB_BYTES, MAX_FILE_BYTES, TABLES, VERSION, VIEWS
+from .schema import APPLICATION_ID, MAX_BLOB_BYTES, MAX_FILE_BYTES
 
 _BUSY_S = 2.0
 _CHECKED_BYTES = 1 << 26
@@ -127,9 +130,7 @@ def open_file(path: str | os.PathLike[str]) -> Source:
 
 def is_live(connection: sqlite3.Connection) -> int | None:
     """The pid of a process of this machine that is still recording into a file, if there is one."""
-    query = """SELECT p.pid FROM processes p WHERE
-      EXISTS (SELECT 1 FROM meta WHERE process = p.id AND key = 'clock.boot' AND value = ?)
-      AND NOT EXISTS (SELECT 1 FROM meta WHERE process = p.id AND key = 'closed')"""
+    query = "SELECT pid FROM processes WHERE boot = ? AND NOT closed"
     for (pid,) in connection.execute(query, (boot(),)).fetchmany(100):
         with contextlib.suppress(OSError, OverflowError, TypeError):
             if pid > 0:
@@ -229,36 +230,49 @@ def _check(connection: sqlite3.Connection, size: int, whole: bool) -> None:
     connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, length)
     if connection.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
         raise RecordingError("is a database of SQLite, but not a recording")
-    version = connection.execute("PRAGMA user_version").fetchone()[0]
-    if version > VERSION:
+    version = version_of(connection)
+    _check_version(version)
+    _check_schema(connection, version)
+    pages, page_bytes = (connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "page_size"))
+    if whole or pages * page_bytes <= _CHECKED_BYTES:
+        damage = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+        if damage != "ok":
+            raise RecordingError(f"is damaged: {damage}")
+
+
+def version_of(connection: sqlite3.Connection) -> int:
+    """The version that a file says it is of."""
+    version: int = connection.execute("PRAGMA user_version").fetchone()[0]
+    return version
+
+
+def _check_version(version: int) -> None:
+    newest = schema.VERSION
+    reads = f"version {newest}" if newest == FIRST_VERSION else f"versions {FIRST_VERSION} to {newest}"
+    if version > newest:
         raise RecordingError(
-            f"is of version {version}, made by a newer ostinato; this one reads version {VERSION}. Update it"
+            f"is of version {version}, made by a newer ostinato; this one ({__version__}) reads {reads}. Update"
+            " ostinato, or read it with the version that made it"
         )
     if version < 1:
         raise RecordingError(f"is of version {version}, which never existed")
-    if version < VERSION:
+    if version < FIRST_VERSION:
         raise RecordingError(
-            f"is of version {version}, made by an older version of ostinato; this one reads version {VERSION}. "
-            "Record again, or read it with the one that made it"
+            f"is of version {version}, made by an older ostinato; this one ({__version__}) reads {reads}, and nothing"
+            " upgrades files that old. Record again, or read it with the version that made it"
         )
-    _check_schema(connection)
-    pages, page_bytes = (connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "page_size"))
-    if whole or pages * page_bytes <= _CHECKED_BYTES:
-        found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
-        if found != "ok":
-            raise RecordingError(f"is damaged: {found}")
 
 
-def _check_schema(connection: sqlite3.Connection) -> None:
+def _check_schema(connection: sqlite3.Connection, version: int) -> None:
     objects = connection.execute("SELECT type, name, sql FROM sqlite_master").fetchmany(_MOST_OBJECTS + 1)
     if len(objects) > _MOST_OBJECTS:
         raise RecordingError("has far more tables than a recording")
-    ours = {("table", name): sql for name, sql in TABLES.items()} | {("view", name): sql for name, sql in VIEWS.items()}
+    ours = statements.definitions(version)
     for kind, name, sql in objects:
         expected = ours.pop((kind, name), None)
         if expected is not None:
             if sql != expected:
-                raise RecordingError(f"its {kind} {name!r} is not what version {VERSION} says")
+                raise RecordingError(f"its {kind} {name!r} is not what version {version} says")
         elif kind not in ("table", "index"):
             raise RecordingError(f"contains the {kind} {name!r}; recordings from elsewhere must not bring their own")
         elif str(sql).upper().startswith("CREATE VIRTUAL"):

@@ -1,7 +1,7 @@
 """Where a recording comes from: facts about the process, the machine, the user's project, and its clocks.
 
-Nothing here waits for long or runs anything, except `git_state`, which asks git whether the work tree differs from the
-revision and is meant for a thread of its own. The names of the user and of the program's folder stay out of it.
+Nothing here waits for long or runs anything, except `git_changed`, which asks git whether the work tree differs from
+the revision and is meant for a thread of its own. The names of the user and of the program's folder stay out of it.
 """
 
 from __future__ import annotations
@@ -15,9 +15,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ... import settings
 from ...version import __version__
@@ -62,18 +61,23 @@ def clock_pair() -> ClockPair:
     return best
 
 
-def clock_facts(which: str) -> Iterator[tuple[str, str]]:
-    """A pair of clocks, and the cores and the load of the host, under `which` ('start' or 'end')."""
-    for name, value in clock_pair()._asdict().items():
-        yield f"clock.{which}.{name}", str(value)
-    yield f"cores.{which}", str(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count())
-    if hasattr(os, "getloadavg"):
-        yield f"load.{which}", " ".join(f"{load:.2f}" for load in os.getloadavg())
+def moment(which: str) -> dict[str, Any]:
+    """The clocks, the cores and the load of the host now, as columns of `processes` ('start_…' or 'end_…')."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
+    return {
+        f"{which}_{name}": value for name, value in (clock_pair()._asdict() | {"cores": cores, "load": load}).items()
+    }
+
+
+def of_process() -> dict[str, Any]:
+    """The machine of this process, its clock, and its place in a job, as columns of `processes`."""
+    ranked = zip(("rank", "local_rank", "world_size"), ranks(), strict=True)
+    return {"host": platform.node(), "boot": boot(), "time_namespace": _time_namespace(), **dict(ranked)}
 
 
 def start_facts() -> Iterator[tuple[str, str]]:
-    """What is known at once when a recording begins."""
-    yield "created", datetime.now(UTC).isoformat(timespec="milliseconds")
+    """What is known at once when a recording begins, for people."""
     yield "ostinato", __version__
     yield "python", f"{platform.python_implementation()} {platform.python_version()}"
     yield "platform", f"{platform.system()} {platform.release()} {platform.machine()}"
@@ -86,18 +90,10 @@ def start_facts() -> Iterator[tuple[str, str]]:
     clock = time.get_clock_info("monotonic")
     yield "clock.source", clock.implementation
     yield "clock.resolution_ns", str(max(round(clock.resolution * 1e9), 1))
-    yield "clock.boot", boot()
-    yield "clock.namespace", _time_namespace()
-    yield from clock_facts("start")
     for gate in settings.GATES.values():
         for variable in (gate.variable, *(alias for alias, _ in gate.aliases)):
             if value := os.environ.get(variable):
                 yield f"setting.{variable}", "(set)" if gate.name in ("cache_dir", "profile_file") else value
-
-
-def host() -> str:
-    """The name of this machine."""
-    return platform.node()
 
 
 def ranks() -> tuple[int | None, int | None, int | None]:
@@ -171,16 +167,16 @@ def git_revision(folder: Path) -> tuple[Path, str] | None:
     return None
 
 
-def git_state(tree: Path) -> str:
-    """Whether tracked files differ from the revision: 'clean', 'changed', or 'unknown'."""
+def git_changed(tree: Path) -> bool | None:
+    """Whether tracked files differ from the revision; None where git does not say."""
     command = ("git", "-c", "core.fsmonitor=false", "--no-optional-locks", "status", "--porcelain", "-uno")
     try:
         result = subprocess.run(
             command, cwd=tree, capture_output=True, timeout=_GIT_TIMEOUT_S, check=True, stdin=subprocess.DEVNULL
         )
     except (OSError, subprocess.SubprocessError):
-        return "unknown"
-    return "changed" if result.stdout.strip() else "clean"
+        return None
+    return bool(result.stdout.strip())
 
 
 def _read(path: Path) -> str:

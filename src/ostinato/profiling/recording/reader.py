@@ -3,6 +3,8 @@
 Everything is read when it is first asked for, checked, and kept; samples are read each time. What comes out holds
 together: ids rise, every reference leads somewhere, nodes lie inside their plan, edges lead forward, times are
 possible. A file of which that is not true is refused with a `RecordingError`, the only error that reading raises.
+
+What an older version did not record is read as not given. `declaring.py` says how columns look.
 """
 
 from __future__ import annotations
@@ -14,55 +16,65 @@ import weakref
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ...errors import RecordingError
-from . import chunks, opening, unwritten
-from .columns import (
-    NONE,
+from . import chunks, opening, schema, tables, unwritten
+from .declaring import NONE, Ints, Kind, Table
+from .schema import (
+    CommandConstants,
     Commands,
-    DeviceFacts,
+    CommandTerms,
+    Device,
     Drop,
     HostSpans,
-    Ints,
     Plans,
     Process,
     Regions,
     Samples,
     Submissions,
-    Terms,
-    Values,
-    position,
-)
-from .tables import (
-    CHUNK_SIZES,
-    COMMANDS,
-    HOST_SPANS,
-    PLANS,
-    PROCESSES,
-    REGIONS,
-    SUBMISSIONS,
-    TERMS,
-    VALUES,
-    Texts,
-    present,
-    read,
-    read_facts,
-    read_texts,
-    refer,
+    SubmissionValues,
 )
 
 MAX_SAMPLES_AT_ONCE = 50_000_000
-"""What `samples()` takes into memory (29 bytes each); `sample_chunks()` has no limit."""
+"""What `samples()` takes into memory (33 bytes each); `sample_chunks()` has no limit."""
 
-_PLANS_KEPT = 64
-_CHUNK = ", ".join(chunks.Chunk._fields)
+_Rows = TypeVar("_Rows")
+
+
+@dataclass(frozen=True, slots=True)
+class Lists:
+    """The nodes of all plans, plan after plan, and what waits for what within each."""
+
+    first: Ints
+    """Where the nodes of each plan begin, and one more entry for where the last one's end."""
+    command: Ints
+    """Row of each node's command."""
+    edges: tuple[tuple[Ints, Ints], ...]
+    """Per plan: (before, after), by node of that plan."""
+
+    def __len__(self) -> int:
+        return len(self.first) - 1
+
+    def nodes(self, plan: int) -> slice:
+        """The rows of one plan's nodes."""
+        return slice(int(self.first[plan]), int(self.first[plan + 1]))
+
+
+class _InColumns(Generic[_Rows]):
+    """A table of a recording, which is read when it is first asked for."""
+
+    def __init__(self, rows: type[_Rows]) -> None:
+        self._rows = rows
+
+    def __get__(self, recording: Recording, owner: type[Recording]) -> _Rows:
+        return recording.table(self._rows)
 
 
 def open_recording(path: str | os.PathLike[str]) -> Recording:
@@ -78,7 +90,8 @@ class Recording:
         """The file, or None for a recording that lives in memory."""
         self._connection = source.connection
         self._lock = threading.RLock()
-        self._plan_nodes: dict[int, Commands] = {}
+        self._read: dict[str, dict[str, Any]] = {}
+        self._tables: dict[str, Any] = {}
         self._finalizer = weakref.finalize(self, source.close)
 
     def close(self) -> None:
@@ -102,32 +115,55 @@ class Recording:
         with self._reading():
             self._connection.backup(target)
 
-    # --- where it comes from ------------------------------------------------------------------------------------
+    # --- tables ---------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def version(self) -> int:
+        """The version of the file."""
+        with self._reading():
+            return opening.version_of(self._connection)
+
+    def columns(self, name: str) -> dict[str, Any]:
+        """The columns of any table."""
+        if name not in self._read:
+            with self._reading():
+                table = schema.TABLES[name]
+                texts = self._texts if any(column.kind is Kind.TEXT for column in table.columns) else {}
+                columns = tables.read(self._connection, table, self.version, texts)
+                tables.check_times(table, columns)
+                for column in table.columns:
+                    if column.kind is Kind.REFERENCE:
+                        ids = columns["id"] if column.table == name else self.columns(column.table)["id"]
+                        columns[column.name] = tables.rows_of(table, column, ids, columns[column.name])
+                self._read[name] = columns
+        return self._read[name]
+
+    def table(self, rows: type[_Rows]) -> _Rows:
+        """A table that is declared as columns."""
+        table = _declared(rows)
+        if table.name not in self._tables:
+            self._tables[table.name] = table.rows(**self.columns(table.name))
+        made: _Rows = self._tables[table.name]
+        return made
+
+    def records(self, row: type[_Rows]) -> list[_Rows]:
+        """The rows of a table that is declared as records."""
+        table = _declared(row)
+        columns = self.columns(table.name)
+        listed = [column.scalars(columns[column.name]) for column in table.columns]
+        names = [column.name for column in table.columns]
+        return [table.rows(**dict(zip(names, values, strict=True))) for values in zip(*listed, strict=True)]
 
     @cached_property
     def processes(self) -> tuple[Process, ...]:
         """The processes that recorded; several after `merge`."""
+        processes = self.records(Process)
         with self._reading():
-            facts = read_facts(
-                self._connection, "SELECT process, key, value FROM meta ORDER BY process, key", (int, str, str)
-            )
-            ids, pids, offsets, uncertainties, hosts, *ranks = read(self._connection, "processes", PROCESSES, {})
-            if not len(ids):
+            if not processes:
                 raise RecordingError("says nothing about the process that made it")
-            meta: dict[int, dict[str, str]] = {number: {} for number in ids.tolist()}
-            for process, key, value in facts:
-                meta[process][key] = value
-            known = [[None if rank == NONE else rank for rank in column.tolist()] for column in ranks]
-            columns = (
-                ids.tolist(),
-                pids.tolist(),
-                offsets.tolist(),
-                uncertainties.tolist(),
-                hosts,
-                *known,
-                meta.values(),
-            )
-            return tuple(Process(*row) for row in zip(*columns, strict=True))
+        meta = self.columns("meta")
+        facts = _facts(meta["process"], meta)
+        return tuple(replace(process, meta=facts.get(row, {})) for row, process in enumerate(processes))
 
     @property
     def meta(self) -> Mapping[str, str]:
@@ -136,183 +172,101 @@ class Recording:
 
     @cached_property
     def threads(self) -> Mapping[tuple[int, int], str]:
-        """Names of host threads, by process and thread."""
-        with self._reading():
-            rows = read_facts(self._connection, "SELECT process, thread, name FROM threads", (int, int, int))
-            return {(process, thread): self._texts[name] or "" for process, thread, name in rows}
+        """Names of host threads, by row of the process, and thread."""
+        threads = self.columns("threads")
+        keys = zip(threads["process"].tolist(), threads["thread"].tolist(), strict=True)
+        return dict(zip(keys, threads["name"].tolist(), strict=True))
 
     @cached_property
     def drops(self) -> tuple[Drop, ...]:
         """Everything that was lost, and how much of it."""
-        with self._reading():
-            query = "SELECT process, place, count, since_ns FROM drops"
-            lost: dict[tuple[int, str], tuple[int, int]] = {}
-            for process, place, count, since_ns in read_facts(self._connection, query, (int, str, int, int)):
-                lost[process, place] = (count, since_ns)
-            for process, note in read_facts(self._connection, "SELECT process, note FROM unwritten", (int, str)):
-                for place, (count, since_ns) in unwritten.read(note).items():
-                    before, first_ns = lost.get((process, place), (0, since_ns))
-                    lost[process, place] = (before + count, min(first_ns, since_ns))
-            if any(count < 0 for count, _ in lost.values()):
-                raise RecordingError("counts less than nothing as lost")
-            return tuple(Drop(place, *pair, process) for (process, place), pair in sorted(lost.items()))
+        drops, notes = self.columns("drops"), self.columns("unwritten")
+        lost: dict[tuple[int, str], tuple[int, int]] = {}
+        rows = zip(*(drops[name].tolist() for name in ("process", "place", "count", "since_ns")), strict=True)
+        for process, place, count, since_ns in rows:
+            lost[process, place] = (count, since_ns)
+        for process, note in zip(notes["process"].tolist(), notes["note"].tolist(), strict=True):
+            with self._reading():
+                unwritten_here = unwritten.read(note)
+            for place, (count, since_ns) in unwritten_here.items():
+                before, first_ns = lost.get((process, place), (0, since_ns))
+                lost[process, place] = (before + count, min(first_ns, since_ns))
+        return tuple(Drop(place, *pair, process) for (process, place), pair in sorted(lost.items()))
 
     @cached_property
-    def devices(self) -> tuple[DeviceFacts, ...]:
+    def devices(self) -> tuple[Device, ...]:
         """The devices that worked."""
-        with self._reading():
-            facts = read_facts(self._connection, "SELECT device, key, value FROM device_details", (int, str, str))
-            number = (int, float, type(None))
-            query = """SELECT id, process, name, backend, description, sampling, clock_uncertainty_ns, copy_bytes_per_s,
-              flops_per_s, timestamp_cost_ns, dispatch_cost_ns FROM devices NOT INDEXED ORDER BY id"""
-            rows = read_facts(self._connection, query, (*(int,) * 7, *(number,) * 4))
-            known = {process.id for process in self.processes}
-            details: dict[int, dict[str, str]] = {}
-            for device, key, value in facts:
-                details.setdefault(device, {})[key] = value
-            devices = []
-            for row in rows:
-                ceilings = [None if value is None else float(value) for value in row[7:]]
-                if any(value is not None and not 0 <= value < np.inf for value in ceilings) or row[1] not in known:
-                    raise RecordingError("describes an impossible device")
-                name, backend, description, sampling = (self._texts[value] or "" for value in row[2:6])
-                rest = (description, sampling, row[6], *ceilings, details.get(row[0], {}))
-                devices.append(DeviceFacts(row[0], row[1], name, backend, *rest))
-            return tuple(devices)
+        details = self.columns("device_details")
+        facts = _facts(details["device"], details)
+        return tuple(replace(device, details=facts.get(row, {})) for row, device in enumerate(self.records(Device)))
 
-    # --- what was committed -------------------------------------------------------------------------------------
+    commands = _InColumns(Commands)
+    """The different commands that occur in plans."""
+    constants = _InColumns(CommandConstants)
+    """The function constants and macros of the kernels of commands."""
+    terms = _InColumns(CommandTerms)
+    """What comes to bytes and flops of commands with every submission."""
+    values = _InColumns(SubmissionValues)
+    """The values of submissions that the terms depend on."""
+    plans = _InColumns(Plans)
+    """The command lists that were committed."""
+    submissions = _InColumns(Submissions)
+    """The command buffers that were committed."""
+    regions = _InColumns(Regions)
+    """The scopes of the host program."""
+    host_spans = _InColumns(HostSpans)
+    """What the host did. A span may be of a submission that never finished; its `submission` is then NONE."""
 
-    @cached_property
-    def commands(self) -> Commands:
-        """The different commands that occur in plans."""
-        with self._reading():
-            columns = read(self._connection, "commands", COMMANDS, self._texts)
-            threads, group = (np.stack(columns[at : at + 3], axis=1) for at in (6, 9))
-            columns[15] = columns[15].astype(np.bool_)
-            columns[6:12] = [threads, group]
-            return Commands(*columns)
-
-    @cached_property
-    def terms(self) -> Terms:
-        """What comes to bytes and flops of commands with every submission."""
-        with self._reading():
-            terms = Terms(*read(self._connection, "command_terms", TERMS, self._texts, key=3))
-            refer(self.commands.id, terms.command, "command")
-            return terms
-
-    @cached_property
-    def values(self) -> Values:
-        """The values of submissions that the terms depend on."""
-        with self._reading():
-            values = Values(*read(self._connection, "submission_values", VALUES, self._texts, key=2))
-            refer(self.submissions.id, values.submission, "submission")
-            return values
-
-    @cached_property
-    def plans(self) -> Plans:
-        """The command lists that were committed."""
-        with self._reading():
-            plans = Plans(*read(self._connection, "plans", PLANS, {}))
-            refer(self._device_ids, plans.device, "device")
-            return plans
+    # --- plans ----------------------------------------------------------------------------------------------------
 
     def plan_commands(self, plan: int) -> Ints:
-        """The id of the command at each node of a plan."""
-        return self._plan(plan)[0]
+        """The row of the command at each node of a plan, which is given by its id."""
+        return self._plan(self._plan_row(plan))[0]
 
     def edges(self, plan: int) -> Ints:
         """Which node of a plan must end before which starts: pairs (before, after), of shape (n, 2), before < after."""
-        return self._plan(plan)[1]
+        return self._plan(self._plan_row(plan))[1]
 
     def plan_nodes(self, plan: int) -> Commands:
         """The commands of a plan, node by node."""
-        with self._lock:
-            nodes = self._plan_nodes.get(plan)
-            if nodes is None:
-                while len(self._plan_nodes) >= _PLANS_KEPT:
-                    self._plan_nodes.pop(next(iter(self._plan_nodes)))
-                nodes = self._plan_nodes[plan] = _gather(self.commands, self.plan_commands(plan))
-            return nodes
+        return self.commands.where(self.plan_commands(plan))
 
-    def _plan(self, plan: int) -> tuple[Ints, Ints]:
+    def lists(self) -> Lists:
+        """All plans together."""
+        read = [self._plan(row) for row in range(len(self.plans))]
+        first = np.concatenate([np.zeros(1, np.int64), np.cumsum(self.plans.nodes, dtype=np.int64)])
+        commands = np.concatenate([np.zeros(0, np.int64), *(commands for commands, _ in read)])
+        return Lists(first, commands, tuple((pairs[:, 0], pairs[:, 1]) for _, pairs in read))
+
+    def _plan_row(self, plan: int) -> int:
+        row = int(tables.position(self.plans.id, plan))
+        if row >= len(self.plans) or self.plans.id[row] != plan:
+            raise RecordingError(f"has no plan {plan}")
+        return row
+
+    def _plan(self, row: int) -> tuple[Ints, Ints]:
+        """The commands and the edges of the plan in a row."""
+        plan, nodes, edges, crc = (int(self.columns("plans")[name][row]) for name in ("id", "nodes", "edges", "crc"))
         with self._reading():
-            query = "SELECT nodes, edges, crc, node_commands, edge_pairs FROM plans NOT INDEXED WHERE id = ?"
-            row = self._connection.execute(query, (int(plan),)).fetchone()
-            if row is None:
-                raise RecordingError(f"has no plan {plan}")
-            nodes, edges, crc, node_commands, edge_pairs = row
-            if not isinstance(node_commands, bytes) or not isinstance(edge_pairs, bytes):
-                raise RecordingError(f"plan {plan} does not hold what a plan holds")
+            node_commands, edge_pairs = self._blobs(Plans, plan)
             if (len(node_commands), len(edge_pairs)) != (4 * nodes, 8 * edges):
                 raise RecordingError(f"plan {plan} is not as long as it says")
             if zlib.crc32(edge_pairs, zlib.crc32(node_commands)) != crc:
                 raise RecordingError(f"plan {plan} does not match its checksum")
             commands = np.frombuffer(node_commands, "<u4").astype(np.int64)
             pairs = np.frombuffer(edge_pairs, "<u4").astype(np.int64).reshape(-1, 2)
-            refer(self.commands.id, commands, "command")
+            column = schema.TABLES["plan_nodes"].column("command")
+            commands = tables.rows_of(schema.TABLES["plans"], column, self.commands.id, commands)
             if len(pairs) and not ((pairs[:, 0] < pairs[:, 1]).all() and pairs[:, 1].max() < nodes):
                 raise RecordingError(f"the edges of plan {plan} do not lead from a node to a later one")
             return commands, pairs
-
-    @cached_property
-    def submissions(self) -> Submissions:
-        """The command buffers that were committed."""
-        with self._reading():
-            columns = read(self._connection, "submissions", SUBMISSIONS, self._texts)
-            columns.insert(2, self._pids(columns[1]))
-            for at, dtype in ((8, np.bool_), (9, np.bool_), (10, np.int8), (17, np.int8)):
-                columns[at] = columns[at].astype(dtype)
-            for at in (11, 13, 15):
-                begin, end = columns[at : at + 2]
-                if ((begin != NONE) & (end != NONE) & (end < begin)).any():
-                    raise RecordingError("holds submissions that ended before they began")
-            submissions = Submissions(*columns)
-            refer(self._device_ids, submissions.device, "device")
-            refer(self.plans.id, submissions.plan, "plan", optional=True)
-            refer(self.regions.id, submissions.region, "region", optional=True)
-            return submissions
-
-    @cached_property
-    def regions(self) -> Regions:
-        """The scopes of the host program."""
-        with self._reading():
-            regions = Regions(*read(self._connection, "regions", REGIONS, self._texts))
-            self._pids(regions.process)
-            refer(regions.id, regions.parent, "region", optional=True)
-            if (regions.parent >= regions.id).any():
-                raise RecordingError("holds a region inside a later one")
-            if ((regions.end_ns != NONE) & (regions.end_ns < regions.begin_ns)).any():
-                raise RecordingError("holds regions that ended before they began")
-            return regions
-
-    @cached_property
-    def host_spans(self) -> HostSpans:
-        """What the host did. A span may be of a submission that never finished; its `submission` is then NONE."""
-        with self._reading():
-            columns = read(self._connection, "host_spans", HOST_SPANS, self._texts)
-            columns[2] = columns[2].astype(np.int8)
-            spans = HostSpans(*columns)
-            self._pids(spans.process)
-            refer(self.regions.id, spans.region, "region", optional=True)
-            if (spans.end_ns < spans.begin_ns).any():
-                raise RecordingError("holds host spans that ended before they began")
-            spans.submission[~present(self.submissions.id, spans.submission)] = NONE
-            return spans
-
-    def to_pandas(self) -> Any:
-        """All dispatches as a `pandas.DataFrame` with the columns of the view `dispatch_report`. Needs pandas."""
-        from .frames import to_pandas  # it reads recordings itself
-
-        return to_pandas(self)
 
     # --- the samples --------------------------------------------------------------------------------------------
 
     @cached_property
     def sample_count(self) -> int:
         """How many samples there are."""
-        with self._reading():
-            _, counts = read(self._connection, "sample_chunks", CHUNK_SIZES, {})
-            return int(counts.sum())
+        return int(self.columns("sample_chunks")["samples"].sum())
 
     def samples(self) -> Samples:
         """All samples, in the order in which submissions finished, those of one submission by node."""
@@ -321,16 +275,13 @@ class Recording:
             raise RecordingError(
                 f"{total} samples are more than fit in memory at once ({MAX_SAMPLES_AT_ONCE}); use sample_chunks()"
             )
-        all_samples = _empty(total)
+        together = _room(total)
         at = 0
         for part in self.sample_chunks():
-            if at + len(part) <= total:
-                for name in Samples.__slots__:
-                    getattr(all_samples, name)[at : at + len(part)] = getattr(part, name)
+            for name, column in part.by_name().items():
+                getattr(together, name)[at : at + len(part)] = column
             at += len(part)
-        if at != total:
-            raise RecordingError(f"has {at} samples where {total} were announced")
-        return all_samples
+        return together
 
     def sample_chunks(self) -> Iterator[Samples]:
         """All samples in pieces of at most 1,048,576, so that any number of them fits."""
@@ -339,65 +290,50 @@ class Recording:
 
     def stored_chunks(self) -> Iterator[tuple[chunks.Chunk, Samples]]:
         """The same, each with the form in which it is stored."""
-        last = 0
-        while True:
-            with self._reading():
-                query = f"SELECT id, {_CHUNK} FROM sample_chunks NOT INDEXED WHERE id > ? ORDER BY id LIMIT 1"
-                row = self._connection.execute(query, (last,)).fetchone()
-                if row is None:
-                    return
-                if row[0] <= last:
-                    raise RecordingError("the ids of the table sample_chunks do not rise")
-                last = row[0]
-                piece = self._decode(row[1:])
-            yield piece
+        headers = self.columns("sample_chunks")
+        for row in range(len(headers["id"])):
+            yield self._chunk(row)
 
-    def samples_of(self, submission: int) -> Samples:
-        """The samples of one submission."""
-        query = f"SELECT {_CHUNK} FROM sample_chunks NOT INDEXED WHERE ? BETWEEN submission_first AND submission_last"
-        parts = [_empty(0)]
+    def _chunk(self, row: int) -> tuple[chunks.Chunk, Samples]:
+        submissions = self.submissions
         with self._reading():
-            for row in self._connection.execute(query, (int(submission),)):
-                part = self._decode(row)[1]
-                here = part.submission == submission
-                parts.append(Samples(*(getattr(part, name)[here] for name in Samples.__slots__)))
-            return Samples(*(np.concatenate([getattr(part, name) for part in parts]) for name in Samples.__slots__))
+            header = {name: int(column[row]) for name, column in self.columns("sample_chunks").items()}
+            (data,) = self._blobs(schema.SampleChunks, header.pop("id"))
+            chunk = chunks.Chunk(**header, data=data)
+            decoded = chunks.decode(chunk)
+            column = schema.TABLES["dispatches"].column("submission")
+            rows = tables.rows_of(schema.TABLES["dispatches"], column, submissions.id, decoded.submission)
+            if (decoded.last_node >= self._nodes[rows]).any():
+                raise RecordingError("holds samples of nodes that their plan does not have")
+            return chunk, decoded.samples(rows)
 
-    def _decode(self, row: tuple[Any, ...]) -> tuple[chunks.Chunk, Samples]:
-        *numbers, data = row
-        if not isinstance(data, bytes) or any(type(number) is not int for number in numbers):
-            raise RecordingError("a chunk of samples does not hold what a chunk holds")
-        chunk = chunks.Chunk(*row)
-        decoded = chunks.decode(chunk)
-        refer(self.submissions.id, decoded.submission, "submission")
-        if (decoded.last_node >= self._nodes[position(self.submissions.id, decoded.submission)]).any():
-            raise RecordingError("holds samples of nodes that their plan does not have")
-        return chunk, decoded.samples
+    def to_pandas(self) -> Any:
+        """All dispatches as a `pandas.DataFrame` with the columns of the view `dispatch_report`. Needs pandas."""
+        from .frames import to_pandas  # it reads recordings itself
+
+        return to_pandas(self)
 
     # --- what the others need -----------------------------------------------------------------------------------
 
     @cached_property
-    def _texts(self) -> Texts:
-        return read_texts(self._connection)
+    def _texts(self) -> tables.Texts:
+        strings = tables.read(self._connection, schema.TABLES["strings"], self.version, {})
+        return {NONE: "", **dict(zip(strings["id"].tolist(), strings["text"].tolist(), strict=True))}
 
     @cached_property
     def _nodes(self) -> Ints:
         """How many nodes the plan of each submission has."""
-        plans, plan = self.plans, self.submissions.plan
-        nodes = np.zeros(len(plan), np.int64)
-        known = plan != NONE
-        nodes[known] = plans.nodes[position(plans.id, plan[known])]
-        return nodes
+        plan = self.submissions.plan
+        return np.where(plan == NONE, 0, np.append(self.plans.nodes, 0)[plan])
 
-    @cached_property
-    def _device_ids(self) -> Ints:
-        return np.array([device.id for device in self.devices], np.int64)
-
-    def _pids(self, process: Ints) -> Ints:
-        ids = np.array([known.id for known in self.processes], np.int64)
-        refer(ids, process, "process")
-        pids: Ints = np.array([known.pid for known in self.processes], np.int64)[position(ids, process)]
-        return pids
+    def _blobs(self, rows: type[Any], number: int) -> list[bytes]:
+        """The bytes of a row."""
+        table = _declared(rows)
+        query = f"SELECT {', '.join(table.blobs)} FROM {table.name} NOT INDEXED WHERE id = ?"
+        row = self._connection.execute(query, (number,)).fetchone() or ()
+        if not row or not all(isinstance(blob, bytes) for blob in row):
+            raise RecordingError(f"row {number} of the table {table.name} does not hold what it should hold")
+        return list(row)
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
@@ -407,16 +343,20 @@ class Recording:
             yield
 
 
-def _empty(count: int) -> Samples:
+def _declared(rows: Any) -> Table:
+    """The table of a class, as it is declared now."""
+    return schema.TABLES[rows.table.name]
+
+
+def _facts(owner: Ints, columns: Mapping[str, Any]) -> dict[int, dict[str, str]]:
+    """Keys and values by the row that they belong to."""
+    facts: dict[int, dict[str, str]] = {}
+    for row, key, value in zip(owner.tolist(), columns["key"].tolist(), columns["value"].tolist(), strict=True):
+        facts.setdefault(row, {})[key] = value
+    return facts
+
+
+def _room(count: int) -> Samples:
     """Samples to be filled in."""
-    submission, start_ns, end_ns = (np.empty(count, np.int64) for _ in range(3))
-    return Samples(submission, np.empty(count, np.int32), start_ns, end_ns, np.empty(count, np.int8))
-
-
-def _gather(commands: Commands, ids: Ints) -> Commands:
-    """The commands with these ids, in this order."""
-    at: NDArray[np.int64] = position(commands.id, ids)
-    places = at.tolist()
-    columns: list[Any] = [getattr(commands, name) for name in Commands.__slots__]
-    rows: list[Any] = [[column[p] for p in places] if isinstance(column, list) else column[at] for column in columns]
-    return Commands(*rows)
+    submission, node, start_ns, end_ns = (np.empty(count, np.int64) for _ in range(4))
+    return Samples(submission=submission, node=node, start_ns=start_ns, end_ns=end_ns, status=np.empty(count, np.int8))

@@ -7,6 +7,7 @@ value that cannot be stored is counted as a drop under its own name, and never s
 from __future__ import annotations
 
 import hashlib
+import math
 import sqlite3
 import sys
 import zlib
@@ -16,61 +17,31 @@ from typing import Any
 
 import numpy as np
 
-from . import chunks, database
-from .columns import AMOUNTS, LEVELS, NODE_KINDS, SPAN_KINDS, STATUSES, WORKER_TIME, PlanNode
-from .schema import MAX_PLAN_EDGES, MAX_PLAN_NODES, MAX_TEXT_CHARACTERS, MAX_TIME_NS
+from . import chunks, database, schema, statements
+from .declaring import MAX_TIME_NS, Column, Kind, Table
+from .schema import MAX_PLAN_EDGES, MAX_PLAN_NODES, MAX_TEXT_CHARACTERS, PlanNode
 
 # Beyond this many remembered texts, commands or plans all are forgotten and stored anew when they come again: a
 # program that makes up a label per token costs room in the file, not memory.
 _REMEMBERED = 100_000
 _MOST_THREADS = 5_000
-_INT64_MAX = (1 << 63) - 1
 
-Row = tuple[Any, ...]
-Insert = Callable[[sqlite3.Connection, str, Sequence[Row]], None]
-ORDER = (
-    *("processes", "strings", "threads", "devices", "device_details", "commands", "command_terms", "plans"),
-    *("regions", "submissions", "submission_values", "host_spans", "sample_chunks"),
-)
+Row = list[Any]
+Insert = Callable[[sqlite3.Connection, Table, Sequence[Row]], None]
 
 
 class Rows:
     """Rows waiting for the next transaction. `process` is the id under which they are stored."""
 
-    __slots__ = (
-        "_chunk_ids",
-        "_commands",
-        "_commands_stored",
-        "_details",
-        "_devices",
-        "_drop",
-        "_plan_aliases",
-        "_plan_sizes",
-        "_plans",
-        "_regions",
-        "_runs",
-        "_span_ids",
-        "_strings",
-        "_strings_stored",
-        "_submissions",
-        "_threads",
-        "device_updates",
-        "meta",
-        "process",
-        "region_ends",
-        "samples",
-        "tables",
-    )
-
     def __init__(self, process: int, drop: Callable[[str, int], None]) -> None:
         self.process = process
-        self.tables: dict[str, list[Row]] = {name: [] for name in ORDER}
-        self.meta: dict[str, str] = {}
-        self.device_updates: list[tuple[str, float, int]] = []
-        self.region_ends: list[tuple[int, int]] = []
         self.samples = 0
         """Samples stored so far, those waiting included."""
         self._drop = drop
+        self._waiting: dict[str, list[Row]] = {name: [] for name in schema.TABLES}
+        self._updates: dict[tuple[str, int], dict[str, Any]] = {}
+        self._meta: dict[str, str] = {}
+        self._forms = {name: _Form(table, self._encoder) for name, table in schema.TABLES.items()}
         self._runs: list[chunks.Run] = []
         self._strings: dict[str, int] = {}
         self._strings_stored = 0
@@ -83,11 +54,13 @@ class Rows:
         self._details: set[tuple[int, str]] = set()
         self._submissions: dict[int, int] = {}
         self._regions = IdSet()
+        self._open_regions: dict[int, Row] = {}
+        self._new_regions: set[int] = set()
         self._threads: set[int] = set()
         self._span_ids = 0
         self._chunk_ids = 0
 
-    def take(self, events: Sequence[tuple[Callable[..., None], Row]]) -> None:
+    def take(self, events: Sequence[tuple[Callable[..., None], tuple[Any, ...]]]) -> None:
         """Turn queued calls into rows."""
         for store, arguments in events:
             try:
@@ -105,7 +78,7 @@ class Rows:
             for chunk in made.chunks:
                 self._chunk_ids += 1
                 self.samples += chunk.samples
-                self.tables["sample_chunks"].append((self._chunk_ids, *chunk))
+                self._add("sample_chunks", id=self._chunk_ids, **chunk._asdict())
             if made.impossible:
                 self._drop("times of dispatches that ended before they began", made.impossible)
             if made.misplaced:
@@ -114,15 +87,7 @@ class Rows:
     @property
     def waiting(self) -> bool:
         """Whether there is anything to store."""
-        return any(self.tables.values()) or bool(self.meta or self.region_ends or self.device_updates)
-
-    def clear(self) -> None:
-        """The rows were stored."""
-        for rows in self.tables.values():
-            rows.clear()
-        self.meta.clear()
-        self.device_updates.clear()
-        self.region_ends.clear()
+        return any(self._waiting.values()) or bool(self._meta or self._updates)
 
     def store(self, connection: sqlite3.Connection, drops: Mapping[str, tuple[int, int]]) -> None:
         """Write everything in one transaction. A row that SQLite refuses is left out and counted; no room is raised."""
@@ -130,70 +95,66 @@ class Rows:
             self._store(connection, drops, database.insert)
         except (sqlite3.IntegrityError, sqlite3.ProgrammingError, OverflowError, ValueError):
             self._store(connection, drops, self._insert_carefully)
-        self.clear()
+        for rows in self._waiting.values():
+            rows.clear()
+        self._meta.clear()
+        self._updates.clear()
+        self._new_regions.clear()
 
     def _store(self, connection: sqlite3.Connection, drops: Mapping[str, tuple[int, int]], insert: Insert) -> None:
         connection.execute("BEGIN IMMEDIATE")
         try:
-            for table in ORDER:
-                insert(connection, table, self.tables[table])
-            for end_ns, region in self.region_ends:
-                connection.execute("UPDATE regions SET end_ns = max(?, begin_ns) WHERE id = ?", (end_ns, region))
-            for name, measured, device in self.device_updates:
-                connection.execute(f"UPDATE devices SET {name} = ? WHERE id = ?", (measured, device))
-            facts = [(self.process, key, value) for key, value in self.meta.items()]
-            database.insert(connection, "meta", facts, "INSERT OR REPLACE")
-            lost = [(self.process, where, count, since_ns) for where, (count, since_ns) in drops.items()]
-            database.insert(connection, "drops", lost, "INSERT OR REPLACE")
+            for name, rows in self._waiting.items():
+                insert(connection, schema.TABLES[name], rows)
+            for (name, number), columns in self._updates.items():
+                statement = statements.update(schema.TABLES[name], columns)
+                connection.execute(statement, (*columns.values(), number))
+            facts = [[self.process, key, value] for key, value in self._meta.items()]
+            database.insert(connection, schema.TABLES["meta"], facts, "INSERT OR REPLACE")
+            lost = [[self.process, place, count, since_ns] for place, (count, since_ns) in drops.items()]
+            database.insert(connection, schema.TABLES["drops"], lost, "INSERT OR REPLACE")
             connection.execute("COMMIT")
         except BaseException:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             raise
 
-    def _insert_carefully(self, connection: sqlite3.Connection, table: str, rows: Sequence[Row]) -> None:
+    def _insert_carefully(self, connection: sqlite3.Connection, table: Table, rows: Sequence[Row]) -> None:
         lost = database.insert_carefully(connection, table, rows)
         if lost:
-            self._drop(f"rows of {table} that SQLite refused", lost)
+            self._drop(f"rows of {table.name} that SQLite refused", lost)
 
     # --- one method per kind of event; the names appear in the drops ---------------------------------------------
 
     def add_meta(self, key: str, value: str) -> None:
-        self.meta[_clean(str(key))] = _clean(str(value))
+        self._meta[clean(str(key))] = clean(str(value))
 
-    def add_process(self, pid: int, host: str, ranks: tuple[int | None, ...]) -> None:
-        self.tables["processes"].append((self.process, pid, 0, 0, _clean(host), *ranks))
+    def add_process(self, columns: Mapping[str, Any]) -> None:
+        self._add("processes", id=self.process, **columns)
 
-    def add_device(
-        self,
-        number: int,
-        texts: tuple[str, str, str, str],
-        clock_uncertainty_ns: int,
-        ceilings: tuple[float | None, ...],
-        details: Mapping[str, str],
-    ) -> None:
-        numbers = [self._text(text) for text in texts]
-        self.tables["devices"].append(
-            (number, self.process, *numbers, _amount(clock_uncertainty_ns), *(_ceiling(value) for value in ceilings))
-        )
+    def add_process_facts(self, columns: Mapping[str, Any]) -> None:
+        self._change("processes", self.process, columns)
+
+    def add_device(self, number: int, columns: Mapping[str, Any], details: Mapping[str, str]) -> None:
+        self._add("devices", id=number, **columns)
         self._devices.add(number)
         for key, value in details.items():
             self.add_detail(number, key, value)
 
+    def add_device_facts(self, number: int, columns: Mapping[str, Any]) -> None:
+        if number in self._devices:
+            self._change("devices", number, columns)
+
     def add_detail(self, device: int, key: str, value: str) -> None:
-        name = _clean(str(key))
+        name = clean(str(key))
         if device in self._devices and (device, name) not in self._details:
             self._details.add((device, name))
-            self.tables["device_details"].append((device, name, _clean(str(value))))
-
-    def add_ceiling(self, device: int, name: str, value: float) -> None:
-        self.device_updates.append((name, float(value), device))
+            self._add("device_details", device=device, key=name, value=value)
 
     def add_thread(self, thread: int, name: str) -> None:
-        number = _whole(thread)
-        if number not in self._threads and len(self._threads) < _MOST_THREADS:
-            self._threads.add(number)
-            self.tables["threads"].append((self.process, number, self._text(name)))
+        if thread not in self._threads and len(self._threads) < _MOST_THREADS:
+            self._threads.add(thread)
+            self._add("threads", thread=thread, name=name)
 
     def add_plan(
         self, number: int, device: int, count: int, describe: Callable[[], Sequence[PlanNode]], edges: np.ndarray | None
@@ -222,43 +183,22 @@ class Rows:
                 self._plans.clear()
             self._plans[key] = number
             crc = zlib.crc32(edge_pairs, zlib.crc32(commands))
-            self.tables["plans"].append((number, device, len(nodes), len(pairs), crc, commands, edge_pairs))
+            self._add(
+                *("plans",), id=number, device=device, nodes=len(nodes), edges=len(pairs), crc=crc,
+                node_commands=commands, edge_pairs=edge_pairs,
+            )  # fmt: skip
         self._plan_aliases[number] = self._plans[key]
         self._plan_sizes[number] = len(nodes)
 
-    def add_submission(
-        self,
-        number: int,
-        device: int,
-        plan: int | None,
-        ordinal: int,
-        label: str | None,
-        region: int | None,
-        replay: bool,
-        unsampled_probe: bool,
-        level: str,
-        times: tuple[int | None, ...],
-        status: str,
-        reason: str | None,
-        error: str | None,
-        thread: int,
-        worker_time: tuple[int, ...] | None,
-        values: Mapping[str, int],
-    ) -> None:
-        if device not in self._devices:
+    def add_submission(self, number: int, columns: dict[str, Any], values: Mapping[str, int]) -> None:
+        if columns["device"] not in self._devices:
             raise ValueError("of an unknown device")
+        plan = columns["plan"]
         known = plan if plan and 0 < plan < len(self._plan_aliases) and self._plan_aliases[plan] else 0
-        self.tables["submissions"].append(
-            (
-                *(int(number), self.process, int(device), self._plan_aliases[known] or None, _amount(ordinal)),
-                *(self._text(label), self._region(region), int(bool(replay)), int(bool(unsampled_probe))),
-                *(_code(level, LEVELS), *self._spans(times)),
-                *(_code(status, STATUSES), self._text(reason), self._text(error), _whole(thread)),
-                *([None] * len(WORKER_TIME) if worker_time is None else map(_amount, worker_time)),
-            )
-        )
+        columns["plan"], columns["region"] = self._plan_aliases[known], self._region(columns.get("region"))
+        self._add("submissions", id=number, **columns)
         for at, (name, value) in enumerate(values.items()):
-            self.tables["submission_values"].append((int(number), at, self._text(name), _whole(value)))
+            self._add("submission_values", submission=number, number=at, param=name, value=value)
         # Samples come soon after their submission, so the latest are enough to remember.
         if len(self._submissions) >= _REMEMBERED:
             del self._submissions[next(iter(self._submissions))]
@@ -275,53 +215,104 @@ class Rows:
         else:
             self._runs.append(chunks.Run(submission, count, size, nodes, start_ns, end_ns, status))
 
-    def add_host_span(
-        self, kind: str, name: str | None, begin_ns: int, end_ns: int, thread: int, submission: int, region: int
-    ) -> None:
-        if end_ns < begin_ns:
-            raise ValueError("ended before it began")
-        row = (
-            *(self._span_ids + 1, self.process, _code(kind, SPAN_KINDS), self._text(name)),
-            *(_clock(begin_ns), _clock(end_ns), _whole(thread)),
-            *(_amount(submission or 0) or None, self._region(region)),
-        )
+    def add_host_span(self, columns: dict[str, Any]) -> None:
+        columns["region"] = self._region(columns.get("region"))
+        self._add("host_spans", id=self._span_ids + 1, **columns)
         self._span_ids += 1
-        self.tables["host_spans"].append(row)
 
-    def begin_region(self, number: int, name: str, begin_ns: int, thread: int, parent: int | None) -> None:
-        parent = self._region(parent)
-        row = (number, self.process, self._text(str(name)), _clock(begin_ns), None, _whole(thread))
-        self.tables["regions"].append((*row, parent if parent is not None and parent < number else None))
+    def begin_region(self, number: int, columns: dict[str, Any]) -> None:
+        parent = self._region(columns.get("parent"))
+        columns["parent"] = parent if parent is not None and parent < number else None
+        self._open_regions[number] = self._add("regions", id=number, **columns)
         self._regions.add(number)
+        self._new_regions.add(number)
 
     def end_region(self, number: int, end_ns: int) -> None:
         """Usually the beginning still waits here too; a row that is stored already costs a statement of its own."""
-        for index, row in enumerate(reversed(self.tables["regions"])):
-            if row[0] == number:
-                at = len(self.tables["regions"]) - 1 - index
-                self.tables["regions"][at] = (*row[:4], max(_clock(end_ns), row[3]), *row[5:])
-                return
-            if index >= 1_000 or row[0] < number - 1_000:
-                break
-        self.region_ends.append((_clock(end_ns), number))
+        row = self._open_regions.pop(number, None)
+        if row is None:
+            return
+        begin, end = (self._forms["regions"].at[name] for name in ("begin_ns", "end_ns"))
+        row[end] = min(max(int(end_ns), row[begin]), MAX_TIME_NS - 1)
+        if number not in self._new_regions:
+            self._updates["regions", number] = {"end_ns": row[end]}
 
-    def _spans(self, times: tuple[int | None, ...]) -> Row:
-        """Begin and end of encode, commit and run; None for those that are not known or cannot be."""
-        stored: list[int | None] = []
-        for begin, end in zip(times[::2], times[1::2], strict=True):
-            if any(time is not None and not 0 <= time < MAX_TIME_NS for time in (begin, end)) or (
-                begin is not None and end is not None and end < begin
-            ):
-                self._drop("times of submissions that ended before they began", 1)
-                begin = end = None
-            stored += [None if begin is None else int(begin), None if end is None else int(end)]
-        return tuple(stored)
+    # --- rows -----------------------------------------------------------------------------------------------------
+
+    def _add(self, name: str, /, **columns: Any) -> Row:
+        """Make a row of a table of what is given; the rest is the process, the column's default, or NULL."""
+        form = self._forms[name]
+        if form.of_process:
+            columns["process"] = self.process
+        for begin, end in form.times:
+            self._check_times(form.table, begin, end, columns)
+        row: Row = []
+        used = 0
+        for key, column, encode in form.encoders:
+            if key in columns:
+                value = columns[key]
+                used += 1
+            else:
+                value = column.default
+            if value is None:
+                if not column.optional:
+                    raise ValueError(f"without {key}")
+                row.append(None)
+            elif column.kind is Kind.SIZES:
+                row += encode(value)
+            else:
+                row.append(encode(value))
+        row += [columns[blob] for blob in form.table.blobs]
+        if used + len(form.table.blobs) < len(columns):
+            form.refuse_unknown(columns)
+        self._waiting[name].append(row)
+        return row
+
+    def _change(self, name: str, number: int, columns: Mapping[str, Any]) -> None:
+        form = self._forms[name]
+        form.refuse_unknown(columns)
+        encoders = {key: encode for key, _, encode in form.encoders}
+        changed = {key: None if value is None else encoders[key](value) for key, value in columns.items()}
+        self._updates.setdefault((name, number), {}).update(changed)
+
+    def _check_times(self, table: Table, begin: Column, end: Column, columns: dict[str, Any]) -> None:
+        """Leave out, or refuse, what ended before it began."""
+        begin_ns, end_ns = columns.get(begin.name), columns.get(end.name)
+        if any(time is not None and not 0 <= time < MAX_TIME_NS for time in (begin_ns, end_ns)) or (
+            begin_ns is not None and end_ns is not None and end_ns < begin_ns
+        ):
+            if not begin.optional:
+                raise ValueError("ended before it began")
+            self._drop(f"times of {table.name} that ended before they began", 1)
+            columns[begin.name] = columns[end.name] = None
+
+    def _encoder(self, column: Column) -> Callable[[Any], Any]:
+        """What makes a value of the file of one that a producer gave; numbers saturate."""
+        low, most = column.low, column.high - 1
+        if column.kind is Kind.TEXT:
+            return self._optional_text if column.optional else self._text
+        if column.kind is Kind.WORD:
+            words = column.words
+            return (lambda value: _one_of(value, words)) if words else (lambda value: clean(str(value)))
+        if column.kind is Kind.CODE:
+            codes = {word: number for number, word in enumerate(column.words)}
+            return lambda value: codes[_one_of(value, column.words)]
+        if column.kind is Kind.FLAG:
+            return lambda value: int(bool(value))
+        if column.kind is Kind.REAL:
+            return _real
+        if column.kind is Kind.SIZES:
+            return _sizes
+        if column.kind is Kind.REFERENCE:
+            return lambda value: int(value) or None
+        return lambda value: min(max(int(value), low), most)
 
     # --- what is stored once ------------------------------------------------------------------------------------
 
-    def _text(self, text: str | None) -> int | None:
-        if text is None:
-            return None
+    def _optional_text(self, text: str) -> int | None:
+        return self._text(text) if text else None
+
+    def _text(self, text: str) -> int:
         text = str(text)
         number = self._strings.get(text)
         if number is None:
@@ -329,41 +320,43 @@ class Rows:
                 self._strings.clear()
             self._strings_stored += 1
             number = self._strings[text] = self._strings_stored
-            self.tables["strings"].append((number, _clean(text)))
+            self._waiting["strings"].append([number, clean(text)])
         return number
 
     def _command(self, node: PlanNode) -> int:
         number = self._commands.get(node)
         if number is None:
-            if node.kind not in NODE_KINDS:
-                raise ValueError(f"a node of kind {node.kind!r}")
-            row = (
-                *(node.kind, self._text(node.kernel), self._text(node.label), self._text(node.specialisation)),
-                self._text(node.op_kind),
-                *(_amount(value) for value in (*node.threads, *node.group, node.groups)),
-                *(_amount(node.bytes_read), _amount(node.bytes_written), int(bool(node.bytes_declared))),
-                None if node.flops is None else _amount(node.flops),
-                *(self._text(text) for text in (node.place, node.origin, node.source, node.digest)),
-            )
-            if len(row) != 20:
-                raise ValueError("threads and group take three numbers each")
-            terms = [
-                (
-                    *(_code(term.amount, AMOUNTS), at, self._text(term.param), _amount(term.factor)),
-                    *(_whole(term.plus), None if term.upto is None else _amount(term.upto)),
-                )
-                for at, term in enumerate(node.terms)
-            ]
+            columns = node._asdict()
+            terms, constants = columns.pop("terms"), columns.pop("constants")
+            number = self._commands_stored + 1
+            self._add("commands", id=number, **columns)
+            self._commands_stored = number
             if len(self._commands) >= _REMEMBERED:
                 self._commands.clear()
-            self._commands_stored += 1
-            number = self._commands[node] = self._commands_stored
-            self.tables["commands"].append((number, *row))
-            self.tables["command_terms"] += [(number, *term) for term in terms]
+            self._commands[node] = number
+            for at, term in enumerate(terms):
+                self._add("command_terms", command=number, number=at, **term._asdict())
+            for at, (name, value) in enumerate(constants):
+                self._add("command_constants", command=number, number=at, name=name, value=value)
         return number
 
     def _region(self, region: int | None) -> int | None:
         return int(region) if region and region in self._regions else None
+
+
+class _Form:
+    """How rows of a table are made."""
+
+    def __init__(self, table: Table, encoder: Callable[[Column], Callable[[Any], Any]]) -> None:
+        self.table = table
+        self.encoders = [(column.name, column, encoder(column)) for column in table.columns]
+        self.times = [(table.column(column.after), column) for column in table.columns if column.after]
+        self.at = {name: number for number, name in enumerate(table.sql_names)}
+        self.of_process = "process" in self.at
+
+    def refuse_unknown(self, columns: Mapping[str, Any]) -> None:
+        if unknown := sorted(columns.keys() - {key for key, _, _ in self.encoders} - set(self.table.blobs)):
+            raise ValueError(f"the table {self.table.name} has no column {unknown[0]!r}")
 
 
 class IdSet:
@@ -385,7 +378,7 @@ class IdSet:
         return 0 <= at < len(self._bits) and bool(self._bits[at] >> (number & 7) & 1)
 
 
-def _clean(text: str) -> str:
+def clean(text: str) -> str:
     """Text that every SQLite can hold: valid Unicode, of bounded length (interned, as many rows share it)."""
     if len(text) > MAX_TEXT_CHARACTERS:
         text = text[: MAX_TEXT_CHARACTERS - 1] + "…"
@@ -396,26 +389,19 @@ def _clean(text: str) -> str:
     return sys.intern(text) if len(text) < 100 else text
 
 
-def _code(word: str, words: Sequence[str]) -> int:
+def _one_of(word: str, words: Sequence[str]) -> str:
     if word not in words:
         raise ValueError(f"{word!r} is none of {', '.join(words)}")
-    return words.index(word)
+    return word
 
 
-def _amount(value: int) -> int:
-    """A count or a time that the file can hold; saturating."""
-    return min(max(int(value), 0), _INT64_MAX)
+def _sizes(values: Sequence[int]) -> list[int]:
+    x, y, z = values
+    return [min(max(int(value), 0), (1 << 63) - 1) for value in (x, y, z)]
 
 
-def _whole(value: int) -> int:
-    """A number of either sign that the file can hold; saturating."""
-    return min(max(int(value), -_INT64_MAX), _INT64_MAX)
-
-
-def _clock(value: int) -> int:
-    """A time that the file can hold; saturating."""
-    return min(max(int(value), 0), MAX_TIME_NS - 1)
-
-
-def _ceiling(value: float | None) -> float | None:
-    return None if value is None else float(value)
+def _real(value: float) -> float:
+    number = float(value)
+    if not (math.isfinite(number) and number >= 0):
+        raise ValueError(f"{number} is not a number that can be stored")
+    return number

@@ -1,17 +1,44 @@
-"""The tables of a recording, version 3, and the sizes beyond which a file is not believed.
+"""The tables of a recording, each declared once, and the sizes beyond which a file is not believed.
 
-`docs/recording.md` explains every column. The text of these statements is part of the format: a reader compares what a
-file's schema says with what stands here, and refuses a file in which any of it differs.
+A new column is a line here, with the version that it came with (`since`), where its value is made and where it is used.
+It must be optional: older files lack it. A new version keeps everything that an older one has under the same name, and
+`VERSION` goes up. `docs/recording.md` explains the tables to those who read the file with other tools.
 """
 
 from __future__ import annotations
 
+from collections import namedtuple
 from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+from .declaring import (
+    NONE,
+    Codes,
+    Declared,
+    Flags,
+    InColumns,
+    Ints,
+    Kind,
+    Table,
+    Texts,
+    code,
+    flag,
+    identity,
+    integer,
+    real,
+    reference,
+    signed,
+    sizes,
+    table,
+    text,
+    time,
+    word,
+)
 
 APPLICATION_ID = 0x4F535449
 """'OSTI', in the header of the file."""
-VERSION = 3
-
+VERSION = 4
 SUFFIX = ".ostinato"
 
 MAX_FILE_BYTES = 1 << 36
@@ -21,95 +48,408 @@ MAX_CHUNK_BYTES = 1 << 26
 MAX_PLAN_NODES = 1 << 21
 MAX_PLAN_EDGES = 1 << 24
 MAX_BLOB_BYTES = 8 * MAX_PLAN_EDGES
-MAX_TIME_NS = 1 << 62
-"""Times lie in [0, MAX_TIME_NS), so that no sum or difference of two of them overflows."""
+_FEW = 10_000
 
-TABLES: Mapping[str, str] = {
-    "processes": """CREATE TABLE processes(
- id INTEGER PRIMARY KEY, pid INTEGER NOT NULL, clock_offset_ns INTEGER NOT NULL,
- clock_uncertainty_ns INTEGER NOT NULL, host TEXT NOT NULL, rank INTEGER, local_rank INTEGER, world_size INTEGER)""",
-    "meta": """CREATE TABLE meta(
- process INTEGER NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL, PRIMARY KEY(process, key)) WITHOUT ROWID""",
-    "strings": "CREATE TABLE strings(id INTEGER PRIMARY KEY, text TEXT NOT NULL)",
-    "threads": """CREATE TABLE threads(
- process INTEGER NOT NULL, thread INTEGER NOT NULL, name INTEGER NOT NULL,
- PRIMARY KEY(process, thread)) WITHOUT ROWID""",
-    "devices": """CREATE TABLE devices(
- id INTEGER PRIMARY KEY, process INTEGER NOT NULL, name INTEGER NOT NULL, backend INTEGER NOT NULL,
- description INTEGER NOT NULL, sampling INTEGER NOT NULL, clock_uncertainty_ns INTEGER NOT NULL,
- copy_bytes_per_s REAL, flops_per_s REAL, timestamp_cost_ns REAL, dispatch_cost_ns REAL)""",
-    "device_details": """CREATE TABLE device_details(
- device INTEGER NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL, PRIMARY KEY(device, key)) WITHOUT ROWID""",
-    "commands": """CREATE TABLE commands(
- id INTEGER PRIMARY KEY, kind TEXT NOT NULL, kernel INTEGER NOT NULL, label INTEGER, specialisation INTEGER NOT NULL,
- op_kind INTEGER, threads_x INTEGER NOT NULL, threads_y INTEGER NOT NULL, threads_z INTEGER NOT NULL,
- group_x INTEGER NOT NULL, group_y INTEGER NOT NULL, group_z INTEGER NOT NULL, groups INTEGER NOT NULL,
- bytes_read INTEGER NOT NULL, bytes_written INTEGER NOT NULL, bytes_declared INTEGER NOT NULL, flops INTEGER,
- place INTEGER, origin INTEGER, source INTEGER, digest INTEGER)""",
-    "command_terms": """CREATE TABLE command_terms(
- command INTEGER NOT NULL, amount INTEGER NOT NULL, number INTEGER NOT NULL, param INTEGER NOT NULL,
- factor INTEGER NOT NULL, plus INTEGER NOT NULL, upto INTEGER, PRIMARY KEY(command, amount, number)) WITHOUT ROWID""",
-    "plans": """CREATE TABLE plans(
- id INTEGER PRIMARY KEY, device INTEGER NOT NULL, nodes INTEGER NOT NULL, edges INTEGER NOT NULL, crc INTEGER NOT NULL,
- node_commands BLOB NOT NULL, edge_pairs BLOB NOT NULL)""",
-    "submissions": """CREATE TABLE submissions(
- id INTEGER PRIMARY KEY, process INTEGER NOT NULL, device INTEGER NOT NULL, plan INTEGER, ordinal INTEGER NOT NULL,
- label INTEGER, region INTEGER, replay INTEGER NOT NULL, unsampled_probe INTEGER NOT NULL, level INTEGER NOT NULL,
- encode_begin_ns INTEGER, encode_end_ns INTEGER, commit_begin_ns INTEGER, commit_end_ns INTEGER,
- start_ns INTEGER, end_ns INTEGER, status INTEGER NOT NULL, reason INTEGER, error INTEGER, thread INTEGER NOT NULL,
- worked_ns INTEGER, lost_ns INTEGER, late_ns INTEGER, joined INTEGER)""",
-    "submission_values": """CREATE TABLE submission_values(
- submission INTEGER NOT NULL, number INTEGER NOT NULL, param INTEGER NOT NULL, value INTEGER NOT NULL,
- PRIMARY KEY(submission, number)) WITHOUT ROWID""",
-    "regions": """CREATE TABLE regions(
- id INTEGER PRIMARY KEY, process INTEGER NOT NULL, name INTEGER NOT NULL, begin_ns INTEGER NOT NULL, end_ns INTEGER,
- thread INTEGER NOT NULL, parent INTEGER)""",
-    "host_spans": """CREATE TABLE host_spans(
- id INTEGER PRIMARY KEY, process INTEGER NOT NULL, kind INTEGER NOT NULL, name INTEGER, begin_ns INTEGER NOT NULL,
- end_ns INTEGER NOT NULL, thread INTEGER NOT NULL, submission INTEGER, region INTEGER)""",
-    "drops": """CREATE TABLE drops(
- process INTEGER NOT NULL, place TEXT NOT NULL, count INTEGER NOT NULL, since_ns INTEGER NOT NULL,
- PRIMARY KEY(process, place)) WITHOUT ROWID""",
-    "unwritten": "CREATE TABLE unwritten(process INTEGER PRIMARY KEY, note TEXT NOT NULL)",
-    "sample_chunks": """CREATE TABLE sample_chunks(
- id INTEGER PRIMARY KEY, submission_first INTEGER NOT NULL, submission_last INTEGER NOT NULL, runs INTEGER NOT NULL,
- samples INTEGER NOT NULL, crc INTEGER NOT NULL, data BLOB NOT NULL)""",
-    "plan_nodes": """CREATE TABLE plan_nodes(
- plan INTEGER NOT NULL, node INTEGER NOT NULL, command INTEGER NOT NULL, PRIMARY KEY(plan, node)) WITHOUT ROWID""",
-    "plan_edges": """CREATE TABLE plan_edges(
- plan INTEGER NOT NULL, before INTEGER NOT NULL, after INTEGER NOT NULL)""",
-    "dispatches": """CREATE TABLE dispatches(
- submission INTEGER NOT NULL, node INTEGER NOT NULL, start_ns INTEGER, end_ns INTEGER, status INTEGER NOT NULL)""",
-}
+STATUSES = ("measured", "bounded", "unavailable")
+MEASURED, BOUNDED, UNAVAILABLE = range(3)
+"""How good a time is. Bounded: below the resolution of the clock, or known only from its neighbours."""
+LEVELS = ("command_buffers", "dispatches")
+"""What was sampled of a submission."""
+NODE_KINDS = ("dispatch", "barrier", "copy", "fill")
+SPAN_KINDS = ("encode", "commit", "wait", "region", "compile", "setup")
+AMOUNTS = ("bytes_read", "bytes_written", "flops")
+"""The amounts of a command, which may depend on values of a submission."""
 
 
-def _amount(name: str, number: int) -> str:
-    """An amount of a dispatch, with what its submission's values make of it; NULL if one of them is missing."""
-    return f"""c.{name} + (SELECT CASE WHEN count(*) = count(v.value)
- THEN CAST(total(t.factor * max(min(v.value + t.plus, ifnull(t.upto, v.value + t.plus)), 0)) AS INTEGER) END
- FROM command_terms t LEFT JOIN submission_values v ON v.submission = d.submission AND v.param = t.param
- WHERE t.command = c.id AND t.amount = {number}) AS {name}"""
+@table("processes", records=True)
+class Process(Declared):
+    """A process that recorded, and what is known about where and how it ran."""
+
+    id: int = identity()
+    pid: int = integer()
+    clock_offset_ns: int = signed(default=0)
+    """What `merge` added to its times; 0 where it was not merged or shares the clock."""
+    clock_uncertainty_ns: int = integer(default=0)
+    """How far its times may be off against those of the first process."""
+    host: str = word()
+    rank: int | None = integer(optional=True)
+    """Its number among the processes of a job, as the launcher said; None where none did."""
+    local_rank: int | None = integer(optional=True)
+    world_size: int | None = integer(optional=True)
+    boot: str = word(optional=True)
+    """Which start of which machine its clock belongs to."""
+    time_namespace: str = word(optional=True)
+    start_monotonic_ns: int | None = integer(optional=True)
+    """When it began, on both clocks of the host, and how far apart the two readings may be."""
+    start_realtime_ns: int | None = integer(optional=True)
+    start_uncertainty_ns: int | None = integer(optional=True)
+    end_monotonic_ns: int | None = integer(optional=True)
+    """The same when it last wrote."""
+    end_realtime_ns: int | None = integer(optional=True)
+    end_uncertainty_ns: int | None = integer(optional=True)
+    start_cores: int | None = integer(optional=True)
+    """How many cores it could use."""
+    end_cores: int | None = integer(optional=True)
+    start_load: float | None = real(optional=True)
+    """The average number of running programs on the host over a minute."""
+    end_load: float | None = real(optional=True)
+    git_changed: bool | None = flag(optional=True)
+    """Whether tracked files of the project differed from its revision."""
+    overhead_ns: int | None = integer(optional=True)
+    """Time of the program's own threads that profiling took."""
+    run_delay_ns: int | None = integer(optional=True)
+    """How long the workers of its CPU devices waited for a core."""
+    involuntary_switches: int | None = integer(optional=True)
+    steal_ns: int | None = integer(optional=True)
+    """Time that the hypervisor gave to others."""
+    closed: bool = flag(default=False)
+    """Whether it ended its recording properly; False after a kill, and while it runs."""
+    expanded: bool = flag(default=False)
+    meta: Mapping[str, str] = field(default_factory=dict)
+    """The rest that is known, from the table `meta`."""
 
 
-VIEWS: Mapping[str, str] = {
-    "dispatch_report": f"""CREATE VIEW dispatch_report AS
- SELECT s.process, v.text AS device, d.submission, s.ordinal, l.text AS submission_label, d.node, c.kind,
- n.text AS label, k.text AS kernel, x.text AS specialisation,
- f.text AS source, h.text AS kernel_digest, o.text AS op_kind,
- c.threads_x, c.threads_y, c.threads_z, c.group_x, c.group_y, c.group_z,
- {_amount("bytes_read", 0)},
- {_amount("bytes_written", 1)},
- c.bytes_declared, {_amount("flops", 2)},
- d.start_ns, d.end_ns, d.end_ns - d.start_ns AS duration_ns, w.text AS place,
- CASE d.status WHEN 0 THEN 'measured' WHEN 1 THEN 'bounded' ELSE 'unavailable' END AS status
- FROM dispatches d JOIN submissions s ON s.id = d.submission
- JOIN plan_nodes p ON p.plan = s.plan AND p.node = d.node JOIN commands c ON c.id = p.command
- LEFT JOIN strings w ON w.id = c.place
- JOIN devices e ON e.id = s.device JOIN strings v ON v.id = e.name JOIN strings k ON k.id = c.kernel
- JOIN strings x ON x.id = c.specialisation LEFT JOIN strings l ON l.id = s.label
- LEFT JOIN strings n ON n.id = c.label LEFT JOIN strings o ON o.id = c.op_kind
- LEFT JOIN strings f ON f.id = c.source LEFT JOIN strings h ON h.id = c.digest""",
-}
+@table("meta", key=("process", "key"), most_rows=_FEW)
+class Meta(InColumns):
+    """Facts about processes that are read by people."""
 
+    process: Ints = reference("processes")
+    key: Texts = word()
+    value: Texts = word()
+
+
+@table("strings")
+class Strings(InColumns):
+    """Texts that rows of other tables refer to."""
+
+    id: Ints = identity()
+    text: Texts = word()
+
+
+@table("threads", key=("process", "thread"), most_rows=_FEW)
+class Threads(InColumns):
+    """Names of host threads."""
+
+    process: Ints = reference("processes")
+    thread: Ints = signed()
+    name: Texts = text()
+
+
+@table("devices", records=True, most_rows=_FEW)
+class Device(Declared):
+    """A device as it was when recorded, with the ceilings measured on it; None where they were not."""
+
+    id: int = identity(default=0)
+    process: int = reference("processes", default=0)
+    name: str = text(kw_only=False)
+    backend: str = text(default="", kw_only=False)
+    description: str = text(default="")
+    sampling: str = text(default="")
+    clock_uncertainty_ns: float | None = real(optional=True, default=None)
+    """How well its times are known in host time."""
+    timer_step_ns: float | None = real(optional=True, default=None)
+    """The shortest time that it can tell from none."""
+    edges_ns: float = real(default=0.0)
+    """About how much of a submission's time lies around its dispatches, though nothing is wrong."""
+    workers: int | None = integer(low=1, optional=True, default=None)
+    """Cores, or multiprocessors: how many threadgroups it runs at the same time at least."""
+    copy_bytes_per_s: float | None = real(optional=True, default=None)
+    copy_spread: float | None = real(optional=True, default=None)
+    """By how much the best rounds of the copy differed, as a part."""
+    copy_measured_ns: int | None = integer(optional=True, default=None)
+    """When, on the wall clock."""
+    flops_per_s: float | None = real(optional=True, default=None)
+    flops_spread: float | None = real(optional=True, default=None)
+    flops_measured_ns: int | None = integer(optional=True, default=None)
+    ceilings_busy: bool = flag(default=False)
+    """The machine was busy when they were measured, so they may be too low."""
+    timestamp_cost_ns: float | None = real(optional=True, default=None)
+    """What sampling one dispatch adds to its command buffer."""
+    sm_mhz: float | None = real(optional=True, default=None)
+    """The lowest clock of its multiprocessors that was seen, of the two moments at which it was read."""
+    sm_max_mhz: float | None = real(optional=True, default=None)
+    held_back_by: str = word(default="")
+    """What held its clock back at one of them, in words."""
+    other_processes: int = integer(default=0)
+    """Programs that used it at the same time."""
+    details: Mapping[str, str] = field(default_factory=dict)
+    """The rest that is known, from the table `device_details`."""
+
+
+@table("device_details", key=("device", "key"), most_rows=_FEW)
+class DeviceDetails(InColumns):
+    """Facts about devices that are read by people."""
+
+    device: Ints = reference("devices")
+    key: Texts = word()
+    value: Texts = word()
+
+
+@table("commands")
+class Commands(InColumns):
+    """Commands: of a table each different one, of a plan one for each node."""
+
+    id: Ints = identity()
+    kind: Texts = word(NODE_KINDS)
+    kernel: Texts = text()
+    label: Texts = text(optional=True)
+    specialisation: Texts = text(default="")
+    op_kind: Texts = text(optional=True)
+    threads: Ints = sizes()
+    """The grid in threads, of shape (n, 3)."""
+    group: Ints = sizes()
+    """One threadgroup, of shape (n, 3)."""
+    groups: Ints = integer(default=0)
+    bytes_read: Ints = integer(default=0)
+    bytes_written: Ints = integer(default=0)
+    bytes_declared: Flags = flag(default=False)
+    """Whether the program said so; otherwise the bytes are all that were bound, an upper bound."""
+    flops: Ints = integer(optional=True)
+    place: Texts = text(optional=True)
+    origin: Texts = text(optional=True)
+    source: Texts = text(optional=True)
+    """The file that the kernel was compiled from; "" for a text."""
+    digest: Texts = text(optional=True)
+    """Of the kernel's source and function constants."""
+
+
+@table("command_constants", key=("command", "number"))
+class CommandConstants(InColumns):
+    """The function constants and macros that the kernels of commands were compiled with."""
+
+    command: Ints = reference("commands")
+    number: Ints = integer()
+    name: Texts = text()
+    value: Texts = text()
+
+
+@table("command_terms", key=("command", "number"))
+class CommandTerms(InColumns):
+    """What comes to the amounts of commands with every submission, one part a row: each is
+    factor · min(max(value + plus, 0), upto), where `value` is that of a parameter."""
+
+    command: Ints = reference("commands")
+    number: Ints = integer()
+    amount: Texts = code(AMOUNTS)
+    param: Texts = text()
+    factor: Ints = integer()
+    plus: Ints = signed(default=0)
+    upto: Ints = integer(optional=True)
+
+
+@table("plans", blobs=("node_commands", "edge_pairs"))
+class Plans(InColumns):
+    """Command lists; submissions refer to them."""
+
+    id: Ints = identity()
+    device: Ints = reference("devices")
+    nodes: Ints = integer(high=MAX_PLAN_NODES + 1)
+    edges: Ints = integer(high=MAX_PLAN_EDGES + 1)
+    crc: Ints = integer()
+
+
+@table("regions")
+class Regions(InColumns):
+    """Named scopes of the host program, such as "token"; `end_ns` is `NONE` for one that was still open."""
+
+    id: Ints = identity()
+    process: Ints = reference("processes")
+    name: Texts = text()
+    begin_ns: Ints = time()
+    end_ns: Ints = time(optional=True, after="begin_ns")
+    thread: Ints = signed(default=0)
+    parent: Ints = reference("regions", optional=True)
+    """The region around it."""
+
+
+@table("submissions")
+class Submissions(InColumns):
+    """Command buffers."""
+
+    id: Ints = identity()
+    process: Ints = reference("processes")
+    device: Ints = reference("devices")
+    plan: Ints = reference("plans", optional=True)
+    ordinal: Ints = integer()
+    label: Texts = text(optional=True)
+    region: Ints = reference("regions", optional=True)
+    """The innermost region it was committed in."""
+    replay: Flags = flag(default=False)
+    probe: Flags = flag(default=False)
+    """Left unsampled on purpose, to see what sampling costs."""
+    level: Texts = code(LEVELS, default="dispatches")
+    encode_begin_ns: Ints = time(optional=True)
+    encode_end_ns: Ints = time(optional=True, after="encode_begin_ns")
+    commit_begin_ns: Ints = time(optional=True)
+    commit_end_ns: Ints = time(optional=True, after="commit_begin_ns")
+    start_ns: Ints = time(optional=True)
+    end_ns: Ints = time(optional=True, after="start_ns")
+    status: Texts = code(STATUSES, default="measured")
+    executed: Flags = flag(default=True)
+    """False for one that was given up before it started."""
+    reason: Texts = text(optional=True)
+    error: Texts = text(optional=True)
+    thread: Ints = signed(default=0)
+    worked_ns: Ints = integer(optional=True)
+    """Time in which the device's workers had work of it, added up over them."""
+    lost_ns: Ints = integer(optional=True)
+    """The part of that in which the system ran other programs on their cores."""
+    late_ns: Ints = integer(optional=True)
+    """How long after its start they took part, added up."""
+    joined: Ints = integer(optional=True)
+    """How many of them did."""
+
+    @property
+    def sampled(self) -> Flags:
+        """Whether its dispatches were sampled."""
+        sampled: Flags = (self.level == "dispatches") & ~self.probe
+        return sampled
+
+    @property
+    def ran(self) -> Flags:
+        """Which have an interval on the device."""
+        timed: Flags = (self.start_ns != NONE) & (self.end_ns != NONE)
+        return timed
+
+    @property
+    def done(self) -> Flags:
+        """Which ran to their end, timed or not."""
+        done: Flags = (self.error == "") & (self.ran | self.executed)
+        return done
+
+
+@table("submission_values", key=("submission", "number"))
+class SubmissionValues(InColumns):
+    """The values that submissions were given and that amounts of their commands depend on."""
+
+    submission: Ints = reference("submissions")
+    number: Ints = integer()
+    param: Texts = text()
+    value: Ints = signed()
+
+
+@table("host_spans")
+class HostSpans(InColumns):
+    """What host threads were doing."""
+
+    id: Ints = identity()
+    process: Ints = reference("processes")
+    kind: Texts = code(SPAN_KINDS)
+    name: Texts = text(optional=True)
+    begin_ns: Ints = time()
+    end_ns: Ints = time(after="begin_ns")
+    thread: Ints = signed(default=0)
+    submission: Ints = reference("submissions", optional=True, may_be_lost=True)
+    """What it waited for or committed."""
+    region: Ints = reference("regions", optional=True)
+
+
+@table("drops", key=("process", "place"), most_rows=_FEW)
+class Drops(InColumns):
+    """What was lost."""
+
+    process: Ints = reference("processes")
+    place: Texts = word()
+    count: Ints = integer()
+    since_ns: Ints = integer()
+
+
+@table("unwritten", key=("process",), most_rows=_FEW)
+class Unwritten(InColumns):
+    """What the disk had no room for."""
+
+    process: Ints = reference("processes")
+    note: Texts = word()
+
+
+@table("sample_chunks", blobs=("data",))
+class SampleChunks(InColumns):
+    """Many samples each, as they were written."""
+
+    id: Ints = identity()
+    submission_first: Ints = integer()
+    submission_last: Ints = integer()
+    runs: Ints = integer()
+    samples: Ints = integer(low=1, high=MAX_CHUNK_SAMPLES + 1)
+    crc: Ints = integer()
+
+
+@table("plan_nodes", key=("plan", "node"))
+class PlanNodes(InColumns):
+    """What the blobs of plans hold, for other tools."""
+
+    plan: Ints = reference("plans")
+    node: Ints = integer()
+    command: Ints = reference("commands")
+
+
+@table("plan_edges", key=())
+class PlanEdges(InColumns):
+    """The same for their edges."""
+
+    plan: Ints = reference("plans")
+    before: Ints = integer()
+    after: Ints = integer()
+
+
+@table("dispatches", key=())
+class Samples(InColumns):
+    """Times of commands; what is unavailable has 0 as start and end. The table repeats them for other tools."""
+
+    submission: Ints = reference("submissions")
+    node: Ints = integer(high=MAX_PLAN_NODES)
+    start_ns: Ints = time(optional=True)
+    end_ns: Ints = time(optional=True)
+    status: Codes = integer(high=len(STATUSES))
+    """Index into `STATUSES`."""
+
+
+_DECLARED: tuple[Any, ...] = (
+    *(Process, Meta, Strings, Threads, Device, DeviceDetails, Commands, CommandConstants, CommandTerms, Plans, Regions),
+    *(Submissions, SubmissionValues, HostSpans, Drops, Unwritten, SampleChunks, PlanNodes, PlanEdges, Samples),
+)
+TABLES: dict[str, Table] = {rows.table.name: rows.table for rows in _DECLARED}
+"""All tables by name, in the order in which rows are stored."""
 EXPANDED = ("plan_nodes", "plan_edges", "dispatches")
 """The tables that repeat, for other tools, what blobs hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """Something that was lost: where, how many, and when that began."""
+
+    where: str
+    count: int
+    since_ns: int
+    process: int = 0
+
+
+class PlanTerm(NamedTuple):
+    """A row of `command_terms`, as it is described to a writer."""
+
+    amount: str
+    param: str
+    factor: int
+    plus: int = 0
+    upto: int | None = None
+
+
+_DESCRIBED = [column for column in TABLES["commands"].columns if column.kind is not Kind.IDENTITY]
+
+if TYPE_CHECKING:
+
+    class PlanNode(tuple[Any, ...]):
+        """One command of a list, as it is described to a writer: a row of `commands`, its constants and its terms."""
+
+        _fields: ClassVar[tuple[str, ...]]
+
+        def __new__(cls, *values: Any, **columns: Any) -> PlanNode: ...
+        def __getattr__(self, name: str) -> Any: ...
+
+else:
+    # A tuple, because many are hashed and compared.
+    PlanNode = namedtuple(
+        "PlanNode",
+        [*(column.name for column in _DESCRIBED), "terms", "constants"],
+        defaults=[*(column.default for column in _DESCRIBED[2:]), (), ()],
+    )

@@ -8,253 +8,138 @@ would otherwise go round in circles.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...errors import RecordingError
-from .columns import AMOUNTS, LEVELS, NODE_KINDS, NONE, SPAN_KINDS, STATUSES, Ints
-from .schema import MAX_CHUNK_SAMPLES, MAX_PLAN_EDGES, MAX_PLAN_NODES, MAX_TEXT_CHARACTERS, MAX_TIME_NS
+from . import statements
+from .declaring import NONE, Column, Ints, Kind, Table
+from .schema import MAX_TEXT_CHARACTERS
 
 _ROWS_AT_ONCE = 20_000
-_MOST_FACTS = 10_000
-_INT64 = (-(1 << 63), 1 << 63)
 
-Texts = Mapping[int, str | None]
+Texts = Mapping[int, str]
 
 
-@dataclass(frozen=True, slots=True)
-class Number:
-    """A column of integers in [low, high); `optional` ones may be NULL, which becomes NONE."""
-
-    name: str
-    low: int = 0
-    high: int = 1 << 63
-    optional: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Text:
-    """A column of numbers of texts."""
-
-    name: str
-    optional: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Word:
-    """A column of texts that stand in the row itself: one of a few, or any if none are given."""
-
-    name: str
-    choice: Sequence[str] = ()
+def read(connection: sqlite3.Connection, table: Table, version: int, texts: Texts) -> dict[str, Any]:
+    """The columns of a table by name, as `declaring.py` describes them; references are ids still."""
+    known = table.at(version)
+    pieces: dict[str, list[Any]] = {column.name: [] for column in known.columns}
+    count, last = 0, None
+    if table.since <= version:
+        cursor = connection.execute(statements.select(known))
+        while rows := cursor.fetchmany(_ROWS_AT_ONCE):
+            count += len(rows)
+            if count > table.most_rows:
+                raise RecordingError(f"has more than {table.most_rows} rows in the table {table.name}")
+            stored = iter(zip(*rows, strict=True))
+            for column in known.columns:
+                parts = [_checked(table, column, next(stored), texts) for _ in column.sql_names]
+                pieces[column.name].append(np.stack(parts, axis=1) if len(parts) > 1 else parts[0])
+            last = _check_key(table, {name: made[-1] for name, made in pieces.items()}, last)
+    return {
+        column.name: np.concatenate(pieces[column.name]) if pieces.get(column.name) else _none(column, count)
+        for column in table.columns
+    }
 
 
-Column = Number | Text | Word
+def _none(column: Column, count: int) -> Any:
+    """A column that the file does not have, or one of a table without rows."""
+    missing = column.missing(count)
+    if column.kind is Kind.SIZES:
+        return np.zeros((count, 3), np.int64)
+    return missing.astype(np.bool_) if column.kind is Kind.FLAG and not column.optional else missing
 
 
-def time(name: str, optional: bool = False) -> Number:
-    """A column of times."""
-    return Number(name, high=MAX_TIME_NS, optional=optional)
-
-
-def flag(name: str) -> Number:
-    """A column of 0 and 1."""
-    return Number(name, high=2)
-
-
-def anything(name: str) -> Number:
-    """A column of integers that mean nothing to us, such as the ids of threads."""
-    return Number(name, *_INT64)
-
-
-def read(
-    connection: sqlite3.Connection, table: str, columns: Sequence[Column], texts: Texts, key: int = 1
-) -> list[Any]:
-    """The columns of a table whose first one is its rising id: arrays of int64, and lists of text.
-
-    Where several columns identify a row together, `key` says how many of the first do.
-    """
-    names = ", ".join(
-        f"ifnull({column.name}, {NONE})" if not isinstance(column, Word) and column.optional else column.name
-        for column in columns
-    )
-    # An index that somebody added may disagree with its table.
-    order = ", ".join(column.name for column in columns[:key])
-    cursor = connection.execute(f"SELECT {names} FROM {table} NOT INDEXED ORDER BY {order}")
-    pieces: list[list[Any]] = [[] for _ in columns]
-    last = np.zeros((1, key), np.int64)
-    while rows := cursor.fetchmany(_ROWS_AT_ONCE):
-        for column, values, piece in zip(columns, zip(*rows, strict=True), pieces, strict=True):
-            piece.append(_checked(table, column, values, texts))
-        ids = np.concatenate([last, np.stack([piece[-1] for piece in pieces[:key]], axis=1)])
-        if not _rise(ids):
-            raise RecordingError(f"the ids of the table {table} do not rise")
-        last = ids[-1:]
-    return [
-        [text for piece in made for text in piece]
-        if isinstance(column, (Text, Word))
-        else (np.concatenate(made) if made else np.empty(0, np.int64))
-        for column, made in zip(columns, pieces, strict=True)
-    ]
-
-
-def _rise(ids: Ints) -> bool:
-    """Whether each row of ids comes after the one before it: by the first that differs."""
-    rises, same = np.zeros(len(ids) - 1, np.bool_), np.ones(len(ids) - 1, np.bool_)
-    for step in np.diff(ids, axis=0).T:
+def _check_key(table: Table, piece: Mapping[str, Any], last: Any) -> Any:
+    """Refuse rows whose key does not rise; gives the last one. Where a part of the key is text, they are few."""
+    key = [piece[name] for name in table.key]
+    if not key or any(column.dtype == object for column in key):
+        return None
+    ids = np.stack(key, axis=1)
+    together = ids if last is None else np.concatenate([last, ids])
+    rises, same = np.zeros(len(together) - 1, np.bool_), np.ones(len(together) - 1, np.bool_)
+    for step in np.diff(together, axis=0).T:
         rises |= same & (step > 0)
         same &= step == 0
-    return bool(rises.all())
+    if not rises.all():
+        raise RecordingError(f"the ids of the table {table.name} do not rise")
+    return ids[-1:]
 
 
-def _checked(table: str, column: Column, values: tuple[Any, ...], texts: Texts) -> Any:
+def _checked(table: Table, column: Column, values: tuple[Any, ...], texts: Texts) -> Any:
     def refuse(why: str) -> RecordingError:
-        return RecordingError(f"the column {column.name} of the table {table} {why}")
+        return RecordingError(f"the column {column.name} of the table {table.name} {why}")
 
     types = set(map(type, values))
-    if isinstance(column, Word):
+    if column.kind is Kind.WORD:
         if types != {str} or max(map(len, values)) > MAX_TEXT_CHARACTERS:
             raise refuse("holds something else than text")
-        if column.choice and not set(values) <= set(column.choice):
-            raise refuse(f"holds something else than {', '.join(column.choice)}")
-        return values
+        if column.words and not set(values) <= set(column.words):
+            raise refuse(f"holds something else than {', '.join(column.words)}")
+        return objects(values)
+    if column.kind is Kind.REAL:
+        if not types <= ({int, float, type(None)} if column.optional else {int, float}):
+            raise refuse("holds something else than numbers")
+        reals = np.array([np.nan if value is None else value for value in values], np.float64)
+        if not ((reals >= 0) & (reals < np.inf) | np.isnan(reals)).all():
+            raise refuse("holds a number that is out of range")
+        return reals
     if types != {int}:
         raise refuse("holds something else than integers")
-    if isinstance(column, Text):
+    if column.kind is Kind.TEXT:
         try:
-            found = [texts[value] for value in values]
+            named = objects([texts[value] for value in values])
         except KeyError:
             raise refuse("refers to a text that is not there") from None
-        if not column.optional and None in found:
+        if not column.optional and NONE in values:
             raise refuse("lacks a text")
-        return found
+        return named
     numbers = np.array(values, np.int64)
-    low = min(column.low, NONE) if column.optional else column.low
-    if int(numbers.min()) < low or int(numbers.max()) >= column.high:
+    given = numbers[numbers != NONE] if column.optional else numbers
+    if len(given) and (int(given.min()) < column.low or int(given.max()) >= column.high):
         raise refuse("holds a number that is out of range")
-    return numbers
+    if column.kind is Kind.CODE:
+        return objects([*column.words, ""])[numbers]  # NONE is the last of them
+    return numbers.astype(np.bool_) if column.kind is Kind.FLAG and not column.optional else numbers
 
 
-def read_texts(connection: sqlite3.Connection) -> Texts:
-    """All texts by their number; NONE stands for no text."""
-    ids, words = read(connection, "strings", (Number("id"), Word("text")), {})
-    return {NONE: None, **dict(zip(ids.tolist(), words, strict=True))}
+def objects(values: Any) -> NDArray[np.object_]:
+    """A column of texts."""
+    column = np.empty(len(values), dtype=object)
+    column[:] = values
+    return column
 
 
-def read_facts(connection: sqlite3.Connection, query: str, types: Sequence[type | tuple[type, ...]]) -> list[Any]:
-    """The few rows of a small query, each value of the type it should have."""
-    rows = connection.execute(query).fetchmany(_MOST_FACTS + 1)
-    if len(rows) > _MOST_FACTS:
-        raise RecordingError(f"has more than {_MOST_FACTS} facts where a few are expected")
-    for row in rows:
-        for value, expected in zip(row, types, strict=True):
-            if not isinstance(value, expected) or (isinstance(value, str) and len(value) > MAX_TEXT_CHARACTERS):
-                raise RecordingError(f"holds {str(value)[:40]!r} where that cannot stand")
-    return rows
+def check_times(table: Table, columns: Mapping[str, Any]) -> None:
+    """Refuse what ended before it began."""
+    for column in table.columns:
+        if column.after:
+            begin, end = columns[column.after], columns[column.name]
+            if ((begin != NONE) & (end != NONE) & (end < begin)).any():
+                raise RecordingError(f"holds {table.name.replace('_', ' ')} that ended before they began")
 
 
-def refer(ids: Ints, references: Ints, what: str, optional: bool = False) -> None:
-    """Refuse references to rows that are not there."""
-    wanted = references[references != NONE] if optional else references
-    if not present(ids, wanted).all():
-        raise RecordingError(f"refers to a {what} that is not there")
+def rows_of(table: Table, column: Column, ids: Ints, wanted: Ints) -> Ints:
+    """References as rows of the table that they lead to, NONE for those not given."""
+    if not len(wanted):
+        return wanted
+    rows = position(ids, wanted)
+    there = ids[np.minimum(rows, len(ids) - 1)] == wanted if len(ids) else np.zeros(len(wanted), np.bool_)
+    lost = ~there & (wanted != NONE) if column.optional else ~there
+    if lost.any() and not column.may_be_lost:
+        raise RecordingError(f"refers to a {column.table[:-1]} that is not there")
+    if column.table == table.name and (there & (rows >= np.arange(len(rows)))).any():
+        raise RecordingError(f"holds a {column.table[:-1]} inside a later one")
+    return np.where(there, rows, NONE)
 
 
-def present(ids: Ints, wanted: Ints) -> Any:
-    """Which of the wanted ids are in a rising column of ids."""
-    if not len(ids):
-        return np.zeros(len(wanted), np.bool_)
-    at = np.minimum(np.searchsorted(ids, wanted), len(ids) - 1)
-    return ids[at] == wanted
-
-
-_RUN = [time(f"{what}_{edge}_ns", optional=True) for what in ("encode", "commit") for edge in ("begin", "end")]
-_RUN += [time("start_ns", optional=True), time("end_ns", optional=True)]
-_SIZES = [Number(f"{what}_{axis}") for what in ("threads", "group") for axis in "xyz"]
-
-PROCESSES: Sequence[Column] = [
-    Number("id"),
-    Number("pid"),
-    anything("clock_offset_ns"),
-    time("clock_uncertainty_ns"),
-    Word("host"),
-    *(Number(name, optional=True) for name in ("rank", "local_rank", "world_size")),
-]
-COMMANDS: Sequence[Column] = [
-    Number("id"),
-    Word("kind", NODE_KINDS),
-    Text("kernel"),
-    Text("label", optional=True),
-    Text("specialisation"),
-    Text("op_kind", optional=True),
-    *_SIZES,
-    Number("groups"),
-    Number("bytes_read"),
-    Number("bytes_written"),
-    flag("bytes_declared"),
-    Number("flops", optional=True),
-    Text("place", optional=True),
-    Text("origin", optional=True),
-    Text("source", optional=True),
-    Text("digest", optional=True),
-]
-TERMS: Sequence[Column] = [
-    Number("command", 1),
-    Number("amount", high=len(AMOUNTS)),
-    Number("number"),
-    Text("param"),
-    Number("factor"),
-    Number("plus", -(1 << 63) + 1),
-    Number("upto", optional=True),
-]
-VALUES: Sequence[Column] = [Number("submission", 1), Number("number"), Text("param"), anything("value")]
-PLANS: Sequence[Column] = [
-    Number("id"),
-    Number("device"),
-    Number("nodes", high=MAX_PLAN_NODES + 1),
-    Number("edges", high=MAX_PLAN_EDGES + 1),
-]
-SUBMISSIONS: Sequence[Column] = [
-    Number("id"),
-    Number("process"),
-    Number("device"),
-    Number("plan", optional=True),
-    Number("ordinal"),
-    Text("label", optional=True),
-    Number("region", optional=True),
-    flag("replay"),
-    flag("unsampled_probe"),
-    Number("level", high=len(LEVELS)),
-    *_RUN,
-    Number("status", high=len(STATUSES)),
-    Text("reason", optional=True),
-    Text("error", optional=True),
-    anything("thread"),
-    time("worked_ns", optional=True),
-    time("lost_ns", optional=True),
-    time("late_ns", optional=True),
-    Number("joined", optional=True),
-]
-REGIONS: Sequence[Column] = [
-    Number("id"),
-    Number("process"),
-    Text("name"),
-    time("begin_ns"),
-    time("end_ns", optional=True),
-    anything("thread"),
-    Number("parent", optional=True),
-]
-HOST_SPANS: Sequence[Column] = [
-    Number("id"),
-    Number("process"),
-    Number("kind", high=len(SPAN_KINDS)),
-    Text("name", optional=True),
-    time("begin_ns"),
-    time("end_ns"),
-    anything("thread"),
-    Number("submission", optional=True),
-    Number("region", optional=True),
-]
-CHUNK_SIZES: Sequence[Column] = [Number("id"), Number("samples", 1, MAX_CHUNK_SAMPLES + 1)]
+def position(ids: Ints, wanted: Any) -> Ints:
+    """The row at which each wanted id stands in a rising column of ids; all of them must be in it."""
+    if len(ids) and int(ids[-1]) - int(ids[0]) + 1 == len(ids):
+        # Ids without a hole need no search, and there may be ten million to look up.
+        return np.clip(np.asarray(wanted, np.int64) - int(ids[0]), 0, len(ids))
+    return np.asarray(np.searchsorted(ids, wanted), np.int64)

@@ -17,7 +17,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ...errors import RecordingError
-from .schema import MAX_TIME_NS
+from . import schema, statements
+from .declaring import MAX_TIME_NS
 
 NOTE_BYTES = 2048
 _NOTHING = "{}".ljust(NOTE_BYTES)
@@ -27,20 +28,20 @@ _PLACE_CHARACTERS = 100
 
 def reserve(connection: sqlite3.Connection, process: int) -> None:
     """Make the row, which says that nothing was lost."""
-    connection.execute("INSERT INTO unwritten VALUES (?, ?)", (process, _NOTHING))
+    connection.execute(statements.insert(schema.TABLES["unwritten"]), (process, _NOTHING))
 
 
 def read(text: str) -> dict[str, tuple[int, int]]:
     """What a row says: how much was lost and since when, by what and why. Anything else is refused."""
-    found = json.loads(text) if len(text) <= NOTE_BYTES else None
-    if not isinstance(found, dict) or not all(
+    lost = json.loads(text) if len(text) <= NOTE_BYTES else None
+    if not isinstance(lost, dict) or not all(
         isinstance(pair, list)
         and len(pair) == 2
         and all(type(number) is int and 0 <= number < MAX_TIME_NS for number in pair)
-        for pair in found.values()
+        for pair in lost.values()
     ):
         raise RecordingError("does not say properly what could not be written")
-    return {place: (count, since_ns) for place, (count, since_ns) in found.items()}
+    return {place: (count, since_ns) for place, (count, since_ns) in lost.items()}
 
 
 class Note:
@@ -50,11 +51,11 @@ class Note:
     process holds on it.
     """
 
-    __slots__ = ("_descriptor", "_offset", "_told")
+    __slots__ = ("_descriptor", "_offset", "_said")
 
     def __init__(self, path: Path) -> None:
         self._descriptor = os.open(path, os.O_RDWR)
-        self._told = _NOTHING
+        self._said = _NOTHING
         try:
             self._offset = path.read_bytes().index(_NOTHING.encode())
         except BaseException:
@@ -63,17 +64,17 @@ class Note:
 
     def tell(self, lost: Mapping[str, tuple[int, int]]) -> None:
         """Say what was lost so far, if anything; where not even this can be written, nothing can be said."""
-        largest = sorted(lost.items(), key=lambda one: -one[1][0])[:_MOST_PLACES]
+        largest = sorted(lost.items(), key=lambda entry: -entry[1][0])[:_MOST_PLACES]
         text = json.dumps({place[:_PLACE_CHARACTERS]: list(pair) for place, pair in largest})
         while len(text) > NOTE_BYTES:  # of places with many characters that JSON escapes
             largest.pop()
             text = json.dumps({place[:_PLACE_CHARACTERS]: list(pair) for place, pair in largest})
         text = text.ljust(NOTE_BYTES)
-        if text == self._told:
+        if text == self._said:
             return
         try:
             os.pwrite(self._descriptor, text.encode(), self._offset)
-            self._told = text
+            self._said = text
         except OSError:
             pass
 

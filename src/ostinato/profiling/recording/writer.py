@@ -35,9 +35,9 @@ from numpy.typing import ArrayLike
 from ...base.locks import ForkLock
 from ...errors import RecordingError, RecordingWarning
 from . import chunks, database, expansion, opening, provenance, switching, unwritten
-from .columns import PlanNode
 from .reader import Recording, open_recording
 from .rows import Rows
+from .schema import PlanNode
 
 _PERIOD_S = 0.2
 _CHECKPOINT_S = 0.5
@@ -49,8 +49,6 @@ _GIT_JOIN_S = 0.5
 # What a queued event is taken to weigh; only the order of magnitude matters.
 _EVENT_BYTES = 500
 _NODE_BYTES = 100
-
-CEILINGS = ("copy_bytes_per_s", "flops_per_s", "timestamp_cost_ns", "dispatch_cost_ns")
 
 _writers: weakref.WeakSet[Writer] = weakref.WeakSet()
 
@@ -90,7 +88,7 @@ class Writer:
         self._ids = {what: itertools.count(1) for what in ("device", "plan", "submission", "region")}
         self._wake = threading.Event()
         self._thread = _in_background("recording", _write_on, weakref.ref(self), self._wake)
-        self._rows.add_process(os.getpid(), provenance.host(), provenance.ranks())
+        self._rows.add_process({"pid": os.getpid(), **provenance.of_process(), **provenance.moment("start")})
         for key, value in provenance.start_facts():
             self._rows.add_meta(key, value)
         project = provenance.git_revision(provenance.project_folder())
@@ -137,35 +135,17 @@ class Writer:
 
     # --- producers ----------------------------------------------------------------------------------------------
 
-    def device(
-        self,
-        name: str,
-        backend: str,
-        *,
-        description: str = "",
-        sampling: str = "",
-        clock_uncertainty_ns: int = 0,
-        details: Mapping[str, str] | None = None,
-        copy_bytes_per_s: float | None = None,
-        flops_per_s: float | None = None,
-        timestamp_cost_ns: float | None = None,
-        dispatch_cost_ns: float | None = None,
-    ) -> int:
-        """Describe a device; the id is what plans and submissions name."""
-        texts = (name, backend, description, sampling)
-        ceilings = (copy_bytes_per_s, flops_per_s, timestamp_cost_ns, dispatch_cost_ns)
-        return self._numbered(
-            "device", _EVENT_BYTES, self._rows.add_device, texts, clock_uncertainty_ns, ceilings, dict(details or {})
-        )
+    def device(self, name: str, backend: str, *, details: Mapping[str, str] | None = None, **columns: Any) -> int:
+        """Describe a device by columns of the table `devices`; the id is what plans and submissions name."""
+        columns |= {"name": name, "backend": backend}
+        return self._numbered("device", _EVENT_BYTES, self._rows.add_device, columns, dict(details or {}))
 
-    def ceiling(self, device: int, name: str, value: float) -> None:
-        """Say what was measured of a device after it was described; `name` is one of `CEILINGS`."""
-        if name not in CEILINGS:
-            raise RecordingError(f"{name!r} is not a ceiling; there are {', '.join(CEILINGS)}")
-        self._put("ceilings", 1, _EVENT_BYTES, self._rows.add_ceiling, (device, name, value))
+    def device_facts(self, device: int, **columns: Any) -> None:
+        """Say what was learnt of a device after it was described."""
+        self._put("facts", 1, _EVENT_BYTES, self._rows.add_device_facts, (device, columns))
 
     def detail(self, device: int, key: str, value: str) -> None:
-        """Add a fact about a device that was described before, unless there is one of that name."""
+        """Add a fact about a device in words, unless there is one of that name."""
         self._put("facts", 1, _EVENT_BYTES, self._rows.add_detail, (device, key, value))
 
     def plan(self, device: int, nodes: Sequence[PlanNode], edges: np.ndarray | None = None) -> int:
@@ -188,39 +168,15 @@ class Writer:
         return self._numbered("plan", size, self._rows.add_plan, device, count, describe, pairs)
 
     def submission(
-        self,
-        *,
-        device: int,
-        plan: int | None,
-        ordinal: int,
-        label: str | None = None,
-        region: int | None = None,
-        replay: bool = False,
-        unsampled_probe: bool = False,
-        level: str = "dispatches",
-        encode_begin_ns: int | None = None,
-        encode_end_ns: int | None = None,
-        commit_begin_ns: int | None = None,
-        commit_end_ns: int | None = None,
-        start_ns: int | None = None,
-        end_ns: int | None = None,
-        status: str = "measured",
-        reason: str | None = None,
-        error: str | None = None,
-        thread: int = 0,
-        worker_time: tuple[int, int, int, int] | None = None,
-        values: Mapping[str, int] | None = None,
+        self, *, device: int, plan: int | None, values: Mapping[str, int] | None = None, **columns: Any
     ) -> int:
-        """Take down a finished command buffer; `values` are those that amounts of its commands depend on.
+        """Record a finished command buffer by columns of the table `submissions`.
 
-        `worker_time` is what its workers had, as `columns.WORKER_TIME` names it.
+        `values` are those that amounts of its commands depend on.
         """
         number = next(self._ids["submission"])
-        times = (encode_begin_ns, encode_end_ns, commit_begin_ns, commit_end_ns, start_ns, end_ns)
-        event = (
-            *(number, device, plan, ordinal, label, region, replay, unsampled_probe, level, times),
-            *(status, reason, error, thread, worker_time, dict(values) if values else {}),
-        )
+        columns["device"], columns["plan"] = device, plan
+        event = (number, columns, dict(values) if values else {})
         return number if self._put("submissions", 1, _EVENT_BYTES, self._rows.add_submission, event) else 0
 
     def samples(
@@ -255,37 +211,32 @@ class Writer:
         else:
             self.drop("samples of submissions that were dropped", count)
 
-    def begin_region(self, name: str, begin_ns: int, *, thread: int = 0, parent: int | None = None) -> int:
+    def begin_region(self, name: str, begin_ns: int, **columns: Any) -> int:
         """A scope of the host program begins; submissions and spans inside it name its id."""
-        return self._numbered("region", _EVENT_BYTES, self._rows.begin_region, name, begin_ns, thread, parent)
+        columns |= {"name": name, "begin_ns": begin_ns}
+        return self._numbered("region", _EVENT_BYTES, self._rows.begin_region, columns)
 
     def end_region(self, region: int, end_ns: int) -> None:
         """A scope ends."""
         if region:
             self._put("ends of regions", 1, _EVENT_BYTES, self._rows.end_region, (region, end_ns))
 
-    def host_span(
-        self,
-        kind: str,
-        begin_ns: int,
-        end_ns: int,
-        *,
-        name: str | None = None,
-        thread: int = 0,
-        submission: int | None = None,
-        region: int | None = None,
-    ) -> None:
+    def host_span(self, kind: str, begin_ns: int, end_ns: int, **columns: Any) -> None:
         """The host did something of a kind of `SPAN_KINDS`."""
-        event = (kind, name, begin_ns, end_ns, thread, submission, region)
-        self._put("host spans", 1, _EVENT_BYTES, self._rows.add_host_span, event)
+        columns |= {"kind": kind, "begin_ns": begin_ns, "end_ns": end_ns}
+        self._put("host spans", 1, _EVENT_BYTES, self._rows.add_host_span, (columns,))
 
     def name_thread(self, thread: int, name: str) -> None:
         """Say the name of a thread; the first one stays."""
         self._put("names of threads", 1, _EVENT_BYTES, self._rows.add_thread, (thread, name))
 
     def meta(self, key: str, value: str) -> None:
-        """Add a fact about this process."""
+        """Add a fact about this process in words."""
         self._put("facts", 1, _EVENT_BYTES, self._rows.add_meta, (key, value))
+
+    def process_facts(self, **columns: Any) -> None:
+        """Say what was learnt of this process."""
+        self._put("facts", 1, _EVENT_BYTES, self._rows.add_process_facts, (columns,))
 
     def drop(self, where: str, count: int = 1) -> None:
         """Count something as lost."""
@@ -407,7 +358,7 @@ class Writer:
 
     def _finish(self) -> Exception | None:
         """Write the rest and make it a plain file; what went wrong, if anything did."""
-        self._rows.add_meta("closed", "1")
+        self._rows.add_process_facts({"closed": True})
         self._write(checkpoint=True)
         problem: Exception | None = self._error
         if self.path is not None:
@@ -446,8 +397,7 @@ class Writer:
                     drops = dict(self._dropped)
                 self._rows.take(events)
                 if self._rows.waiting or drops != self._drops_stored:
-                    for key, value in provenance.clock_facts("end"):
-                        self._rows.add_meta(key, value)
+                    self._rows.add_process_facts(provenance.moment("end"))
                     self._rows.store(self._connection, drops)
                     self._drops_stored = drops
                 self._written = accepted
@@ -533,10 +483,10 @@ def _write_on(reference: weakref.ref[Writer], wake: threading.Event) -> None:
 
 
 def _ask_git(reference: weakref.ref[Writer], tree: Path) -> None:
-    state = provenance.git_state(tree)
+    changed = provenance.git_changed(tree)
     writer = reference()
     if writer is not None and not writer.closed:
-        writer.meta("git.state", state)
+        writer.process_facts(git_changed=changed)
 
 
 def _close_quietly(writer: Writer) -> None:

@@ -39,13 +39,16 @@ field. Keys:
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from typing import Any
 
 import numpy as np
 
+from ..analyse.columns import Device
 from ..analyse.groups import Group, Times
+from ..analyse.origin import moment
 from ..analyse.statistics import Interval
 from ..analyse.summary import PlanPath, Summary, Verdict, look_first
 from ..analyse.timeline import DeviceTime
@@ -66,7 +69,7 @@ def as_dict(summary: Summary) -> dict[str, Any]:
         "format": "ostinato.report",
         "version": VERSION,
         "processes": [_fields(origin) for origin in summary.origins],
-        "devices": [_fields(device) for device in summary.devices],
+        "devices": [_device(device) for device in summary.devices],
         "submissions": summary.submissions,
         "dispatched": summary.dispatched,
         "timed": summary.timed,
@@ -133,6 +136,13 @@ def as_dict(summary: Summary) -> dict[str, Any]:
     }
     plain: dict[str, Any] = _plain(made)
     return plain
+
+
+def _device(device: Device) -> dict[str, Any]:
+    facts = {field.name: getattr(device, field.name) for field in dataclasses.fields(device)}
+    for name in ("copy_measured", "flops_measured"):
+        facts[name] = moment(facts.pop(f"{name}_ns"))
+    return {name: value for name, value in facts.items() if name not in ("id", "details")}
 
 
 def _verdict(verdict: Verdict) -> dict[str, Any]:
