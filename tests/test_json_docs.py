@@ -79,7 +79,7 @@ def test_every_field_of_a_report_is_documented() -> None:
     summary = summarise(replace(eventful().columns(), origins=(origin,)))
     ratio = summary.regions[0].median_ns
     assert ratio is not None
-    measured = replace(summary, perturbation=Perturbation(summary.perturbation.check, ratio, 4, 16, None))
+    measured = replace(summary, perturbation=Perturbation(summary.perturbation.check, 4, ratio, 16))
     assert_documented("Report", as_dict(measured))
 
 

@@ -33,18 +33,19 @@ def by_process(columns: Columns, spent: CommandTimes) -> Mapping[str, tuple[Part
     if not columns.origins:
         return dict.fromkeys(PARTS, ())
     done: dict[tuple[int, ...], tuple[Part, ...]] = {}
-    found = {}
+    by_part = {}
     for part in PARTS:
         of_process = [_name(part, origin) for origin in columns.origins]
         names = list(dict.fromkeys(_name(part, origin) for origin in _in_order(columns.origins)))
         numbers = tuple(names.index(name) for name in of_process)
         if numbers not in done:
             done[numbers] = _parts(columns, spent, np.array(numbers, np.int64), names)
-        # Ranks and processes are usually the same parts under other names; percentiles are not worked out again.
-        found[part] = tuple(
-            replace(one, whole=replace(one.whole, name=name)) for one, name in zip(done[numbers], names, strict=False)
+        # Ranks and processes are usually the same parts under other names; percentiles are not computed again.
+        by_part[part] = tuple(
+            replace(each, whole=replace(each.whole, name=name))
+            for each, name in zip(done[numbers], names, strict=False)
         )
-    return found
+    return by_part
 
 
 def _name(part: str, origin: Origin) -> str:
@@ -56,7 +57,7 @@ def _name(part: str, origin: Origin) -> str:
 
 
 def _in_order(origins: Sequence[Origin]) -> list[Origin]:
-    return sorted(origins, key=lambda one: (one.rank is None, one.rank or 0))
+    return sorted(origins, key=lambda origin: (origin.rank is None, origin.rank or 0))
 
 
 def _parts(columns: Columns, spent: CommandTimes, part_of_process: Ints, names: list[str]) -> tuple[Part, ...]:
@@ -81,6 +82,6 @@ def _process_of_command(columns: Columns) -> Ints:
     planned = subs.plan >= 0
     of_plan[subs.plan[planned]] = subs.process[planned]
     of_node = np.repeat(of_plan, np.diff(plans.first))
-    found = np.full(len(columns.commands), -1, np.int64)
-    found[plans.command[of_node >= 0]] = of_node[of_node >= 0]
-    return found
+    of_command = np.full(len(columns.commands), -1, np.int64)
+    of_command[plans.command[of_node >= 0]] = of_node[of_node >= 0]
+    return of_command

@@ -1,10 +1,10 @@
-"""Dispatch times by kernel, label path, op kind and shape, and by region of the host.
+"""Dispatch times by kernel, label path, op kind and shape, and by host region.
 
 Every grouping is a number per *command*; samples follow their commands. The samples are put in order of their commands
 once, and each grouping then only rearranges whole stretches, so ten million samples take seconds.
 
-Counts are exact: `dispatched` is what ran, sampled or not, `count` what has a time. Without a time there are no
-figures (None), never zeros.
+Counts are exact: `dispatched` is what ran, sampled or not, `count` what has a time. Without times, figures are None,
+never zero.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import ArgumentError
-from .columns import ABSENT, BOUNDED, Columns, Floats, Ints, partly_timed, usable
+from .columns import ABSENT, BOUNDED, Columns, Flags, Floats, Ints, partly_timed, usable
 from .kernels import named
 from .lists import runs_per_command
 from .statistics import Interval, median_interval, order_of, percentiles, split_by
@@ -27,14 +27,14 @@ from .timeline import busy_share
 _MAX_DEPTH = 16
 """Label components past this are counted with the last one; nobody reads deeper, and a hostile label could go on."""
 _MAX_REGION_NAMES = 64
-"""Only the most frequent names of regions are looked at: a name made anew each time is no repetition."""
+"""Only the most frequent names of regions are evaluated: a name that is always new does not repeat."""
 _MAX_NESTING = 64
 _NAMES_SHOWN = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Figures of a set of durations."""
+    """Statistics of a set of durations."""
 
     total_ns: int
     mean_ns: float
@@ -46,7 +46,7 @@ class Times:
 
 
 def times_of(durations_ns: Ints) -> Times | None:
-    """The figures of some durations; None of nothing."""
+    """The statistics of some durations; None without any."""
     if durations_ns.size == 0:
         return None
     p50, p90, p99 = percentiles(durations_ns, (50, 90, 99))
@@ -57,11 +57,11 @@ def times_of(durations_ns: Ints) -> Times | None:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """What goes under one name."""
+    """The dispatches of one name."""
 
     name: str
     detail: str
-    """Of a kernel, what tells it from others of its name, if there are any; of a shape, the grid; "" elsewhere."""
+    """Of a kernel, what distinguishes it from others of its name, if there are any; of a shape, the grid; else ""."""
     depth: int
     """Components of a label path; 0 elsewhere."""
     dispatched: int
@@ -72,22 +72,22 @@ class Group:
     """How many of those are known only to lie below what the clock or their neighbours resolve."""
     times: Times | None
     share: float | None
-    """Of busy time; time that n dispatches share counts 1/n for each, so shares add up to 1."""
+    """Of device busy time; overlapping dispatches split it evenly, so shares add up to 1."""
     per_instance_ns: float | None
-    """Time per instance of the repeated region ("per token"), over those instances that were sampled whole. None for
-    what never ran inside one."""
+    """Time per instance of the repeated region ("per token"), over instances in which all dispatches were timed. None
+    for what never ran inside one."""
     place: str
     """Where it was encoded, if that is one place."""
 
     @property
     def total_ns(self) -> int:
-        """Total time of those that have one, 0 if there is none."""
+        """Total of the measured times."""
         return self.times.total_ns if self.times else 0
 
 
 @dataclass(frozen=True, slots=True)
 class CommandTimes:
-    """The samples in order of their commands, with sums per command; what every grouping starts from."""
+    """The samples in order of their commands, with sums per command: the input of every grouping."""
 
     durations_ns: Ints
     first: Ints
@@ -95,20 +95,20 @@ class CommandTimes:
     dispatched: Ints
     bounded: Ints
     device_busy_ns: Floats
-    """(devices, commands): its part of the busy time of each device; where dispatches take turns at being timed, those
-    that were stand for those that were not."""
+    """(devices, commands): the busy time of each command on each device; where dispatches take turns at being timed,
+    extrapolated to all that ran."""
     instance_ns: Ints
-    """Time inside those instances of the repeated region that were sampled whole."""
+    """Time inside instances of the repeated region in which all dispatches were timed."""
     instance_counts: Ints
     """Dispatches inside those instances."""
     instances: int
     """How many those are."""
     in_part: bool
-    """Whether dispatches took turns at being timed, so that totals of those that were say little of the whole."""
+    """Whether dispatches took turns at being timed, so that totals do not cover all that ran."""
 
     @property
     def busy_ns(self) -> Floats:
-        """Its part of the busy time of all devices."""
+        """The busy time of each command on all devices."""
         total: Floats = self.device_busy_ns.sum(axis=0)
         return total
 
@@ -155,7 +155,7 @@ def command_times(columns: Columns, instance: Ints | None = None) -> CommandTime
 
 
 def _stands_for(columns: Columns, device: int, timed: Ints) -> Floats:
-    """For each command, how many of its runs in a device's sampled submissions there are to one that has a time there.
+    """For each command, the number of its runs on a device per run that has a time.
 
     Devices share commands, but each has its own turns: on one all may be timed, and few on another.
     """
@@ -168,12 +168,11 @@ def _stands_for(columns: Columns, device: int, timed: Ints) -> Floats:
 def sampled_whole(columns: Columns, instance: Ints) -> Ints:
     """The region instances all of whose dispatches have a time, given each submission's instance (-1: none).
 
-    Some replays are left unsampled on purpose; an instance that holds one says nothing about the time of a whole.
+    Some replays are left unsampled on purpose; an instance with one of them is incomplete.
     """
     plans, subs, known = columns.plans, columns.submissions, usable(columns.samples)
     is_dispatch = columns.commands.kind[plans.command] == "dispatch"
-    upto = np.concatenate([[0], np.cumsum(is_dispatch)])
-    wanted = np.where(subs.plan >= 0, np.diff(upto[plans.first])[subs.plan], 0) if len(plans) else np.zeros(len(subs))
+    wanted = _nodes_of_submissions(columns, is_dispatch)
     timed = np.bincount(known.submission, weights=is_dispatch[known.node], minlength=len(subs))
     missing = (timed < wanted) | (~subs.sampled & (wanted > 0))
     return np.setdiff1d(instance[(instance >= 0) & (timed > 0)], instance[missing])
@@ -192,11 +191,10 @@ def dispatched(columns: Columns) -> Ints:
     return np.where(commands.kind == "barrier", 0, counts)
 
 
-def _dispatches_of_plans(columns: Columns) -> Ints:
-    """How many dispatches, copies and fills each plan holds."""
-    plans = columns.plans
-    upto = np.concatenate([[0], np.cumsum(columns.commands.kind[plans.command] != "barrier")])
-    return np.diff(upto[plans.first])
+def _nodes_of_submissions(columns: Columns, chosen: Flags) -> Ints:
+    """How many of the chosen nodes each submission runs."""
+    upto = np.concatenate([[0], np.cumsum(chosen)])
+    return np.append(np.diff(upto[columns.plans.first]), 0)[columns.submissions.plan]
 
 
 def grouped(
@@ -223,7 +221,7 @@ def grouped(
         for column in (spent.dispatched, spent.bounded, spent.busy_ns, spent.instance_ns, spent.instance_counts)
     )
     places = _places(columns.commands.place[order], chosen, size)
-    found = []
+    made = []
     begin = 0
     for number, (name, detail) in enumerate(names):
         times = times_of(durations[begin : ends[number]])
@@ -231,7 +229,7 @@ def grouped(
         begin = int(ends[number])
         if ran[number] == 0:
             continue
-        found.append(
+        made.append(
             Group(
                 name,
                 detail,
@@ -250,18 +248,15 @@ def grouped(
         size = (group.share or 0.0) if spent.in_part else group.total_ns
         return -size, -group.dispatched, group.name, group.detail
 
-    return sorted(found, key=largest_first)
+    return sorted(made, key=largest_first)
 
 
 def _places(place: Any, code: Ints, size: int) -> list[str]:
-    found: list[str | None] = [None] * size
-    for one, number in zip(place.tolist(), code.tolist(), strict=True):
-        known = found[number]
-        if known is None:
-            found[number] = one
-        elif known and known != one:
-            found[number] = ""
-    return [one or "" for one in found]
+    """The place of each group; "" where there are several."""
+    places: list[set[str]] = [set() for _ in range(size)]
+    for line, number in zip(place.tolist(), code.tolist(), strict=True):
+        places[number].add(line)
+    return [lines.pop() if len(lines) == 1 else "" for lines in places]
 
 
 # --- the groupings -------------------------------------------------------------------------------------------
@@ -309,12 +304,12 @@ def by_label(columns: Columns, spent: CommandTimes, fold: bool = False) -> list[
     """
     commands = columns.commands
     paths = [_path(label, fold) for label in commands.label]
-    found: list[Group] = []
+    by_path: list[Group] = []
     for depth in range(1, max(map(len, paths), default=0) + 1):
         deep = np.array([len(path) >= depth for path in paths]) & (commands.kind != "barrier")
         names = (("/".join(path[:depth]), "") for path in paths)
-        found += grouped(columns, spent, *_numbered(names, deep), depth)
-    return found
+        by_path += grouped(columns, spent, *_numbered(names, deep), depth)
+    return by_path
 
 
 def _path(label: str, fold: bool) -> tuple[str, ...]:
@@ -360,12 +355,12 @@ class BufferGroup:
 def by_command_buffer(columns: Columns, interval_ns: Ints, queue_delay_ns: Ints, encode_ns: Ints) -> list[BufferGroup]:
     """Command buffers by label, "" for those without."""
     code, names = _numbered(((label, "") for label in columns.submissions.label), np.ones(len(interval_ns), bool))
-    found = []
+    made = []
     for (name, _), rows in zip(names, split_by(code, np.arange(len(code)), len(names)), strict=True):
         present = [column[rows][column[rows] != ABSENT] for column in (interval_ns, queue_delay_ns, encode_ns)]
         times, queue, encode = map(times_of, present)
-        found.append(BufferGroup(name, rows.size, present[0].size, times, queue, encode))
-    return sorted(found, key=lambda g: (-(g.times.total_ns if g.times else 0), g.name))
+        made.append(BufferGroup(name, rows.size, present[0].size, times, queue, encode))
+    return sorted(made, key=lambda g: (-(g.times.total_ns if g.times else 0), g.name))
 
 
 @dataclass(frozen=True, slots=True)
@@ -400,9 +395,9 @@ def instances_of(columns: Columns, name: str) -> Ints:
 
 def by_region(columns: Columns, sum_ns: Ints) -> list[RegionGroup]:
     """Every region name, most instances first."""
-    regions, subs = columns.regions, columns.submissions
-    found = []
-    each = np.append(_dispatches_of_plans(columns), 0)[subs.plan]
+    regions = columns.regions
+    made = []
+    each = _nodes_of_submissions(columns, columns.commands.kind[columns.plans.command] != "barrier")
     for name in _frequent_names(columns):
         rows = np.flatnonzero((regions.name == name) & (regions.end_ns != ABSENT))
         wall = regions.end_ns[rows] - regions.begin_ns[rows]
@@ -414,7 +409,7 @@ def by_region(columns: Columns, sum_ns: Ints) -> list[RegionGroup]:
         dispatches = np.bincount(within[inside], weights=each[inside], minlength=len(regions))
         spent = np.bincount(within[inside], weights=np.maximum(sum_ns[inside], 0), minlength=len(regions))
         whole = np.intersect1d(rows, sampled_whole(columns, within))
-        found.append(
+        made.append(
             RegionGroup(
                 name,
                 rows.size,
@@ -425,7 +420,7 @@ def by_region(columns: Columns, sum_ns: Ints) -> list[RegionGroup]:
                 times_of(spent[whole].astype(np.int64)),
             )
         )
-    return sorted(found, key=lambda g: (-g.instances, -g.wall.total_ns, g.name))
+    return sorted(made, key=lambda g: (-g.instances, -g.wall.total_ns, g.name))
 
 
 def repeated_region(columns: Columns) -> str | None:
@@ -447,7 +442,7 @@ def repeated_region(columns: Columns) -> str | None:
 def region_named(columns: Columns, name: str) -> str:
     """The same name, if there is such a region; raises `ArgumentError` with those that there are."""
     if not (columns.regions.name == name).any():
-        known = ", ".join(repr(one) for one in _frequent_names(columns)[:_NAMES_SHOWN]) or "none"
+        known = ", ".join(map(repr, _frequent_names(columns)[:_NAMES_SHOWN])) or "none"
         raise ArgumentError(f"there is no region named {name!r} in this recording; there are: {known}")
     return name
 

@@ -48,7 +48,7 @@ def details(commands: Iterable[KernelFacts]) -> list[str]:
     words = {
         (name, key): detail
         for name, alike in kernels.items()
-        for key, detail in zip(alike, _told_apart(list(alike.values())), strict=True)
+        for key, detail in zip(alike, _distinguished(list(alike.values())), strict=True)
     }
     return [words[key] for key in keys]
 
@@ -59,20 +59,20 @@ def _key(facts: KernelFacts) -> tuple[object, ...]:
     return (facts.kind, facts.digest) if facts.digest else (facts.kind, "", facts.source, facts.constants)
 
 
-def _told_apart(kernels: Sequence[KernelFacts]) -> list[str]:
+def _distinguished(kernels: Sequence[KernelFacts]) -> list[str]:
     """Words for each of several kernels of one name."""
     if len(kernels) == 1:
         return [""]
     files, (single, given, missing) = _files(kernels), _constants(kernels)
     both = [" ".join(filter(None, pair)) for pair in zip(files, given, strict=True)]
-    found = [""] * len(kernels)
+    chosen = [""] * len(kernels)
     for words in (files, single, given, missing, both):
         count = Counter(words)
         for at, word in enumerate(words):
-            if not found[at] and word and count[word] == 1 and len(word) <= _LONGEST:
-                found[at] = word
+            if not chosen[at] and word and count[word] == 1 and len(word) <= _LONGEST:
+                chosen[at] = word
     digests = _digests([facts.digest for facts in kernels])
-    return _distinct([word or digest for word, digest in zip(found, digests, strict=True)])
+    return _distinct([word or digest for word, digest in zip(chosen, digests, strict=True)])
 
 
 def _distinct(words: list[str]) -> list[str]:

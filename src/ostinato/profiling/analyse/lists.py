@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .columns import Columns, Flags, Floats, Ints
+from .columns import Columns, Flags, Floats, Ints, Samples, usable
 
 
 def runs_by_list(columns: Columns, chosen: Flags) -> list[Ints]:
@@ -34,3 +34,9 @@ def runs_per_command(columns: Columns, chosen: Flags) -> Floats:
     runs = np.bincount(subs.plan[chosen & (subs.plan >= 0)], minlength=len(plans))
     by_node = np.repeat(runs, np.diff(plans.first)).astype(np.float64)
     return np.bincount(plans.command, weights=by_node, minlength=len(columns.commands)).astype(np.float64)
+
+
+def samples_on(columns: Columns, device: int) -> Samples:
+    """The samples of a device that have a time."""
+    samples, here = usable(columns.samples), columns.submissions.device == device
+    return samples if here.all() else samples.where(here[samples.submission])

@@ -120,25 +120,25 @@ def _with_all_hands(columns: Columns, times: SubmissionTimes, rows: Ints) -> Int
     return np.asarray(rows_known[hands >= _ALL_HANDS * np.sort(hands)[-WANTED_RUNS]], np.int64)
 
 
-def check(columns: Columns, found: Disturbance) -> Check:
+def check(columns: Columns, runs: Disturbance) -> Check:
     """Whether other programs disturbed the measurement."""
     subs = columns.submissions
     ran = int((subs.ran & (subs.plan >= 0)).sum())
     if not ran:
         return Check("machine", Status.NOT_JUDGED, "nothing ran")
-    parts, noted = [], (found.lost_part or 0.0) > LOST_PART
-    disturbed, outliers = int(found.preempted.sum()), int((found.outlier & ~found.preempted).sum())
-    late = int((found.short_handed & ~found.preempted).sum())
-    if found.lost_part is None:
+    parts, noted = [], (runs.lost_part or 0.0) > LOST_PART
+    disturbed, outliers = int(runs.preempted.sum()), int((runs.outlier & ~runs.preempted).sum())
+    late = int((runs.short_handed & ~runs.preempted).sum())
+    if runs.lost_part is None:
         parts.append("how much CPU time the workers got was not recorded")
     else:
-        parts.append(f"other programs took {formatting.percent(found.lost_part)} of the workers' time")
+        parts.append(f"other programs took {formatting.percent(runs.lost_part)} of the workers' time")
     reasons = ((disturbed, "disturbed"), (late, "with late or missing workers"), (outliers, "unusually long"))
     excluded = ", ".join(f"{count:,} {reason}" for count, reason in reasons if count)
     if excluded:
         parts.append(f"excluded of {formatting.count(ran, 'run')}: {excluded}")
-    if found.unsteady is not None and found.unsteady > _UNSTEADY:
-        parts.append(f"consecutive runs of a list still differ by {formatting.percent(found.unsteady)}")
+    if runs.unsteady is not None and runs.unsteady > _UNSTEADY:
+        parts.append(f"consecutive runs of a list still differ by {formatting.percent(runs.unsteady)}")
         noted = True
     for device in columns.devices:
         parts += _conditions(device)
@@ -150,7 +150,7 @@ def check(columns: Columns, found: Disturbance) -> Check:
         parts.append("a kernel exceeded a measured ceiling, which was raised")
         noted = True
     noted |= disturbed + late + outliers > _MANY * ran
-    status = Status.NOTED if noted else Status.NOT_JUDGED if found.lost_part is None else Status.FINE
+    status = Status.NOTED if noted else Status.NOT_JUDGED if runs.lost_part is None else Status.FINE
     if disturbed + outliers > 0.5 * ran:
         status = Status.ERROR
         parts.append("record on an idle machine")

@@ -19,9 +19,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from . import formatting
-from .columns import UNAVAILABLE, Columns, Device, Flags, Floats, Ints, Texts
+from .columns import Columns, Device, Flags, Floats, Ints, Texts
 from .costs import Amounts, declared_amounts, mean_amounts, varying
-from .lists import runs_per_command, warm_ups
+from .lists import runs_per_command, samples_on, warm_ups
 from .statistics import median, split_by
 
 _CACHE_BYTES = 64 << 20
@@ -69,12 +69,6 @@ class Rates:
         """The rates of some commands."""
         return Rates(*(getattr(self, name)[rows] for name in self.__slots__))
 
-    @property
-    def efficiency(self) -> Floats:
-        """The larger of the two, at most 1; NaN when neither is known."""
-        both = np.fmax(self.bandwidth_efficiency, self.flop_efficiency)
-        return np.minimum(both, 1.0)
-
 
 def rates(columns: Columns, device: int, aside: Flags | None = None) -> Rates:
     """The rates of every command on a device, by its median time.
@@ -82,37 +76,31 @@ def rates(columns: Columns, device: int, aside: Flags | None = None) -> Rates:
     Submissions in `aside` (by default first runs, which also warm up caches) are excluded where there are others. Where
     bytes and flops depend on values of each replay, rates are their sum over the sum of the times of those dispatches.
     """
-    samples, subs, plans, size = columns.samples, columns.submissions, columns.plans, len(columns.commands)
-    chosen = (samples.status != UNAVAILABLE) & (subs.device[samples.submission] == device)
-    command = plans.command[samples.node[chosen]]
-    duration = (samples.end_ns - samples.start_ns)[chosen]
-    warm = ~(warm_ups(columns) if aside is None else aside)[samples.submission[chosen]]
+    subs, size = columns.submissions, len(columns.commands)
+    samples = samples_on(columns, device)
+    command = columns.plans.command[samples.node]
+    duration = samples.end_ns - samples.start_ns
+    warm = ~(warm_ups(columns) if aside is None else aside)[samples.submission]
     count = np.bincount(command, minlength=size)
-    medians = _medians(command[warm], duration[warm], size)
-    missing = np.isnan(medians) & (count > 0)
+    typical = _medians(command[warm], duration[warm], size)
+    missing = np.isnan(typical) & (count > 0)
     if missing.any():
         first_only = missing[command]
-        medians = np.where(missing, _medians(command[first_only], duration[first_only], size), medians)
+        typical = np.where(missing, _medians(command[first_only], duration[first_only], size), typical)
     amounts = declared_amounts(columns)
     varies = varying(columns)
     if varies.any():
         used = varies[command] & (warm | missing[command])
-        amounts = mean_amounts(columns, command[used], samples.submission[chosen][used])
+        amounts = mean_amounts(columns, command[used], samples.submission[used])
         times = np.bincount(command[used], weights=duration[used], minlength=size)
         with np.errstate(invalid="ignore"):
             means = times / np.bincount(command[used], minlength=size)
-        medians = np.where(varies, means, medians)
+        typical = np.where(varies, means, typical)
     runs = np.maximum(runs_per_command(columns, (subs.device == device) & subs.done), count)
-    return rates_of(columns, columns.devices[device], count, runs, medians, amounts)
+    return _rates(columns, columns.devices[device], count, runs, typical, amounts)
 
 
-def _medians(command: Ints, duration: Ints, size: int) -> Floats:
-    return np.array([median(times) for times in split_by(command, duration, size)])
-
-
-def rates_of(
-    columns: Columns, device: Device, count: Ints, runs: Floats, typical_ns: Floats, amounts: Amounts
-) -> Rates:
+def _rates(columns: Columns, device: Device, count: Ints, runs: Floats, typical_ns: Floats, amounts: Amounts) -> Rates:
     """The rates from the counts, the typical time and the amounts of each command."""
     commands = columns.commands
     copy = device.copy_bytes_per_s or np.nan
@@ -148,6 +136,10 @@ def rates_of(
         flop_rate / peak,
         least,
     )
+
+
+def _medians(command: Ints, duration: Ints, size: int) -> Floats:
+    return np.array([median(times) for times in split_by(command, duration, size)])
 
 
 def raised(columns: Columns, device: int, aside: Flags) -> Device:

@@ -63,11 +63,6 @@ class Schedules:
     undisturbed: tuple[int, ...]
     """Of each plan: how many whole runs remained without first and disturbed ones."""
 
-    @property
-    def wall_ns(self) -> float:
-        """The wall time of all command buffers that the schedules stand for."""
-        return sum(plan.wall_ns * plan.submissions for plan in self.plans)
-
     def savings(self, shortened: Callable[[Schedule], Floats]) -> list[PlanSavings]:
         """What single runs of each plan save; `shortened` gives other durations of a run, a column per what-if."""
         savings = []

@@ -16,10 +16,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from . import ranking, reasons
-from .columns import UNAVAILABLE, Columns, Flags, Floats, Ints
+from .columns import Columns, Flags, Floats, Ints
 from .critical_path import NOT_KNOWN, path_of
 from .groups import CommandTimes, command_times, folded, kernel_codes
-from .lists import runs_per_command
+from .lists import runs_per_command, samples_on
 from .roofline import Rates, rates
 from .savings import Compared, Savings, evaluated
 from .schedules import Schedules
@@ -250,10 +250,8 @@ def _what_ifs(compared: Compared, device: int, names: list[tuple[str, str]], sav
 
 def _timed(columns: Columns, device: int, code: Ints, size: int) -> list[Ints]:
     """The measured times of every kernel on a device."""
-    samples = columns.samples
-    mine = (samples.status != UNAVAILABLE) & (columns.submissions.device[samples.submission] == device)
-    kernel = code[columns.plans.command[samples.node[mine]]]
-    duration = (samples.end_ns - samples.start_ns)[mine]
+    samples = samples_on(columns, device)
+    kernel, duration = code[columns.plans.command[samples.node]], samples.end_ns - samples.start_ns
     return split_by(kernel[kernel >= 0], duration[kernel >= 0], size)
 
 

@@ -60,7 +60,7 @@ def line_of(start_ns: Ints, end_ns: Ints, owner: Ints) -> Line:
     order = _order(start_ns)
     busy = total = inside_ns = inside_count = 0
     reached_before = last_before = first = 0
-    found: list[tuple[Ints, Ints, Ints, Ints]] = []
+    kept_gaps: list[tuple[Ints, Ints, Ints, Ints]] = []
     for begin in range(0, count, _PIECE):
         stop = min(begin + _PIECE, count)
         rows = np.arange(begin, stop) if order is None else order[begin:stop]
@@ -86,8 +86,10 @@ def line_of(start_ns: Ints, end_ns: Ints, owner: Ints) -> Line:
         kept = ~inside
         if lengths.size:
             kept[np.flatnonzero(inside)[_largest(lengths)]] = True
-        found.append((gap_begin[kept], gap_end[kept], after[kept], before[kept]))
-    columns = [np.concatenate(parts) for parts in zip(*found, strict=True)] if found else [np.zeros(0, np.int64)] * 4
+        kept_gaps.append((gap_begin[kept], gap_end[kept], after[kept], before[kept]))
+    columns = (
+        [np.concatenate(parts) for parts in zip(*kept_gaps, strict=True)] if kept_gaps else [np.zeros(0, np.int64)] * 4
+    )
     return Line(busy, total, reached_before - first, inside_ns, inside_count, *columns)
 
 
@@ -264,7 +266,7 @@ def device_times(columns: Columns) -> tuple[DeviceTime, ...]:
     partly = partly_timed(columns)
     samples = samples.where(~partly[samples.submission]) if partly.any() else samples
     has_samples = np.bincount(samples.submission, minlength=len(subs)) > 0
-    found = []
+    by_device = []
     for number, device in enumerate(columns.devices):
         mine = subs.device == number
         chosen = samples if mine.all() else samples.where(mine[samples.submission])
@@ -277,7 +279,7 @@ def device_times(columns: Columns) -> tuple[DeviceTime, ...]:
             owner, node = np.concatenate([owner, whole]), np.concatenate([node, np.full(whole.size, -1)])
         line = line_of(start, end, owner)
         basis = [name for name, some in (("dispatches", len(chosen)), ("command buffers", whole.size)) if some]
-        found.append(
+        by_device.append(
             DeviceTime(
                 device.name,
                 int((mine & subs.ran).sum()),
@@ -289,7 +291,7 @@ def device_times(columns: Columns) -> tuple[DeviceTime, ...]:
                 *_bubbles(columns, line, owner, node),
             )
         )
-    return tuple(found)
+    return tuple(by_device)
 
 
 def _bubbles(columns: Columns, line: Line, owner: Ints, node: Ints) -> tuple[tuple[Cause, ...], tuple[Bubble, ...]]:
@@ -339,7 +341,7 @@ def _parts(columns: Columns, begin: Ints, end: Ints, before: Ints, after: Ints) 
 
 def _host_activity(spans: HostSpans, subs: Submissions, begin: Ints, end: Ints, after: Ints) -> dict[str, Ints]:
     """How long the thread that committed each `after` spent between `begin` and `end` in each kind of span."""
-    found = {kind: np.zeros_like(begin) for kind in _HOST}
+    spent = {kind: np.zeros_like(begin) for kind in _HOST}
     who = np.stack([subs.process[after], subs.thread[after]], axis=1)
     for process, thread in np.unique(who, axis=0):
         rows = np.flatnonzero((who[:, 0] == process) & (who[:, 1] == thread))
@@ -353,8 +355,8 @@ def _host_activity(spans: HostSpans, subs: Submissions, begin: Ints, end: Ints, 
                 first = np.concatenate([first, subs.encode_begin_ns[own]])
                 last = np.concatenate([last, subs.encode_end_ns[own]])
             if first.size:
-                found[kind][rows] = _covered(first, last, end[rows]) - _covered(first, last, begin[rows])
-    return found
+                spent[kind][rows] = _covered(first, last, end[rows]) - _covered(first, last, begin[rows])
+    return spent
 
 
 def _covered(begin: Ints, end: Ints, at: Ints) -> Ints:

@@ -88,12 +88,13 @@ def drift(columns: Columns, times: SubmissionTimes, warm_up: Flags) -> Drift:
     long_enough = sampled & (usual > shortest[subs.device]) & (times.interval_ns > 0)
     interval, span = times.interval_ns[long_enough], times.span_ns[long_enough]
     # A span of the right length at the wrong time is drift too.
-    outside = np.maximum(subs.start_ns[long_enough] - times.first_ns[long_enough], 0)
-    outside += np.maximum(times.last_ns[long_enough] - subs.end_ns[long_enough], 0)
-    outside = np.maximum(outside - 2 * uncertainty[subs.device[long_enough]], 0)
+    beyond = np.maximum(subs.start_ns - times.first_ns, 0) + np.maximum(times.last_ns - subs.end_ns, 0)
+    beyond = np.maximum(beyond - 2 * uncertainty[subs.device], 0)
+    outside = beyond[long_enough]
     too_short = int(sampled.sum()) - interval.size
+    # Of a partly timed command buffer only the position of its dispatches can be judged, not their span.
     judged = partly & ~warm_up & (times.interval_ns > shortest[subs.device])
-    parts, strays = int((partly & ~warm_up).sum()), _strays(columns, times, judged, uncertainty)
+    parts, strays = int((partly & ~warm_up).sum()), int((judged & (beyond > DRIFT_ERROR * times.interval_ns)).sum())
     if strays > _OUTLIERS * parts:
         buffers = f"{strays:,} of {formatting.count(parts, 'partly timed command buffer')}"
         why = f"in {buffers}, dispatches lie outside of it: {_drift_cause(-1.0, outside)}"
@@ -142,16 +143,6 @@ def _why_not_judged(too_short: int, parts: int, inside: bool) -> str:
     return "no command buffer has both its own times and timed dispatches"
 
 
-def _strays(columns: Columns, times: SubmissionTimes, partly: Flags, uncertainty_ns: Floats) -> int:
-    """How many of the partly timed command buffers have dispatches outside of them.
-
-    That is all that can be judged: the timed dispatches say nothing about the length of the whole.
-    """
-    subs = columns.submissions
-    outside = np.maximum(subs.start_ns - times.first_ns, 0) + np.maximum(times.last_ns - subs.end_ns, 0)
-    return int((partly & (outside - 2 * uncertainty_ns[subs.device] > DRIFT_ERROR * times.interval_ns)).sum())
-
-
 def _usual_interval(columns: Columns, times: SubmissionTimes, chosen: Flags) -> Floats:
     """For every chosen submission the median interval of its list on its device; 0 for the others."""
     usual = np.zeros(len(columns.submissions))
@@ -177,13 +168,13 @@ class Perturbation:
     """What sampling cost."""
 
     check: Check
-    ratio: Interval | None
-    """Time of sampled over unsampled submissions, by medians of the same plans; None when not measured."""
     probes: int
     """Submissions left unsampled for comparison."""
-    sampled: int
+    ratio: Interval | None = None
+    """Time of sampled over unsampled submissions, by medians of the same plans; None when not measured."""
+    sampled: int = 0
     """Submissions they were compared with."""
-    estimate: float | None
+    estimate: float | None = None
     """The overhead as a part of the time, from the calibrated cost of a timestamp, where it was not measured."""
 
 
@@ -200,21 +191,21 @@ def perturbation(columns: Columns, times: SubmissionTimes, warm_up: Flags) -> Pe
         return _measured(pairs, probes)
     if not (times.sampled > 0).any():
         sentence = "no dispatch was sampled, so there is no overhead"
-        return Perturbation(Check("perturbation", Status.NOT_JUDGED, sentence), None, probes, 0, None)
+        return Perturbation(Check("perturbation", Status.NOT_JUDGED, sentence), probes)
     few = "no replay ran unsampled"
     if probes:
         few = f"only {formatting.count(probes, 'replay')} ran unsampled, {_MIN_PROBES} of each list are needed"
     estimate = _estimate(columns, times)
     if estimate is None:
         sentence = f"{few}, and the cost of a timestamp was not calibrated on this device"
-        return Perturbation(Check("perturbation", Status.NOT_JUDGED, sentence), None, probes, 0, None)
+        return Perturbation(Check("perturbation", Status.NOT_JUDGED, sentence), probes)
     slower = formatting.percent(estimate)
     sentence = f"{few}; estimated from the cost of a timestamp: about {slower} slower with sampling"
     status = Status.NOTED if estimate > PERTURBATION_FINE else Status.NOT_JUDGED
     if estimate > PERTURBATION_ERROR:
         status = Status.ERROR
         sentence += f": {_TOO_MUCH}"
-    return Perturbation(Check("perturbation", status, sentence), None, probes, 0, estimate)
+    return Perturbation(Check("perturbation", status, sentence), probes, estimate=estimate)
 
 
 def _measured(pairs: list[tuple[Floats, Floats]], probes: int) -> Perturbation:
@@ -244,7 +235,7 @@ def _measured(pairs: list[tuple[Floats, Floats]], probes: int) -> Perturbation:
     elif ratio.high - ratio.low > 2 * PERTURBATION_ERROR:
         status = Status.NOTED
         sentence += ": too noisy to tell"
-    return Perturbation(Check("perturbation", status, sentence), ratio, probes, sampled, None)
+    return Perturbation(Check("perturbation", status, sentence), probes, ratio, sampled)
 
 
 def _estimate(columns: Columns, times: SubmissionTimes) -> float | None:

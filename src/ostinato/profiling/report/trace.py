@@ -25,6 +25,7 @@ from typing import IO, Any
 import numpy as np
 
 from ..analyse.columns import ABSENT, BOUNDED, Columns, Ints, Samples, usable, with_distinct_names
+from ..analyse.lists import samples_on
 from .device_tracks import Reached, bandwidth, in_flight, label_spans, reached, waited_for
 
 _DEVICES = 1 << 30
@@ -243,9 +244,7 @@ def _command_buffers(columns: Columns, device: int, base: int) -> Iterator[str]:
 
 def _dispatches(columns: Columns, device: int, base: int, flows: Iterator[int]) -> Iterator[str]:
     subs, plans, commands = columns.submissions, columns.plans, columns.commands
-    known = usable(columns.samples)
-    mine = subs.device == device
-    chosen = known if mine.all() else known.where(mine[known.submission])
+    chosen = samples_on(columns, device)
     chosen = chosen.where(np.argsort(chosen.start_ns, kind="stable"))
     placed, used = _lanes(chosen.start_ns, chosen.end_ns)
     lanes = np.array(placed, np.int64)
