@@ -52,7 +52,7 @@ def test_the_second_process_compiles_nothing(own_cache: Path, script: Script) ->
     script(RUN, "1.0f")
     stamps = {path: path.stat().st_mtime_ns for path in own_cache.rglob("*.so")}
     no_compile = """
-from ostinato.backends.cpu import toolchain
+from ostinato.native import toolchain
 def refuse(*a, **k): raise SystemExit("compiled again")
 toolchain.compile_library = refuse
 """

@@ -243,7 +243,7 @@ def test_what_cannot_be_profiled_or_reported_is_said_in_one_sentence(program: Pa
         (("profile", "--tables", "decode.py"), 2, "no option --tables"),
         (("profile", "python"), 2, "must be followed by"),
         (("profile", "python", "-c", "1"), 2, "must be followed by"),
-        (("profile", "python", "nothing.py"), 2, "neither a file"),
+        (("profile", "python", "nothing.py"), 2, "not a file"),
         (("profile", "-m", "no_such_module"), 2, "no module"),
         (("profile", "-m", "bare"), 2, "__main__"),
         (("check", "ls"), 2, "not a Python script"),

@@ -29,7 +29,7 @@ PROGRAM = """
 @pytest.fixture(autouse=True)
 def nothing_left_open(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """What a test switches on in this process ends with it, and says nothing at the end of all tests."""
-    monkeypatch.setattr(from_environment, "_tell", lambda *_: None)
+    monkeypatch.setattr(from_environment, "_report", lambda *_: None)
     yield
     for profile in _opened_here():
         profile.close()
@@ -57,7 +57,7 @@ def test_a_program_that_knows_nothing_of_it_is_recorded(
     monkeypatch.chdir(tmp_path)
     done = script(PROGRAM, OSTINATO_PROFILE=level)
     assert (done.returncode, done.stdout) == (0, "3.0\n"), done.stderr
-    assert "see it: ostinato report" in done.stderr
+    assert "to see it: ostinato report" in done.stderr
     with recorded(tmp_path / "*.ostinato") as found:
         assert (len(found.submissions), len(found.samples())) == (3, samples)
         assert found.processes[0].closed

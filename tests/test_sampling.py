@@ -9,6 +9,7 @@ import pytest
 
 import ostinato as ost
 from ostinato import kernel_profile
+from ostinato.backends.cpu.driver import CpuRun
 from ostinato.profiling import ceilings
 from ostinato.profiling.session import sampling_found
 from small_graphs import bumps
@@ -70,7 +71,7 @@ def test_what_a_device_can_time_is_found_by_taking_a_sample(claimed: str, senten
 
 
 def test_a_device_whose_samples_are_zero_is_found_out(own_dev: ost.Device, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(own_dev._queue.backend, "samples", lambda submission: np.zeros((1, 2), np.uint64))
+    monkeypatch.setattr(CpuRun, "samples", lambda run: np.zeros((1, 2), np.uint64))
     level, said = sampling_found(own_dev)
     assert level.name == "COMMAND_BUFFERS"
     assert "a sample has no time" in said

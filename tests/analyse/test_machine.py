@@ -52,15 +52,15 @@ def test_runs_that_lost_time_to_other_programs_are_set_aside_and_counted():
     assert np.flatnonzero(disturbance(made).preempted).tolist() == [3, 7, 11]
     found = check(made)
     assert found.status is Status.NOTED
-    assert "3 of 20 runs disturbed and set aside" in found.sentence
+    assert "excluded of 20 runs: 3 disturbed" in found.sentence
 
 
 def test_runs_that_stand_out_for_no_reason_that_a_clock_shows_are_set_aside_too():
     made = chain(40, {3, 7}, "b", seen=False, a=300_000, b=200_000)
     found = disturbance(made)
     assert not found.preempted.any()
-    assert np.flatnonzero(found.stray).tolist() == [3, 7]
-    assert "2 runs much longer than the others" in check(made).sentence
+    assert np.flatnonzero(found.outlier).tolist() == [3, 7]
+    assert "excluded of 40 runs: 2 unusually long" in check(made).sentence
 
 
 def test_a_list_that_takes_longer_and_longer_has_no_strays():
@@ -83,7 +83,7 @@ def test_runs_that_differ_though_nothing_was_seen_are_noted():
         made.submit(plan, [(t, t + took)], worked_ns=2 * took, lost_ns=0)
     found = check(made)
     assert found.status is Status.NOTED
-    assert "neighbouring runs of a list differ by" in found.sentence
+    assert "consecutive runs of a list still differ by" in found.sentence
 
 
 def test_without_the_time_of_workers_it_is_not_judged():
@@ -118,7 +118,7 @@ def test_with_too_few_undisturbed_runs_nothing_is_certain(left: int):
     assert summary.verdict is not None
     assert not summary.verdict.sure
     assert summary.verdict.runs == left
-    assert f"{left} undisturbed runs, 8 are wanted" in look_first(summary)
+    assert f"{left} undisturbed runs, at least 8 needed" in look_first(summary)
 
 
 def test_runs_for_which_a_worker_did_not_come_are_set_aside_where_there_are_others():
@@ -132,7 +132,7 @@ def test_runs_for_which_a_worker_did_not_come_are_set_aside_where_there_are_othe
         made.submit(plan, [(t, t + a), (t + a, t + a + b)], **came)
     found = disturbance(made)
     assert np.flatnonzero(~found.short_handed).tolist() == [run for run in range(40) if run == 0 or run % 3 == 0]
-    assert "in 26 runs workers came late or not at all" in check(made).sentence
+    assert "excluded of 40 runs: 26 with late or missing workers" in check(made).sentence
     assert look_first(summarise(made.columns())).startswith("Look first at a: ")
 
 
@@ -177,7 +177,7 @@ def test_long_runs_that_hold_much_of_the_time_are_the_programs_own():
         t, b = 100_000_000 * run, 30_000_000 if run % 22 == 21 else 100_000
         worked = {"worked_ns": 2 * (300_000 + b), "lost_ns": 0, "late_ns": 0, "joined": 2}
         made.submit(plan, [(t, t + 300_000), (t + 300_000, t + 300_000 + b)], **worked)
-    assert not disturbance(made).stray.any()
+    assert not disturbance(made).outlier.any()
     assert look_first(summarise(made.columns())).startswith("Look first at b")
 
 

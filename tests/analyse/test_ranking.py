@@ -54,7 +54,7 @@ def test_two_of_equal_cost_are_both_named(seed: int):
     assert {suspect.kernel for suspect in summary.verdict.named} == {"a", "b"}
     line = look_first(summary)
     assert line.startswith(("Look first at a or b: ", "Look first at b or a: "))
-    assert "this recording cannot tell; record longer or on an idle machine" in line
+    assert "this recording cannot tell them apart; record longer, or on an idle machine" in line
 
 
 def test_noise_larger_than_the_difference_is_no_ground_for_a_name():
@@ -65,7 +65,7 @@ def test_noise_larger_than_the_difference_is_no_ground_for_a_name():
 def test_a_single_kernel_needs_no_ranking_but_says_that_it_ran_once():
     line = look_first(summarise(recorded(1, 0.0, only=300_000).columns()))
     assert line.startswith("Look first at only: ")
-    assert "not certain: 1 undisturbed run, 8 are wanted" in line
+    assert "not certain: 1 undisturbed run, at least 8 needed" in line
 
 
 def test_the_same_recording_gives_the_same_verdict():

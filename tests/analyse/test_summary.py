@@ -13,7 +13,7 @@ from synthetic import Synthetic, node
 
 def test_the_closing_line_names_the_kernel_the_saving_and_the_reason():
     line = look_first(summarise(decode(tokens=12, topk={"place": "model.py:88"}).columns()))
-    assert line.startswith("Look first at top_k: takes 200 µs a dispatch")
+    assert line.startswith("Look first at top_k: 200 µs per dispatch")
     assert "could save about 10." in line
     assert "1 threadgroup of 32 threads on a device with 4 workers; moves at most 3.2 % of copy bandwidth" in line
     assert "[decode/top_k, model.py:88]" in line
@@ -32,7 +32,7 @@ def test_two_devices_of_one_name_are_told_apart_and_shares_stay_below_everything
     assert {w.device for w in summary.what_ifs} == {"cpu", "cpu #2"}
     line = look_first(summary)
     assert line.startswith("Look first at top_k")
-    assert "2.40 ms in all (10.8 % of cpu's busy time)" in line
+    assert "2.40 ms in total (10.8 % of cpu's busy time)" in line
 
 
 def test_a_share_of_busy_time_never_exceeds_it():
@@ -64,7 +64,7 @@ def test_command_buffers_without_dispatch_times_still_point_somewhere():
     for i, label in enumerate(["prefill", "decode", "decode"]):
         made.submit(plan, [None], label=label, start_ns=100 * i, end_ns=100 * i + 60)
     line = look_first(summarise(made.columns()))
-    assert line.startswith("Look first at command buffer 'decode': takes 120 ns in all (66.7 % of command-buffer time)")
+    assert line.startswith("Look first at command buffer 'decode': 120 ns in total (66.7 % of command-buffer time)")
     assert "dispatches were not timed" in line
 
 

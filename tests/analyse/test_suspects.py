@@ -146,7 +146,7 @@ def test_a_few_slow_runs_do_not_put_a_chain_off_its_own_critical_path():
 @pytest.mark.parametrize(
     ("seconds_before", "said"),
     [
-        (30 * 60, "a copy at 20.0 GB/s (±3.0 %, measured with it)"),
+        (30 * 60, "a copy at 20.0 GB/s (±3.0 %, measured with this recording)"),
         (4 * 3600 + 1800, "a copy at 20.0 GB/s (±3.0 %, measured 4 hours before)"),
         (14 * 86_400 + 1800, "a copy at 20.0 GB/s (±3.0 %, measured 14 days before)"),
         (None, "a copy at 20.0 GB/s (±3.0 %)"),
@@ -166,8 +166,8 @@ def test_ceilings_come_with_their_spread_and_age(seconds_before, said):
 
 def test_the_ranking_says_what_efficiency_is_held_against():
     measure = ranked(decode()).measure
-    assert "the median of the other kernels, between 15 % and 75 % (50 % for a kernel that takes nearly all" in measure
-    assert "the bytes are those bound" in measure
+    assert "the median efficiency of the others, at least 15 % and at most 75 % (50 % if it takes nearly all" in measure
+    assert "computed from bound, not declared bytes" in measure
     assert "bound" not in ranked(decode(topk={"declared": True})).measure
 
 
@@ -178,7 +178,7 @@ def test_next_to_nothing_is_not_written_as_nothing():
         made.submit(made.plan([node("none", declared=True)]), [(0, 30_000_000_000)])
         reasons = {s.kernel: s.reasons[-1] for s in ranked(made).ranked}
         assert reasons["slow"] in ("moves at most 0.01 % of copy bandwidth", "moves at most 1 B/s")
-        assert reasons["none"] == "moves no bytes that were declared"
+        assert reasons["none"] == "declares that it moves no bytes"
 
 
 def test_what_takes_no_longer_than_a_launch_has_nothing_to_save():
@@ -187,7 +187,7 @@ def test_what_takes_no_longer_than_a_launch_has_nothing_to_save():
     made.submit(plan, [(1000 * i, 1000 * i + 300) for i in range(50)] + [(60_000, 75_000)])
     first, tiny = ranked(made).ranked
     assert (first.kernel, tiny.kernel, tiny.saving_ns) == ("work", "tiny", 0.0)
-    assert "launch-bound: 300 ns a dispatch" in tiny.reasons
+    assert "launch-bound: 300 ns per dispatch" in tiny.reasons
 
 
 def test_a_device_without_samples_has_no_suspects():

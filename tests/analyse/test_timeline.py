@@ -113,9 +113,9 @@ def test_a_late_commit_is_split_by_what_the_host_did():
     made.span("commit", 1850, 1900)
     made.span("wait", 1200, 1900, thread=2)  # somebody else's
     assert causes(made) == {
-        "host: commit came late, host was in a wait": 300,
-        "host: commit came late, host was encoding": 200,
-        "host: the commit itself": 50,
+        "host-bound (the next commit came late; the host was waiting)": 300,
+        "host-bound (the next commit came late; the host was encoding)": 200,
+        "host-bound (the commit itself)": 50,
         timeline.ELSEWHERE: 150,
         timeline.QUEUE: 100,
         timeline.LAUNCH: 20,

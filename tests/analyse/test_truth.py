@@ -127,7 +127,7 @@ def test_perturbation_is_the_ratio_of_sampled_to_unsampled_replays(slower, statu
     assert found.ratio.estimate == pytest.approx(slower, abs=0.01)
     assert found.ratio.low < found.ratio.estimate < found.ratio.high
     assert found.probes == 12
-    assert "12 unsampled against 47 sampled" in found.check.sentence
+    assert "47 sampled, 12 unsampled" in found.check.sentence
 
 
 def test_plans_of_different_length_are_not_mixed():
@@ -143,7 +143,7 @@ def test_without_probes_the_cost_is_estimated_and_says_so():
     found = perturbation_of(replays(1.0, probes=0, device=Device("cpu", timestamp_cost_ns=1000.0)))
     assert found.ratio is None
     assert found.estimate == pytest.approx(2 * 1000 / 1e6, rel=0.02)
-    assert "an estimate" in found.check.sentence
+    assert "estimated from the cost of a timestamp" in found.check.sentence
     assert found.check.status is Status.NOT_JUDGED
 
 
@@ -162,7 +162,7 @@ def test_too_few_probes_are_said_to_be_too_few():
 def test_sampled_replays_that_are_faster_than_unsampled_ones_are_not_alike():
     found = perturbation_of(replays(0.9))
     assert found.check.status is Status.ERROR
-    assert "not alike" in found.check.sentence
+    assert "not comparable" in found.check.sentence
 
 
 def test_without_probes_and_calibration_nothing_is_claimed():
@@ -204,8 +204,8 @@ def test_repetitions_and_warm_up():
     times = timeline.submission_times(columns)
     found = validity.warm_up(columns, times, warm_ups(columns))
     assert found.status is Status.FINE
-    assert "1 first run set aside" in found.sentence
-    assert "no first run was set aside" in validity.warm_up(once, times, warm_ups(once)).sentence
+    assert "1 first run excluded" in found.sentence
+    assert "no first run was excluded" in validity.warm_up(once, times, warm_ups(once)).sentence
 
 
 def test_what_has_no_time_is_counted_with_the_reason():
@@ -215,7 +215,7 @@ def test_what_has_no_time_is_counted_with_the_reason():
     columns = made.columns()
     found = validity.measured(columns, timeline.submission_times(columns))
     assert found.status is Status.NOTED
-    assert "1 command buffer without full times: the device samples only" in found.sentence
+    assert "1 command buffer without all times: the device samples only" in found.sentence
     assert "1 command buffer failed: KernelFault" in found.sentence
 
 
@@ -226,7 +226,7 @@ def test_a_command_buffer_that_failed_is_counted_once():
     columns = made.columns()
     found = validity.measured(columns, timeline.submission_times(columns))
     assert found.sentence == (
-        "1 command buffer without full times: cannot time dispatches; 1 command buffer failed: crashed"
+        "1 command buffer without all times: cannot time dispatches; 1 command buffer failed: crashed"
     )
 
 

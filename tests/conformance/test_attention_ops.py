@@ -86,7 +86,7 @@ def test_frequencies_are_scaled_as_asked() -> None:
     expected = (1 - smooth) * plain[between] / 8 + smooth * plain[between]
     np.testing.assert_allclose(scaled[between], expected, rtol=1e-5)
     assert between.any()
-    with pytest.raises(ost.ArgumentError, match="given together"):
+    with pytest.raises(ost.ArgumentError, match="passed together"):
         ops.rope_frequencies(128, low=1)
     with pytest.raises(ost.ArgumentError, match="must be even"):
         ops.rope_frequencies(7)
@@ -211,10 +211,10 @@ def test_what_does_not_go_together_is_refused(dev: ost.Device) -> None:
     cache, norm = dev.zeros((1, 3, 8), np.float32), dev.zeros(8, np.float32)
     refused("no room for queries", x, table, queries, *[dev.zeros((3, 3, 8), np.float32)] * 2, 0)
     refused("position 3 is too large", x, table, queries, cache, cache, 3)
-    refused("given together", x, table, queries, cache, cache, 0, query_norm=norm)
-    refused("a norm has 8", x, table, queries, cache, cache, 0, query_norm=norm, key_norm=norm[:4])
+    refused("passed together", x, table, queries, cache, cache, 0, query_norm=norm)
+    refused("a norm must have 8", x, table, queries, cache, cache, 0, query_norm=norm, key_norm=norm[:4])
     refused("8 pairs do not fit", x, dev.array(ops.rope_frequencies(16)), queries, cache, cache, 0)
-    refused("queries has 32", x, table, dev.zeros((1, 3, 8), "f4"), cache, cache, 0)
+    refused("queries must have 32", x, table, dev.zeros((1, 3, 8), "f4"), cache, cache, 0)
 
 
 # --- attention ---------------------------------------------------------------------------------------------------
@@ -347,15 +347,15 @@ def test_what_does_not_fit_is_refused(dev: ost.Device) -> None:
         return dev.zeros(shape, dtype)
 
     for launch, arguments, reason in (
-        (ops.embedding, (zeros(4, 8), zeros(2), zeros(2, 8)), "tokens are uint32"),
-        (ops.embedding, (zeros(4, 8), zeros(2, dtype=np.uint32), zeros(2, 7)), "out has 16 elements"),
+        (ops.embedding, (zeros(4, 8), zeros(2), zeros(2, 8)), "tokens must be uint32"),
+        (ops.embedding, (zeros(4, 8), zeros(2, dtype=np.uint32), zeros(2, 7)), "out must have 16 elements"),
         (ops.rope, (zeros(1, 2, 8), zeros(5), zeros(1, 2, 8), 0), "5 pairs do not fit"),
-        (ops.rope, (zeros(16), zeros(4), zeros(16), 0), r"x is \[tokens, heads, size\]"),
-        (ops.rope, (zeros(2, 8), zeros(4), zeros(2, 8), -1), "position is an integer from 0"),
+        (ops.rope, (zeros(16), zeros(4), zeros(16), 0), r"x must be \[tokens, heads, size\]"),
+        (ops.rope, (zeros(2, 8), zeros(4), zeros(2, 8), -1), "position must be a non-negative integer"),
         (ops.kv_append, (zeros(2, 8), zeros(2, 8), zeros(2, 4, 8), zeros(2, 4, 8), 4), "position 4 is too large"),
-        (ops.kv_append, (zeros(2, 8), zeros(2, 8), zeros(3, 4, 8), zeros(3, 4, 8), 0), "the caches are both"),
-        (ops.sdpa, (zeros(3, 8), zeros(2, 4, 8), zeros(2, 4, 8), zeros(3, 8), 0), "no multiple of the 2 heads"),
-        (ops.sdpa, (zeros(2, 8), zeros(2, 4, 8), zeros(2, 5, 8), zeros(2, 8), 0), "the caches are both"),
+        (ops.kv_append, (zeros(2, 8), zeros(2, 8), zeros(3, 4, 8), zeros(3, 4, 8), 0), "both caches must be"),
+        (ops.sdpa, (zeros(3, 8), zeros(2, 4, 8), zeros(2, 4, 8), zeros(3, 8), 0), "not a multiple of the 2 heads"),
+        (ops.sdpa, (zeros(2, 8), zeros(2, 4, 8), zeros(2, 5, 8), zeros(2, 8), 0), "both caches must be"),
         (ops.sdpa, (zeros(1, 257), zeros(1, 4, 257), zeros(1, 4, 257), zeros(1, 257), 0), "at most 256"),
     ):
         with pytest.raises(ost.ArgumentError, match=reason):

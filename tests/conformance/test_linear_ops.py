@@ -198,11 +198,11 @@ def test_what_is_read_written_and_computed_is_declared(dev: ost.Device) -> None:
 @pytest.mark.parametrize(
     ("launch", "shapes", "reason"),
     [
-        (ops.matvec, [(4, 8), (7,), (4,)], "x has 8 elements"),
-        (ops.matvec, [(4, 8), (8,), (5,)], "out has 4 elements"),
-        (ops.matvec, [(32,), (8,), (4,)], r"weight is \[out, in\]"),
-        (ops.matmul, [(4, 8), (3, 7), (3, 4)], "no whole number of rows of 8"),
-        (ops.matmul, [(4, 8), (3, 8), (2, 4)], "out has 12 elements"),
+        (ops.matvec, [(4, 8), (7,), (4,)], "x must have 8 elements"),
+        (ops.matvec, [(4, 8), (8,), (5,)], "out must have 4 elements"),
+        (ops.matvec, [(32,), (8,), (4,)], r"weight must be \[out, in\]"),
+        (ops.matmul, [(4, 8), (3, 7), (3, 4)], "must have rows of 8"),
+        (ops.matmul, [(4, 8), (3, 8), (2, 4)], "out must have 12 elements"),
         (ops.matvec, [(0, 8), (8,), (0,)], "empty"),
     ],
 )
@@ -215,14 +215,14 @@ def test_shapes_that_do_not_fit_are_refused(
 
 def test_blocks_that_do_not_fit_are_refused(dev: ost.Device) -> None:
     encoder, x, out = dev.command_encoder(), dev.zeros(32, np.float32), dev.zeros(2, np.float32)
-    with pytest.raises(ost.ArgumentError, match="no whole number of blocks of 18"):
+    with pytest.raises(ost.ArgumentError, match="not a multiple of blocks of 18"):
         ops.matvec_q4_0(encoder, dev.zeros((2, 17), np.uint8), x, out)
-    with pytest.raises(ost.ArgumentError, match="weights are uint8"):
+    with pytest.raises(ost.ArgumentError, match="weights must be uint8"):
         ops.matvec_q8_0(encoder, dev.zeros((2, 34), np.int8), x, out)
     with pytest.raises(ost.ArgumentError, match="odd address"):
         ops.matvec_q4_0(encoder, dev.zeros(37, np.uint8)[1:].view(shape=(2, 18)), x, out)
     groups = dev.zeros((2, 1), np.float32)
     with pytest.raises(ost.ArgumentError, match="groups of 64"):
         ops.matvec_affine4(encoder, dev.zeros((2, 4), np.uint32), groups, groups, x, out)
-    with pytest.raises(ost.ArgumentError, match="indices are uint32"):
+    with pytest.raises(ost.ArgumentError, match="indices must be uint32"):
         ops.expert_matvec(encoder, dev.zeros((2, 2, 32), np.float32), x, out, out)

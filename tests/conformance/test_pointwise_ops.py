@@ -148,12 +148,12 @@ def test_what_does_not_fit_is_refused(dev: ost.Device) -> None:
     encoder, four, five = dev.command_encoder(), dev.zeros(4, np.float32), dev.zeros(5, np.float32)
     for launch, arguments, reason in (
         (ops.silu_mul, (four, five, four), "silu_mul: .* the same dtype and size"),
-        (ops.silu_mul_halves, (four, four), r"silu_mul_halves: x is \[tokens, 2, width\]"),
+        (ops.silu_mul_halves, (four, four), r"silu_mul_halves: x must be \[tokens, 2, width\]"),
         (ops.gelu, (four, dev.zeros(4, np.float16)), "gelu: .* the same dtype and size"),
         (ops.cast, (four, dev.zeros(4, np.int32)), "cast: there is no kernel for int32"),
-        (ops.cast, (four, five), "cast: out has 4 elements"),
-        (ops.weighted_sum, (four, dev.zeros(2, np.float16), dev.zeros(2, np.float32)), "weights are float32"),
-        (ops.weighted_sum, (four, dev.zeros(2, np.float32), five), "x has 10 elements"),
+        (ops.cast, (four, five), "cast: out must have 4 elements"),
+        (ops.weighted_sum, (four, dev.zeros(2, np.float16), dev.zeros(2, np.float32)), "weights must be float32"),
+        (ops.weighted_sum, (four, dev.zeros(2, np.float32), five), "x must have 10 elements"),
         (ops.softcap, (np.zeros(4), four, 1.0), "softcap: expected a Buffer"),
     ):
         with pytest.raises(ost.ArgumentError, match=reason):

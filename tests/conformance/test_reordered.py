@@ -30,7 +30,7 @@ def test_a_reordered_graph_replays_to_the_same_bits(dev: ost.Device, kernels: os
     assert verify(graph, found).ok
     assert "chain 1/fill" in str(report)
     lowered = graph.command_list.lowered
-    assert found.command_list.lowered == tuple(lowered[index] for index in order(found))
+    assert found.command_list.lowered == [lowered[index] for index in order(found)]
 
 
 def test_barriers_are_counted_as_the_device_counts_them(dev: ost.Device, kernels: ost.Library) -> None:

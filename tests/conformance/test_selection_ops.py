@@ -135,12 +135,12 @@ def test_what_does_not_fit_is_refused(dev: ost.Device) -> None:
     two, eight = dev.zeros(2, np.float32), dev.zeros(8, np.float32)
     for launch, arguments, reason in (
         (ops.softmax, (two, eight), "softmax: .* the same dtype and size"),
-        (ops.argmax, (eight, two), "places are uint32"),
-        (ops.argmax, (dev.zeros(7, np.float32), whole), "no whole number"),
-        (ops.moe_route, (eight, whole, dev.zeros(3, np.float32)), "weights has 2 elements"),
-        (ops.moe_route, (dev.zeros(1, np.float32), whole, two), "moe_route: .* does not go with"),
+        (ops.argmax, (eight, two), "places must be uint32"),
+        (ops.argmax, (dev.zeros(7, np.float32), whole), "does not divide into rows"),
+        (ops.moe_route, (eight, whole, dev.zeros(3, np.float32)), "weights must have 2 elements"),
+        (ops.moe_route, (dev.zeros(1, np.float32), whole, two), "moe_route: .* does not match"),
         (ops.moe_route, (dev.zeros(1025, np.float32), whole, two), "at most 1024"),
-        (ops.sample_top_p, (eight, whole, 0.5), "out has 1 elements"),
+        (ops.sample_top_p, (eight, whole, 0.5), "out must have 1 elements"),
         (ops.sample_top_p, (eight, whole[:1], 1.5), "random is a number from 0 to 1"),
     ):
         with pytest.raises(ost.ArgumentError, match=reason):

@@ -131,9 +131,9 @@ def test_the_older_key_alone_and_layers_left_in_floats_are_read(tmp_path: Path) 
         ({"model.norm.scales": np.zeros(1, np.float16)}, "is missing"),
         (
             {"model.norm.scales": np.zeros(1, np.float16), "model.norm.biases": np.zeros(1, np.float16)},
-            r"'model.norm.weight' has scales, but \[64\] are no rows of whole groups of 64",
+            r"'model.norm.weight' has scales, but \[64\] are not rows of whole groups of 64",
         ),
-        ({"model.layers.0.self_attn.x_proj.scales": np.zeros(1, np.float16)}, "x_proj.scales' has no place"),
+        ({"model.layers.0.self_attn.x_proj.scales": np.zeros(1, np.float16)}, "x_proj.scales' does not belong"),
     ],
     ids=range(10),
 )

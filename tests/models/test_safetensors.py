@@ -61,7 +61,7 @@ HOSTILE = {
     "a huge header": struct.pack("<Q", 1 << 63) + b"{}",
     "a header longer than the file": struct.pack("<Q", 100) + b"{}",
     "no JSON": with_header(b"{"),
-    "no Unicode": with_header(b'{"\xff": 1}'),
+    "not Unicode": with_header(b'{"\xff": 1}'),
     "a list": with_header([]),
     "deep JSON": with_header(b"[" * 200_000),
     "a long number": with_header(b'{"a": ' + b"1" * 10_000 + b"}"),
@@ -158,7 +158,7 @@ def test_an_index_joins_the_files_it_names(tmp_path: Path) -> None:
     ["../1.safetensors", "/etc/passwd", "x/1.safetensors", "..", "", "1.bin", "a\n.safetensors", 3, None, ["a"]],
 )
 def test_an_index_names_no_file_elsewhere(tmp_path: Path, shard: Any) -> None:
-    with pytest.raises(ost.ModelError, match="no name of a safetensors file beside it"):
+    with pytest.raises(ost.ModelError, match="not the name of a safetensors file in its folder"):
         read_sharded(index(tmp_path, {"weight_map": {"a": shard}}))
 
 

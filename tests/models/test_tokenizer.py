@@ -50,5 +50,5 @@ def test_the_tokenizer_of_a_checkpoint_is_used(tmp_path: Path) -> None:
 def test_a_file_that_is_no_tokenizer_is_refused(tmp_path: Path, text: str) -> None:
     pytest.importorskip("tokenizers")
     (tmp_path / "tokenizer.json").write_text(text)
-    with pytest.raises(ost.ModelError, match="it is no tokenizer"):
+    with pytest.raises(ost.ModelError, match="it is not a tokenizer"):
         load_tokenizer(tmp_path)

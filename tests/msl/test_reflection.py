@@ -201,12 +201,12 @@ def test_arguments_that_exclude_each_other_may_share_an_index() -> None:
     [
         ({0: True}, r"without a value: scale \(index 1"),
         ({0: True, 1: 1.0, "nothing": 1}, "no function constant 'nothing'"),
-        ({0: 2, 1: 1.0}, "give True or False"),
+        ({0: 2, 1: 1.0}, "pass True or False"),
         ({0: True, 1: 1.0, 7: 2**31}, "outside"),
         ({0: True, 1: 1.0, 7: 1.5}, "not a whole number"),
         ({0: True, 1: "1.0"}, "cannot take"),
         ({0: True, 1: 1e300}, "too large"),
-        ({0: True, 1: 1.0, "scale": 2.0}, "given twice"),
+        ({0: True, 1: 1.0, "scale": 2.0}, "set twice"),
     ],
 )
 def test_a_wrong_constant_is_named(constants: dict[int | str, object], message: str) -> None:
@@ -307,7 +307,7 @@ def test_sizes_that_are_alike_may_be_of_different_widths() -> None:
         ("kernel void k(float x) {}", "neither a buffer"),
         ("kernel void k(device int *a [[buffer(0)]], device int *b [[buffer(0)]]) {}", "share buffer index 0"),
         ("kernel void k(device int *a [[buffer(31)]]) {}", "over 30"),
-        ("kernel void k(device int *a [[buffer(-1)]]) {}", "not negative"),
+        ("kernel void k(device int *a [[buffer(-1)]]) {}", "cannot be negative"),
         ("kernel void k(device int *a [[bufer(3)]]) {}", r"unknown attribute \[\[bufer\]\]"),
         ("kernel void k(device int *a [[buffer]]) {}", "needs an index"),
         ("kernel void k(device int *a [[buffer(1.5)]]) {}", "not a whole number"),
@@ -409,7 +409,7 @@ def test_a_byte_order_mark_and_letters_of_all_languages_are_read(tmp_path: Path)
 def test_a_name_with_a_null_byte_is_refused(tmp_path: Path) -> None:
     with pytest.raises(KernelCompileError, match='needs "file"'):
         parse('#include "a\0b"\n', include_dirs=[tmp_path])
-    with pytest.raises(KernelCompileError, match="no file name"):
+    with pytest.raises(KernelCompileError, match="not a valid file name"):
         parse(Path("a\0b"))
 
 

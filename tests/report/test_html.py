@@ -42,7 +42,7 @@ def test_the_fragment_is_well_formed_and_self_contained():
     assert reader.tags <= {"div", "style", "table", "thead", "tbody", "tr", "th", "td"}
     text = "".join(reader.text)
     assert "top_k" in text
-    assert "Can this be believed?" in text
+    assert "Validity checks" in text
     assert "http" not in fragment(summarise(decoder().columns()))
 
 

@@ -59,7 +59,7 @@ def test_what_was_not_timed_has_no_figures_and_the_table_says_why():
     text = report(made)
     row = next(line for line in text.splitlines() if line.startswith("top_k"))
     assert row.split()[1:] == ["1", *["–"] * 8]
-    assert "– not timed: 1 command buffer without full times: the device times no dispatches" in text
+    assert "– not timed: 1 command buffer without all times: the device times no dispatches" in text
 
 
 def test_nothing_recorded_is_said_in_one_line():
@@ -97,14 +97,14 @@ def test_columns_that_do_not_fit_are_named_with_the_width_that_shows_them():
     kernels = narrow[narrow.index("\nKernels") : narrow.index("\nLabels")]
     heading = kernels.splitlines()[2].split()
     assert "p90" not in heading
-    note = next(line for line in kernels.splitlines() if "no room for" in line)
-    assert {"p90", "min"} <= set(note.partition("no room for ")[2].partition(";")[0].split(", "))
+    note = next(line for line in kernels.splitlines() if "hidden: " in line)
+    assert {"p90", "min"} <= set(note.partition("hidden: ")[2].partition(";")[0].split(", "))
     needed = int(kernels.partition("--width ")[2].partition(",")[0])
     assert needed > 70
     wide = report(decoder(), needed).partition("\nKernels")[2].partition("\nLabels")[0]
-    assert "no room" not in wide
+    assert "hidden: " not in wide
     assert "p90" in wide
-    assert "no room" in report(decoder(), needed - 1).partition("\nKernels")[2].partition("\nLabels")[0]
+    assert "hidden: " in report(decoder(), needed - 1).partition("\nKernels")[2].partition("\nLabels")[0]
 
 
 def test_names_are_folded_between_their_parts():
@@ -123,7 +123,7 @@ def test_what_never_ran_inside_the_repeated_region_has_a_dash_not_zero():
     kernel, label = (row for row in rows if " 4.3 % " in row)
     assert kernel.startswith("prefill 1 500 µs 4.3 % – 500 µs")
     assert label.startswith("prefill 1 500 µs 4.3 % –")
-    assert "– per token: ran in none whose dispatches were all timed" in text
+    assert "– per token: did not run in any token whose dispatches were all timed" in text
 
 
 def test_sentences_are_not_cut():
@@ -138,7 +138,7 @@ def test_what_is_not_known_is_a_dash_with_a_note():
     text = report(wandering())
     section = text[text.index("Critical path") :]
     assert next(line for line in section.splitlines() if line.startswith("left")).split()[-2:] == ["–", "–"]
-    assert "– not known: these share a full device with others in a way that no replay explains" in section
+    assert "– not known: these compete for a full device, and no replay reproduces how" in section
 
 
 def test_what_rests_on_a_replay_says_how_good_it_is():
@@ -148,7 +148,7 @@ def test_what_rests_on_a_replay_says_how_good_it_is():
         made.submit(plan, [(10**6 * i, 10**6 * i + 900_000)] * 2)
     section = report(made).partition("Critical path")[2]
     assert " 25.0 % ± " in next(line for line in section.splitlines() if line.startswith("left"))
-    assert "from their work run again, which takes the measured time to within 0 %" in " ".join(section.split())
+    assert "estimated by replays that match the measured time to within 0 %" in " ".join(section.split())
 
 
 def test_suspects_of_several_devices_are_ranked_together():
@@ -167,7 +167,7 @@ def test_suspects_of_several_devices_are_ranked_together():
 
 def test_the_share_is_explained_and_no_line_ends_in_blanks():
     text = report(decoder())
-    assert "share: of busy time; an instant that n dispatches share counts 1/n for each" in text
+    assert "share: of device busy time; overlapping dispatches split it evenly" in text
     assert all(line == line.rstrip() for line in text.split("\n"))
 
 

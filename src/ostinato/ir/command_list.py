@@ -7,8 +7,9 @@ out when it is first asked for, and kept on it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..base.printable import printable
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from .params import Param
 
 _VALUE_ALIGNMENT = 16
+_NO_PARAMS: Mapping[str, Param] = MappingProxyType({})
 
 
 class CapturedNode(NamedTuple):
@@ -90,13 +92,19 @@ class ParamUse(NamedTuple):
     nbytes: int
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, init=False)
 class CommandList:
     """Commands in the order they were encoded, what orders them, and the parameters that replays give."""
 
     nodes: tuple[CapturedNode, ...]
     ordering: Ordering
-    params: Mapping[str, Param] = field(default_factory=dict)
+    params: Mapping[str, Param]
+
+    def __init__(
+        self, nodes: tuple[CapturedNode, ...], ordering: Ordering, params: Mapping[str, Param] = _NO_PARAMS
+    ) -> None:
+        # Every commit makes one; assigning to the fields of a frozen class is slow.
+        self.__dict__.update(nodes=nodes, ordering=ordering, params=params)
 
     def __len__(self) -> int:
         return len(self.nodes)
@@ -106,10 +114,10 @@ class CommandList:
         """The commands of the nodes."""
         return tuple([node.command for node in self.nodes])
 
-    @cached_property
-    def lowered(self) -> tuple[Any, ...]:
+    @property
+    def lowered(self) -> list[Any]:
         """The commands in the form of the backend that runs them."""
-        return tuple([node.lowered for node in self.nodes])
+        return [node.lowered for node in self.nodes]
 
     @cached_property
     def dispatches(self) -> int:

@@ -1,4 +1,4 @@
-"""Decoders as a workload: their configurations, their weights, their tokenizers, and what they compute.
+"""Transformer decoders as a workload: configurations, weights, tokenizers, and the decoder itself.
 
     from ostinato import models
 
@@ -9,8 +9,8 @@
     models.ReferenceDecoder(weights).generate([1, 2, 3], steps=8)
     models.Decoder(device, weights).generate([1, 2, 3], 8)
 
-Files are data: they are bounded by their own size, nothing in them is executed, and whatever is wrong with them is a
-`ModelError` in one sentence. Only `Decoder` needs a device.
+Files are data: nothing in them is executed, sizes in them are checked against the file, and a damaged file raises a
+`ModelError`. Only `Decoder` needs a device.
 """
 
 from .config import (

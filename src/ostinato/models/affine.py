@@ -1,9 +1,9 @@
 """Weights in MLX's affine 4 bits, as MLX writes them into a Hugging Face folder.
 
 A matrix `X.weight` of 4 bits is three tensors: `X.weight`, eight weights in each uint32, the first in its lowest bits;
-`X.scales` and `X.biases`, one of each for 64 weights of a row. A weight is `scale × number + bias`. Which matrices are
-stored like that is seen from the tensors: one without scales is in floats. Experts stand together, in tensors of three
-axes. What `config.json` says about it is checked in `config_files.py`.
+`X.scales` and `X.biases`, one of each for 64 weights of a row. A weight is `scale × number + bias`. The tensors
+show which matrices are stored like that: a matrix without scales is in floats. Experts of a layer share a tensor of
+three axes. `config_files.py` checks the settings in `config.json`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .tensors import AFFINE4, FLOATS, GROUP, Array, StoredTensor
 
 @dataclass(frozen=True, slots=True)
 class AffineTensor:
-    """The three tensors of a matrix, checked; `array` puts them together."""
+    """The three tensors of a matrix, checked; `array` combines them."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -29,7 +29,7 @@ class AffineTensor:
     biases: StoredTensor
 
     def array(self) -> Array:
-        """The groups, in an array of its own."""
+        """The groups, as a new array."""
         groups = np.empty((*self.shape[:-1], self.shape[-1] // GROUP), self.dtype)
         groups["numbers"] = self.words.array().reshape(groups["numbers"].shape)
         groups["scale"], groups["bias"] = self.scales.array(), self.biases.array()
@@ -37,7 +37,7 @@ class AffineTensor:
 
 
 def part_names(name: str) -> tuple[str, str, str]:
-    """The names of weights, scales and biases, by that of the weights."""
+    """The names of weights, scales and biases, from the name of the weights."""
     base = name.removesuffix(".weight")
     return name, f"{base}.scales", f"{base}.biases"
 
@@ -48,19 +48,19 @@ def is_affine(tensors: Mapping[str, StoredTensor], name: str) -> bool:
 
 
 def affine_tensor(tensors: Mapping[str, StoredTensor], name: str, shape: tuple[int, ...]) -> AffineTensor:
-    """The matrix of that name, which has that shape in weights."""
-    for one in part_names(name):
-        if one not in tensors:
-            raise Damaged(f"tensor {one!r} is missing")
-    words, scales, biases = (tensors[one] for one in part_names(name))
+    """The matrix of that name; checks that it has `shape` weights."""
+    for part_name in part_names(name):
+        if part_name not in tensors:
+            raise Damaged(f"tensor {part_name!r} is missing")
+    words, scales, biases = (tensors[part_name] for part_name in part_names(name))
     if len(shape) < 2 or shape[-1] % GROUP:
-        raise Damaged(f"tensor {name!r} has scales, but {list(shape)} are no rows of whole groups of {GROUP} weights")
+        raise Damaged(f"tensor {name!r} has scales, but {list(shape)} are not rows of whole groups of {GROUP} weights")
     expected = (*shape[:-1], shape[-1] // 8), *[(*shape[:-1], shape[-1] // GROUP)] * 2
-    for one, part, wanted in zip(part_names(name), (words, scales, biases), expected, strict=True):
+    for part_name, part, wanted in zip(part_names(name), (words, scales, biases), expected, strict=True):
         if part.shape != wanted:
             raise Damaged(
-                f"tensor {one!r} has shape {list(part.shape)}; weights of shape {list(shape)} in 4 bits and groups of"
-                f" {GROUP}, the only ones of MLX that are read, need {list(wanted)}"
+                f"tensor {part_name!r} has shape {list(part.shape)}; weights of shape {list(shape)} in 4 bits"
+                f" and groups of {GROUP}, the only MLX format supported, need {list(wanted)}"
             )
     kind = scales.dtype
     if words.dtype != np.uint32 or kind not in FLOATS or biases.dtype != kind:

@@ -1,7 +1,7 @@
-"""What a decoder looks like: one frozen record for Llama, Qwen3 and Qwen3-MoE, and the presets.
+"""Configurations of decoders: one frozen record for Llama, Qwen3 and Qwen3-MoE, and the presets.
 
-A `DecoderConfig` is consistent or is not made: whoever holds one can compute shapes from it without checking again.
-`config_files.py` makes them from files.
+A `DecoderConfig` is checked when it is made, so shapes can be computed from it without further checks.
+`config_files.py` reads them from files.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Family = Literal["llama", "qwen3", "qwen3-moe"]
 MAX_LAYERS = 4096
 MAX_EXPERTS = 1 << 16
 MAX_SIZE = 1 << 24
-"""Of a row of any tensor, and of the vocabulary."""
+"""Limit of a row of any tensor, and of the vocabulary."""
 MAX_HEAD_DIM = 1024
 MAX_POSITIONS = (1 << 31) - 1
 
@@ -36,7 +36,7 @@ class LinearScaling:
 
 @dataclass(frozen=True, slots=True)
 class Llama3Scaling:
-    """Long wavelengths are stretched by a factor, short ones kept, those between blended."""
+    """Low frequencies are divided by a factor, high ones are kept, and those between are blended."""
 
     factor: float
     low_freq_factor: float
@@ -46,7 +46,7 @@ class Llama3Scaling:
 
 @dataclass(frozen=True, slots=True)
 class FrequencyFactors:
-    """Each frequency is divided by a factor of its own; how a GGUF file says `Llama3Scaling`."""
+    """Each frequency has its own divisor; GGUF files store `Llama3Scaling` like this."""
 
     factors: tuple[float, ...]
 
@@ -56,7 +56,7 @@ RopeScaling = LinearScaling | Llama3Scaling | FrequencyFactors
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecoderConfig:
-    """The shape of a decoder. `experts` is 0 in a dense one; token ids of beginning and end are there if known."""
+    """The shape of a decoder. `experts` is 0 for a dense decoder; `bos_token` and `eos_tokens` are set if known."""
 
     family: Family
     hidden_size: int
@@ -74,19 +74,19 @@ class DecoderConfig:
     qk_norm: bool = False
     sliding_window: int | None = None
     full_attention_layers: tuple[int, ...] = ()
-    """Layers that look at everything although there is a sliding window."""
+    """Layers with full attention, in a decoder with a sliding window."""
     experts: int = 0
     experts_per_token: int = 0
     moe_intermediate_size: int = 0
     norm_topk_prob: bool = False
     dense_layers: tuple[int, ...] = ()
-    """Layers without experts although there are experts."""
+    """Layers without experts, in a decoder with experts."""
     bos_token: int | None = None
     eos_tokens: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         for problem in _problems(self):
-            raise ModelError(f"this decoder cannot be: {problem}")
+            raise ModelError(f"invalid decoder configuration: {problem}")
 
     @property
     def query_size(self) -> int:
@@ -100,11 +100,11 @@ class DecoderConfig:
         return self.experts > 0 and layer not in self.dense_layers
 
     def window(self, layer: int) -> int | None:
-        """How many positions a token of this layer sees, itself included; None for all."""
+        """How many positions a token of this layer attends to, including its own; None for all."""
         return None if layer in self.full_attention_layers else self.sliding_window
 
     def inverse_frequencies(self) -> NDArray[np.float32]:
-        """Radians per position of each pair of a head, scaling applied."""
+        """Radians per position for each pair of a head, with scaling applied."""
         frequencies = self.rope_theta ** -(np.arange(0, self.head_dim, 2, dtype=np.float64) / self.head_dim)
         scaling = self.rope_scaling
         if isinstance(scaling, LinearScaling):
@@ -130,10 +130,10 @@ def parameter_count(config: DecoderConfig) -> int:
 
 def preset(name: str) -> DecoderConfig:
     """The configuration of that name in `PRESETS`."""
-    found = PRESETS.get(name) if isinstance(name, str) else None
-    if found is None:
-        raise ArgumentError(f"preset {name!r} is none of {', '.join(PRESETS)}")
-    return found
+    config = PRESETS.get(name) if isinstance(name, str) else None
+    if config is None:
+        raise ArgumentError(f"there is no preset {name!r}; there are {', '.join(PRESETS)}")
+    return config
 
 
 def _shapes(config: DecoderConfig) -> Iterator[tuple[str, tuple[int, ...]]]:
@@ -203,13 +203,15 @@ def _problems(config: DecoderConfig) -> Iterator[str]:
         yield f"sliding_window is {config.sliding_window!r}, not None or at least 1"
     for name in ("full_attention_layers", "dense_layers"):
         listed = getattr(config, name)
-        if len(listed) > config.layers or not all(type(one) is int and 0 <= one < config.layers for one in listed):
-            yield f"{name} names a layer that is none of the {config.layers}"
+        if len(listed) > config.layers or not all(
+            type(layer) is int and 0 <= layer < config.layers for layer in listed
+        ):
+            yield f"{name} names a layer outside of the {config.layers} layers"
     if len(set(config.dense_layers)) > 0 and config.intermediate_size < 1:
-        yield "it has layers without experts, but no intermediate_size"
+        yield "there are layers without experts, but no intermediate_size"
     tokens = (*config.eos_tokens, *(() if config.bos_token is None else (config.bos_token,)))
-    if not all(type(one) is int and 0 <= one < MAX_SIZE for one in tokens):
-        yield "a special token is no token id"
+    if not all(type(token) is int and 0 <= token < MAX_SIZE for token in tokens):
+        yield "a special token is not a token id"
     yield from _scaling_problems(config)
 
 
@@ -220,18 +222,18 @@ def _scaling_problems(config: DecoderConfig) -> Iterator[str]:
     elif isinstance(scaling, FrequencyFactors):
         factors = scaling.factors
         if len(factors) != config.head_dim // 2:
-            yield f"it has {len(factors)} factors of frequencies, not {config.head_dim // 2}"
+            yield f"there are {len(factors)} frequency factors, not {config.head_dim // 2}"
     elif isinstance(scaling, Llama3Scaling):
         factors = (scaling.factor, scaling.low_freq_factor, scaling.high_freq_factor, scaling.original_positions)
         if not scaling.low_freq_factor < scaling.high_freq_factor:
-            yield "the low frequency factor of its RoPE scaling is not below the high one"
+            yield "low_freq_factor of the RoPE scaling is not below high_freq_factor"
     elif scaling is None:
         factors = ()
     else:
-        yield f"rope_scaling is {scaling!r}, which is no scaling"
+        yield f"rope_scaling is {scaling!r}, which is not a RoPE scaling"
         return
-    if not all(1e-6 <= factor <= 1e12 for factor in factors):  # also refuses what is no number
-        yield "a factor of its RoPE scaling is not a number from 1e-6 to 1e12"
+    if not all(1e-6 <= factor <= 1e12 for factor in factors):  # also refuses NaN
+        yield "a factor of the RoPE scaling is not a number from 1e-6 to 1e12"
 
 
 _TINY = DecoderConfig(
@@ -324,4 +326,4 @@ PRESETS: Mapping[str, DecoderConfig] = MappingProxyType(
         "llama-8b": _LLAMA_8B,
     }
 )
-"""Configurations by name: two small ones for tests and demonstrations, and the shapes of published models."""
+"""Configurations by name: two small decoders for tests and demonstrations, and the shapes of published models."""

@@ -1,6 +1,6 @@
 """Configurations from files: `config.json` of a Hugging Face folder, and the metadata of a GGUF file.
 
-What changes the result and is not supported (biases, other activations, other kinds of RoPE scaling) is refused, never
+Unsupported settings that change the result (biases, other activations, other kinds of RoPE scaling) are refused, never
 ignored. Each function raises `Damaged`, or `ModelError` where it takes a path.
 """
 
@@ -40,7 +40,7 @@ _MAX_TOKENS = 64
 
 
 def read_config(folder: Path) -> DecoderConfig:
-    """The configuration of a Hugging Face folder; tokens that end a text also from its `generation_config.json`."""
+    """The configuration of a Hugging Face folder, with the end-of-text tokens of its `generation_config.json`."""
     path = folder / "config.json"
     with reading(path):
         config = hugging_face_config(json_object(read_json(path), "it"))
@@ -53,7 +53,7 @@ def read_config(folder: Path) -> DecoderConfig:
 
 
 def hugging_face_config(document: Mapping[str, Any]) -> DecoderConfig:
-    """The configuration in a `config.json`, as `transformers` understands it."""
+    """The configuration in a `config.json`, read as `transformers` does."""
     values = _Values(document)
     names = listed(document.get("architectures"), "architectures")
     family = _FAMILIES.get(names[0]) if len(names) == 1 and type(names[0]) is str else None
@@ -96,7 +96,7 @@ def hugging_face_config(document: Mapping[str, Any]) -> DecoderConfig:
 
 
 def gguf_config(file: GgufFile) -> DecoderConfig:
-    """The configuration in the metadata of a GGUF file, and in the presence of two of its tensors."""
+    """The configuration of a GGUF file, from its metadata and the presence of two tensors."""
     architecture = file.metadata.get("general.architecture")
     family = _GGUF_FAMILIES.get(architecture) if type(architecture) is str else None
     if family is None:
@@ -134,7 +134,7 @@ def gguf_config(file: GgufFile) -> DecoderConfig:
         experts=values.count("expert_count") if moe else 0,
         experts_per_token=values.count("expert_used_count") if moe else 0,
         moe_intermediate_size=values.count("expert_feed_forward_length") if moe else 0,
-        # Files of Qwen3-MoE leave it out and mean yes.
+        # Qwen3-MoE files omit it and mean true.
         norm_topk_prob=values.flag("expert_weights_norm", True) if moe else False,
         bos_token=next(iter(_token_ids(file.metadata.get("tokenizer.ggml.bos_token_id"), "bos_token_id")), None),
         eos_tokens=_token_ids(file.metadata.get("tokenizer.ggml.eos_token_id"), "eos_token_id"),
@@ -142,7 +142,7 @@ def gguf_config(file: GgufFile) -> DecoderConfig:
 
 
 class _Values:
-    """Numbers of a document by name. One that is missing or null is its default, where there is one."""
+    """Values of a document by name. A value that is missing or null has its default, if there is one."""
 
     def __init__(self, document: Mapping[str, Any], prefix: str = "") -> None:
         self._document = document
@@ -158,18 +158,18 @@ class _Values:
         return boolean(self._get(name, default), self._prefix + name)
 
     def text(self, name: str) -> str | None:
-        found = self._get(name, "")
-        if type(found) is not str:
-            raise Damaged(f"{self._prefix}{name}: expected a string, not {shown(found)}")
-        return found or None
+        value = self._get(name, "")
+        if type(value) is not str:
+            raise Damaged(f"{self._prefix}{name}: expected a string, not {shown(value)}")
+        return value or None
 
     def _get(self, name: str, default: Any) -> Any:
-        found = self._document.get(name)
-        if found is None:
-            found = default
-        if found is None:
+        value = self._document.get(name)
+        if value is None:
+            value = default
+        if value is None:
             raise Damaged(f"{self._prefix}{name} is missing")
-        return found
+        return value
 
 
 def _checked(make: Any, *arguments: Any, **values: Any) -> DecoderConfig:
@@ -187,11 +187,11 @@ def _number(value: Any, where: str) -> float:
 
 
 def _token_ids(value: Any, where: str) -> tuple[int, ...]:
-    """None, a number, or a list of them."""
+    """Token ids from None, a number, or a list of numbers."""
     ids = value if type(value) is list else [] if value is None else [value]
     if len(ids) > _MAX_TOKENS:
         raise Damaged(f"{where}: {len(ids)} tokens; at most {_MAX_TOKENS} are read")
-    return tuple(integer(one, where, 0, (1 << 24) - 1) for one in ids)
+    return tuple(integer(token, where, 0, (1 << 24) - 1) for token in ids)
 
 
 def _refuse_variants(document: Mapping[str, Any]) -> None:
@@ -205,33 +205,33 @@ def _refuse_variants(document: Mapping[str, Any]) -> None:
             _check_quantisation(json_object(document[name], name), name)
 
 
-def _check_quantisation(given: Mapping[str, Any], name: str) -> None:
-    """MLX's affine 4 bits in groups of 64 are read; a layer may be left in floats, and have no settings of its own."""
-    only = f"of quantised checkpoints only MLX's affine 4 bits in groups of {GROUP} are read"
-    if "quant_method" in given:
-        raise Damaged(f"{name}: quant_method is {shown(given['quant_method'])}; {only}")
+def _check_quantisation(entries: Mapping[str, Any], name: str) -> None:
+    """Check for MLX's affine 4 bits in groups of 64; layers may stay in floats, but have no other settings."""
+    only = f"the only quantised checkpoints supported are MLX's affine 4 bits in groups of {GROUP}"
+    if "quant_method" in entries:
+        raise Damaged(f"{name}: quant_method is {shown(entries['quant_method'])}; {only}")
     wanted = {"bits": 4, "group_size": GROUP, "mode": "affine"}
     for key in ("bits", "group_size"):
-        integer(given.get(key), f"{name}.{key}", 1, 1 << 20)
-    for key, value in given.items():
+        integer(entries.get(key), f"{name}.{key}", 1, 1 << 20)
+    for key, value in entries.items():
         if key in wanted:
             settings, where = {key: value}, name
-        elif type(value) is bool:  # a layer that is quantised like the others, or not at all, as its tensors say too
+        elif type(value) is bool:  # quantised like the other layers, or not at all; its tensors show which
             continue
         else:
             settings, where = json_object(value, f"{name}, {shown(key)}"), f"{name}, {shown(key)}"
-        for part, found in settings.items():
-            if found != wanted.get(part):
-                raise Damaged(f"{where}: {part} is {shown(found)}; {only}")
+        for part, setting in settings.items():
+            if setting != wanted.get(part):
+                raise Damaged(f"{where}: {part} is {shown(setting)}; {only}")
 
 
 def _rope(document: Mapping[str, Any]) -> tuple[float, RopeScaling | None]:
-    """The base and scaling, from `rope_parameters` or, as it was before, `rope_theta` and `rope_scaling`."""
+    """The base and scaling, from `rope_parameters`, or from `rope_theta` and `rope_scaling` in older files."""
     name = "rope_parameters" if document.get("rope_parameters") is not None else "rope_scaling"
-    given = json_object(document.get(name) or {}, name)
-    values = _Values(given, f"{name}.")
-    theta = _number(given.get("rope_theta", document.get("rope_theta", 10_000.0)), "rope_theta")
-    for source in (document, given):
+    rope = json_object(document.get(name) or {}, name)
+    values = _Values(rope, f"{name}.")
+    theta = _number(rope.get("rope_theta", document.get("rope_theta", 10_000.0)), "rope_theta")
+    for source in (document, rope):
         if source.get("partial_rotary_factor", 1) != 1:
             raise Damaged(f"partial_rotary_factor is {shown(source['partial_rotary_factor'])}: not supported")
     kind = values.text("rope_type") or values.text("type") or "default"
@@ -247,21 +247,21 @@ def _rope(document: Mapping[str, Any]) -> tuple[float, RopeScaling | None]:
             values.number("high_freq_factor"),
             values.count("original_max_position_embeddings", positions, most=MAX_POSITIONS),
         )
-    raise Damaged(f"{name}: {shown(kind)} is no scaling of default, linear, llama3")
+    raise Damaged(f"{name}: scaling {shown(kind)} is not supported; default, linear and llama3 are")
 
 
 def _window(document: Mapping[str, Any], family: Family, layers: int) -> tuple[int | None, tuple[int, ...]]:
-    """The sliding window, and the layers without it."""
+    """The sliding window, and the layers with full attention."""
     values = _Values(document)
     window = None
     if family == "llama":
         if document.get("sliding_window") is not None:
-            raise Damaged("sliding_window: a Llama has none")
+            raise Damaged("sliding_window is not supported for Llama")
     elif values.flag("use_sliding_window") and document.get("sliding_window", 4096) is not None:
         window = values.count("sliding_window", 4096, most=MAX_POSITIONS)
     kinds = document.get("layer_types")
     if kinds is None:
-        # Of the two, only the dense family has layers that differ.
+        # Only the dense Qwen3 family has layers that differ.
         first = values.count("max_window_layers", 28, least=0) if family == "qwen3" else 0
         kinds = ["full_attention" if layer < first else "sliding_attention" for layer in range(layers)]
         kinds = kinds if window is not None else ["full_attention"] * layers
@@ -277,15 +277,15 @@ def _window(document: Mapping[str, Any], family: Family, layers: int) -> tuple[i
 
 
 def _dense_layers(document: Mapping[str, Any], layers: int) -> tuple[int, ...]:
-    given = listed(document.get("mlp_only_layers") or [], "mlp_only_layers")
-    named = {integer(one, "mlp_only_layers", 0, MAX_LAYERS) for one in given}
+    numbers = listed(document.get("mlp_only_layers") or [], "mlp_only_layers")
+    named = {integer(number, "mlp_only_layers", 0, MAX_LAYERS) for number in numbers}
     step = _Values(document).count("decoder_sparse_step", 1)
     return tuple(layer for layer in range(layers) if layer in named or (layer + 1) % step)
 
 
 def _refuse_gguf_variants(values: _Values, family: Family) -> None:
     if family != "qwen3-moe" and values.count("expert_count", 0, least=0):
-        raise Damaged("expert_count: experts are supported in a Qwen3-MoE only")
+        raise Damaged("expert_count: experts are supported for Qwen3-MoE only")
     if values.count("attention.sliding_window", 0, least=0):
         raise Damaged("attention.sliding_window: sliding windows in GGUF files are not supported")
 
@@ -298,7 +298,7 @@ def _gguf_scaling(file: GgufFile, values: _Values) -> RopeScaling | None:
     if factors is None:
         return LinearScaling(values.number("rope.scaling.factor")) if kind == "linear" else None
     if kind == "linear":
-        raise Damaged("it has both a linear RoPE scaling and factors of frequencies: not supported")
+        raise Damaged("linear RoPE scaling together with frequency factors is not supported")
     if factors.dtype != np.float32 or len(factors.shape) != 1 or factors.shape[0] > 4096:
         raise Damaged(
             f"tensor 'rope_freqs.weight' is {factors.format} of shape {list(factors.shape)}, not F32 in a row"

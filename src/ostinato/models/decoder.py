@@ -1,12 +1,12 @@
-"""A decoder on a device: prompts by prefill, then tokens by one captured graph that is replayed with the position.
+"""A decoder on a device: prefill for the prompt, then one captured graph that is replayed per token.
 
     decoder = Decoder(device, random_weights(preset("tiny")))
     tokens = decoder.generate([72, 101, 108], 16)
 
-Weights are copied to the device once, or used where another library has them on it, but for matrices that take the same
-vector: those are joined. Every operation stands in a scope of its own (`decode/layer.3/attn/sdpa`), so a profile can be
-summed at any level. The graph of a token reads the token where the one before left it, so nothing but the position goes
-to the device, and only what is read comes back.
+Weights are copied to the device once, or used in place if another library has them there; matrices that multiply the
+same vector are joined. Every operation has its own scope (`decode/layer.3/attn/sdpa`), so a profile can be summed at
+any level. A replay reads the token that the previous replay chose, so only the position goes to the device, and only
+results that are read come back.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .weights import Weights
 
 DTYPES = ("float32", "float16", "bfloat16")
 CHUNK = 64
-"""Tokens of a prompt that are taken in at a time."""
+"""Tokens of a prompt that are processed at a time."""
 
 Route = Callable[..., None]
 
@@ -48,7 +48,7 @@ class DecoderDevice(OnQueue, Protocol):
 
 
 class _Scratch:
-    """The activations of so many tokens."""
+    """Buffers for the activations of `tokens` tokens."""
 
     def __init__(self, device: DecoderDevice, config: DecoderConfig, tokens: int, dtype: str) -> None:
         def room(*shape: int, kind: str = dtype) -> Buffer:
@@ -68,7 +68,7 @@ class _Scratch:
 
 
 class Decoder:
-    """Weights, cache and the graph of a token on one device."""
+    """A decoder on a device: its weights, its KV cache and the graph of a token."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class Decoder:
         row_bytes = config.hidden_size * np.dtype(dtype).itemsize
         plain = device._queue.backend.capabilities.plain_loops
         self._folds = not plain and row_bytes <= ops.linear.most_staged(device._queue)
-        """Whether norms are a part of the products that follow them: a GPU is spared a launch."""
+        """Whether norms are fused with the products that follow them, which saves a GPU launches."""
         self._frequencies = device.array(config.inverse_frequencies())
         shape = (config.kv_heads, capacity, config.head_dim)
         self._keys = [device.zeros(shape, dtype) for _ in range(config.layers)]
@@ -104,15 +104,15 @@ class Decoder:
         self._logits = device.zeros(config.vocab_size, dtype)
         graph = capture(device._queue, lambda enc: self._token(enc, param("position", np.uint32)), label="token")
         self.graph = graph.with_outputs(self._logits, self._one.tokens, *self._keys, *self._values)
-        """What is replayed for each token."""
+        """The graph that is replayed for each token."""
         self._run = self.graph.optimise().instantiate()
 
     # --- tokens ------------------------------------------------------------------------------------------------------
 
     def prefill(self, tokens: Sequence[int]) -> np.ndarray:
-        """Take a prompt in, after what the cache holds already; gives the logits behind its last token, as float32.
+        """Process a prompt, after what the cache holds already, and return the logits of its last token as float32.
 
-        It goes in pieces of `CHUNK` tokens, so that the memory for activations does not grow with it.
+        The prompt is processed in chunks of `CHUNK` tokens, which bounds the memory for activations.
         """
         ids = self._checked(tokens)
         for begin in range(0, len(ids), CHUNK):
@@ -129,7 +129,7 @@ class Decoder:
         return self.logits()
 
     def step(self) -> int:
-        """Take in the likeliest token so far, and give the one that then follows."""
+        """Append the most likely token, and return the most likely token after it."""
         if not self.position:
             raise ArgumentError("step: there is no token yet; prefill a prompt first")
         self._replay()
@@ -137,27 +137,27 @@ class Decoder:
 
     @property
     def next_token(self) -> int:
-        """The likeliest after those taken in so far."""
+        """The most likely token after those processed so far."""
         return int(self._one.tokens.numpy()[0])
 
     def force(self, token: int) -> np.ndarray:
-        """Take in a token, whatever was the likeliest; gives the logits behind it, as float32."""
+        """Append the given token, and return its logits as float32."""
         self._one.tokens.write(self._checked([token]))
         self._replay()
         return self.logits()
 
     def generate(self, prompt: Sequence[int], count: int) -> list[int]:
-        """The likeliest tokens after a prompt, one by one."""
+        """Process a prompt and return the most likely tokens after it, chosen greedily."""
         if count < 1:
             return []
         self.prefill(prompt)
-        found = [self.next_token]
-        while len(found) < count:
-            found.append(self.step())
-        return found
+        tokens = [self.next_token]
+        while len(tokens) < count:
+            tokens.append(self.step())
+        return tokens
 
     def logits(self) -> np.ndarray:
-        """Those behind the last token, as float32."""
+        """The logits of the last token, as float32."""
         return self._logits.numpy().astype(np.float32)
 
     def reset(self) -> None:
@@ -254,7 +254,7 @@ class Decoder:
             ops.add(enc, s.hidden, s.delta, s.hidden)
 
     def _head(self, enc: CommandEncoder, s: _Scratch) -> None:
-        """The logits of the last token, and the likeliest token where the next graph looks for it."""
+        """The logits of the last token, and the most likely token, where the next replay reads it."""
         name, last = "embedding" if self.config.tied_embeddings else "head", s.hidden.shape[0] - 1
         if self._folds and name not in self._weights.quantised:
             with enc.scope("head"):
@@ -272,7 +272,7 @@ class Decoder:
             ops.rms_norm(enc, x, self._weights[name], out, eps=self.config.norm_eps)
 
     def _linears(self, enc: CommandEncoder, layer: int, name: str, norm: str, s: _Scratch, out: Buffer) -> None:
-        """The products of what was normed with joined matrices, one behind the other in each row of `out`."""
+        """The products of the normalised input with joined matrices, side by side in each row of `out`."""
         tokens, width = s.hidden.shape
         whole = self._weights.get(f"layer.{layer}.{name}")
         if whole is not None:
@@ -286,7 +286,7 @@ class Decoder:
             with enc.scope(name.rpartition(".")[2]):
                 (ops.matvec if tokens == 1 else ops.matmul)(enc, whole, s.normed, out)
             return
-        for token in range(tokens):  # quantised ones are not joined
+        for token in range(tokens):  # quantised matrices are not joined
             row, begin = out[token].view(shape=(out[token].size,)), 0
             for part in JOINED[name]:
                 end = begin + self._weights[f"layer.{layer}.{part}"].shape[0]
@@ -294,7 +294,7 @@ class Decoder:
                 begin = end
 
     def _add_linear(self, enc: CommandEncoder, name: str, x: Buffer, s: _Scratch) -> None:
-        """Add a product to what goes through the layers."""
+        """Add a product to the residual stream."""
         if s.hidden.shape[0] == 1 and name not in self._weights.quantised:
             with enc.scope(name.rpartition(".")[2]):
                 ops.matvec(enc, self._weights[name], x, s.hidden, addend=s.hidden)
@@ -315,7 +315,7 @@ class Decoder:
         rows = x.shape[0]
         with enc.scope(scope or name.rpartition(".")[2]):
             if product is not None:
-                for row in range(rows):  # blocks have no product of many rows yet
+                for row in range(rows):  # there is no matrix-matrix kernel for quantised weights
                     product(enc, weight, x[row : row + 1], out if rows == 1 else out[row : row + 1])
             elif rows == 1:
                 ops.matvec(enc, weight, x, out)

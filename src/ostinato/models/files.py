@@ -1,7 +1,7 @@
-"""Files from strangers: opened only if they are regular, mapped rather than read, and JSON that cannot surprise.
+"""Reading untrusted files: only regular files are opened, they are mapped rather than read, and JSON is strict.
 
-What is wrong is a `Damaged` inside this package and becomes a `ModelError` that names the file in `reading`. A mapped
-file must not be cut short while it is in use: the system ends a process that reads behind its end.
+A defect is a `Damaged` inside this package; `reading` turns it into a `ModelError` that names the file. A mapped file
+must not be truncated while it is in use: the system kills a process that reads past its end.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Bytes = NDArray[np.uint8]
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Turns whatever a file is found guilty of into one `ModelError` with its name."""
+    """Turns errors in the block into a `ModelError` that names the file."""
     try:
         yield
         return
@@ -44,7 +44,7 @@ def reading(path: Path) -> Iterator[None]:
 
 
 def mapped(path: Path) -> Bytes:
-    """The bytes of a file, read-only, without reading them; the file stays mapped as long as a view of it lives."""
+    """The bytes of a file, mapped read-only; the file stays mapped as long as a view of it exists."""
     with _opened(path) as (descriptor, size):
         if size == 0:
             return np.frombuffer(b"", np.uint8)
@@ -52,7 +52,7 @@ def mapped(path: Path) -> Bytes:
 
 
 def read_file(path: Path, most: int) -> bytes:
-    """The whole of a file that has at most so many bytes."""
+    """The contents of a file of at most `most` bytes."""
     with _opened(path) as (descriptor, size):
         if size > most:
             raise Damaged(f"it has {size} bytes; at most {most} are read")
@@ -65,10 +65,10 @@ def read_json(path: Path) -> Any:
 
 
 def parse_json(data: bytes) -> Any:
-    """A document without infinities, endless numbers, or names given twice."""
+    """A JSON document; infinities, endless numbers and duplicate names are refused."""
 
     def refuse(text: str) -> NoReturn:
-        raise Damaged(f"{printable(text, 40)} is no number that can be used")
+        raise Damaged(f"{printable(text, 40)} is not a usable number")
 
     def whole(text: str) -> int:
         return int(text) if len(text) <= 40 else refuse(text)
@@ -78,10 +78,10 @@ def parse_json(data: bytes) -> Any:
         return value if math.isfinite(value) else refuse(text)
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) != len(pairs):
-            raise Damaged("its JSON names something twice in one object")
-        return found
+        members = dict(pairs)
+        if len(members) != len(pairs):
+            raise Damaged("its JSON has a duplicate name in an object")
+        return members
 
     try:
         return json.loads(
@@ -90,7 +90,7 @@ def parse_json(data: bytes) -> Any:
     except Damaged:
         raise
     except UnicodeDecodeError:
-        raise Damaged("its JSON is no Unicode text") from None
+        raise Damaged("its JSON is not Unicode text") from None
     except RecursionError:
         raise Damaged("its JSON is nested too deeply") from None
     except ValueError as error:
@@ -98,7 +98,7 @@ def parse_json(data: bytes) -> Any:
 
 
 def named(name: str) -> str:
-    """A name from a file, long enough to be found there again."""
+    """A name from a file, shortened but long enough to find it there."""
     return repr(printable(name, 200))
 
 
@@ -110,7 +110,7 @@ def json_object(value: Any, where: str) -> dict[str, Any]:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[tuple[int, int]]:
-    # Opening a pipe would wait for somebody to write to it.
+    # Opening a pipe would wait for a writer.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         status = os.fstat(descriptor)

@@ -1,7 +1,7 @@
 """Reading GGUF, versions 2 and 3: metadata, a table of tensors, and their bytes.
 
-Nothing is executed, and no count or length is believed before the rest of the file is seen to be long enough for it.
-Tensors are views of the mapped file; those in a format that this library cannot read are listed, but give no array.
+Nothing is executed, and every count and length is checked against the rest of the file before it is used. Tensors are
+views of the mapped file; those in an unsupported format are listed, but have no array.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Value = bool | int | float | str | Array | list[str]
 
 @dataclass(frozen=True, slots=True)
 class GgufFile:
-    """What is in a file. Arrays of numbers in the metadata are NumPy arrays, arrays of strings are lists."""
+    """The contents of a file. In the metadata, arrays of numbers are NumPy arrays and arrays of strings are lists."""
 
     path: Path
     version: int
@@ -72,7 +72,7 @@ _FORMATS = {
     28: _Format("F64", 1, 8),
     30: _Format("BF16", 1, 2, np.dtype(ml_dtypes.bfloat16)),
 }
-READ_FORMATS = tuple(one.name for one in _FORMATS.values() if one.dtype is not None)
+READ_FORMATS = tuple(format_.name for format_ in _FORMATS.values() if format_.dtype is not None)
 
 _MAGIC = b"GGUF"
 _BOOL, _STRING, _ARRAY = 7, 8, 9
@@ -90,7 +90,7 @@ def read_gguf(path: Path) -> GgufFile:
 def _read(path: Path) -> GgufFile:
     cursor = _Cursor(mapped(path))
     if cursor.left < len(_MAGIC) or cursor.take(len(_MAGIC), "its first letters").tobytes() != _MAGIC:
-        raise Damaged("it is no GGUF file (a GGUF file begins with the letters GGUF)")
+        raise Damaged("it is not a GGUF file (a GGUF file begins with the letters GGUF)")
     version = cursor.uint32("its version")
     if version not in (2, 3):
         hint = ", or written by a big-endian machine" if version >= 1 << 16 else ""
@@ -122,7 +122,7 @@ def _value(cursor: _Cursor, where: str) -> Value:
     if kind == _STRING:
         return cursor.string(where)
     if kind != _ARRAY:
-        raise Damaged(f"{where}: {kind} is no type of a value")
+        raise Damaged(f"{where}: {kind} is not a type of values")
     kind = cursor.uint32(where)
     if kind in _NUMBERS:
         return cursor.numbers(_NUMBERS[kind], cursor.count(where, np.dtype(_NUMBERS[kind]).itemsize), where)
@@ -134,10 +134,10 @@ def _value(cursor: _Cursor, where: str) -> Value:
 
 
 def _booleans(cursor: _Cursor, count: int, where: str) -> Array:
-    found = cursor.take(count, where)
-    if found.size and found.max() > 1:
+    flags = cursor.take(count, where)
+    if flags.size and flags.max() > 1:
         raise Damaged(f"{where}: neither true nor false")
-    return found.view(np.bool_)
+    return flags.view(np.bool_)
 
 
 def _tensor_entry(cursor: _Cursor, where: str) -> tuple[_Format, tuple[int, ...], int]:
@@ -149,17 +149,17 @@ def _tensor_entry(cursor: _Cursor, where: str) -> tuple[_Format, tuple[int, ...]
     kind = cursor.uint32(where)
     format_ = _FORMATS.get(kind)
     if format_ is None:
-        raise Damaged(f"{where}: {kind} is no format that is known")
+        raise Damaged(f"{where}: {kind} is not a known format")
     if shape[-1] % format_.weights:
-        raise Damaged(f"{where}: rows of {shape[-1]} weights are no whole blocks of {format_.name}")
+        raise Damaged(f"{where}: rows of {shape[-1]} weights are not whole blocks of {format_.name}")
     return format_, shape, cursor.uint64(where)
 
 
 def _alignment(metadata: Mapping[str, Value]) -> int:
-    found = metadata.get("general.alignment", DEFAULT_ALIGNMENT)
-    if type(found) is not int or not 1 <= found <= 1 << 20 or found & (found - 1):
-        raise Damaged(f"general.alignment is {shown(found)}, not a power of two")
-    return found
+    alignment = metadata.get("general.alignment", DEFAULT_ALIGNMENT)
+    if type(alignment) is not int or not 1 <= alignment <= 1 << 20 or alignment & (alignment - 1):
+        raise Damaged(f"general.alignment is {shown(alignment)}, not a power of two")
+    return alignment
 
 
 def _tensors(
@@ -167,24 +167,24 @@ def _tensors(
 ) -> dict[str, StoredTensor]:
     cursor.skip(-cursor.position % alignment)
     body = cursor.rest()
-    found = {}
+    tensors = {}
     position = 0
     for name, (format_, shape, begin) in sorted(entries.items(), key=lambda entry: entry[1][2]):
         where = f"tensor {named(name)}"
         nbytes = math.prod(shape) // format_.weights * format_.nbytes
         if begin % alignment:
-            raise Damaged(f"{where}: it begins at {begin}, which is no multiple of {alignment}")
+            raise Damaged(f"{where}: it begins at {begin}, which is not a multiple of {alignment}")
         if begin < position:
-            raise Damaged(f"{where}: it overlaps the one before it")
+            raise Damaged(f"{where}: it overlaps the previous tensor")
         if nbytes == 0 or begin + nbytes > body.size:
             raise Damaged(f"{where}: it takes bytes {begin} to {begin + nbytes} of {body.size}; is the file cut short?")
         position = begin + nbytes
-        found[name] = StoredTensor(format_.name, shape, format_.dtype, body[begin:position])
-    return found
+        tensors[name] = StoredTensor(format_.name, shape, format_.dtype, body[begin:position])
+    return tensors
 
 
 class _Cursor:
-    """A place in the bytes that moves on with what is read, and never beyond their end."""
+    """A reading position in the bytes of a file, which never passes their end."""
 
     def __init__(self, data: Bytes) -> None:
         self._data = data
@@ -216,24 +216,24 @@ class _Cursor:
         return int(value)
 
     def count(self, where: str, least_bytes: int) -> int:
-        """How many of something follow, if there is room for that many."""
-        found = self.uint64(where)
-        if found > self.left // least_bytes:
-            raise Damaged(f"{where}: {found} of them do not fit into the {self.left} bytes that are left")
-        return found
+        """Read a count, and check that the rest of the file has room for that many."""
+        number = self.uint64(where)
+        if number > self.left // least_bytes:
+            raise Damaged(f"{where}: {number} of them do not fit into the {self.left} bytes that are left")
+        return number
 
     def numbers(self, dtype: str, count: int, where: str) -> Array:
         return self.take(count * np.dtype(dtype).itemsize, where).view(dtype)
 
     def string(self, where: str) -> str:
-        # Tokens of a vocabulary may be parts of characters.
+        # Tokens of a vocabulary may be incomplete characters.
         return self.take(self.count(where, 1), where).tobytes().decode(errors="surrogateescape")
 
     def name(self, where: str) -> str:
-        found = self.count(where, 1)
-        if not 0 < found <= MAX_NAME_BYTES:
-            raise Damaged(f"{where}: it has {found} bytes, not 1 to {MAX_NAME_BYTES}")
+        nbytes = self.count(where, 1)
+        if not 0 < nbytes <= MAX_NAME_BYTES:
+            raise Damaged(f"{where}: it has {nbytes} bytes, not 1 to {MAX_NAME_BYTES}")
         try:
-            return self.take(found, where).tobytes().decode()
+            return self.take(nbytes, where).tobytes().decode()
         except UnicodeDecodeError:
-            raise Damaged(f"{where}: it is no Unicode text") from None
+            raise Damaged(f"{where}: it is not Unicode text") from None

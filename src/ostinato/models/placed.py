@@ -1,4 +1,4 @@
-"""Weights on a device: matrices that take the same vector are joined, so that one dispatch reads them all."""
+"""Weights on a device: matrices that multiply the same vector are joined, so that one dispatch reads them all."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ JOINED = {
     "mlp.gate_up": ("mlp.gate", "mlp.up"),
     "mlp.experts.gate_up": ("mlp.experts.gate", "mlp.experts.up"),
 }
-"""What is joined in each layer, if none of it is quantised, and the name of the whole."""
+"""Matrices that are joined in each layer, unless quantised, with the name of the joined matrix."""
 
 
 Product = Callable[[CommandEncoder, Buffer, Buffer, Buffer], None]
-"""Records out = weight · x."""
+"""Encodes out = weight · x."""
 
 
 class _Device(Protocol):
@@ -36,17 +36,17 @@ class _Device(Protocol):
 
 
 class PlacedWeights(Mapping[str, Buffer]):
-    """The weights of a decoder on a device, by name, in one dtype; matrices that are quantised stay so.
+    """The weights of a decoder on a device, by name, in one dtype; quantised matrices stay quantised.
 
-    Joined matrices lie one below the other: [matrices, out, in] if they are of one size, else [all rows, in]; with
-    experts, so for each of them.
+    Joined matrices are [matrices, out, in] if they have one size, otherwise [all rows, in]; with experts, so for each
+    expert.
     """
 
     def __init__(self, device: _Device, weights: Weights, dtype: str) -> None:
         self._device = device
         self._dtype = dtype
         self.quantised: dict[str, Product] = {}
-        """How those that are quantised are multiplied with a vector."""
+        """The product with a vector, for each quantised matrix."""
         self._buffers: dict[str, Buffer] = {}
         left = dict.fromkeys(weights)
         for layer in range(weights.config.layers):
@@ -80,20 +80,20 @@ class PlacedWeights(Mapping[str, Buffer]):
         return whole if len(set(heights)) > 1 else whole.view(shape=(*experts, len(heights), heights[0], width))
 
     def _fill(self, targets: Sequence[Buffer], name: str, weights: Weights) -> None:
-        """Write a matrix, or one after the other those of all experts."""
+        """Write a matrix, or the matrices of all experts."""
         shape = (len(targets), *targets[0].shape)
         lent = self._lent(name, weights)
         if lent is None:
             for to, rows in zip(targets, self._array(name, weights).reshape(shape), strict=True):
                 to.write(rows)
             return
-        encoder, given = self._device.command_encoder("weights"), lent.view(shape=shape)
+        encoder, source = self._device.command_encoder("weights"), lent.view(shape=shape)
         for number, to in enumerate(targets):
-            encoder.copy(given[number], to)
+            encoder.copy(source[number], to)
         encoder.commit_and_wait()
 
     def _lent(self, name: str, weights: Weights) -> Buffer | None:
-        """What another library has in memory, if it can be used as it is."""
+        """The tensor of another library, if it can be used in place."""
         lent = weights.lent(name)
         return None if lent is None or weights.dtype(name) != self._dtype else self._device.from_dlpack(lent)
 
@@ -117,5 +117,5 @@ class PlacedWeights(Mapping[str, Buffer]):
 
 
 def _in_blocks(name: str, weights: Weights) -> bool:
-    """Whether a matrix stays quantised; stacked experts, and rows that are looked up, do not."""
+    """Whether a matrix stays quantised; stacked experts and the embedding do not."""
     return is_quantised(weights.dtype(name)) and len(weights.shape(name)) == 2 and name != "embedding"

@@ -1,4 +1,4 @@
-"""The decoder in plain NumPy and float32: what the kernels are compared with. It is written to be read, not to be fast.
+"""The reference decoder in plain NumPy and float32, which kernels are compared with. It is simple rather than fast.
 
 decoder = ReferenceDecoder(random_weights(preset("tiny")))
 logits = decoder.forward([72, 101, 108])   # prefill: one row of logits for each token
@@ -37,7 +37,7 @@ class ReferenceDecoder:
         self.position = 0
 
     def forward(self, tokens: Sequence[int]) -> Floats:
-        """The logits behind each of these tokens, which follow those given before: (tokens, vocabulary)."""
+        """Append tokens to the cache, and return the logits of each: (tokens, vocabulary)."""
         ids = np.asarray(tokens, np.int64)
         if ids.ndim != 1 or not ids.size or ids.min() < 0 or ids.max() >= self.config.vocab_size:
             raise ArgumentError(f"forward: expected token ids from 0 to {self.config.vocab_size - 1}, at least one")
@@ -52,13 +52,13 @@ class ReferenceDecoder:
         return matmul(self._norm(hidden, "norm"), head)
 
     def generate(self, prompt: Sequence[int], steps: int) -> list[int]:
-        """The likeliest tokens after a prompt, one by one."""
-        found: list[int] = []
+        """Process a prompt and return the most likely tokens after it, chosen greedily."""
+        generated: list[int] = []
         following: Sequence[int] = prompt
         for _ in range(steps):
-            found.append(int(self.forward(following)[-1].argmax()))
-            following = found[-1:]
-        return found
+            generated.append(int(self.forward(following)[-1].argmax()))
+            following = generated[-1:]
+        return generated
 
     def _attention(self, layer: int, hidden: Floats) -> Floats:
         config = self.config
@@ -73,7 +73,7 @@ class ReferenceDecoder:
         self._cache[layer, 1, :, begin:end] = self._heads(hidden, f"{name}.v")
         keys, values = self._cache[layer, :, :, :end]
 
-        # Heads that share a key are a group: (kv heads, group, tokens, head dim).
+        # Heads that share a KV head form a group: (kv heads, group, tokens, head dim).
         grouped = self._rotated(query).reshape(config.kv_heads, -1, count, config.head_dim)
         scores = grouped @ keys[:, None].swapaxes(-1, -2) * np.float32(config.head_dim**-0.5)
         distance = np.arange(begin, end)[:, None] - np.arange(end)
@@ -90,7 +90,7 @@ class ReferenceDecoder:
             return gated(hidden, gate, up, down)
         gate, up, down = (self._weights[f"{name}.experts.{part}"] for part in ("gate", "up", "down"))
         probabilities = softmax(matmul(hidden, self._weights[f"{name}.router"]))
-        # A stable sort, so that of two equals the first wins.
+        # A stable sort, so that the first of two equals wins.
         chosen = np.argsort(-probabilities, axis=-1, kind="stable")[:, : self.config.experts_per_token]
         shares = np.take_along_axis(probabilities, chosen, axis=-1)
         if self.config.norm_topk_prob:
@@ -119,7 +119,7 @@ class ReferenceDecoder:
 
 
 def gated(hidden: Floats, gate: Floats, up: Floats, down: Floats) -> Floats:
-    """SiLU of the gate, times up, through down."""
+    """down · (SiLU(gate · x) · (up · x))."""
     raw = matmul(hidden, gate)
     with np.errstate(over="ignore"):  # the exponential of a very negative gate is infinite, and its SiLU zero
         active = raw / (1 + np.exp(-raw))
@@ -127,7 +127,7 @@ def gated(hidden: Floats, gate: Floats, up: Floats, down: Floats) -> Floats:
 
 
 def matmul(rows: Floats, matrix: Floats) -> Floats:
-    """Rows through a matrix of (outputs, inputs)."""
+    """The product of each row with a matrix (outputs, inputs)."""
     product: Floats = rows @ matrix.T
     return product
 

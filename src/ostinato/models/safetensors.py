@@ -1,9 +1,8 @@
 """Reading safetensors: the length of a header, the header in JSON, and the bytes of all tensors one after the other.
 
-Nothing is executed and nothing but the header is read: tensors are views of the mapped file. The header is believed
-only where the file bears it out: each tensor has as many bytes as its shape and dtype need, and together they are the
-rest of the file, without overlaps or gaps. A checkpoint in several files has an index; it can name files in its own
-folder and no others.
+Nothing is executed and only the header is read: tensors are views of the mapped file. The header is checked against the
+file: each tensor has as many bytes as its shape and dtype need, and together they are the rest of the file, without
+overlaps or gaps. A checkpoint in several files has an index, which can name only files in its own folder.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ def read_sharded(index: Path) -> dict[str, StoredTensor]:
         places = json_object(json_object(read_json(index), "it").get("weight_map"), "weight_map")
         for shard in places.values():
             if type(shard) is not str or not _SHARD.fullmatch(shard):
-                raise Damaged(f"weight_map: {shown(shard)} is no name of a safetensors file beside it")
+                raise Damaged(f"weight_map: {shown(shard)} is not the name of a safetensors file in its folder")
         shards = {shard: read_safetensors(index.parent / shard) for shard in sorted(set(places.values()))}
         for name, shard in places.items():
             if name not in shards[shard]:
@@ -68,29 +67,29 @@ def read_sharded(index: Path) -> dict[str, StoredTensor]:
 def _tensors(path: Path) -> dict[str, StoredTensor]:
     data = mapped(path)
     if data.size < _LENGTH_BYTES:
-        raise Damaged("it is no safetensors file: it is too short for a header")
+        raise Damaged("it is not a safetensors file: it is too short for a header")
     length = int.from_bytes(data[:_LENGTH_BYTES].tobytes(), "little")
     if length > min(data.size - _LENGTH_BYTES, MAX_JSON_BYTES):
         most = min(data.size - _LENGTH_BYTES, MAX_JSON_BYTES)
-        raise Damaged(f"it is no safetensors file, or cut short: its header has {length} bytes, of at most {most}")
+        raise Damaged(f"it is not a safetensors file, or cut short: its header has {length} bytes, of at most {most}")
     body = data[_LENGTH_BYTES + length :]
     header = json_object(parse_json(data[_LENGTH_BYTES : _LENGTH_BYTES + length].tobytes()), "its header")
     header.pop("__metadata__", None)
-    found = {}
+    tensors = {}
     spans = []
     for name, entry in header.items():
         where = f"tensor {named(name)}"
         begin, end, format_, shape = _entry(json_object(entry, where), where, body.size)
         spans.append((begin, end, name))
-        found[name] = StoredTensor(format_, shape, DTYPES[format_], body[begin:end])
+        tensors[name] = StoredTensor(format_, shape, DTYPES[format_], body[begin:end])
     _check_spans(sorted(spans), body.size)
-    return found
+    return tensors
 
 
 def _entry(entry: dict[str, Any], where: str, body_bytes: int) -> tuple[int, int, str, tuple[int, ...]]:
     format_ = entry.get("dtype")
     if type(format_) is not str or format_ not in DTYPES:
-        raise Damaged(f"{where}: {shown(format_)} is no dtype of {', '.join(DTYPES)}")
+        raise Damaged(f"{where}: {shown(format_)} is not one of the dtypes {', '.join(DTYPES)}")
     shape = shape_of(entry.get("shape"), where, DTYPES[format_].itemsize)
     begin, end = listed(entry.get("data_offsets"), f"{where}, data_offsets", 2)
     begin = integer(begin, f"{where}, data_offsets", 0, body_bytes)
@@ -105,8 +104,8 @@ def _check_spans(spans: list[tuple[int, int, str]], body_bytes: int) -> None:
     position = 0
     for begin, end, name in spans:
         if begin != position:
-            what = "overlaps the one before it" if begin < position else "leaves a gap before it"
+            what = "overlaps the previous tensor" if begin < position else "leaves a gap before it"
             raise Damaged(f"tensor {named(name)} {what}")
         position = end
     if position != body_bytes:
-        raise Damaged(f"its tensors take {position} bytes, but {body_bytes} are there")
+        raise Damaged(f"its tensors take {position} bytes, but the file has {body_bytes}")

@@ -1,7 +1,7 @@
-"""Tensors as they lie in files: views of mapped bytes, some of them in blocks.
+"""Tensors as stored in files: views of mapped bytes, some of them in blocks.
 
 A quantised tensor is an array of blocks: its dtype is `Q4_0` or `Q8_0` (32 weights) or one of `AFFINE4` (64 weights),
-and its last axis is that many times shorter. `as_float32` gives the weights of any array that this package hands out.
+and its last axis is that many times shorter. `as_float32` converts any array of this package to its weights.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Array = NDArray[Any]
 class StoredTensor:
     """One tensor of a file: its format as the file names it, its shape in weights, its bytes.
 
-    `dtype` is None for a format that this library cannot read; such a tensor is no harm as long as nobody wants it.
+    `dtype` is None for an unsupported format; reading such a tensor raises.
     """
 
     format: str
@@ -48,7 +48,7 @@ class StoredTensor:
     def array(self) -> Array:
         """A read-only view of the file, which need not be aligned."""
         if self.dtype is None:
-            raise TypeError(f"tensors in {self.format} are not read")
+            raise TypeError(f"the format {self.format} is not supported")
         return self.data.view(self.dtype).reshape(stored_shape(self.shape, self.dtype))
 
 
@@ -61,22 +61,22 @@ def is_quantised(dtype: np.dtype[Any]) -> bool:
 
 
 def stored_shape(shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[int, ...]:
-    """The shape of the array that holds weights of a shape."""
+    """The shape of the array for weights of this shape."""
     return (*shape[:-1], shape[-1] // _together(dtype)) if shape else shape
 
 
 def weight_shape(array: Array) -> tuple[int, ...]:
-    """The shape in weights: that of the array, but for quantised ones."""
+    """The shape in weights, which for a quantised array is not the array's own."""
     return (*array.shape[:-1], array.shape[-1] * _together(array.dtype)) if array.shape else array.shape
 
 
 def _together(dtype: np.dtype[Any]) -> int:
-    """Weights in one element of an array."""
+    """Weights per element of an array."""
     return GROUP if is_affine4(dtype) else BLOCK if is_quantised(dtype) else 1
 
 
 def as_float32(array: Array) -> NDArray[np.float32]:
-    """The weights of an array; the array itself if it is of that type."""
+    """The weights of an array as float32; the array itself if it is float32 already."""
     if not is_quantised(array.dtype):
         return array.astype(np.float32, copy=False)
     if is_affine4(array.dtype):

@@ -1,6 +1,6 @@
-"""Text to token ids and back: by the `tokenizers` package for a checkpoint, by bytes for weights that mean nothing.
+"""Text to token ids and back: by the `tokenizers` package for a checkpoint, by bytes for random weights.
 
-`tokenizers` is an optional dependency (extra `models`) and imported only when a checkpoint's tokenizer is asked for.
+`tokenizers` is an optional dependency (extra `models`) and imported only when a checkpoint's tokenizer is loaded.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MAX_TOKENIZER_BYTES = 256 << 20
 
 
 class Tokenizer(Protocol):
-    """What a decoder needs to speak."""
+    """Converts between text and token ids."""
 
     def encode(self, text: str) -> list[int]: ...
 
@@ -29,7 +29,7 @@ class Tokenizer(Protocol):
 
 
 class ByteTokenizer:
-    """One token for each byte of UTF-8; a token that is no byte is shown as its number. Loses nothing of any text."""
+    """One token per byte of UTF-8, without loss; a token that is not a byte is shown as its number."""
 
     def encode(self, text: str) -> list[int]:
         return list(text.encode("utf-8", "surrogateescape"))
@@ -43,7 +43,7 @@ class ByteTokenizer:
 
 
 class CheckpointTokenizer:
-    """The tokenizer of a checkpoint, with the tokens that its own rules put around a text."""
+    """The tokenizer of a checkpoint, which adds the checkpoint's special tokens."""
 
     def __init__(self, tokenizer: Any, origin: str) -> None:
         self._tokenizer = tokenizer
@@ -65,7 +65,7 @@ def load_tokenizer(path: str | os.PathLike[str]) -> CheckpointTokenizer:
     with reading(place):
         file = (place if place.is_dir() else place.parent) / "tokenizer.json"
         if not file.is_file():
-            raise Damaged("there is no tokenizer.json with it, so text cannot be made into tokens")
+            raise Damaged("there is no tokenizer.json with it, so text cannot be tokenized")
         package = _package()
     with reading(file):
         text = read_file(file, MAX_TOKENIZER_BYTES)
@@ -73,8 +73,8 @@ def load_tokenizer(path: str | os.PathLike[str]) -> CheckpointTokenizer:
         return CheckpointTokenizer(package.Tokenizer.from_buffer(text), str(file))
     except (KeyboardInterrupt, SystemExit):
         raise
-    except BaseException as error:  # a panic in the package is no Exception
-        raise ModelError(f"{str(file)!r}: it is no tokenizer: {printable(str(error), 300)}") from None
+    except BaseException as error:  # a panic in the package is not an Exception
+        raise ModelError(f"{str(file)!r}: it is not a tokenizer: {printable(str(error), 300)}") from None
 
 
 def _package() -> Any:

@@ -1,15 +1,14 @@
-"""The weights of a decoder by our own names, wherever they come from: a file, another library's memory, or chance.
+"""The weights of a decoder by ostinato's names, from a file, from another library's memory, or random.
 
 `Weights` is a mapping from name to NumPy array. `config.tensor_shapes` lists the names: `embedding`, `norm`, `head`
 (absent if tied), and for each layer `layer.3.attn.q` and the like. All tensors are checked when the weights are opened:
-each is there, has its shape, and is of a dtype that can be used; none is there that would have to be ignored. Values
-are not looked at until they are asked for.
+each exists, has its shape, and has a supported dtype, and no other tensors are there. Values are read on access.
 
-An array is a read-only view of the mapped file where the file has the tensor in one piece. Four do not: the experts of
-a Hugging Face folder, and weights with scales and biases, as MLX writes them, which are put together; the queries and
-keys of a Llama in a GGUF file, whose rows stand in the order of interleaved RoPE and are put back into halves; and
-random weights, which are made when asked for. These are new each time: hold on to them, or copy them to a device one by
-one. Tensors that another library lent are an array only if they are in the host's memory.
+An array is a read-only view of the mapped file where the file has the tensor in one piece. Others are made on every
+access, so keep them, or copy them to a device one at a time: experts of a Hugging Face folder, and MLX's weights with
+scales and biases, which are assembled; queries and keys of a Llama in a GGUF file, whose rows are reordered from
+interleaved RoPE to halves; and random weights. Tensors of another library have an array only if they are in host
+memory.
 
 Every model here rotates halves: value `i` of a head belongs with value `i + head_dim / 2`.
 """
@@ -88,7 +87,7 @@ _GGUF = {
     "mlp.experts.up": "blk.{layer}.ffn_up_exps.weight",
     "mlp.experts.down": "blk.{layer}.ffn_down_exps.weight",
 }
-# What may stand in a file without being used: a copy of tied embeddings, and tables that the configuration gives too.
+# Tensors that may be unused: a copy of tied embeddings, and tables that follow from the configuration.
 _UNUSED = re.compile(
     r"lm_head\.(weight|scales|biases)|model(\.layers\.\d+\.self_attn)?\.rotary_emb\.inv_freq|rope_freqs\.weight"
 )
@@ -98,13 +97,13 @@ _INDEX = "model.safetensors.index.json"
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """One tensor that was checked, and how to come by it."""
+    """A checked tensor, and how to get its array."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     array: Callable[[], Array]
     lent: Any = None
-    """The tensor of another library that has the values, if one does."""
+    """The tensor of another library that holds the values, if any."""
 
     @property
     def nbytes(self) -> int:
@@ -112,7 +111,7 @@ class _Source:
 
 
 class Weights(Mapping[str, Array]):
-    """The tensors of a decoder by name; `origin` says where they come from."""
+    """The tensors of a decoder by name; `origin` describes their source."""
 
     def __init__(self, config: DecoderConfig, origin: str, sources: Mapping[str, _Source]) -> None:
         self.config = config
@@ -135,7 +134,7 @@ class Weights(Mapping[str, Array]):
         return f"Weights({self.origin!r}, {len(self)} tensors, {self.nbytes} bytes)"
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """The shape of a tensor in weights, without looking at it."""
+        """The shape of a tensor in weights, without reading it."""
         return self._source(name).shape
 
     def dtype(self, name: str) -> np.dtype[Any]:
@@ -143,19 +142,19 @@ class Weights(Mapping[str, Array]):
         return self._source(name).dtype
 
     def lent(self, name: str) -> Any:
-        """What another library lent for this tensor, to be used where it lies; None for all others."""
+        """Another library's tensor that holds these weights, to be used in place; None for all others."""
         return self._source(name).lent
 
     @property
     def nbytes(self) -> int:
-        """Of all tensors together, as they are stored."""
+        """Total size of all tensors, as stored."""
         return sum(source.nbytes for source in self._sources.values())
 
     def _source(self, name: str) -> _Source:
-        found = self._sources.get(name)
-        if found is None:
+        source = self._sources.get(name)
+        if source is None:
             raise TensorNotFound(f"no tensor {name!r} in {self.origin}")
-        return found
+        return source
 
 
 def load_weights(path: str | os.PathLike[str]) -> Weights:
@@ -167,14 +166,14 @@ def load_weights(path: str | os.PathLike[str]) -> Weights:
         if not place.exists():
             raise Damaged("there is no such file or folder")
         if place.name.endswith((".safetensors", ".json")):
-            raise Damaged("give the folder that it is in, which has a config.json too")
+            raise Damaged("pass its folder, which also has the config.json")
         file = read_gguf(place)
         config = gguf_config(file)
         return Weights(config, str(place), _gguf_sources(config, file))
 
 
 def random_weights(config: DecoderConfig, dtype: Any = "float32", seed: int = 0) -> Weights:
-    """Weights that keep activations near one, made when asked for; the same for the same name, shape and seed."""
+    """Random weights that keep activations near 1, made on access; deterministic by name, shape and seed."""
     kind = _float_dtype(dtype)
     if type(seed) is not int or not 0 <= seed < 1 << 64:
         raise ArgumentError(f"random_weights: seed={seed!r}: expected an integer from 0 to 2⁶⁴ − 1")
@@ -186,11 +185,11 @@ def random_weights(config: DecoderConfig, dtype: Any = "float32", seed: int = 0)
 
 
 def shared_weights(config: DecoderConfig, tensors: Mapping[str, Any]) -> Weights:
-    """Weights that another library has in memory, by our names or by Hugging Face's: torch's `model.state_dict()`.
+    """Weights in the memory of another library, by ostinato's or Hugging Face's names: torch's `model.state_dict()`.
 
-    A tensor is anything with `__dlpack__`. A `Decoder` on the device that it lies on, and of its dtype, reads it where
-    it is: it is not copied and must not be changed meanwhile. Otherwise it is copied, which takes a tensor in the
-    host's memory; so are NumPy arrays.
+    A tensor is anything with `__dlpack__`. A `Decoder` with the same device and dtype reads it in place: it is not
+    copied and must not be changed meanwhile. Otherwise it is copied, which needs a tensor in host memory. NumPy arrays
+    are always copied.
     """
     sources, used = {}, set()
     for name, shape in tensor_shapes(config).items():
@@ -202,22 +201,22 @@ def shared_weights(config: DecoderConfig, tensors: Mapping[str, Any]) -> Weights
         sources[name] = _shared(theirs, tensors[theirs], shape)
     for name in tensors:
         if name not in used and not _UNUSED.fullmatch(name):
-            raise ArgumentError(f"shared_weights: tensor {named(name)} has no place in this kind of decoder")
+            raise ArgumentError(f"shared_weights: tensor {named(name)} does not belong to this kind of decoder")
     return Weights(config, f"{config.family} in memory", sources)
 
 
 def _shared(name: str, tensor: Any, shape: tuple[int, ...]) -> _Source:
     lent = None if isinstance(tensor, np.ndarray) else tensor
     try:
-        found, dtype = (tensor.shape, tensor.dtype) if lent is None else dlpack.described(tensor)
+        actual, dtype = (tensor.shape, tensor.dtype) if lent is None else dlpack.described(tensor)
     except AttributeError:
         raise ArgumentError(f"shared_weights: {name!r} is a {type(tensor).__name__}, which has no __dlpack__") from None
     except (RuntimeError, BufferError, TypeError, ValueError) as error:
         raise ArgumentError(f"shared_weights: {name!r}: {error}") from None
-    if found != shape:
-        raise ArgumentError(f"shared_weights: {name!r} has shape {list(found)}; the decoder needs {list(shape)}")
+    if actual != shape:
+        raise ArgumentError(f"shared_weights: {name!r} has shape {list(actual)}; the decoder needs {list(shape)}")
     if dtype not in FLOATS:
-        raise ArgumentError(f"shared_weights: {name!r} is of {dtype.name}; float32, float16 and bfloat16 are taken")
+        raise ArgumentError(f"shared_weights: {name!r} is {dtype.name}; float32, float16 and bfloat16 are supported")
     return _Source(shape, dtype, (lambda: tensor) if lent is None else partial(_on_host, name, tensor, dtype), lent)
 
 
@@ -226,7 +225,7 @@ def _on_host(name: str, tensor: Any, dtype: np.dtype[Any]) -> Array:
         return dlpack.adopt(tensor)
     except (RuntimeError, BufferError, TypeError, ValueError):
         raise ArgumentError(
-            f"tensor {name!r} is in the memory of a device, as {dtype.name}; only a Decoder of this dtype on that"
+            f"tensor {name!r} is in device memory, as {dtype.name}; only a Decoder of this dtype on that"
             " device can use it"
         ) from None
 
@@ -236,7 +235,7 @@ def _on_host(name: str, tensor: Any, dtype: np.dtype[Any]) -> Array:
 
 def _folder_weights(folder: Path) -> Weights:
     if not (folder / "config.json").is_file():
-        raise Damaged("there is no config.json in it, so it is no Hugging Face folder")
+        raise Damaged("there is no config.json in it, so it is not a Hugging Face folder")
     config = read_config(folder)
     return Weights(config, str(folder), _folder_sources(config, _folder_tensors(folder)))
 
@@ -245,14 +244,14 @@ def _folder_tensors(folder: Path) -> dict[str, StoredTensor]:
     if (folder / _INDEX).is_file():
         return read_sharded(folder / _INDEX)
     single = folder / "model.safetensors"
-    found = [single] if single.is_file() else sorted(folder.glob("*.safetensors"))
-    if len(found) > 1:
-        raise Damaged(f"it has {len(found)} safetensors files, but no {_INDEX}")
-    if not found:
+    files = [single] if single.is_file() else sorted(folder.glob("*.safetensors"))
+    if len(files) > 1:
+        raise Damaged(f"it has {len(files)} safetensors files, but no {_INDEX}")
+    if not files:
         pickled = any(folder.glob("*.bin")) or any(folder.glob("*.pt*"))
-        hint = "; pickled checkpoints are programs and not read" if pickled else ""
-        raise Damaged(f"there are no safetensors in it{hint}")
-    return read_safetensors(found[0])
+        hint = "; pickled checkpoints contain code and are not loaded" if pickled else ""
+        raise Damaged(f"there are no safetensors files in it{hint}")
+    return read_safetensors(files[0])
 
 
 def _folder_sources(config: DecoderConfig, tensors: Mapping[str, StoredTensor]) -> dict[str, _Source]:
@@ -271,7 +270,7 @@ def _folder_sources(config: DecoderConfig, tensors: Mapping[str, StoredTensor]) 
             used.add(theirs_too)
             parts.append(_checked(tensors, theirs_too, shape[1:]))
         if len({part.format for part in parts}) > 1:
-            raise Damaged(f"tensors {theirs!r} are not all of one dtype")
+            raise Damaged(f"tensors {theirs!r} do not all have the same dtype")
         sources[name] = _Source(shape, _dtype(parts[0]), partial(_stacked, parts))
     _refuse_rest(tensors, used)
     return sources
@@ -311,7 +310,7 @@ def _gguf_sources(config: DecoderConfig, file: GgufFile) -> dict[str, _Source]:
 
 
 def _halves(tensor: StoredTensor, heads: int) -> Array:
-    """Rows of each head from pairs that stand together to two halves; whole rows, so that blocks stay as they are."""
+    """Rows of each head, reordered from interleaved pairs to two halves; whole rows, so that blocks are unchanged."""
     array = tensor.array()
     rows, columns = array.shape
     pairs = array.reshape(heads, rows // heads // 2, 2, columns)
@@ -333,9 +332,9 @@ def _checked(tensors: Mapping[str, StoredTensor], name: str, shape: tuple[int, .
     if tensor.shape != shape:
         raise Damaged(f"tensor {name!r} has shape {list(tensor.shape)}; the configuration needs {list(shape)}")
     if tensor.dtype is None:
-        raise Damaged(f"tensor {name!r} is in {tensor.format}; {', '.join(READ_FORMATS)} are read")
+        raise Damaged(f"tensor {name!r} is in {tensor.format}; {', '.join(READ_FORMATS)} are supported")
     if not (tensor.dtype in FLOATS or (is_quantised(tensor.dtype) and len(shape) > 1)):
-        raise Damaged(f"tensor {name!r} is in {tensor.format}, which is not a dtype that it can have")
+        raise Damaged(f"tensor {name!r} is in {tensor.format}, which is not supported for this tensor")
     return tensor
 
 
@@ -347,22 +346,22 @@ def _dtype(tensor: StoredTensor) -> np.dtype[Any]:
 def _refuse_rest(tensors: Mapping[str, StoredTensor], used: set[str]) -> None:
     for name in tensors:
         if name not in used and not _UNUSED.fullmatch(name):
-            raise Damaged(f"tensor {named(name)} has no place in this kind of decoder")
+            raise Damaged(f"tensor {named(name)} does not belong to this kind of decoder")
 
 
 # --- random weights -------------------------------------------------------------------------------------------------
 
 
 def _float_dtype(dtype: Any) -> np.dtype[Any]:
-    for found in FLOATS:
+    for supported in FLOATS:
         with suppress(TypeError):
-            if np.dtype(dtype) == found:
-                return found
+            if np.dtype(dtype) == supported:
+                return supported
     raise ArgumentError(f"random_weights: dtype={dtype!r}: expected float32, float16 or bfloat16")
 
 
 def _random(config: DecoderConfig, name: str, shape: tuple[int, ...], dtype: np.dtype[Any], seed: int) -> Array:
-    """Uniform values by a table of 2¹⁶: as fast as memory, and never larger than the tensor and a chunk."""
+    """Uniform values from a table of 2¹⁶ values: as fast as memory, with no more memory than the tensor and a chunk."""
     mean, deviation = _moments(config, name, shape)
     reach = math.sqrt(3) * deviation
     table = (mean + np.linspace(-reach, reach, 1 << 16)).astype(dtype)
@@ -372,12 +371,12 @@ def _random(config: DecoderConfig, name: str, shape: tuple[int, ...], dtype: np.
     for begin in range(0, weights.size, chunk):
         some = weights[begin : begin + chunk]
         draws = np.asarray(bits.random_raw(-(-some.size // 4))).astype("<u8", copy=False).view("<u2")
-        table.take(draws[: some.size], out=some, mode="clip")  # no index is out of range, and this checks none
+        table.take(draws[: some.size], out=some, mode="clip")  # no index is out of range, so none is checked
     return weights.reshape(shape)
 
 
 def _moments(config: DecoderConfig, name: str, shape: tuple[int, ...]) -> tuple[float, float]:
-    """Mean and deviation: each product keeps the size of what goes in, all layers together add as much as one would."""
+    """Mean and deviation, such that products keep the size of their input and the layers' sum stays bounded."""
     if name.endswith("norm"):
         return 1.0, 0.1
     if name.endswith((".o", ".down")):

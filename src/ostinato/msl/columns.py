@@ -1,8 +1,8 @@
 """Columns of compile errors in the user's source.
 
-What a compiler reads is not what the user wrote: tokens stand apart, some are new, some are gone. A message's column
-is therefore followed to a token of the translated line (`near_token`), and that token to its place in the line of the
-user's (`find_places`). Where two places are possible, or none (the token came out of a macro), no column is given.
+The compiler reads translated text: tokens are spaced differently, some are added, some removed. A message's column is
+therefore mapped to a token of the translated line (`near_token`), and that token to its column in the user's line
+(`find_places`). If that is ambiguous or impossible (the token came out of a macro), there is no column.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MOST_BYTES = 1 << 24
 _LONGEST_SHOWN = 160
 
 Near = tuple[tuple[str, ...], int]
-"""The tokens of a line, and which of them is meant."""
+"""The tokens of a line, and the index of the one that a message is about."""
 
 
 class SourceTexts:
@@ -40,13 +40,13 @@ class SourceTexts:
         self._tables: dict[str, dict[tuple[str, int], list[str]]] = {}
 
     def line(self, file: str, number: int) -> str | None:
-        """The text of a line; None when it is not known, or known twice."""
+        """The text of a line; None if it is unknown or ambiguous."""
         if isinstance(self._source, Path):
             name, text = str(self._source), None
         else:
             name, text = "<source>", self._source
         own = self._table(name, text)
-        meant = name if file == os.path.basename(name) else file  # Metal's compiler is given base names
+        meant = name if file == os.path.basename(name) else file  # Metal's compiler gets base names
         lines = own.get((file, number)) or own.get((meant, number)) or self._table(file, None).get((file, number), [])
         return lines[0] if len(lines) == 1 else None
 
@@ -96,23 +96,23 @@ def near_token(line: str, column: int) -> Near | None:
 def follow_columns(error: KernelCompileError, translated: str) -> None:
     """Turn columns of a translated text, as its compiler counts them, into tokens of its lines."""
     table = line_table(translated, "")
-    error.diagnostics = tuple(_followed(one, table) for one in error.diagnostics)
+    error.diagnostics = tuple(_followed(diagnostic, table) for diagnostic in error.diagnostics)
 
 
 def _followed(diagnostic: Diagnostic, table: dict[tuple[str, int], list[str]]) -> Diagnostic:
     if diagnostic.column is None or diagnostic.file is None or diagnostic.line is None:
         return diagnostic
     lines = table.get((diagnostic.file, diagnostic.line), [])
-    found = [near for near in (near_token(line, diagnostic.column) for line in lines) if near is not None]
-    # A line may have been broken into several; the token that the message speaks of says which of them is meant.
-    named = [near for near in found if f"'{near[0][near[1]]}'" in diagnostic.message]
-    found = list(dict.fromkeys(named or found))
-    return replace(diagnostic, column=None, near=found[0] if len(found) == 1 else None)
+    tokens = [near for near in (near_token(line, diagnostic.column) for line in lines) if near is not None]
+    # A line may have been split into several; the token that the message names tells which of them is meant.
+    named = [near for near in tokens if f"'{near[0][near[1]]}'" in diagnostic.message]
+    tokens = list(dict.fromkeys(named or tokens))
+    return replace(diagnostic, column=None, near=tokens[0] if len(tokens) == 1 else None)
 
 
 def find_places(error: KernelCompileError, texts: SourceTexts) -> None:
     """Give each message of an error its line of the source, and its column where that is certain."""
-    error.diagnostics = tuple(_placed(one, texts) for one in error.diagnostics)
+    error.diagnostics = tuple(_placed(diagnostic, texts) for diagnostic in error.diagnostics)
     if error.diagnostics:
         error.column = error.diagnostics[0].column
 
@@ -124,13 +124,13 @@ def _placed(diagnostic: Diagnostic, texts: SourceTexts) -> Diagnostic:
     if line is None or not line.strip() or len(line) > _LONGEST_SHOWN:
         return replace(diagnostic, near=None)
     column = None if diagnostic.near is None else _column(diagnostic.near, line)
-    # Of the length that it had, so that a caret stands right; a stranger's source is not to move the cursor.
+    # Of the same length, so that the caret is in the right place; control characters of a source are not printed.
     shown = "".join(letter if letter.isprintable() or letter == "\t" else "?" for letter in line)
     return replace(diagnostic, column=column, source_line=shown, near=None)
 
 
 def _column(near: Near, line: str) -> int | None:
-    """Where in the user's line the token stands: the only place that every best matching of the two lines gives it."""
+    """The offset of the token in the user's line, if all longest matchings of the two lines agree on it."""
     tokens, index = near
     lexemes = _lexemes(line)
     if len(tokens) > _MOST_TOKENS or len(lexemes) > _MOST_TOKENS:
@@ -150,7 +150,7 @@ def _column(near: Near, line: str) -> int | None:
 
 
 def _matched(first: Sequence[str], second: Sequence[str]) -> list[list[int]]:
-    """Length of the longest common subsequence of each pair of beginnings."""
+    """Length of the longest common subsequence of each pair of prefixes."""
     rows = [[0] * (len(second) + 1)]
     for mine in first:
         above, row = rows[-1], [0]
@@ -161,7 +161,7 @@ def _matched(first: Sequence[str], second: Sequence[str]) -> list[list[int]]:
 
 
 def _lexemes(line: str) -> list[tuple[str, int]]:
-    """The tokens of a line with where they begin, comments left out."""
+    """The tokens of a line with their offsets, without comments."""
     return [
-        (found.group(), found.start()) for found in _LEXEME.finditer(line) if not found.group().startswith(("//", "/*"))
+        (match.group(), match.start()) for match in _LEXEME.finditer(line) if not match.group().startswith(("//", "/*"))
     ]

@@ -1,8 +1,8 @@
 """Conditional expressions ``c ? a : b`` for a target whose half is a class.
 
-Such a class converts to float and from float by itself, so C++ cannot choose a type for ``c ? half : float``. The arms
-therefore pass through ``__ost::arm`` and the whole through ``__ost::disarm``, between which a half only goes to float;
-everything else passes unchanged (half_cuda.h).
+Such a class converts implicitly to and from float, so C++ cannot choose a type for ``c ? half : float``. The arms are
+therefore wrapped in ``__ost::arm`` and the whole expression in ``__ost::disarm``, between which a half converts only to
+float; everything else passes unchanged (half_cuda.h).
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ _AS_THEY_ARE = frozenset({"true", "false", "nullptr"})
 
 
 def arm_conditionals(syntax: Syntax, rewriter: Rewriter) -> None:
-    """Wraps the arms and the whole of every conditional expression, but for template arguments, which are no halves."""
+    """Wraps the arms and the whole of every conditional expression, except in template arguments."""
     places = _Places(syntax)
-    # Backwards, so that an expression that stands in an arm of another is complete when that arm is wrapped.
+    # Backwards, so that a nested expression is complete when the arm around it is wrapped.
     for question in range(syntax.count - 1, -1, -1):
         if syntax.texts[question] != "?" or rewriter.is_deleted(question) or question in places.template_arguments:
             continue
@@ -31,7 +31,7 @@ def arm_conditionals(syntax: Syntax, rewriter: Rewriter) -> None:
         end = places.end(colon + 1)
         rewriter.before(start, "__ost::disarm(", outermost=True)
         for begin, finish in ((question + 1, colon), (colon + 1, end)):
-            # A plain number is no half, and 0 may have to stay a null pointer.
+            # A plain number is not a half, and 0 may be a null pointer.
             if not (finish == begin + 1 and _passes(syntax, begin)):
                 rewriter.before(begin, "__ost::arm(", outermost=True)
                 rewriter.after(finish - 1, ")")
@@ -44,7 +44,7 @@ def _passes(syntax: Syntax, index: int) -> bool:
 
 
 class _Places:
-    """Where the conditional expressions of a source have their parts; found for all of them in one pass."""
+    """The parts of all conditional expressions of a source, found in one pass."""
 
     def __init__(self, syntax: Syntax) -> None:
         self.syntax = syntax

@@ -1,7 +1,7 @@
 """Evaluates integral constant expressions: the conditions of ``#if``, attribute indices, derived function constants.
 
-Values are Python ints, floats and bools. Names are looked up by a function the caller gives; what it does not know
-raises `NotConstant`, so that each caller can decide whether an unknown name is zero (``#if``) or an error.
+Values are Python ints, floats and bools. The caller passes a function that looks up names; an unknown name
+raises `NotConstant`, so that each caller can decide whether it is zero (``#if``) or an error.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ def number_value(text: str) -> Value:
     if len(digits) > _LONGEST_NUMBER:
         raise NotConstant(f"a number of {len(digits)} digits")
     try:
-        if found := _INTEGER.fullmatch(digits):
+        if match := _INTEGER.fullmatch(digits):
             base = next(
-                base for base, group in ((16, "hex"), (2, "binary"), (8, "octal"), (10, "decimal")) if found[group]
+                base for base, group in ((16, "hex"), (2, "binary"), (8, "octal"), (10, "decimal")) if match[group]
             )
             value = int(digits.rstrip("ul"), base)
             if value >= _WIDEST:
@@ -85,7 +85,7 @@ def evaluate(
     """Evaluates ``tokens``; ``lookup`` gives the value of a name, ``call`` that of ``name(tokens)``."""
     tokens = _joined_shifts(tokens)
     position = 0
-    skipping = 0  # inside an operand whose value does not matter; it is read, not evaluated
+    skipping = 0  # inside an operand that is parsed, not evaluated
 
     def peek() -> str:
         return tokens[position].text if position < len(tokens) else ""
@@ -207,12 +207,12 @@ def apply(operator: str, left: Value, right: Value) -> Value:
         raise NotConstant("division by zero")
     if operator == "/" and (isinstance(left, float) or isinstance(right, float)):
         return left / right
-    one, other = whole(left), whole(right)
+    first, second = whole(left), whole(right)
     if operator in "/%":
-        quotient = abs(one) // abs(other) * (1 if (one < 0) == (other < 0) else -1)
-        return quotient if operator == "/" else one - quotient * other
+        quotient = abs(first) // abs(second) * (1 if (first < 0) == (second < 0) else -1)
+        return quotient if operator == "/" else first - quotient * second
     if operator in ("<<", ">>"):
-        if not 0 <= other < 128:
-            raise NotConstant(f"shift by {other}")
-        return one << other if operator == "<<" else one >> other
-    return {"|": one | other, "^": one ^ other, "&": one & other}[operator]
+        if not 0 <= second < 128:
+            raise NotConstant(f"shift by {second}")
+        return first << second if operator == "<<" else first >> second
+    return {"|": first | second, "^": first ^ second, "&": first & second}[operator]

@@ -1,8 +1,8 @@
-"""Which functions make threads meet.
+"""Which functions are convergent: threads meet (synchronise or exchange values) in them.
 
 A convergent function is a barrier, a simdgroup or quad function, or a user function that may reach one. Kernels that
-reach none run as plain loops; the others run each thread as a fiber. Names decide, not overload resolution, so the
-answer may be "convergent" once too often, never once too few.
+reach none run as plain loops; the others run each thread as a fiber. The analysis goes by names, without overload
+resolution, so it is conservative: it may call a function convergent that is not, never the reverse.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ LANE_AWARE = frozenset(
     make_filled_simdgroup_matrix make_diagonal_simdgroup_matrix thread_elements
     __metal_get_thread_index_in_simdgroup atomic_thread_fence""".split()
 )
-"""What does not make lanes meet but asks which lane it runs in, which only a fiber knows."""
+"""Functions in which lanes do not meet, but which depend on the lane, which only a fiber knows."""
 
 NEVER_OBJECTS = frozenset("if for while switch return sizeof alignof decltype static_assert".split()) | SCALARS.keys()
 """Names before a parenthesis that are never an object being called."""
@@ -48,8 +48,8 @@ NEVER_OBJECTS = frozenset("if for while switch return sizeof alignof decltype st
 class Convergence:
     """The convergent names of one source.
 
-    ``names`` are all of them. ``meeting`` are those by which lanes of a simdgroup meet, and for which the path of a
-    lane matters; a threadgroup barrier is for everyone, whatever way they came.
+    ``names`` are all of them. ``meeting`` are those in which lanes of a simdgroup meet, and for which the path of a
+    lane matters; a threadgroup barrier is for all threads, whatever their path.
     """
 
     def __init__(self, syntax: Syntax, declarations: Declarations, lane_aware: frozenset[str] = frozenset()) -> None:
@@ -79,23 +79,23 @@ class Convergence:
         self._barring = closure(frozenset({"threadgroup_barrier", "__metal_threadgroup_barrier"}), callers)
         self.meeting = closure(seeds - aware - {"threadgroup_barrier"}, callers)
         self.hidden_calls = bool(specials & self.names)
-        """Whether an operator, constructor or destructor converges: it runs without its name in sight."""
+        """Whether an operator, constructor or destructor is convergent: such calls do not show its name."""
 
     def reached_from(self, tokens: Sequence[Token]) -> bool:
-        """Whether code with these tokens may converge."""
+        """Whether code with these tokens may call a convergent function."""
         return self.hidden_calls or any(token.kind == IDENTIFIER and token.text in self.names for token in tokens)
 
     def reaches_barrier(self, tokens: Sequence[Token]) -> bool:
-        """Whether code with these tokens may come to a barrier of the group."""
+        """Whether code with these tokens may reach a threadgroup barrier."""
         return self.hidden_calls or any(token.kind == IDENTIFIER and token.text in self._barring for token in tokens)
 
 
 def closure(seeds: frozenset[str], callers: Mapping[str, set[str]]) -> frozenset[str]:
     """The names that reach a seed."""
-    found = set(seeds)
+    reached = set(seeds)
     queue = list(seeds)
     while queue:
-        fresh = callers.get(queue.pop(), set()) - found
-        found |= fresh
+        fresh = callers.get(queue.pop(), set()) - reached
+        reached |= fresh
         queue.extend(fresh)
-    return frozenset(found)
+    return frozenset(reached)

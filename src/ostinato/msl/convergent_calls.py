@@ -1,4 +1,4 @@
-"""Where a source calls functions that make threads meet."""
+"""The calls of convergent functions in a source."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class ConvergentCalls:
 def find_calls(
     syntax: Syntax, declarations: Declarations, names: Collection[str], skipped: Collection[int] = ()
 ) -> ConvergentCalls:
-    """The calls of ``names`` in function bodies, but for functions whose name stands at a ``skipped`` position."""
+    """The calls of ``names`` in function bodies, except in functions whose name is at a ``skipped`` position."""
     declared = {function.name_at for function in declarations.functions}
     in_body = bytearray(len(syntax.tokens))
     for function in declarations.functions:
@@ -45,7 +45,7 @@ def _is_declared(syntax: Syntax, index: int) -> bool:
 
 
 def call_opening(syntax: Syntax, index: int) -> int | None:
-    """The ``(`` of a call of the name at ``index``, behind its template arguments; None when it is no call."""
+    """The ``(`` of a call of the name at ``index``, behind its template arguments; None if it is not a call."""
     texts = syntax.texts
     after = index + 1
     if after < len(texts) and texts[after] == "<":

@@ -1,9 +1,9 @@
 """The CPU's entry points: one C function per kernel, and the table by which the driver finds them.
 
 A plain kernel's entry runs the threads of a range of groups as nested loops whose innermost runs along x, which the
-compiler vectorises; the threads of a grid are independent by definition, and the loop says so. A kernel whose threads
-meet runs each of them as a fiber, and so does every kernel of a translation that asks for it. Names here begin with two
-underscores, so that none is that of a kernel.
+compiler vectorises; the loop is marked as independent, as the threads of a grid are by definition. A kernel whose
+threads meet runs each of them as a fiber, as does every kernel of a translation with ``fibers``. Names here begin with
+two underscores, so that they do not clash with kernels.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def entry(instance: KernelInstance, number: int, way: Way, absent: Callable[[str
             f"{heading} {{\n  for (uint64_t __g = __first; __g != __end; ++__g)\n"
             f"    __w->run_group(__w, __ost_lane_{number}, __d, __g);\n}}\n"
         )
-    # A kernel that knows nothing of groups runs through neighbouring ones in one go.
+    # A kernel that does not use its group runs neighbouring groups in one loop.
     flat = all(
         p.thread_attribute in _KNOWN_WITHOUT_GROUPS if p.role == "thread" else p.role != "shared"
         for p in instance.parameters

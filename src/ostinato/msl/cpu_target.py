@@ -31,7 +31,9 @@ def translate_for_cpu(source: Source) -> TargetText:
     translator = Translator(source.syntax, source.declarations, source.convergence, _DIALECT, parameters)
     body = translator.run(source.constants)
     ways = {instance.name: _way(instance, translator, source) for instance in source.instances}
-    executions = {one.name: _execution(one, ways[one.name], translator, source) for one in source.instances}
+    executions = {
+        instance.name: _execution(instance, ways[instance.name], translator, source) for instance in source.instances
+    }
     entries = cpu_entry.table(source.instances, ways, translator.layouts, source.absent)
     return TargetText(_INCLUDES, body + entries, executions)
 
@@ -60,5 +62,5 @@ def _small_types(alike: Sequence[KernelInstance]) -> frozenset[str]:
     return frozenset(
         name
         for name in alike[-1].substitution
-        if all(element_type(one.substitution.get(name, ()), {}, {}).scalar is not None for one in alike)
+        if all(element_type(instance.substitution.get(name, ()), {}, {}).scalar is not None for instance in alike)
     )

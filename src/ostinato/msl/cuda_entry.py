@@ -3,7 +3,7 @@
 Kernel number i of a translation, in the order of its kernels, is ``__ost_kernel_<i>`` and takes ``__ost_args_<i>``:
 
 - the head (`HEAD_BYTES`; ``__ost::Head`` in entry_cuda.h);
-- an address for each buffer argument that is there, ascending by index;
+- an address for each buffer argument that is present, ascending by index;
 - an offset into the block's threadgroup memory for each ``[[threadgroup(n)]]`` argument, an even number of them;
 - for each argument ``constant T &`` room for its value, which is read when its address is 0;
 - with ``__OST_INLINE_BYTES`` defined, that many bytes for buffers that are only read: an address with its top bit set
@@ -29,7 +29,7 @@ _SLOT_ALIGNMENT = 16
 
 @dataclass(frozen=True, slots=True)
 class ParameterLayout:
-    """Where things stand in a kernel's parameters, in bytes."""
+    """The layout of a kernel's parameters, in bytes."""
 
     addresses: int
     shared_offsets: int
@@ -106,12 +106,12 @@ def _argument(
 
 
 def _native_call(instance: KernelInstance, buffers: Sequence[Parameter]) -> str:
-    """The call of a kernel that the CUDA source defines: its arguments become whatever it declares them to be."""
+    """The call of a kernel that the CUDA source defines; its arguments convert to the types that it declares."""
     passed = (
         f"__ost::NativeValue{{__a.args[{at}], __a.value_{at}}}"
-        if _by_value(one)
+        if _by_value(parameter)
         else f"__ost::NativePointer{{__a.args[{at}]}}"
-        for at, one in enumerate(buffers)
+        for at, parameter in enumerate(buffers)
     )
     return f"::{instance.name}({', '.join(passed)});"
 

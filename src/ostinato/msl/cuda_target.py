@@ -25,7 +25,7 @@ def _rewrite_types(syntax: Syntax, declarations: Declarations, rewriter: Rewrite
     arm_conditionals(syntax, rewriter)
     add_half_overloads(syntax, declarations, rewriter)
     for index in range(syntax.count):
-        # What is global in the source is in the program's namespace.
+        # Globals of the source are in the program's namespace.
         if syntax.texts[index] == "::" and not _is_qualified(syntax, index) and not rewriter.is_deleted(index):
             rewriter.before(index, _NAMESPACE)
 

@@ -2,7 +2,7 @@
 
 This is not a C++ parser: it recognises where each declaration at namespace or class scope begins and ends and what it
 declares, which is what reflection and translation need. Bodies stay token ranges. It works by bracket matching, so it
-is linear in the number of tokens and accepts everything the compiler will later judge in full.
+is linear in the number of tokens, and leaves full checks to the compiler.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Function:
 
     @property
     def special(self) -> bool:
-        """Whether it runs without being called by its name: operators, constructors, destructors."""
+        """Whether it is an operator, constructor or destructor, which runs without being called by its name."""
         return self.name.startswith(("operator", "~")) or (self.in_struct and self.name == self.scope[-1])
 
 
@@ -115,7 +115,7 @@ class _Parser:
         self.syntax = syntax
         self.tokens = syntax.tokens
         self.texts = syntax.texts
-        self.found = Declarations()
+        self.declarations = Declarations()
 
     def scope(self, index: int, end: int, scope: tuple[str, ...], in_struct: bool) -> Steps[None]:
         texts = self.texts
@@ -181,7 +181,7 @@ class _Parser:
             default = self.tokens[equals + 1 : finish] if equals < finish else None
             names = [i for i in range(begin, equals) if self.tokens[i].kind == IDENTIFIER]
             kind = "type" if self.texts[begin] in ("typename", "class") else "value"
-            # In `void (*f)(…)` the name stands inside the first parentheses.
+            # In `void (*f)(…)` the name is inside the first parentheses.
             grouped = next(
                 (i for i in range(begin, equals) if self.texts[i] == "(" and self.texts[i + 1] in ("*", "&")), None
             )
@@ -197,11 +197,11 @@ class _Parser:
         if self.texts[index] == "using" and self.texts[index + 1] != "namespace" and not template:
             equals = next((i for i in range(index, closing) if self.texts[i] == "="), None)
             if equals is not None:
-                self.found.aliases[self.texts[index + 1]] = self.tokens[equals + 1 : closing]
+                self.declarations.aliases[self.texts[index + 1]] = self.tokens[equals + 1 : closing]
         elif self.texts[index] == "typedef" and self.tokens[closing - 1].kind == IDENTIFIER:
-            self.found.aliases[self.texts[closing - 1]] = self.tokens[index + 1 : closing - 1]
+            self.declarations.aliases[self.texts[closing - 1]] = self.tokens[index + 1 : closing - 1]
             if self.texts[index + 1] in ("struct", "class", "union"):
-                self.found.structs.add(self.texts[closing - 1])
+                self.declarations.structs.add(self.texts[closing - 1])
         return closing + 1
 
     def _refuse_declarators(self, index: int, closing: int, in_struct: bool) -> None:
@@ -256,7 +256,7 @@ class _Parser:
             position += 1
         if position >= end:
             raise fail("this class has no body", self.tokens[index])
-        self.found.structs.add(name)
+        self.declarations.structs.add(name)
         return self.members(name, start, index, position, end, scope, in_struct, arguments)
 
     def members(
@@ -275,7 +275,9 @@ class _Parser:
         finish = self.syntax.statement_end(closing + 1, end) + 1
         self._refuse_declarators(index, finish - 1, in_struct)
         if arguments is not None:
-            self.found.specialisations.append(Specialisation(name, start, finish, arguments, (opening, closing), scope))
+            self.declarations.specialisations.append(
+                Specialisation(name, start, finish, arguments, (opening, closing), scope)
+            )
         return finish
 
     def instantiation(self, start: int, index: int, end: int, scope: tuple[str, ...]) -> int:
@@ -314,7 +316,7 @@ class _Parser:
         if name_at < 0:
             raise fail("this explicit instantiation names nothing", self.tokens[start])
         kernel = kernel or any(attribute.name == "kernel" for attribute in attributes)
-        self.found.instantiations.append(
+        self.declarations.instantiations.append(
             Instantiation(self.texts[name_at], start, closing + 1, attributes, kernel, arguments, opening, scope)
         )
         return closing + 1
@@ -394,7 +396,7 @@ class _Parser:
             trailing += 1
         initialiser = (trailing, closing) if trailing < closing else None
         if name_at >= 0:
-            self.found.variables.append(
+            self.declarations.variables.append(
                 Variable(self.texts[name_at], name_at, start, closing + 1, attributes, initialiser, scope, in_struct)
             )
         return closing + 1
@@ -439,7 +441,7 @@ class _Parser:
             finish = self.syntax.statement_end(position, end) + 1
         else:
             raise fail(f"function {name} has neither body nor ';'", self.tokens[name_at])
-        self.found.functions.append(
+        self.declarations.functions.append(
             Function(name, name_at, start, finish, opening, closing, body, templates, attributes, scope, in_struct)
         )
         return finish
@@ -449,4 +451,4 @@ def parse_declarations(syntax: Syntax) -> Declarations:
     """Finds every declaration of a source."""
     parser = _Parser(syntax)
     unwound(parser.scope(0, syntax.count, (), False))
-    return parser.found
+    return parser.declarations

@@ -1,4 +1,4 @@
-"""What entry points of every target are written from: a kernel's parameters as C++ text."""
+"""A kernel's parameters as C++ text, for the entry points of every target."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ def type_text(tokens: Sequence[Token]) -> str:
 
 
 def is_absent(parameter: Parameter, absent: Callable[[str], bool]) -> bool:
-    """Whether a parameter's function constant leaves it out."""
+    """Whether a parameter's function constant removes it."""
     return parameter.guard is not None and absent(parameter.guard)
 
 
 def buffers_of(instance: KernelInstance, absent: Callable[[str], bool]) -> list[Parameter]:
-    """The buffer arguments that are there, ascending by index."""
+    """The buffer arguments that are present, ascending by index."""
     present = [p for p in instance.parameters if p.role in ("buffer", "value") and not is_absent(p, absent)]
     return sorted(present, key=lambda parameter: parameter.index)
 
 
 def shared_of(instance: KernelInstance, absent: Callable[[str], bool]) -> list[Parameter]:
-    """The threadgroup arguments that are there, ascending by index."""
+    """The threadgroup arguments that are present, ascending by index."""
     present = [p for p in instance.parameters if p.role == "shared" and not is_absent(p, absent)]
     return sorted(present, key=lambda parameter: parameter.index)
 

@@ -1,6 +1,6 @@
 """The path of a thread, for threads that run as fibers.
 
-Fibers of a simdgroup meet when they come to the same call by the same calls and loop iterations. So every convergent
+Fibers of a simdgroup meet when they reach the same call by the same calls and loop iterations. So every convergent
 call receives an identity: MSL's own functions take the site of the call as a hidden first argument, calls of user
 functions that reach one are bracketed by a `Frame`, loops around them by a `Loop`.
 """
@@ -20,7 +20,7 @@ from .tokens import IDENTIFIER
 def mark_paths(
     syntax: Syntax, declarations: Declarations, convergence: Convergence, rewriter: Rewriter, skipped: Collection[int]
 ) -> None:
-    """Writes sites, frames and loops into all functions but the kernels that are ``skipped``."""
+    """Writes sites, frames and loops into all functions except the ``skipped`` kernels."""
     _Marker(syntax, convergence, rewriter).run(declarations, skipped)
 
 
@@ -37,7 +37,7 @@ class _Marker:
         return self._sites
 
     def run(self, declarations: Declarations, skipped: Collection[int]) -> None:
-        """Sites are numbered in source order, which is what makes the earlier meeting point win."""
+        """Sites are numbered in source order, so that the earlier meeting point wins."""
         syntax = self.syntax
         calls = find_calls(syntax, declarations, self.convergence.names, skipped)
         meets = [0]
@@ -103,10 +103,10 @@ class _Marker:
         self.rewriter.after(end - 1, "}")
 
     def _top_level(self, begin: int, end: int) -> list[int]:
-        found = []
+        starts = []
         index = begin
         while index < end:
-            found.append(index)
+            starts.append(index)
             index = self.syntax.match[index] if self.syntax.match[index] > index else index
             index += 1
-        return found
+        return starts

@@ -1,8 +1,8 @@
-"""Overload sets that take a half by way of its float overload, for a target whose half is a class.
+"""Overloads for half that call the float overload, for a target whose half is a class.
 
-A built-in half goes to float before it goes to any class. A half that is a class does not: beside ``f(float)`` and
-``f(S)``, where ``S`` can be made of anything arithmetic, a call with a half would be ambiguous. So each such set gets
-the overload that says what a built-in half would do.
+A built-in half converts to float rather than to a class. A half that is itself a class does not: with ``f(float)`` and
+``f(S)``, where ``S`` converts from any arithmetic type, a call with a half would be ambiguous. So each such overload
+set gets an overload for half that does what a built-in half would do.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def add_half_overloads(syntax: Syntax, declarations: Declarations, rewriter: Rew
         if not function.in_struct and not function.special and not function.templates:
             by_name.setdefault((function.scope, function.name), []).append(function)
     for overloads in by_name.values():
-        types = [tuple(one.type for one in formal_parameters(syntax, function)) for function in overloads]
+        types = [tuple(parameter.type for parameter in formal_parameters(syntax, function)) for function in overloads]
         if len(set(types)) < 2 or any(_HALVES & set(word.split()) for taken in types for word in taken):
             continue
         for function, taken in zip(overloads, types, strict=True):

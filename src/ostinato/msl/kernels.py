@@ -1,4 +1,4 @@
-"""Kernels of a source: which functions the host can ask for, and what each of their parameters is.
+"""Kernels of a source: the functions that the host can dispatch, and the role of each of their parameters.
 
 A kernel is a function marked ``kernel`` or ``[[kernel]]``; a template becomes one kernel for each explicit
 instantiation. Parameters are buffers, values (references), threadgroup memory or thread positions; buffers without
@@ -31,7 +31,7 @@ _GRID_ATTRIBUTES = frozenset(
     """thread_position_in_grid thread_position_in_threadgroup threadgroup_position_in_grid threads_per_threadgroup
     threads_per_grid threadgroups_per_grid dispatch_threads_per_threadgroup""".split()
 )
-"""Those that may be scalars or vectors, and in one kernel must be alike."""
+"""Attributes that may be scalars or vectors, but must be alike within a kernel."""
 
 _PARAMETER_ATTRIBUTES = frozenset(
     """buffer threadgroup function_constant texture sampler stage_in payload visible_function_table id maybe_unused
@@ -66,9 +66,9 @@ class Parameter:
 
 @dataclass(slots=True)
 class KernelInstance:
-    """A kernel the host can ask for by ``name``; ``call`` is how C++ names it.
+    """A kernel that the host requests by ``name``; ``call`` is its name in C++.
 
-    ``parameters`` have the types of this instance, ``formal`` those the source wrote.
+    ``parameters`` have the types of this instance, ``formal`` those in the source.
     """
 
     name: str
@@ -79,7 +79,7 @@ class KernelInstance:
     substitution: dict[str, list[Token]]
     template_arguments: list[Token]
     max_threads: int | None
-    """Of a group, as [[max_total_threads_per_threadgroup]] says; None when the source does not say."""
+    """Limit of threads per group by [[max_total_threads_per_threadgroup]]; None if the source has none."""
     token: Token
 
 
@@ -101,7 +101,7 @@ class KernelFinder:
         self.constant = constant
 
     def find(self) -> dict[str, KernelInstance]:
-        found: dict[str, KernelInstance] = {}
+        instances: dict[str, KernelInstance] = {}
         templates: dict[str, list[Function]] = {}
         for function in self.declarations.functions:
             if not is_kernel(self.syntax, function):
@@ -115,13 +115,13 @@ class KernelFinder:
                 name = self._host_name(function.attributes) or "::".join(
                     (*self._namespaces(function.scope), function.name)
                 )
-                self._add(found, self._plain(name, function))
+                self._add(instances, self._plain(name, function))
         for instantiation in self.declarations.instantiations:
             for template in templates.get(instantiation.name, ()):
                 if self._takes(template, instantiation):
-                    self._add(found, self._instantiate(instantiation, template))
+                    self._add(instances, self._instantiate(instantiation, template))
                     break
-        return found
+        return instances
 
     def _takes(self, template: Function, instantiation: Instantiation) -> bool:
         """Whether a template of the right name also has the right number of parameters."""
@@ -134,10 +134,10 @@ class KernelFinder:
         count = len(instantiation.arguments)
         return count <= len(formal) and all(parameter.default is not None for parameter in formal[count:])
 
-    def _add(self, found: dict[str, KernelInstance], instance: KernelInstance) -> None:
-        if instance.name in found:
+    def _add(self, instances: dict[str, KernelInstance], instance: KernelInstance) -> None:
+        if instance.name in instances:
             raise fail(f"two kernels are named {instance.name!r}", instance.token)
-        found[instance.name] = instance
+        instances[instance.name] = instance
 
     def _namespaces(self, scope: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(name for name in scope if name)
@@ -348,11 +348,11 @@ class KernelFinder:
         except NotConstant as error:
             raise fail(f"the index of [[{attribute.name}(…)]]: {error}", attribute.arguments[0]) from None
         if index < 0:
-            raise fail(f"[[{attribute.name}({index})]] of argument {name!r}: an index is not negative", token)
+            raise fail(f"[[{attribute.name}({index})]] of argument {name!r}: an index cannot be negative", token)
         return index
 
     def _refuse_mixed_sizes(self, parameters: Sequence[Parameter], function: Function) -> None:
-        """Positions and sizes in the grid are all scalars, or all vectors of as many elements: Metal takes no mix."""
+        """Checks that positions and sizes in the grid are all scalars, or all vectors of one size, as in Metal."""
         first: tuple[Parameter, int] | None = None
         for parameter in parameters:
             if parameter.thread_attribute not in _GRID_ATTRIBUTES:
@@ -362,13 +362,13 @@ class KernelFinder:
                 continue
             first = first or (parameter, element.lanes)
             if element.lanes != first[1]:
-                one, other = (
+                earlier, later = (
                     f"{argument.name!r} ({text_of(argument.type)} [[{argument.thread_attribute}]])"
                     for argument in (first[0], parameter)
                 )
                 raise fail(
-                    f"arguments {one} and {other} of {function.name} do not go together: positions and sizes in the "
-                    "grid must all be scalars, or all be vectors with the same number of elements",
+                    f"arguments {earlier} and {later} of {function.name} do not match: positions and sizes in"
+                    " the grid must all be scalars, or all be vectors with the same number of elements",
                     parameter.token,
                 )
 
@@ -466,13 +466,13 @@ def signature(
 
 
 def refuse_shared_indices(instance: KernelInstance, arguments: Sequence[Argument]) -> None:
-    """Arguments whose guards exclude each other may share an index, but not when both are there."""
+    """Arguments whose function constants exclude each other may share an index, unless both are present."""
     taken: dict[int, Argument] = {}
     for argument in arguments:
         other = taken.setdefault(argument.index, argument)
         if other is not argument:
             raise fail(
                 f"{other.name!r} and {argument.name!r} of {instance.name} share buffer index {argument.index}, and the "
-                "function constants let both be there",
+                "function constants allow both",
                 instance.token,
             )

@@ -1,7 +1,7 @@
 """Which lanes meet at a convergent call, for threads that are lanes of a warp.
 
-Where all lanes of a simdgroup surely come by together, those that exist are named, so that they wait for each other
-wherever the compiler or the hardware has led them. Everywhere else it is the lanes that happen to be active.
+In uniform flow, all existing lanes of the simdgroup are named, so that they wait for each other even if the compiler or
+the hardware has separated them. Elsewhere the active lanes meet.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def mark_lanes(
                 comma = "," if syntax.match[opening] > opening + 1 else ""
                 rewriter.after(opening, f"{site}{comma}")
             elif bars and index in uniformity.varying_returns:
-                # A lane that waited for the others at the end of the kernel would hold up their barriers.
+                # A lane that waited for the others at the end of the kernel would block their barriers.
                 rewriter.replace(index, "return __ost::leave(__ost_sample)")
 
 

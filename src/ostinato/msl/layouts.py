@@ -1,8 +1,8 @@
-"""How C++ lays out the structs of a source: names, types and offsets of their fields, as far as the source tells.
+"""The layout of the structs of a source: names, types and offsets of their fields, as far as the source determines it.
 
-A struct that this cannot follow has no layout (None): a template, one with a base class, an alignment or attribute of
-its own, a union, a bit-field, a pointer, a field of a type that only a compiler knows. Nothing is guessed; the compiled
-size is compared before a layout is believed (`CompiledKernel.argument_bytes`).
+Other structs have no layout (None): templates, unions, and structs with a base class, an alignment or attribute of
+their own, a bit-field, a pointer, or a field of a type that only a compiler knows. Nothing is guessed; the size is
+compared with the compiled size before a layout is used (`CompiledKernel.argument_bytes`).
 """
 
 from __future__ import annotations
@@ -23,29 +23,29 @@ _BYTES = {"bool": 1, "bfloat16": 2} | {
 _MATRIX = re.compile(r"(half|float)([234])x([234])")
 _MOST_ELEMENTS = 1 << 20
 _MOST_DIMENSIONS = 30
-"""NumPy has 32 at most."""
+"""NumPy's limit is 32."""
 _MOST_FIELDS = 4096
-"""Of a struct, with those of the structs inside it; so that nothing that walks over them takes long."""
+"""Limit of fields in a struct, including those of nested structs, which bounds the work on them."""
 _DEEPEST = 32
 _WITHOUT_STORAGE = frozenset("using typedef static_assert friend template static constexpr".split())
 
 
 class _Unknown(Exception):
-    """The struct has something that only a compiler can lay out."""
+    """The struct has a part that only a compiler can lay out."""
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field: where it lies, and what it holds."""
+    """One field: its offset and its type."""
 
     name: str
     offset: int
     nbytes: int
-    """Of all of it, padding inside included."""
+    """Total size, with inner padding."""
     shape: tuple[int, ...]
-    """Extents of its array, of a matrix the number of columns; () for a single one."""
+    """Extents of its array, or the number of columns of a matrix; () for a single value."""
     scalar: str | None
-    """NumPy's name of its numbers; None where it holds structs."""
+    """NumPy's name of its scalars; None if it holds structs."""
     lanes: int = 1
     """Elements of a vector."""
     struct: StructLayout | None = None
@@ -57,7 +57,7 @@ class Field:
 
     @property
     def type(self) -> str:
-        """What it holds, as text."""
+        """Its type as text."""
         lanes = f" × {self.lanes}" if self.lanes > 1 else ""
         inside = self.scalar if self.struct is None else f"struct {self.struct.name}"
         return f"{inside}{lanes}{''.join(f'[{extent}]' for extent in self.shape)}"
@@ -65,7 +65,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class StructLayout:
-    """A struct, as it lies in memory."""
+    """The layout of a struct in memory."""
 
     name: str
     nbytes: int
@@ -74,7 +74,7 @@ class StructLayout:
 
 
 class StructLayouts:
-    """The structs of a source, laid out when one is asked for."""
+    """The structs of a source, laid out on request."""
 
     def __init__(
         self, syntax: Syntax, aliases: Mapping[str, Sequence[Token]], constant: Callable[[str], Value]
@@ -87,14 +87,14 @@ class StructLayouts:
         self._field_counts: dict[str, int] = {}
 
     def of(self, name: str) -> StructLayout | None:
-        """The layout of a struct, by its name in the source; None when it is not known."""
+        """The layout of a struct, by its name in the source; None if it is not known."""
         try:
             return self._lay_out(name, ())
         except _Unknown:
             return None
 
     def _find(self) -> dict[str, int | None]:
-        """Where the body of each struct opens; None where that is not enough to lay it out."""
+        """Where the body of each struct opens; None for structs that cannot be laid out."""
         texts, tokens, match = self._syntax.texts, self._syntax.tokens, self._syntax.match
         bodies: dict[str, int | None] = {}
         for index in range(self._syntax.count):
@@ -173,7 +173,7 @@ class StructLayouts:
         return element.scalar, element.lanes, (), nbytes, nbytes, None
 
     def _members(self, index: int, end: int) -> list[tuple[str, list[Token], tuple[int, ...]]]:
-        """Name, type and extents of each field between two tokens; functions and types inside are passed over."""
+        """Name, type and extents of each field between two tokens; functions and nested types are skipped."""
         texts = self._syntax.texts
         members: list[tuple[str, list[Token], tuple[int, ...]]] = []
         while index < end:
@@ -194,7 +194,7 @@ class StructLayouts:
         return members
 
     def _defines_a_type(self, index: int, end: int) -> bool:
-        """Whether a declaration that begins with `struct`, `class` or `enum` declares a type and no field."""
+        """Whether a declaration that begins with `struct`, `class` or `enum` declares a type rather than a field."""
         texts, match = self._syntax.texts, self._syntax.match
         closing = self._syntax.statement_end(index, end)
         opening = next((at for at in range(index, closing) if texts[at] == "{"), None)
@@ -220,7 +220,7 @@ class StructLayouts:
                 function = function or not initialised
                 index = match[index]
             elif text == ":" and function:
-                initialised = True  # of a constructor: braces behind a name are a member's, not the body
+                initialised = True  # in a constructor, braces behind a name initialise a member; they are not the body
             elif text == "{":
                 if function and not (initialised and tokens[index - 1].kind == IDENTIFIER):
                     return match[index], True
@@ -233,7 +233,7 @@ class StructLayouts:
     def _fields(self, begin: int, end: int) -> list[tuple[str, list[Token], tuple[int, ...]]]:
         texts, tokens, match = self._syntax.texts, self._syntax.tokens, self._syntax.match
         base: list[Token] = []
-        found: list[tuple[str, list[Token], tuple[int, ...]]] = []
+        members: list[tuple[str, list[Token], tuple[int, ...]]] = []
         for first, last in self._syntax.split(begin, end):
             stop = next((at for at in range(first, last) if texts[at] in ("=", "{")), last)
             extents: list[int] = []
@@ -244,12 +244,12 @@ class StructLayouts:
             name_at = stop - 1
             if name_at < first or tokens[name_at].kind != IDENTIFIER:
                 raise _Unknown
-            if not found:
+            if not members:
                 base = tokens[first:name_at]
             elif name_at != first:
                 raise _Unknown
             unknown = {"*", "&", ":", "[", "alignas", "__attribute__", "union"}
             if not base or any(token.text in unknown for token in base):
                 raise _Unknown
-            found.append((texts[name_at], base, tuple(extents)))
-        return found
+            members.append((texts[name_at], base, tuple(extents)))
+        return members

@@ -1,7 +1,7 @@
 """A parsed source: its kernels and constants, and its translation for a target.
 
-`parse` reads, checks and reflects without any compiler. `Module.translate` puts in the values of the function
-constants and gives the text a backend compiles.
+`parse` reads, checks and reflects without any compiler. `Module.translate` inserts the values of the function
+constants and returns the text that a backend compiles.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Translation:
     text: str
     kernels: Mapping[str, Signature]
     executions: Mapping[str, Execution]
-    """How each runs; none are here for a target with threads of its own."""
+    """How the threads of each kernel run; empty for a target with hardware threads."""
 
 
 class Module:
@@ -88,11 +88,11 @@ class Module:
 
     @property
     def source(self) -> str:
-        """One text that parses to this module with no other file and no defines; files go by their base names."""
+        """One text that parses to this module without other files or defines; file names are base names."""
         if self._text is None:
             text = single_text(self._tokens[: self.token_count], known_macros())
             if parse(text).text_key != self.text_key:
-                raise KernelCompileError("the source cannot be written as one text", file=self._tokens[0].file)
+                raise KernelCompileError("the source cannot be exported as one text", file=self._tokens[0].file)
             self._text = text
         return self._text
 
@@ -105,7 +105,7 @@ class Module:
             for index, text in enumerate(texts)
             if text == "is_function_constant_defined" and texts[index + 1] == "("
         }
-        found = []
+        constants = []
         for variable in self._declarations.variables:
             for attribute in variable.attributes:
                 if attribute.name != "function_constant":
@@ -128,8 +128,8 @@ class Module:
                         token.file,
                         token.line,
                     )
-                found.append(FunctionConstant(variable.name, index, element.scalar, variable.name in tested))
-        return tuple(found)
+                constants.append(FunctionConstant(variable.name, index, element.scalar, variable.name in tested))
+        return tuple(constants)
 
     def _given(self, constants: Mapping[int | str, object]) -> dict[str, Value]:
         """Constant values by name, checked against their types."""
@@ -143,14 +143,12 @@ class Module:
                 listed = ", ".join(f"{c.index} ({c.name})" for c in self.constants) or "none"
                 raise ConstantError(f"no function constant {key!r} in this library; it has {listed}")
             if known.name in given:
-                raise ConstantError(
-                    f"function constant {known.name} is given twice, by name and by index {known.index}"
-                )
+                raise ConstantError(f"function constant {known.name} is set twice, by name and by index {known.index}")
             given[known.name] = _checked(known, value)
         return given
 
     def check_constants(self, constants: Mapping[int | str, object]) -> dict[str, Value]:
-        """The values by name; raises `ConstantError` when one is missing, unknown or out of range."""
+        """The values by name; raises `ConstantError` if a value is missing, unknown or out of range."""
         given = self._given(constants)
         missing = [constant for constant in self.constants if constant.name not in given and not constant.optional]
         if missing:
@@ -201,7 +199,7 @@ class Module:
         return lookup
 
     def _absent(self, given: Mapping[str, Value] | None) -> Callable[[str], bool]:
-        """Whether an argument's guard leaves it out; before the constants are given, none does."""
+        """Whether an argument's function constant removes it; without values of constants, none does."""
         if given is None:
             return lambda guard: False
         undefined = {constant.name: 0 for constant in self.constants if constant.name not in given}
@@ -231,30 +229,38 @@ class Module:
     ) -> dict[str, Signature]:
         names = tuple(constant.name for constant in self.constants)
         absent = self._absent(given)
-        found = {}
+        signatures = {}
         for instance in instances:
-            one = signature(instance, self._declarations, names, self._meets(instance), absent, self._layouts)
+            kernel_signature = signature(
+                instance, self._declarations, names, self._meets(instance), absent, self._layouts
+            )
             if given is not None:
-                refuse_shared_indices(instance, one.arguments)
-            found[instance.name] = one
-        return found
+                refuse_shared_indices(instance, kernel_signature.arguments)
+            signatures[instance.name] = kernel_signature
+        return signatures
 
     @property
     def uninstantiated(self) -> tuple[str, ...]:
-        """The kernels that are templates and have no instance, so that nobody can ask for them."""
+        """The kernels that are templates without an instance, which cannot be dispatched."""
         made = {id(instance.function) for instance in self._instances.values()}
-        functions = (one for one in self._declarations.functions if one.body is not None and id(one) not in made)
-        return tuple(dict.fromkeys(one.name for one in functions if is_kernel(self._syntax, one)))
+        functions = (
+            function
+            for function in self._declarations.functions
+            if function.body is not None and id(function) not in made
+        )
+        return tuple(dict.fromkeys(function.name for function in functions if is_kernel(self._syntax, function)))
 
     def signature(self, name: str, constants: Mapping[int | str, object]) -> Signature:
-        """A kernel as it is with these constants, which may leave arguments out; nothing is translated."""
+        """The signature of a kernel with these constants, which may remove arguments; nothing is translated."""
         if name not in self._instances:
             raise KernelNotFound(f"no kernel {name!r} in this library; it has {', '.join(self._instances) or 'none'}")
         instance, names = self._instances[name], tuple(constant.name for constant in self.constants)
         absent = self._absent(self.check_constants(constants))
-        found = signature(instance, self._declarations, names, self.kernels[name].meets, absent, self._layouts)
-        refuse_shared_indices(instance, found.arguments)
-        return found
+        kernel_signature = signature(
+            instance, self._declarations, names, self.kernels[name].meets, absent, self._layouts
+        )
+        refuse_shared_indices(instance, kernel_signature.arguments)
+        return kernel_signature
 
     def translate(
         self,
@@ -265,8 +271,8 @@ class Module:
     ) -> Translation:
         """The text to compile for ``target``; ``only`` limits it to some kernels.
 
-        ``fibers`` has the threads of every kernel run one by one, as fibers, so that the runtime always knows which
-        of them is at work.
+        ``fibers`` runs the threads of every kernel one by one, as fibers, so that the runtime always knows the current
+        thread.
         """
         try:
             return self._translate(target, constants, only, fibers)
@@ -285,7 +291,7 @@ class Module:
                 f"no kernel {unknown[0]!r} in this library; it has {', '.join(self._instances) or 'none'}"
             )
         instances = [instance for name, instance in self._instances.items() if only is None or name in only]
-        # Translation edits what it reads, so it works on its own copy of the declarations.
+        # Translation edits the declarations, so it works on its own copy.
         declarations: Declarations = parse_declarations(self._syntax)
         texts = {c.name: constant_text(c.scalar, given[c.name]) if c.name in given else None for c in self.constants}
         source = Source(
@@ -306,7 +312,7 @@ class Module:
 
 
 def _checked(constant: FunctionConstant, value: object) -> Value:
-    """A constant's value as its type holds it."""
+    """A constant's value, converted to its type and checked."""
     what = f"function constant {constant.name} (index {constant.index}, {constant.scalar})"
     scalar = getattr(value, "item", None)
     if callable(scalar):
@@ -315,7 +321,7 @@ def _checked(constant: FunctionConstant, value: object) -> Value:
         raise ConstantError(f"{what} cannot take {value!r}")
     if constant.scalar == "bool":
         if value not in (0, 1):
-            raise ConstantError(f"{what} cannot take {value!r}; give True or False")
+            raise ConstantError(f"{what} cannot take {value!r}; pass True or False")
         return bool(value)
     if constant.scalar in _INTEGER_RANGES:
         low, high = _INTEGER_RANGES[constant.scalar]
@@ -339,9 +345,9 @@ def parse(
     defines: Mapping[str, str | int] | None = None,
     native: Mapping[str, str] | None = None,
 ) -> Module:
-    """Parses a Metal source text or file; raises `KernelCompileError` with file and line when it cannot.
+    """Parses a Metal source text or file; raises `KernelCompileError` with file and line.
 
-    ``native`` gives sources in the languages of targets ("cuda"), which replace some of the kernels there.
+    ``native`` holds sources in the language of a target ("cuda"), which replace some of the kernels there.
     """
     try:
         read = preprocess(source, include_dirs, defines)

@@ -1,9 +1,9 @@
-"""CUDA source that stands beside a Metal one: for the kernels it defines, it is what runs on CUDA.
+"""CUDA source beside a Metal source: the kernels that it defines replace the Metal kernels on CUDA.
 
-The Metal source says what the arguments are and what a kernel means, and is what every other device runs. A kernel of
+The Metal source declares the arguments, defines what a kernel computes, and runs on every other device. A kernel of
 the CUDA source becomes a device function that the generated entry point calls with the buffer arguments by ascending
 index: a pointer for each `device` or `constant` pointer, the value for each `constant T &`. So it is timed, launched
-early and given changing values like any other. It is launched in one row of blocks: `blockIdx.x` and `threadIdx.x`
+early and passed parameters like any other kernel. It is launched in one row of blocks: `blockIdx.x` and `threadIdx.x`
 count all groups and all threads of a group, x fastest.
 """
 
@@ -27,14 +27,14 @@ def native_kernels(text: str) -> frozenset[str]:
 
 
 def check_native(text: str, known: Collection[str]) -> None:
-    """Refuses a CUDA source without kernels, or with one that the Metal source does not have."""
-    found = native_kernels(text)
-    for name in sorted(found - set(known)):
+    """Refuses a CUDA source without kernels, or with a kernel that the Metal source does not have."""
+    kernels = native_kernels(text)
+    for name in sorted(kernels - set(known)):
         listed = ", ".join(known) or "none"
         raise KernelCompileError(
             f"the CUDA source defines kernel {name!r}, which the Metal source does not have; it has {listed}", FILE
         )
-    if text.strip() and not found:
+    if text.strip() and not kernels:
         raise KernelCompileError("the CUDA source defines no kernel: no `__global__ void name(`", FILE)
 
 
@@ -42,6 +42,6 @@ def as_device_functions(text: str) -> str:
     """The source with its kernels as device functions."""
     if not text:
         return ""
-    # Lines stay where they are: bounds are of the entry point, and they may be written over several.
-    unbounded = _LAUNCH_BOUNDS.sub(lambda found: "\n" * found[0].count("\n"), text)
+    # Launch bounds belong to the entry point; their line breaks stay, so that line numbers do not change.
+    unbounded = _LAUNCH_BOUNDS.sub(lambda match: "\n" * match[0].count("\n"), text)
     return f'#line 1 "{FILE}"\n' + _GLOBAL.sub("__device__", unbounded) + "\n"

@@ -1,8 +1,8 @@
 """Overloads that differ only in address space.
 
 C++ has one address space, so ``f(device T *)`` and ``f(threadgroup T *)`` become the same function. Equal bodies are
-merged into one. Different bodies are told apart when the call runs, by where the pointer points (threadgroup
-memory and thread stacks have known places); device against constant cannot be told apart and is refused.
+merged into one. Between different bodies the call chooses at run time, by the address of the pointer (threadgroup
+memory and thread stacks have known addresses); device and constant cannot be told apart and are refused.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class FormalParameter:
 
 def formal_parameters(syntax: Syntax, function: Function) -> list[FormalParameter]:
     """The parameters of a function, as far as overloads are concerned."""
-    found = []
+    parameters = []
     for begin, end in syntax.split(function.opening + 1, function.closing):
         words: list[str] = []
         space = ""
@@ -57,8 +57,8 @@ def formal_parameters(syntax: Syntax, function: Function) -> list[FormalParamete
         at = len(words) - brackets - 1
         if at > 0 and (words[at][0].isalpha() or words[at][0] == "_") and words[at - 1] not in _TYPE_WORDS:
             name = words.pop(at)
-        found.append(FormalParameter(" ".join(sorted(words[:2]) + words[2:]), space, name, "&" in words))
-    return found
+        parameters.append(FormalParameter(" ".join(sorted(words[:2]) + words[2:]), space, name, "&" in words))
+    return parameters
 
 
 def _erased_key(syntax: Syntax, function: Function, parameters: list[FormalParameter]) -> tuple[object, ...]:
@@ -103,21 +103,28 @@ def merge_specialisations(syntax: Syntax, declarations: Declarations, rewriter: 
     """Keeps one of several class specialisations that differ only in the address space of an argument."""
     seen: dict[tuple[object, ...], list[str]] = {}
     deleted: list[Specialisation] = []
-    for found in declarations.specialisations:
-        erased = [text for text in syntax.texts[slice(*found.arguments)] if text not in ADDRESS_SPACES - {"constant"}]
-        body = [text for text in syntax.texts[slice(*found.body)] if text not in ADDRESS_SPACES]
-        key = (found.scope, found.name, tuple("const" if text == "constant" else text for text in erased))
+    for specialisation in declarations.specialisations:
+        erased = [
+            text for text in syntax.texts[slice(*specialisation.arguments)] if text not in ADDRESS_SPACES - {"constant"}
+        ]
+        body = [text for text in syntax.texts[slice(*specialisation.body)] if text not in ADDRESS_SPACES]
+        key = (
+            specialisation.scope,
+            specialisation.name,
+            tuple("const" if text == "constant" else text for text in erased),
+        )
         if seen.setdefault(key, body) is body:
             continue
         if seen[key] != body:
-            token = syntax.tokens[found.start]
+            token = syntax.tokens[specialisation.start]
             raise UnsupportedFeature(
-                f"specialisations of {found.name!r} differ only in address space but not in meaning; rename one",
+                f"specialisations of {specialisation.name!r} differ only in address space, but not in meaning;"
+                " rename one",
                 file=token.file,
                 line=token.line,
             )
-        rewriter.delete(found.start, found.end)
-        deleted.append(found)
+        rewriter.delete(specialisation.start, specialisation.end)
+        deleted.append(specialisation)
     for function, around in _inside(declarations.functions, deleted):
         if around:
             function.body = None
@@ -126,12 +133,12 @@ def merge_specialisations(syntax: Syntax, declarations: Declarations, rewriter: 
 def _inside(
     functions: list[Function], specialisations: list[Specialisation]
 ) -> Iterator[tuple[Function, Specialisation | None]]:
-    """Each function with the outermost of the specialisations that it stands in, if any."""
+    """Each function with the outermost specialisation that contains it, if any."""
     outermost: list[Specialisation] = []
-    for one in sorted(specialisations, key=lambda one: one.start):
-        if not outermost or one.start >= outermost[-1].end:
-            outermost.append(one)
-    starts = [one.start for one in outermost]
+    for specialisation in sorted(specialisations, key=lambda specialisation: specialisation.start):
+        if not outermost or specialisation.start >= outermost[-1].end:
+            outermost.append(specialisation)
+    starts = [specialisation.start for specialisation in outermost]
     for function in functions:
         at = bisect_right(starts, function.start) - 1
         yield function, outermost[at] if at >= 0 and function.start < outermost[at].end else None
@@ -139,16 +146,19 @@ def _inside(
 
 def mutators(syntax: Syntax, declarations: Declarations) -> frozenset[str]:
     """Functions that may change an argument, MSL's own included."""
-    found = {
+    names = {
         function.name
         for function in declarations.functions
-        if any(one.reference and "const" not in one.type.split() for one in formal_parameters(syntax, function))
+        if any(
+            parameter.reference and "const" not in parameter.type.split()
+            for parameter in formal_parameters(syntax, function)
+        )
     }
-    return frozenset(found | {"sincos", "modf", "frexp"})
+    return frozenset(names | {"sincos", "modf", "frexp"})
 
 
 def told_apart_by_place(syntax: Syntax, declarations: Declarations) -> frozenset[str]:
-    """Functions whose overloads differ in address space and meaning: calls must know their worker."""
+    """Functions whose overloads differ in address space and meaning: their calls need the worker."""
     return frozenset(
         group[0][0].name
         for group in _groups(syntax, declarations)
@@ -157,7 +167,7 @@ def told_apart_by_place(syntax: Syntax, declarations: Declarations) -> frozenset
 
 
 def merge_overloads(syntax: Syntax, declarations: Declarations, rewriter: Rewriter) -> None:
-    """Merges overloads of one meaning, and tags the others."""
+    """Merges overloads with equal bodies, and tags the others."""
     merge_specialisations(syntax, declarations, rewriter)
     for group in _groups(syntax, declarations):
         kept = []

@@ -1,13 +1,13 @@
 """The preprocessor: includes, conditionals and macros, so that the parser sees what the Metal compiler would see.
 
-It exists because reflection must work where no C++ compiler is (a Mac without tools, a CUDA machine) and because
-includes are a trust boundary: a source may read files below its own folder and the include folders it was given, and
-nothing else. Work is bounded: nesting, macro growth and file sizes have limits, so no source can make it hang.
+It exists because reflection must work without a C++ compiler (a Mac without tools, a CUDA machine) and because includes
+are a trust boundary: a source may read files below its own folder and the include folders, and nothing else. Work is
+bounded: nesting, macro growth and file sizes have limits, so that no source can make it hang.
 
-Nothing that a preprocessor would act on is left in what comes out: no ``#`` and ``##``, wherever they stood, no
-``_Pragma``, no digraph, no raw string. The compiler behind reads the tokens as they were read here.
+The output has nothing left for another preprocessor: no ``#`` and ``##``, no ``_Pragma``, no digraph, no raw string.
+The compiler reads the same tokens as this preprocessor.
 
-Tokens that come out of a macro carry the line where the macro was used; that is where a person can act.
+Tokens that come out of a macro carry the line where the macro was used, which is the line to correct.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .unwinding import Steps, unwound
 
 MAX_INCLUDE_DEPTH = 64
 _INCLUDE_TOKENS = 500
-"""What an `#include` costs of the tokens that a source may have: files may include each other without end."""
+"""Tokens that an `#include` counts as, which bounds files that include each other."""
 MAX_FILE_BYTES = 16 << 20
 
 PREDEFINED = {
@@ -78,7 +78,7 @@ class _Condition:
 
 @dataclass(slots=True)
 class _Shown:
-    """Where the lines of a text say that they are: `#line` may claim another file and other numbers."""
+    """The file and line that a text claims for its lines: `#line` may change both."""
 
     file: str
     ahead: int = 0
@@ -86,12 +86,12 @@ class _Shown:
 
 @dataclass(slots=True)
 class Preprocessed:
-    """What the preprocessor leaves: the tokens, and the files they came from."""
+    """The output of the preprocessor: the tokens, and the files they came from."""
 
     tokens: list[Token]
     files: list[str] = field(default_factory=list)
     text: str | None = None
-    """The source itself, if it reads the same with no other file and no defines."""
+    """The source itself, if it reads the same without other files or defines."""
 
 
 @cache
@@ -134,7 +134,7 @@ class Preprocessor:
     # -- files ------------------------------------------------------------------------------------------------------
 
     def read_file(self, path: Path, depth: int) -> None:
-        """Reads ``path``, which the caller has found to be inside an allowed folder."""
+        """Reads ``path``, which the caller has checked to be inside an allowed folder."""
         if path in self._once:
             return
         try:
@@ -226,7 +226,7 @@ class Preprocessor:
         if len(words) == 2:
             name = re.sub(r"\\(.)", r"\1", words[1].text[1:-1])
             if words[1].kind != STRING or not name or len(name) > 4096 or not name.isprintable():
-                raise KernelCompileError(f"{words[1].text!r} is no file name", file=here.file, line=here.line)
+                raise KernelCompileError(f"{words[1].text!r} is not a valid file name", file=here.file, line=here.line)
             shown.file = name
         shown.ahead += int(number) - (here.line + 1)
 
@@ -266,9 +266,9 @@ class Preprocessor:
                 f"#include is nested more than {MAX_INCLUDE_DEPTH} deep", file=here.file, line=here.line
             )
         self._spend(_INCLUDE_TOKENS, here)
-        found = self._find(name, path if quoted else None, here)
-        if found is not None:
-            self.read_file(found, depth + 1)
+        included = self._find(name, path if quoted else None, here)
+        if included is not None:
+            self.read_file(included, depth + 1)
         elif not quoted and _HEADER_OF_METAL.fullmatch(name):
             for key, macro in _metal_macros().items():
                 self.macros.setdefault(key, macro)
@@ -285,13 +285,13 @@ class Preprocessor:
 
     def _find(self, name: str, path: Path | None, here: Token) -> Path | None:
         if "\0" in name:
-            raise KernelCompileError(f"{name!r} is no file name", file=here.file, line=here.line)
+            raise KernelCompileError(f"{name!r} is not a valid file name", file=here.file, line=here.line)
         for folder in self._search(path):
             try:
                 candidate = (folder / name).resolve()
                 if not candidate.exists():
                     continue
-            except (OSError, RuntimeError):  # a name that is too long, or a link that leads round in circles
+            except (OSError, RuntimeError):  # a name that is too long, or a cycle of links
                 continue
             if not any(candidate.is_relative_to(root) for root in self.allowed):
                 raise KernelCompileError(
@@ -336,7 +336,7 @@ class Preprocessor:
         self._budget -= count
         if self._budget < 0:
             raise KernelCompileError(
-                f"the source expands to more than {MAX_TOKENS:,} tokens; is a macro growing without end?",
+                f"the source expands to more than {MAX_TOKENS:,} tokens; is a macro growing endlessly?",
                 file=here.file,
                 line=here.line,
             )
@@ -413,7 +413,7 @@ class Preprocessor:
                 arguments[-1].append(token)
         else:
             raise KernelCompileError(f"the call of macro {macro.name} is never closed", file=name.file, line=name.line)
-        # Calls in the arguments of calls are looked at once for each call around them.
+        # Nested calls are expanded once for each call around them.
         self._spend(sum(map(len, arguments)) // 8, name)
         if len(arguments) == 1 and not arguments[0] and not macro.parameters:
             return []
@@ -534,10 +534,10 @@ class Preprocessor:
 
 
 def _checked_text(text: str, file: str) -> str:
-    found = _SURROGATE.search(text)
-    if found is not None:
-        line = text.count("\n", 0, found.start()) + 1
-        raise KernelCompileError(f"{found.group()!r} is no character of Unicode text", file=file, line=line)
+    surrogate = _SURROGATE.search(text)
+    if surrogate is not None:
+        line = text.count("\n", 0, surrogate.start()) + 1
+        raise KernelCompileError(f"{surrogate.group()!r} is not a character of Unicode text", file=file, line=line)
     return text
 
 
@@ -560,7 +560,7 @@ def preprocess(
     reader = Preprocessor(list(include_dirs), defines or {})
     if isinstance(source, Path):
         if "\0" in str(source):
-            raise KernelCompileError(f"{str(source)!r} is no file name")
+            raise KernelCompileError(f"{str(source)!r} is not a valid file name")
         path = source.resolve()
         reader.allowed.insert(0, path.parent)
         reader.read_file(path, 0)
@@ -584,9 +584,9 @@ def _alone(reader: Preprocessor, source: str | Path, has_defines: bool) -> str |
 
 
 def _finished(tokens: list[Token]) -> list[Token]:
-    """The tokens without pragmas and cache hints (``coherent(system)``), which speak to another compiler.
+    """The tokens without pragmas and cache hints (``coherent(system)``), which are for another compiler.
 
-    Raises at whatever a preprocessor behind this one would act on, or read in another way.
+    Raises at anything that a later preprocessor would act on, or read differently.
     """
     kept: list[Token] = []
     after_hint = 0

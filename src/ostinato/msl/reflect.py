@@ -1,7 +1,7 @@
-"""What a library offers: the kernels' signatures and the function constants, as data.
+"""Reflection: the signatures of kernels and the function constants of a library, as data.
 
-Reflection is read off the source, so it is the same on every backend and needs no compiler. What only a compiler
-knows (the size of a struct, the memory a kernel declares in its body) comes with the compiled kernel.
+Reflection comes from the source, so it is the same on every backend and needs no compiler. What only a compiler knows
+(the size of a struct, the memory that a kernel declares in its body) comes with the compiled kernel.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Argument:
 
 @dataclass(frozen=True, slots=True)
 class SharedArgument:
-    """A ``[[threadgroup(index)]]`` argument; its size is given at each dispatch."""
+    """A ``[[threadgroup(index)]]`` argument; its size is set at each dispatch."""
 
     name: str
     index: int
@@ -93,7 +93,7 @@ class FunctionConstant:
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """One kernel as the host sees it; ``meets`` says that its threads may, at barriers or in simdgroup functions."""
+    """One kernel as the host sees it; ``meets`` if its threads may meet at barriers or in simdgroup functions."""
 
     name: str
     arguments: tuple[Argument, ...]
@@ -129,21 +129,21 @@ def element_type(
     name = " ".join(words) if len(words) > 1 and all(word.isalpha() for word in words) else "".join(words)
     if name in SCALARS:
         return ElementType(name, SCALARS[name])
-    if found := _VECTOR.fullmatch(name):
-        return ElementType(name, SCALARS[found[1]], int(found[2]))
-    if found := _VECTOR_TEMPLATE.fullmatch(name):
-        inner = _alias_scalar(found[1], aliases)
-        return ElementType(name, inner, int(found[2]))
-    if found := _ATOMIC.fullmatch(name):
-        inner = SCALARS[found[1]] if found[1] else _alias_scalar(found[2], aliases)
+    if match := _VECTOR.fullmatch(name):
+        return ElementType(name, SCALARS[match[1]], int(match[2]))
+    if match := _VECTOR_TEMPLATE.fullmatch(name):
+        inner = _alias_scalar(match[1], aliases)
+        return ElementType(name, inner, int(match[2]))
+    if match := _ATOMIC.fullmatch(name):
+        inner = SCALARS[match[1]] if match[1] else _alias_scalar(match[2], aliases)
         return ElementType(name, inner, 1, True)
-    if found := _MATRIX.fullmatch(name):
-        return ElementType(name, SCALARS.get(found[1] or found[2]))
+    if match := _MATRIX.fullmatch(name):
+        return ElementType(name, SCALARS.get(match[1] or match[2]))
     return ElementType(name or "void", None)
 
 
 def _is_short(tokens: Sequence[Token]) -> bool:
-    """Whether an alias may stand for a scalar or a vector; long ones are not followed for each of their uses."""
+    """Whether an alias may stand for a scalar or a vector; long ones are not resolved again for each use."""
     return len(tokens) <= 64
 
 

@@ -44,7 +44,7 @@ _VECTOR = re.compile(r"(?:packed_)?(?:bool|u?char|u?short|u?int|u?long|half|bflo
 
 @dataclass(frozen=True, slots=True)
 class SourceNames:
-    """What the splitter needs to know of the source around a kernel."""
+    """What the splitter needs to know about the source around a kernel."""
 
     constants: frozenset[str]
     """Global constants."""
@@ -55,7 +55,7 @@ class SourceNames:
 
 
 class _Unclear(Exception):
-    """The kernel does not have the simple shape; it runs as fibers. Says why, and at which token."""
+    """The kernel cannot be split and runs as fibers; with the reason and the token."""
 
     def __init__(self, reason: str, index: int) -> None:
         super().__init__(reason)
@@ -157,7 +157,7 @@ class _Splitter:
         after = index + 1
         while self.texts[after] in (".", "->", "["):
             if name in self.pointers and self.texts[after] != ".":
-                return True  # what it points to may change; it does not
+                return True  # the target may change; the pointer does not
             after = self.match[after] + 1 if self.texts[after] == "[" else after + 2
         return not (
             self.syntax.assigns(after) or index in self._passed_to_mutators or index in self._bound_to_references
@@ -336,9 +336,9 @@ class _Splitter:
         return name in self.locals or name in self.uniform_names or name in self.lane_names
 
     def _stride(self, index: int, finish: int) -> _Stride | None:
-        """A loop in which neighbouring threads take neighbouring elements and all step alike.
+        """A loop in which neighbouring threads take neighbouring elements, with one common step.
 
-        It runs with the threads innermost: then memory is read in order and the compiler can vectorise.
+        It runs with the threads innermost, so that memory is read in order and the compiler can vectorise.
         """
         opening = index + 1
         if self.texts[index] != "for" or self.texts[opening] != "(":
@@ -357,7 +357,7 @@ class _Splitter:
             return None
         if self.texts[second + 1 : second + 3] != [name, "+="]:
             return None
-        found = _Stride(
+        stride = _Stride(
             name, (start, name_at), (name_at + 2, first), (first + 3, second), (second + 3, closing), closing
         )
         simple = all(
@@ -365,21 +365,21 @@ class _Splitter:
             or self.texts[at] in ("+", "*", "/", "(", ")")
             or self.texts[at] in self.lane_names
             or self.texts[at] in self.uniform_names
-            for at in range(*found.start)
+            for at in range(*stride.start)
         )
         jumps = {"break", "return", "goto"} & set(self.texts[closing:finish])
         if (
             not simple
             or jumps
             or not self.only_read(name, closing, finish)
-            or not self.is_uniform(*found.bound)
-            or not self.is_uniform(*found.step)
+            or not self.is_uniform(*stride.bound)
+            or not self.is_uniform(*stride.step)
         ):
             return None
-        return found
+        return stride
 
     def _stands_alone(self, index: int, finish: int, scope_end: int) -> bool:
-        """Statements that are the same for the whole group and stay outside the loops over threads."""
+        """Statements that are uniform for the group and stay outside the loops over threads."""
         if self.texts[index] in _DECLARING:
             if self.texts[index] == "constexpr":
                 parts = self.syntax.split(index, finish - 1)
@@ -394,10 +394,10 @@ class _Splitter:
             closing = self.match[index + 1]
             if self.texts[closing + 1 : finish] in (["return", ";"], ["{", "return", ";", "}"]):
                 return self.is_uniform(index + 2, closing)
-        found = self._declaration(index, finish)
-        if found is None:
+        declaration = self._declaration(index, finish)
+        if declaration is None:
             return False
-        names, type_tokens, value, simple = found
+        names, type_tokens, value, simple = declaration
         name, type_words = names[0], self.texts[slice(*type_tokens)]
         pointer = "*" in type_words
         scalar = pointer or any(word in SCALARS for word in type_words)
@@ -458,12 +458,12 @@ class _Splitter:
         return names, (index, name_at), value, simple
 
     def _declare(self, index: int, finish: int, region: int, end: int) -> None:
-        found = self._declaration(index, finish)
-        if found is None:
+        declaration = self._declaration(index, finish)
+        if declaration is None:
             if not (self.texts[index] in _CONTROL or self.texts[index] == "{" or self._is_expression(index)):
                 raise _Unclear("a statement that may declare a variable", index)
             return
-        names, type_tokens, _, simple = found
+        names, type_tokens, _, simple = declaration
         words = self.texts[slice(*type_tokens)]
         small = "*" in words or any(word in SCALARS or _VECTOR.fullmatch(word) for word in words)
         small = small or bool(set(words) & self.source.small_types)
@@ -486,7 +486,7 @@ class _Splitter:
         )
 
     def _check_jumps(self, index: int, finish: int, in_loop: bool) -> None:
-        """No thread may leave its region by a jump."""
+        """Refuses jumps by which a thread would leave its region."""
         loops_end = switches_end = 0
         for at in range(index, finish):
             text = self.texts[at]
@@ -505,7 +505,7 @@ class _Splitter:
         for region in self.regions:
             for index in range(region.begin, region.end):
                 local = self.locals.get(self.texts[index])
-                # Before its declaration and after its block the name is another's.
+                # Before its declaration and after its block the name means another variable.
                 if local is None or region.number < local.region or index >= local.end:
                     continue
                 if self.texts[index - 1] not in (".", "->", "::"):
@@ -520,7 +520,7 @@ class _Splitter:
         """Variables that live across a barrier."""
         return [local for local in self.locals.values() if local.used_in - {local.region}]
 
-    # -- writing it down --------------------------------------------------------------------------------------------
+    # -- writing the loops --------------------------------------------------------------------------------------------
 
     def write(self, rewriter: Rewriter) -> None:
         carried = self.carried()
@@ -587,28 +587,28 @@ def split_at_barriers(
     convergence: Convergence,
     source: SourceNames,
 ) -> str | None:
-    """Rewrites the kernel as loops over its threads if it has the shape for it; otherwise says why it has not."""
+    """Rewrites the kernel as loops over its threads if it has the shape for it; otherwise returns the reason."""
     splitter = _Splitter(syntax, function, parameters, convergence, source)
     try:
         splitter.run()
     except _Unclear as reason:
         return f"{reason}{_at(syntax.tokens[reason.index], syntax.tokens[function.name_at])}"
     except KernelCompileError:
-        # What is wrong with the source, if anything is, the compiler says better.
+        # The compiler reports errors in the source better.
         return "its body is not understood"
     splitter.write(rewriter)
     return None
 
 
 def _meeting(name: str) -> str:
-    """What the use of a name that makes threads meet is called."""
+    """A use of a convergent name, described for a message."""
     if name in BUILTINS:
         return f"calls {name}"
     return f"uses {name}" if name in LANE_AWARE else f"calls {name}, in which threads may meet,"
 
 
 def _at(token: Token, function: Token) -> str:
-    """Where a token stands, for somebody who knows where the kernel does."""
+    """The place of a token, relative to its kernel."""
     if token is function:
         return ""
     return f" at {'line ' if token.file == function.file else token.file + ':'}{token.line}"

@@ -36,7 +36,7 @@ class Rewriter:
         return self._replaced.get(index) == ""
 
     def before(self, index: int, text: str, outermost: bool = False) -> None:
-        """Prints ``text`` before the token; ``outermost`` puts it in front of what is there already."""
+        """Prints ``text`` before the token; ``outermost`` puts it before earlier insertions."""
         (self._outermost if outermost else self._before).setdefault(index, []).append(text)
 
     def after(self, index: int, text: str) -> None:

@@ -1,12 +1,12 @@
-"""Refuses what a kernel has no business doing, before any compiler sees the source.
+"""Refuses what a kernel must not do, before any compiler sees the source.
 
-Compiled for the CPU, a kernel is native code in the user's process. This check is no sandbox (a kernel can write
-through any pointer it makes up; run only kernels you trust), but it keeps the source inside the language: it reads no
-files, reaches no assembler, calls no foreign functions, and nothing of it runs when the library is loaded. It also
-names the parts of Metal that have no meaning in a compute library here.
+Compiled for the CPU, a kernel is native code in the user's process. This check is not a sandbox (a kernel can write
+through any pointer that it computes; run only kernels you trust), but it keeps the source within the language: it reads
+no files, contains no assembler, calls no foreign functions, and runs no code when the library is loaded. It also
+refuses, by name, the parts of Metal that this library does not support.
 
-It looks twice: at the tokens of the source, where an error has a file and a line, and at the finished text that the
-compiler gets (`check_text`), which trusts nothing that stands before it.
+It checks twice: the tokens of the source, where an error has a file and a line, and the finished text that the compiler
+gets (`check_text`), which does not rely on earlier checks.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ def check_declarations(syntax: Syntax, declarations: Declarations) -> None:
         if not words & _CONSTANT_WORDS:
             raise fail(
                 f"{variable.name!r} is a variable outside all functions; only constants (constant or "
-                "constexpr) may stand there",
+                "constexpr) are allowed there",
                 syntax.tokens[variable.name_at],
             )
     for function in declarations.functions:
@@ -163,10 +163,10 @@ def check_declarations(syntax: Syntax, declarations: Declarations) -> None:
 
 
 def shelter(syntax: Syntax) -> str:
-    """Takes the meaning of macros from the reserved names that a source uses.
+    """Undefines macros behind the reserved names that a source uses.
 
-    The compiler's headers define macros that a source would not be allowed to write itself, such as
-    ``__BEGIN_DECLS``. Here they are names like all others.
+    The compiler's headers define macros that a source may not write itself, such as ``__BEGIN_DECLS``. In a source they
+    are plain names.
     """
     reserved = {token.text for token in syntax.tokens if token.kind == IDENTIFIER and _is_reserved(token.text)}
     return "".join(f"#undef {name}\n" for name in sorted(reserved) if not _KEPT_RESERVED.fullmatch(name))
@@ -186,14 +186,14 @@ _FINISHED = re.compile(
 
 
 def check_text(text: str) -> None:
-    """Raises at anything in what a target made of a source that the source itself would not have been allowed."""
-    for found in _FINISHED.finditer(text):
-        kind, what = found.lastgroup, found.group()
+    """Raises at anything in a translation that is not allowed in a source."""
+    for match in _FINISHED.finditer(text):
+        kind, what = match.lastgroup, match.group()
         if kind in ("ours", "number") or (kind == "literal" and not _TRIGRAPH.search(what)):
             continue
         if kind == "builtin" and _HARMLESS_BUILTINS.fullmatch(what):
             continue
-        line = text.count("\n", 0, found.start())
+        line = text.count("\n", 0, match.start())
         shown = text.splitlines()[line].strip()[:80] if line < 1 << 20 else what
         raise KernelCompileError(
             f"{what[:40]!r} is not allowed in a kernel source (found in its translation: {shown!r})"

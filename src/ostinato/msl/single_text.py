@@ -1,8 +1,8 @@
-"""Preprocessed tokens as one text that reads back as the same tokens, with no other file and no defines.
+"""Preprocessed tokens as one text that reads back as the same tokens, without other files or defines.
 
-Tokens stand on their own lines, and `#line` says where a line came from whenever that jumps, so that errors and
-signatures of the text name the lines a person wrote. Files go by their base names: a text that is sent to somebody does
-not tell where its sender keeps files. White space is kept where it tells tokens apart; comments and macros are gone.
+Tokens stay on their lines, and `#line` marks every jump, so that errors and signatures of the text name the original
+lines. Files are named by their base names, so that the text does not reveal folders. White space is kept where it
+separates tokens; comments and macros are gone.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ _MAX_EMPTY_LINES = 8
 
 
 def base_name(file: str) -> str:
-    """The last part of a path of any system, with nothing in it that a `#line` could not hold."""
+    """The last part of a path of any system, without characters that a `#line` cannot hold."""
     name = re.split(r"[/\\]", file)[-1]
-    return "".join(one if one.isprintable() and one != '"' else "?" for one in name) or "?"
+    return "".join(character if character.isprintable() and character != '"' else "?" for character in name) or "?"
 
 
 def line_marker(line: int, file: str) -> str:
-    """The directive that gives the line after it this place."""
+    """The `#line` directive for this place."""
     return f'#line {line} "{base_name(file)}"\n'
 
 
 def single_text(tokens: Sequence[Token], defined: Collection[str]) -> str:
-    """The text. `defined` are the macros that its reader knows from the start, and leaves alone in it."""
+    """The text. `defined` are the predefined macros of its reader, which must not expand in it."""
     kept = sorted({token.text for token in tokens if token.kind == IDENTIFIER} & set(defined))
-    # A macro that stands for its own name expands to itself and no further.
+    # A macro that is defined as its own name expands to itself.
     output = ["#include <metal_stdlib>\n", *(f"#define {name} {name}\n" for name in kept)]
     previous: Token | None = None
     for token in tokens:
@@ -48,7 +48,7 @@ def single_text(tokens: Sequence[Token], defined: Collection[str]) -> str:
 
 
 def _stay_apart(first: Token, second: Token) -> bool:
-    """Whether two tokens are read as two without white space between them."""
+    """Whether two tokens stay two tokens without white space between them."""
     if first.text in _BRACKETS or second.text in _BRACKETS:
         return True
     if first.text == ">" and second.text[0] == ">":

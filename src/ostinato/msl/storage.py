@@ -2,8 +2,8 @@
 
 On the CPU and in CUDA C++ they live in one block of memory per group. Each kernel with such variables gets a constexpr
 function that lays them out (offset of the n-th, or the total), because only the compiler can evaluate sizes that depend
-on template parameters; the declarations in the body become references into the block. The word ``threadgroup`` in
-front of a pointer or reference is only a qualifier and is not meant here.
+on template parameters; the declarations in the body become references into the block. The word ``threadgroup``
+before a pointer or reference is only a qualifier; such declarations are not concerned.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def type_end(syntax: Syntax, index: int, end: int) -> int:
 def find_storage(syntax: Syntax, body: tuple[int, int]) -> list[StoredVariable]:
     """The threadgroup variables (not pointers) declared between the braces ``body``."""
     texts, match = syntax.texts, syntax.match
-    found: list[StoredVariable] = []
+    variables: list[StoredVariable] = []
     after = body[0] + 1
     for index in range(body[0] + 1, body[1]):
         if texts[index] != "threadgroup" or index < after:
@@ -99,18 +99,18 @@ def find_storage(syntax: Syntax, body: tuple[int, int]) -> list[StoredVariable]:
                 if syntax.is_attribute(at) or texts[at] == "=":
                     suffix_end = at
                     break
-            found.append(
+            variables.append(
                 StoredVariable(
                     texts[name_at], (type_start, declarator), (name_at + 1, suffix_end), alignment, start, closing
                 )
             )
-    return found
+    return variables
 
 
 def _local_definitions(syntax: Syntax, body: tuple[int, int]) -> dict[str, tuple[int, int]]:
     """Names of constants and types defined inside the body, with the tokens of their declarations."""
     texts = syntax.texts
-    found: dict[str, tuple[int, int]] = {}
+    definitions: dict[str, tuple[int, int]] = {}
     for index in range(body[0] + 1, body[1]):
         if texts[index - 1] not in ("{", "}", ";") or texts[index] not in (
             "constexpr",
@@ -123,15 +123,15 @@ def _local_definitions(syntax: Syntax, body: tuple[int, int]) -> dict[str, tuple
             continue
         closing = syntax.statement_end(index, body[1])
         if texts[index] == "using":
-            found.setdefault(texts[index + 1], (index, closing))
+            definitions.setdefault(texts[index + 1], (index, closing))
         elif texts[index] == "typedef":
-            found.setdefault(texts[closing - 1], (index, closing))
+            definitions.setdefault(texts[closing - 1], (index, closing))
         else:
             for begin, end in syntax.split(index, closing):
                 equals = next((at for at in range(begin, end) if texts[at] in ("=", "{")), None)
                 if equals is not None and equals > begin:
-                    found.setdefault(texts[equals - 1], (index, closing))
-    return found
+                    definitions.setdefault(texts[equals - 1], (index, closing))
+    return definitions
 
 
 def _needed_definitions(syntax: Syntax, function: Function, variables: list[StoredVariable]) -> list[tuple[int, int]]:
@@ -156,7 +156,7 @@ def template_arguments(function: Function) -> str:
 
 
 def rewrite_storage(syntax: Syntax, rewriter: Rewriter, function: Function, number: int, arena: str) -> str | None:
-    """Makes the declarations references into ``arena``; returns the name of the layout function, None without any."""
+    """Makes the declarations references into ``arena``; returns the name of the layout function, if there is one."""
     assert function.body is not None
     variables = find_storage(syntax, function.body)
     if not variables:
@@ -194,7 +194,7 @@ def rewrite_storage(syntax: Syntax, rewriter: Rewriter, function: Function, numb
 
 
 def refuse_storage_outside_kernels(syntax: Syntax, function: Function) -> None:
-    """Metal allows threadgroup variables in kernels only."""
+    """Refuses threadgroup variables outside of kernels, as Metal does."""
     assert function.body is not None
     for variable in find_storage(syntax, function.body):
         raise fail(

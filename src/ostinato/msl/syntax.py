@@ -1,8 +1,8 @@
 """Tokens with their brackets matched, and the questions both parser and translator ask of them.
 
-Where an attribute, a template argument list, a declaration or a statement ends is found by matching brackets. What
-could be asked of the same tokens again and again (which ``>`` closes a ``<``, where a statement ends, where an
-expression begins) is found once for all of them, so that all answers together are linear in the number of tokens.
+The ends of attributes, template argument lists, declarations and statements are found by matching brackets. Answers
+that are needed repeatedly (which ``>`` closes a ``<``, where a statement ends, where an expression begins) are computed
+once for all tokens, so that the total work is linear in the number of tokens.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Syntax:
 
     def __init__(self, tokens: list[Token]) -> None:
         self.count = len(tokens)
-        # A few empty tokens at the end, so that looking ahead needs no bounds check.
+        # A few empty tokens at the end, so that lookahead needs no bounds check.
         last = tokens[-1] if tokens else Token("end", "", "", 1)
         self.tokens = tokens + [Token("end", "", last.file, last.line)] * 8
         self.texts = [token.text for token in self.tokens]
@@ -75,7 +75,7 @@ class Syntax:
         return match
 
     def assigns(self, index: int) -> bool:
-        """Whether an assigning operator begins at ``index``; ``>>=`` was lexed as two tokens."""
+        """Whether an assignment operator begins at ``index``; ``>>=`` is lexed as two tokens."""
         shift = self.texts[index] == ">" and self.texts[index + 1] == ">=" and not self.tokens[index + 1].spaced
         return shift or self.texts[index] in _ASSIGNING
 
@@ -90,7 +90,7 @@ class Syntax:
 
     def attributes_at(self, index: int) -> list[Attribute]:
         """The attributes of the ``[[…]]`` at ``index``."""
-        found = []
+        attributes = []
         for part in self.split(index + 2, self.match[index + 1]):
             names = [i for i in range(*part) if self.tokens[i].kind == IDENTIFIER]
             if not names:
@@ -102,13 +102,13 @@ class Syntax:
             if name_at + 1 < part[1] and self.texts[name_at + 1] == "(":
                 inside = self.tokens[name_at + 2 : self.match[name_at + 1]]
             name = "".join(self.texts[names[0] : name_at + 1])
-            found.append(Attribute(name, inside))
-        return found
+            attributes.append(Attribute(name, inside))
+        return attributes
 
     def angle_end(self, index: int, end: int | None = None, in_expression: bool = False) -> int | None:
         """The index of the ``>`` that closes the ``<`` at ``index``, or None if it is a comparison.
 
-        In a declaration ``&&`` may stand in a template argument; in an expression it ends a comparison.
+        In a declaration ``&&`` may be part of a template argument; in an expression it ends a comparison.
         """
         closing = (self._comparisons if in_expression else self._angles).get(index)
         return closing if closing is not None and (end is None or closing < end) else None
@@ -186,7 +186,7 @@ class Syntax:
     def _find_after(self, index: int) -> Steps[int]:
         texts, match = self.texts, self.match
         end = self.count
-        begun: list[int] = []  # statements that end where the first of them does
+        begun: list[int] = []  # statements with the same end as the first of them
         while index < end:
             known = self._after.get(index)
             if known is not None:
@@ -282,7 +282,7 @@ def text_of(tokens: Sequence[Token]) -> str:
 
 
 def separate_text(tokens: Sequence[Token]) -> str:
-    """Tokens as text in which no two of them can be read as one, other than the halves of ``>>``."""
+    """Tokens as text in which no two of them merge, except the two halves of ``>>``."""
     parts: list[str] = []
     for index, token in enumerate(tokens):
         shift = index and tokens[index - 1].text == ">" and token.text[0] == ">" and not token.spaced

@@ -1,4 +1,4 @@
-"""What a target is given to translate."""
+"""The input and output of a translation for a target."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Execution:
 
     way: str
     """On the CPU "loop" (one loop over all threads), "split" (a loop between each two barriers) or "fibers" (a stack
-    for each thread); "native" where the device has threads of its own."""
+    for each thread); "native" where the device has hardware threads."""
     reason: str = ""
 
     def __str__(self) -> str:
@@ -29,32 +29,32 @@ NATIVE = Execution("native")
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A parsed source with the values of its function constants, and the kernels wanted of it."""
+    """A parsed source with the values of its function constants, and the kernels to translate."""
 
     syntax: Syntax
     declarations: Declarations
-    """A copy of its own: translation edits it."""
+    """A private copy, since translation edits it."""
     convergence: Convergence
     instances: Sequence[KernelInstance]
     constants: Mapping[str, str | None]
     """Function constants as C++ expressions; None for one without a value."""
     absent: Callable[[str], bool]
-    """Whether an argument's guard leaves it out."""
+    """Whether an argument's function constant removes it."""
     meets: Callable[[KernelInstance], bool]
     """Whether a kernel's threads may meet."""
     native: str
     """Source in the target's own language for some of the kernels, or nothing."""
     fibers: bool
-    """Whether every kernel's threads must run one by one, where a target has a choice."""
+    """Whether the threads of every kernel must run one by one, if the target has a choice."""
 
 
 @dataclass(frozen=True, slots=True)
 class TargetText:
-    """What a target makes of a source."""
+    """The translation of a source for a target."""
 
     head: str
-    """What comes with the target, and source in its own language that was given for it."""
+    """The target's own includes, and native source that was passed for it."""
     program: str
-    """What was made of the source."""
+    """The translated source."""
     executions: Mapping[str, Execution] = field(default_factory=dict)
-    """How each kernel runs; of what is missing, as threads of the device."""
+    """How each kernel runs; kernels that are missing here run on hardware threads."""

@@ -3,7 +3,7 @@
 The lexer follows C++'s translation phases as far as they matter here: lines ending in a backslash are joined, comments
 become a space, and what remains is cut into preprocessing tokens line by line. Nothing is interpreted; the
 preprocessor and the parser do that. ``>>`` stays two tokens, since only the parser knows whether it closes two template
-lists or shifts; the second one then has ``spaced`` false. Every character is looked at a fixed number of times.
+lists or shifts; the second one then has ``spaced`` false. The work is linear in the number of characters.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ CHARACTER = "character"
 PUNCTUATION = "punctuation"
 PRAGMA = "pragma"
 STRAY = "stray"
-"""A character that begins no token. It only matters where it is left when the preprocessor is done."""
+"""A character that begins no token. It is an error only if it is left after preprocessing."""
 
 MAX_TOKENS = 1_000_000
 
@@ -30,7 +30,7 @@ MAX_TOKENS = 1_000_000
 class Token:
     """One preprocessing token.
 
-    ``spaced`` says whether white space stood before it (stringising and macro definitions need to know); ``hidden``
+    ``spaced`` is whether white space precedes it (which stringising and macro definitions need); ``hidden``
     holds the names of the macros this token came out of, which must not expand again.
     """
 
@@ -49,7 +49,7 @@ class Token:
 _SPLICE = re.compile(r"\\[ \t]*+\n")
 
 # Possessive throughout: a literal or comment that is not closed must not be scanned twice. A quote that is never closed
-# takes the rest of its line with it. Literals hold no control characters, which not all compilers read alike.
+# includes the rest of its line. Literals hold no control characters, which compilers treat differently.
 _TOKEN = re.compile(
     r"""(?P<space>[ \t\f\v]++)
       | (?P<identifier>(?:[^\W\d]|\$)[\w$]*+)
@@ -74,10 +74,10 @@ def _joined(text: str) -> tuple[str, list[int]]:
     cuts: list[int] = []
     pieces: list[str] = []
     position = length = 0
-    for found in _SPLICE.finditer(text):
-        pieces.append(text[position : found.start()])
-        length += found.start() - position
-        position = found.end()
+    for splice in _SPLICE.finditer(text):
+        pieces.append(text[position : splice.start()])
+        length += splice.start() - position
+        position = splice.end()
         cuts.append(length)
     return ("".join(pieces) + text[position:] if cuts else text), cuts
 
@@ -86,14 +86,14 @@ def lex_line(text: str, file: str, line: int) -> list[Token]:
     """The tokens of one line that has no comments."""
     tokens: list[Token] = []
     spaced = False
-    for found in _TOKEN.finditer(text):
-        kind = found.lastgroup
+    for match in _TOKEN.finditer(text):
+        kind = match.lastgroup
         if kind == "space":
             spaced = True
             continue
         if kind is None or kind in ("newline", "comment", "open", STRAY):
-            raise unexpected(found.group(), file, line)
-        tokens.append(Token(kind, found.group(), file, line, spaced))
+            raise unexpected(match.group(), file, line)
+        tokens.append(Token(kind, match.group(), file, line, spaced))
         spaced = False
     return tokens
 
@@ -111,28 +111,28 @@ def lex(text: str, file: str) -> Iterator[list[Token]]:
     line = 1
     tokens: list[Token] = []
     spaced = False
-    for found in _TOKEN.finditer(text):
-        kind = found.lastgroup
-        while found.start() >= cuts[cut]:
+    for match in _TOKEN.finditer(text):
+        kind = match.lastgroup
+        while match.start() >= cuts[cut]:
             line += 1
             cut += 1
         if kind == "space":
             spaced = True
         elif kind == "newline":
-            blank = found.group()
+            blank = match.group()
             line += blank.count("\n")
             if tokens:
                 yield tokens
                 tokens = []
             spaced = blank[-1] != "\n"
         elif kind == "comment":
-            line += found.group().count("\n")
+            line += match.group().count("\n")
             spaced = True
         elif kind == "open":
             raise KernelCompileError("this comment is never closed", file=file, line=line)
         else:
             assert kind is not None
-            tokens.append(Token(kind, found.group(), file, line, spaced))
+            tokens.append(Token(kind, match.group(), file, line, spaced))
             spaced = False
             if len(tokens) > MAX_TOKENS:
                 raise KernelCompileError(f"this line has more than {MAX_TOKENS:,} tokens", file=file, line=line)

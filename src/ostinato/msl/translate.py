@@ -1,8 +1,8 @@
 """MSL tokens to C++ text.
 
-Metal's address-space words vanish or become ``const``, attributes vanish, literals get their Metal types, function
-constants get their values. Calls that make threads meet receive a hidden first argument, their site. What that is, and
-whatever else a target's C++ needs, is the target's own affair (`Dialect`), as are the entry points it appends.
+Address spaces are removed or become ``const``, attributes are removed, literals get their Metal types, function
+constants get their values. Convergent calls get a hidden first argument, their site. The target defines what that is,
+what else its C++ needs (`Dialect`), and the entry points that are appended.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def literal(text: str) -> str:
 
 
 def _exact(text: str) -> str:
-    """A decimal literal too small for a normal float as the float it stands for: not every compiler rounds these."""
+    """A decimal literal too small for a normal float, rounded here, since not every compiler rounds it correctly."""
     if "e-" not in text.lower():
         return text
     value = float(text.rstrip("fF"))
@@ -96,18 +96,18 @@ def swizzle_macros(syntax: Syntax) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """What the C++ of a target needs beyond the words of MSL."""
+    """What the C++ of a target needs beyond MSL."""
 
     kernel_parameters: str
     """Hidden first parameters of every kernel."""
     arena: str
     """The block of threadgroup memory, inside a kernel."""
     enter_namesake: str
-    """What begins the body of a user's function that bears the name of a convergent function of MSL."""
+    """The start of the body of a user's function with the name of a convergent function of MSL."""
     rewrite_types: Callable[[Syntax, Declarations, Rewriter], None]
-    """What the target's own scalar types and names ask of the source."""
+    """Rewrites the source for the target's own scalar types and names."""
     mark_sites: Callable[[Syntax, Declarations, Convergence, Rewriter, Collection[int]], None]
-    """Writes the hidden arguments of convergent calls, but for the kernels at the positions given."""
+    """Writes the hidden arguments of convergent calls, except in the kernels at the positions passed."""
 
 
 class Translator:
@@ -134,7 +134,7 @@ class Translator:
         self.split: set[int] = set()
         """Kernels that run as loops between barriers."""
         self.unsplit: dict[int, str] = {}
-        """Why others among those that may be split do not."""
+        """Why other kernels were not split."""
 
     def run(self, constants: Mapping[str, str | None]) -> str:
         """The C++ text; ``constants`` gives the C++ value of each function constant, None when it is not defined."""
@@ -172,7 +172,7 @@ class Translator:
                 elif token.text in ADDRESS_SPACES or token.text == "kernel":
                     rewriter.replace(index, "")
                 elif token.text == "const" and syntax.texts[index - 1] == "static":
-                    # Never computed by the first thread that comes by.
+                    # Computed at compile time, never by the first thread that uses it.
                     rewriter.replace(index, "constexpr")
             index += 1
 
@@ -199,7 +199,7 @@ class Translator:
             rewriter.after(match[brace] + 1, f"for (auto &__ost_element : {texts[name_at]}) __ost_element = {value};")
 
     def _swizzles(self) -> None:
-        """A swizzle that is read becomes a vector; one that is written stays a view of its vector."""
+        """A swizzle that is read becomes a vector; a swizzle that is written stays a view of its vector."""
         texts, match = self.syntax.texts, self.syntax.match
         members = {variable.name for variable in self.declarations.variables if variable.in_struct}
         in_constant = bytearray(len(texts))
@@ -226,7 +226,7 @@ class Translator:
             self.rewriter.after(index, ")")
 
     def _shifts(self) -> None:
-        """Inside functions, amounts that are not plain numbers are cut to the width of what is shifted."""
+        """Inside functions, shift amounts that are not plain numbers are masked to the width of the operand."""
         texts, tokens = self.syntax.texts, self.syntax.tokens
         for function in self.declarations.functions:
             if function.body is None:
@@ -245,9 +245,9 @@ class Translator:
                 self.rewriter.after(last, "__ost::by *")
 
     def _open_lists(self, begin: int, end: int) -> dict[int, int]:
-        """By the place of each ``>``: how many ``<`` before it, in its statement and brackets, may still be open."""
+        """For each ``>``, how many ``<`` before it, in its statement and brackets, may still be open."""
         texts = self.syntax.texts
-        found: dict[int, int] = {}
+        open_before: dict[int, int] = {}
         around: list[int] = []
         still_open = 0
         for index in range(begin, end):
@@ -255,7 +255,7 @@ class Translator:
             if text == "<":
                 still_open += 1
             elif text == ">":
-                found[index] = still_open
+                open_before[index] = still_open
                 still_open = max(0, still_open - 1)
             elif text in ("(", "[", "{"):
                 around.append(still_open)
@@ -264,7 +264,7 @@ class Translator:
                 still_open = around.pop()
             elif text == ";":
                 still_open = 0
-        return found
+        return open_before
 
     def _is_const_already(self, index: int) -> bool:
         """Whether ``const`` (or an earlier ``constant``) stands in the same run of specifiers."""
@@ -317,7 +317,7 @@ class Translator:
     # -- functions --------------------------------------------------------------------------------------------------
 
     def _member_function(self, function: Function) -> None:
-        """What MSL allows in a class and not every C++ compiler: spaces on constructors, full specialisations."""
+        """What not every C++ compiler allows in a class: address spaces on constructors, full specialisations."""
         texts, rewriter = self.syntax.texts, self.rewriter
         end = function.body[0] if function.body is not None else function.end
         if function.name == function.scope[-1]:
@@ -325,7 +325,7 @@ class Translator:
                 if texts[index] == "constant":
                     rewriter.replace(index, "")
         if function.templates and not any(header.parameters for header in function.templates):
-            # As an ordinary overload it wins over the template wherever the arguments can be deduced.
+            # As an ordinary overload it is preferred to the template wherever the arguments can be deduced.
             for header in function.templates:
                 rewriter.delete(header.start, header.end + 1)
             if not function.name.startswith("operator"):

@@ -1,4 +1,4 @@
-"""What the analysis of uniform flow knows of a source: its functions, their variables, and what each may change."""
+"""Facts for the analysis of uniform flow: the functions of a source, their variables, and what each may change."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _AFTER_DECLARATOR = frozenset("= ; , ( { [ : )".split())
 
 
 _STEPS_PER_TOKEN = 50
-"""Real kernels take about 3."""
+"""Limit of steps per token of a source; real kernels take about 3."""
 
 
 class TooLong(Exception):
@@ -60,7 +60,7 @@ class TooLong(Exception):
 
 @dataclass(slots=True)
 class Body:
-    """What is known of one function; only ever moves towards varying."""
+    """What is known of one function; facts only change from uniform to varying."""
 
     function: Function
     kernel: bool
@@ -77,7 +77,7 @@ class Body:
 
 
 class Facts:
-    """What is known of a source's functions; takes back what a walk finds not to hold."""
+    """What is known of a source's functions; a walk retracts facts that do not hold."""
 
     def __init__(self, syntax: Syntax, declarations: Declarations, convergence: Convergence) -> None:
         self.syntax, self.texts, self.tokens, self.match = syntax, syntax.texts, syntax.tokens, syntax.match
@@ -111,7 +111,7 @@ class Facts:
         self._steps_left = _STEPS_PER_TOKEN * len(self.tokens)
 
     def spend(self, steps: int) -> None:
-        """Counts work; raises `TooLong` when it is more than some passes over the source."""
+        """Counts work; raises `TooLong` beyond a limited number of passes over the source."""
         self._steps_left -= steps
         if self._steps_left < 0:
             raise TooLong
@@ -124,37 +124,37 @@ class Facts:
 
     def _changed_arguments(self) -> dict[str, set[int]]:
         """By function: the arguments that it may change, taken by reference."""
-        found: dict[str, set[int]] = {name: {position} for name, position in CHANGES.items()}
+        changed: dict[str, set[int]] = {name: {position} for name, position in CHANGES.items()}
         for function in self.declarations.functions:
-            places = found.setdefault(function.name, set())
+            places = changed.setdefault(function.name, set())
             for position, parameter in enumerate(formal_parameters(self.syntax, function)):
                 if parameter.reference and "const" not in parameter.type.split():
                     places.add(position)
-        return found
+        return changed
 
     def _template_parameters(self) -> set[str]:
         """The names of all template parameters, those of classes included."""
-        found: set[str] = set()
+        names: set[str] = set()
         for index, text in enumerate(self.texts):
             if text == "template" and self.texts[index + 1] == "<":
                 closing = self.syntax.angle_end(index + 1) or index
                 for begin, end in self.syntax.split(index + 2, closing):
                     equals = next((at for at in range(begin, end) if self.texts[at] == "="), end)
                     if self.tokens[equals - 1].kind == IDENTIFIER:
-                        found.add(self.texts[equals - 1])
-        return found
+                        names.add(self.texts[equals - 1])
+        return names
 
     def _is_indirect(self, type_: str) -> bool:
         return bool(set("*&[") & set(type_)) or bool(self.pointer_types & set(type_.split()))
 
     def _pure_functions(self) -> frozenset[str]:
-        """User functions that compute their value from their arguments and nothing else."""
+        """User functions whose value depends only on their arguments."""
         candidates: dict[str, set[str]] = {}
         refused: set[str] = set()
         for function in self.declarations.functions:
             if function.body is None:
                 continue
-            indirect = any(self._is_indirect(one.type) for one in formal_parameters(self.syntax, function))
+            indirect = any(self._is_indirect(parameter.type) for parameter in formal_parameters(self.syntax, function))
             if function.in_struct or function.special or is_kernel(self.syntax, function) or indirect:
                 refused.add(function.name)
                 continue
@@ -199,11 +199,11 @@ class Facts:
         return body
 
     def _attributes(self, begin: int, end: int) -> set[str]:
-        found: set[str] = set()
+        names: set[str] = set()
         for index in range(begin, end):
             if self.syntax.is_attribute(index):
-                found |= {attribute.name for attribute in self.syntax.attributes_at(index)}
-        return found
+                names |= {attribute.name for attribute in self.syntax.attributes_at(index)}
+        return names
 
     def _resolve(self, function: Function, outer: list[str]) -> tuple[dict[int, str], set[str], set[str]]:
         """The variable each token of a body names; the arrays, and the pointers, among them.
@@ -251,7 +251,7 @@ class Facts:
         return resolved, arrays, pointers
 
     def distrust_names_without_calls(self) -> None:
-        """A function whose name stands anywhere but in a call may be called from anywhere."""
+        """A function whose name is used other than in a call may be called from anywhere."""
         declared = {function.name_at for function in self.declarations.functions}
         for index, text in enumerate(self.texts):
             if text in self.bodies and index not in declared and call_opening(self.syntax, index) is None:
@@ -266,13 +266,13 @@ class Facts:
             self.vary(body, name)
 
     def vary(self, body: Body, name: str | None) -> None:
-        """A variable is not uniform after all."""
+        """Retract that a variable is uniform."""
         if name and name not in body.varying and name not in body.constant_pointers:
             body.varying.add(name)
             self.changed = True
 
     def call(self, name: str, arguments: list[bool], together: bool) -> None:
-        """A call of a user's function with arguments of which it is known which are uniform."""
+        """Record a call of a user's function, with which of its arguments are uniform."""
         for body in self.bodies.get(name, ()):
             self.spend(1 + len(body.parameters))
             if body.kernel:

@@ -1,4 +1,4 @@
-"""One walk over a function: which flow is uniform, as far as is known by now, and what that takes back."""
+"""One walk over a function: which flow is uniform by the facts so far, and which facts do not hold."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Walk:
         self.left = False
         """Whether some lanes may have returned."""
         self.skipping = False
-        """Whether some lanes may have gone on to the next round of the innermost loop."""
+        """Whether some lanes may have continued with the next iteration of the innermost loop."""
         self.loops: list[int] = []
 
     def run(self) -> None:
@@ -35,7 +35,7 @@ class Walk:
         body.returns.clear()
         begin, end = body.function.body
         self.left = "goto" in self.texts[begin:end]
-        # A namesake of a convergent function is told which lanes have come, so for these its flow begins anew.
+        # A user's function with the name of a convergent function gets the lanes that meet, so its flow starts uniform.
         unwound(self.statements(begin + 1, end, body.entered or body.function.name in BUILTINS))
 
     # -- statements -------------------------------------------------------------------------------------------------
@@ -150,7 +150,7 @@ class Walk:
     # -- expressions ------------------------------------------------------------------------------------------------
 
     def expression(self, begin: int, end: int, flow: bool) -> None:
-        """Takes in what an expression or declaration writes and calls."""
+        """Records what an expression or declaration writes and calls."""
         index = begin
         self.facts.spend(max(0, end - begin))
         while index < end:
@@ -176,7 +176,7 @@ class Walk:
         return after if self.texts[after] == "{" else None
 
     def _enter_lambda(self, index: int, opening: int) -> None:
-        """Nobody knows when it runs: what it names varies, and what it calls is not called together."""
+        """When a lambda runs is unknown: variables that it names vary, and its calls are not uniform."""
         for at in range(index, self.match[opening]):
             if self.tokens[at].kind == IDENTIFIER:
                 self.facts.vary(self.body, self.body.names.get(at))
@@ -241,14 +241,14 @@ class Walk:
         return index
 
     def _passed_to_change(self, index: int, begin: int) -> bool:
-        """Whether it stands among the arguments of something that may take them by reference."""
+        """Whether it is among the arguments of a call that may take them by reference."""
         for callee, position in self._callees(index, begin):
             if position in self.facts.changed_by.get(callee, ()) or not self._is_known(callee):
                 return True
         return False
 
     def _callees(self, index: int, begin: int) -> Iterator[tuple[str, int]]:
-        """The calls among whose arguments it stands, with its place there."""
+        """The calls that have it among their arguments, with its position there."""
         at, position = index, 0
         while at > begin:
             self.facts.spend(1)
@@ -293,7 +293,7 @@ class Walk:
             self.facts.call(name, uniform, together and self.body.entered)
 
     def _always_evaluated(self, index: int, begin: int) -> bool:
-        """Whether no ``?``, ``&&`` or ``||`` before it lets some lanes pass it by."""
+        """Whether no ``?``, ``&&`` or ``||`` before it lets some lanes skip it."""
         at = index
         while at > begin:
             self.facts.spend(1)
@@ -334,7 +334,7 @@ class Walk:
             elif token.kind == IDENTIFIER and (
                 self.texts[index + 1] == "(" or token.text in self.facts.pointer_members
             ):
-                return False  # a method, or the way into memory
+                return False  # a method, or an access to memory
             elif token.text == "*" and not self._is_operand(index - 1):
                 if self.body.names.get(index + 1) not in self.body.constant_pointers:
                     return False

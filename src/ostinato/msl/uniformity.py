@@ -1,4 +1,4 @@
-"""Where all lanes of a simdgroup come by together.
+"""Where control flow is uniform: all lanes of a simdgroup arrive together.
 
 A static, conservative analysis of control flow. A value is uniform when it is surely the same in all lanes of a
 simdgroup: literals, template parameters, constants, `constant` arguments, positions and sizes of the group, the number
@@ -6,9 +6,9 @@ of the simdgroup, results of simdgroup reductions, and what is computed from the
 condition and loop around it is, and no lane has left before. Whatever is not understood counts as varying: loads from
 memory, pointers, references, results of functions that are not plainly arithmetic, everything a lambda touches.
 
-A variable is uniform only if every assignment to it is, wherever it stands. A helper is entered uniformly if each of
-its calls is in uniform flow, and a parameter of it is uniform if each argument is. The analysis begins with everything
-uniform and takes back until nothing changes. A source that would take too long is taken as varying throughout.
+A variable is uniform only if every assignment to it is. A helper is entered uniformly if each of
+its calls is in uniform flow, and a parameter of it is uniform if each argument is. The analysis starts with everything
+uniform and retracts until nothing changes. A source that would take too long counts as varying throughout.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Recursion without Python's stack: how deep a source nests is for the source to say, not for the interpreter.
+"""Recursion without Python's stack, so that the nesting of a source is not limited by the interpreter.
 
-A recursive function is written as a generator that yields the calls it makes of itself and its kin, and is sent their
-results. What a call raises ends them all.
+A recursive function is written as a generator that yields its recursive calls and is sent their results. An exception
+in a call ends all of them.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from typing import Any, TypeVar
 
 Result = TypeVar("Result")
 Steps = Generator["Steps[Any]", Any, Result]
-"""A function that is written this way and gives a ``Result``."""
+"""A function that is written this way and returns a ``Result``."""
 
 
 def unwound(call: Steps[Result]) -> Result:
-    """What the call returns."""
+    """Runs the call and returns its result."""
     waiting: list[Steps[Any]] = [call]
     value: Any = None
     while waiting:

@@ -1,14 +1,14 @@
-"""Our own kernels (`kernels/*.metal`) and the launchers that record them.
+"""Built-in kernels (`kernels/*.metal`) and the functions that encode them.
 
     with enc.scope("block 0"):
         ops.add(enc, hidden, delta, hidden)
         ops.rms_norm(enc, hidden, weight, normed)
         ops.matvec(enc, projection, normed, queries)
 
-They are compiled once for each device. No launcher waits; every one checks shapes and dtypes and declares what it
-reads, writes and computes. Arithmetic is in float32 and rounded once, to the dtype that is stored. The fused ones give
-the bits of the two that they stand for. Where a value changes with every token (a position, a random number) it may be
-a parameter, `ost.param`.
+Kernels are compiled once per device. No function waits; each checks shapes and dtypes and declares the bytes and flops
+of its dispatch. Arithmetic is in float32 and rounded once, to the dtype of the output. Fused kernels give the same bits
+as the kernels that they replace. A value that changes with every token (a position, a random number) may be a
+parameter, `ost.param`.
 """
 
 from .attention import embedding, kv_append, rope, rope_append, rope_frequencies, sdpa

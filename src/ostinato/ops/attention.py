@@ -1,7 +1,7 @@
-"""Launchers of what depends on tokens and their positions: embedding, rotation, the cache, attention.
+"""Operations on tokens and their positions: embedding, rotary embedding (RoPE), KV cache, attention.
 
 The position is that of the first token of the call, counted from zero; the others follow it. It may be a parameter, so
-one captured graph serves every token. Caches are [heads, capacity, size].
+that one captured graph serves every token. Caches are [heads, capacity, size].
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from .checks import (
 )
 
 MOST_SIZE = 256
-"""The largest head that there is an attention kernel for."""
+"""The largest head size that the attention kernels support."""
 
 _SIMDGROUPS = 16
 _KEYS_TOGETHER = 4
 _OWN = 8
-"""Elements of a head that a lane has."""
+"""Elements of a head per lane."""
 
 
 def embedding(encoder: CommandEncoder, table: Buffer, tokens: Buffer, out: Buffer) -> None:
@@ -67,10 +67,10 @@ def rope(
     interleaved: bool = False,
     scale: float = 1.0,
 ) -> None:
-    """Turn pairs of elements of each head by position · frequency, for x [tokens, heads, size]. `out` may be `x`.
+    """Rotate pairs of elements of each head by position · frequency, for x [tokens, heads, size]. `out` may be `x`.
 
-    There is a frequency (`rope_frequencies`) for each pair; elements beyond the pairs are copied. A pair is
-    (i, i + pairs), or with `interleaved` (2i, 2i + 1). `scale` is a factor for what is turned.
+    `frequencies` has one frequency per pair (`rope_frequencies`); elements beyond the pairs are copied. A pair is
+    (i, i + pairs), or (2i, 2i + 1) with `interleaved`. `scale` multiplies the rotated elements.
     """
     name = "rope"
     ending = type_ending(name, x, out)
@@ -100,11 +100,11 @@ def rope_frequencies(
     high: float | None = None,
     trained_length: int | None = None,
 ) -> np.ndarray:
-    """The table for `rope`: a frequency for each pair of `size` elements, theta^(−2i / size).
+    """The frequencies for `rope`: theta^(−2i / size), for each pair of `size` elements.
 
-    `factor` alone divides them all (linear scaling). With `low`, `high` and `trained_length` only long waves are
-    slowed: those that turn less than `low` times over the trained length, wholly, those that turn more than `high`
-    times not at all, and those between by a mixture (Llama 3).
+    `factor` alone divides all frequencies (linear scaling). With `low`, `high` and `trained_length` (Llama 3), it
+    divides the frequencies with fewer than `low` turns over the trained length, leaves those with more than `high`
+    turns unchanged, and blends those between.
     """
     if size < 2 or size % 2 or not theta > 0 or not factor > 0:
         raise ArgumentError(f"rope_frequencies: size {size} must be even, theta {theta} and factor {factor} positive")
@@ -112,7 +112,7 @@ def rope_frequencies(
     if low is None and high is None and trained_length is None:
         return np.asarray(plain / factor, np.float32)
     if low is None or high is None or trained_length is None or not high > low:
-        raise ArgumentError("rope_frequencies: low, a larger high, and trained_length are given together")
+        raise ArgumentError("rope_frequencies: low, a larger high, and trained_length must be passed together")
     turns = trained_length * plain / (2 * math.pi)
     kept = np.clip((turns - low) / (high - low), 0.0, 1.0)
     return np.asarray(kept * plain + (1 - kept) * plain / factor, np.float32)
@@ -123,7 +123,7 @@ def kv_append(
 ) -> None:
     """cache[head, position + token] = x[token, head], for keys and values [tokens, heads, size].
 
-    What a parameter puts past the end of the cache is dropped.
+    Tokens that a parameter places past the end of the cache are dropped.
     """
     name = "kv_append"
     ending = type_ending(name, keys, values, key_cache, value_cache)
@@ -154,28 +154,28 @@ def rope_append(
     key_norm: Buffer | None = None,
     eps: float = 1e-6,
 ) -> None:
-    """Queries, keys and values as the matrices of attention give them, made ready for `sdpa` in one dispatch.
+    """Norm, `rope` and `kv_append` of queries, keys and values in one dispatch, to prepare `sdpa`.
 
-    `x` is [tokens, heads + 2 · kept heads, size]: of each token its queries, then its keys, then its values. Queries
-    and keys are normed if there are weights for that, and turned as by `rope`; keys and values go to the caches as by
-    `kv_append`; queries become [tokens, heads, size].
+    `x` is [tokens, heads + 2 · KV heads, size]: for each token its queries, then its keys, then its values. Queries and
+    keys are normalised if norm weights are passed, and rotated as by `rope`; keys and values go to the caches as by
+    `kv_append`; `queries` becomes [tokens, heads, size].
     """
     name = "rope_append"
-    norms = [one for one in (query_norm, key_norm) if one is not None]
+    norms = [norm for norm in (query_norm, key_norm) if norm is not None]
     ending = type_ending(name, x, queries, key_cache, value_cache, *norms)
     check_dtype(name, "frequencies", frequencies, np.float32)
     tokens, rows, size = tokens_heads_size(name, "x", x)
     kept_heads = axes(name, "key_cache", key_cache, "heads", "capacity", "size")[0]
     heads = rows - 2 * kept_heads
     if heads < 1:
-        raise ArgumentError(f"{name}: {x!r} has no room for queries beside {kept_heads} keys and values a token")
+        raise ArgumentError(f"{name}: {x!r} has no room for queries beside {kept_heads} keys and values per token")
     capacity = _cache(name, key_cache, value_cache, kept_heads, size)
     check_size(name, "queries", queries, tokens * heads * size)
     check_index(name, "position", position, below=capacity - tokens + 1)
     if len(norms) == 1:
-        raise ArgumentError(f"{name}: query_norm and key_norm are given together")
-    for one in norms:
-        check_size(name, "a norm", one, size)
+        raise ArgumentError(f"{name}: query_norm and key_norm must be passed together")
+    for norm in norms:
+        check_size(name, "a norm", norm, size)
     if 2 * frequencies.size > size:
         raise ArgumentError(f"{name}: {frequencies.size} pairs do not fit in heads of {size} elements")
     plain = prefers_plain(encoder)
@@ -187,7 +187,7 @@ def rope_append(
         *(x, frequencies, *(norms or (x, x)), queries, key_cache, value_cache, position),
         *(heads, kept_heads, size, frequencies.size, capacity, int(bool(norms)), eps),
         **grid,
-        bytes_read=x.nbytes + frequencies.nbytes + sum(one.nbytes for one in norms),
+        bytes_read=x.nbytes + frequencies.nbytes + sum(norm.nbytes for norm in norms),
         bytes_written=x.nbytes,
         flops=tokens * (heads + kept_heads) * (frequencies.size * 24 + (4 * size if norms else 0)),
     )
@@ -205,11 +205,11 @@ def sdpa(
     window: int = 0,
     cap: float = 0.0,
 ) -> None:
-    """Attention of queries [tokens, heads, size] to the cached keys and values up to each query's own place.
+    """Causal attention of queries [tokens, heads, size] to the cached keys and values.
 
-    One token is decoding, several are prefill: the query of a token sees the keys 0 to position + token. Several heads
-    may share a head of the cache. `scale` is 1 / √size unless given; `window` lets a query see so many of the last keys
-    only, its own among them; `cap` makes a score cap · tanh(score / cap).
+    One token is decoding, several are prefill: the query of a token attends to keys 0 to position + token. Several
+    heads may share a head of the cache. `scale` is 1 / √size by default; `window` limits a query to that many last
+    keys, including its own; `cap` replaces a score by cap · tanh(score / cap).
     """
     name = "sdpa"
     ending = type_ending(name, queries, key_cache, value_cache, out)
@@ -222,9 +222,9 @@ def sdpa(
     if size > MOST_SIZE:
         raise ArgumentError(f"{name}: heads of {size} elements are too large; at most {MOST_SIZE}")
     if heads % kept_heads:
-        raise ArgumentError(f"{name}: {heads} heads are no multiple of the {kept_heads} heads of {key_cache!r}")
-    given: list[Any] = [queries, key_cache, value_cache, out, position, size, heads // kept_heads, capacity, window]
-    given += [1 / math.sqrt(size) if scale is None else scale, cap]
+        raise ArgumentError(f"{name}: {heads} heads are not a multiple of the {kept_heads} heads of {key_cache!r}")
+    arguments: list[Any] = [queries, key_cache, value_cache, out, position, size, heads // kept_heads, capacity, window]
+    arguments += [1 / math.sqrt(size) if scale is None else scale, cap]
     if prefers_plain(encoder):
         kernel = find(encoder, "attention_plain", f"attend_{ending}")
         grid: dict[str, Any] = {"threads": (heads, tokens), "group_size": 1}
@@ -235,11 +235,11 @@ def sdpa(
         most = min(capacity, window or capacity)
         simdgroups = min(_SIMDGROUPS, -(-most // (_KEYS_TOGETHER * 32 // row)))
         grid = {"groups": (heads, tokens), "group_size": 32 * simdgroups}
-    # A key is read once, however many queries look at it.
+    # A key is read once, however many queries attend to it.
     most_rows = min(capacity, tokens + window - 1) if window else capacity
     encoder.dispatch(
         kernel,
-        *given,
+        *arguments,
         **grid,
         op_kind=CapturedOpKind.Sdpa,
         bytes_read=_add(queries.nbytes, position, 2 * kept_heads * size * queries.dtype.itemsize, tokens, most_rows),
@@ -249,10 +249,10 @@ def sdpa(
 
 
 def _seen(position: Index, tokens: int, capacity: int, window: int, each: int) -> int | Amount | None:
-    """What it takes that every query looks at the keys up to its own, `each` for one key.
+    """The flops of causal attention, with `each` per query and key.
 
-    Several queries at a place of which only a parameter knows, and some of which may reach a window while others do
-    not: no amount says that, so it is left out.
+    None for several queries with a window at a parameter's position: some queries may reach the window and others not,
+    which no `Amount` expresses.
     """
     if not isinstance(position, Param):
         ends = np.arange(int(position) + 1, int(position) + tokens + 1)
@@ -270,10 +270,10 @@ def _add(base: int, position: Index, factor: int, plus: int, upto: int) -> int |
 
 
 def _cache(name: str, key_cache: Buffer, value_cache: Buffer, heads: int, size: int) -> int:
-    """The tokens that the caches have room for."""
+    """The capacity of the caches, in tokens."""
     kept_heads, capacity, kept_size = axes(name, "key_cache", key_cache, "heads", "capacity", "size")
     if value_cache.shape != key_cache.shape or kept_heads != heads or kept_size != size:
         raise ArgumentError(
-            f"{name}: the caches are both [{heads}, capacity, {size}] here, not {key_cache!r} and {value_cache!r}"
+            f"{name}: both caches must be [{heads}, capacity, {size}], not {key_cache!r} and {value_cache!r}"
         )
     return capacity

@@ -1,4 +1,4 @@
-"""What launchers ask of their arguments, and the words for what does not fit."""
+"""Checks of the arguments of operations, with their error messages."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from ..runtime.library import Kernel
 from . import compiled
 
 TYPES = {"float32": "float", "float16": "half", "bfloat16": "bfloat"}
-"""What the kernels are made for: the NumPy dtype, and the ending of the kernel's name."""
+"""Supported dtypes, with the suffix of the kernel's name."""
 
 EXPONENTIAL_FLOPS = 8
-"""What an exponential or a tanh is counted as."""
+"""Flops that an exponential or a tanh counts as."""
 GATE_FLOPS = EXPONENTIAL_FLOPS + 4
 """silu(gate) · up"""
 
 Index = int | np.integer[Any] | Param
-"""A position: known now, or given with every replay."""
+"""A position: a number, or a parameter of replays."""
 Number = float | np.floating[Any] | Param
-"""A value: known now, or given with every replay."""
+"""A value: a number, or a parameter of replays."""
 
 
 def find(encoder: CommandEncoder, source: str, function: str) -> Kernel:
-    """A kernel of ours for the encoder's device."""
+    """A built-in kernel for the encoder's device."""
     return compiled.kernel(encoder._queue, compiled.module(source), function)
 
 
@@ -38,52 +38,52 @@ def prefers_plain(encoder: CommandEncoder) -> bool:
 
 
 def check_buffers(name: str, *buffers: Buffer) -> None:
-    """Refuse what is no buffer, or an empty one."""
-    for one in buffers:
-        if type(one) is not Buffer:
-            raise ArgumentError(f"{name}: expected a Buffer, got {one!r}")
-        if not one.size:
-            raise ArgumentError(f"{name}: {one!r} is empty; there is nothing to do")
+    """Raises `ArgumentError` for what is not a buffer, or is empty."""
+    for buffer in buffers:
+        if type(buffer) is not Buffer:
+            raise ArgumentError(f"{name}: expected a Buffer, got {buffer!r}")
+        if not buffer.size:
+            raise ArgumentError(f"{name}: {buffer!r} is empty; there is nothing to do")
 
 
 def type_ending(name: str, first: Buffer, *others: Buffer) -> str:
-    """The ending of the kernel's name, for buffers of one type."""
+    """The suffix of the kernel's name; checks that all buffers have the same dtype."""
     check_buffers(name, first, *others)
-    for one in others:
-        if one.dtype != first.dtype:
-            raise ArgumentError(f"{name}: {one!r} does not go with {first!r}; the same dtype is expected")
+    for buffer in others:
+        if buffer.dtype != first.dtype:
+            raise ArgumentError(f"{name}: {buffer!r} does not match {first!r}; expected the same dtype")
     ending = TYPES.get(first.dtype.name)
     if ending is None:
-        raise ArgumentError(f"{name}: there is no kernel for {first.dtype.name}; there is one for {', '.join(TYPES)}")
+        raise ArgumentError(f"{name}: there is no kernel for {first.dtype.name}; supported are {', '.join(TYPES)}")
     return ending
 
 
 def same_elements(name: str, out: Buffer, *others: Buffer) -> str:
-    """The ending of the kernel's name, for buffers of one type and size."""
+    """The suffix of the kernel's name; checks that all buffers have the same dtype and size."""
     check_buffers(name, out, *others)
-    for one in others:
-        if one.dtype != out.dtype or one.size != out.size:
-            raise ArgumentError(f"{name}: {one!r} does not go with {out!r}; the same dtype and size are expected")
+    for buffer in others:
+        if buffer.dtype != out.dtype or buffer.size != out.size:
+            raise ArgumentError(f"{name}: {buffer!r} does not match {out!r}; expected the same dtype and size")
     return type_ending(name, out)
 
 
 def check_dtype(name: str, what: str, buffer: Buffer, dtype: Any) -> None:
-    """Refuse a buffer of another dtype."""
+    """Raises `ArgumentError` for a buffer of another dtype."""
     check_buffers(name, buffer)
     if buffer.dtype != dtype:
-        raise ArgumentError(f"{name}: {what} are {np.dtype(dtype).name}, not {buffer!r}")
+        raise ArgumentError(f"{name}: {what} must be {np.dtype(dtype).name}, not {buffer!r}")
 
 
 def check_size(name: str, what: str, buffer: Buffer, expected: int) -> None:
-    """Refuse a buffer with another number of elements."""
+    """Raises `ArgumentError` for a buffer with another number of elements."""
     if buffer.size != expected:
-        raise ArgumentError(f"{name}: {what} has {expected} elements here; {buffer!r} has {buffer.size}")
+        raise ArgumentError(f"{name}: {what} must have {expected} elements; {buffer!r} has {buffer.size}")
 
 
 def axes(name: str, what: str, buffer: Buffer, *meaning: str) -> tuple[int, ...]:
-    """The shape of a buffer that must have so many axes."""
+    """The shape of a buffer; checks its number of axes."""
     if len(buffer.shape) != len(meaning):
-        raise ArgumentError(f"{name}: {what} is [{', '.join(meaning)}], not {buffer!r}")
+        raise ArgumentError(f"{name}: {what} must be [{', '.join(meaning)}], not {buffer!r}")
     return buffer.shape
 
 
@@ -91,21 +91,21 @@ def tokens_heads_size(name: str, what: str, buffer: Buffer) -> tuple[int, int, i
     """The shape of [tokens, heads, size]; [heads, size] is one token."""
     shape = (1, *buffer.shape) if len(buffer.shape) == 2 else buffer.shape
     if len(shape) != 3:
-        raise ArgumentError(f"{name}: {what} is [tokens, heads, size] or [heads, size], not {buffer!r}")
+        raise ArgumentError(f"{name}: {what} must be [tokens, heads, size] or [heads, size], not {buffer!r}")
     return shape[0], shape[1], shape[2]
 
 
 def check_index(name: str, what: str, value: Index, below: int | None = None) -> None:
-    """Refuse what is no index, or one that is known to be too large."""
+    """Raises `ArgumentError` for what is not an index, or is too large."""
     if isinstance(value, Param):
         return
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 0:
-        raise ArgumentError(f"{name}: {what} is an integer from 0, or a parameter; not {value!r}")
+        raise ArgumentError(f"{name}: {what} must be a non-negative integer or a parameter, not {value!r}")
     if below is not None and value >= below:
         raise ArgumentError(f"{name}: {what} {value} is too large; it must be less than {below}")
 
 
 def is_aligned(to_bytes: int, row_bytes: int, *buffers: Buffer) -> bool:
-    """Whether all rows start at multiples of so many bytes."""
-    places = (one._allocation().backing.address + one._offset for one in buffers)
+    """Whether all rows start at multiples of `to_bytes`."""
+    places = (buffer._allocation().backing.address + buffer._offset for buffer in buffers)
     return not any(place % to_bytes for place in (row_bytes, *places))

@@ -1,7 +1,7 @@
-"""Kernels compiled once for a device, and found again for as long as the device lives.
+"""Compiled kernels, cached per device.
 
-What is kept does not refer to the queue, so the table cannot keep a device alive that everybody else has dropped: it
-holds what the backend compiled and what encoders have memoised, and a `Kernel` is made around them when asked for.
+The cache does not keep a device alive: it holds what the backend compiled and what encoders have memoised, neither of
+which refers to the queue. A `Kernel` is made around them on request.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..runtime.library import Kernel, Library, Memo
 from ..runtime.queue import Queue
 
 FOLDER = Path(__file__).parent / "kernels"
-"""Where our own kernels are."""
+"""The folder of the built-in kernels."""
 
 _Key = tuple[bytes, tuple[tuple[str, str], ...], str]
 _Kept = tuple[CompiledKernel, Memo]
@@ -30,18 +30,18 @@ _kernels: WeakKeyDictionary[Queue, dict[_Key, _Kept]] = WeakKeyDictionary()
 
 @cache
 def module(name: str) -> Module:
-    """One of our own sources, parsed once: "elementwise" or "rms_norm"."""
+    """A built-in source by name, such as "elementwise"; parsed once."""
     return parse(FOLDER / f"{name}.metal")
 
 
 def kernel(queue: Queue, source: Module, function: str, constants: Mapping[int | str, Any] | None = None) -> Kernel:
-    """A kernel of a source for the device of this queue; the source is compiled when it is first asked for."""
-    given = constants or {}
-    key = (source.text_key, tuple(sorted((str(name), repr(value)) for name, value in given.items())), function)
+    """A kernel of a source for the device of this queue; the source is compiled on first use."""
+    values = constants or {}
+    key = (source.text_key, tuple(sorted((str(name), repr(value)) for name, value in values.items())), function)
     with _lock:
         kept = _kernels.setdefault(queue, {})
         if key not in kept:
-            compiled = Library(queue, source, given)[function]._compiled
+            compiled = Library(queue, source, values)[function]._compiled
             kept[key] = (compiled, {})
         compiled, memo = kept[key]
     return Kernel(compiled, queue, memo)

@@ -1,6 +1,6 @@
-"""Launchers of matrix by vector and matrix by matrix. Weights are [out, in], as models keep them.
+"""Matrix-vector and matrix-matrix products. Weights are [out, in], as in checkpoints.
 
-There are two kernels for each: one in which a thread sums a row (CPUs), one in which simdgroups do (GPUs).
+Each has two kernels: in one a thread sums a row (CPUs), in the other simdgroups do (GPUs).
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ _ROWS_TOGETHER = 8
 _SIMDGROUPS = 8
 _SIMDGROUPS_IN_BLOCKS = 4
 _ENOUGH_SIMDGROUPS = 8192
-"""With fewer a GPU is not busy: several then share a row."""
+"""Fewer do not fill a GPU; then several share a row."""
 _GROUPS_A_WORKER = 6
-"""Groups hold x for themselves, so there are no more of them than run at a time."""
+"""Every group stages its own copy of x, so there are no more groups than run concurrently."""
 _FEWEST_GROUPS = 64
-"""As many may run in any case: a device that does not tell its number of cores says that it has one worker."""
+"""Lower limit of groups, for devices that report a single worker because their number of cores is unknown."""
 _MOST_STAGED = 65536
-"""Bytes of x in each group from which on too few groups would run at a time."""
+"""Most bytes of x that a group stages; with more, too few groups would run concurrently."""
 _TILE_ON_CPU = (2, 4)
 _TILE = 64
 
@@ -49,12 +49,12 @@ def matvec(encoder: CommandEncoder, weight: Buffer, x: Buffer, out: Buffer, *, a
     rows, width = axes("matvec", "weight", weight, "out", "in")
     check_size("matvec", "x", x, width)
     check_size("matvec", "out", out, rows)
-    for one in others:
-        check_size("matvec", "addend", one, rows)
-    # Without an addend the kernel is given x in its place, and does not look at it.
-    given = [weight, x, out, width, *(others or [x]), len(others)]
-    read = weight.nbytes + x.nbytes + sum(one.nbytes for one in others)
-    _dense(encoder, f"matvec_{ending}", given, rows, 1, read, out.nbytes, rows * (2 * width + len(others)))
+    for buffer in others:
+        check_size("matvec", "addend", buffer, rows)
+    # Without an addend x is bound in its place, and the kernel does not read it.
+    arguments = [weight, x, out, width, *(others or [x]), len(others)]
+    read = weight.nbytes + x.nbytes + sum(buffer.nbytes for buffer in others)
+    _dense(encoder, f"matvec_{ending}", arguments, rows, 1, read, out.nbytes, rows * (2 * width + len(others)))
 
 
 def norm_matvec(
@@ -62,7 +62,8 @@ def norm_matvec(
 ) -> None:
     """out = weight · rms_norm(x, norm), for weights [out, in], in one dispatch.
 
-    For GPUs, where it saves a launch; on a CPU every row norms x anew. Rows have at most `most_staged` bytes.
+    Meant for GPUs, where it saves a launch; on a CPU every row normalises x again. Rows have at most `most_staged`
+    bytes.
     """
     rows, width = axes("norm_matvec", "weight", weight, "out", "in")
     _normed(encoder, "norm_matvec", weight, x, norm, out, eps, rows, width, 1)
@@ -83,7 +84,7 @@ def gated_matvec(encoder: CommandEncoder, weight: Buffer, x: Buffer, out: Buffer
 def norm_gated_matvec(
     encoder: CommandEncoder, weight: Buffer, x: Buffer, norm: Buffer, out: Buffer, eps: float = 1e-6
 ) -> None:
-    """What `gated_matvec` gives for rms_norm(x, norm), in one dispatch; as `norm_matvec` otherwise."""
+    """`gated_matvec` of rms_norm(x, norm), in one dispatch. Rows have at most `most_staged` bytes."""
     rows, width = _gates("norm_gated_matvec", weight)
     _normed(encoder, "norm_gated_matvec", weight, x, norm, out, eps, rows, width, 2)
 
@@ -102,7 +103,7 @@ def qkv_matvec(
 ) -> None:
     """Queries, keys and values of one token in one dispatch: `norm_matvec`, then `rope_append`.
 
-    `weight` is [(heads + 2 · kept heads) · size, in], and all of a head is turned: there is a frequency for each pair.
+    `weight` is [(heads + 2 · KV heads) · size, in]. Whole heads are rotated: there is a frequency for each pair.
     """
     name = "qkv_matvec"
     ending = type_ending(name, weight, x, norm, queries, key_cache, value_cache)
@@ -111,38 +112,38 @@ def qkv_matvec(
     kept, capacity, size = axes(name, "key_cache", key_cache, "heads", "capacity", "size")
     if value_cache.shape != key_cache.shape or size % 2:
         raise ArgumentError(
-            f"{name}: the caches are of one shape, and even size; not {key_cache!r} and {value_cache!r}"
+            f"{name}: the caches must have one shape and an even size, not {key_cache!r} and {value_cache!r}"
         )
     heads = rows // size - 2 * kept
     if rows % size or heads < 1:
         raise ArgumentError(f"{name}: {weight!r} has no rows for queries beside {kept} keys and values of {size}")
-    for what, one, elements in (
+    for what, buffer, elements in (
         ("x", x, width),
         ("norm", norm, width),
         ("queries", queries, heads * size),
         ("frequencies", frequencies, size // 2),
     ):
-        check_size(name, what, one, elements)
+        check_size(name, what, buffer, elements)
     check_index(name, "position", position, below=capacity)
     _check_staged(encoder, name, x)
-    given = [weight, x, norm, frequencies, queries, key_cache, value_cache, width, eps]
-    given += [position, heads, kept, size, capacity]
+    arguments = [weight, x, norm, frequencies, queries, key_cache, value_cache, width, eps]
+    arguments += [position, heads, kept, size, capacity]
     read = weight.nbytes + x.nbytes + norm.nbytes + frequencies.nbytes
     written = rows * weight.dtype.itemsize
     flops = 2 * rows * width + 4 * width + 12 * (heads + kept) * size
     kernel = f"{name}_{ending}"
     if prefers_plain(encoder):
-        found = find(encoder, "matvec_plain", kernel)
+        compiled = find(encoder, "matvec_plain", kernel)
         grid: dict[str, Any] = {"threads": (size // 2, rows // size), "group_size": (_ROWS_TOGETHER, 1)}
-        encoder.dispatch(found, *given, **grid, bytes_read=read, bytes_written=written, flops=flops)
+        encoder.dispatch(compiled, *arguments, **grid, bytes_read=read, bytes_written=written, flops=flops)
     else:
-        _dense(encoder, kernel, given, rows // 2, 1, read, written, flops, matrices=2, norm=norm)
+        _dense(encoder, kernel, arguments, rows // 2, 1, read, written, flops, matrices=2, norm=norm)
 
 
 def _gates(name: str, weight: Buffer) -> tuple[int, int]:
     two, rows, width = axes(name, "weight", weight, "2", "out", "in")
     if two != 2:
-        raise ArgumentError(f"{name}: weight is [2, out, in], not {weight!r}")
+        raise ArgumentError(f"{name}: weight must be [2, out, in], not {weight!r}")
     return rows, width
 
 
@@ -159,20 +160,19 @@ def _normed(
     matrices: int,
 ) -> None:
     ending = type_ending(name, weight, x, norm, out)
-    for what, one, size in (("x", x, width), ("norm", norm, width), ("out", out, rows)):
-        check_size(name, what, one, size)
+    for what, buffer, size in (("x", x, width), ("norm", norm, width), ("out", out, rows)):
+        check_size(name, what, buffer, size)
     _check_staged(encoder, name, x)
     read = weight.nbytes + x.nbytes + norm.nbytes
     flops = rows * (2 * matrices * width + GATE_FLOPS * (matrices - 1)) + 4 * width
-    given = [weight, x, norm, out, width, eps]
-    _dense(encoder, f"{name}_{ending}", given, rows, 1, read, out.nbytes, flops, matrices=matrices, norm=norm)
+    arguments = [weight, x, norm, out, width, eps]
+    _dense(encoder, f"{name}_{ending}", arguments, rows, 1, read, out.nbytes, flops, matrices=matrices, norm=norm)
 
 
 def expert_matvec(encoder: CommandEncoder, weight: Buffer, x: Buffer, indices: Buffer, out: Buffer) -> None:
     """out[slot] = weight[indices[slot]] · x[slot], for weights [experts, out, in] and indices made on the device.
 
-    `x` has a row for each slot, or one for all slots of a token: then as many rows as there are tokens. An index past
-    the last expert gives NaN.
+    `x` has a row per slot, or a row per token for all its slots. An index past the last expert gives NaN.
     """
     experts, rows, width = axes("expert_matvec", "weight", weight, "experts", "out", "in")
     _by_experts(encoder, "expert_matvec", weight, x, indices, out, experts, rows, width, 1)
@@ -181,12 +181,13 @@ def expert_matvec(encoder: CommandEncoder, weight: Buffer, x: Buffer, indices: B
 def expert_gated_matvec(encoder: CommandEncoder, weight: Buffer, x: Buffer, indices: Buffer, out: Buffer) -> None:
     """out[slot] = silu(weight[index, 0] · x[slot]) · (weight[index, 1] · x[slot]), for weights [experts, 2, out, in].
 
-    As `expert_matvec` otherwise: `index` is indices[slot].
+    `index` is indices[slot]. `x` has a row per slot, or a row per token for all its slots. An index past the last
+    expert gives NaN.
     """
     name = "expert_gated_matvec"
     experts, two, rows, width = axes(name, "weight", weight, "experts", "2", "out", "in")
     if two != 2:
-        raise ArgumentError(f"{name}: weight is [experts, 2, out, in], not {weight!r}")
+        raise ArgumentError(f"{name}: weight must be [experts, 2, out, in], not {weight!r}")
     _by_experts(encoder, name, weight, x, indices, out, experts, rows, width, 2)
 
 
@@ -208,15 +209,15 @@ def _by_experts(
     check_size(name, "out", out, slots * rows)
     if x.size % width or slots % (x.size // width):
         raise ArgumentError(
-            f"{name}: {x!r} is no whole number of rows of {width} that goes into the {slots} slots of {indices!r}"
+            f"{name}: {x!r} must have rows of {width}, and their number must divide the {slots} slots of {indices!r}"
         )
-    given: list[Any] = [weight, x, indices, out, width, slots * width // x.size, experts]
-    # A token chooses different experts. Those of several may be the same: then nobody knows how much is read.
+    arguments: list[Any] = [weight, x, indices, out, width, slots * width // x.size, experts]
+    # The experts of one token differ. Those of several tokens may coincide, so the bytes read are not known.
     read: int | None = None
     if len(indices.shape) == 1 or indices.shape[0] == 1:
         read = slots * matrices * rows * width * weight.dtype.itemsize + x.nbytes + indices.nbytes
     flops = slots * rows * (2 * matrices * width + GATE_FLOPS * (matrices - 1))
-    _dense(encoder, f"{name}_{ending}", given, rows, slots, read, out.nbytes, flops, matrices=matrices)
+    _dense(encoder, f"{name}_{ending}", arguments, rows, slots, read, out.nbytes, flops, matrices=matrices)
 
 
 def matmul(encoder: CommandEncoder, weight: Buffer, x: Buffer, out: Buffer) -> None:
@@ -225,7 +226,7 @@ def matmul(encoder: CommandEncoder, weight: Buffer, x: Buffer, out: Buffer) -> N
     ending = type_ending(name, weight, x, out)
     rows, width = axes(name, "weight", weight, "out", "in")
     if x.size % width:
-        raise ArgumentError(f"{name}: {x!r} is no whole number of rows of {width}, as {weight!r} takes")
+        raise ArgumentError(f"{name}: {x!r} must have rows of {width} for {weight!r}")
     tokens = x.size // width
     check_size(name, "out", out, tokens * rows)
     plain = prefers_plain(encoder)
@@ -266,19 +267,19 @@ def matvec_affine4(
     rows, words = axes(name, "weight", weight, "out", "in / 8")
     width = words * 8
     if width % 64:
-        raise ArgumentError(f"{name}: rows of {width} are no whole number of groups of 64")
-    for what, one, expected in (
+        raise ArgumentError(f"{name}: rows of {width} are not a multiple of groups of 64")
+    for what, buffer, expected in (
         ("x", x, width),
         ("out", out, rows),
         ("scales", scales, rows * width // 64),
         ("biases", biases, rows * width // 64),
     ):
-        check_size(name, what, one, expected)
-    given: list[Any] = [weight, scales, biases, x, out, width]
+        check_size(name, what, buffer, expected)
+    arguments: list[Any] = [weight, scales, biases, x, out, width]
     if not prefers_plain(encoder):
-        given.append(rows)
+        arguments.append(rows)
     read = weight.nbytes + scales.nbytes + biases.nbytes + x.nbytes
-    _quantised(encoder, f"{name}_{ending}", given, rows, read, out.nbytes, 2 * rows * width)
+    _quantised(encoder, f"{name}_{ending}", arguments, rows, read, out.nbytes, 2 * rows * width)
 
 
 def _blocks(encoder: CommandEncoder, name: str, block_bytes: int, weight: Buffer, x: Buffer, out: Buffer) -> None:
@@ -287,22 +288,22 @@ def _blocks(encoder: CommandEncoder, name: str, block_bytes: int, weight: Buffer
     ending = type_ending(name, x, out)
     rows, row_bytes = axes(name, "weight", weight, "out", f"in / 32 · {block_bytes}")
     if row_bytes % block_bytes:
-        raise ArgumentError(f"{name}: rows of {row_bytes} bytes are no whole number of blocks of {block_bytes}")
+        raise ArgumentError(f"{name}: rows of {row_bytes} bytes are not a multiple of blocks of {block_bytes}")
     width = row_bytes // block_bytes * 32
     check_size(name, "x", x, width)
     check_size(name, "out", out, rows)
     if not is_aligned(2, row_bytes, weight):
         raise ArgumentError(f"{name}: {weight!r} starts at an odd address; its blocks begin with a float16")
-    given: list[Any] = [weight, x, out, width]
+    arguments: list[Any] = [weight, x, out, width]
     if not prefers_plain(encoder):
-        given.append(rows)
-    _quantised(encoder, f"{name}_{ending}", given, rows, weight.nbytes + x.nbytes, out.nbytes, 2 * rows * width)
+        arguments.append(rows)
+    _quantised(encoder, f"{name}_{ending}", arguments, rows, weight.nbytes + x.nbytes, out.nbytes, 2 * rows * width)
 
 
 def _dense(
     encoder: CommandEncoder,
     kernel: str,
-    given: list[Any],
+    arguments: list[Any],
     rows: int,
     slots: int,
     bytes_read: int | None,
@@ -312,44 +313,44 @@ def _dense(
     matrices: int = 1,
     norm: Buffer | None = None,
 ) -> None:
-    """A row of the weights a thread, or some simdgroups; along the second axis the slots.
+    """Dispatch with one row of the weights per thread, or per several simdgroups; the second axis is the slots.
 
-    What is given begins with the weights and x. With two matrices a row of each makes a result.
+    `arguments` begins with the weights and x. With two matrices, one row of each gives one result.
     """
-    weight, x, width = given[0], given[1], given[0].shape[-1]
+    weight, x, width = arguments[0], arguments[1], arguments[0].shape[-1]
     cost: dict[str, Any] = {"bytes_read": bytes_read, "bytes_written": bytes_written, "flops": flops}
     if prefers_plain(encoder):
         plain = find(encoder, "matvec_plain", kernel)
-        encoder.dispatch(plain, *given, threads=(rows, slots), group_size=(_ROWS_TOGETHER, 1), **cost)
+        encoder.dispatch(plain, *arguments, threads=(rows, slots), group_size=(_ROWS_TOGETHER, 1), **cost)
         return
     device, row_bytes = encoder._queue.backend.capabilities, width * weight.dtype.itemsize
     read_whole = [weight, x] if norm is None else [weight, x, norm]
     split = _split(rows * slots * matrices, row_bytes, _SIMDGROUPS // matrices)
     flight = 8 if row_bytes >= split * 32 * 8 * 16 else 4
     staged = row_bytes <= most_staged(encoder._queue)
-    given += [rows, int(is_aligned(16, row_bytes, *read_whole)), split]
+    arguments += [rows, int(is_aligned(16, row_bytes, *read_whole)), split]
     if norm is None:
-        given.append(int(staged))
+        arguments.append(int(staged))
     at_a_time = max(_GROUPS_A_WORKER * device.workers, _FEWEST_GROUPS)
     groups = min(-(-rows * matrices * split // _SIMDGROUPS), -(-at_a_time // slots))
-    found = find(encoder, "matvec", f"{kernel}_{flight}")
+    compiled = find(encoder, "matvec", f"{kernel}_{flight}")
     room = {0: -(-row_bytes // 16) * 16 if staged else 16}
-    encoder.dispatch(found, *given, groups=(groups, slots), group_size=32 * _SIMDGROUPS, shared=room, **cost)
+    encoder.dispatch(compiled, *arguments, groups=(groups, slots), group_size=32 * _SIMDGROUPS, shared=room, **cost)
 
 
 def _check_staged(encoder: CommandEncoder, name: str, x: Buffer) -> None:
     most = most_staged(encoder._queue)
     if x.nbytes > most:
-        raise ArgumentError(f"{name}: rows of {x.nbytes} bytes are too long; at most {most} here")
+        raise ArgumentError(f"{name}: rows of {x.nbytes} bytes are too long; at most {most} on this device")
 
 
 def most_staged(queue: Queue) -> int:
-    """The bytes of the longest row that a group can hold beside its sums; `norm_matvec` takes no longer one."""
+    """The longest row, in bytes, that a group can stage beside its sums; the limit of `norm_matvec`."""
     return min(queue.backend.capabilities.threadgroup_memory_bytes, _MOST_STAGED) - 256
 
 
 def _split(rows: int, row_bytes: int, most: int) -> int:
-    """How many simdgroups share a row: more where rows are few, as long as a lane still has four loads."""
+    """How many simdgroups share a row: more if there are few rows, as long as each lane has four loads."""
     split = 1
     while split < most and rows * split < _ENOUGH_SIMDGROUPS and row_bytes >= 2 * split * 32 * 4 * 16:
         split *= 2
@@ -359,17 +360,17 @@ def _split(rows: int, row_bytes: int, most: int) -> int:
 def _quantised(
     encoder: CommandEncoder,
     kernel: str,
-    given: list[Any],
+    arguments: list[Any],
     rows: int,
     bytes_read: int,
     bytes_written: int,
     flops: int,
 ) -> None:
-    """A row of the weights a thread, or a simdgroup."""
+    """Dispatch with one row of the weights per thread, or per simdgroup."""
     plain = prefers_plain(encoder)
     if plain:
         grid: dict[str, Any] = {"threads": rows, "group_size": _ROWS_TOGETHER}
     else:
         grid = {"groups": -(-rows // _SIMDGROUPS_IN_BLOCKS), "group_size": 32 * _SIMDGROUPS_IN_BLOCKS}
-    found = find(encoder, "quantised_plain" if plain else "quantised", kernel)
-    encoder.dispatch(found, *given, **grid, bytes_read=bytes_read, bytes_written=bytes_written, flops=flops)
+    compiled = find(encoder, "quantised_plain" if plain else "quantised", kernel)
+    encoder.dispatch(compiled, *arguments, **grid, bytes_read=bytes_read, bytes_written=bytes_written, flops=flops)

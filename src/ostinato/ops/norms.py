@@ -1,4 +1,4 @@
-"""Launchers of RMS norm, by itself and fused with what stands beside it."""
+"""RMS norm, alone and fused with its neighbours."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .checks import find, prefers_plain, same_elements
 _MOST_THREADS = 256
 _MOST_THREADS_ON_GPU = 1024
 _KEPT = 8
-"""Elements of a row that a thread of the kernels for GPUs keeps in registers."""
+"""Elements of a row that a thread of the GPU kernels keeps in registers."""
 _MANY_ROWS = 128
 
 
@@ -84,7 +84,7 @@ def add_rms_norm(
 
 
 def row_threads(width: int) -> int:
-    """Threads for a row: whole simdgroups, a power of two of them, and no more than there is work for."""
+    """Threads per row: a power of two of simdgroups, and no more than there is work for."""
     return min(_MOST_THREADS, max(32, 1 << (width - 1).bit_length()))
 
 
@@ -93,7 +93,7 @@ def _source(encoder: CommandEncoder) -> str:
 
 
 def _row_threads(encoder: CommandEncoder, rows: int, width: int) -> int:
-    """On a GPU enough to keep a row in registers; for few rows as many as there is work for."""
+    """Threads per row: on a GPU enough to keep a row in registers; for few rows as many as there is work for."""
     if prefers_plain(encoder):
         return row_threads(width)
     each = _KEPT if rows >= _MANY_ROWS else _KEPT // 2
@@ -106,7 +106,7 @@ def _rows(name: str, out: Buffer, weight: Buffer) -> tuple[int, int]:
     width = weight.size
     if weight.dtype != out.dtype or not width or out.size % width:
         raise ArgumentError(
-            f"{name}: {out!r} is no whole number of rows of the weights {weight!r}; the same dtype is expected, and a"
-            " weight for each element of a row"
+            f"{name}: {out!r} must have rows of the length and dtype of the weights {weight!r}, with one"
+            " weight per element of a row"
         )
     return out.size // width, width

@@ -1,4 +1,4 @@
-"""Launchers of what goes element by element. `out` may be one of the inputs, if it is of the same dtype."""
+"""Element-wise operations. `out` may be one of the inputs if it has the same dtype."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .checks import (
 )
 
 _FOURS_FROM = 1 << 16
-"""From how many elements on a GPU is better off with four a thread. On a CPU the compiler makes the vectors."""
+"""From this many elements on, four per thread are faster on a GPU. On a CPU the compiler vectorises."""
 
 
 def add(encoder: CommandEncoder, a: Buffer, b: Buffer, out: Buffer) -> None:
@@ -42,12 +42,12 @@ def silu_mul(encoder: CommandEncoder, gate: Buffer, up: Buffer, out: Buffer) -> 
 
 
 def silu_mul_halves(encoder: CommandEncoder, x: Buffer, out: Buffer) -> None:
-    """out[token] = gate · sigmoid(gate) · up, for x [tokens, 2, width]: the gates of each token, then its ups."""
+    """out[token] = gate · sigmoid(gate) · up, for x [tokens, 2, width]: for each token its gates, then its ups."""
     name = "silu_mul_halves"
     ending = type_ending(name, x, out)
     tokens, two, width = axes(name, "x", x, "tokens", "2", "width")
     if two != 2:
-        raise ArgumentError(f"{name}: x is [tokens, 2, width], not {x!r}")
+        raise ArgumentError(f"{name}: x must be [tokens, 2, width], not {x!r}")
     check_size(name, "out", out, tokens * width)
     encoder.dispatch(
         find(encoder, "pointwise", f"{name}_{ending}"),
@@ -67,7 +67,7 @@ def sigmoid_mul(encoder: CommandEncoder, gate: Buffer, up: Buffer, out: Buffer) 
 
 
 def gelu(encoder: CommandEncoder, x: Buffer, out: Buffer, *, approximate: bool = True) -> None:
-    """out = gelu(x): the one by tanh, or the one by the error function."""
+    """out = gelu(x), by tanh if `approximate`, otherwise by the error function."""
     _mapped(encoder, "gelu" if approximate else "gelu_erf", x, out, (), EXPONENTIAL_FLOPS + 6)
 
 
@@ -98,15 +98,15 @@ def cast(encoder: CommandEncoder, x: Buffer, out: Buffer) -> None:
 def weighted_sum(encoder: CommandEncoder, x: Buffer, weights: Buffer, out: Buffer) -> None:
     """out[token] = Σ weights[token, slot] · x[token, slot], for weights [tokens, slots] and out [tokens, width].
 
-    A buffer with fewer axes is that of one token.
+    Buffers without the axis of tokens are for one token.
     """
     name = "weighted_sum"
     type_ending(name, x, out)
     check_dtype(name, "weights", weights, np.float32)
-    one = len(weights.shape) == 1
-    tokens, slots = (1, weights.size) if one else axes(name, "weights", weights, "tokens", "slots")
+    single_token = len(weights.shape) == 1
+    tokens, slots = (1, weights.size) if single_token else axes(name, "weights", weights, "tokens", "slots")
     if out.size % tokens:
-        raise ArgumentError(f"{name}: {out!r} is no whole number of rows for each of {tokens} tokens")
+        raise ArgumentError(f"{name}: {out!r} does not divide evenly among {tokens} tokens")
     width = out.size // tokens
     check_size(name, "x", x, tokens * slots * width)
     encoder.dispatch(

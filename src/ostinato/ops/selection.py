@@ -1,4 +1,4 @@
-"""Launchers of softmax and of what is chosen by it: the experts of a token, the next token."""
+"""Softmax, and choices by it: the experts of a token, the next token."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ def softmax(encoder: CommandEncoder, x: Buffer, out: Buffer) -> None:
 
 
 def argmax(encoder: CommandEncoder, x: Buffer, out: Buffer) -> None:
-    """out[row] = the place of the largest element of each row of x, the first of equal ones. `out` is uint32."""
+    """out[row] = the index of the largest element of each row of x, the first of equal ones. `out` is uint32."""
     ending = type_ending("argmax", x)
     check_dtype("argmax", "places", out, np.uint32)
     if x.size % out.size:
-        raise ArgumentError(f"argmax: {x!r} is no whole number of elements for each place in {out!r}")
+        raise ArgumentError(f"argmax: {x!r} does not divide into rows for {out!r}")
     width = x.size // out.size
-    given: list[Any] = [x, out, width]
+    arguments: list[Any] = [x, out, width]
     if not prefers_plain(encoder):
-        given.append(int(is_aligned(4 * x.dtype.itemsize, width * x.dtype.itemsize, x)))
+        arguments.append(int(is_aligned(4 * x.dtype.itemsize, width * x.dtype.itemsize, x)))
     encoder.dispatch(
         find(encoder, "selection" if prefers_plain(encoder) else "largest", f"argmax_{ending}"),
-        *given,
+        *arguments,
         groups=out.size,
         group_size=_threads(width),
         bytes_read=x.nbytes,
@@ -60,8 +60,8 @@ def moe_route(
 ) -> None:
     """The experts with the largest softmax(logits) for each token, largest first, and their shares.
 
-    `logits` is [tokens, experts], `indices` (uint32) and `weights` (float32) [tokens, chosen]; one axis is one token.
-    With `renormalise` the shares of a token add up to one.
+    `logits` is [tokens, experts], `indices` (uint32) and `weights` (float32) [tokens, chosen].
+    Buffers without the axis of tokens are for one token. With `renormalise` the shares of a token add up to 1.
     """
     ending, tokens, experts, chosen = _routing("moe_route", logits, indices, weights)
     encoder.dispatch(
@@ -79,7 +79,7 @@ def moe_route(
 def serial_topk(
     encoder: CommandEncoder, logits: Buffer, indices: Buffer, weights: Buffer, *, renormalise: bool = True
 ) -> None:
-    """What `moe_route` does, by one thread a token: slow on purpose, for profiles to find."""
+    """The same result as `moe_route`, by one thread per token: slow on purpose, for profiles to find."""
     ending, tokens, experts, chosen = _routing("serial_topk", logits, indices, weights)
     encoder.dispatch(
         find(encoder, "selection", f"serial_topk_{ending}"),
@@ -88,7 +88,7 @@ def serial_topk(
         op_kind=CapturedOpKind.Softmax,
         bytes_read=logits.nbytes,
         bytes_written=indices.nbytes + weights.nbytes,
-        flops=tokens * experts * (10 + experts),  # what there is to do, not what it does
+        flops=tokens * experts * (10 + experts),  # the work required, not the work done
     )
 
 
@@ -101,10 +101,10 @@ def sample_top_p(
     temperature: Number = 1.0,
     top_p: Number = 1.0,
 ) -> None:
-    """out = the token that `random`, from 0 to 1, falls on among the most probable that together reach `top_p`.
+    """out = a token sampled from the most probable tokens that together reach `top_p` (nucleus sampling).
 
-    They lie side by side in the order of the tokens, each as wide as it is probable. Tokens as probable as the last of
-    them are in too. All three numbers may be parameters. `out` is uint32.
+    `random`, from 0 to 1, chooses by the cumulative probability of these tokens in the order of their ids. Tokens as
+    probable as the last of them are included. All three numbers may be parameters. `out` is uint32.
     """
     name = "sample_top_p"
     ending = type_ending(name, logits)
@@ -133,18 +133,18 @@ def _routing(name: str, logits: Buffer, indices: Buffer, weights: Buffer) -> tup
     ending = type_ending(name, logits)
     check_dtype(name, "indices", indices, np.uint32)
     check_dtype(name, "weights", weights, np.float32)
-    one = len(logits.shape) == 1
-    tokens, experts = (1, logits.size) if one else axes(name, "logits", logits, "tokens", "experts")
+    single_token = len(logits.shape) == 1
+    tokens, experts = (1, logits.size) if single_token else axes(name, "logits", logits, "tokens", "experts")
     check_size(name, "weights", weights, indices.size)
     chosen, rest = divmod(indices.size, tokens)
     if rest or not 1 <= chosen <= min(experts, MOST_CHOSEN) or experts > MOST_EXPERTS:
         raise ArgumentError(
-            f"{name}: {indices!r} does not go with {logits!r}; it has the same number of experts for each of {tokens}"
-            f" tokens, of {experts} at most {MOST_CHOSEN}, and there are at most {MOST_EXPERTS}"
+            f"{name}: {indices!r} does not match {logits!r}; expected the same number of experts for each of {tokens}"
+            f" tokens, at most {MOST_CHOSEN} of {experts}, and at most {MOST_EXPERTS} experts in all"
         )
     return ending, tokens, experts, chosen
 
 
 def _threads(width: int) -> int:
-    """Threads for one long row: as many as there is work for, up to the most that a group has."""
+    """Threads for one long row: as many as there is work for, up to the limit of a group."""
     return min(1024, max(32, 1 << (width - 1).bit_length()))

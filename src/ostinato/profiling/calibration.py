@@ -1,11 +1,10 @@
-"""What work costs on this machine before any kernel does something useful, and what a graph should therefore take.
+"""The overhead of dispatches and command buffers on a machine, and a prediction of what a graph should take.
 
-A figure of a table is a median over repetitions after one that is thrown away, with an interval; every regime of a
-table is its own code. The linear model is a fit to the medians of replays of graphs of no-op dispatches, chains and
-independent ones, of many sizes: a constant, so much for each dispatch that waits for another, and so much for each that
-does not. A machine that it does not describe gets no prediction. `predict` adds what the bytes and operations of a
-graph's dispatches need at the device's ceilings. It runs nothing, so it knows nothing of the graph's own kernels, of
-data that stays in caches, or of dispatches that run beside each other. `explain` replays the graph, and does.
+Each figure is a median over repetitions after a warm-up, with an interval. The linear model is a fit to the median
+replay times of graphs of no-op dispatches, chains and independent ones, of many sizes: a constant, a cost of each
+dispatch that waits for another, and a cost of each that does not. If it does not fit the machine, there is no
+prediction. `predict` adds the time of the graph's bytes and operations at the device's ceilings. It runs nothing, so it
+does not account for slow kernels, data in caches, or dispatches that overlap. `explain` replays the graph, and does.
 """
 
 from __future__ import annotations
@@ -28,6 +27,7 @@ from ..ir.costs import settled
 from ..runtime.buffer import Buffer
 from ..runtime.library import Kernel
 from . import ceilings
+from .analyse import formatting
 from .analyse.statistics import Interval, least_squares
 from .ceilings import Ceilings
 from .explaining import Explanation as Explanation
@@ -37,15 +37,15 @@ from .explaining import explain as explain
 if TYPE_CHECKING:
     from ..device import Device
 
-_Found = TypeVar("_Found")
+_Measured = TypeVar("_Measured")
 
 DISPATCH_COUNTS = (10, 50, 100, 500, 1_000, 5_000)
 BUFFER_COUNTS = (1, 10, 50, 100)
 MODEL_SIZES = (1, 10, 50, 100, 300, 1_000)
 LEAST_R_SQUARED = 0.9
-"""A model that explains less of the medians describes something else than this machine."""
+"""A model with a lower R² does not describe the machine."""
 _LIST = 1_000
-# Replays are short, and whether a second worker joins in is up to chance: their medians are of so many times more.
+# Replays are short, and whether a second worker joins in is random: their medians need this many times more rounds.
 _REPLAYS = 5
 
 SOURCE = """
@@ -71,24 +71,24 @@ kernel void eight_buffers(device float *a [[buffer(0)]], device const float *b [
 
 
 class FitError(OstinatoError, ValueError):
-    """The linear model does not describe the calibrated machine, so it predicts nothing."""
+    """The linear model does not fit the calibrated machine, so there is no prediction."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayModel:
-    """Device time of a replay: a constant, and so much for each dispatch. No part of it is below zero."""
+    """Device time of a replay: a constant, and a cost of each dispatch. No coefficient is negative."""
 
     constant_ns: Interval
     waiting_ns: Interval
-    """Of a dispatch that waits for another."""
+    """Cost of a dispatch that waits for another."""
     free_ns: Interval
-    """Of a dispatch that waits for none."""
+    """Cost of a dispatch that waits for none."""
     r_squared: float
-    """The share of the (weighted) variance of the medians that it explains; 0 if they do not vary."""
+    """The part of the (weighted) variance of the medians that it explains; 0 if they do not vary."""
 
     @property
     def describes(self) -> bool:
-        """Whether it is good enough to predict anything."""
+        """Whether it fits well enough for predictions."""
         return self.r_squared >= LEAST_R_SQUARED
 
 
@@ -102,7 +102,7 @@ class DispatchRow:
 
     @property
     def encode_ns_per_dispatch(self) -> float:
-        """The part of each dispatch."""
+        """Encode time per dispatch."""
         return self.encode_ns.estimate / self.dispatches
 
 
@@ -112,16 +112,16 @@ class BufferRow:
 
     buffers: int
     encode_only_ns: Interval
-    """Encoded, then thrown away."""
+    """Encoded, then discarded."""
     async_ns: Interval
-    """Encoded and committed; all of them waited for at the end, outside the time."""
+    """Encoded and committed; the wait at the end is not included."""
     sync_ns: Interval
     """Encoded, committed, and waited for one by one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """All that was measured on one device."""
+    """The measurements of one device."""
 
     device: str
     description: str
@@ -132,38 +132,38 @@ class Calibration:
     binding_ns: Interval
     """Host time of one more buffer in a dispatch."""
     pipeline_switch_ns: Interval
-    """Host time that another kernel than the one before costs."""
+    """Host time of switching to another kernel."""
     ceilings: Ceilings
     model: ReplayModel
 
     def overhead_ns(self, dispatches: int, waiting: int) -> float:
-        """What the model says a graph takes whose kernels do nothing, and of which so many wait for another."""
+        """The predicted device time of a graph of no-op dispatches, of which `waiting` wait for another."""
         model = self.model
         if not model.describes:
             raise FitError(
-                f"the linear model explains {model.r_squared:.0%} of what replays take on {self.device}, less than"
-                f" {LEAST_R_SQUARED:.0%}, so it predicts nothing; calibrate again while nothing else runs"
+                f"the linear model explains {model.r_squared:.0%} of the variance of replay times on {self.device},"
+                f" less than {LEAST_R_SQUARED:.0%}, so it predicts nothing; calibrate again on an idle machine"
             )
         free = dispatches - waiting
         return model.constant_ns.estimate + model.waiting_ns.estimate * waiting + model.free_ns.estimate * free
 
     def work_ns(self, graph: Graph, params: Mapping[str, Any]) -> tuple[float, int]:
-        """What the dispatches of a graph need at the ceilings, added up, and how many of them are not known: those
-        declare neither bytes nor operations, and their bound bytes are taken."""
+        """The time of a graph's dispatches at the ceilings, added up, and how many of them declare neither bytes nor
+        operations: for those the bound bytes are used."""
         best = self.ceilings
         values = {name: value for name, value in params.items() if name in graph.params}
         work_ns, unknown = 0.0, 0
         for node in graph.nodes:
             command = node.command
             if not isinstance(command, Dispatch):
-                nbytes = sum(one.nbytes for one in node.buffers)
+                nbytes = sum(buffer.nbytes for buffer in node.buffers)
                 work_ns += nbytes / best.copy_bytes_per_s * 1e9
                 continue
-            amounts = (settled(one, values) for one in (command.bytes_read, command.bytes_written, command.flops))
+            amounts = (settled(amount, values) for amount in (command.bytes_read, command.bytes_written, command.flops))
             bytes_read, bytes_written, flops = amounts
             nbytes = (bytes_read or 0) + (bytes_written or 0)
             if bytes_read is None and bytes_written is None:
-                nbytes = sum(one.nbytes for one in node.buffers)
+                nbytes = sum(buffer.nbytes for buffer in node.buffers)
                 unknown += flops is None
             work_ns += max(nbytes / best.copy_bytes_per_s, (flops or 0) / best.flops_per_s) * 1e9
         return work_ns, unknown
@@ -171,15 +171,15 @@ class Calibration:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """What a graph should take by a calibration alone; `explain` measures."""
+    """What a graph should take according to a calibration; `explain` measures it."""
 
     dispatches: int
     waiting: int
     overhead_ns: float
     work_ns: float
-    """Sum of what each dispatch needs at the ceilings, by bytes or by operations, whichever is more."""
+    """Sum over dispatches of the time at the ceilings, by bytes or by operations, whichever is longer."""
     unknown: int
-    """Dispatches that declare neither bytes nor operations; of those the bound bytes were taken."""
+    """Dispatches that declare neither bytes nor operations; for those the bound bytes are used."""
 
     @property
     def predicted_ns(self) -> float:
@@ -188,26 +188,27 @@ class Prediction:
 
     def __str__(self) -> str:
         text = (
-            f"predicted {self.predicted_ns / 1000:,.1f} µs: {self.overhead_ns / 1000:,.1f} µs for {self.dispatches}"
-            f" dispatches of which {self.waiting} wait, {self.work_ns / 1000:,.1f} µs of work at the ceilings"
+            f"predicted {formatting.time(self.predicted_ns)}: {formatting.time(self.overhead_ns)} overhead of"
+            f" {self.dispatches:,} dispatches ({self.waiting:,} wait for another),"
+            f" {formatting.time(self.work_ns)} of work at the ceilings"
         )
         if self.unknown:
-            text += f" ({self.unknown} by their bound bytes, an upper bound)"
+            text += f" ({self.unknown:,} by their bound bytes, an upper bound)"
         return text
 
 
 def calibrate(device: Device, repetitions: int = 9, progress: Progress | None = None) -> Calibration:
-    """Measure a device; a second or two on a CPU. `progress` is told of every step, and when all are done."""
+    """Measures a device, in a second or two on a CPU. `progress` is called before every step, and at the end."""
     total = 1 + len(DISPATCH_COUNTS) + len(BUFFER_COUNTS) + 3 + len(MODEL_SIZES)
     done = 0
 
-    def step(what: str, measure: Callable[[], _Found]) -> _Found:
+    def step(what: str, measure: Callable[[], _Measured]) -> _Measured:
         nonlocal done
         if progress is not None:
             progress(what, done, total)
-        found = measure()
+        measured = measure()
         done += 1
-        return found
+        return measured
 
     with counters.uncounted():
         bench = _Bench(device, repetitions)
@@ -216,14 +217,14 @@ def calibrate(device: Device, repetitions: int = 9, progress: Progress | None = 
         buffer_rows = [step(f"{n:,} command buffers", partial(bench.buffers, n)) for n in BUFFER_COUNTS]
         barrier = step("barriers", bench.barrier)
         binding = step("bindings", bench.binding)
-        switch = step("changes of kernel", bench.switch)
-        replays = [one for n in MODEL_SIZES for one in step(f"replays of {n:,}", partial(bench.replays, n))]
+        switch = step("kernel switches", bench.switch)
+        replays = [each for n in MODEL_SIZES for each in step(f"replays of {n:,}", partial(bench.replays, n))]
     if progress is not None:
         progress("done", done, total)
-    able = device.capabilities
+    capabilities = device.capabilities
     return Calibration(
-        able.name,
-        able.description,
+        capabilities.name,
+        capabilities.description,
         tuple(dispatch_rows),
         tuple(buffer_rows),
         barrier,
@@ -235,9 +236,9 @@ def calibrate(device: Device, repetitions: int = 9, progress: Progress | None = 
 
 
 def predict(graph: Graph, known: Calibration, *, params: Mapping[str, Any] | None = None) -> Prediction:
-    """What the graph should take on the calibrated device; `params` are the values of a replay.
+    """What the graph should take on the calibrated device, without running it; `params` are the values of a replay.
 
-    Bytes and operations that depend on a value which is not given are not known.
+    Bytes and operations that depend on a value which is not given count as undeclared.
     """
     work_ns, unknown = known.work_ns(graph, params or {})
     # Barriers are no work of their own: they make others wait.
@@ -253,40 +254,41 @@ class Replayed:
 
     dispatches: int
     waiting: int
-    """So many of them wait for another."""
+    """How many of them wait for another."""
     median_ns: float
 
 
 def fitted(replays: Sequence[Replayed]) -> ReplayModel:
     """The model of some replays, by least squares with weights of 1 / dispatches, so that small graphs count too.
 
-    A coefficient that comes out negative is none: it is 0, up to the upper end of its interval, and the others are
-    fitted again without it.
+    A coefficient that would be negative is 0, with the upper end of its interval, and the others are fitted without it.
     """
-    design = np.array([(1, one.waiting, one.dispatches - one.waiting) for one in replays], np.float64)
-    observed = np.array([one.median_ns for one in replays], np.float64)
-    weights = 1 / np.array([one.dispatches for one in replays], np.float64)
-    found = [Interval(0.0, 0.0, 0.0)] * 3
+    design = np.array([(1, each.waiting, each.dispatches - each.waiting) for each in replays], np.float64)
+    observed = np.array([each.median_ns for each in replays], np.float64)
+    weights = 1 / np.array([each.dispatches for each in replays], np.float64)
+    coefficients = [Interval(0.0, 0.0, 0.0)] * 3
     left = [0, 1, 2]
     while left:
         roots = np.sqrt(weights)
         fit = least_squares(design[:, left] * roots[:, None], observed * roots)
-        for column, one in zip(left, fit, strict=True):
-            found[column] = Interval(max(one.estimate, 0.0), max(one.low, 0.0), max(one.high, 0.0), one.confidence)
+        for column, each in zip(left, fit, strict=True):
+            coefficients[column] = Interval(
+                max(each.estimate, 0.0), max(each.low, 0.0), max(each.high, 0.0), each.confidence
+            )
         lowest = min(range(len(left)), key=lambda at: fit[at].estimate)
         if fit[lowest].estimate >= 0:
             break
         del left[lowest]
-    residuals = observed - design @ np.array([one.estimate for one in found])
+    residuals = observed - design @ np.array([each.estimate for each in coefficients])
     spread = observed - float(weights @ observed) / float(weights.sum())
     varies = float(weights @ spread**2)
-    constant, waiting, free = found
+    constant, waiting, free = coefficients
     explained = 1 - float(weights @ residuals**2) / varies if varies > 0 else 0.0
     return ReplayModel(constant, waiting, free, explained)
 
 
 class _Bench:
-    """The measurements, on one device."""
+    """Runs the measurements on one device."""
 
     def __init__(self, device: Device, repetitions: int) -> None:
         self.device = device
@@ -357,9 +359,9 @@ class _Bench:
         return spent
 
     def _difference(self, more: Callable[[CommandEncoder], None], less: Callable[[CommandEncoder], None]) -> Interval:
-        """Host ns that the one list takes beyond the other, a dispatch; the two take turns."""
-        (found,) = self.repeated(lambda: ((self._list_ns(more) - self._list_ns(less)) / _LIST,))
-        return found
+        """The difference of host ns per dispatch between two lists, measured alternately."""
+        (difference,) = self.repeated(lambda: ((self._list_ns(more) - self._list_ns(less)) / _LIST,))
+        return difference
 
     def _plain(self, enc: CommandEncoder) -> None:
         for _ in range(_LIST):
@@ -378,8 +380,8 @@ class _Bench:
             for _ in range(_LIST):
                 enc.dispatch(self.eight, *self.floats, threads=1)
 
-        found = self._difference(eight, self._plain)
-        return Interval(found.estimate / 7, found.low / 7, found.high / 7, found.confidence)
+        seven = self._difference(eight, self._plain)
+        return Interval(seven.estimate / 7, seven.low / 7, seven.high / 7, seven.confidence)
 
     def switch(self) -> Interval:
         def alternating(enc: CommandEncoder) -> None:
@@ -396,13 +398,13 @@ class _Bench:
 
     def replays(self, size: int) -> list[Replayed]:
         """A chain and as many independent dispatches."""
-        found = []
+        rows = []
         for buffers in ([self.floats[0]] * size, [self.device.zeros(1, np.float32) for _ in range(size)]):
             graph = self.device.capture(partial(self._each, buffers))
             run = graph.instantiate()
             times = [_device_ns(run, {}) for _ in range(_REPLAYS * self.repetitions + 1)]
-            found.append(Replayed(size, len(np.unique(graph.edges[:, 1])), float(np.median(times[1:]))))
-        return found
+            rows.append(Replayed(size, len(np.unique(graph.edges[:, 1])), float(np.median(times[1:]))))
+        return rows
 
     def _each(self, buffers: Sequence[Buffer], enc: CommandEncoder) -> None:
         for buffer in buffers:

@@ -1,10 +1,9 @@
-"""The best that a device can do, measured on it: moving bytes, arithmetic, and what a timestamp costs.
+"""The ceilings of a device, measured with kernels: copy bandwidth, flop rate, and the cost of a timestamp.
 
-A kernel is judged by these, so they are measured with kernels: through the same compiler, on the same workers. They are
-remembered per device (its description, compiler and workers) and measured anew on request. Whatever else the machine
-does only makes a round slower, so what is remembered is the best that was ever seen: a later measurement can raise it
-and never lowers it. A figure from a machine on which no three undisturbed rounds came close to each other says so, and
-`of` measures it again.
+Kernels are judged by these, so they are measured with kernels: through the same compiler, on the same workers. They are
+cached per device (its description, compiler and workers) and measured again on request. Other load on the machine only
+makes a round slower, so the best figure seen so far is kept: a later measurement can raise it and never lowers it. A
+figure from a machine on which no three undisturbed rounds agreed is marked as busy, and `of` measures it again.
 """
 
 from __future__ import annotations
@@ -26,20 +25,19 @@ from ..errors import CacheError
 from ..runtime.buffer import allocate
 from ..runtime.library import Kernel, compile_library
 from ..runtime.queue import Queue
+from .analyse.machine import LOST_PART
 from .analyse.statistics import Interval, median_interval
 
 # Several times the last-level cache of a workstation, so that memory is what is measured.
 _COPY_BYTES = 128 << 20
 # Enough for every worker of any device to have several of its largest groups.
 _ARITHMETIC_THREADS, _THREADS_PER_WORKER = 1 << 16, 8 << 10
-# A list takes at least so long, or starting it would be measured too; it holds at most so many repeats.
+# A list takes at least this long, so that its start does not matter; it contains at most this many repeats.
 _LEAST_S, _MOST_REPEATS = 0.002, 64
 _ROUNDS = 5
-# Where the best three rounds still differ by more than this share, there are more rounds, up to so many times.
+# Rounds are repeated, up to this many times, while the best three differ by more than this part.
 _CALM, _TRIES = 0.15, 4
-# A round of which other programs took more than this share of the workers' time is not one of them.
-_LOST = 0.02
-# No device is that fast; a note that says so is damaged.
+# No device is that fast; a cached figure above it is damaged.
 _ABSURD = 1e18
 _CHAIN = 2_000
 
@@ -75,16 +73,16 @@ kernel void ceiling_nothing(device float *x [[buffer(0)]]) {{ x[0] += 1.0f; }}
 
 @dataclass(frozen=True, slots=True)
 class Ceilings:
-    """The best that was seen. Each figure comes with the spread and the date (UTC) of the measurement it is from."""
+    """The best figures seen so far, each with the spread and the date (UTC) of its measurement."""
 
     copy_bytes_per_s: float
     """Bytes read and bytes written, both counted."""
     copy_spread: float
-    """By how much the best three rounds differed, as a share of the best."""
+    """By how much the best three rounds differed, as a part of the best."""
     flops_per_s: float
     flops_spread: float
     timestamp_ns: float
-    """What taking down the times of one dispatch adds to it: a median. 0 where it was lost in the noise."""
+    """The cost of a timestamp: the lowest median seen so far of what timing adds to a dispatch; 0 if lost in noise."""
     timestamp_low_ns: float | None = None
     timestamp_high_ns: float | None = None
     """The 95 % interval of that median; None where there is none."""
@@ -92,7 +90,7 @@ class Ceilings:
     flops_measured: str = ""
     timestamp_measured: str = ""
     copy_busy: bool = False
-    """The machine was busy with something else, so the figure may be too low."""
+    """The machine was busy, so the figure may be too low."""
     flops_busy: bool = False
 
     @property
@@ -115,7 +113,7 @@ class Ceilings:
 
 
 def measure(queue: Queue) -> Ceilings:
-    """Measure now; takes less than a second on a CPU, up to three times as long if the machine is busy."""
+    """Measures the ceilings now, in less than a second on a CPU, or up to three times as long on a busy machine."""
     with counters.uncounted():
         library = compile_library(queue, SOURCE)
         count = _COPY_BYTES // 16
@@ -124,7 +122,7 @@ def measure(queue: Queue) -> Ceilings:
             _best_s(queue, lambda enc: enc.dispatch(library["ceiling_copy"], source, target, threads=count)),
             _best_s(queue, lambda enc: enc.dispatch(library["ceiling_copy_wide"], source, target, threads=count // 4)),
         )
-        copy = replace(min(copies), busy=any(one.busy for one in copies))
+        copy = replace(min(copies), busy=any(copy.busy for copy in copies))
         threads = max(_ARITHMETIC_THREADS, _THREADS_PER_WORKER * queue.backend.capabilities.workers)
         values = allocate(queue, threads, np.float32)
         arithmetic = _best_s(
@@ -149,13 +147,13 @@ def measure(queue: Queue) -> Ceilings:
 
 
 def of(queue: Queue, anew: bool = False) -> Ceilings:
-    """The best that is known of the device, measured if nothing is, or if the machine was busy then.
+    """The best figures known of the device; measured if there are none, or if the machine was busy then.
 
-    `anew` measures in any case, and may better it.
+    `anew` measures in any case, and may improve them.
     """
-    found = None if anew else known(queue)
-    if found is not None and not found.busy:
-        return found
+    cached = None if anew else known(queue)
+    if cached is not None and not cached.busy:
+        return cached
     key = _key(queue)
 
     def better() -> str:
@@ -163,51 +161,51 @@ def of(queue: Queue, anew: bool = False) -> Ceilings:
         before = known(queue)  # looked up now: another process may have measured at the same time
         return json.dumps(asdict(measured if before is None else best_of(before, measured)))
 
-    found = _read(cache.note(key, better, anew=True))
-    assert found is not None
-    return found
+    best = _read(cache.note(key, better, anew=True))
+    assert best is not None
+    return best
 
 
 def known(queue: Queue) -> Ceilings | None:
-    """What is remembered of the device; None if nothing is. Measures nothing."""
+    """The cached figures of the device; None if there are none. Measures nothing."""
     try:
-        return _read(cache.note(_key(queue), _nothing_remembered))
+        return _read(cache.note(_key(queue), _not_cached))
     except (LookupError, CacheError):
         return None
 
 
-def best_of(one: Ceilings, other: Ceilings) -> Ceilings:
+def best_of(first: Ceilings, second: Ceilings) -> Ceilings:
     """The better figures of two measurements of the same device, each with its spread and date."""
-    copy = max(one, other, key=lambda each: each.copy_bytes_per_s)
-    flops = max(one, other, key=lambda each: each.flops_per_s)
-    # A cost of 0 was not measured but lost in the noise; the least that was measured counts.
-    stamp = min(one, other, key=lambda each: each.timestamp_ns or math.inf)
+    copy = max(first, second, key=lambda each: each.copy_bytes_per_s)
+    flops = max(first, second, key=lambda each: each.flops_per_s)
+    # A cost of 0 was lost in noise; the lowest cost that was measured is kept.
+    stamp = min(first, second, key=lambda each: each.timestamp_ns or math.inf)
     return replace(
         stamp,
         copy_bytes_per_s=copy.copy_bytes_per_s,
         copy_spread=copy.copy_spread,
         copy_measured=copy.copy_measured,
         # What is as good as the figure of an idle machine is not too low, wherever it was measured.
-        copy_busy=one.copy_busy and other.copy_busy,
+        copy_busy=first.copy_busy and second.copy_busy,
         flops_per_s=flops.flops_per_s,
         flops_spread=flops.flops_spread,
         flops_measured=flops.flops_measured,
-        flops_busy=one.flops_busy and other.flops_busy,
+        flops_busy=first.flops_busy and second.flops_busy,
     )
 
 
-def _nothing_remembered() -> str:
+def _not_cached() -> str:
     raise LookupError
 
 
 def _read(text: str) -> Ceilings | None:
-    """What a note says; None if it is damaged or of another version."""
+    """The figures of a cache entry; None if it is damaged or of another version."""
     try:
         facts = json.loads(text)
         if not isinstance(facts, dict) or set(facts) != {field.name for field in fields(Ceilings)}:
             return None
         has_interval = facts["timestamp_low_ns"] is not None or facts["timestamp_high_ns"] is not None
-        found = Ceilings(
+        ceilings = Ceilings(
             copy_bytes_per_s=_number(facts["copy_bytes_per_s"]),
             copy_spread=_number(facts["copy_spread"]),
             flops_per_s=_number(facts["flops_per_s"]),
@@ -223,7 +221,7 @@ def _read(text: str) -> Ceilings | None:
         )
     except (ValueError, TypeError, OverflowError, RecursionError):
         return None
-    return found if found.copy_bytes_per_s > 0 and found.flops_per_s > 0 else None
+    return ceilings if ceilings.copy_bytes_per_s > 0 and ceilings.flops_per_s > 0 else None
 
 
 def _number(value: Any) -> float:
@@ -250,18 +248,18 @@ def _key(queue: Queue) -> str:
     return f"ceilings-{_identity(queue.backend.capabilities)}"
 
 
-def _identity(able: Capabilities) -> str:
-    facts = (able.backend, able.description, str(able.workers), *sorted(able.details.values()), SOURCE)
+def _identity(device: Capabilities) -> str:
+    facts = (device.backend, device.description, str(device.workers), *sorted(device.details.values()), SOURCE)
     return cache.digest(*facts)[:32]
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class _Best:
-    """Of some rounds."""
+    """The result of some rounds."""
 
     least_s: float
     spread: float
-    """By what share the best three differed."""
+    """By how much the best three differed, as a part of the best."""
     busy: bool
     """Other programs took time in too many of them, or the best three still differed."""
 
@@ -313,13 +311,13 @@ def _best_s(queue: Queue, encode: Callable[[CommandEncoder], object]) -> _Best:
 
 def _calm(rounds: Callable[[], list[tuple[float, float]]]) -> _Best:
     """The best of some rounds, undisturbed ones where there are three; more rounds while those differ."""
-    found: list[tuple[float, float]] = []
+    results: list[tuple[float, float]] = []
     best = _Best(math.inf, math.inf, True)
     for _ in range(_TRIES):
-        found += rounds()
-        undisturbed = sorted(seconds for seconds, lost in found if lost <= _LOST)
+        results += rounds()
+        undisturbed = sorted(seconds for seconds, lost in results if lost <= LOST_PART)
         enough = len(undisturbed) >= 3
-        fastest = undisturbed if enough else sorted(seconds for seconds, _ in found)
+        fastest = undisturbed if enough else sorted(seconds for seconds, _ in results)
         spread = (fastest[2] - fastest[0]) / fastest[0]
         best = _Best(fastest[0], spread, not enough or spread > _CALM)
         if not best.busy:
@@ -328,7 +326,7 @@ def _calm(rounds: Callable[[], list[tuple[float, float]]]) -> _Best:
 
 
 def _timestamp_ns(queue: Queue, kernel: Kernel) -> Interval:
-    """Sampled against unsampled runs of one chain, taking turns."""
+    """The cost of a timestamp, from sampled and unsampled runs of one chain, alternately."""
     x = allocate(queue, 1, np.float32)
 
     def chain(enc: CommandEncoder) -> None:
@@ -337,7 +335,7 @@ def _timestamp_ns(queue: Queue, kernel: Kernel) -> Interval:
 
     work = _Work(queue, chain)
     rounds = [(work.run(True)[0], work.run(False)[0]) for _ in range(2 * _ROUNDS + 1)][1:]
-    found = median_interval([(with_samples - without) * 1e9 / _CHAIN for with_samples, without in rounds])
-    assert found is not None
+    cost = median_interval([(with_samples - without) * 1e9 / _CHAIN for with_samples, without in rounds])
+    assert cost is not None
     # No timestamp makes a dispatch faster.
-    return Interval(max(found.estimate, 0.0), max(found.low, 0.0), max(found.high, 0.0), found.confidence)
+    return Interval(max(cost.estimate, 0.0), max(cost.low, 0.0), max(cost.high, 0.0), cost.confidence)

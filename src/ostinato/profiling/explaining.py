@@ -1,10 +1,10 @@
-"""Where the time of a graph goes: its own replays, taken apart.
+"""Where the time of a graph goes: a breakdown of its own replays.
 
-The graph is replayed, in turns with times of its dispatches and without. The timed replay that took the median time is
-taken apart. Its critical path leads back from the last dispatch, each time to the one that was waited for: a
-dependency, or one that held the device while the next was ready (contention). Along it every nanosecond of the command
-buffer is kernel time, time between two dispatches (overhead), or its start or end. What untimed replays take beyond
-the sum of these, in the median, is the residue. It is below zero where taking times costs something.
+The graph is replayed, alternately with and without timing its dispatches. The timed replay with the median duration is
+broken down. Its critical path leads back from the last dispatch, each time to the one that it waited for: a dependency,
+or one that held the device while the next was ready (contention). Along it every nanosecond of the command buffer is
+kernel time, time between two dispatches (dispatch overhead), or its start or end. The residue is what untimed replays
+take beyond the sum of these, by medians. It is negative where timing dispatches makes them slower.
 """
 
 from __future__ import annotations
@@ -28,32 +28,34 @@ from ..passes.snapshot import restored, with_buffers
 from ..runtime import tracing
 from ..runtime.tracing import HostSpan, Region, Trace
 from .analyse import formatting
+from .analyse.critical_path import chain, predecessors_of
 from .analyse.kernels import KernelFacts, details, named
+from .analyse.schedules import medians
 from .analyse.statistics import Interval, median_interval
 
 if TYPE_CHECKING:
     from .calibration import Calibration
 
 Progress = Callable[[str, int, int], None]
-"""Is told what comes next, how many steps are done, and how many there are."""
+"""Called with the name of the next step, the number of steps done, and their total number."""
 
 _KERNELS_SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Breakdown:
-    """A command buffer along its critical path: kernels, overhead and ends add up to the whole."""
+    """The time of a command buffer along its critical path; kernels, overhead and ends add up to the whole."""
 
     path: tuple[int, ...]
     """Nodes, first to last."""
     kernel_ns: float
-    """Dispatches of the path ran."""
+    """Time in which dispatches of the path ran."""
     contention_ns: float
-    """The part of it in which the next one on the path was ready, and waited for the device to have room for it."""
+    """The part of it in which the next dispatch of the path was ready, and waited for room on the device."""
     dispatch_ns: float
-    """Between one dispatch of the path and the next: dispatch overhead."""
+    """Dispatch overhead: time between consecutive dispatches of the path."""
     ends_ns: float
-    """Before the first and after the last."""
+    """Time before the first and after the last."""
 
     @property
     def total_ns(self) -> float:
@@ -72,33 +74,33 @@ class KernelCost:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What a graph's replays take, and what of."""
+    """The time of a graph's replays, broken down."""
 
     dispatches: int
-    """With copies and fills."""
+    """Dispatches, copies and fills of the graph."""
     replays: int
-    """So many without times of dispatches, and as many with."""
+    """Replays without timed dispatches; there were as many with."""
     device_ns: Interval
     """From the start of the command buffer to its end, without timing its dispatches."""
     wall_ns: Interval
-    """The same on the host: from calling `replay` until `wait` is back."""
+    """The same on the host: from calling `replay` until `wait` returns."""
     breakdown: Breakdown | None
     """None where the device cannot time dispatches."""
     kernels: tuple[KernelCost, ...]
-    """The kernels of the critical path, the costliest first."""
+    """The kernels of the critical path, the most expensive first."""
     untimed: int
-    """Dispatches that no replay has a time of; what they take is in the overhead."""
+    """Dispatches that have no time in any replay; theirs counts as overhead."""
     work_ns: float | None = None
-    """What the bytes and operations of all dispatches need at the device's ceilings; None without a calibration."""
+    """The time of the bytes and operations of all dispatches at the device's ceilings; None without a calibration."""
 
     @property
     def host_ns(self) -> float:
-        """What the host adds: the call, and waking up."""
+        """Host overhead: calling `replay`, and waking up from the wait."""
         return self.wall_ns.estimate - self.device_ns.estimate
 
     @property
     def residue_ns(self) -> float | None:
-        """What the parts leave unexplained of the device time; below zero where taking times costs something."""
+        """The device time that the parts do not explain; negative where timing makes dispatches slower."""
         return None if self.breakdown is None else self.device_ns.estimate - self.breakdown.total_ns
 
     def __str__(self) -> str:
@@ -109,10 +111,10 @@ class Explanation:
             f" for {self.dispatches:,} dispatches"
         ]
         if self.breakdown is None or self.residue_ns is None:
-            lines.append("the device cannot time dispatches, so nothing more is known of it")
+            lines.append("the device cannot time dispatches, so there is no breakdown")
         else:
             lines += self._parts(self.breakdown, self.residue_ns)
-        lines.append(_line("host: the call and waking up", self.host_ns, None))
+        lines.append(_line("host overhead (the call and waking up)", self.host_ns, None))
         if self.work_ns is not None:
             lines.append(_line("all dispatches at the device's ceilings, data from memory", self.work_ns, None))
         return "\n".join(lines)
@@ -124,16 +126,14 @@ class Explanation:
             lines.append("  " + _line(f"{cost.kernel}, {cost.dispatches:,} ×", cost.total_ns, whole))
         if len(self.kernels) > _KERNELS_SHOWN:
             rest = self.kernels[_KERNELS_SHOWN:]
-            lines.append("  " + _line(f"{len(rest):,} more kernels", sum(one.total_ns for one in rest), whole))
+            lines.append("  " + _line(f"{len(rest):,} more kernels", sum(cost.total_ns for cost in rest), whole))
         if parts.contention_ns:
-            lines.append(
-                "  " + _line("waited for by dispatches that were ready (contention)", parts.contention_ns, whole)
-            )
-        untimed = f", with {self.untimed:,} dispatches that have no time" if self.untimed else ""
+            lines.append("  " + _line("while the next dispatch was ready (contention)", parts.contention_ns, whole))
+        untimed = f", includes {self.untimed:,} dispatches without a time" if self.untimed else ""
         lines += [
-            _line(f"between dispatches of the path (dispatch overhead{untimed})", parts.dispatch_ns, whole),
+            _line(f"dispatch overhead on the critical path{untimed}", parts.dispatch_ns, whole),
             _line("start and end of the command buffer", parts.ends_ns, whole),
-            _line("residue, not explained", residue_ns, whole),
+            _line("residue (unexplained)", residue_ns, whole),
         ]
         return lines
 
@@ -151,11 +151,11 @@ def explain(
     repetitions: int = 15,
     progress: Progress | None = None,
 ) -> Explanation:
-    """Replay a graph, and say what its time consists of. The memory that it writes is put back afterwards.
+    """Replays a graph, and breaks its time down. The memory that the graph writes is restored afterwards.
 
-    `params` are the values (and buffers) of a replay. There are `repetitions` replays with times of dispatches and as
-    many without, after one of each that is thrown away. With a calibration, the explanation also says what the work
-    needs at the device's ceilings. `progress` is told of every pair of replays.
+    `params` are the values (and buffers) of a replay. There are `repetitions` replays with timed dispatches and as many
+    without, after a warm-up of each. With a calibration, the result includes the time at the device's ceilings.
+    `progress` is called for every pair of replays.
     """
     if isinstance(repetitions, bool) or not isinstance(repetitions, int) or repetitions < 1:
         raise ArgumentError(f"explain: repetitions={repetitions!r} is not a positive number of replays")
@@ -163,7 +163,7 @@ def explain(
     run = graph.instantiate()
     capabilities = graph.queue.backend.capabilities
     if capabilities.sampling is Level.OFF:
-        reason = capabilities.sampling_reason or "it says no more"
+        reason = capabilities.sampling_reason or "no reason given"
         raise ArgumentError(f"explain: device {capabilities.name!r} cannot time command buffers: {reason}")
     times_dispatches = capabilities.sampling is Level.DISPATCHES
     plain: list[tuple[int, int]] = []
@@ -192,55 +192,48 @@ def explain(
 
 
 def break_down(start_ns: np.ndarray, end_ns: np.ndarray, edges: np.ndarray, span_ns: float) -> Breakdown:
-    """Take a command buffer apart. Times count from its start, NaN for nodes that have none; edges lead forward."""
+    """Breaks a command buffer down. Times count from its start, NaN for nodes that have none; edges lead forward."""
     count = len(start_ns)
-    before: list[list[int]] = [[] for _ in range(count)]
-    for earlier, later in edges.tolist():
-        before[later].append(earlier)
+    before = predecessors_of(count, edges.tolist())
     known = ~(np.isnan(start_ns) | np.isnan(end_ns))
     start, end, ready = np.zeros(count), np.zeros(count), np.zeros(count)
     for node in range(count):
-        ready[node] = max((end[one] for one in before[node]), default=0.0)
-        # Medians of different replays may contradict each other a little; what waits cannot have started before.
+        ready[node] = max((end[p] for p in before[node]), default=0.0)
+        # Medians of different replays may contradict each other a little; no node starts before its dependencies end.
         start[node] = max(start_ns[node], ready[node]) if known[node] else ready[node]
         end[node] = max(end_ns[node], start[node]) if known[node] else ready[node]
-    # Who has no time of its own has held nobody up.
-    timed = np.flatnonzero(known)
-    by_end = timed[np.lexsort((timed, end[timed]))]
-    ends = end[by_end]
-    path: list[int] = []
-    contention = 0.0
-    node = int(np.lexsort((np.arange(count), end))[-1]) if count else -1
-    while node >= 0:
-        path.append(node)
-        holder = _holder(node, start, ends, float(ready[node]), by_end) if known[node] else -1
-        if holder >= 0:
-            contention += float(end[holder] - max(ready[node], start[holder]))
-            node = holder
-        else:
-            node = max(before[node], key=lambda one: end[one], default=-1)
-    path.reverse()
-    kernel = float((end - start)[path].sum())
+    holder = _holders(start, end, ready, known)
+    path = chain(range(count), end, before, holder)
+    held = [(node, holder[node]) for node in path if holder.get(node, -1) >= 0]
+    kernel = float((end - start)[path].sum()) if path else 0.0
     first, last = (float(start[path[0]]), float(end[path[-1]])) if path else (0.0, 0.0)
     return Breakdown(
-        tuple(one for one in path if known[one]),
-        kernel,
-        contention,
-        last - first - kernel,
-        max(span_ns, last) - (last - first),
+        path=tuple(node for node in path if known[node]),
+        kernel_ns=kernel,
+        contention_ns=float(sum(end[by] - max(ready[node], start[by]) for node, by in held)),
+        dispatch_ns=last - first - kernel,
+        ends_ns=max(span_ns, last) - (last - first),
     )
 
 
-def _holder(node: int, start: np.ndarray, ends: np.ndarray, ready_ns: float, by_end: np.ndarray) -> int:
-    """The dispatch whose end a node waited for although it does not depend on it; -1 if there is none.
+def _holders(start: np.ndarray, end: np.ndarray, ready: np.ndarray, known: np.ndarray) -> dict[int, int]:
+    """For each node with a time, the dispatch that it waited for without depending on it; -1 if there is none.
 
-    It ended last of those that ended before the node started, and most of the node's wait was for it: what is left
-    after that end is launch latency. `by_end` are the nodes by their end, `ends` these ends.
+    That dispatch is the last to end before the node started, and most of the node's wait was for it: what is left
+    after its end is launch latency. Only dispatches with a time can hold up others.
     """
-    at = int(np.searchsorted(ends, start[node], side="right")) - 1
-    while at >= 0 and start[by_end[at]] >= start[node]:
-        at -= 1
-    return int(by_end[at]) if at >= 0 and ends[at] - ready_ns > start[node] - ends[at] else -1
+    timed = np.flatnonzero(known)
+    by_end = timed[np.lexsort((timed, end[timed]))]
+    ends = end[by_end]
+    holders = {}
+    for node in timed.tolist():
+        at = int(np.searchsorted(ends, start[node], side="right")) - 1
+        while at >= 0 and start[by_end[at]] >= start[node]:
+            at -= 1
+        other = int(by_end[at]) if at >= 0 else -1
+        waited = other >= 0 and end[other] - ready[node] > start[node] - end[other]
+        holders[node] = other if waited else -1
+    return holders
 
 
 class _Keeper:
@@ -335,12 +328,9 @@ def _typical(
 
 
 def _medians(runs: np.ndarray) -> np.ndarray:
-    """Of each column; the first row counts only where no other has a value."""
-    rest = runs[1:]
-    seen = ~np.isnan(rest).all(axis=0)
-    found: np.ndarray = runs[0].copy()
-    found[seen] = np.nanmedian(rest[:, seen], axis=0)
-    return found
+    """Of each column; the first row, which warms up, counts only where no other has a value."""
+    middle = medians(runs[1:])
+    return np.where(np.isnan(middle), runs[0], middle)
 
 
 def _edges(lists: Sequence[CommandList], end_ns: np.ndarray) -> np.ndarray:
@@ -369,12 +359,9 @@ def _names(commands: Sequence[Command]) -> list[str]:
         else:
             kind = "barrier" if isinstance(command, Barrier) else "copy" if isinstance(command, Copy) else "fill"
             facts.append(KernelFacts(kind, kind, "", ""))
-    return [named(one.name, detail) for one, detail in zip(facts, details(facts), strict=True)]
+    return [named(each.name, detail) for each, detail in zip(facts, details(facts), strict=True)]
 
 
 def interval_of(values: Sequence[float]) -> Interval:
-    """The median of some times, with its interval; of too few for one, the least and the most."""
-    found = median_interval(values)
-    if found is not None:
-        return found
-    return Interval(float(np.median(values)), float(np.min(values)), float(np.max(values)))
+    """The median of some times with its interval; with too few for an interval, the smallest and the largest."""
+    return median_interval(values) or Interval(float(np.median(values)), float(np.min(values)), float(np.max(values)))

@@ -1,9 +1,9 @@
-"""Recording by environment: while OSTINATO_PROFILE or OSTINATO_PROFILE_FILE is set, any program records its work.
+"""Profiling by environment variable: a program is recorded while OSTINATO_PROFILE or OSTINATO_PROFILE_FILE is set.
 
-The gates are looked at with every commit, so recording can be switched on, off and to another file in a running
-process. Switching off waits for nothing: what is in flight still reports, and the file is closed at the end of the
-process. Until then it can be looked at as it is. Switched on again with the same level and file, the same recording
-goes on.
+The variables are read at every commit, so a running process can start and stop recording, or change the file. They do
+not affect profiles that the program opens itself. Stopping does not wait: work in flight is still recorded, and the
+file is closed when the process exits. Until then it can be read as it is. With the same level and file again, the same
+recording continues.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _GATES = settings.watched("profile", "profile_file")
 _lock = ForkLock()
 _profiles: dict[tuple[int, str, str], Profile | None] = {}
-"""By process, level and file; None where a file cannot be recorded into."""
+"""By process, level and file; None where the file cannot be written."""
 
 
 def _gate() -> Recorder | None:
@@ -37,13 +37,13 @@ def _gate() -> Recorder | None:
     if (level is None and file is None) or level == "off":
         return None
     key = os.getpid(), level or "dispatches", file or ""
-    found = _profiles.get(key)
-    if found is None and key not in _profiles:
+    profile = _profiles.get(key)
+    if profile is None and key not in _profiles:
         with _lock:
             if key not in _profiles:
                 _profiles[key] = _opened(*key)
-            found = _profiles[key]
-    return None if found is None else found.recorder
+            profile = _profiles[key]
+    return None if profile is None else profile.recorder
 
 
 def _opened(process: int, level: str, file: str) -> Profile | None:
@@ -56,9 +56,9 @@ def _opened(process: int, level: str, file: str) -> Profile | None:
         made.begin()
     except (OstinatoError, OSError) as error:
         hint = "; {pid} in its name gives each process a file of its own" if "{pid}" not in file else ""
-        settings.report_once(f"record/{path}", f"nothing is recorded, as OSTINATO_PROFILE asks for: {error}{hint}")
+        settings.report_once(f"record/{path}", f"OSTINATO_PROFILE is set, but nothing is recorded: {error}{hint}")
         return None
-    atexit.register(_tell, process, path)
+    atexit.register(_report, process, path)
     return made
 
 
@@ -66,9 +66,9 @@ def _program() -> str:
     return Path(sys.argv[0] if sys.argv else "").stem.strip("-") or "python"
 
 
-def _tell(process: int, path: Path) -> None:
+def _report(process: int, path: Path) -> None:
     if os.getpid() == process and sys.stderr is not None and path.exists():
-        print(f"ostinato: recorded in {path}; see it: ostinato report {path}", file=sys.stderr)
+        print(f"ostinato: recorded in {path}; to see it: ostinato report {path}", file=sys.stderr)
 
 
 tracing.gates.append(_gate)

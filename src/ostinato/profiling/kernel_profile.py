@@ -218,7 +218,7 @@ class _Accumulator:
 
 def _record_dispatches(label: str, trace: Trace) -> None:
     """One entry per dispatch, unless the device can time none."""
-    dispatches = [(node, one) for node, one in enumerate(trace.commands.commands) if isinstance(one, Dispatch)]
+    dispatches = [(node, c) for node, c in enumerate(trace.commands.commands) if isinstance(c, Dispatch)]
     capabilities = trace.device.backend.capabilities
     if capabilities.sampling < Level.DISPATCHES:
         with _lock:

@@ -1,13 +1,12 @@
-"""`ostinato.profile`: watch what a program submits, then ask where the time went.
+"""`ostinato.profile`: record what a program submits, then show where the time went.
 
     with ost.profile() as prof:
         run_the_program()
     print(prof)
 
-A profile is a recording that goes on for as long as the block: in a file of your choice, or in a temporary one. What
-is committed inside the block belongs to it, whichever thread commits; blocks may be nested and overlap. Reading the
-profile waits for work that was committed in it. Nothing else waits: a commit stays a commit, and dispatches overlap as
-before.
+A profile records while its block is open, into a file of your choice or a temporary one. Everything committed inside
+the block is recorded, by whichever thread; blocks may nest and overlap. Reading the profile waits for the work
+committed in it. Nothing else waits: commits stay asynchronous, and dispatches overlap as before.
 """
 
 from __future__ import annotations
@@ -57,16 +56,16 @@ class Profile:
 
     @property
     def recorder(self) -> Recorder | None:
-        """Who takes down what is submitted; None before it is entered."""
+        """The recorder of what is submitted; None before the profile is entered."""
         return self._recorder
 
     @property
     def level(self) -> str:
-        """What it takes down: "command_buffers" or "dispatches"."""
+        """What is timed: "command_buffers" or "dispatches"."""
         return self._level.name.lower()
 
     def begin(self) -> Recorder:
-        """Open the recording; gives who takes down what is submitted. `with` does so, and also makes it listen."""
+        """Opens the recording and returns its recorder. `with` also attaches it to everything that is submitted."""
         if self._writer is not None:
             raise ArgumentError("a profile is entered once; make another with ostinato.profile()")
         self._writer = Writer(self._path)
@@ -119,19 +118,19 @@ class Profile:
         return writer.recording()
 
     def summary(self, per: str | None = None) -> Summary:
-        """Tables, suspects, critical paths and truth checks. Waits for what was committed.
+        """Tables, suspects, critical paths and validity checks. Waits for what was committed.
 
-        `per` names the region that figures "per …" count by, if not the one with most instances.
+        `per` names the region of the "per …" figures, if not the one with most instances.
         """
         from .analyse import summarise  # loaded when somebody reads the profile, not while it records
 
         if self._summary is not None and per is None:
             return self._summary
         with self.recording() as recording:
-            found = summarise(recording, per)
+            summary = summarise(recording, per)
         if not self._open and per is None:
-            self._summary = found
-        return found
+            self._summary = summary
+        return summary
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write what was recorded so far to a file."""
@@ -147,7 +146,7 @@ class Profile:
             return recording.to_pandas()
 
     def look_first(self) -> str:
-        """The one line that says where to look first, and why."""
+        """The closing line of the report: where to look first, and why."""
         from .analyse import look_first
 
         return look_first(self.summary())
@@ -197,19 +196,16 @@ def _close_at_exit() -> None:
     # Registered after the writers' own, and so called before them: what is in flight still belongs to its profile.
     if _unfinished:
         settle_at_exit()
-    for one in list(_unfinished):
+    for profile in list(_unfinished):
         with suppress(OstinatoError, KeyboardInterrupt):
-            one.close()
+            profile.close()
 
 
 atexit.register(_close_at_exit)
 
 
 def sampling_found(device: OnQueue) -> tuple[Level, str]:
-    """What a device can really time, found by taking a sample, and a sentence about it.
-
-    What a driver says it can do and what it does are two things; a sample shows.
-    """
+    """What a device can time, tested with a sample, and a sentence about it. Drivers may claim more than they do."""
     queue = queue_of(device, "sampling_found")
     claimed = queue.backend.capabilities.sampling
     if claimed is Level.OFF:
@@ -247,5 +243,5 @@ def profile(level: str = "dispatches", path: str | os.PathLike[str] | None = Non
     """
     chosen = level_named(level)
     if chosen is Level.OFF:
-        raise ArgumentError("level='off' takes nothing down; leave the profile out instead")
+        raise ArgumentError("level='off' records nothing; leave the profile out instead")
     return Profile(chosen, path)

@@ -1,22 +1,22 @@
-// Attention of queries to the keys and values kept so far, for a GPU. attention_plain.metal is for CPUs.
+// Causal attention of queries to the cached keys and values, for a GPU. attention_plain.metal is for CPUs.
 //
-// out[token, head] = Σ softmax(scale · query · keys) · values, over the keys up to the query's own place, which is
-// position + token; with a window, over so many of the last of them; with a cap, scores are cap · tanh(score / cap).
+// out[token, head] = Σ softmax(scale · query · keys) · values, over the keys up to the query's own position, which is
+// position + token; with a window, over that many last keys; with a cap, scores are cap · tanh(score / cap).
 // Queries are [tokens, heads, size], keys and values [heads / queries_per_key, capacity, size]. Sums are in float.
 //
-// A group takes one head of one query. A lane has eight elements of a head, so several lanes make a row, and a
-// simdgroup has several keys at a time, four times over. Every row of lanes has a softmax of its own that is rescaled
-// when a larger score comes; at the end all their sums are put together.
+// A group computes one head of one query. A lane holds eight elements of a head, so several lanes form a row, and a
+// simdgroup processes several keys at a time, with four loads in flight each. Every row of lanes keeps its own running
+// softmax, which is rescaled when a larger score comes; at the end the sums of all rows are combined.
 
 #include <metal_stdlib>
 using namespace metal;
 
 constant constexpr uint SIMD = 32;
 constant constexpr uint MOST_SIMDGROUPS = 16;
-constant constexpr uint TOGETHER = 4;  // keys of a row of lanes whose loads are under way at a time
-constant constexpr uint OWN = 8;       // elements of a head that a lane has
+constant constexpr uint TOGETHER = 4;  // keys per row of lanes whose loads are in flight
+constant constexpr uint OWN = 8;       // elements of a head per lane
 
-// A lane's elements of a row, zero beyond its end. By vectors, where rows start at whole ones and end with them.
+// A lane's elements of a row, zero beyond its end. Loaded as vectors if rows are whole, aligned vectors.
 template <typename T, bool WHOLE>
 inline void load(device const T *row, uint first, uint size, thread float *to) {
     if (WHOLE) {
@@ -32,7 +32,7 @@ inline void load(device const T *row, uint first, uint size, thread float *to) {
     }
 }
 
-// ROW is the number of lanes that make a row: sizes up to 8 · ROW. The grid is [heads, tokens] groups.
+// ROW is the number of lanes per row, for sizes up to 8 · ROW. The grid is [heads, tokens] groups.
 template <typename T, uint ROW, bool WHOLE>
 [[max_total_threads_per_threadgroup(SIMD * MOST_SIMDGROUPS)]]
 kernel void attend(device const T *queries [[buffer(0)]], device const T *keys [[buffer(1)]],
@@ -43,7 +43,7 @@ kernel void attend(device const T *queries [[buffer(0)]], device const T *keys [
                    constant float &cap [[buffer(10)]], uint2 group [[threadgroup_position_in_grid]],
                    uint2 extent [[threadgroups_per_grid]], uint simdgroup [[simdgroup_index_in_threadgroup]],
                    uint simdgroups [[simdgroups_per_threadgroup]], uint lane [[thread_index_in_simdgroup]]) {
-    constexpr uint ROWS = SIMD / ROW;  // keys that a simdgroup has at a time
+    constexpr uint ROWS = SIMD / ROW;  // keys that a simdgroup processes at a time
     threadgroup float sums_of[MOST_SIMDGROUPS][OWN * ROW];
     threadgroup float largest_of[MOST_SIMDGROUPS];
     threadgroup float total_of[MOST_SIMDGROUPS];
@@ -107,7 +107,7 @@ kernel void attend(device const T *queries [[buffer(0)]], device const T *keys [
     for (uint at = simdgroup * SIMD + lane; at < size; at += simdgroups * SIMD) {
         float sum = 0.0f, whole = 0.0f;
         for (uint other = 0; other < simdgroups; ++other) {
-            // Simdgroups without a key count nothing: e to the minus infinity.
+            // Simdgroups without a key contribute exp(−∞) = 0.
             const float factor = exp(largest_of[other] - highest);
             whole += total_of[other] * factor;
             sum += sums_of[other][at] * factor;

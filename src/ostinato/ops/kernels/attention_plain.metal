@@ -1,5 +1,5 @@
-// Attention of queries to the keys and values kept so far, for a CPU: a head of a query a thread. attention.metal is
-// for GPUs and says what is computed.
+// Causal attention of queries to the cached keys and values, for a CPU: one thread per head of a query.
+// attention.metal is for GPUs and describes the computation.
 
 #include <metal_stdlib>
 using namespace metal;
@@ -7,7 +7,7 @@ using namespace metal;
 #include "plain.h"
 
 constant constexpr uint MOST_SIZE = 256;
-constant constexpr uint BLOCK = 32;  // keys between two looks at the largest score
+constant constexpr uint BLOCK = 32;  // keys per update of the largest score
 constant constexpr int PART = 32;
 
 // The grid is [heads, tokens].

@@ -1,5 +1,5 @@
-// out = a + b and out = a * b: one row of threads, an element a thread and exactly as many as there are elements; or
-// four elements a thread, read and written as one vector, for what is large and starts where such vectors may.
+// out = a + b and out = a * b: a one-dimensional grid with exactly one thread per element; or four elements per thread,
+// read and written as one vector, for large buffers with the alignment of such vectors.
 //
 // The arithmetic is done in float and rounded once, to the type that is stored.
 

@@ -1,4 +1,4 @@
-// Where the largest element of a row is, for a GPU: rows are long and there are few of them. The one for CPUs is in
+// The index of the largest element of each row, for a GPU, with few long rows. The kernel for CPUs is in
 // selection.metal.
 
 #include <metal_stdlib>
@@ -7,9 +7,9 @@ using namespace metal;
 constant constexpr uint MOST_THREADS = 1024;
 constant constexpr uint MOST_SIMDGROUPS = 32;
 constant constexpr uint NOWHERE = 0xffffffff;
-constant constexpr uint TOGETHER = 8;  // loads under way at a time
+constant constexpr uint TOGETHER = 8;  // loads in flight
 
-// Which of two elements is it: the larger, the first of equal ones; NaN is passed over.
+// The larger of two elements, the first of equal ones; NaN is skipped.
 inline void take(thread float &largest, thread uint &place, float value, uint at) {
     if (value > largest || (value == largest && at < place)) {
         largest = value;
@@ -25,7 +25,7 @@ inline void take_of_simdgroup(thread float &largest, thread uint &place) {
     }
 }
 
-/// out[row] = where the row's largest element is. With `fours`, rows start at multiples of four elements.
+/// out[row] = the index of the row's largest element. With `fours`, rows start at multiples of four elements.
 template <typename T>
 [[max_total_threads_per_threadgroup(MOST_THREADS)]]
 kernel void argmax(device const T *x [[buffer(0)]], device uint *out [[buffer(1)]], constant uint &width [[buffer(2)]],

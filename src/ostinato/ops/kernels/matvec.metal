@@ -1,9 +1,9 @@
 // Matrix by vector and matrix by matrix, for a GPU. matvec_plain.metal is for CPUs.
 //
-// A simdgroup takes a row of the weights, or several share one where there are few. Where rows start at multiples of 16
-// bytes (`aligned`) their lanes read 16 bytes in turn, FLIGHT times before the first is looked at. Every group has x in
-// threadgroup memory, if it fits (`staged`): loads of x from device memory would come back in turn with those of the
-// weights, and each cost as much time. Groups take rows in turn, and load the next ones before the last are summed up.
+// A simdgroup computes a row of the weights, or several share a row if there are few. If rows start at multiples of 16
+// bytes (`aligned`), lanes read 16 bytes at a time, with FLIGHT loads in flight. Every group stages x in threadgroup
+// memory if it fits (`staged`): loads of x from device memory would queue behind those of the weights, and cost as much
+// time. Groups take rows in turn, and load the next rows before the last are summed up.
 //
 // Weights are [out, in]. Sums are kept in float and rounded once, to the type that is stored.
 
@@ -12,8 +12,8 @@ using namespace metal;
 
 constant constexpr uint SIMD = 32;
 constant constexpr uint MOST_SIMDGROUPS = 8;
-constant constexpr uint KEPT = 4;         // parts of 16 bytes of x that a thread holds at a time
-constant constexpr uint KEPT_NORMED = 2;  // the same where they are normed
+constant constexpr uint KEPT = 4;         // parts of 16 bytes of x that a thread holds
+constant constexpr uint KEPT_NORMED = 2;  // the same for normalised x
 
 // The product of the elements in 16 bytes of two rows.
 template <typename T> inline float product_of_16_bytes(uint4 a, uint4 b);
@@ -56,8 +56,8 @@ template <> inline uint4 scaled_16_bytes<bfloat>(uint4 a, uint4 b, float scale) 
                  scaled_bfloats(a.w, b.w, scale));
 }
 
-// The parts of a row that a lane reads at a time, from the part `at` every `stride`-th. Beyond the end of the row it is
-// the last part once more, which `products` does not count.
+// The parts of a row that a lane reads at a time: every `stride`-th, from the part `at` on. Beyond the end of the row
+// the last part is read again, which `products` does not count.
 template <uint FLIGHT>
 inline void load_parts(device const uint4 *row, uint at, uint stride, uint parts, thread uint4 *loaded) {
     for (uint step = 0; step < FLIGHT; ++step) { loaded[step] = row[min(at + step * stride, parts - 1)]; }
@@ -119,7 +119,7 @@ inline device const T *row_of(device const T *matrix, uint row, uint rows, uint 
     return matrix + ulong(min(row, rows - 1)) * width;
 }
 
-// What the kernels below are made of. A group makes `each` results at a time, from `base` on, which its first threads
+// Building blocks of the kernels below. A group makes `each` results at a time, from `base` on, which its first threads
 // store; a simdgroup's own row is that of the result `mine` of those.
 #define ROW(result) (result)
 
@@ -137,7 +137,7 @@ inline device const T *row_of(device const T *matrix, uint row, uint rows, uint 
         load_parts<FLIGHT>((device const uint4 *)next, first, stride, parts, loaded);                                 \
     }
 
-// x in threadgroup memory. A thread's loads of it are under way before those of the first row.
+// Stages x in threadgroup memory. A thread's loads of it are issued before those of the first row.
 #define STAGE_X(from)                                                                                                 \
     {                                                                                                                 \
         device const uint4 *given = (device const uint4 *)(from);                                                     \
@@ -165,7 +165,7 @@ inline device const T *row_of(device const T *matrix, uint row, uint rows, uint 
         threadgroup_barrier(mem_flags::mem_threadgroup);                                                              \
     }
 
-// The same, normed: each group norms x for itself.
+// The same with normalised x: each group normalises x for itself.
 #define STAGE_NORMED_X()                                                                                              \
     {                                                                                                                 \
         device const uint4 *given = (device const uint4 *)x;                                                          \
@@ -225,7 +225,7 @@ inline device const T *row_of(device const T *matrix, uint row, uint rows, uint 
            : lane_product<T, FLIGHT>(row_of(matrix, ROW(base + mine), rows, width), from, width, aligned, first, stride,   \
                                      loaded)
 
-// Has the simdgroups' sums where the first threads of the group find them.
+// Puts the simdgroups' sums where the first threads of the group read them.
 #define SHARE_SUMS(own)                                                                                               \
     const float sum = simd_sum(own);                                                                                  \
     threadgroup_barrier(mem_flags::mem_threadgroup);                                                                  \
@@ -250,7 +250,7 @@ kernel void matvec(device const T *weight [[buffer(0)]], device const T *x [[buf
     PLACE_OF_LANE()
     const uint each = together, mine = line;
     device const T *matrix = weight;
-    // Loaded before the row that it is for, so that it need not wait for that. `out` may be the addend: nobody reads what
+    // Loaded before its row, so that the two loads overlap. `out` may be the addend: no thread reads what
     // another thread stores.
     T next_addend = T(0);
     if (added && member < each && group * each + member < rows) { next_addend = addend[group * each + member]; }
@@ -350,8 +350,8 @@ kernel void norm_gated_matvec(device const T *weight [[buffer(0)]], device const
 }
 
 /// Queries, keys and values of one token, from y = rms_norm(x, norm): weight · y, [heads + 2 · kept, size], of which
-/// queries and keys are turned by their position, in pairs (i, i + size / 2), and keys and values go to the cache, as in
-/// rope_append.metal. A result is a pair, and a row of each half of its head makes it.
+/// queries and keys are rotated by their position, in pairs (i, i + size / 2), and keys and values go to the cache, as in
+/// rope_append.metal. A result is a pair, from one row of each half of its head.
 #undef ROW
 #define ROW(result) ((result) / pairs * size + (result) % pairs)
 template <typename T, uint FLIGHT>
@@ -481,9 +481,9 @@ kernel void expert_gated_matvec(device const T *weight [[buffer(0)]], device con
     }
 }
 
-constant constexpr uint TILE = 64;   // rows of the weights, and tokens, that a group takes
+constant constexpr uint TILE = 64;   // rows of the weights, and tokens, per group
 constant constexpr uint DEPTH = 16;  // columns at a time
-constant constexpr uint SIDE = 16;   // threads along each side of a tile; 4 × 4 results a thread
+constant constexpr uint SIDE = 16;   // threads along each side of a tile; 4 × 4 results per thread
 
 /// out[token, row] = weight[row] · x[token], in tiles of 64 × 64; groups of 256 threads.
 template <typename T>

@@ -1,4 +1,4 @@
-// Matrix by vector and matrix by matrix, for a CPU: a row of the weights a thread. matvec.metal is for GPUs.
+// Matrix by vector and matrix by matrix, for a CPU: one thread per row of the weights. matvec.metal is for GPUs.
 //
 // Weights are [out, in]. Sums are kept in float and rounded once, to the type that is stored.
 
@@ -125,8 +125,8 @@ kernel void expert_gated_matvec(device const T *weight [[buffer(0)]], device con
     out[at] = T(silu(gate) * up);
 }
 
-constant constexpr uint ROWS = 2;    // of the weights, that a thread of matmul takes
-constant constexpr uint TOKENS = 4;  // and how many tokens: each element read is used for several products
+constant constexpr uint ROWS = 2;    // rows of the weights per thread of matmul
+constant constexpr uint TOKENS = 4;  // tokens per thread; each element read is used for several products
 constant constexpr int PART = 32;
 
 /// out[token, row] = weight[row] · x[token]. The grid is [rows / ROWS, tokens / TOKENS], rounded up.

@@ -1,6 +1,6 @@
-// How the kernels made for a CPU read and sum: loops of a fixed length over an array, which a compiler turns into
-// vectors. There a thread does the work of a whole simdgroup; the kernels for GPUs have simdgroups for that. Loops over
-// lanes have at least 32 rounds: compilers write shorter ones out, one operation after the other.
+// How the kernels for CPUs read and sum: loops of a fixed length over an array, which compilers vectorise. A thread
+// does the work of a whole simdgroup of the kernels for GPUs. Loops over lanes have at least 32 iterations, since
+// compilers unroll shorter ones into scalar operations.
 
 constant constexpr int LANES = 64;  // enough running sums to hide the latency of an addition
 
@@ -15,7 +15,7 @@ inline float wide(device const half *from, uint at) {
     return as_type<float>(kept | (bits & 0x8000) << 16);
 }
 
-// The sum of `count` numbers, a power of two; halves are added to halves, so that this is done in vectors too.
+// The sum of `count` numbers, a power of two; the halves are added pairwise, so that this vectorises too.
 template <int count>
 inline float sum_of(thread float *sums) {
     for (int left = count / 2; left > 0; left /= 2) {

@@ -1,7 +1,7 @@
-// What goes element by element between the matrices of a decoder: activations, gates, a scale, a cap, casts; and the
+// Element-wise operations between the matrices of a decoder: activations, gates, a scale, a cap, casts; and the
 // sum over the experts of a token.
 //
-// An element a thread: one row of threads, exactly as many as there are elements. The arithmetic is done in float and
+// One thread per element: a one-dimensional grid of exactly that size. The arithmetic is done in float and
 // rounded once, to the type that is stored. `out` may be any of the inputs of its own type.
 
 #include <metal_stdlib>
@@ -34,7 +34,7 @@ kernel void sigmoid_mul(device const T *gate [[buffer(0)]], device const T *up [
     out[at] = T(sigmoid_of(float(gate[at])) * float(up[at]));
 }
 
-/// out = gelu(x), by the tanh that most models mean.
+/// out = gelu(x), in the tanh approximation that most models use.
 template <typename T>
 kernel void gelu(device const T *x [[buffer(0)]], device T *out [[buffer(1)]], uint at [[thread_position_in_grid]]) {
     const float value = float(x[at]);

@@ -1,4 +1,4 @@
-// What depends on tokens and their positions: the embedding of tokens, the rotation of queries and keys, and keeping
+// Operations on tokens and their positions: the embedding of tokens, the rotation of queries and keys, and the cache of
 // keys and values. The first token of `x` is at `position`, the others follow it.
 
 #include <metal_stdlib>
@@ -14,9 +14,9 @@ kernel void embedding(device const T *table [[buffer(0)]], device const uint *to
     out[ulong(thread_position.y) * width + at] = row < rows ? table[ulong(row) * width + at] : T(NAN);
 }
 
-/// Turns pairs of each head's elements by position · frequency; elements after the last pair are copied.
+/// Rotates pairs of each head's elements by position · frequency; elements after the last pair are copied.
 ///
-/// x is [tokens, heads, size]. A thread takes a pair, or an element that has none: the grid is [size − pairs, heads,
+/// x is [tokens, heads, size]. One thread per pair or unpaired element: the grid is [size − pairs, heads,
 /// tokens]. A pair is (i, i + pairs), or with `interleaved` (2i, 2i + 1). `out` may be `x`.
 template <typename T>
 kernel void rope(device const T *x [[buffer(0)]], device const float *frequencies [[buffer(1)]],
@@ -39,7 +39,7 @@ kernel void rope(device const T *x [[buffer(0)]], device const float *frequencie
     out[second] = T(b * cosine + a * sine);
 }
 
-/// cache[head, position + token] = x[token, head]; what would lie past the end of the cache is dropped.
+/// cache[head, position + token] = x[token, head]; tokens past the end of the cache are dropped.
 ///
 /// The grid is [size, heads, tokens].
 template <typename T>

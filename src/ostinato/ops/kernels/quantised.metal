@@ -1,4 +1,4 @@
-// Matrix by vector for weights in blocks of few bits, for a GPU: a row a simdgroup. quantised_plain.metal is for CPUs.
+// Matrix by vector for weights in blocks of few bits, for a GPU: one simdgroup per row. quantised_plain.metal is for CPUs.
 //
 // Q4_0: blocks of 32, each a half `scale` and 16 bytes; byte i holds elements i (low four bits) and i + 16, as
 // scale · (bits − 8). Q8_0: a half `scale` and 32 signed bytes, as scale · byte. Affine 4 bits: words of eight elements,
@@ -21,7 +21,7 @@ constant constexpr uint SIMD = 32;
         out[row] = T(total);               \
     }
 
-// Half a block a lane. Blocks start at even addresses, so they are read two bytes at a time.
+// Half a block per lane. Blocks start at even addresses, so they are read two bytes at a time.
 template <typename T>
 kernel void matvec_q4_0(device const uchar *weight [[buffer(0)]], device const T *x [[buffer(1)]],
                         device T *out [[buffer(2)]], constant uint &width [[buffer(3)]],
@@ -49,7 +49,7 @@ kernel void matvec_q4_0(device const uchar *weight [[buffer(0)]], device const T
     STORE_SUM()
 }
 
-// A quarter of a block a lane.
+// A quarter of a block per lane.
 template <typename T>
 kernel void matvec_q8_0(device const uchar *weight [[buffer(0)]], device const T *x [[buffer(1)]],
                         device T *out [[buffer(2)]], constant uint &width [[buffer(3)]],
@@ -74,7 +74,7 @@ kernel void matvec_q8_0(device const uchar *weight [[buffer(0)]], device const T
     STORE_SUM()
 }
 
-// A word a lane.
+// One word per lane.
 template <typename T>
 kernel void matvec_affine4(device const uint *weight [[buffer(0)]], device const T *scales [[buffer(1)]],
                            device const T *biases [[buffer(2)]], device const T *x [[buffer(3)]],

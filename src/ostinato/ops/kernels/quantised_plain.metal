@@ -1,5 +1,5 @@
-// Matrix by vector for weights in blocks of few bits, for a CPU: a row a thread. quantised.metal is for GPUs and says
-// what the formats are.
+// Matrix by vector for weights in blocks of few bits, for a CPU: one thread per row. quantised.metal is for GPUs and
+// describes the formats.
 
 #include <metal_stdlib>
 using namespace metal;
@@ -47,7 +47,7 @@ kernel void matvec_affine4(device const uint *weight [[buffer(0)]], device const
                            device T *out [[buffer(4)]], constant uint &width [[buffer(5)]],
                            uint row [[thread_position_in_grid]]) {
     const uint groups = width / 64;
-    // A byte holds an element and the one after it.
+    // A byte holds two neighbouring elements.
     device const uchar *pairs = (device const uchar *)weight + ulong(row) * groups * 32;
     device const T *scale = scales + ulong(row) * groups;
     device const T *bias = biases + ulong(row) * groups;

@@ -1,10 +1,10 @@
 // RMS norm of rows: out = x / sqrt(mean(x²) + eps) · weight; alone, with a multiply after it, and with an add before it.
 // For a GPU; rms_norm_plain.metal is for CPUs.
 //
-// A group of whole simdgroups takes one row. Threads keep what they have read in registers, as far as they go. Sums are
-// kept in float. What two kernels would have stored between them is rounded to the stored type here too, and the sum of
-// squares is taken by the same threads in the same order, each step rounded once; so a fused kernel gives the bits of
-// the two that it stands for.
+// A group of whole simdgroups takes one row. Threads keep what they read in registers, as far as these suffice. Sums
+// are in float. The intermediate of two separate kernels is rounded to the stored type here too, and the sum of
+// squares is taken by the same threads in the same order, each step rounded once; so a fused kernel gives the same bits
+// as the two kernels that it replaces.
 //
 // In place: a thread reads the elements that it writes, before it writes them, and no other group reads them. So `out`
 // may be `x` or `factor`, and `sum` may be `a` or `b`, if it is exactly the same range.
@@ -16,8 +16,8 @@ constant constexpr uint MOST_THREADS = 1024;
 constant constexpr uint MOST_SIMDGROUPS = 32;
 constant constexpr uint KEPT = 8;  // elements of a row that a thread keeps
 
-// A row is gone through twice; `place` is where a thread's next element is. The loop is short and written out, so that
-// arrays of kept elements are registers.
+// A row is read twice; `place` is the index of a thread's next element. The loop is short and unrolled, so that arrays
+// of kept elements stay in registers.
 #define FOR_KEPT                                                                       \
     for (uint step = 0, place = member; step < KEPT; ++step, place += members)         \
         if (place < width)

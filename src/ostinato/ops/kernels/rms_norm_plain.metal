@@ -1,9 +1,9 @@
 // RMS norm of rows for a CPU, which splits these kernels at their barriers into plain loops. rms_norm.metal is for GPUs
-// and says what is computed.
+// and describes the computation.
 //
-// A group takes one row, whatever its number of threads. Sums are kept in float. What the plain kernels would have
-// stored between two steps is rounded to the stored type here too, and the sum of squares is taken by the same threads
-// in the same order, so a fused kernel gives the bits of the two that it stands for.
+// A group takes one row, whatever its number of threads. Sums are in float. The intermediate of separate
+// kernels is rounded to the stored type here too, and the sum of squares is taken by the same threads
+// in the same order, so a fused kernel gives the same bits as the two kernels that it replaces.
 //
 // In place: a thread reads the elements that it writes, before it writes them, and no other group reads them. So `out`
 // may be `x` or `factor`, and `sum` may be `a` or `b`, if it is exactly the same range.

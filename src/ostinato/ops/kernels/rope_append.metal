@@ -1,11 +1,11 @@
-// Between the matrices of attention and attention itself, for a GPU: queries and keys are normed, if the model does
-// that, and turned by their position; keys and values go to the cache. rope_append_plain.metal is for CPUs.
+// The step between the projections and attention, for a GPU: queries and keys are normalised, if the model does that,
+// and rotated by their position; keys and values go to the cache. rope_append_plain.metal is for CPUs.
 //
 // x is [tokens, heads + 2 · kept, size]: for each token its queries, keys and values. A pair of elements is
-// (i, i + pairs); what lies behind the pairs is not turned. The first token is at `position`, the others follow it.
-// Queries become [tokens, heads, size], the caches are [kept, capacity, size]; what would lie past their end is dropped.
+// (i, i + pairs); elements behind the pairs are not rotated. The first token is at `position`, the others follow it.
+// Queries become [tokens, heads, size], the caches are [kept, capacity, size]; tokens past their end are dropped.
 //
-// What the separate kernels would have stored between two steps is rounded to the stored type here too.
+// Intermediates of the separate kernels are rounded to the stored type here too.
 
 #include <metal_stdlib>
 using namespace metal;

@@ -1,5 +1,5 @@
-// Between the matrices of attention and attention itself, for a CPU: a head of a token a thread. rope_append.metal is
-// for GPUs and says what is computed.
+// The step between the projections and attention, for a CPU: one thread per head of a token. rope_append.metal is for
+// GPUs and describes the computation.
 
 #include <metal_stdlib>
 using namespace metal;

@@ -1,6 +1,6 @@
-// Softmax of rows and what is chosen by it: the largest, the experts of a token, the next token.
+// Softmax of rows, and choices by it: the largest element, the experts of a token, the next token.
 //
-// A group takes one row, whatever its number of threads, a power of two. Sums are kept in float.
+// A group computes one row; its number of threads is any power of two. Sums are in float.
 
 #include <metal_stdlib>
 using namespace metal;
@@ -53,7 +53,7 @@ kernel void softmax(device const T *x [[buffer(0)]], device T *out [[buffer(1)]]
     }
 }
 
-/// out[row] = where the row's largest element is; the first of several, and NaN is passed over.
+/// out[row] = the index of the row's largest element, the first of equal ones; NaN is skipped.
 template <typename T>
 [[max_total_threads_per_threadgroup(MOST_THREADS)]]
 kernel void argmax(device const T *x [[buffer(0)]], device uint *out [[buffer(1)]], constant uint &width [[buffer(2)]],
@@ -91,7 +91,7 @@ kernel void argmax(device const T *x [[buffer(0)]], device uint *out [[buffer(1)
 /// The `chosen` experts of each token with the largest softmax(logits), largest first (the first of equal ones), and
 /// their share; with `renormalise`, shares add up to one. At most MOST_EXPERTS and MOST_CHOSEN.
 ///
-/// Every thread counts how many experts come before its own, which is the place that it has among the chosen.
+/// Every thread counts how many experts rank before its own, which is its index among the chosen.
 template <typename T>
 [[max_total_threads_per_threadgroup(MOST_THREADS)]]
 kernel void moe_route(device const T *logits [[buffer(0)]], device uint *indices [[buffer(1)]],
@@ -145,8 +145,8 @@ inline float share_of(device const T *row, uint width, uint at) {
     return exp(float(row[at]) - largest) / total;
 }
 
-/// What moe_route does, by one thread for each token. Each time it looks at an expert it works out its share anew, as
-/// a careless kernel would: slow, for a profile to find.
+/// The same result as moe_route, by one thread per token, which computes the share of an expert again at each use, as a
+/// careless kernel would: slow on purpose, for a profile to find.
 template <typename T>
 kernel void serial_topk(device const T *logits [[buffer(0)]], device uint *indices [[buffer(1)]],
                         device float *weights [[buffer(2)]], constant uint &experts [[buffer(3)]],
@@ -177,10 +177,10 @@ kernel void serial_topk(device const T *logits [[buffer(0)]], device uint *indic
     }
 }
 
-/// The next token: of the most probable whose probabilities together reach `top_p`, the one that `random`, from 0 to 1,
-/// falls on when they are laid side by side in the order of the tokens. Tokens as probable as the last are in too.
+/// The next token, sampled from the most probable tokens that together reach `top_p`: `random`, from 0 to 1, chooses by
+/// their cumulative probability in the order of the tokens. Tokens as probable as the last of them are included.
 ///
-/// One group. The least logit that is still in is searched for bit by bit, as an integer that orders as floats do.
+/// One group. The least logit that is included is searched for bit by bit, as an integer that orders as floats do.
 template <typename T>
 [[max_total_threads_per_threadgroup(MOST_THREADS)]]
 kernel void sample_top_p(device const T *logits [[buffer(0)]], device uint *out [[buffer(1)]],
@@ -206,7 +206,7 @@ kernel void sample_top_p(device const T *logits [[buffer(0)]], device uint *out 
         target = top_p * partial[0];
     }
     threadgroup_barrier(mem_flags::mem_threadgroup);
-    // The largest bound at which what lies at or above it still reaches the target.
+    // The largest bound for which the logits at or above it reach the target.
     for (uint bit = 32; bit > 0; --bit) {
         const uint bound = least | 1u << (bit - 1);
         float above = 0.0f;
@@ -219,7 +219,7 @@ kernel void sample_top_p(device const T *logits [[buffer(0)]], device uint *out 
         if (member == 0 && partial[0] >= target && partial[0] > 0.0f) { least = bound; }
         threadgroup_barrier(mem_flags::mem_threadgroup);
     }
-    // Each thread takes a stretch of tokens, so that stretches follow each other as the tokens do.
+    // Each thread takes a contiguous range of tokens, in the order of the threads.
     const uint stretch = (width + members - 1) / members;
     const uint first = min(member * stretch, width);
     const uint last = min(first + stretch, width);

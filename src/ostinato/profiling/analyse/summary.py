@@ -328,4 +328,4 @@ def _idle(summary: Summary) -> str:
         return ""
     worst = max(summary.device_times, key=lambda d: d.idle_ns)
     part = formatting.percent(worst.idle_ns / worst.span_ns)
-    return f"; but {worst.device} was idle {part} of the time (mostly {worst.causes[0].what})"
+    return f"; but {worst.device} was idle {part} of the time, mostly {worst.causes[0].what}"

@@ -107,7 +107,7 @@ def suspects(summary: Summary) -> Table:
         for s in summary.suspects
     ]
     return Table(
-        "Suspects, by the share of command-buffer time that better efficiency could save",
+        "Suspects, by the wall time that better efficiency could save",
         (
             Column("kernel", right=False),
             Column("total"),
@@ -408,9 +408,8 @@ def _group_notes(summary: Summary, groups: Sequence[Group], shown: Sequence[Grou
         notes.append("share: of device busy time; overlapping dispatches split it evenly")
     if len(groups) > len(shown):
         rest = sum(g.share or 0.0 for g in groups[len(shown) :])
-        notes.append(
-            f"{len(groups) - len(shown):,} more rows in the JSON report ({formatting.percent(rest)} of busy time)"
-        )
+        more = f"{len(groups) - len(shown):,} more rows in the JSON report"
+        notes.append(f"{more} ({formatting.percent(rest)} of busy time)")
     if any(g.times is None for g in shown):
         notes.append(f"{MISSING} not timed: {_why_not(summary)}; count: all that ran")
     elif any(g.count < g.dispatched for g in shown):

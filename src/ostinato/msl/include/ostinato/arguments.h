@@ -1,8 +1,8 @@
-// How the arguments of library functions meet. Library functions are templates over whatever they are called with;
+// The common type of the arguments of library functions. Library functions are templates over their arguments;
 // these rules choose the one type the function works in, as Metal's overload sets would, and remove the function from
-// the overload set when an argument is no MSL value (so that a user's overloads for his own types stand alone).
+// the overload set when an argument is not an MSL value (so that a user's overloads for other types are chosen).
 //
-//   scalars:       equal types stay (no promotion of short or half); others meet as in C++ arithmetic; double is float
+//   scalars:       equal types stay (no promotion of short or half); others convert as in C++ arithmetic; double is float
 //   vectors:       scalars widen to the vector's element type; two vectors must agree
 //   swizzles and packed vectors count as vectors; enumerations as int
 #pragma once
@@ -34,7 +34,7 @@ template <class T, int N, int... I> struct arg<swizzle<T, N, I...>> : shape<T, i
 template <class A, class B> struct meet_scalars { typedef decltype(A() + B()) type; };
 template <class A> struct meet_scalars<A, A> { typedef A type; };
 
-// Two shapes meet in a third; no type when they cannot.
+// The common shape of two shapes; no type if there is none.
 template <class A, class B, int NA, int NB> struct meet_shapes {};
 template <class A, class B> struct meet_shapes<A, B, 1, 1> : shape<typename meet_scalars<A, B>::type, 1> {};
 template <class A, class B, int N> struct meet_shapes<A, B, N, 1> : shape<A, N> {};

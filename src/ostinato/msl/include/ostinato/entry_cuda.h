@@ -30,7 +30,7 @@ struct alignas(8) Head {
   uint32_t row_threads;  // grid[0] and group_size[0] once more
   uint32_t row_group;
   uint32_t sample_mask;  // where warps share pairs: how many there are, a power of two, less one; else all ones
-  ulonglong2 *samples;   // where the dispatch takes down its times: start and end, a pair a warp
+  ulonglong2 *samples;   // where the dispatch records its times: a pair of start and end per warp
   uint64_t zero_64;
 };
 constexpr uint32_t waits = 1, releases = 2, own_pairs = 4, one_row = 8;
@@ -131,7 +131,7 @@ template <class T> OST_FN metal::remove_cv_t<T> value_of(uint64_t address, const
 }
 
 // A buffer: where it lies in device memory. A plain cast: the compiler knows by itself that kernels are given addresses
-// of global memory, and telling it with a conversion makes the optimiser of NVRTC 13.0 run for ever.
+// of global memory, and telling it with a conversion makes the optimiser of NVRTC 13.0 hang.
 template <class T> OST_FN T *pointer_to(uint64_t address) { return reinterpret_cast<T *>(address); }
 // A buffer that is only read may also be bytes that travel with the parameters: the top bit says so.
 template <class T> OST_FN T *pointer_to(uint64_t address, const unsigned char *inline_bytes) {
@@ -140,7 +140,7 @@ template <class T> OST_FN T *pointer_to(uint64_t address, const unsigned char *i
              : pointer_to<T>(address);
 }
 
-// Arguments of a kernel that comes as CUDA source: they become what it declares them to be.
+// Arguments of a kernel in CUDA source: they convert to the types that it declares.
 struct NativePointer {
   uint64_t address;
   template <class T> OST_FN operator T *() const { return reinterpret_cast<T *>(address); }
@@ -154,7 +154,7 @@ struct NativeValue {
 // What an argument refers to when its function constant leaves it out and the kernel takes it by reference.
 alignas(64) static __device__ const unsigned char absent[4096] = {};
 
-// Ends a thread here and now. A plain return may lead it to the end of the kernel first, where it would wait for the
+// Ends a thread immediately. A plain return may lead it to the end of the kernel first, where it would wait for the
 // rest of its warp, which waits for it at a barrier.
 OST_FN void end_thread() {
   asm volatile("exit;" ::: "memory");

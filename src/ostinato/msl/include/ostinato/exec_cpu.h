@@ -1,5 +1,5 @@
-// Fences on the CPU; barriers are in fiber.h. Threads of a group are fibers of one worker, so to meet is all a barrier
-// has to do; the memory flags carry no more meaning.
+// Fences on the CPU; barriers are in fiber.h. Threads of a group are fibers of one worker, so a barrier only
+// has to make them meet; the memory flags have no further effect.
 #pragma once
 
 namespace __ost {

@@ -1,5 +1,5 @@
 // How threads meet on CUDA. A simdgroup is a warp. Convergent functions take a Site first, which on CUDA names the lanes
-// that meet: all that exist where the translator has proved that every lane comes by, the active ones elsewhere.
+// that meet: all existing lanes where the translator has proved uniform flow, the active lanes elsewhere.
 #pragma once
 
 namespace __ost {
@@ -10,11 +10,11 @@ struct Everyone : Site {};
 
 OST_FN uint32_t lane_id() { return threadIdx.x & 31u; }
 OST_FN Site active_lanes() { return Site{::__activemask()}; }
-// Only where every lane that has not returned comes by: lanes that have are not waited for, and not counted.
+// Only where every lane that has not returned arrives: returned lanes are not waited for, and not counted.
 OST_FN Site existing_lanes() { return Site{::__ballot_sync(0xffffffffu, 1)}; }
 
 OST_FN void group_barrier(Everyone) { ::__syncthreads(); }
-// Waits for every thread of the group that has not ended, whichever barrier it stands at.
+// Waits for every thread of the group that has not ended, whichever barrier it waits at.
 OST_FN void group_barrier(Site) { asm volatile("barrier.sync 0;" ::: "memory"); }
 OST_FN void simd_barrier(Site site) { ::__syncwarp(site.lanes); }
 

@@ -173,7 +173,7 @@ template <> struct armed<const half &> { typedef half_arm type; };
 template <class T> struct disarmed { typedef T type; };
 template <> struct disarmed<half_arm> { typedef half type; };
 
-// What is no half passes as it is: a place in memory stays one, so an expression may still be assigned to.
+// Other types pass unchanged; an lvalue stays an lvalue, so that the expression may still be assigned to.
 template <class T> OST_FN constexpr typename armed<T>::type arm(T &&x) {
   if constexpr (__is_same(typename armed<T>::type, half_arm)) {
     return half_arm(x, 0);

@@ -28,7 +28,7 @@ template <class A, class B> OST_FN tile_out multiply_tiles(Site site, tile_in in
     multiply_all_tiles(all, results, active);
   });
 }
-// Where operators meet, which have no site of their own.
+// The site at which operators meet, since they have none of their own.
 OST_FN Site unnamed_site() { return Site{0}; }
 
 }  // namespace __ost

@@ -52,7 +52,7 @@ template <class A, class B> OST_FN tile_out multiply_tiles(Site site, tile_in in
   return site.lanes == all_lanes ? multiply_pairs<true>(all_lanes, a, b, sum)
                                  : multiply_pairs<false>(site.lanes, a, b, sum);
 }
-// Where operators meet, which have no site of their own.
+// The site at which operators meet, since they have none of their own.
 OST_FN Site unnamed_site() { return active_lanes(); }
 
 }  // namespace __ost
