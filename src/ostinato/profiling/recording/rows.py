@@ -245,46 +245,34 @@ class Rows:
         if form.of_process:
             columns["process"] = self.process
         for begin, end in form.times:
-            self._check_times(form.table, begin, end, columns)
+            if not _possible(columns.get(begin.name), columns.get(end.name)):
+                if not begin.optional:
+                    raise ValueError("ended before it began")
+                self._drop(f"times of {name} that ended before they began", 1)
+                columns[begin.name] = columns[end.name] = None
         row: Row = []
-        used = 0
-        for key, column, encode in form.encoders:
-            if key in columns:
-                value = columns[key]
-                used += 1
-            else:
-                value = column.default
-            if value is None:
-                if not column.optional:
-                    raise ValueError(f"without {key}")
-                row.append(None)
-            elif column.kind is Kind.SIZES:
-                row += encode(value)
-            else:
+        for key, default, optional, encode in form.encoders:
+            value = columns.pop(key, default)
+            if value is not None:
                 row.append(encode(value))
-        row += [columns[blob] for blob in form.table.blobs]
-        if used + len(form.table.blobs) < len(columns):
+            elif optional:
+                row.append(None)
+            else:
+                raise ValueError(f"without {key}")
+        row += [columns.pop(blob) for blob in form.table.blobs]
+        if columns:
             form.refuse_unknown(columns)
+        for at in form.sizes:
+            row[at : at + 1] = row[at]
         self._waiting[name].append(row)
         return row
 
     def _change(self, name: str, number: int, columns: Mapping[str, Any]) -> None:
         form = self._forms[name]
         form.refuse_unknown(columns)
-        encoders = {key: encode for key, _, encode in form.encoders}
+        encoders = {key: encode for key, _, _, encode in form.encoders}
         changed = {key: None if value is None else encoders[key](value) for key, value in columns.items()}
         self._updates.setdefault((name, number), {}).update(changed)
-
-    def _check_times(self, table: Table, begin: Column, end: Column, columns: dict[str, Any]) -> None:
-        """Leave out, or refuse, what ended before it began."""
-        begin_ns, end_ns = columns.get(begin.name), columns.get(end.name)
-        if any(time is not None and not 0 <= time < MAX_TIME_NS for time in (begin_ns, end_ns)) or (
-            begin_ns is not None and end_ns is not None and end_ns < begin_ns
-        ):
-            if not begin.optional:
-                raise ValueError("ended before it began")
-            self._drop(f"times of {table.name} that ended before they began", 1)
-            columns[begin.name] = columns[end.name] = None
 
     def _encoder(self, column: Column) -> Callable[[Any], Any]:
         """What makes a value of the file of one that a producer gave; numbers saturate."""
@@ -295,8 +283,8 @@ class Rows:
             words = column.words
             return (lambda value: _one_of(value, words)) if words else (lambda value: clean(str(value)))
         if column.kind is Kind.CODE:
-            codes = {word: number for number, word in enumerate(column.words)}
-            return lambda value: codes[_one_of(value, column.words)]
+            words, codes = column.words, {word: number for number, word in enumerate(column.words)}
+            return lambda value: codes[value] if value in codes else codes[_one_of(value, words)]
         if column.kind is Kind.FLAG:
             return lambda value: int(bool(value))
         if column.kind is Kind.REAL:
@@ -305,7 +293,7 @@ class Rows:
             return _sizes
         if column.kind is Kind.REFERENCE:
             return lambda value: int(value) or None
-        return lambda value: min(max(int(value), low), most)
+        return lambda value: value if type(value) is int and low <= value <= most else min(max(int(value), low), most)
 
     # --- what is stored once ------------------------------------------------------------------------------------
 
@@ -349,13 +337,14 @@ class _Form:
 
     def __init__(self, table: Table, encoder: Callable[[Column], Callable[[Any], Any]]) -> None:
         self.table = table
-        self.encoders = [(column.name, column, encoder(column)) for column in table.columns]
+        self.encoders = [(column.name, column.default, column.optional, encoder(column)) for column in table.columns]
+        self.sizes = [at for at, column in reversed(list(enumerate(table.columns))) if column.kind is Kind.SIZES]
         self.times = [(table.column(column.after), column) for column in table.columns if column.after]
         self.at = {name: number for number, name in enumerate(table.sql_names)}
         self.of_process = "process" in self.at
 
     def refuse_unknown(self, columns: Mapping[str, Any]) -> None:
-        if unknown := sorted(columns.keys() - {key for key, _, _ in self.encoders} - set(self.table.blobs)):
+        if unknown := sorted(columns.keys() - {key for key, *_ in self.encoders} - set(self.table.blobs)):
             raise ValueError(f"the table {self.table.name} has no column {unknown[0]!r}")
 
 
@@ -387,6 +376,13 @@ def clean(text: str) -> str:
     except UnicodeEncodeError:
         text = text.encode("utf-8", "backslashreplace").decode()[:MAX_TEXT_CHARACTERS]
     return sys.intern(text) if len(text) < 100 else text
+
+
+def _possible(begin_ns: int | None, end_ns: int | None) -> bool:
+    """Whether something may have begun and ended then, as far as that is known."""
+    return (begin_ns is None or 0 <= begin_ns < MAX_TIME_NS) and (
+        end_ns is None or (begin_ns or 0) <= end_ns < MAX_TIME_NS
+    )
 
 
 def _one_of(word: str, words: Sequence[str]) -> str:
