@@ -73,7 +73,7 @@ def test_a_buffer_is_written_by_write(dev: ost.Device) -> None:
 
 
 def test_a_kernel_is_dispatched_not_called(dev: ost.Device, kernels: ost.Library) -> None:
-    with pytest.raises(ost.UsageError, match=r"'bump' is not called: encoder\.dispatch\(kernel") as caught:
+    with pytest.raises(ost.UsageError, match=r"'bump' cannot be called: encoder\.dispatch\(kernel") as caught:
         kernels["bump"](dev.zeros(4, np.float32), threads=4)  # type: ignore[operator]
     assert isinstance(caught.value, TypeError)
 
