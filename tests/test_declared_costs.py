@@ -84,9 +84,9 @@ def test_per_makes_what_can_be_added_to_numbers() -> None:
 @pytest.mark.parametrize(
     ("param", "given", "reason"),
     [
-        ("pos", {}, "expected a parameter with one integer"),
-        (ost.param("pos", np.float32), {}, "expected a parameter with one integer"),
-        (ost.param("pos", np.uint32, 2), {}, "expected a parameter with one integer"),
+        ("pos", {}, "expected a parameter that is a single integer"),
+        (ost.param("pos", np.float32), {}, "expected a parameter that is a single integer"),
+        (ost.param("pos", np.uint32, 2), {}, "expected a parameter that is a single integer"),
         (POSITION, {"factor": -1}, "factor is an integer from 0"),
         (POSITION, {"factor": 1.5}, "factor is an integer from 0"),
         (POSITION, {"factor": True}, "factor is an integer from 0"),
@@ -116,7 +116,7 @@ def stored(dev: ost.Device, kernels: ost.Library, **amounts: Any) -> ost.Graph:
 
 def test_an_amount_depends_on_parameters_of_its_own_dispatch(dev: ost.Device, kernels: ost.Library) -> None:
     with pytest.raises(
-        ost.ArgumentError, match=r"store_uint.*flops depends on parameter 'other', and does not take it"
+        ost.ArgumentError, match=r"store_uint.*flops depends on parameter 'other', which the dispatch does not take"
     ):
         stored(dev, kernels, flops=ost.per(OTHER, 1))
 

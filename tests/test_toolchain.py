@@ -54,7 +54,7 @@ def test_without_any_compiler_both_ways_out_are_named(monkeypatch: pytest.Monkey
     monkeypatch.delenv("CXX", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(ost.ToolchainError, match=r"install one.*pip install 'ziglang>="):
+    with pytest.raises(ost.ToolchainError, match=r"Install one.*pip install 'ziglang>="):
         toolchain.find()
     with pytest.raises(ost.DeviceUnavailable, match=r"pip install 'ziglang>="):
         ost.open_device("auto")

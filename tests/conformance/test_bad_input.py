@@ -199,7 +199,7 @@ WRONG: dict[str, tuple[Callable[[Case], object], type[Exception], str]] = {
     "include of no folder": (
         lambda c: c.dev.library("", include_dirs=[3]),  # type: ignore[list-item]
         ost.ArgumentError,
-        "3 is no folder",
+        "3 is not a folder",
     ),
     "include not there": (
         lambda c: c.dev.library("", include_dirs=["/no/such"]),

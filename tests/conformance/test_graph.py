@@ -77,7 +77,7 @@ def test_capturing_twice_or_committing_meanwhile_is_an_error(dev: ost.Device, ke
     enc = dev.command_encoder()
     enc.start_capture()
     enc.dispatch(kernels["bump"], x, threads=1)
-    with pytest.raises(EncoderError, match="capturing already"):
+    with pytest.raises(EncoderError, match="already capturing"):
         enc.start_capture()
     with pytest.raises(EncoderError, match=r"take_capture\(\) must come before"):
         enc.commit()
@@ -165,13 +165,13 @@ def test_names_must_be_new_used_and_whole(dev: ost.Device, kernels: ost.Library)
     graph = dev.capture(lambda enc: enc.dispatch(kernels["bump"], x, threads=4))
     with pytest.raises(ost.GraphError, match="does not use"):
         graph.named(y=y)
-    with pytest.raises(ost.GraphError, match="around the buffer named 'half'"):
+    with pytest.raises(ost.GraphError, match="outside the buffer named 'half'"):
         graph.named(half=x[:2])
-    with pytest.raises(ost.GraphError, match="something else"):
+    with pytest.raises(ost.GraphError, match="already the name of"):
         graph.named(x=x).named(x=x)
     with pytest.raises(ost.GraphError, match="overlap"):
         graph.named(x=x, same=x)
-    with pytest.raises(ost.ArgumentError, match="keyword of replay"):
+    with pytest.raises(ost.ArgumentError, match="replay has an argument named"):
         graph.named(label=x)
     with pytest.raises(ost.ArgumentError, match="identifier"):
         graph.named(**{"two words": x})
@@ -220,5 +220,5 @@ def test_named_buffers_can_be_had_back(dev: ost.Device, kernels: ost.Library) ->
     x = dev.array(np.arange(6, dtype=np.float32).reshape(2, 3))
     graph = dev.capture(lambda enc: enc.dispatch(kernels["bump"], x[1], threads=3)).named(row=x[1])
     assert graph.buffer("row").numpy().tolist() == [3, 4, 5]
-    with pytest.raises(ost.GraphError, match="named are row"):
+    with pytest.raises(ost.GraphError, match="names: row"):
         graph.buffer("x")

@@ -1,9 +1,9 @@
-"""From what a caller passes to a kernel, to checked bindings.
+"""Checked bindings from the arguments that a caller passes to a kernel.
 
 An argument is a `Buffer`, a `(Buffer, byte_offset)` pair counted from that view, a NumPy scalar or array or
-`bytes` (copied now), a Python number (converted to the kernel's type and range-checked), a dict or tuple for a struct
-(`structs.py`), or, while capturing, a `Param` whose value comes with each replay. `memo_key` gives the identity of an
-argument for memoisation; `bind` does the real checking, once per new combination.
+`bytes` (copied at once), a Python number (converted to the kernel's type and range-checked), a dict or tuple for a
+struct (`structs.py`), or, while capturing, a `Param` whose value is passed to each replay. `memo_key` gives the key of
+an argument for memoisation; `bind` does the full check, once per new combination.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Declared = Sequence[Buffer] | Unknown | None
 
 
 class _Where:
-    """Names an argument in messages; the text is made only if there is something to say."""
+    """Names an argument in messages; the text is built only when a message needs it."""
 
     __slots__ = ("_argument", "_kernel")
 
@@ -48,7 +48,7 @@ class _Where:
 def memo_key(kernel: CompiledKernel, argument: Any, among: Sequence[Any] | Mapping[Any, Any]) -> tuple[Hashable, Any]:
     """A key that is equal only for arguments that bind alike, and the argument in plain form.
 
-    `among` is all that was passed, in which an error finds the argument's place.
+    `among` holds all arguments; an error uses it to name the argument by its position.
     Keys of anything but a whole buffer are tuples, so that they never equal a buffer's serial number.
     """
     kind = type(argument)
@@ -132,26 +132,26 @@ def accesses(
     queue: Queue,
     where: str,
 ) -> tuple[Access, ...] | None:
-    """The memory a dispatch uses: what its signature says of the bindings, or what the caller declares instead.
+    """The memory that a dispatch uses: what its signature says of the bindings, or what the caller declares instead.
 
-    A caller may name less than is bound, or more (memory that the kernel reaches through pointers of its own), but
-    cannot declare a write to memory that the kernel takes as const. None: the caller says that it is not known.
+    A caller may declare less than is bound, or more (memory that the kernel reaches through pointers of its own), but
+    no write to memory that the kernel takes as const. None: the caller declares it unknown.
     """
     if reads is UNKNOWN or writes is UNKNOWN:
         return None
-    buffers = [one for one in bound if isinstance(one, BufferBinding)]
+    buffers = [binding for binding in bound if isinstance(binding, BufferBinding)]
     if writes is None:
-        written = [one.access(True) for one in buffers if one.writes]
+        written = [binding.access(True) for binding in buffers if binding.writes]
     else:
         written = _declared(writes, True, queue, f"{where}, writes")
         for span in written:
-            meeting = [one for one in buffers if one.access(True).overlaps(span)]
-            if meeting and not any(one.writes for one in meeting):
-                indices = ", ".join(str(one.index) for one in meeting)
+            overlapping = [binding for binding in buffers if binding.access(True).overlaps(span)]
+            if overlapping and not any(binding.writes for binding in overlapping):
+                indices = ", ".join(str(binding.index) for binding in overlapping)
                 raise ArgumentError(f"{where}, writes: the kernel only reads argument {indices}")
     if reads is None:
-        # What is written counts as read too, unless the caller has named the writes.
-        read = [one.access(False) for one in buffers if writes is not None or not one.writes]
+        # A write covers a read, so writable bindings are reads only where the caller declares the writes.
+        read = [binding.access(False) for binding in buffers if writes is not None or not binding.writes]
     else:
         read = _declared(reads, False, queue, f"{where}, reads")
     return tuple(dict.fromkeys((*written, *read)))
@@ -171,7 +171,7 @@ def _bind_one(kernel: CompiledKernel, position: int, argument: Argument, value: 
         buffer, offset = value if type(value) is tuple else (value, 0)
         bound = _buffer_binding(where, argument.index, buffer, offset, writes, queue)
         check_dtype(where, argument, buffer.dtype)
-        # A pointer may have nothing behind it; a reference is one whole object.
+        # A pointer may point at an empty range; a reference needs one whole object.
         if argument.kind == "value":
             _check_size(where, argument, element_bytes, bound.nbytes)
         alignment = kernel.argument_alignments[position]
@@ -226,7 +226,7 @@ def _inline_bytes(where: _Where, argument: Argument, value: Any) -> bytes:
         return value
     if isinstance(value, Mapping | tuple | list) and argument.layout is None:
         if argument.scalar is not None:
-            raise ArgumentError(f"{where}: {argument.type} is no struct; pass a NumPy array, not {_describe(value)}")
+            raise ArgumentError(f"{where}: {argument.type} is not a struct; pass a NumPy array, not {_describe(value)}")
         raise ArgumentError(
             f"{where}: the fields of {argument.type} are not known before it is compiled;"
             f" pass a NumPy record or bytes, not {_describe(value)}"
@@ -255,7 +255,7 @@ def _check_size(where: _Where, argument: Argument, element_bytes: int, given_byt
 
 
 def _array_key(kernel: CompiledKernel, array: Any, among: Sequence[Any] | Mapping[Any, Any]) -> Hashable:
-    # Beyond any inline limit the bytes need not be looked at: binding will refuse them.
+    # Above every device's inline limit: refused here, before the bytes are hashed.
     if array.nbytes > 1 << 16:
         raise ArgumentError(
             f"{_place(kernel, array, among)}: an array of {array.nbytes} bytes is too large to copy into a command;"
@@ -274,9 +274,9 @@ def _is_shareable(value: Any) -> bool:
 
 
 def _as_buffer(value: Any) -> str:
-    """How a buffer is made of a value."""
+    """Advice for an error message: how to make a buffer of a value."""
     if _is_shareable(value) and not isinstance(value, np.ndarray | np.generic):
-        return "device.from_dlpack(…) makes one of it that shares its memory where it can"
+        return "device.from_dlpack(…) makes one that shares its memory where possible"
     return "device.array(…) makes one with a copy of it"
 
 
@@ -290,15 +290,15 @@ def _describe(value: Any) -> str:
 
 
 def _place(kernel: CompiledKernel, argument: Any, among: Sequence[Any] | Mapping[Any, Any]) -> str:
-    """Names an argument by where it was passed."""
+    """The name of an argument in messages, from the position it was passed at."""
     arguments = kernel.signature.arguments
     if isinstance(among, Mapping):
-        key = next((index for index, one in among.items() if one is argument), None)
-        found = next((one for one in arguments if one.index == key), None)
+        key = next((index for index, value in among.items() if value is argument), None)
+        named = next((candidate for candidate in arguments if candidate.index == key), None)
     else:
-        position = next((position for position, one in enumerate(among) if one is argument), len(arguments))
-        found = arguments[position] if position < len(arguments) else None
-    return f"kernel {kernel.name!r}" + (f", argument {_name(found)}" if found is not None else "")
+        position = next((position for position, value in enumerate(among) if value is argument), len(arguments))
+        named = arguments[position] if position < len(arguments) else None
+    return f"kernel {kernel.name!r}" + (f", argument {_name(named)}" if named is not None else "")
 
 
 def _name(argument: Argument) -> str:

@@ -1,10 +1,10 @@
-"""The encoder: records commands, and hands the list over when it is committed.
+"""The encoder: records commands, and submits the list when it is committed.
 
 There is one path: every call is checked, memoised per (kernel, arguments, geometry, annotations), and appended to
-one list together with its lowered form. Commit hands the list to the backend in one call. Capture
-takes the end of the list away as a `Graph`. A call that is wrong raises and leaves the list as it was.
+one list together with its lowered form. A commit passes the list to the backend in one call. A capture removes what was
+recorded since it began, and returns it as a `Graph`. A call that raises leaves the list unchanged.
 
-One encoder may be used by one thread at a time; several encoders may be used in several threads.
+An encoder may be used by one thread at a time; several threads may use one encoder each.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ from .geometry import Extent
 from .memo import checked_amount, declared_key, extent_key, note_use, shared_key
 from .validation import checked_dispatch, fill_pattern
 
-# Combinations remembered per kernel. Inline values that change with every token use them up, so there is an
-# end to it; a whole model's worth of layers fits.
+# Combinations memoised per kernel. Bounded, because inline values that change with every token each add one; all layers
+# of a model fit.
 _MEMO_ENTRIES = 16384
 
 ORDERINGS = {"auto": Ordering.INFERRED, "manual": Ordering.BARRIERS, "serial": Ordering.SERIAL}
-"""What each barrier mode means."""
+"""The ordering of each barrier mode."""
 
 
 class CommandEncoder:
@@ -96,17 +96,17 @@ class CommandEncoder:
         if not isinstance(retain, bool | np.bool_):
             raise ArgumentError(f"retain={retain!r}: expected True or False")
         queue.check()
-        gate = settings.text("barriers")
+        mode_setting = settings.text("barriers")
         unretained = settings.get("unretained_refs")
         settings.report_unhonoured(queue.name, queue.backend.capabilities.gates)
         self._queue = queue
-        self._mode = barriers if gate is None else gate
+        self._mode = barriers if mode_setting is None else mode_setting
         self._retain = retain if unretained is None else not unretained
         self._time_barriers = settings.is_on("profile_barriers")
         self.label = label
-        """The label that a plain commit gives to the submission."""
+        """The label of the submission, unless a commit names another."""
         self._nodes: list[CapturedNode] = []
-        # With repetitions, which commit takes out: cheaper there, once, than here for every dispatch.
+        # With duplicates, which commit removes: once there is cheaper than here for every dispatch.
         self._allocations: list[Allocation] = []
         self._pending_op_kind: CapturedOpKind | None = None
         self._path: str | None = None
@@ -115,16 +115,16 @@ class CommandEncoder:
         self._barrier_ns = 0
         self._timed_barriers = 0
         self._submission: Submission | None = None
-        # Where the capture begins in the lists of nodes and of allocations.
+        # Where the capture begins in the lists of nodes and allocations.
         self._captured_from: tuple[int, int] | None = None
         self._params: dict[str, Param] = {}
-        # Whether somebody will ask for the line that encoded a command.
+        # Whether nodes record the line that encoded them.
         self._with_places = bool(watchers)
-        # When the first command came; 0 until then, None when nobody wants to know.
+        # When the first command was recorded; 0 until then, None when nothing traces.
         self._began_ns = 0 if tracing.listening() else None
         self._open = True
-        # Open, and no call under way. Nothing can come between looking at it and setting it: the interpreter
-        # switches threads at calls and loops only.
+        # Open, and no call under way. Test and set are atomic: the interpreter switches threads only at calls and
+        # loops.
         self._ready = True
 
     # --- recording -----------------------------------------------------------------------------------------
@@ -146,10 +146,10 @@ class CommandEncoder:
     ) -> None:
         """Record one run of a kernel.
 
-        Arguments fill the buffer indices in ascending order, or are given as one `{index: argument}`. Give the
-        grid as `threads` or as `groups`. `shared` gives the bytes of each threadgroup argument by its index.
-        The rest describes the dispatch to passes and profiles and does not change what runs. Bytes and flops that
-        depend on a parameter of the dispatch are made by `per`.
+        Arguments fill the buffer indices in ascending order, or are passed as one `{index: argument}`. Pass the
+        grid as `threads` or as `groups`. `shared` is the size in bytes of each threadgroup argument, by index.
+        The rest describes the dispatch to passes and profiles and does not change what runs. For bytes and flops that
+        depend on a parameter of the dispatch, use `per`.
         """
         queue = self._queue
         if not (self._ready and queue.usable):
@@ -170,13 +170,13 @@ class CommandEncoder:
                 raise ArgumentError(f"kernel {kernel.name!r}: op_kind is a CapturedOpKind ({kinds}), not {op_kind!r}")
             if type(threads) is not int or groups is not None or group_size is not None:
                 threads, groups, group_size = extent_key(threads), extent_key(groups), extent_key(group_size)
-            # Becomes the key to the memo, so all in it is hashable and strict: 1, 1.0 and True are equal but not alike.
+            # The memo's key, so all in it is hashable and strict: 1, 1.0 and True are equal, but bind differently.
             parts: list[Any] = [threads, groups, group_size, op_kind, self._path]
             used: list[Allocation] = []
             params: dict[str, Param] = {}
             freed = False
             given: Any = args
-            # Keys that are names are the fields of a struct, keys that are numbers the indices of arguments.
+            # A dict with string keys is a struct; one with integer keys gives the arguments by index.
             if (
                 len(args) == 1
                 and type(args[0]) is dict
@@ -187,7 +187,7 @@ class CommandEncoder:
                     if type(argument) is Param:
                         self._check_param(argument, params)
                     key, given[index] = bindings.memo_key(kernel._compiled, argument, args[0])
-                    parts.append(("at", index, key))  # three parts, unlike any key: (index, key) may equal one
+                    parts.append(("at", index, key))  # three parts: a plain (index, key) might equal another key
                     freed |= note_use(argument, used)
             else:
                 for argument in args:
@@ -207,7 +207,7 @@ class CommandEncoder:
                         parts.append(key)
                         freed |= note_use(argument, used)
             if freed:
-                bindings.bind(kernel._compiled, given, queue)  # says which
+                bindings.bind(kernel._compiled, given, queue)  # raises, and names the buffer
             if not (
                 shared is None
                 and reads is None
@@ -258,7 +258,7 @@ class CommandEncoder:
     def memory_barrier(self) -> None:
         """Order everything recorded so far before everything that follows, in every barrier mode.
 
-        Before the first command there is nothing to order: nothing is recorded or counted.
+        A barrier before the first command orders nothing; it is neither recorded nor counted.
         """
         if not (self._ready and self._queue.usable):
             self._refuse()
@@ -279,12 +279,12 @@ class CommandEncoder:
             self._ready = True
 
     def force_barrier_and_reset_tracker(self) -> None:
-        """mlx-native's name for a barrier that also makes the hazard tracker start anew; here every barrier does."""
+        """Record a barrier. (mlx-native's name; its hazard tracker starts anew here, as with every barrier.)"""
         self.memory_barrier()
 
     @property
     def tracked_ranges(self) -> int:
-        """Ranges of memory that what was recorded since the last barrier, or the start of the capture, uses."""
+        """Ranges of memory used by the commands since the last barrier, or since the capture began."""
         tracker = HazardTracker()
         first = self._captured_from[0] if self._captured_from else 0
         for index, node in enumerate(self._nodes[first:]):
@@ -292,7 +292,7 @@ class CommandEncoder:
         return len(tracker)
 
     def copy(self, src: Buffer, dst: Buffer) -> None:
-        """Record a copy of all bytes of one buffer to another of the same size."""
+        """Record a copy of all bytes of `src` to `dst`, a buffer of the same size."""
         with self._recording():
             source = bindings.whole(src, self._queue, "copy source", writes=False)
             target = bindings.whole(dst, self._queue, "copy target", writes=True)
@@ -303,14 +303,14 @@ class CommandEncoder:
             self._append(Copy(source, target, self._path), src._allocation(), dst._allocation())
 
     def fill(self, buf: Buffer, value: Any) -> None:
-        """Record setting every element of a buffer to one value."""
+        """Record a fill: every element of the buffer becomes `value`."""
         with self._recording():
             target = bindings.whole(buf, self._queue, "fill", writes=True)
             self._append(Fill(target, fill_pattern(buf, value), self._path), buf._allocation())
 
     @contextmanager
     def scope(self, label: str) -> Iterator[None]:
-        """Put a label on everything recorded in the block; nested labels are joined with '/'."""
+        """Label everything recorded in the `with` block; nested labels are joined with '/'."""
         check_label(label)
         with self._recording():
             outer = self._path
@@ -321,7 +321,7 @@ class CommandEncoder:
             self._path = outer
 
     def set_op_kind(self, kind: CapturedOpKind) -> None:
-        """Say what the next dispatch, and only it, computes."""
+        """Set the `op_kind` of the next dispatch only."""
         if not isinstance(kind, CapturedOpKind):
             raise ArgumentError(f"set_op_kind: expected a CapturedOpKind, got {kind!r}")
         with self._recording():
@@ -330,20 +330,20 @@ class CommandEncoder:
     # --- capture -------------------------------------------------------------------------------------------
 
     def start_capture(self) -> None:
-        """From now on, keep what is recorded as a graph: `take_capture` gives it, and a commit will not run it."""
+        """Begin a capture: commands recorded from now on become a graph, which `take_capture` returns."""
         with self._recording():
             if self._captured_from is not None:
-                raise EncoderError(f"{self!r} is capturing already; take_capture() ends that")
+                raise EncoderError(f"{self!r} is already capturing; take_capture() ends the capture")
             self._captured_from = (len(self._nodes), len(self._allocations))
             self._pending_op_kind = None
             self._with_places = True
 
     def is_capturing(self) -> bool:
-        """Whether what is recorded now becomes a graph."""
+        """Whether a capture is under way."""
         return self._captured_from is not None
 
     def take_capture(self) -> Graph | None:
-        """End the capture and give what was recorded since it began; None when there was none."""
+        """End the capture and return its graph; None when no capture is under way."""
         with self._recording():
             if self._captured_from is None:
                 return None
@@ -364,7 +364,7 @@ class CommandEncoder:
     # --- the end -------------------------------------------------------------------------------------------
 
     def commit(self) -> Submission:
-        """Start the recorded work and return at once. The encoder is used up."""
+        """Submit the recorded work and return at once. The encoder cannot be used again."""
         return self._commit(self.label)
 
     def commit_labeled(self, label: str) -> Submission:
@@ -385,14 +385,14 @@ class CommandEncoder:
         return submission
 
     def commit_wait_with_gpu_time(self) -> tuple[float, float]:
-        """`commit_and_wait`, and when the device started and ended the work, in seconds of its clock."""
+        """`commit_and_wait`; returns when the device started and finished the work, in seconds on its clock."""
         times = self.commit_and_wait().gpu_time
         if times is None:
-            raise DeviceError(f"device {self._queue.name!r} did not say when the work ran")
+            raise DeviceError(f"device {self._queue.name!r} reported no start and end times for the work")
         return times[0] / 1e9, times[1] / 1e9
 
     def discard(self) -> None:
-        """Throw away what was recorded. Nothing of it runs, and the encoder is used up."""
+        """Drop the recorded commands without running them. The encoder cannot be used again."""
         with self._recording():
             self._nodes, self._allocations = [], []
             self._captured_from = None
@@ -402,7 +402,7 @@ class CommandEncoder:
     def wait_until_completed(self) -> None:
         """Wait for the work that this encoder committed. Raises if it failed."""
         if self._submission is None:
-            raise EncoderError("wait_until_completed: nothing was committed yet")
+            raise EncoderError("wait_until_completed: nothing has been committed yet")
         self._submission.wait()
 
     # --- inside --------------------------------------------------------------------------------------------
@@ -414,7 +414,7 @@ class CommandEncoder:
             raise EncoderError(f"{self!r} is capturing; take_capture() must come before a commit")
         for watcher in watchers if self._with_places and counters.counting() else ():
             watcher(self._graph_from(0, 0, label), {})
-        # Closed before anything starts: a commit that Ctrl-C cuts short must not run the list a second time.
+        # Closed before anything starts: after a commit that Ctrl-C interrupts, the list must not run again.
         self._ready = self._open = False
         try:
             backend, retain = self._queue.backend, self._retain
@@ -448,7 +448,7 @@ class CommandEncoder:
             self._nodes, self._allocations = [], []
             return submission
         except (OstinatoError, OstinatoWarning):
-            self._open = True  # nothing of it has started
+            self._open = True  # none of the work has started
             raise
         finally:
             self._ready = self._open
@@ -460,12 +460,12 @@ class CommandEncoder:
         self._transfers += self._captured_from is None
 
     def _check_param(self, param: Param, others: dict[str, Param]) -> None:
-        """Add a parameter to the others of a dispatch, which become the capture's own once the dispatch is recorded."""
+        """Add a parameter to the dispatch's others, which join the capture once the dispatch is recorded."""
         if self._captured_from is None:
-            raise ArgumentError(f"{param}: a value that comes with each replay can be used only while capturing")
+            raise ArgumentError(f"{param}: a parameter can be used only while capturing")
         known = self._params.get(param.name) or others.setdefault(param.name, param)
         if known != param:
-            raise ArgumentError(f"{param}: this capture has another of that name, {known}")
+            raise ArgumentError(f"{param}: this capture has another parameter of that name, {known}")
 
     @contextmanager
     def _recording(self) -> Iterator[None]:
@@ -481,7 +481,7 @@ class CommandEncoder:
         if self._open and not self._ready:
             raise EncoderError("two threads use one encoder at the same time; give each thread its own")
         self._queue.check()
-        raise EncoderError(f"{self!r} was committed or discarded; work after that needs a new encoder")
+        raise EncoderError(f"{self!r} was committed or discarded; use a new encoder for more work")
 
     def __del__(self) -> None:
         if getattr(self, "_open", False) and self._nodes and not self._queue._forked:
@@ -505,7 +505,7 @@ class CommandEncoder:
 def capture(
     queue: Queue, encode: Callable[[CommandEncoder], object], label: str | None = None, barriers: str = "auto"
 ) -> Graph:
-    """What `encode(encoder)` records on a queue, as a graph."""
+    """The graph of what `encode(encoder)` records on a queue."""
     if not callable(encode):
         raise ArgumentError(f"capture: expected a function that takes an encoder, got {encode!r}")
     encoder = CommandEncoder(queue, label, barriers, True)
@@ -513,11 +513,11 @@ def capture(
     try:
         encode(encoder)
     except BaseException:
-        encoder.take_capture()  # what there is of it is not wanted
+        encoder.take_capture()  # drops the unfinished capture
         raise
     graph = encoder.take_capture()
     if graph is None:
-        raise EncoderError("capture: the function took the capture away from its encoder")
+        raise EncoderError("capture: the function called take_capture() itself; capture() returns the graph")
     return graph
 
 

@@ -1,8 +1,8 @@
-"""The size of a dispatch: what the caller gave, checked and made explicit.
+"""The size of a dispatch: the caller's extents, checked and made explicit.
 
 `threads` is a grid in threads, whose last groups are clipped; `groups` is a grid in whole groups. Each, and the
-group size, is an integer or a tuple of one to three. A group size that was left out is chosen here for `threads`; with
-`groups` the number of threads depends on it, so there it must be given.
+group size, is an integer or a tuple of one to three. With `threads` the group size may be left out and is chosen here;
+with `groups` it must be given, because the number of threads depends on it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def resolve(
     where = f"kernel {kernel.name!r}"
     if (threads is None) == (groups is None):
         given = "neither" if threads is None else "both"
-        raise GeometryError(f"{where}: give either threads= or groups=; given were {given}")
+        raise GeometryError(f"{where}: give either threads= or groups=, not {given}")
     limit = kernel.max_threads_per_group
     chosen = None if group_size is None else _size3(where, "group_size", group_size)
     if chosen is not None and chosen[0] * chosen[1] * chosen[2] > limit:
@@ -81,7 +81,7 @@ def _size3(where: str, what: str, given: Extent) -> Size3:
 
 
 def _choose(grid: Size3, limit: int, simd_width: int) -> Size3:
-    """Whole simdgroups along x, at most 256 threads, the rest of them along y and then z."""
+    """Whole simdgroups along x, then y and z, up to 256 threads."""
     room = min(_PREFERRED_THREADS, limit)
     if grid[1] == 1 and grid[2] == 1:
         return min(room, -(-grid[0] // simd_width) * simd_width), 1, 1

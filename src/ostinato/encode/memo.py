@@ -1,6 +1,6 @@
-"""The key under which an encoder remembers a checked dispatch.
+"""The key under which an encoder memoises a checked dispatch.
 
-Everything in a key is hashable and strict: 1, 1.0 and True are equal to Python but not alike to a kernel.
+Everything in a key is hashable and strict: 1, 1.0 and True are equal to Python, but bind differently.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .geometry import Extent
 
 
 def extent_key(extent: Extent | None) -> Extent | None:
-    """The extent in a form that is equal only to extents that mean the same."""
+    """The extent in a form that is equal only to equivalent extents."""
     if extent is None or type(extent) is int:
         return extent
     if type(extent) is tuple:
@@ -37,7 +37,7 @@ def extent_key(extent: Extent | None) -> Extent | None:
 
 
 class _Unfit(tuple[Any, ...]):
-    """Something that is no extent: equal to nothing, so that it is never found and always refused."""
+    """An invalid extent: equal to nothing, so that it is never memoised and always checked and refused."""
 
     __slots__ = ()
     __hash__ = object.__hash__
@@ -50,7 +50,7 @@ class _Unfit(tuple[Any, ...]):
 
 
 def shared_key(kernel: Kernel, shared: Mapping[int, int] | None) -> tuple[Any, ...] | None:
-    """The sizes of the threadgroup arguments."""
+    """The key of `shared=`, the sizes of the threadgroup arguments."""
     if shared is None:
         return None
     if not isinstance(shared, Mapping):
@@ -59,7 +59,7 @@ def shared_key(kernel: Kernel, shared: Mapping[int, int] | None) -> tuple[Any, .
 
 
 def declared_key(buffers: Any, used: list[Allocation]) -> Any:
-    """What `reads=` or `writes=` was given, noting the memory it names."""
+    """The key of `reads=` or `writes=`; the memory they name is added to `used`."""
     if buffers is None or buffers is UNKNOWN:
         return buffers
     if not isinstance(buffers, Sequence) or not all(type(buffer) is Buffer for buffer in buffers):
@@ -69,16 +69,16 @@ def declared_key(buffers: Any, used: list[Allocation]) -> Any:
 
 
 def checked_amount(kernel: Kernel, name: str, amount: Any) -> int | Amount | None:
-    """A number of bytes or operations as a plain integer, or as what `per` makes; an error for anything else."""
+    """A number of bytes or operations as an int or an `Amount`; raises for anything else."""
     if amount is None or (type(amount) is int and amount >= 0) or type(amount) is Amount:
         return amount
     if isinstance(amount, np.integer) and amount >= 0:
         return int(amount)
-    raise ArgumentError(f"kernel {kernel.name!r}: {name} is a non-negative integer, or made by per(), not {amount!r}")
+    raise ArgumentError(f"kernel {kernel.name!r}: {name} is a non-negative integer or a per(…), not {amount!r}")
 
 
 def note_use(argument: Any, used: list[Allocation]) -> bool:
-    """Note the memory of an argument; True when it has been freed."""
+    """Add the memory of an argument to `used`; True when it has been freed."""
     buffer = argument[0] if type(argument) is tuple and argument else argument
     if type(buffer) is not Buffer:
         return False

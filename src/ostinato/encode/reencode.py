@@ -1,7 +1,7 @@
-"""Moving a graph to a device: memory allocated and filled there, kernels compiled, every command encoded anew.
+"""Moving a graph to a device: memory allocated and filled there, kernels compiled, every command encoded again.
 
-Encoding anew is what makes it safe: a graph from a file, or from another device, passes the same checks as a program
-that encodes it. Addresses change; which memory a command uses, and which of it overlaps, does not.
+Encoding again makes it safe: a graph from a file, or from another device, passes the same checks as a program's calls.
+Addresses change; which memory a command uses, and which ranges overlap, does not.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ from ..runtime.queue import queue_of
 from .encoder import ORDERINGS, CommandEncoder
 
 _BARRIERS = {ordering: mode for mode, ordering in ORDERINGS.items()}
-_ALIGNMENT = 64  # no type of a kernel needs more, and every device's memory has it
+_ALIGNMENT = 64  # no kernel type needs more, and every device aligns its memory to it
 
 
 def moved(graph: Graph, device: GraphDevice) -> Graph:
-    """The graph on `device`, in memory of its own there."""
+    """A copy of the graph on `device`, with its own memory there."""
     queue = queue_of(device, "graph.to")
     blocks = _Blocks(graph, device)
     kernels = MovedKernels(queue)
     encoder = device.command_encoder(graph.label, _BARRIERS[graph.ordering])
     encoder.start_capture()
-    # Encoders do not record a barrier that has nothing before it; passes may leave one there.
+    # Encoders do not record a leading barrier, but passes may leave one.
     leading = next((at for at, node in enumerate(graph.nodes) if node.kind != "barrier"), len(graph))
     try:
         for index, node in enumerate(graph.nodes[leading:], leading):
@@ -61,17 +61,17 @@ def moved(graph: Graph, device: GraphDevice) -> Graph:
         *(CapturedNode(new.command, old.place, old.origin) for new, old in encoded),
     ]
     names = {
-        name: NamedRange(name, *blocks.moved(one.begin, one.end), one.dtype, one.shape)
-        for name, one in graph.names.items()
+        name: NamedRange(name, *blocks.moved(named.begin, named.end), named.dtype, named.shape)
+        for name, named in graph.names.items()
     }
     return captured.with_nodes(
         nodes,
-        ordering=graph.ordering,  # which a setting may have overridden while encoding
+        ordering=graph.ordering,  # a setting may have overridden it while encoding
         params=graph.params,
         memories=blocks.memories(),
         names=names,
-        outputs=None if graph.outputs is None else tuple(blocks.moved(*one)[1:] for one in graph.outputs),
-        dropped=tuple(blocks.moved(*one)[1:] for one in graph.dropped),
+        outputs=None if graph.outputs is None else tuple(blocks.moved(*span)[1:] for span in graph.outputs),
+        dropped=tuple(blocks.moved(*span)[1:] for span in graph.dropped),
         splits=graph.splits,
         reports=graph.reports,
         moved_from=blocks.moves(),
@@ -79,12 +79,12 @@ def moved(graph: Graph, device: GraphDevice) -> Graph:
 
 
 class _Blocks:
-    """The graph's memory on the new device. Blocks that overlap, because buffers share memory, stay one."""
+    """The graph's memory on the new device. Blocks that overlap, because buffers share memory, become one block."""
 
     def __init__(self, graph: Graph, device: GraphDevice) -> None:
         spans = overlapping(graph.memories.values())
         self._begins = [begin for begin, _, _ in spans]
-        # Memory that others lent need not begin where a device's own does; what was aligned stays so.
+        # Borrowed memory may begin at any address; keeping its offset keeps the alignment of what is in it.
         self._blocks = [device.empty(end - begin + begin % _ALIGNMENT, np.uint8) for begin, end, _ in spans]
         for (begin, _, members), block in zip(spans, self._blocks, strict=True):
             backing = block._allocation().backing
@@ -95,49 +95,49 @@ class _Blocks:
                     backing.write(memory.address - begin + begin % _ALIGNMENT, np.frombuffer(contents, np.uint8))
 
     def view(self, begin: int, nbytes: int) -> Buffer:
-        """The buffer that stands for an address."""
+        """The buffer on the new device for a range of the graph."""
         at = bisect_right(self._begins, begin) - 1
         if at >= 0:
             block, first = self._blocks[at], self._begins[at]
             offset = begin - first + first % _ALIGNMENT
             if offset + nbytes <= block.nbytes:
                 return block.view(np.uint8, (nbytes,), offset)
-        raise GraphError(f"addresses {begin:#x} to {begin + nbytes:#x} are in no memory of the graph")
+        raise GraphError(f"addresses {begin:#x} to {begin + nbytes:#x} are not in the graph's memory")
 
     def moved(self, begin: int, end: int) -> tuple[int, int, int]:
-        """Number of the memory, and the addresses, that stand for addresses of the graph."""
+        """A range of the graph on the new device: number of the memory, first address, end."""
         view = self.view(begin, end - begin)
         backing = view._allocation().backing
         start = backing.address + view.byte_offset
         return backing.number, start, start + end - begin
 
     def memories(self) -> dict[int, GraphMemory]:
-        """All of it, used by a command or not: names and outputs may be all that points there."""
-        found = {}
+        """All blocks by number, also those that no command uses: names and outputs may refer to them."""
+        memories = {}
         for block in self._blocks:
             allocation = block._allocation()
             backing = allocation.backing
-            found[backing.number] = GraphMemory(backing.number, backing.address, backing.nbytes, allocation)
-        return found
+            memories[backing.number] = GraphMemory(backing.number, backing.address, backing.nbytes, allocation)
+        return memories
 
     def moves(self) -> tuple[tuple[int, int, int], ...]:
-        """First address and end of each block in the graph, and its first address on the new device."""
-        found = []
+        """For each block: first address and end in the graph, first address on the new device."""
+        moves = []
         for begin, block in zip(self._begins, self._blocks, strict=True):
             end = begin + block.nbytes - begin % _ALIGNMENT
-            found.append((begin, end, self.moved(begin, end)[1]))
-        return tuple(found)
+            moves.append((begin, end, self.moved(begin, end)[1]))
+        return tuple(moves)
 
 
 class MovedKernels:
-    """Kernels compiled for the new device, a library for each source and choice of constants."""
+    """Kernels compiled for the new device, one library per source and set of constants."""
 
     def __init__(self, queue: Any) -> None:
         self._queue = queue
         self._libraries: dict[tuple[Any, ...], Library] = {}
 
     def find(self, dispatch: Dispatch) -> Kernel:
-        """The kernel of a dispatch."""
+        """The kernel of a dispatch, compiled for the new device."""
         origin = dispatch.kernel.origin
         if origin is None:
             raise GraphError(f"kernel {dispatch.kernel.name!r}: its source is not known")
@@ -187,7 +187,7 @@ def _encode_dispatch(
         threads=dispatch.threads if is_threads else None,
         groups=None if is_threads else dispatch.groups,
         group_size=dispatch.group_size,
-        shared=dict(zip((one.index for one in kernel.signature.shared), dispatch.shared, strict=True)),
+        shared=dict(zip((argument.index for argument in kernel.signature.shared), dispatch.shared, strict=True)),
         reads=reads,
         writes=writes,
         op_kind=dispatch.op_kind,
@@ -201,8 +201,8 @@ def _declared(accesses: tuple[Access, ...] | None, blocks: _Blocks) -> tuple[Any
     if accesses is None:
         return UNKNOWN, UNKNOWN
     return (
-        [blocks.view(one.begin, one.end - one.begin) for one in accesses if not one.write],
-        [blocks.view(one.begin, one.end - one.begin) for one in accesses if one.write],
+        [blocks.view(access.begin, access.end - access.begin) for access in accesses if not access.write],
+        [blocks.view(access.begin, access.end - access.begin) for access in accesses if access.write],
     )
 
 

@@ -1,4 +1,4 @@
-"""Commands from what a caller passes, checked in full: the slow path of an encoder, taken once per new combination."""
+"""Commands made from a caller's arguments, fully checked: the encoder's slow path, once per new combination."""
 
 from __future__ import annotations
 
@@ -60,18 +60,18 @@ def checked_dispatch(
 
 
 def _check_amounts(kernel: str, bound: Sequence[Binding], **amounts: int | Amount | None) -> None:
-    """What a dispatch costs may depend on the parameters that it takes, and on no others."""
-    taken = {one.name for one in bound if isinstance(one, ParamBinding)}
+    """Raise if declared bytes or flops depend on a parameter that the dispatch does not take."""
+    taken = {binding.name for binding in bound if isinstance(binding, ParamBinding)}
     for name, amount in amounts.items():
         unknown = amount.params - taken if isinstance(amount, Amount) else None
         if unknown:
             raise ArgumentError(
-                f"kernel {kernel!r}: {name} depends on parameter {min(unknown)!r}, and does not take it"
+                f"kernel {kernel!r}: {name} depends on parameter {min(unknown)!r}, which the dispatch does not take"
             )
 
 
 def fill_pattern(buffer: Buffer, value: Any) -> bytes:
-    """The bytes of one element, which a fill repeats."""
+    """The bytes of one element, for a fill to repeat."""
     where = f"fill of {buffer!r}"
     if buffer.dtype.itemsize not in (1, 2, 4, 8):
         raise ArgumentError(f"{where}: elements of {buffer.dtype.itemsize} bytes cannot be filled; use view()")

@@ -1,7 +1,7 @@
-"""A graph on paper: lines of text for a terminal, and Graphviz's language for a picture.
+"""A graph as text for a terminal, and in Graphviz's DOT language for a picture.
 
-Labels, names of kernels and of files may come from a stranger's file. They are shown, never obeyed: what is not
-printable appears as an escape, and what means something to Graphviz is quoted. Nothing is compiled or run.
+Labels, names of kernels and of files may come from an untrusted file. Characters that are not printable appear as
+escapes, and Graphviz's special characters are quoted. Nothing is compiled or run.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def to_text(graph: Graph, limit: int | None = _SHOWN_NODES) -> str:
     Of more than `limit` nodes the first two thirds and the last third are shown; None shows all.
     """
     if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
-        raise ArgumentError(f"to_text: limit={limit!r}: expected a number of nodes, or None for all of them")
+        raise ArgumentError(f"to_text: limit={limit!r}: expected a number of nodes, or None for all nodes")
     count = len(graph)
     lines = [printable(line, COLUMNS) for line in _header(graph)]
     shown = list(range(count))
@@ -67,27 +67,28 @@ def _header(graph: Graph) -> Iterable[str]:
     kinds = [(graph.dispatches, "dispatch", "dispatches")]
     for kind, plural in (("copy", "copies"), ("fill", "fills"), ("barrier", "barriers")):
         kinds.append((sum(node.kind == kind for node in graph), kind, plural))
-    inside = ", ".join(_count(*one) for one in kinds if one[0])
+    inside = ", ".join(_count(*kind) for kind in kinds if kind[0])
     yield f"graph{name} {where}: {_count(len(graph), 'node', 'nodes')}{f' ({inside})' if inside else ''}"
-    memory = sum(one.nbytes for one in graph.memories.values())
+    memory = sum(block.nbytes for block in graph.memories.values())
     yield f"memory: {_count(len(graph.memories), 'buffer', 'buffers')} of {_bytes(memory)} in all"
     yield f"order: {graph.ordering.value}; {_count(len(graph.edges), 'edge', 'edges')} by memory and barriers"
     if graph.params:
         params = [
-            f"{{{one.name}}} {one.dtype.name}{list(one.shape) if one.shape else ''}" for one in graph.params.values()
+            f"{{{param.name}}} {param.dtype.name}{list(param.shape) if param.shape else ''}"
+            for param in graph.params.values()
         ]
         yield f"parameters: {_some(params)}"
     if graph.names:
-        named = (
-            f"{one.name} = {_range(graph, one.memory, one.begin, one.end, False)} {one.dtype.name}{list(one.shape)}"
-            for one in graph.names.values()
-        )
-        yield f"named: {_some(list(named))}"
+        names = [
+            f"{name} = {_range(graph, at.memory, at.begin, at.end, False)} {at.dtype.name}{list(at.shape)}"
+            for name, at in graph.names.items()
+        ]
+        yield f"named: {_some(names)}"
     if graph.outputs is not None:
         outputs = [_somewhere(graph, begin, end) for begin, end in graph.outputs]
         yield f"outputs: {_some(outputs) if outputs else 'none'}"
     if graph.splits:
-        yield f"new submissions begin before: {_some([str(one) for one in graph.splits])}"
+        yield f"new submissions begin before: {_some([str(split) for split in graph.splits])}"
     for report in graph.reports:
         yield f"report: {str(report).strip().partition(chr(10))[0]}"
 
@@ -131,7 +132,7 @@ def _details(graph: Graph, node: CapturedNode) -> str:
 
 
 def _geometry(command: Dispatch) -> str:
-    """Threads or groups, by group size; axes at the end that are 1 are left out."""
+    """Threads or groups, by group size; trailing axes of 1 are left out."""
 
     def axes(size: tuple[int, int, int]) -> str:
         kept = 3 if size[2] > 1 else 2 if size[1] > 1 else 1
@@ -147,7 +148,7 @@ def _value(argument: Argument, data: bytes) -> str:
         element = np.dtype(argument.scalar)
         if len(data) and len(data) % element.itemsize == 0:
             numbers = np.frombuffer(data, element)
-            texts = [f"{float(one):.6g}" if element.kind not in "iub" else str(int(one)) for one in numbers]
+            texts = [f"{float(number):.6g}" if element.kind not in "iub" else str(int(number)) for number in numbers]
             return texts[0] if len(texts) == 1 else f"({', '.join(texts)})"
     return f"0x{data[:8].hex()}{'…' if len(data) > 8 else ''}({len(data)} bytes)"
 
@@ -157,7 +158,7 @@ def _bound(graph: Graph, binding: BufferBinding) -> str:
 
 
 def _range(graph: Graph, number: int, begin: int, end: int, by_name: bool) -> str:
-    """Bytes of a memory by the name of the buffer they are in, if they have one."""
+    """A range of a memory, by the name of the buffer that holds it if there is one."""
     if by_name and graph.names:
         name, first, last = graph.place_of(begin, end)
         named = graph.names.get(name)
@@ -174,15 +175,15 @@ def _somewhere(graph: Graph, begin: int, end: int) -> str:
 
 
 def _predecessors(graph: Graph, nodes: set[int]) -> dict[int, list[int]]:
-    found: dict[int, list[int]] = {}
+    predecessors: dict[int, list[int]] = {}
     for before, after in graph.edges.tolist():
         if after in nodes:
-            found.setdefault(after, []).append(before)
-    return found
+            predecessors.setdefault(after, []).append(before)
+    return predecessors
 
 
-def _count(count: int, one: str, many: str) -> str:
-    return f"{count:,} {one if count == 1 else many}"
+def _count(count: int, singular: str, plural: str) -> str:
+    return f"{count:,} {singular if count == 1 else plural}"
 
 
 def _some(texts: list[str]) -> str:
@@ -201,10 +202,10 @@ def _bytes(count: int) -> str:
 
 
 def to_dot(graph: Graph) -> str:
-    """The graph in the language of Graphviz: `dot -Tsvg` draws it.
+    """The graph in Graphviz's DOT language: `dot -Tsvg` draws it.
 
-    Nodes stand in clusters by the first part of their labels, and edges say which bytes make one wait for another. A
-    dashed node may touch anything; one with a double outline begins a new submission; dotted edges come from barriers.
+    Nodes are clustered by the first part of their labels, and edges name the bytes that make one node wait for another.
+    A dashed node may touch anything; a double outline begins a new submission; dotted edges come from barriers.
     """
     title = f"{graph.label + ': ' if graph.label else ''}{graph.ordering.value}"
     lines = [
@@ -227,7 +228,9 @@ def to_dot(graph: Graph) -> str:
         if name is not None:
             lines.append("  }")
     for before, after in graph.edges.tolist():
-        reasons = [f"{one.kind} {one.buffer}[{one.begin}:{one.end}]" for one in graph.reasons(before, after)]
+        reasons = [
+            f"{reason.kind} {reason.buffer}[{reason.begin}:{reason.end}]" for reason in graph.reasons(before, after)
+        ]
         if reasons:
             more = ["…"] if len(reasons) > _SHOWN_REASONS else []
             lines.append(f"  n{before} -> n{after} [label={_quoted(*reasons[:_SHOWN_REASONS], *more)}];")
@@ -250,7 +253,7 @@ def _attributes(graph: Graph, index: int, begins: bool) -> str:
 
 
 def _quoted(*lines: str) -> str:
-    """Lines as one string; no backslash, quote or entity of theirs means anything to Graphviz."""
+    """Lines as one DOT string, with backslashes, quotes and entities escaped."""
 
     def quoted(line: str) -> str:
         shown = printable(line, 400)

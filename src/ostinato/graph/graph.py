@@ -1,10 +1,10 @@
 """Captured work as data: nodes, the memory they use, and what may change from replay to replay.
 
 A `Graph` is immutable. Capturing makes one, passes make new ones from it, `instantiate` makes it ready to run. It
-keeps its buffers alive. Memory is named by number and address as in the commands; a graph that was loaded from a file
-is on no device, and its addresses are made up so that hazards, printing and auditing work on it all the same.
+keeps its buffers alive. Memory is identified by number and address as in the commands. A graph loaded from a file is on
+no device and has synthetic addresses, so that hazards, printing and auditing work on it too.
 
-Which nodes must wait for which follows from the commands (`hazards.py`) and is found when first asked for.
+Which nodes must wait for which follows from the commands (`hazards.py`) and is computed on first use.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Reason:
 
 
 class GraphDevice(OnQueue, Protocol):
-    """What a graph needs of the device that it is moved to."""
+    """The device that a graph is moved to."""
 
     def empty(self, shape: int, dtype: Any) -> Buffer: ...
 
@@ -68,30 +68,30 @@ class Graph:
     """Captured work. Made by `Device.capture`, `CommandEncoder.take_capture`, `load_graph`, or a pass."""
 
     command_list: CommandList
-    """The commands, what orders them, and the parameters that replays give."""
+    """The commands, what orders them, and the parameters whose values replays pass."""
     memories: Mapping[int, GraphMemory]
     """By number."""
     names: Mapping[str, NamedRange]
-    """The buffers that a replay can bind anew."""
+    """The buffers that a replay can replace by others."""
     outputs: tuple[tuple[int, int], ...] | None = None
-    """Addresses that are read after a replay; None: it was not said, so all that is written may be."""
+    """Addresses that are read after a replay; None: not declared, so anything written may be."""
     dropped: tuple[tuple[int, int], ...] = ()
-    """Addresses that a pass no longer writes, having proved that nothing reads them."""
+    """Addresses whose writes a pass removed because nothing reads them."""
     splits: tuple[int, ...] = ()
     """Nodes before which a new submission begins."""
     reports: tuple[Report, ...] = ()
-    """What the passes that made it did, and why."""
+    """One per pass that was run over it: what the pass did, and why."""
     moved_from: tuple[tuple[int, int, int], ...] = ()
-    """Where its memory was in the graph that `to` made it from: first address there, end there, first address here."""
+    """If `to` made it: for each block, first address and end in the original graph, first address in this one."""
     label: str | None = None
     _queue: Queue | None = None
 
-    # --- what is in it ---------------------------------------------------------------------------------------
+    # --- contents --------------------------------------------------------------------------------------------
 
-    if not TYPE_CHECKING:  # type checkers know that there is no such thing
+    if not TYPE_CHECKING:  # a type checker reports unknown attributes by itself
 
         def __getattr__(self, name: str) -> NoReturn:
-            hint = "; graph.instantiate() makes it ready, and what that returns is replayed" if name == "replay" else ""
+            hint = "; graph.instantiate() returns an object that has it" if name == "replay" else ""
             raise UnknownAttribute(f"Graph has no attribute {name!r}{hint}", name=name, obj=self)
 
     def __len__(self) -> int:
@@ -105,7 +105,7 @@ class Graph:
 
     @property
     def nodes(self) -> tuple[CapturedNode, ...]:
-        """The commands, with where each came from."""
+        """The commands, each with its source line and origin."""
         return self.command_list.nodes
 
     @property
@@ -120,7 +120,7 @@ class Graph:
 
     @property
     def params(self) -> Mapping[str, Param]:
-        """The values that every replay gives."""
+        """The parameters whose values every replay passes."""
         return self.command_list.params
 
     @property
@@ -130,81 +130,83 @@ class Graph:
 
     @property
     def edges(self) -> np.ndarray:
-        """Which nodes must wait for which, by the memory they use and the barriers: pairs (before, after)."""
+        """Pairs (before, after) of nodes: `after` must wait for `before`, because of memory or a barrier."""
         return self.command_list.hazards.edges
 
     @property
     def queue(self) -> Queue:
         """The queue of the device it is on."""
         if self._queue is None:
-            raise GraphError("this graph is on no device; graph.to(device) puts it on one")
+            raise GraphError("this graph is on no device; graph.to(device) moves it to one")
         return self._queue
 
     @property
     def on_device(self) -> bool:
-        """Whether it is on a device, or only data."""
+        """Whether the graph is on a device; one loaded from a file is not."""
         return self._queue is not None
 
     def reasons(self, before: int, after: int) -> list[Reason]:
-        """Why node `after` must wait for node `before`; nothing when it need not, or only because of a fence."""
+        """Why node `after` must wait for node `before`; empty when it need not, or waits only because of a fence."""
         first, second = self.nodes[before].accesses, self.nodes[after].accesses
         if first is None or second is None:
             return []
         return [
-            Reason(before, after, one.kind, *self.place_of(one.begin, one.end))
-            for one in hazards.conflicts(before, first, after, second)
+            Reason(before, after, conflict.kind, *self.place_of(conflict.begin, conflict.end))
+            for conflict in hazards.conflicts(before, first, after, second)
         ]
 
     def place_of(self, begin: int, end: int) -> tuple[str, int, int]:
-        """Addresses as a person knows them: the buffer's name, or its number, and bytes counted from its start."""
-        one = self._named_ranges.holding(begin, end)
-        if one is not None:
-            return one.name, begin - one.begin, end - one.begin
+        """Addresses for people: the buffer's name or "memory N", and first byte and end within it."""
+        named = self._named_ranges.holding(begin, end)
+        if named is not None:
+            return named.name, begin - named.begin, end - named.begin
         memory = self.memory_at(begin, end)
         if memory is not None:
             return f"memory {memory.number}", begin - memory.address, end - memory.address
         return "memory of no buffer", begin, end
 
     def memory_at(self, begin: int, end: int) -> GraphMemory | None:
-        """The memory that holds these addresses."""
+        """The memory that holds these addresses; None when none holds all of them."""
         return self._memory_ranges.holding(begin, end)
 
     @cached_property
     def _named_ranges(self) -> RangeIndex[NamedRange]:
-        return RangeIndex((one.begin, one.end, one) for one in self.names.values())
+        return RangeIndex((named.begin, named.end, named) for named in self.names.values())
 
     @cached_property
     def _memory_ranges(self) -> RangeIndex[GraphMemory]:
-        return RangeIndex((one.address, one.address + one.nbytes, one) for one in self.memories.values())
+        return RangeIndex((memory.address, memory.address + memory.nbytes, memory) for memory in self.memories.values())
 
-    # --- saying more about it ----------------------------------------------------------------------------------
+    # --- names and outputs -------------------------------------------------------------------------------------
 
     def named(self, **buffers: Buffer) -> Graph:
-        """The same graph with names for buffers, by which `replay` can bind others in their place."""
+        """The same graph with names for buffers; `replay` can bind other buffers by these names."""
         names = dict(self.names)
         for name, buffer in buffers.items():
             check_name(name, "named")
             if name in names or name in self.params:
-                raise GraphError(f"{name!r} is the name of something else in this graph already")
+                raise GraphError(f"{name!r} is already the name of another buffer or parameter of this graph")
             begin, end, number = self._range_of(buffer, f"named({name}=…)")
             names[name] = NamedRange(name, number, begin, end, buffer.dtype, buffer.shape)
         check_names(self.nodes, names)
         return replace(self, names=names)
 
     def buffer(self, name: str) -> Buffer:
-        """The buffer that a name stands for, to be read or written between replays."""
-        one = self.names.get(name)
-        if one is None:
-            raise GraphError(f"no buffer is named {name!r} in this graph; named are {', '.join(self.names) or 'none'}")
-        memory = self.memories[one.memory]
+        """The buffer with this name, to be read or written between replays."""
+        named = self.names.get(name)
+        if named is None:
+            raise GraphError(f"no buffer is named {name!r} in this graph; names: {', '.join(self.names) or 'none'}")
+        memory = self.memories[named.memory]
         if memory.allocation is None:
-            raise GraphError("this graph is on no device, and has no buffers; graph.to(device) puts it on one")
-        return Buffer(self.queue, Lease(memory.allocation), one.begin - memory.address, one.shape, one.dtype, True)
+            raise GraphError("this graph is on no device and has no buffers; graph.to(device) moves it to one")
+        return Buffer(
+            self.queue, Lease(memory.allocation), named.begin - memory.address, named.shape, named.dtype, True
+        )
 
     def with_outputs(self, *buffers: Buffer) -> Graph:
-        """The same graph, with the promise that after a replay nothing else of what it writes is read.
+        """The same graph, with these buffers as its only outputs: nothing else that it writes is read after a replay.
 
-        Without it every byte that is still there at the end counts as an output, and little can be fused.
+        Without declared outputs everything the graph writes counts as one, and little can be fused.
         """
         ranges = [self._range_of(buffer, "with_outputs") for buffer in buffers]
         return replace(self, outputs=tuple((begin, end) for begin, end, _ in ranges))
@@ -217,8 +219,8 @@ class Graph:
             raise GraphError(f"{what}: the graph does not use {buffer!r}")
         begin = backing.address + buffer.byte_offset
         end = begin + buffer.nbytes
-        if any(overlap((begin, end), one) for one in self.dropped):
-            raise GraphError(f"{what}: a pass has done away with the writes to {buffer!r}; say it before optimise()")
+        if any(overlap((begin, end), span) for span in self.dropped):
+            raise GraphError(f"{what}: a pass has removed the writes to {buffer!r}; call this before optimise()")
         return begin, end, backing.number
 
     def with_nodes(
@@ -229,7 +231,7 @@ class Graph:
         params: Mapping[str, Param] | None = None,
         **changes: Any,
     ) -> Graph:
-        """The same graph with other nodes, for passes; memory that they add must be given too."""
+        """The same graph with other nodes, for passes; pass `memories` too if the nodes use new memory."""
         listed = tuple(nodes)
         if self._queue is not None:
             lower = self._queue.backend.lower
@@ -242,49 +244,49 @@ class Graph:
         )
         return replace(self, command_list=commands, **changes)
 
-    # --- running it ----------------------------------------------------------------------------------------------
+    # --- running ---------------------------------------------------------------------------------------------------
 
     def to(self, device: GraphDevice) -> Graph:
-        """The same graph on a device: its memory allocated there and filled, its kernels compiled, all checked."""
+        """A copy of the graph on a device: memory allocated and filled there, kernels compiled, commands checked."""
         from ..encode.reencode import moved
 
         return moved(self, device)
 
     def instantiate(self, device: GraphDevice | None = None) -> Replayable:
-        """Make it ready to run.
+        """Make the graph ready to run.
 
-        A graph from a file needs a device, and is compiled for it here and not before. On another device than its own
-        it runs in memory of its own there, as `to` makes it.
+        A graph from a file needs a device, and is compiled for it here. If `device` is not the graph's own, a copy made
+        by `to` runs there.
         """
         from .replay import Replayable
 
         return Replayable(self if device is None or device._queue is self._queue else self.to(device))
 
     def optimise(self, passes: Sequence[Pass] | None = None) -> Graph:
-        """Run passes over it, one after the other; `reports` of the result says what each did and why.
+        """The graph after these passes; its `reports` say what each pass did and why.
 
-        Left out, they are those that run nothing: fuse, reorder, and split where the device gains by it.
+        By default the passes that run no kernel: fuse, reorder, and split where that helps the device.
         """
         from ..passes import optimise
 
         return optimise(self, passes)
 
     def audit(self, **options: Any) -> Audit:
-        """Look for missing and redundant barriers, and say why the inferred ones are there; see `ostinato.audit`."""
+        """Find missing and redundant barriers, and explain the inferred ones; see `ostinato.audit`."""
         from ..audit import audit
 
         return audit(self, **options)
 
-    # --- on paper ------------------------------------------------------------------------------------------------
+    # --- files and text ------------------------------------------------------------------------------------------
 
     def save(self, path: str | Path, contents: bool = False) -> None:
-        """Write it to one file with its kernels' sources and, on request, what is in its buffers now."""
+        """Write the graph to one file, with its kernels' sources and, if `contents`, the contents of its buffers."""
         from .file import save
 
         save(self, path, contents)
 
     def to_dot(self) -> str:
-        """The graph in the language of Graphviz."""
+        """The graph in Graphviz's DOT language."""
         from .drawing import to_dot
 
         return to_dot(self)
@@ -303,7 +305,7 @@ class Graph:
 
 
 def captured(queue: Queue, commands: CommandList, allocations: Iterable[Allocation], label: str | None) -> Graph:
-    """A graph of what an encoder recorded."""
+    """The graph of the commands that an encoder recorded."""
     memories = {}
     for allocation in dict.fromkeys(allocations):
         backing = allocation.backing
@@ -312,20 +314,20 @@ def captured(queue: Queue, commands: CommandList, allocations: Iterable[Allocati
 
 
 def check_names(nodes: Iterable[CapturedNode], names: Mapping[str, NamedRange]) -> None:
-    """Refuse names whose bytes overlap, and bindings that are partly inside a named range and partly outside."""
-    ranges = sorted(names.values(), key=lambda one: one.begin)
-    for one, other in pairwise(ranges):
-        if other.begin < one.end:
-            raise GraphError(f"the buffers named {one.name!r} and {other.name!r} overlap")
-    begins = [one.begin for one in ranges]
+    """Raise if named ranges overlap, or a binding is partly inside a named range and partly outside."""
+    ranges = sorted(names.values(), key=lambda named: named.begin)
+    for named, other in pairwise(ranges):
+        if other.begin < named.end:
+            raise GraphError(f"the buffers named {named.name!r} and {other.name!r} overlap")
+    begins = [named.begin for named in ranges]
     for index, node in enumerate(nodes):
-        spans = [(one.address, one.address + one.nbytes) for one in node.buffers]
-        spans += [(one.begin, one.end) for one in node.accesses or ()]
+        spans = [(binding.address, binding.address + binding.nbytes) for binding in node.buffers]
+        spans += [(access.begin, access.end) for access in node.accesses or ()]
         for begin, end in spans:
-            # Disjoint and in order: only the last that begins before the span's end can hold all of it.
+            # The ranges are disjoint and sorted: only the last that begins before the span's end can hold all of it.
             near = ranges[bisect_left(begins, end) - 1] if ranges and end > begin else None
             if near and begin < near.end and near.begin < end and not (near.begin <= begin and end <= near.end):
                 raise GraphError(
-                    f"node {index}, {node}: it uses bytes around the buffer named {near.name!r} too, so that buffer"
-                    " cannot be bound anew by itself; name the whole of what is used"
+                    f"node {index}, {node}: it also uses bytes outside the buffer named {near.name!r}, so that buffer"
+                    " cannot be replaced by itself; name all of the bytes that the node uses"
                 )

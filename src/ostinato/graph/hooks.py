@@ -1,4 +1,4 @@
-"""Looking at work before it is submitted: what `ostinato check` hangs itself into."""
+"""Hooks that see work before it is submitted; `ostinato check` uses them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from .graph import Graph
 
 watchers: list[Callable[[Graph, Mapping[str, Any]], None]] = []
-"""Each is shown what is about to be committed or replayed, with the values of its parameters.
+"""Each is called with every graph that is about to be committed or replayed, and the values of its parameters.
 
-Encoders made while there is one note who called them.
+Encoders made while the list is not empty record the line of every call.
 """

@@ -1,4 +1,4 @@
-"""The memory of a graph: its blocks, the ranges of it that have names, and finding what lies at an address."""
+"""The memory of a graph: its blocks, its named ranges, and a lookup by address."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class GraphMemory:
     allocation: Allocation | None
     """What keeps it alive; None when the graph is on no device."""
     contents: bytes | None = None
-    """What it held when the graph was saved, if that was saved too; only without an allocation."""
+    """Its contents from a graph file, if they were saved; only without an allocation."""
 
 
 @dataclass(frozen=True, slots=True)
 class NamedRange:
-    """Bytes of a graph's memory that go by a name, and can be bound to another buffer at replay."""
+    """A named range of a graph's memory, for which a replay can bind another buffer."""
 
     name: str
     memory: int
@@ -49,7 +49,7 @@ class NamedRange:
 
 
 class RangeIndex(Generic[_T]):
-    """Things that lie at addresses, and may overlap."""
+    """Items by the address range they cover; ranges may overlap."""
 
     def __init__(self, ranges: Iterable[tuple[int, int, _T]]) -> None:
         self._ranges = sorted(ranges, key=itemgetter(0))
@@ -57,7 +57,7 @@ class RangeIndex(Generic[_T]):
         self._furthest = list(accumulate((end for _, end, _ in self._ranges), max))
 
     def holding(self, begin: int, end: int) -> _T | None:
-        """One that holds all of these addresses: the last to begin, if there are several."""
+        """The item that holds all of these addresses, of several the one that begins last; None if none does."""
         at = bisect_right(self._begins, begin) - 1
         while at >= 0 and self._furthest[at] >= end:
             if end <= self._ranges[at][1]:
@@ -67,9 +67,9 @@ class RangeIndex(Generic[_T]):
 
 
 def overlapping(memories: Iterable[GraphMemory]) -> list[tuple[int, int, list[GraphMemory]]]:
-    """Blocks by the memory they share: begin and end of each stretch of addresses, ascending, and the blocks in it."""
+    """Blocks grouped by overlap: begin, end and blocks of each contiguous stretch of addresses, ascending."""
     stretches: list[tuple[int, int, list[GraphMemory]]] = []
-    for memory in sorted(memories, key=lambda one: one.address):
+    for memory in sorted(memories, key=lambda memory: memory.address):
         end = memory.address + memory.nbytes
         if stretches and memory.address < stretches[-1][1]:
             begin, last, members = stretches[-1]
@@ -80,7 +80,7 @@ def overlapping(memories: Iterable[GraphMemory]) -> list[tuple[int, int, list[Gr
 
 
 def memory_contents(memory: GraphMemory, offset: int, nbytes: int) -> bytes | None:
-    """Bytes of one block, after committed work on it is done; None when they are not known."""
+    """Bytes of a block, after waiting for committed work that uses it; None when they are not known."""
     if memory.allocation is None:
         return None if memory.contents is None else memory.contents[offset : offset + nbytes]
     memory.allocation.backing.settle()

@@ -1,4 +1,4 @@
-"""A graph with other buffers in the place of its named ones: the same checks as at capture, new addresses."""
+"""A graph with other buffers in place of its named ones: new addresses, and the same checks as at capture."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .memory import GraphMemory, NamedRange
 
 
 def rebound(graph: Graph, buffers: Mapping[str, Buffer]) -> Graph:
-    """The graph with these buffers bound by name. Whether nodes still wait for the same others is not looked at."""
+    """The graph with these buffers bound by name. The caller checks whether the edges have changed."""
     moves = [(graph.names[name], check_buffer(graph, name, buffer)) for name, buffer in buffers.items()]
     if any(node.origin != (index,) for index, node in enumerate(graph.nodes)):
         _check_apart(graph, moves)
@@ -32,7 +32,7 @@ def rebound(graph: Graph, buffers: Mapping[str, Buffer]) -> Graph:
 
 
 def check_buffer(graph: Graph, name: str, buffer: Buffer) -> Buffer:
-    """A buffer that can be bound by a name, or an error that says why it cannot."""
+    """The buffer, if it can be bound by this name; raises otherwise."""
     known = graph.names[name]
     if type(buffer) is not Buffer:
         raise ArgumentError(f"buffer {name!r}: expected a Buffer, got {buffer!r}")
@@ -45,7 +45,7 @@ def check_buffer(graph: Graph, name: str, buffer: Buffer) -> Buffer:
     if not matching_dtypes(buffer.dtype, known.dtype):
         raise ArgumentError(f"buffer {name!r}: expected {known.dtype.name}, got {buffer.dtype.name}")
     if buffer.nbytes < known.nbytes:
-        raise ArgumentError(f"buffer {name!r}: {buffer!r} is too small; {known.nbytes} bytes are used")
+        raise ArgumentError(f"buffer {name!r}: {buffer!r} is too small; the graph uses {known.nbytes} bytes")
     return buffer
 
 
@@ -53,14 +53,14 @@ _Moves = list[tuple[NamedRange, Buffer]]
 
 
 def _check_apart(graph: Graph, moves: _Moves) -> None:
-    """Passes have proved of the captured buffers which of them meet; new ones that meet nothing keep that true."""
-    others = {(one.address, one.address + one.nbytes) for node in graph.nodes for one in node.buffers}
+    """Raise if a new buffer overlaps others: passes rely on which of the captured buffers overlap."""
+    others = {(binding.address, binding.address + binding.nbytes) for node in graph.nodes for binding in node.buffers}
     others -= {span for span in others for known, _ in moves if known.begin <= span[0] and span[1] <= known.end}
     taken = [*others, *graph.dropped]
     for known, buffer in moves:
         begin = buffer._allocation().backing.address + buffer.byte_offset
         span = (begin, begin + known.nbytes)
-        if any(overlap(span, one) for one in taken):
+        if any(overlap(span, used) for used in taken):
             raise GraphChanged(
                 f"buffer {known.name!r}: {buffer!r} overlaps memory that the graph uses, and passes have changed the"
                 " graph relying on what overlapped when it was captured; bind it before optimise(), or bind memory"
@@ -72,23 +72,26 @@ def _check_apart(graph: Graph, moves: _Moves) -> None:
 def _moved(command: Command, moves: _Moves, where: str) -> Command:
     if isinstance(command, Dispatch):
         bindings = tuple(
-            _moved_binding(one, moves) if isinstance(one, BufferBinding) else one for one in command.bindings
+            _moved_binding(binding, moves) if isinstance(binding, BufferBinding) else binding
+            for binding in command.bindings
         )
-        accesses = None if command.accesses is None else tuple(_moved_access(one, moves) for one in command.accesses)
+        accesses = (
+            None if command.accesses is None else tuple(_moved_access(access, moves) for access in command.accesses)
+        )
         if bindings == command.bindings and accesses == command.accesses:
             return command
         kernel = command.kernel
         parts = zip(command.bindings, bindings, kernel.signature.arguments, kernel.argument_alignments, strict=True)
-        for before, one, argument, alignment in parts:
-            if not isinstance(one, BufferBinding) or one is before:
+        for before, binding, argument, alignment in parts:
+            if not isinstance(binding, BufferBinding) or binding is before:
                 continue
             for known, buffer in moves:
                 if isinstance(before, BufferBinding) and known.begin <= before.address < known.end:
                     check_dtype(f"{where}, buffer {known.name!r}", argument, buffer.dtype)
-            if alignment and one.address % alignment:
+            if alignment and binding.address % alignment:
                 raise ArgumentError(
-                    f"{where}, argument {one.index}: byte {one.offset} of the new buffer's allocation is not aligned"
-                    f" to {alignment} bytes"
+                    f"{where}, argument {binding.index}: byte {binding.offset} of the new buffer's allocation is not"
+                    f" aligned to {alignment} bytes"
                 )
         return replace(command, bindings=bindings, accesses=accesses)
     if isinstance(command, Copy):

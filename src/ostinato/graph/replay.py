@@ -1,8 +1,8 @@
 """Replay: a graph made ready once, then started by one call into the backend however many nodes it has.
 
 What depends on the graph alone (native form, counts, memory to keep) is made when the graph is instantiated. Binding
-other buffers, or running serially because a gate asks for it, needs another native form: a *variant*, made when it is
-first asked for and kept for the next time, for a handful of them.
+other buffers, or running serially because the `barriers` setting says so, needs another native form: a *variant*. A few
+variants are cached.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from .hooks import watchers
 from .rebinding import check_buffer, rebound
 
 _MAX_VARIANTS = 8
-# Of the replays that a profile watches, one in so many runs without sampling: the ratio says what sampling costs.
+# One in so many profiled replays runs without sampling; comparing the two gives the overhead of sampling.
 _PROBE_EVERY = 16
 
 
@@ -49,7 +49,7 @@ class _Part:
         dispatches = [command for command in commands.commands if isinstance(command, Dispatch)]
         # The parameters that bytes or flops of its dispatches depend on.
         self.counted = tuple(sorted(set().union(*(dispatch.counted for dispatch in dispatches))))
-        # The first of a list orders nothing; encoders do not record it, but a split may leave one there.
+        # A leading barrier orders nothing; encoders do not record one, but a split may leave one.
         barriers = sum(isinstance(command, Barrier) for command in commands.commands[1:])
         inferred = commands.order.inferred
         self.counts = (len(dispatches), barriers + inferred.barriers, inferred.barriers, inferred.concurrent)
@@ -76,7 +76,7 @@ class _Variant:
 
 
 class Replayable:
-    """A graph that is ready to run, any number of times."""
+    """A graph that is ready to run any number of times."""
 
     __slots__ = (
         "_chance",
@@ -97,11 +97,11 @@ class Replayable:
         self._queue = graph.queue
         self._queue.check()
         self.graph = graph
-        """What it runs."""
+        """The graph that it runs."""
         self.rebind_count = 0
-        """How often buffers were bound that were not bound before."""
+        """How often a new combination of buffers was bound."""
         self.rebind_ns = 0
-        """Host time that took in all; each submission's own part is its `rebind_ns`."""
+        """Total host time spent on binding them; a submission's own part is its `rebind_ns`."""
         self._offsets = graph.command_list.value_offsets
         self._value_bytes = graph.command_list.value_bytes
         self._lock = ForkLock()
@@ -112,11 +112,11 @@ class Replayable:
         self._plain = _Variant(graph, graph.ordering)
 
     def replay(self, *, rebuild: bool = False, label: str | None = None, **values: Any) -> Submission:
-        """Start it after everything submitted before, and return at once.
+        """Submit the graph, to run after everything submitted before, and return at once.
 
-        Every parameter of the graph is given by its name. Named buffers may be given too, and are then used instead of
-        the captured ones in this replay; should other dispatches have to wait for each other because of that, it is an
-        error unless `rebuild` is true. May be called from several threads.
+        Pass every parameter of the graph by name. Buffers passed by name replace the captured ones in this replay. If
+        that changes which dispatches must wait for which, pass `rebuild=True`; otherwise it raises. May be called from
+        several threads.
         """
         if label is None:
             label = self.graph.label
@@ -153,7 +153,7 @@ class Replayable:
         label: str | None,
         listeners: tuple[tracing.Listener, ...],
     ) -> Submission:
-        """All parts, with somebody listening or not; gives the last, which knows the others."""
+        """Submit all parts, traced if there are listeners; returns the last submission, which refers to the others."""
         queue = self._queue
         probe = False
         if any(listener.probes for listener in listeners):
@@ -190,12 +190,12 @@ class Replayable:
         return submission
 
     def _is_probe(self) -> bool:
-        """Whether this is the one of sixteen; chance says which, as a program may have a rhythm of its own."""
+        """Whether this replay runs without sampling: one in sixteen, at random, to avoid aliasing with the program."""
         block, position = divmod(self._sampled_replays, _PROBE_EVERY)
         if position == 0:
             self._probe_at = self._chance.randrange(_PROBE_EVERY)
         self._sampled_replays += 1
-        # None of the first sixteen: they warm up, and a short profile had rather see everything.
+        # None of the first sixteen: they are warm-up, and a short profile should see everything.
         return block > 0 and position == self._probe_at
 
     def _values(self, values: Mapping[str, Any]) -> tuple[bytes, dict[str, Buffer]]:
@@ -203,19 +203,19 @@ class Replayable:
         params = self.graph.params
         block = bytearray(self._value_bytes)
         buffers: dict[str, Buffer] = {}
-        found = 0
+        given = 0
         for name, value in values.items():
             param = params.get(name)
             if param is not None:
                 start = self._offsets[name]
                 data = param.encode(value)
                 block[start : start + len(data)] = data
-                found += 1
+                given += 1
             elif name in self.graph.names:
                 buffers[name] = value
             else:
                 raise GraphError(f"replay: the graph has no parameter or buffer named {name!r}; it has {self._known()}")
-        if found != len(params):
+        if given != len(params):
             missing = ", ".join(str(param) for name, param in params.items() if name not in values)
             raise GraphError(f"replay: no value for {missing}")
         return bytes(block), buffers
@@ -229,10 +229,10 @@ class Replayable:
         for name, buffer in buffers.items():
             check_buffer(self.graph, name, buffer)
         key = (serial, rebuild, *sorted((name, buffer._serial) for name, buffer in buffers.items()))
-        found = self._variants.get(key)
-        if found is not None:
+        variant = self._variants.get(key)
+        if variant is not None:
             self._variants.move_to_end(key)
-            return found, 0
+            return variant, 0
         started_ns = time.perf_counter_ns()
         graph = rebound(self.graph, buffers) if buffers else self.graph
         by_hand = graph.ordering is Ordering.BARRIERS

@@ -1,7 +1,7 @@
 """The one list of commands that an encoder records, a graph keeps, passes change and a backend runs.
 
-A list never changes once it is made. What follows from it (its order, the places of its parameters' values) is worked
-out when it is first asked for, and kept on it.
+A list is immutable. What follows from it (its order, the offsets of its parameters' values) is computed on first use
+and cached on it.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ class CapturedNode(NamedTuple):
     place: Place | None = None
     """The line that encoded it."""
     origin: tuple[int, ...] = ()
-    """The nodes of the captured graph that it stands for; more than one when they were fused."""
+    """The nodes of the captured graph that it replaces; several when they were fused."""
     lowered: Any = None
-    """The command in the form of the backend that runs it, an object of that backend; None on no device."""
+    """The command lowered for its backend, an object of that backend; None when the graph is on no device."""
 
     @property
     def kind(self) -> str:
@@ -53,7 +53,7 @@ class CapturedNode(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The kernel's name, or the kind of what is no dispatch."""
+        """The kernel's name; the kind for a command that is not a dispatch."""
         return self.command.kernel.name if isinstance(self.command, Dispatch) else self.kind
 
     @property
@@ -82,19 +82,19 @@ class CapturedNode(NamedTuple):
 
 
 class ParamUse(NamedTuple):
-    """A binding of a node whose value comes with each replay."""
+    """A binding of a node whose value is passed to each replay."""
 
     node: int
     position: int
-    """Among the bindings of the dispatch."""
+    """Position among the bindings of the dispatch."""
     start: int
-    """First byte of the value in the block that a replay gives."""
+    """First byte of the value in a replay's block of values."""
     nbytes: int
 
 
 @dataclass(frozen=True, eq=False, init=False)
 class CommandList:
-    """Commands in the order they were encoded, what orders them, and the parameters that replays give."""
+    """Commands in the order they were encoded, what orders them, and the parameters whose values replays pass."""
 
     nodes: tuple[CapturedNode, ...]
     ordering: Ordering
@@ -133,19 +133,19 @@ class CommandList:
 
     @cached_property
     def hazards(self) -> Order:
-        """The order that the memory of the commands, and barriers, ask for, whatever orders the list."""
+        """The order that the commands' memory and the barriers require, whatever `ordering` is."""
         on_device = any(node.lowered is not None for node in self.nodes[:1])
-        # A graph that was only loaded, to be looked at, has nothing compiled.
+        # A graph loaded from a file has nothing compiled, so the engine in Python does it.
         return ordering.infer(self.commands) if on_device else ordering.infer_plainly(self.commands)
 
     @property
     def is_ordered(self) -> bool:
-        """Whether the order is known already."""
+        """Whether the order has been computed already."""
         return "order" in self.__dict__
 
     @cached_property
     def value_offsets(self) -> Mapping[str, int]:
-        """At which byte of the block given to each replay the value of each parameter stands."""
+        """The offset of each parameter's value in a replay's block of values, in bytes."""
         offsets, end = {}, 0
         for name, param in self.params.items():
             offsets[name] = end
@@ -154,12 +154,12 @@ class CommandList:
 
     @cached_property
     def value_bytes(self) -> int:
-        """Size of the block of values."""
+        """Size of a replay's block of values."""
         return max((self.value_offsets[name] + param.nbytes for name, param in self.params.items()), default=0)
 
     @cached_property
     def param_uses(self) -> tuple[ParamUse, ...]:
-        """The bindings whose values come with each replay."""
+        """The bindings whose values are passed to each replay."""
         return tuple(
             ParamUse(node, position, self.value_offsets[binding.name], binding.nbytes)
             for node, command in enumerate(self.commands)
@@ -170,17 +170,17 @@ class CommandList:
 
     @classmethod
     def of(cls, commands: Iterable[Command], ordering: Ordering, lower: Callable[[Command], Any]) -> CommandList:
-        """A list of commands for the backend whose `lower` it is."""
+        """A list of commands, lowered by a backend's `lower`."""
         return cls(tuple(CapturedNode(command, lowered=lower(command)) for command in commands), ordering)
 
     def part(self, first: int, end: int) -> CommandList:
-        """Some of the nodes, as a list of their own."""
+        """Nodes `first` to `end` (exclusive) as a list of their own."""
         return self if (first, end) == (0, len(self)) else replace(self, nodes=self.nodes[first:end])
 
     def with_ordering(self, ordering: Ordering) -> CommandList:
-        """The same nodes, ordered otherwise."""
+        """The same nodes with another ordering."""
         return self if ordering is self.ordering else replace(self, ordering=ordering)
 
     def with_nodes(self, nodes: Iterable[CapturedNode]) -> CommandList:
-        """Other nodes, ordered by the same."""
+        """Other nodes with the same ordering and parameters."""
         return replace(self, nodes=tuple(nodes))

@@ -59,9 +59,9 @@ class KernelOrigin:
     module: Module
     constants: Mapping[int | str, Any]
     file: str = ""
-    """The file that the source was read from; "" if it was given as a text."""
+    """The file that the source was read from; "" if it was passed as text."""
     defines: Mapping[str, str | int] = field(default_factory=dict)
-    """The macros that were given with it."""
+    """The macros that it was compiled with."""
     digest: str = field(init=False)
     """Hexadecimal: the same for kernels of the same name exactly when source and constants are the same."""
     values: tuple[tuple[str, str], ...] = field(init=False)
@@ -70,9 +70,9 @@ class KernelOrigin:
     def __post_init__(self) -> None:
         constants = sorted(self.module.check_constants(self.constants).items())
         digest = hashlib.blake2b(self.module.text_key + repr(constants).encode(), digest_size=8).hexdigest()
-        given = [*constants, *sorted(self.defines.items())]
+        settings = [*constants, *sorted(self.defines.items())]
         object.__setattr__(self, "digest", digest)
-        object.__setattr__(self, "values", tuple((str(name), str(value)) for name, value in given))
+        object.__setattr__(self, "values", tuple((str(name), str(value)) for name, value in settings))
 
     @property
     def specialisation(self) -> str:
@@ -93,11 +93,11 @@ class CompiledKernel:
     """Size of the element type of each buffer argument; 0 when the type has no size (void)."""
     argument_alignments: tuple[int, ...]
     code: Any = field(repr=False)
-    """What the backend needs to run it; nothing else looks inside. None in a graph that is on no device."""
+    """What the backend needs to run it, opaque to all others. None in a graph that is on no device."""
     origin: KernelOrigin | None = field(default=None, repr=False)
-    """What it was compiled from; None until a library has put it there."""
+    """What it was compiled from; set by the library."""
     execution: Execution | None = None
-    """How its threads run, where a backend has a choice; None where they are the device's own."""
+    """How the backend runs its threads; None where the hardware decides."""
 
 
 class Unknown(Enum):
@@ -107,8 +107,8 @@ class Unknown(Enum):
 
 
 UNKNOWN = Unknown.UNKNOWN
-"""For `reads=` or `writes=` of a dispatch that may touch anything: it is ordered after all before it and before all
-after it."""
+"""For `reads=` or `writes=` of a dispatch that may touch anything: it runs after all commands before it, and before all
+commands after it."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -125,10 +125,10 @@ class Access:
 
 
 def packed(accesses: Sequence[Access] | None) -> bytes | None:
-    """Accesses for native code: begin, with the top bit set if it is written, and end, 8 bytes each."""
+    """Accesses for native code: begin and end, 8 bytes each; the top bit of begin marks a write."""
     if accesses is None:
         return None
-    words = [word for one in accesses for word in (one.begin | one.write << 63, one.end)]
+    words = [word for access in accesses for word in (access.begin | access.write << 63, access.end)]
     return struct.pack(f"={len(words)}Q", *words)
 
 
@@ -138,7 +138,7 @@ class BufferBinding:
 
     index: int
     allocation: int
-    """Number of the memory, never used twice."""
+    """Number of the allocation; numbers are never reused."""
     address: int
     """Where the range starts, as the device sees it."""
     offset: int
@@ -161,7 +161,7 @@ class InlineBinding:
 
 @dataclass(frozen=True, slots=True)
 class ParamBinding:
-    """Bytes that every replay of a captured graph gives anew."""
+    """Bytes whose value is passed to each replay of a captured graph."""
 
     index: int
     name: str
@@ -198,14 +198,14 @@ class Dispatch:
     label: str | None = None
     """The scopes it was encoded in, joined by '/'."""
     accesses: tuple[Access, ...] | None = ()
-    """The memory it uses: what the signature says of its bindings, or what the caller declared. None: not known."""
+    """The memory it uses: what its signature says of the bindings, or what the caller declared. None: unknown."""
     bytes_read: int | Amount | None = None
     bytes_written: int | Amount | None = None
     flops: int | Amount | None = None
     place: Place | None = None
-    """The line that encoded such a dispatch first; equal ones that follow are this one, and may come from others."""
+    """The line that first encoded this dispatch. Later equal dispatches reuse the record, and may be on other lines."""
     spans: bytes | None = field(init=False, repr=False)
-    """Its accesses as native code reads them, see `packed`."""
+    """Its accesses in the form that native code reads, see `packed`."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "spans", packed(self.accesses))
@@ -214,12 +214,12 @@ class Dispatch:
     def counted(self) -> frozenset[str]:
         """The parameters that its bytes and flops depend on."""
         amounts = (self.bytes_read, self.bytes_written, self.flops)
-        return frozenset().union(*(one.params for one in amounts if isinstance(one, Amount)))
+        return frozenset().union(*(amount.params for amount in amounts if isinstance(amount, Amount)))
 
 
 @dataclass(frozen=True, slots=True)
 class Barrier:
-    """Everything before it is finished, and visible, before anything after it starts."""
+    """Everything before it is finished and visible before anything after it starts."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -244,9 +244,9 @@ Command = Dispatch | Barrier | Copy | Fill
 
 
 def bound(command: Command) -> tuple[BufferBinding, ...]:
-    """The ranges of memory that a command names."""
+    """The ranges of memory that are bound to a command."""
     if isinstance(command, Dispatch):
-        return tuple(one for one in command.bindings if isinstance(one, BufferBinding))
+        return tuple(binding for binding in command.bindings if isinstance(binding, BufferBinding))
     if isinstance(command, Copy):
         return (command.source, command.target)
     return () if isinstance(command, Barrier) else (command.target,)

@@ -1,9 +1,9 @@
-"""Bytes and operations that depend on the values of a replay, in a closed form that can be saved and never executed.
+"""Bytes and operations that depend on a replay's parameter values, in a closed form that can be saved as data.
 
     base + Σ factor · min(max(value + plus, 0), upto)
 
-over the terms, each of a parameter with whole numbers as values. That is what attention to a growing cache needs (a row
-more with every token, up to a window), and what is added up when dispatches are fused.
+over the terms, each of an integer parameter. That covers attention over a growing cache (one row more per token, up to
+a window), and the sums that fusing dispatches needs.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ class Term:
     upto: int | None = None
 
     def at(self, value: int) -> int:
-        """What it is for that value."""
+        """The number for this value of the parameter."""
         counted = max(value + self.plus, 0)
         return self.factor * (counted if self.upto is None else min(counted, self.upto))
 
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """A number of bytes or operations that each replay's values settle; `per` makes one, and sums with `+`."""
+    """A number of bytes or operations that depends on a replay's parameters. Made by `per`; `+` adds to it."""
 
     base: int
     terms: tuple[Term, ...]
 
     def at(self, values: Mapping[str, int]) -> int:
-        """What it is for these values of its parameters."""
+        """The number for these values of its parameters."""
         return self.base + sum(term.at(int(values[term.param])) for term in self.terms)
 
     @property
@@ -57,14 +57,14 @@ class Amount:
 
 
 def less(amount: int | Amount, saved: int) -> int | Amount:
-    """The amount without some of it, at least 0. What does not change comes off the part that does not change."""
+    """The amount less `saved`, at least 0. Of an `Amount`, it is subtracted from the constant part."""
     if isinstance(amount, Amount):
         return replace(amount, base=max(amount.base - saved, 0))
     return max(amount - saved, 0)
 
 
 def settled(amount: int | Amount | None, values: Mapping[str, int]) -> int | None:
-    """The number for these values; None where there is none, or where a value that it needs is not given."""
+    """The number for these parameter values; None when no amount was declared or a value is missing."""
     if isinstance(amount, Amount):
         return amount.at(values) if amount.params <= values.keys() else None
     return amount

@@ -19,12 +19,15 @@ DType = np.dtype[Any]
 
 
 def matching_dtypes(first: np.dtype[Any], second: np.dtype[Any]) -> bool:
-    """Whether memory of one dtype may be used as the other; bytes go with anything."""
+    """Whether memory of one dtype may be used as the other; uint8 matches every dtype."""
     return first == second or first == np.uint8 or second == np.uint8
 
 
 def check_dtype(where: object, argument: Argument, dtype: np.dtype[Any]) -> None:
-    """Bytes bind to anything. A struct takes anything without field names; with names, they must lie as its own do."""
+    """Raise unless memory of this dtype can be bound to the argument.
+
+    uint8 binds to anything. A struct takes any dtype without field names; named fields must have the struct's layout.
+    """
     if argument.layout is not None and dtype.names and not structs.same_layout(argument.layout, dtype):
         raise ArgumentError(
             f"{where}: its elements are not laid out as struct {argument.layout.name} is;"
@@ -36,33 +39,33 @@ def check_dtype(where: object, argument: Argument, dtype: np.dtype[Any]) -> None
 
 
 def checked_dtype(dtype: Any) -> DType:
-    """The NumPy dtype meant; an error for what cannot lie in device memory."""
+    """The NumPy dtype; raises for one that device memory cannot hold."""
     try:
-        found: DType = np.dtype(dtype)
+        checked: DType = np.dtype(dtype)
     except TypeError:
         raise ArgumentError(f"{dtype!r} is not a dtype") from None
-    if found.hasobject or not found.itemsize:
-        raise ArgumentError(f"dtype {found.name} has no fixed layout in memory")
-    _refuse_text_and_dates(found)
-    if not found.isnative:
-        raise ArgumentError(f"dtype {found.str} is not in this machine's byte order")
-    return found
+    if checked.hasobject or not checked.itemsize:
+        raise ArgumentError(f"dtype {checked.name} has no fixed layout in memory")
+    _refuse_text_and_dates(checked)
+    if not checked.isnative:
+        raise ArgumentError(f"dtype {checked.str} is not in this machine's byte order")
+    return checked
 
 
 def _refuse_text_and_dates(dtype: DType) -> None:
-    """No kernel has a type for them; in a struct neither."""
+    """Kernels have no type for them, in a struct or outside."""
     if dtype.kind in "SU":
         raise ArgumentError(
-            f"dtype {dtype.name}: kernels know no text; np.frombuffer(text.encode(), np.uint8) is bytes"
+            f"dtype {dtype.name}: kernels have no text type; np.frombuffer(text.encode(), np.uint8) gives its bytes"
         )
     if dtype.kind in "mM":
-        raise ArgumentError(f"dtype {dtype.name}: kernels know no dates; array.view(np.int64) is their numbers")
+        raise ArgumentError(f"dtype {dtype.name}: kernels have no date type; array.view(np.int64) gives the integers")
     for field in (dtype.fields or {}).values():
         _refuse_text_and_dates(field[0].base)
 
 
 def checked_shape(shape: Shape) -> tuple[int, ...]:
-    """The shape as a tuple; an error for anything but non-negative integers."""
+    """The shape as a tuple; raises for anything but non-negative integers."""
     try:
         if isinstance(shape, Sequence):
             extent = tuple(operator.index(axis) for axis in shape)

@@ -1,15 +1,15 @@
 """The hazard engine: which commands must wait for which, and why.
 
-An access is a half-open range of addresses, read or written; a device has one address space, so two buffers over the
-same memory are one, and views are exactly as long as they are. Memory is cut into disjoint segments; each knows its
-last writer and who has read it since. A read depends on the writers of the segments it touches (RAW), a write on the
-readers since (WAR), or on the writer where nobody has read (WAW). Segments split where an access begins or ends
-inside one, so ranges that only touch never meet. A fence, and a command whose accesses are unknown, depends on
+An access is a half-open range of addresses, read or written. A device has one address space, so two buffers over the
+same memory conflict, and a view conflicts only on its own bytes. Memory is cut into disjoint segments; each knows its
+last writer and its readers since then. A read depends on the writers of the segments it touches (RAW), a write on the
+readers since the last write (WAR), or on the writer where there were none (WAW). Segments split where an access begins
+or ends inside one, so adjacent ranges do not conflict. A fence, and a command whose accesses are unknown, depends on
 everything before it, and everything after depends on it.
 
-The edges are the nearest ones: a predecessor implied through one other predecessor is left out; `reduced` leaves out
-all that are implied. This file is the meaning; `native/hazards.cpp` is the same thing compiled, for lists that are
-analysed while a program waits. The tests hold both to a byte-by-byte oracle.
+An edge that is implied through one other predecessor is left out; `reduced` leaves out all implied edges. This file is
+the reference implementation. `native/hazards.cpp` does the same in native code, for lists that are ordered while a
+program waits. The tests compare both with a byte-by-byte oracle.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class _Segment:
 
 
 class HazardTracker:
-    """Takes commands in order and says what each must wait for."""
+    """Takes commands in order and returns what each must wait for."""
 
     def __init__(self) -> None:
         self._begins: list[int] = []
@@ -58,11 +58,11 @@ class HazardTracker:
         return len(self._begins)
 
     def reset(self) -> None:
-        """Forgets everything."""
+        """Forget all commands."""
         self.__init__()  # type: ignore[misc]
 
     def add(self, node: int, accesses: Iterable[Access] | None) -> tuple[int, ...]:
-        """Records a command, later than all before it; gives the commands it must wait for, ascending.
+        """Add the next command; returns the commands it must wait for, ascending.
 
         ``None`` means that its accesses are unknown.
         """
@@ -70,40 +70,40 @@ class HazardTracker:
             return self.fence(node)
         listed = list(accesses)
         for access in listed:
-            # All cuts first: a cut made later would split a segment that was looked at already.
+            # All cuts first: a later cut would split a segment that was already visited.
             for _ in self._touched(access.begin, access.end):
                 pass
-        found: set[int] = set()
+        waited_for: set[int] = set()
         reads: list[_Segment] = []
         writes: list[_Segment] = []
         for access in listed:
             for segment in self._touched(access.begin, access.end):
                 (writes if access.write else reads).append(segment)
                 if segment.writer is not None and not (access.write and segment.readers):
-                    found.add(segment.writer)
+                    waited_for.add(segment.writer)
                 if access.write:
-                    found.update(segment.readers)
-        # A command does not wait for itself, so its own marks are made after all were looked at.
+                    waited_for.update(segment.readers)
+        # A command does not wait for itself, so it is entered only after all segments were visited.
         for segment in writes:
             segment.writer, segment.readers = node, []
         for segment in reads:
             if segment.writer != node and (not segment.readers or segment.readers[-1] != node):
                 segment.readers.append(node)
-        if self._fence is not None and not any(other > self._fence for other in found):
-            found = {self._fence}
-        return self._keep(node, found)
+        if self._fence is not None and not any(other > self._fence for other in waited_for):
+            waited_for = {self._fence}
+        return self._keep(node, waited_for)
 
     def fence(self, node: int) -> tuple[int, ...]:
-        """Records a barrier, or a command that may touch anything."""
+        """Add a barrier, or a command that may touch anything; returns the commands it must wait for."""
         predecessors = self._keep(node, set(self._sinks))
         self._begins.clear()
         self._segments.clear()
         self._fence = node
         return predecessors
 
-    def _keep(self, node: int, found: set[int]) -> tuple[int, ...]:
-        implied = {other for one in found for other in self._predecessors[one]}
-        predecessors = tuple(sorted(found - implied))
+    def _keep(self, node: int, waited_for: set[int]) -> tuple[int, ...]:
+        implied = {other for before in waited_for for other in self._predecessors[before]}
+        predecessors = tuple(sorted(waited_for - implied))
         self._predecessors[node] = predecessors
         for other in predecessors:
             self._sinks.pop(other, None)
@@ -133,7 +133,7 @@ class HazardTracker:
             at += 1
 
     def _cut(self, address: int) -> None:
-        """Splits the segment that holds ``address`` inside, if there is one."""
+        """Split the segment that has ``address`` inside it, if there is one."""
         at = bisect_right(self._begins, address) - 1
         if at < 0:
             return
@@ -145,7 +145,7 @@ class HazardTracker:
 
 
 def accesses_of(command: Command) -> tuple[Access, ...] | None:
-    """The memory a command uses; None for a barrier, and when it is not known."""
+    """The memory that a command uses; None for a barrier, and when it is not known."""
     if isinstance(command, Barrier):
         return None
     if isinstance(command, Fill):
@@ -162,17 +162,17 @@ def edges(commands: Sequence[Iterable[Access] | None]) -> list[tuple[int, int]]:
 
 
 def serial_edges(count: int) -> np.ndarray:
-    """Each command waits for the one before."""
+    """The edges of a list in which each command waits for the previous one."""
     nodes = np.arange(count)
     return np.stack([nodes[:-1], nodes[1:]], axis=1)
 
 
 def barrier_edges(is_barrier: Sequence[bool]) -> np.ndarray:
-    """A barrier waits for all since the one before it, and all until the next wait for it."""
+    """The edges of a list that only barriers order: each waits for the commands before it, and those after it wait."""
     pairs: list[tuple[int, int]] = []
     first, barrier = 0, None
-    for node, found in enumerate(is_barrier):
-        if found:
+    for node, barrier_here in enumerate(is_barrier):
+        if barrier_here:
             pairs += [(before, node) for before in range(first, node)]
             if barrier is not None and first == node:
                 pairs.append((barrier, node))
@@ -183,15 +183,16 @@ def barrier_edges(is_barrier: Sequence[bool]) -> np.ndarray:
 
 
 def conflicts(before: int, first: Iterable[Access], after: int, second: Iterable[Access]) -> list[Conflict]:
-    """All reasons why one command must wait for another, with the bytes in question."""
-    found = []
-    theirs = list(second)
-    for one in first:
-        for other in theirs:
-            if (one.write or other.write) and one.overlaps(other):
-                kind = ("WAW" if other.write else "RAW") if one.write else "WAR"
-                found.append(Conflict(before, after, kind, max(one.begin, other.begin), min(one.end, other.end)))
-    return found
+    """Every hazard that makes command `after` wait for command `before`, with the addresses it is on."""
+    later_accesses = list(second)
+    listed = []
+    for earlier in first:
+        for later in later_accesses:
+            if (earlier.write or later.write) and earlier.overlaps(later):
+                kind = ("WAW" if later.write else "RAW") if earlier.write else "WAR"
+                begin, end = max(earlier.begin, later.begin), min(earlier.end, later.end)
+                listed.append(Conflict(before, after, kind, begin, end))
+    return listed
 
 
 def reduced(count: int, pairs: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:

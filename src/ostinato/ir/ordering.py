@@ -1,4 +1,4 @@
-"""Which commands of a list wait for which, and what that comes to for a device that has barriers."""
+"""Which commands of a list wait for which, and how many barriers a device without edges needs for that."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from .hazards import HazardTracker, accesses_of, barrier_edges, serial_edges
 
 
 class Inferred(NamedTuple):
-    """The order inferred for a list, in the terms of a device that has barriers rather than edges."""
+    """The inferred order of a list, counted for a device that has barriers rather than edges."""
 
     barriers: int
-    """Commands that such a device would put a barrier in front of."""
+    """Commands that need a barrier before them on such a device."""
     concurrent: int
-    """Commands that need none."""
+    """Commands that need no barrier."""
     ranges: int
     """Ranges of memory tracked at the end of the list."""
 
@@ -46,7 +46,7 @@ def order(commands: Sequence[Command], ordering: Ordering) -> Order:
 
 
 def infer(commands: Sequence[Command]) -> Order:
-    """The order that the memory of the commands, and barriers, ask for."""
+    """The order that the commands' memory and the barriers require."""
     if not hazard_engine.is_there():
         return infer_plainly(commands)
     spans = [command.spans if type(command) is Dispatch else packed(accesses_of(command)) for command in commands]
@@ -56,7 +56,7 @@ def infer(commands: Sequence[Command]) -> Order:
 
 
 def infer_plainly(commands: Sequence[Command]) -> Order:
-    """The same as `infer`, by the engine in Python."""
+    """The order that `infer` gives, by the engine in Python."""
     tracker = HazardTracker()
     pairs = [
         (before, after) for after, command in enumerate(commands) for before in tracker.add(after, accesses_of(command))
@@ -68,9 +68,9 @@ def infer_plainly(commands: Sequence[Command]) -> Order:
 
 
 def barriers_before(edges: np.ndarray, is_barrier: Sequence[bool]) -> list[bool]:
-    """Before which commands of a list a device that has barriers, and runs a group of commands at once, needs one.
+    """For each command, whether a device that runs groups of commands between barriers needs a barrier before it.
 
-    A group ends where a command waits for another of the same group, and at each barrier by hand, which is marked too.
+    A group ends where a command waits for another of the same group, and at each explicit barrier (marked too).
     """
     latest = np.full(len(is_barrier), -1, np.int64)
     if len(edges):

@@ -1,4 +1,4 @@
-"""Values that change with every replay: named, typed, and given by keyword to `Replayable.replay`."""
+"""Values that change with every replay: named, typed, and passed by keyword to `Replayable.replay`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _RESERVED = frozenset({"label", "rebuild", "self"})
 
 @dataclass(frozen=True, slots=True)
 class Param:
-    """A value that is not known while capturing. Passed to `dispatch` in place of a number or an array."""
+    """A value that each replay passes. Used while capturing, in place of a number or an array."""
 
     name: str
     dtype: np.dtype[Any]
@@ -31,7 +31,7 @@ class Param:
         return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
 
     def encode(self, value: Any) -> bytes:
-        """A value as the bytes that kernels see; an `ArgumentError` says why it does not fit."""
+        """A value as the bytes that kernels read; raises an `ArgumentError` when it does not fit."""
         is_plain = type(value) in (int, float, bool)
         if not is_plain and isinstance(value, np.ndarray | np.generic):
             if value.dtype != self.dtype or value.shape != self.shape:
@@ -51,30 +51,30 @@ class Param:
 
 @lru_cache(maxsize=64)
 def _name_of(dtype: np.dtype[Any]) -> str:
-    return dtype.name  # which NumPy makes up every time it is asked
+    return dtype.name  # NumPy builds the string at every access
 
 
 def param(name: str, dtype: Any, shape: Shape = ()) -> Param:
-    """A named value of a captured graph, given anew with every replay.
+    """A named value of a captured graph, passed to every replay.
 
     It takes the place of an inline argument: `enc.dispatch(append, key, cache, ost.param("pos", np.uint32), ...)`, and
     later `run.replay(pos=7)`.
     """
     check_name(name, "param")
-    found = Param(name, checked_dtype(dtype), checked_shape(shape))
-    if not found.nbytes:
-        raise ArgumentError(f"param {name!r}: shape {found.shape} holds no value")
-    return found
+    named = Param(name, checked_dtype(dtype), checked_shape(shape))
+    if not named.nbytes:
+        raise ArgumentError(f"param {name!r}: shape {named.shape} holds no value")
+    return named
 
 
 def per(param: Param, factor: int, *, plus: int = 0, upto: int | None = None) -> Amount:
-    """What a dispatch declares of bytes or flops that grow with a parameter: factor · min(max(value + plus, 0), upto).
+    """Bytes or flops that grow with a parameter: factor · min(max(value + plus, 0), upto). For `dispatch`.
 
-    The parameter is a single integer, and an argument of the dispatch. Numbers and other such amounts can be added:
+    The parameter is a single integer and an argument of the dispatch. Integers and other amounts can be added:
     `bytes_read=queries.nbytes + ost.per(position, row_bytes, plus=1, upto=window)`.
     """
     if type(param) is not Param or not is_counter(param):
-        raise ArgumentError(f"per: expected a parameter with one integer as its value, not {param!s:.100}")
+        raise ArgumentError(f"per: expected a parameter that is a single integer, not {param!s:.100}")
     for name, number, least in (("factor", factor, 0), ("plus", plus, -MOST), ("upto", upto, 0)):
         if (number is not None or name != "upto") and (type(number) is not int or not least <= number <= MOST):
             raise ArgumentError(f"per: {name} is an integer from {least} to {MOST}, not {number!r}")
@@ -87,10 +87,8 @@ def is_counter(param: Param) -> bool:
 
 
 def check_name(name: Any, what: str) -> None:
-    """Refuse what cannot be a keyword of `replay`."""
+    """Raise unless the name can be a keyword argument of `replay`."""
     if not isinstance(name, str) or not name.isidentifier() or keyword.iskeyword(name):
-        raise ArgumentError(
-            f"{what}: a name is a Python identifier, because replay takes it as a keyword; not {name!r}"
-        )
+        raise ArgumentError(f"{what}: {name!r} is not a Python identifier; replay takes the name as a keyword argument")
     if name in _RESERVED:
-        raise ArgumentError(f"{what}: {name!r} is a keyword of replay itself; take another name")
+        raise ArgumentError(f"{what}: replay has an argument named {name!r} of its own; choose another name")

@@ -24,7 +24,7 @@ _INTEGERS = {
 
 
 def number_bytes(value: bool | int | float, scalar: str) -> bytes:
-    """A Python number as the bytes of a scalar type; ValueError says why it does not fit."""
+    """A Python number as the bytes of a scalar type; raises a ValueError when it does not fit."""
     integer = _INTEGERS.get(scalar)
     if integer is not None:
         layout, lowest, highest = integer
@@ -44,7 +44,7 @@ def number_bytes(value: bool | int | float, scalar: str) -> bytes:
             wide = float(value)
         except OverflowError:
             raise ValueError(f"out of the range of {scalar}") from None
-        if scalar in _PLAIN_FLOATS:  # what a replay is given most often; NumPy takes ten times as long
+        if scalar in _PLAIN_FLOATS:  # the usual values of a replay; NumPy takes ten times as long
             try:
                 return _PLAIN_FLOATS[scalar].pack(wide)
             except OverflowError:
@@ -54,11 +54,11 @@ def number_bytes(value: bool | int | float, scalar: str) -> bytes:
         if math.isfinite(wide) and not math.isfinite(float(narrow)):
             raise ValueError(f"out of the range of {scalar}")
         return narrow.tobytes()
-    raise ValueError(f"a number, and {scalar} is no type of numbers")
+    raise ValueError(f"a number, and {scalar} is not a numeric type")
 
 
 def plain_number(value: Any) -> int | float | None:
-    """What something that stands for a number says it is; None when it stands for none."""
+    """The int or float that an object converts to (a NumPy scalar, say); None when it is not a number."""
     try:
         return operator.index(value)
     except TypeError:

@@ -1,8 +1,8 @@
 """Values of a kernel's structs, from dicts, tuples and NumPy's records.
 
 Fields are matched by name where both sides have names (dicts, records), by position otherwise (tuples, lists), and laid
-out as the kernel's struct is, with its padding. Numbers are converted as plain numbers are; NumPy values must have the
-field's dtype. What does not match is a `Mismatch` that shows both sides.
+out as the kernel's struct is, with its padding. Python numbers are converted to the field's type; NumPy values must
+have it already. A value that does not match raises a `Mismatch` that shows both sides.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def struct_bytes(layout: StructLayout, value: Any) -> bytes:
 
 
 def value_key(value: Any, depth: int = 0) -> Hashable:
-    """Equal only for values that give the same bytes. What no struct can hold equals nothing."""
+    """A key that is equal only for values with the same bytes. The key of a value that no struct can hold is unique."""
     if isinstance(value, np.ndarray | np.generic) and not value.dtype.hasobject:
         return value.dtype, value.shape, value.tobytes()
     if depth > _DEEPEST:
@@ -79,7 +79,7 @@ def value_key(value: Any, depth: int = 0) -> Hashable:
 
 
 def side_by_side(layout: StructLayout, given: Any) -> str:
-    """The kernel's struct on the left, what was given (a value or a dtype) on the right."""
+    """A table: the kernel's struct on the left, the value or dtype that was passed on the right."""
     left = [f"{offset:>4}  {name}: {kind}" for offset, name, kind in _rows(layout)]
     if isinstance(given, np.dtype) or (isinstance(given, np.ndarray | np.generic) and given.dtype.names):
         dtype = given if isinstance(given, np.dtype) else given.dtype
@@ -104,7 +104,7 @@ def side_by_side(layout: StructLayout, given: Any) -> str:
 
 
 class _Unfit(Exception):
-    """Why a value does not fit, without the layouts."""
+    """The reason why a value does not fit; `struct_bytes` adds the two layouts."""
 
 
 def _put_struct(into: bytearray, at: int, layout: StructLayout, value: Any, path: str) -> None:
@@ -117,11 +117,11 @@ def _put_struct(into: bytearray, at: int, layout: StructLayout, value: Any, path
         missing = [name for name in names if name not in given]
         extra = [str(name) for name in given if name not in names]
         if missing or extra:
-            said = [f"no field {', '.join(inside + name for name in missing)} is given"] if missing else []
-            said += [f"there is no field {', '.join(inside + name for name in extra)} in struct {layout.name}"] * bool(
-                extra
-            )
-            raise _Unfit("; ".join(said))
+            reasons = [f"no field {', '.join(inside + name for name in missing)} is given"] if missing else []
+            reasons += [
+                f"there is no field {', '.join(inside + name for name in extra)} in struct {layout.name}"
+            ] * bool(extra)
+            raise _Unfit("; ".join(reasons))
         items = [value[name] for name in names]
     elif isinstance(value, tuple | list):
         if len(value) != len(names):
@@ -181,7 +181,7 @@ def _plain(value: Any) -> int | float:
         return value
     number = plain_number(value)
     if number is None:
-        raise TypeError(f"{value!r} is no number")
+        raise TypeError(f"{value!r} is not a number")
     return number
 
 
@@ -194,7 +194,7 @@ def _field_dtype(field: Field) -> np.dtype[Any]:
 
 
 def _shapes(field: Field, base: np.dtype[Any]) -> list[tuple[int, ...]]:
-    """The shapes of a NumPy field that lie in memory as this one: the last is the plainest."""
+    """The shapes of a NumPy field with the same bytes as this one; the last is the simplest."""
     stored = field.stride // base.itemsize
     if field.lanes == 1:
         return [field.shape]
@@ -207,10 +207,10 @@ def _shapes(field: Field, base: np.dtype[Any]) -> list[tuple[int, ...]]:
 def _lies_alike(field: Field, dtype: np.dtype[Any]) -> bool:
     if field.name not in (dtype.names or ()):
         return False
-    found = _fields(dtype)[field.name]
-    if found[1] != field.offset:
+    entry = _fields(dtype)[field.name]
+    if entry[1] != field.offset:
         return False
-    base, shape = found[0].subdtype or (found[0], ())
+    base, shape = entry[0].subdtype or (entry[0], ())
     if field.struct is not None:
         return shape == field.shape and same_layout(field.struct, base)
     return base == np.dtype(field.scalar) and shape in _shapes(field, base)

@@ -1,8 +1,7 @@
-"""Looks into a compiled kernel library for code that would run when it is loaded, and for calls that lead out of it.
+"""Checks a compiled kernel library for code that would run at load time, and for calls to other libraries.
 
-A kernel library has no business running anything before it is dispatched, nor calling anything but mathematics. The
-front end refuses what would lead to that; this is the second lock on the same doors, on the product instead of the
-source.
+A kernel library must not run anything before it is dispatched, nor call anything but mathematical functions. The front
+end refuses sources that would do so; this is a second check, of the compiled library.
 """
 
 from __future__ import annotations
@@ -31,13 +30,13 @@ _INDIRECT_SYMBOL = 10
 _INDIRECT = "an indirect function (ifunc)"
 
 _KNOWN_FUNCTIONS = re.compile(
-    # What compilers make of loops that copy, compare and look for an end.
+    # What compilers turn loops into that copy, compare or search.
     r"mem(cpy|move|set|cmp)|bcmp|strlen|wcslen|rawmemchr|abort|"
     # The mathematical library, and its functions on vectors.
     r"(a?(cos|sin|tan)h?|atan2|sincos|(cos|sin|tan)pi|exp|exp2|exp10|expm1|log|log2|log10|log1p|pow|sqrt|cbrt|hypot|"
     r"floor|ceil|trunc|l?l?round|roundeven|l?l?rint|nearbyint|fmod|remainder|remquo|modf|frexp|ldexp|scalbl?n|ilogb|logb|"
     r"nextafter|nexttoward|copysign|fabs|fma|fmin|fmax|fdim|erf|erfc|[tl]gamma)(f|l|f16|f32|f64|f128)?|_ZGV\w+|"
-    # What compilers and linkers put in by themselves.
+    # What compilers and linkers add by themselves.
     r"__[a-z]+?(qi|hi|si|di|ti|bf|hf|sf|df|xf|tf){1,2}\d?|__gnu_(f2h|h2f)_\w+|__(atomic|sync|aarch64|aeabi)_\w+|"
     r"__stack_chk_(fail|guard)|__tls_get_addr|__cxa_finalize|__gmon_start__|_ITM_\w+",
     re.ASCII,
@@ -47,7 +46,7 @@ _KNOWN_FUNCTIONS = re.compile(
 def startup_sections(image: bytes) -> dict[str, int]:
     """The sections of an ELF library that hold load-time code, with their sizes.
 
-    Some linkers put a start-up of their own into every library; that of an empty one is no kernel's doing.
+    Some linkers add start-up code to every library; that of an empty library shows which sections to allow.
     """
     if image[:4] != b"\x7fELF":
         return {}
@@ -55,9 +54,9 @@ def startup_sections(image: bytes) -> dict[str, int]:
 
 
 def load_time_code(image: bytes, allowed: Mapping[str, int] | None = None) -> str | None:
-    """What in a library would run at load time, or None. Raises ValueError for what is no library.
+    """The section or entry of a library that would run at load time, or None. Raises ValueError for other files.
 
-    ``allowed`` sections (see `startup_sections`) may be there if they are no larger than in an empty library.
+    ``allowed`` sections (see `startup_sections`) are accepted if they are no larger than in an empty library.
     """
     try:
         if image[:4] == b"\x7fELF":
@@ -81,10 +80,10 @@ def _sections(image: bytes) -> list[tuple[str, int, int, int, int]]:
     )
     rows = [struct.unpack_from("<IIQQQQIIQQ", image, table + index * entry_bytes) for index in range(count)]
     names_at = rows[names_index][4]
-    found = []
+    sections = []
     for name_offset, kind, _flags, _address, offset, size, link, *_ in rows:
-        found.append((_text(image, names_at + name_offset), kind, offset, size, link))
-    return found
+        sections.append((_text(image, names_at + name_offset), kind, offset, size, link))
+    return sections
 
 
 def _text(image: bytes, start: int) -> str:
@@ -92,10 +91,10 @@ def _text(image: bytes, start: int) -> str:
 
 
 def foreign_functions(image: bytes) -> list[str]:
-    """What an ELF library wants from other libraries that no kernel needs. Raises ValueError for a damaged one."""
+    """Functions that an ELF library calls in others and no kernel needs. Raises ValueError for a damaged one."""
     if image[:4] != b"\x7fELF":
         return []
-    found = []
+    undefined = []
     try:
         sections = _sections(image)
         for _name, kind, offset, size, link in sections:
@@ -105,10 +104,10 @@ def foreign_functions(image: bytes) -> list[str]:
                 "<IBBHQQ", image[offset : offset + size]
             ):
                 if name_offset and defined_in == _UNDEFINED:
-                    found.append(_text(image, sections[link][2] + name_offset))
+                    undefined.append(_text(image, sections[link][2] + name_offset))
     except (struct.error, IndexError, ValueError):
         raise ValueError("the library is damaged") from None
-    return sorted(name for name in found if not _KNOWN_FUNCTIONS.fullmatch(name))
+    return sorted(name for name in undefined if not _KNOWN_FUNCTIONS.fullmatch(name))
 
 
 def _elf(image: bytes, allowed: Mapping[str, int]) -> str | None:

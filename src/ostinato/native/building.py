@@ -1,7 +1,7 @@
 """Building and loading native code for the host with the machine's compiler.
 
-Code goes through the cache, keyed by everything that went into it, and is loaded once per process. It is never
-unloaded: kernels may outlive whoever asked for them.
+Compiled code is cached, keyed by everything that it depends on, and loaded once per process. It is never unloaded:
+kernels may outlive the objects that compiled them.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ _loaded: dict[str, ctypes.CDLL] = {}
 
 
 def compile_flags(compiler: toolchain.Toolchain, flags: tuple[str, ...]) -> tuple[str, ...]:
-    """The flags, with those that this compiler needs besides."""
-    # zig checks for undefined behaviour unless told not to, and links no C++ library that could guard static variables.
-    # What a kernel wants checked comes after that.
+    """The flags, and those that this compiler needs in addition."""
+    # By default zig checks for undefined behaviour, and it links no C++ library that could guard static variables.
+    # The checks of kernels come after that.
     first = ("-fno-sanitize=all", "-fno-threadsafe-statics") if compiler.is_zig else ()
     return (*first, *flags, *compiler.tuning, *compiler.stacks)
 
 
 def link_flags(*flags: str) -> tuple[str, ...]:
-    """The flags that link a library, with these besides."""
-    # Undefined names are found by the linker, with a message, and not when the library is loaded.
+    """The flags that link a library, and these in addition."""
+    # The linker reports undefined names, so they do not fail at load time.
     strict = () if sys.platform == "darwin" else ("-Wl,-z,defs",)
-    # The level matters to zig only, which builds what it links against: 4 s at -O2, 17 s without.
+    # The level matters only to zig, which builds what it links against: 4 s at -O2, 17 s without.
     return ("-shared", "-O2", *strict, *flags, "-lm")
 
 
 def host_library(
     name: str, sources: Sequence[Path], headers: Sequence[Path] = (), linking: tuple[str, ...] = ()
 ) -> ctypes.CDLL:
-    """Sources compiled into one library, which is loaded. The folders of the headers are where they are looked for."""
+    """Compile sources into one library and load it. The folders of the headers are searched for includes."""
     compiler = toolchain.find()
     flags, linked = compile_flags(compiler, _LIBRARY_FLAGS), link_flags("-pthread", *linking)
     contents = [part for file in (*sources, *headers) for part in (file.name, file.read_bytes())]
@@ -60,7 +60,7 @@ def host_library(
 
 
 def load(key: str, build: Callable[[Path], Path]) -> ctypes.CDLL:
-    """The library of a key, built if the cache has none and loaded once per process."""
+    """The library with this key, built if it is not cached, and loaded once per process."""
     with _lock:
         loaded = _loaded.get(key)
     if loaded is not None:

@@ -1,4 +1,4 @@
-"""The compiled hazard engine (hazards.cpp; ir/hazards.py says what it computes)."""
+"""The native hazard engine (hazards.cpp). `ir/hazards.py` is its reference implementation."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from . import HAZARDS
 from .building import host_library
 
 FENCE, BARRIER = 2**32 - 1, 2**32 - 2
-"""In place of a number of accesses: a command that may touch anything, and a barrier."""
+"""Used as the number of accesses of a command that may touch anything, and of a barrier."""
 
 
 @lru_cache(maxsize=1)
 def _engine() -> Any:
-    """None on a machine without a compiler."""
+    """The engine's function; None on a machine without a compiler."""
     try:
         library = host_library(
             "hazard engine", [HAZARDS, HAZARDS.with_name("ordering.cpp")], [HAZARDS.with_suffix(".h")]
@@ -32,14 +32,14 @@ def _engine() -> Any:
 
 
 def is_there() -> bool:
-    """Whether this machine can run it. Builds it, where that has not been done."""
+    """Whether this machine can run the engine. Builds it if necessary."""
     return _engine() is not None
 
 
 def order(accesses: bytes, counts: np.ndarray) -> tuple[np.ndarray, tuple[int, int, int]]:
     """The edges (before, after), by ascending `after`, and three numbers: barriers, concurrent commands, ranges.
 
-    `accesses` has those of all commands one after the other, packed; `counts` (uint32) how many each command has.
+    `accesses` are the packed accesses of all commands, concatenated; `counts` (uint32) is how many each command has.
     """
     count = capacity = len(counts)
     numbers = (ctypes.c_uint32 * 3)()

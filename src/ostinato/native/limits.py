@@ -1,7 +1,7 @@
 """Runs one command under limits: `python -I -S limits.py CPU_SECONDS MEMORY_BYTES FILE_BYTES COMMAND...`.
 
-A separate program, because limits set between fork and exec in a threaded process are not safe, and because they
-must hold for the compiler without ever touching the process that asked for it.
+A separate program, because setting limits between fork and exec is not safe in a threaded process, and because they
+must apply to the compiler and not to the process that starts it.
 """
 
 import os

@@ -1,8 +1,8 @@
 """Finds a C++ compiler and runs it, by argument vector and under limits.
 
-Looked for in this order: `$CXX`, `clang++`, `g++`, `c++` on the path, then the `ziglang` wheel. It must know `_Float16`
-in C++17, which is tried out once per compiler and remembered in the cache. A compiler's identity is its command and the
-macros it predefines for this processor, which spell out its version and every CPU feature it will use.
+Candidates in this order: `$CXX`, `clang++`, `g++`, `c++` on the path, then the `ziglang` wheel. A compiler must support
+`_Float16` in C++17; that is tested once per compiler and cached. A compiler's identity is its command and the macros it
+predefines for this processor, which include its version and every CPU feature it will use.
 """
 
 from __future__ import annotations
@@ -43,18 +43,18 @@ _PLACE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Toolchain:
-    """A compiler that is fit for use."""
+    """A usable compiler."""
 
     command: tuple[str, ...]
     version: str
     tuning: tuple[str, ...]
     """Flags that select this machine's processor."""
     identity: str = field(repr=False)
-    """A digest of all that distinguishes its output, flags aside."""
+    """A digest of everything that determines its output, except flags."""
     semantics: tuple[str, ...] = ()
-    """Flags by which kernels keep Metal's meaning and stay inside their stacks, as far as this compiler knows them."""
+    """Flags for Metal's semantics and stack checks in kernels, as far as this compiler supports them."""
     stacks: tuple[str, ...] = ()
-    """Flags for all code that changes stacks, kernels and runtime, as far as this compiler knows them."""
+    """Flags for all code that switches stacks (kernels and runtime), as far as this compiler supports them."""
 
     @property
     def is_zig(self) -> bool:
@@ -65,8 +65,8 @@ class Toolchain:
     def linker(self) -> tuple[str, ...]:
         """The command that links objects.
 
-        For zig it is the C compiler: the C++ one would first build a C++ library of which nothing is used, which takes
-        a minute.
+        For zig it is the C compiler: the C++ compiler would first build a C++ library that is not used, which takes a
+        minute.
         """
         return (self.command[0], "cc", *self.command[2:]) if self.is_zig else self.command
 
@@ -83,7 +83,7 @@ _found: dict[tuple[str, ...], Toolchain] = {}
 
 
 def find() -> Toolchain:
-    """The compiler to use; `ToolchainError` with the ways out if there is none."""
+    """The compiler to use; raises a `ToolchainError` that says how to get one if there is none."""
     surroundings = (os.environ.get("CXX", ""), os.environ.get("PATH", ""))
     known = _found.get(surroundings)
     if known is not None:
@@ -104,8 +104,8 @@ def find() -> Toolchain:
         reasons.append(f"{' '.join(full)}: {reason}")
     chosen_by = "$CXX names" if named else "there is"
     raise ToolchainError(
-        f"{chosen_by} no usable C++ compiler ({'; '.join(reasons) or 'none on the path'}). Two ways out: install one"
-        " (g++ 12 or clang++ 15, or newer), or take the one that comes as a wheel:"
+        f"{chosen_by} no usable C++ compiler ({'; '.join(reasons) or 'none on the path'}). Install one"
+        " (g++ 12 or clang++ 15, or newer), or the one that comes as a wheel:"
         f" {install_command('toolchain')}"
     )
 
@@ -120,7 +120,7 @@ def compile_library(
 ) -> Path:
     """Compile and link sources to a shared library in a work folder.
 
-    Errors point to places outside of `internal` folders and the work folder, that is, into the user's files.
+    Errors are placed in the user's files, not in `internal` folders or the work folder.
     """
     product = work / "product.so"
     result = toolchain.run([*compile_flags, "-c", *map(str, sources)], work)
@@ -133,10 +133,10 @@ def compile_library(
 
 
 def compile_error(text: str, returncode: int, internal: Sequence[Path]) -> KernelCompileError:
-    """The error that a compiler's output describes, placed in the user's files."""
+    """The error in a compiler's output, placed in the user's files."""
     hidden = tuple(str(folder) for folder in internal)
-    found = _DIAGNOSTIC.search(text)
-    if found is None:
+    diagnostic = _DIAGNOSTIC.search(text)
+    if diagnostic is None:
         if returncode < 0 or returncode > 128:
             reason = (
                 f"the compiler was stopped ({CPU_SECONDS} s of processor time and {MEMORY_BYTES >> 30} GiB are allowed)"
@@ -154,9 +154,9 @@ def compile_error(text: str, returncode: int, internal: Sequence[Path]) -> Kerne
 
 
 def diagnostics(text: str, hidden: tuple[str, ...] = ()) -> list[Diagnostic]:
-    """The errors in the output of g++ or clang++, each once, placed outside of files that are `hidden`.
+    """The errors in the output of g++ or clang++, without duplicates, placed outside `hidden` files.
 
-    Columns are those of the text that was compiled.
+    Columns refer to the text that was compiled.
     """
     errors = list(_DIAGNOSTIC.finditer(text))
     listed = []
@@ -175,15 +175,15 @@ def diagnostics(text: str, hidden: tuple[str, ...] = ()) -> list[Diagnostic]:
 
 
 def _leading_there(before: str, after: str, hidden: tuple[str, ...]) -> re.Match[str] | None:
-    """An error inside our headers was caused by the user's line that leads there.
+    """The user's line that caused an error inside our headers.
 
     g++ names it before the error ("required from"), clang++ after it ("requested here").
     """
     for part, wanted in ((before, "required"), (after, "requested here"), (after, ""), (before, "")):
-        for found in _PLACE.finditer(part):
-            rest = part[found.end() : part.find("\n", found.end()) % (len(part) + 1)]
-            if wanted in rest and not found["file"].startswith(hidden):
-                return found
+        for place in _PLACE.finditer(part):
+            rest = part[place.end() : part.find("\n", place.end()) % (len(part) + 1)]
+            if wanted in rest and not place["file"].startswith(hidden):
+                return place
     return None
 
 
@@ -227,7 +227,7 @@ def _examine(command: tuple[str, ...]) -> tuple[Toolchain | None, str]:
         semantics = known(_wanted_semantics("#define __clang__ " in macros))
         stacks = known(_wanted_for_stacks())
     if answer != "yes":
-        return None, f"it does not know _Float16 in C++17 ({answer})"
+        return None, f"it does not support _Float16 in C++17 ({answer})"
     version = re.search(r'^#define __VERSION__ "(.*)"$', macros, re.M)
     name = "clang" if "#define __clang__ " in macros else "gcc"
     text = version[1] if version else "unknown version"
@@ -235,33 +235,33 @@ def _examine(command: tuple[str, ...]) -> tuple[Toolchain | None, str]:
 
 
 def _wanted_semantics(clang: bool) -> list[tuple[str, ...]]:
-    """Each entry is taken whole or not at all."""
+    """Groups of flags; each group is used whole or not at all."""
     wanted: list[tuple[str, ...]] = [
-        # A large private array must touch the guard page under its stack, not step over it.
+        # A large private array must touch the guard page under its stack, not skip it.
         ("-fstack-clash-protection",),
         # A half is rounded after every operation.
         ("-ffloat16-excess-precision=none",) if clang else ("-fexcess-precision=16",),
-        # A compiler that shows the line of an error opens the file that a `#line` of the source names.
+        # To show the line of an error, a compiler would open the file that a `#line` of the source names.
         ("-fno-caret-diagnostics",) if clang else ("-fno-diagnostics-show-caret", "-fdiagnostics-column-unit=byte"),
     ]
     if not clang and platform.machine() in ("x86_64", "AMD64"):
-        # With these instructions g++ 13 writes assembly that its own assembler refuses.
+        # With these instructions g++ 13 emits assembly that its own assembler rejects.
         wanted.append(("-mno-avx512fp16",))
     if platform.machine() in ("x86_64", "AMD64"):
-        # The processor faults, but not for a division that was folded away; division_cpu.h has what the check calls.
+        # The processor faults, except for a division that was folded away; division_cpu.h defines the check's handler.
         wanted.append(("-fsanitize=integer-divide-by-zero", "-fno-sanitize-recover=integer-divide-by-zero"))
     if platform.machine() in ("arm64", "aarch64"):
-        # There the processor gives 0 for a division by zero; the compiler can make it a fault.
+        # These processors return 0 for a division by zero; the compiler can make it a fault.
         trap = "-fsanitize-trap=integer-divide-by-zero" if clang else "-fsanitize-undefined-trap-on-error"
         wanted.append(("-fsanitize=integer-divide-by-zero", trap))
     return wanted
 
 
 def _wanted_for_stacks() -> list[tuple[str, ...]]:
-    """Each entry is taken whole or not at all."""
+    """Groups of flags; each group is used whole or not at all."""
     if platform.machine() not in ("x86_64", "AMD64"):
         return []
-    # A hop between fibers does not change the shadow stack, so returns must not be checked against one.
+    # Switching fibers does not switch the shadow stack, so returns must not be checked against it.
     return [("-fcf-protection=none",)]
 
 
@@ -274,10 +274,10 @@ def _probe(command: tuple[str, ...], flags: tuple[str, ...], work: Path) -> str:
 
 
 def _run(command: Sequence[str], work: Path) -> subprocess.CompletedProcess[str]:
-    """Run a command under limits, with a small environment and a private place for its temporary files."""
+    """Run a command under limits, with a minimal environment and its own folder for temporary files."""
     temporary = work / "tmp"
     temporary.mkdir(exist_ok=True)
-    # zig keeps its own cache of compiled system libraries, which takes seconds to build and is worth keeping.
+    # zig has its own cache of compiled system libraries, which takes seconds to build.
     zig_cache = str(cache.folder() / "zig")
     environment = {
         "PATH": os.environ.get("PATH", os.defpath),
@@ -317,7 +317,7 @@ def _run(command: Sequence[str], work: Path) -> subprocess.CompletedProcess[str]
 
 
 def _end_family(child: subprocess.Popen[str]) -> None:
-    """End a compiler and the programs it started, which have a session of their own."""
+    """Kill a compiler and the programs it started, which share a session of their own."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(child.pid, signal.SIGKILL)
 

@@ -1,12 +1,12 @@
-"""Who owns memory, and until when.
+"""Ownership of device memory.
 
 Three small objects stand between a `Buffer` and its bytes:
 
-* `Backing`: a block of device memory. It has a number that is never used twice, and remembers the last
-  submission that touched it. A graph uses many blocks at once, so they share one memory of that: `SharedUse`.
+* `Backing`: a block of device memory. It has a number that is never reused, and refers to the last submission
+  that used it. A graph uses many blocks at once, which share one such reference: `SharedUse`.
 * `Allocation`: one tenancy of a backing. Everything that can reach the bytes (buffers, uncommitted encoders,
-  running submissions, NumPy windows) holds the allocation; when the last of them is gone the memory is given
-  back, to its pool if it has one. So a pool cannot give out memory that anything else can still reach.
+  running submissions, NumPy windows) holds the allocation. When the last of them is gone the memory is released,
+  to its pool if it has one. So a pool never hands out memory that anything else can still reach.
 * `Lease`: the right to use an allocation, shared by a buffer and all its views. Freeing a buffer ends the
   lease at once for all of them, while running work keeps the allocation itself.
 """
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 _serials = itertools.count(1)
 _sharing = ForkLock()
 
-# Enough for every slice of a KV cache in use; beyond it, serials are given out anew.
+# Enough for every slice of a KV cache in use; beyond it, views get new serials.
 _MAX_SERIALS = 4096
 
 
 class SharedUse:
-    """The last submission of something that uses many blocks: a replay need not visit each of them."""
+    """The last submission that used a set of blocks, so that a replay need not visit each block."""
 
     __slots__ = ("__weakref__", "last_use")
 
@@ -75,81 +75,81 @@ class Backing:
         residency.add(self.number)
 
     def share(self, use: SharedUse) -> None:
-        """From now on, what `use` remembers counts as a use of this block too."""
+        """Count the submissions that `use` records as uses of this block too."""
         with _sharing:
-            self._shared_uses = [*(one for one in self._shared_uses if one() is not None), weakref.ref(use)]
+            self._shared_uses = [*(known for known in self._shared_uses if known() is not None), weakref.ref(use)]
 
     def settle(self) -> None:
-        """Wait for the last submission that uses this block; its error surfaces here unless somebody has seen it."""
+        """Wait for the last submission that uses this block; raises its error unless it was raised or read before."""
         submission = self.latest_use()
         if submission is not None:
             submission._settle()
 
     def latest_use(self) -> Submission | None:
-        """The last submission that uses this block, unless it is gone."""
-        found = None
+        """The last submission that uses this block; None when there was none or it is gone."""
+        latest = None
         shared = (use() for use in self._shared_uses)
         for last_use in (self.last_use, *(use.last_use for use in shared if use is not None)):
             submission = None if last_use is None else last_use()
-            if submission is not None and (found is None or submission.ordinal > found.ordinal):
-                found = submission
-        return found
+            if submission is not None and (latest is None or submission.ordinal > latest.ordinal):
+                latest = submission
+        return latest
 
     def check_contents(self, offset: int, nbytes: int, what: object) -> None:
-        """Raise if a fault has left some of these bytes behind; `what` names them."""
+        """Raise if a fault left some of these bytes with undefined contents; `what` names the buffer."""
         begin = self.address + offset
         fault = self._marks.at(begin, begin + nbytes)
         if fault is not None:
             fault.note_told()
             raise FaultedBuffer(
-                f"{what}: a fault left its contents behind ({fault}); write all of it (write, fill or copy), or call"
-                " accept() if they are wanted as they are",
+                f"{what}: a fault left its contents undefined ({fault}); overwrite all of it (write, fill or copy), or"
+                " call accept() to use them as they are",
                 fault,
             )
 
     def accept(self, offset: int, nbytes: int) -> None:
-        """Bytes that nothing that runs uses are from now on what they should be."""
+        """Clear the fault marks of these bytes. No running work may use them."""
         begin = self.address + offset
         self._marks.remove(begin, begin + nbytes)
 
     def give_back(self) -> None:
-        """Nothing can reach these contents any more."""
+        """Drop the fault marks of memory that nothing can reach any more."""
         self._marks.give_back(self.address, self.address + self.nbytes)
 
     def read(self, offset: int, nbytes: int) -> np.ndarray:
-        """A copy of bytes that nothing that runs writes to."""
+        """A copy of these bytes. No running work may write to them."""
         self.check_contents(offset, nbytes, self)
-        found = np.empty(nbytes, np.uint8)
+        contents = np.empty(nbytes, np.uint8)
         if nbytes:
-            self._backend.read(self.memory, offset, found)
-        return found
+            self._backend.read(self.memory, offset, contents)
+        return contents
 
     def write(self, offset: int, values: np.ndarray) -> None:
-        """Replace bytes that nothing that runs uses by those of an array."""
+        """Overwrite bytes with those of an array. No running work may use them."""
         flat = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
         if flat.nbytes:
             self._backend.write(self.memory, offset, flat)
             self.accept(offset, flat.nbytes)
 
     def clear(self, offset: int, nbytes: int) -> None:
-        """Set bytes that nothing that runs uses to zero."""
+        """Set bytes to zero. No running work may use them."""
         if nbytes:
             self._backend.clear(self.memory, offset, nbytes)
             self.accept(offset, nbytes)
 
     def serial(self, offset: int, nbytes: int, dtype: np.dtype[np.generic]) -> int:
-        """A number for this range and dtype: the same for equal views, and never that of another view.
+        """A number for this range and dtype: the same for equal views, different for all others.
 
-        Encoders memoise by it. Equal views share it, so that slices made anew for each dispatch, and pool
-        buffers taken anew for each token, still find what was memoised for them.
+        Encoders memoise by it. Equal views share it, so that new slices for each dispatch, and pool buffers taken
+        for each token, still hit the memo.
         """
         key = (offset, nbytes, dtype)
-        found = self._views.get(key)
-        if found is None:
+        serial = self._views.get(key)
+        if serial is None:
             if len(self._views) >= _MAX_SERIALS:
                 self._views.clear()
-            found = self._views.setdefault(key, next(_serials))
-        return found
+            serial = self._views.setdefault(key, next(_serials))
+        return serial
 
     def __del__(self) -> None:
         self._residency.remove(self.number)

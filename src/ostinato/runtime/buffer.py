@@ -1,9 +1,9 @@
 """Buffers: typed, shaped, exact ranges of device memory.
 
-A buffer is a contiguous range of an allocation with a dtype and a shape. Views share the memory and know their
-exact bytes; a view of a view counts from its own parent. Reading and writing through `numpy()` and `write()`
-waits for committed work on the memory; `as_numpy()` is a window that does not. Contents that a fault has left behind
-are not given out until they have been written whole or `accept()`ed.
+A buffer is a contiguous range of an allocation with a dtype and a shape. Views share the memory and have exact bounds;
+offsets in a view of a view count from that view. `numpy()` and `write()` wait for committed work on the memory;
+`as_numpy()` returns a window that does not wait. Contents that a fault left undefined cannot be read until they have
+been overwritten or `accept()`ed.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Buffer:
         self._nbytes = math.prod(shape) * dtype.itemsize
         self._serial = allocation.backing.serial(offset, self._nbytes, dtype)
 
-    # --- what it is ----------------------------------------------------------------------------------------
+    # --- properties ----------------------------------------------------------------------------------------
 
     @property
     def nbytes(self) -> int:
@@ -84,7 +84,7 @@ class Buffer:
         state = ", freed" if self.freed else ""
         return f"Buffer({self.shape}, {self.dtype.name}, {self._nbytes} bytes on {self._queue.name!r}{kind}{state})"
 
-    # --- its contents --------------------------------------------------------------------------------------
+    # --- contents ------------------------------------------------------------------------------------------
 
     def numpy(self) -> np.ndarray:
         """A copy of the contents, after all committed work on this memory is done. Counts as a sync."""
@@ -113,7 +113,7 @@ class Buffer:
         self._queue.check_process()
         if not self._queue.backend.capabilities.shared_memory:
             raise BufferAccessError(
-                f"{self!r}: the host has no window on the memory of this device; numpy() gives a copy, write() fills it"
+                f"{self!r}: the host cannot map the memory of this device; numpy() returns a copy, write() fills it"
             )
         allocation = self._allocation()
         self._queue.reap()
@@ -121,9 +121,9 @@ class Buffer:
         return self._window(allocation)
 
     def accept(self) -> None:
-        """Take the contents as they are, though a fault may have left them half written.
+        """Allow reading the contents as they are, though a fault may have left them partly written.
 
-        Waits for committed work on this memory, and raises no error of it. Counts as a sync.
+        Waits for committed work on this memory, but does not raise its errors. Counts as a sync.
         """
         allocation = self._allocation()
         self._queue.check_process()
@@ -135,15 +135,15 @@ class Buffer:
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         if copy is False:
-            raise ValueError("an array of a buffer's contents is always a copy; as_numpy() gives a window")
+            raise ValueError("an array of a buffer's contents is always a copy; as_numpy() returns a window")
         array = self.numpy()
         return array if dtype is None else array.astype(dtype, copy=False)
 
     def __dlpack__(self, *, stream: Any = None, **options: Any) -> Any:
         """Share the memory with another library.
 
-        Of the host's memory, after all committed work on it is done, which counts as a sync. Of a device's, at once:
-        what the other library does on `stream` from now on waits for what was committed so far.
+        For host memory, waits until all committed work on it is done, which counts as a sync. For device memory,
+        returns at once; later work of the other library on `stream` waits for everything committed so far.
         """
         backend = self._queue.backend
         if backend.capabilities.shared_memory:
@@ -153,9 +153,9 @@ class Buffer:
         allocation = self._allocation()
         self._queue.check()
         if options.get("copy"):
-            raise BufferError(f"{self!r}: its memory is shared as it is; copy it in the library that asks for it")
+            raise BufferError(f"{self!r}: its memory is shared without a copy; make the copy in the other library")
         if options.get("dl_device") not in (None, backend.capabilities.dlpack_device):
-            raise BufferError(f"{self!r}: its memory is on {backend.capabilities.dlpack_device} and stays there")
+            raise BufferError(f"{self!r}: its memory is on {backend.capabilities.dlpack_device} and cannot be moved")
         owner = (allocation, self._queue, backend.lend(stream))
         address = allocation.backing.address + self._offset
         return dlpack.export_memory(address, self.shape, self.dtype, backend.capabilities.dlpack_device, owner)
@@ -165,12 +165,12 @@ class Buffer:
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        """For libraries that know CUDA memory by this; they are told the stream to wait for."""
+        """For libraries that read the CUDA array interface; it names the stream to wait for."""
         backend = self._queue.backend
         if backend.stream is None:
             raise AttributeError(f"{self!r} is not in the memory of a CUDA device")
         if self.dtype == dlpack.BFLOAT16:
-            raise AttributeError(f"{self!r}: this interface has no name for bfloat16; DLPack has")
+            raise AttributeError(f"{self!r}: the CUDA array interface has no bfloat16; use DLPack")
         self._queue.check()
         return {
             "shape": self.shape,
@@ -204,18 +204,18 @@ class Buffer:
         self._allocation()
         return Buffer(self._queue, self._lease, self._offset + first * row_bytes, shape, self.dtype, True)
 
-    if not TYPE_CHECKING:  # type checkers know that there is no such thing
+    if not TYPE_CHECKING:  # a type checker reports it by itself
 
         def __setitem__(self, index: object, value: object) -> None:
             raise UsageError(
-                f"{self!r} takes no assignment: buffer[a:b].write(values) writes now, after committed work on the"
-                " memory; encoder.fill and encoder.copy record it as work"
+                f"{self!r} does not support assignment: buffer[a:b].write(values) writes now, after committed work on"
+                " the memory; encoder.fill and encoder.copy record a command"
             )
 
     def view(self, dtype: Any = None, shape: Shape | None = None, byte_offset: int = 0) -> Buffer:
-        """The same bytes from `byte_offset` (counted from this view) on, seen as another dtype or shape.
+        """A view of the bytes from `byte_offset` (counted from this view) on, with another dtype or shape.
 
-        Without `shape` the view reaches to the end of this buffer: in the same shape if it starts at 0 and
+        Without `shape` the view extends to the end of this buffer: in the same shape if it starts at 0 and
         the elements keep their size, else with one axis.
         """
         allocation = self._allocation()
@@ -239,13 +239,13 @@ class Buffer:
             raise ViewError(f"byte {start} of {self!r} is not aligned for {seen_as.name} ({seen_as.alignment} bytes)")
         return Buffer(self._queue, self._lease, self._offset + start, extent, seen_as, True)
 
-    # --- its end -------------------------------------------------------------------------------------------
+    # --- freeing -------------------------------------------------------------------------------------------
 
     def free(self) -> None:
-        """Give the memory up now: this buffer and all views of it can no longer be used.
+        """Release the memory now: this buffer and all views of it can no longer be used.
 
-        Work already encoded or committed keeps the memory until it is done. Freeing twice is an error, and a
-        buffer that came from a pool is given back to it.
+        Work already encoded or committed keeps the memory until it is done. Freeing twice is an error. Memory from
+        a pool returns to it.
         """
         self._allocation()
         self._lease.allocation = None
@@ -272,8 +272,8 @@ class Buffer:
 
     def _contents(self, allocation: Allocation) -> np.ndarray:
         self._check_contents(allocation)
-        found = allocation.backing.read(self._offset, self._nbytes)
-        return found.view(self.dtype).reshape(self.shape) if self._nbytes else np.empty(self.shape, self.dtype)
+        contents = allocation.backing.read(self._offset, self._nbytes)
+        return contents.view(self.dtype).reshape(self.shape) if self._nbytes else np.empty(self.shape, self.dtype)
 
     def _window(self, allocation: Allocation) -> np.ndarray:
         return Window(allocation, self._offset, self._nbytes).array(self.shape, self.dtype)

@@ -1,8 +1,8 @@
-"""DLPack, for every dtype a buffer can have, in the host's memory and in a device's.
+"""DLPack, for every dtype that a buffer can have, in host and device memory.
 
-For the host's memory NumPy speaks DLPack for its own dtypes. bfloat16 is not one of them, so it crosses as 16-bit
+For host memory NumPy implements DLPack for its own dtypes. bfloat16 is not one of them, so it is exchanged as 16-bit
 integers whose type code is changed in the capsule: after NumPy wrote it (export), or before NumPy reads it (import).
-Memory of a device never becomes a NumPy array; its capsules are written and read here.
+Device memory never becomes a NumPy array; its capsules are written and read here.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ _raw_pointer.argtypes = (ctypes.c_void_p, ctypes.c_char_p)
 _raw_pointer.restype = ctypes.c_void_p
 
 _lent: dict[int, tuple[_Tensor, object, object]] = {}
-"""What was exported, by the address of its tensor, until its consumer is done with it."""
+"""Exported tensors by address, until their consumers delete them."""
 
 
 def _give_back(tensor: int | None) -> None:
@@ -125,7 +125,7 @@ _tensor_deleter, _capsule_destructor = _Deleter(_give_back), _Deleter(_drop_unta
 def export_memory(
     address: int, shape: tuple[int, ...], dtype: np.dtype[Any], device: tuple[int, int], owner: object
 ) -> object:
-    """A capsule over memory of a device; `owner` is kept until its consumer lets go."""
+    """A capsule over device memory; `owner` is kept alive until the consumer deletes the tensor."""
     code = _BFLOAT if dtype == BFLOAT16 else _CODES.get(dtype.kind)
     if code is None:
         raise BufferError(f"DLPack has no type for {dtype.name}")
@@ -138,7 +138,7 @@ def export_memory(
 
 
 class _Borrowed:
-    """Another library's tensor, given back when it is dropped."""
+    """Another library's tensor; its deleter is called when this object is dropped."""
 
     def __init__(self, tensor: _Tensor) -> None:
         self._tensor = tensor
@@ -166,13 +166,13 @@ def described(producer: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
 def _shape_and_dtype(tensor: _Tensor) -> tuple[tuple[int, ...], np.dtype[Any]]:
     kind = _KINDS.get(tensor.type_code)
     if tensor.type_lanes != 1 or (kind is None and (tensor.type_code, tensor.type_bits) != (_BFLOAT, 16)):
-        raise ValueError(f"DLPack type {tensor.type_code} of {tensor.type_bits} bits is not one of a buffer")
+        raise ValueError(f"a buffer cannot have DLPack type {tensor.type_code} of {tensor.type_bits} bits")
     dtype = BFLOAT16 if kind is None else np.dtype(f"{kind}{tensor.type_bits // 8}")
     return tuple(tensor.shape[axis] for axis in range(tensor.ndim)), dtype
 
 
 def adopt_memory(producer: Any, stream: int | None) -> DeviceArray:
-    """Memory of a device that anything with `__dlpack__` offers; `stream` then waits for what it has queued."""
+    """The device memory of anything with `__dlpack__`; `stream` then waits for the work that the producer queued."""
     capsule = producer.__dlpack__(stream=stream)
     tensor = _tensor(capsule)
     _capsule_rename(capsule, _USED_NAME)
@@ -185,7 +185,7 @@ def adopt_memory(producer: Any, stream: int | None) -> DeviceArray:
 
 
 def adopt_interface(producer: Any) -> tuple[DeviceArray, int | None]:
-    """The same for an array that has `__cuda_array_interface__` only, and the stream that has to be waited for."""
+    """The device memory of an array with `__cuda_array_interface__`, and the stream to wait for."""
     facts = producer.__cuda_array_interface__
     shape, dtype = tuple(int(axis) for axis in facts["shape"]), np.dtype(facts["typestr"])
     address, read_only = facts["data"]
@@ -199,9 +199,9 @@ def adopt_interface(producer: Any) -> tuple[DeviceArray, int | None]:
 
 
 def _check_contiguous(shape: tuple[int, ...], strides: list[int]) -> None:
-    """Strides, in elements, of an array whose elements lie in C order without gaps."""
+    """Raise unless strides, in elements, are those of a C-contiguous array."""
     step, elements = 1, math.prod(shape)
     for extent, stride in zip(reversed(shape), reversed(strides), strict=True):
         if extent != 1 and stride != step and elements:
-            raise ValueError("the array is not contiguous; make it so in its own library")
+            raise ValueError("the array is not contiguous; make a contiguous copy in its own library")
         step *= extent

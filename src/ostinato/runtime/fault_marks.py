@@ -1,13 +1,13 @@
-"""Which bytes of a device's memory a fault has left behind, half written or not written at all.
+"""Fault marks: which bytes of a device's memory have undefined contents because of a fault.
 
 A submission that faults, and one that is not run because it depends on it, may have written any part of what its
-commands write. Those bytes are marked with the fault. A mark goes when the bytes are overwritten whole (by the host, by
-a fill or as the target of a copy), when their owner accepts them as they are, and when their memory is given back. A
-dispatch never removes a mark, since nothing says that it writes every byte it may write; and it counts as using every
-byte that is bound to it or declared for it.
+commands write. Those bytes are marked with the fault. A mark is removed when the bytes are overwritten (by the host, by
+a fill or as the target of a copy), when their owner accepts them as they are, and when their memory is released. A
+dispatch never removes a mark, because it need not write every byte that it may write. It counts as using every byte
+that is bound to it or declared for it.
 
-Marks are kept twice: as of all work that has finished, and as of all work that is committed. What is committed next is
-judged by the second, so that a queue with work in flight need not be waited for.
+Marks are kept twice: after all finished work, and after all committed work. The next commit is checked against the
+second, so that it need not wait for work in flight.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class _Marks:
         return _Marks(dict(self._ranges))
 
     def add(self, ranges: Sequence[Range], fault: KernelFault) -> None:
-        found = merged([*self._ranges.get(fault, ()), *ranges])
-        if found:
-            self._ranges[fault] = found
+        marked = merged([*self._ranges.get(fault, ()), *ranges])
+        if marked:
+            self._ranges[fault] = marked
 
     def remove(self, begin: int, end: int) -> None:
         for fault, ranges in list(self._ranges.items()):
@@ -55,7 +55,7 @@ class _Marks:
         return next((fault for fault, ranges in self._ranges.items() if _meets(ranges, begin, end)), None)
 
     def run(self, commands: Sequence[Command]) -> KernelFault | None:
-        """What running these does to the marks; the fault whose marks stand in the way, if they cannot be run."""
+        """Update the marks as if these commands ran; returns the fault whose marks keep them from running, if any."""
         after = self.copy()
         for command in commands:
             if not after:
@@ -90,14 +90,14 @@ class FaultMarks:
         self._lock = ForkLock()
         self._finished = _Marks()
         self._committed = _Marks()
-        # Memory is given back at any moment and in any thread, so without taking the lock.
+        # Memory is released at any moment and in any thread, so this takes no lock.
         self._given_back: deque[Range] = deque()
 
     def __bool__(self) -> bool:
         return bool(self._committed or self._finished)
 
     def at(self, begin: int, end: int) -> KernelFault | None:
-        """The fault that has left some of these bytes behind, if one has."""
+        """The fault that left some of these bytes undefined; None if there is none."""
         if not self._committed or begin >= end:
             return None
         with self._lock:
@@ -105,7 +105,7 @@ class FaultMarks:
             return self._committed.at(begin, end)
 
     def remove(self, begin: int, end: int) -> None:
-        """These bytes were written by the host, or are accepted. Nothing in flight uses them."""
+        """Unmark bytes that the host wrote or accepted. No work in flight may use them."""
         if self:
             with self._lock:
                 self._catch_up()
@@ -113,12 +113,12 @@ class FaultMarks:
                 self._finished.remove(begin, end)
 
     def give_back(self, begin: int, end: int) -> None:
-        """Memory that nothing can reach any more: who gets it next gets undefined contents, which is no fault."""
+        """Unmark memory that nothing can reach any more; its next owner expects undefined contents."""
         if self:
             self._given_back.append((begin, end))
 
     def commit(self, commands: CommandList) -> KernelFault | None:
-        """Judge commands that are committed after everything so far; the fault that keeps them from running, if any."""
+        """Check commands that are being committed; returns the fault that keeps them from running, if any."""
         if not self:
             return None
         with self._lock:
@@ -126,7 +126,7 @@ class FaultMarks:
             return self._committed.run(commands.commands)
 
     def finish(self, commands: CommandList, fault: KernelFault | None) -> None:
-        """Commands that are the first of those in flight have run; or did not, or in part, because of a fault."""
+        """Record that the first commands in flight have run, or did not run completely because of `fault`."""
         if fault is None and not self._finished:
             return
         with self._lock:
@@ -137,9 +137,9 @@ class FaultMarks:
                 self._finished.add(written(commands.commands), fault)
 
     def judge_again(self, in_flight: Sequence[tuple[CommandList, KernelFault | None]]) -> list[KernelFault | None]:
-        """What keeps each of those in flight from running, now that more is known of what came before them.
+        """Check all commands in flight again after a change; returns for each the fault that keeps it from running.
 
-        Each comes with what was known to keep it from running already.
+        Each list comes with the fault that was already known to keep it from running.
         """
         with self._lock:
             self._catch_up()
@@ -161,17 +161,19 @@ class FaultMarks:
 
 
 def written(commands: Sequence[Command]) -> list[Range]:
-    """All addresses that commands may write; one that may touch anything may write all that the list uses."""
-    found: list[Range] = []
+    """All addresses that commands may write; a command that may touch anything may write all that the list uses."""
+    ranges: list[Range] = []
     for command in commands:
         if isinstance(command, Fill | Copy):
-            found.append((command.target.address, command.target.address + command.target.nbytes))
+            ranges.append((command.target.address, command.target.address + command.target.nbytes))
         elif isinstance(command, Dispatch) and command.accesses is None:
             return _everything(commands)
         elif isinstance(command, Dispatch):
-            found += [(one.begin, one.end) for one in command.accesses or () if one.write]
-            found += [(one.address, one.address + one.nbytes) for one in bound(command) if one.writes]
-    return merged(found)
+            ranges += [(access.begin, access.end) for access in command.accesses or () if access.write]
+            ranges += [
+                (binding.address, binding.address + binding.nbytes) for binding in bound(command) if binding.writes
+            ]
+    return merged(ranges)
 
 
 def _used(command: Command, commands: Sequence[Command]) -> list[Range]:
@@ -181,17 +183,17 @@ def _used(command: Command, commands: Sequence[Command]) -> list[Range]:
 
 
 def _everything(commands: Sequence[Command]) -> list[Range]:
-    return merged(one for command in commands for one in _touched(command))
+    return merged(touched for command in commands for touched in _touched(command))
 
 
 def _touched(command: Command) -> list[Range]:
-    found = [(one.address, one.address + one.nbytes) for one in bound(command)]
+    ranges = [(binding.address, binding.address + binding.nbytes) for binding in bound(command)]
     if isinstance(command, Dispatch):
-        found += [(one.begin, one.end) for one in command.accesses or ()]
-    return found
+        ranges += [(access.begin, access.end) for access in command.accesses or ()]
+    return ranges
 
 
 def _meets(ranges: Sequence[Range], begin: int, end: int) -> bool:
-    """Whether ascending ranges that do not overlap share a byte with this one."""
+    """Whether ascending, disjoint ranges share a byte with this one."""
     at = bisect_left(ranges, (end,))
     return begin < end and at > 0 and ranges[at - 1][1] > begin

@@ -1,8 +1,8 @@
 """Compiled kernels: libraries, the kernels in them, and the registry that compiles them on demand.
 
-A `Library` is one source compiled for one choice of function constants. A `KernelRegistry` keeps sources by kernel
-name and compiles each specialisation when it is first asked for; registering a name again forgets all of its
-specialisations, while kernels already handed out go on running the old code.
+A `Library` is one source compiled for one set of function constants. A `KernelRegistry` keeps sources by kernel
+name and compiles each specialisation on first use. Registering a name again drops its specialisations; kernels that
+were returned before keep running the old code.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Defines = Mapping[str, str | int]
 
 
 Memo = dict[tuple[Any, ...], CapturedNode]
-"""The nodes of dispatches that encoders have checked, by arguments, geometry and annotations; bounded by them."""
+"""The nodes of dispatches that encoders have checked, by arguments, geometry and annotations. Encoders bound it."""
 
 
 class Kernel:
@@ -47,13 +47,12 @@ class Kernel:
 
     @property
     def name(self) -> str:
-        """The name it is found by."""
+        """The kernel's name in its library."""
         return self._compiled.name
 
     @property
     def digest(self) -> str:
-        """Of its source and function constants. Reports show the beginning of it where only that tells kernels of one
-        name apart."""
+        """A hash of its source and function constants. Reports use it to tell kernels of the same name apart."""
         return self._compiled.origin.digest if self._compiled.origin is not None else ""
 
     @property
@@ -73,21 +72,23 @@ class Kernel:
         return self._compiled.execution or NATIVE
 
     def dtype(self, argument: str | int) -> np.dtype[Any]:
-        """The NumPy dtype of an argument's elements, for an argument by name or index: of a struct, with its fields.
+        """The NumPy dtype of the elements of an argument, which is given by name or index. A struct has its fields.
 
-        A vector is `(scalar, (lanes,))`; one of three has a fourth, which is padding. An `ArgumentError` for a type
-        that only the compiler knows.
+        A vector is `(scalar, (lanes,))`; a vector of three has a fourth lane of padding. Raises an `ArgumentError` for
+        a type whose layout only the compiler knows.
         """
-        found = next((one for one in self.signature.arguments if argument in (one.name, one.index)), None)
-        if found is None:
+        matching = next(
+            (candidate for candidate in self.signature.arguments if argument in (candidate.name, candidate.index)), None
+        )
+        if matching is None:
             raise ArgumentError(f"kernel {self.name!r} has no argument {argument!r}; it is {self.signature}")
-        if found.layout is not None:
-            return structs.struct_dtype(found.layout)
-        if found.scalar is None:
-            raise ArgumentError(f"kernel {self.name!r}, argument {found}: only the compiler knows this type")
-        scalar = np.dtype(found.scalar)
-        nbytes = self._compiled.argument_bytes[self.signature.arguments.index(found)]
-        return np.dtype((scalar, (nbytes // scalar.itemsize,))) if found.lanes > 1 else scalar
+        if matching.layout is not None:
+            return structs.struct_dtype(matching.layout)
+        if matching.scalar is None:
+            raise ArgumentError(f"kernel {self.name!r}, argument {matching}: only the compiler knows this type")
+        scalar = np.dtype(matching.scalar)
+        nbytes = self._compiled.argument_bytes[self.signature.arguments.index(matching)]
+        return np.dtype((scalar, (nbytes // scalar.itemsize,))) if matching.lanes > 1 else scalar
 
     @property
     def max_threads_per_group(self) -> int:
@@ -99,11 +100,11 @@ class Kernel:
         """Threadgroup memory declared in its body."""
         return self._compiled.threadgroup_bytes
 
-    if not TYPE_CHECKING:  # type checkers know that there is no such thing
+    if not TYPE_CHECKING:  # a type checker reports it by itself
 
         def __call__(self, *arguments: object, **options: object) -> NoReturn:
             raise UsageError(
-                f"kernel {self.name!r} is not called: encoder.dispatch(kernel, *arguments, threads=…) records a run"
+                f"kernel {self.name!r} cannot be called: encoder.dispatch(kernel, *arguments, threads=…) records a run"
                 " of it, encoder.commit_and_wait() runs it"
             )
 
@@ -111,17 +112,17 @@ class Kernel:
 
     def __repr__(self) -> str:
         return (
-            f"<Kernel {self.signature}, at most {self.max_threads_per_group} threads a group, on {self._queue.name!r},"
-            f" {self.execution}>"
+            f"<Kernel {self.signature}, at most {self.max_threads_per_group} threads per group,"
+            f" on {self._queue.name!r}, {self.execution}>"
         )
 
 
 class Library:
     """The kernels of one source. `library["name"]` gives a kernel, iterating gives the names.
 
-    A source is compiled whole when the library is made. One with more than `COMPILED_WHOLE` kernels (a file of
-    template instances, say) would take minutes, of which most are never asked for: there each kernel is compiled
-    when it is first asked for.
+    All kernels of a source are compiled when the library is made. With more than `COMPILED_WHOLE` kernels (a file of
+    template instances, say) that would take minutes for kernels that are never used, so each one is compiled on first
+    use.
     """
 
     COMPILED_WHOLE = 64
@@ -145,7 +146,7 @@ class Library:
         self._lock = ForkLock()
         self._kernels: dict[str, Kernel] = {}
         self.constants = dict(constants)
-        """The function constants it was compiled with, as they were given."""
+        """The function constants it was compiled with, as they were passed."""
         if len(module.kernels) > self.COMPILED_WHOLE:
             module.check_constants(self.constants)
         else:
@@ -170,9 +171,9 @@ class Library:
         msl.find_places(error, self._texts or msl.SourceTexts(self._module.source))
 
     def __getitem__(self, name: str) -> Kernel:
-        found = self._kernels.get(name)
-        if found is not None:
-            return found
+        kernel = self._kernels.get(name)
+        if kernel is not None:
+            return kernel
         if name not in self._module.kernels:
             raise KernelNotFound(f"no kernel named {name!r} in this library; it has {_listed(self)}")
         with self._lock:
@@ -181,7 +182,7 @@ class Library:
                 self._compile([name])
             return self._kernels[name]
 
-    if not TYPE_CHECKING:  # type checkers know that there is no such thing
+    if not TYPE_CHECKING:  # a type checker reports unknown attributes by itself
 
         def __getattr__(self, name: str) -> NoReturn:
             hint = f'; the kernel is library["{name}"]' if not name.startswith("_") and name in self else ""
@@ -208,7 +209,7 @@ class Library:
 
 
 def _believed(kernel: CompiledKernel) -> msl.Signature:
-    """Its signature, without the layouts of structs that the compiler laid out in another way than the front end."""
+    """Its signature, without the layouts of structs for which compiler and front end disagree."""
     arguments = tuple(
         argument if argument.layout is None or argument.layout.nbytes == nbytes else replace(argument, layout=None)
         for argument, nbytes in zip(kernel.signature.arguments, kernel.argument_bytes, strict=True)
@@ -232,7 +233,7 @@ def compile_library(
 ) -> Library:
     """Parse and compile a source text or file.
 
-    `native` has sources in the languages of backends, by their names; a backend takes its own from the module.
+    `native` maps names of backends to sources in their own language, which those backends compile instead.
     """
     from .. import msl  # the front end is loaded when the first source is compiled
 
@@ -257,10 +258,10 @@ def compile_library(
 
 def _why_no_kernels(module: msl.Module) -> str:
     if module.uninstantiated:
-        one = module.uninstantiated[0]
+        template = module.uninstantiated[0]
         return (
             f"no kernels in this source: {', '.join(module.uninstantiated)} are templates without an instance;"
-            f' add template [[host_name("{one}_float")]] kernel void {one}<float>(…);'
+            f' add template [[host_name("{template}_float")]] kernel void {template}<float>(…);'
         )
     return "no kernels in this source; a kernel is a function that begins with `kernel void`"
 
@@ -290,7 +291,7 @@ def _checked_folders(include_dirs: Any) -> tuple[Path, ...]:
     folders = tuple(include_dirs)
     for folder in folders:
         if not isinstance(folder, str | Path):
-            raise ArgumentError(f"include_dirs: {folder!r} is no folder; expected str or Path")
+            raise ArgumentError(f"include_dirs: {folder!r} is not a folder; expected str or Path")
     return tuple(Path(folder) for folder in folders)
 
 
@@ -301,7 +302,7 @@ def _checked_defines(defines: Any) -> Defines:
         raise ArgumentError(f"defines: expected {{name: value}}, got {defines!r}")
     for name, value in defines.items():
         if not isinstance(name, str):
-            raise ArgumentError(f"defines: {name!r} is no name of a macro")
+            raise ArgumentError(f"defines: {name!r} is not the name of a macro")
         if not isinstance(value, str | int):
             raise ArgumentError(f"defines: the value of {name!r} is a str or an int, not {value!r}")
     return {name: int(value) if isinstance(value, bool) else value for name, value in defines.items()}
@@ -316,7 +317,7 @@ def _checked_constants(constants: Any) -> Constants:
 
 
 class LibraryMaker(OnQueue, Protocol):
-    """What a registry needs of a device."""
+    """The device of a registry."""
 
     def library(
         self,
@@ -328,7 +329,7 @@ class LibraryMaker(OnQueue, Protocol):
 
 
 class KernelRegistry:
-    """Kernel sources by name, compiled when first asked for and kept per set of function constants."""
+    """Kernel sources by name, compiled on first use and cached per set of function constants."""
 
     def __init__(self, device: LibraryMaker) -> None:
         queue_of(device, "KernelRegistry")
@@ -345,7 +346,7 @@ class KernelRegistry:
         include_dirs: Sequence[str | Path] = (),
         defines: Defines | None = None,
     ) -> None:
-        """Say where the kernel `name` comes from. Nothing is compiled yet; an earlier source is replaced."""
+        """Set the source of the kernel `name`, replacing an earlier one. Nothing is compiled yet."""
         if not isinstance(name, str):
             raise ArgumentError(f"register_source: a name is a str, not {name!r}")
         checked, folders, macros = _checked_source(source), _checked_folders(include_dirs), _checked_defines(defines)
@@ -353,7 +354,7 @@ class KernelRegistry:
             for key in [key for key in self._pipelines if key[0] == name]:
                 del self._pipelines[key]
             self._sources[name] = (checked, folders, tuple(sorted(macros.items())))
-            # A file may have changed on disk, and libraries that no name uses any more are not worth keeping.
+            # Drops libraries that no name uses any more, and this source's own: its file may have changed.
             used = set(self._sources.values())
             self._libraries = {
                 key: library
@@ -362,7 +363,7 @@ class KernelRegistry:
             }
 
     def get_pipeline(self, name: str, constants: Constants | None = None) -> Kernel:
-        """The kernel `name` for these function constants, compiled if it was not yet."""
+        """The kernel `name` for these function constants, compiled on first use."""
         with self._lock:
             entry = self._sources.get(name)
             if entry is None:
@@ -374,9 +375,7 @@ class KernelRegistry:
             try:
                 kernel = self._pipelines.get(key)
             except TypeError:
-                raise ConstantError(
-                    f"constants of kernel {name!r}: a value is a number, not one in {given!r}"
-                ) from None
+                raise ConstantError(f"constants of kernel {name!r}: values must be numbers, got {given!r}") from None
             if kernel is None:
                 library = self._libraries.get((entry, chosen))
                 if library is None:

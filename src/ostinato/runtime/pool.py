@@ -1,9 +1,8 @@
-"""A pool of buffers: memory that is used again instead of being allocated again.
+"""A pool of buffers: memory that is reused instead of being allocated again.
 
-`take` hands out a buffer, `release` takes it back (so does `Buffer.free`, and so does dropping every
-reference). Memory returns to the pool only when nothing can reach it any more: no view, no uncommitted encoder,
-no running submission, no NumPy window. Until then `take` allocates. So one piece of memory never has two
-owners, whatever order things happen in.
+`take` returns a buffer; `release`, `Buffer.free` and dropping every reference return it to the pool. Memory is reused
+only when nothing can reach it any more: no view, no uncommitted encoder, no running submission, no NumPy window. Until
+then `take` allocates. So a block of memory never has two owners, whatever the order of events.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _SMALLEST_BYTES = 256
 
 
 class _Shelf:
-    """Free memory by size class. Apart from the pool, so that memory on loan does not keep the pool alive."""
+    """Free memory by size class. Separate from the pool, so that memory in use does not keep the pool alive."""
 
     __slots__ = ("__weakref__", "free")
 
@@ -32,7 +31,7 @@ class _Shelf:
         self.free: dict[int, deque[Backing]] = {}
 
     def put(self, backing: Backing) -> None:
-        # Called when the last reference goes, in any thread and also by the garbage collector: no locks.
+        # Called when the last reference is dropped, in any thread and by the garbage collector: no locks.
         self.free.setdefault(backing.nbytes, deque()).append(backing)
 
     def get(self, nbytes: int) -> Backing | None:
@@ -52,7 +51,7 @@ class BufferPool:
         self._made = 0
 
     def take(self, shape: Shape, dtype: Any) -> Buffer:
-        """A buffer of undefined content that nobody else has."""
+        """A buffer with undefined contents, for this caller alone."""
         extent, element = checked_shape(shape), checked_dtype(dtype)
         self._queue.check()
         self._queue.reap()
@@ -67,18 +66,18 @@ class BufferPool:
         return Buffer(self._queue, Lease(allocation), 0, extent, element)
 
     def release(self, buffer: Buffer) -> None:
-        """End the use of a buffer that `take` gave. It and its views are then errors to use."""
+        """Return a buffer from `take` to the pool. Using it or its views afterwards raises."""
         if not isinstance(buffer, Buffer):
             raise PoolError(f"expected a Buffer of this pool, got {type(buffer).__name__}")
         allocation = buffer._allocation()
         if self._leases.get(allocation.backing.number) is not allocation:
             raise PoolError(f"{buffer!r} does not come from this pool")
         if buffer._view:
-            raise PoolError(f"{buffer!r} is a view; give back the buffer that take() gave")
+            raise PoolError(f"{buffer!r} is a view; release the buffer that take() returned")
         buffer.free()
 
     def trim(self) -> None:
-        """Give free memory back to the device."""
+        """Release free memory to the device."""
         self._shelf.free.clear()
 
     @property
@@ -104,17 +103,17 @@ class BufferPool:
 
 
 def _recycler(shelf: _Shelf) -> Any:
-    """Puts memory back on the shelf if the pool is still there, else lets it go."""
+    """A function that puts memory back on the shelf if the pool still exists, and else drops it."""
     reference = weakref.ref(shelf)
 
     def recycle(backing: Backing) -> None:
-        there = reference()
-        if there is not None:
-            there.put(backing)
+        live_shelf = reference()
+        if live_shelf is not None:
+            live_shelf.put(backing)
 
     return recycle
 
 
 def _size_class(nbytes: int) -> int:
-    """The next power of two: few classes, so that memory is found again; at most half is wasted."""
+    """The next power of two: few classes, so that memory is often reused; at most half is wasted."""
     return max(_SMALLEST_BYTES, 1 << (nbytes - 1).bit_length()) if nbytes else _SMALLEST_BYTES

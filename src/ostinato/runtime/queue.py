@@ -1,15 +1,15 @@
-"""A device's one in-order queue.
+"""The in-order queue of a device.
 
-`Queue` hands lists of commands to the backend and keeps every submission (and through it the memory it uses)
-until the device is done with it; finished ones are let go at the next commit, allocation or wait, whether or
-not anybody waits for them. It also knows whether the device can still be used: `close` ends it, a fork leaves the child
-with something it must not touch, and on some devices a fault loses it.
+`Queue` passes lists of commands to the backend and keeps every submission (and through it the memory it uses)
+until the device is done with it. Finished submissions are dropped at the next commit, allocation or wait, whether or
+not anyone waits for them. The queue also knows whether the device is usable: not after `close`, not in a forked child,
+and on some devices not after a fault.
 
-On the others a fault ends its submission. `FaultMarks` says which memory it leaves behind, and so which submissions,
-queued behind it or committed later, depend on it; those are not run, and the others are.
+On the other devices a fault ends only its submission. `FaultMarks` tells which memory it leaves undefined, and so which
+submissions, in flight or committed later, depend on it; those are not run, the others are.
 
-The end of the process waits for committed work, except for work that has outlived a wait that was given up: it may
-never end. Its memory is then kept to the last, because the device still uses it.
+At exit the process waits for committed work, except for work that was still running after a wait was given up: it may
+never end. Its memory is then never released, because the device still uses it.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ from .submission import WAIT_SLICE_NS, Submission
 from .tracing import Trace
 
 EXIT_WAIT_S = 60.0
-"""How long the end of the process waits for committed work, unless OSTINATO_EXIT_WAIT says otherwise."""
+"""How long the process waits for committed work at exit; OSTINATO_EXIT_WAIT overrides it."""
 EXIT_NOTE_S = 5.0
-"""After how long it says so."""
+"""After how long it prints that it is waiting."""
 
 _queues: weakref.WeakSet[Queue] = weakref.WeakSet()
 _opened: Counter[str] = Counter()
@@ -59,14 +59,14 @@ _opened: Counter[str] = Counter()
 
 
 class OnQueue(Protocol):
-    """Anything that works on a device's queue: how modules below the device take one."""
+    """An object with a queue, such as a `Device`; for modules in the layers below the device."""
 
     @property
     def _queue(self) -> Queue: ...
 
 
 def queue_of(device: Any, what: str) -> Queue:
-    """The queue of a device that a caller passed."""
+    """The queue of a device that a caller passed; raises for anything else."""
     queue = getattr(device, "_queue", None)
     if not isinstance(queue, Queue):
         raise ArgumentError(f"{what}: expected an open Device, got {type(device).__name__}")
@@ -74,7 +74,7 @@ def queue_of(device: Any, what: str) -> Queue:
 
 
 class Used(Protocol):
-    """Something that remembers the last submission that used it: a block of memory, or all the memory of a graph."""
+    """Something that refers to the last submission that used it: a block of memory, or all memory of a graph."""
 
     last_use: weakref.ref[Submission] | None
 
@@ -104,7 +104,7 @@ class Queue:
         self.name = backend.capabilities.name
         _opened[self.name] += 1
         self.number = _opened[self.name]
-        """Which of the devices of this name that the process has opened it is."""
+        """Counts the devices of this name that the process has opened, from 1."""
         barrier = Barrier()
         self.barrier = CapturedNode(barrier, lowered=backend.lower(barrier))
         self.residency = ResidencySet(backend.update_residency)
@@ -120,7 +120,7 @@ class Queue:
 
     @property
     def title(self) -> str:
-        """The name of its device, with a number where an earlier one had the same."""
+        """The name of its device, with a number if the process opened an earlier device of that name."""
         return repr(self.name) if self.number == 1 else f"{self.name!r} #{self.number}"
 
     def submit(
@@ -133,10 +133,10 @@ class Queue:
         label: str | None,
         trace: Trace | None = None,
     ) -> Submission:
-        """Start commands after everything submitted before.
+        """Submit commands, to run after everything submitted before.
 
-        `start` hands them to the backend, with the contract of `Backend.submit`; `uses` is what remembers its last
-        submission, and `keep` is held until the work is done.
+        `start` passes them to the backend, with the contract of `Backend.submit`. `uses` is the memory they use, and
+        `keep` is kept alive until the work is done.
         """
         self.reap()
         with self._lock:
@@ -146,7 +146,7 @@ class Queue:
             submission = Submission(self, next(self._ordinals), commands, keep, label)
             submission._blocked_by = self.marks.commit(commands) if self.marks else None
             if submission._blocked_by is not None:
-                # It takes its place in the queue, so that it ends when its turn comes, and nothing of it runs.
+                # An empty list takes its place in the queue, so that it ends in order without running.
                 start = self._start_nothing
                 if trace is not None:
                     trace.sampled = False
@@ -155,8 +155,8 @@ class Queue:
                 trace.ordinal = submission.ordinal
                 trace.commit_begin_ns = time.monotonic_ns()
             started: list[Run] = []
-            # Ctrl-C may come between any two of these steps, so all that keeps the memory is in place before the
-            # work starts, and whether it did is known from that list alone.
+            # Ctrl-C may come between any two of these steps, so everything that keeps the memory alive is in place
+            # before the work starts, and `started` alone tells whether it did.
             try:
                 self._in_flight.append(submission)
                 this_use = weakref.ref(submission)
@@ -178,7 +178,7 @@ class Queue:
         return submission
 
     def _withdraw(self, submission: Submission, uses: Collection[Used]) -> None:
-        """Forget a submission that did not start. What came before it in the queue is then the last use again."""
+        """Drop a submission that did not start. The one before it in the queue becomes the last use again."""
         if submission in self._in_flight:
             self._in_flight.remove(submission)
         if self.marks:
@@ -191,10 +191,10 @@ class Queue:
         self.backend.submit(CommandList((), Ordering.SERIAL), started)
 
     def finished(self, submission: Submission, error: OstinatoError | None, faulted: bool) -> None:
-        """The first of the submissions in flight has ended: what its error, if it has one, means for those behind it.
+        """Handle the end of the first submission in flight: an error of it may keep later ones from running.
 
-        Called with the lock held, once for each. The backend resumes once for each fault: behind the next one it holds
-        its queue back again.
+        Called once per submission, with the lock held. The backend resumes once per fault, and stops its queue again
+        at the next one.
         """
         if isinstance(error, KernelFault):
             self._fault = error.to_cite()
@@ -209,7 +209,7 @@ class Queue:
             self.backend.resume(newly_blocked)
 
     def _judge_again(self, finished: Submission | None = None) -> list[Run]:
-        """Find out which submissions in flight depend on what was left behind; gives those that did not before."""
+        """Find the submissions in flight that use memory left undefined by a fault; returns the newly blocked runs."""
         in_flight = [submission for submission in self._in_flight if submission is not finished]
         faults = self.marks.judge_again([(submission._commands, submission._blocked_by) for submission in in_flight])
         newly_blocked = []
@@ -229,7 +229,7 @@ class Queue:
         return DeviceLost(f"{title} was not run: the device was lost: {fault}", fault)
 
     def reap(self) -> None:
-        """Let go of submissions that are done. They finish in order, so the first unfinished one ends it."""
+        """Drop submissions that are done. They finish in order, so the loop stops at the first unfinished one."""
         if not self._in_flight or self._forked:
             return
         with self._lock:
@@ -239,16 +239,16 @@ class Queue:
                     break
                 first._finish()
                 if first._status is None:
-                    break  # whoever takes it down has been interrupted by a finaliser, which is this one
-                # A finaliser that ran in between may have reaped too.
+                    break  # this is a finaliser that interrupted the thread finishing it
+                # A finaliser that ran in between may have removed it.
                 if self._in_flight and self._in_flight[0] is first:
                     self._in_flight.popleft()
 
     def reap_through(self, submission: Submission) -> None:
-        """Let go of everything up to a submission that is done.
+        """Drop everything up to a submission that is done.
 
-        Those before it are done too, or about to say so, and go first: the first of them may hold the reason why
-        the others were not run.
+        The submissions before it are done too, or about to be, and are finished first: one of them may have the fault
+        for which the others were not run.
         """
         self.reap()
         while submission._status is None and self._in_flight:
@@ -267,7 +267,7 @@ class Queue:
             raise DeviceClosed(f"device {self.name!r} was closed")
 
     def check_process(self) -> None:
-        """Raise in a forked child; what only reads memory is still possible on a lost or closed device."""
+        """Raise in a forked child. A lost or closed device passes: its memory can still be read."""
         if self._forked:
             raise ForkedDevice(
                 f"device {self.name!r} belongs to the parent of this process; a forked child must open its own"
@@ -275,9 +275,9 @@ class Queue:
             )
 
     def close(self) -> None:
-        """Finish what was submitted, unless a wait for it was given up, and refuse everything from now on.
+        """Finish submitted work, unless a wait for it was given up, and refuse new work from now on.
 
-        The native device goes when the last object that needs it goes, so a waiting thread is never cut off.
+        The native device is released with the last object that needs it, so a waiting thread is never cut off.
         """
         self.check_process()
         self.usable = False
@@ -286,7 +286,7 @@ class Queue:
 
     @property
     def in_flight_count(self) -> int:
-        """Submissions not yet seen to be done."""
+        """Number of submissions that are not known to be done."""
         self.reap()
         return len(self._in_flight)
 
@@ -294,7 +294,7 @@ class Queue:
         return any(submission._abandoned or submission._timed_out for submission in tuple(self._in_flight))
 
     def _drain(self, deadline_ns: int | None = None) -> bool:
-        """Wait until committed work has run, if it can be expected to end; False when the deadline came first."""
+        """Wait for committed work, unless a wait for it was given up; False when the deadline came first."""
         self.reap()
         while (pending := tuple(self._in_flight)) and not self._abandoned():
             if not pending[-1]._wait_until(deadline_ns):
@@ -316,10 +316,10 @@ class Queue:
 
 
 def settle(queues: Iterable[Queue] | None = None) -> int:
-    """Wait until what was submitted so far, to these queues or to all, is done and has reported; raises no error of it.
+    """Wait until all work submitted so far, to these queues or to all, is done and traced; does not raise its errors.
 
-    Work whose wait was interrupted may never end, and is not waited for again. Work that outlived a timeout may have
-    been asked after too early, and gets as long as the end of the process would wait. Gives how much is left.
+    Work is not waited for if an earlier wait for it was interrupted. If an earlier wait timed out, it gets as long as
+    at exit. Returns the number of submissions that are still running.
     """
     left = 0
     for queue in list(_queues) if queues is None else queues:
@@ -338,11 +338,11 @@ def settle(queues: Iterable[Queue] | None = None) -> int:
 
 
 def settle_at_exit() -> None:
-    """Wait for committed work of every device before the process ends, but for no longer than the setting says.
+    """Wait for committed work of every device before the process ends, for no longer than the `exit_wait` setting.
 
-    What is left counts as given up afterwards, so that nobody waits for it a second time.
+    What is left counts as abandoned afterwards, so that nothing waits for it again.
     """
-    # Who pressed Ctrl-C wants to leave, not to wait for work that may never end.
+    # After Ctrl-C the process exits at once.
     interrupted = issubclass(getattr(sys, "last_type", None) or Exception, KeyboardInterrupt)
     try:
         limit_s = 0.0 if interrupted else settings.seconds("exit_wait", EXIT_WAIT_S)
@@ -384,7 +384,7 @@ def _say(sentence: str) -> None:
 
 
 def keep_for_good(thing: object) -> None:
-    """Never let go of it, not even when the interpreter clears its modules: a device still uses its memory."""
+    """Keep an object alive even when the interpreter clears its modules: a device still uses its memory."""
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
 
 

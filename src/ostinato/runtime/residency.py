@@ -1,8 +1,8 @@
-"""The residency set: which allocations the device keeps ready.
+"""The residency set: which allocations the device keeps resident.
 
-Allocating and freeing only stage changes; the next commit flushes all of them to the backend in one call, and in none
-when nothing changed. While OSTINATO_NO_RESIDENCY is on the set is empty. Staging never takes a lock, because memory is
-also freed by the garbage collector, at any moment and in any thread.
+Allocating and freeing only stage changes; the next commit flushes all of them to the backend in one call, if there are
+any. While OSTINATO_NO_RESIDENCY is on the set is empty. Staging never takes a lock, because the garbage collector also
+frees memory, at any moment and in any thread.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class ResidencySet:
         self._staged.append((False, allocation))
 
     def flush(self) -> bool:
-        """Hand staged changes to the device; False when there was nothing to do. Called by commit."""
+        """Apply staged changes to the device; False when there were none. Called by commit."""
         suspended = settings.is_on("no_residency")
         if not self._staged and suspended == self._suspended:
             return False

@@ -1,8 +1,8 @@
 """Committed work: one command buffer in the queue of a device.
 
-An error of a submission is never lost: it is raised by `wait`, `await` and by reading a buffer that the
-submission used, it can be read as `Submission.error`, every error that follows from it cites it, and if none of
-that happened it is reported as an `UnobservedError` warning when the submission is dropped or the process ends.
+An error of a submission is never lost: `wait`, `await` and reading a buffer that the submission used raise it,
+`Submission.error` returns it, and every error that follows from it cites it. If none of that happened, an
+`UnobservedError` warning reports it when the submission is dropped or the process ends.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from .tracing import Trace
 if TYPE_CHECKING:
     from .queue import Queue
 
-# A native wait cannot be interrupted, so Ctrl-C is noticed between slices of this length.
+# A native wait cannot be interrupted, so it is cut into slices of this length, between which Ctrl-C is handled.
 WAIT_SLICE_NS = 50_000_000
 
 failed: weakref.WeakSet[Submission] = weakref.WeakSet()
-"""Those that ended with an error and are still there."""
+"""Live submissions that ended with an error."""
 
 _NO_COMMANDS = CommandList((), Ordering.SERIAL)
 
 exiting = False
-"""Whether the process ends: then nothing native is given back any more."""
+"""Whether the process is exiting; native objects are no longer released then."""
 
 
 class Submission:
@@ -84,23 +84,25 @@ class Submission:
         self._error: OstinatoError | None = None
         self._observed = False
         self._abandoned = False  # a wait for it was interrupted or cancelled
-        self._timed_out = False  # a wait for it ended before it did
-        self._blocked_by: KernelFault | None = None  # it uses what this has left behind
+        self._timed_out = False  # a wait for it timed out
+        self._blocked_by: KernelFault | None = None  # it uses memory that this fault left undefined
         self._trace: Trace | None = None
         self.label = label
         """The label it was committed with, or None."""
         self.ordinal = ordinal
         """Its number on this device, from 1."""
-        self._earlier: tuple[Submission, ...] = ()  # of the same replay, which a split graph makes in several parts
-        self._use: object = None  # what the memory of a graph knows its last use by; an error can be found through it
+        self._earlier: tuple[Submission, ...] = ()  # earlier parts of the same replay of a split graph
+        self._use: object = (
+            None  # keeps the graph's `SharedUse` alive, so that reading its memory raises an error of it
+        )
         self.rebind_ns = 0
-        """Host time that binding other buffers took before it started."""
+        """Host time spent on binding other buffers before it started."""
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until it is done; False when `timeout` seconds passed first. Raises its error if it failed.
 
-        A timeout or Ctrl-C gives up the wait; the work goes on, and the device is usable when it ends. Neither the end
-        of the process nor `Device.close` waits for work that is still running after a wait for it was given up.
+        A timeout or Ctrl-C gives up the wait; the work goes on, and the device stays usable. Neither the exit of the
+        process nor `Device.close` waits for work that is still running after a wait for it was given up.
         """
         counters.add_sync()
         begin_ns = time.monotonic_ns() if self._trace is not None else 0
@@ -116,7 +118,7 @@ class Submission:
 
     @property
     def done(self) -> bool:
-        """Whether the device is finished with it, well or not. Never waits."""
+        """Whether it has ended, with or without an error. Never waits."""
         if self._status is None:
             self._queue.check_process()
             self._queue.reap()
@@ -124,14 +126,14 @@ class Submission:
 
     @property
     def gpu_time(self) -> tuple[int, int] | None:
-        """When the device started and ended it, in ns of the monotonic clock; None until done, or if it never ran."""
+        """Start and end on the device, in ns of the monotonic clock; None until it is done, or if it never ran."""
         if not self.done or self._status is None or self._status.outcome is Outcome.NOT_RUN:
             return None
         last, first = self._own_times(), (self._earlier[0] if self._earlier else self)._own_times()
         return None if first is None or last is None else (first[0], last[1])
 
     def _own_times(self) -> tuple[int, int] | None:
-        """Of this part of a replay; asked of the device when somebody wants to know."""
+        """Start and end of this part of a replay, read from the device on first use."""
         if self._times is None and self._status is not None and self._status.outcome is not Outcome.NOT_RUN:
             assert self._run is not None
             self._times = self._run.times()
@@ -139,14 +141,14 @@ class Submission:
 
     @property
     def error(self) -> OstinatoError | None:
-        """What went wrong; None while it runs and if nothing did."""
+        """Its error; None while it runs and if it succeeded."""
         return self._observe() if self.done else None
 
     def __await__(self) -> Generator[Any, None, Submission]:
         return self._wait_in_loop().__await__()
 
     async def _wait_in_loop(self) -> Submission:
-        import asyncio  # only a program that awaits pays for it, and such a program has it already
+        import asyncio  # a program that awaits has loaded it already
 
         counters.add_sync()
         pause_s = 0.0
@@ -179,7 +181,7 @@ class Submission:
                     break
                 if deadline_ns is not None and time.monotonic_ns() >= deadline_ns:
                     return False
-                self._queue.reap()  # a fault before this one holds it back until somebody has looked at it
+                self._queue.reap()  # after a fault the queue stops until the faulted submission is finished
         except KeyboardInterrupt:
             self._abandoned = True
             raise
@@ -187,7 +189,7 @@ class Submission:
         return True
 
     def _settle(self) -> None:
-        """Wait on behalf of a buffer it used: its error surfaces here unless somebody has seen it already."""
+        """Wait on behalf of a buffer that it used; raises its error unless it was raised or read before."""
         begin_ns = time.monotonic_ns() if self._trace is not None else 0
         self._wait_until(None)
         if begin_ns:
@@ -201,7 +203,7 @@ class Submission:
             raise error.with_traceback(None)
 
     def _observe(self) -> OstinatoError | None:
-        """The error, of which somebody knows from now on; of several parts the first that failed has the cause."""
+        """The error, marked as observed; of several failed parts, that of the first."""
         failed = [part for part in (*self._earlier, self) if part._error is not None]
         for part in failed:
             part._observed = True
@@ -211,17 +213,17 @@ class Submission:
         return failed[0]._error if failed else None
 
     def _finish(self) -> None:
-        """Take down how it ended, and let go of what it held. Called when it is done; more than once is harmless."""
+        """Record how it ended, and release what it kept. Called when it is done; may be called again."""
         with self._queue._lock:
             if self._status is not None or self._finishing:
                 return
             self._finishing = True
             try:
-                self._take_down()
+                self._record_end()
             finally:
-                self._finishing = False  # an interrupt that comes before all of it is done leaves it to the next one
+                self._finishing = False  # after an interrupt, the next call starts over
 
-    def _take_down(self) -> None:
+    def _record_end(self) -> None:
         assert self._run is not None
         status = self._run.status()
         error: OstinatoError | None = None
@@ -267,13 +269,13 @@ class Submission:
 
     def _describe_blocked(self, fault: KernelFault) -> DependencyFailed:
         return DependencyFailed(
-            f"{self._title()} has no results, because it uses bytes that a fault left behind ({fault}); write those"
-            " buffers whole (write, fill or copy) first, or accept() them as they are",
+            f"{self._title()} has no results, because it uses memory that a fault left undefined ({fault}); overwrite"
+            " those buffers (write, fill or copy) first, or accept() them as they are",
             fault,
         )
 
     def _describe_unplaced(self, status: Status) -> KernelFault:
-        """A fault of which the device only says that it happened: one of the dispatches in flight made it."""
+        """The error for a fault that the device reports without naming the dispatch that caused it."""
         names = Counter(
             (f"{command.label}/" if command.label else "") + command.kernel.name
             for command in self._commands.commands
@@ -281,10 +283,10 @@ class Submission:
         )
         listed = ", ".join(f"{name} × {count}" if count > 1 else name for name, count in names.most_common(8))
         more = f" and {len(names) - 8} more" if len(names) > 8 else ""
-        taken_along = self._queue.backend.capabilities.after_fault
+        after_fault = self._queue.backend.capabilities.after_fault
         return KernelFault(
             f"{self._title()}: {status.reason or 'fault'}; in flight were {listed or 'no dispatches'}{more};"
-            " `ostinato check` finds accesses outside of buffers" + (f"; {taken_along}" if taken_along else ""),
+            " `ostinato check` finds accesses outside of buffers" + (f"; {after_fault}" if after_fault else ""),
             kernel=next(iter(names)).rpartition("/")[2] if len(names) == 1 else "",
             label=self.label,
             signal=status.signal,
@@ -295,7 +297,7 @@ class Submission:
         return f"submission {self.ordinal}" + (f" {self.label!r}" if self.label else "")
 
     def _seen(self) -> bool:
-        """Whether somebody knows of the error: of this one, or of the fault that it follows from."""
+        """Whether the error, or the fault that it follows from, was raised or read."""
         if self._error is None or self._observed:
             return True
         fault = _fault_of(self._error)
@@ -304,12 +306,12 @@ class Submission:
     def _report(self) -> None:
         if not self._seen():
             self._observed = True
-            warnings.warn(f"nobody looked at this error: {self._error}", UnobservedError, stacklevel=2)
+            warnings.warn(f"this error was never observed: {self._error}", UnobservedError, stacklevel=2)
 
     def __del__(self) -> None:
-        if not hasattr(self, "_status"):  # an interrupt came while it was made
+        if not hasattr(self, "_status"):  # an interrupt came in __init__
             return
-        # Unfinished here means that the whole device is garbage: the queue finishes and releases then.
+        # Unfinished here means that the whole device is garbage, and the queue finishes and releases it.
         if self._status is not None and not self._queue._forked:
             self._report()
             if not exiting:
@@ -330,7 +332,7 @@ class Submission:
 
 
 def _fault_of(error: OstinatoError | None) -> KernelFault | None:
-    """The fault that an error is, or follows from."""
+    """The fault that an error is or follows from; None if there is none."""
     if isinstance(error, DeviceLost | DependencyFailed):
         error = error.cause
     return error if isinstance(error, KernelFault) else None
@@ -340,21 +342,21 @@ def _reason(signal_name: str, status: Status) -> str:
     if status.access == "misaligned":
         return f"misaligned access to {status.address:#x}: a vector is read and written at a multiple of its size"
     if signal_name in ("SIGSEGV", "SIGBUS"):
-        # Where in a kernel's memory an address lies is not known here, so both causes are named.
-        where = f"access to {status.address:#x}" if status.address else "access to an address that no memory has"
+        # The fault does not tell a buffer's memory from a stack, so both causes are named.
+        where = f"access to {status.address:#x}" if status.address else "access to an unmapped address"
         return (
             f"{where}, outside its buffers"
             " (or its private arrays are too large for a thread's stack); `ostinato check` finds such accesses"
         )
     return {
         "SIGFPE": "integer division by zero or overflow",
-        "SIGILL": "it reached code that the compiler had proved to be undefined, or an illegal instruction",
-        "SIGTRAP": "integer division by zero, or code that the compiler had proved to be undefined",
+        "SIGILL": "code with undefined behaviour, or an illegal instruction",
+        "SIGTRAP": "integer division by zero, or code with undefined behaviour",
     }.get(signal_name, "fault")
 
 
 def _deadline_ns(timeout: Any) -> int | None:
-    """When a wait of so many seconds ends; None for never."""
+    """The end of a wait of `timeout` seconds on the monotonic clock; None for no limit."""
     if timeout is None:
         return None
     try:

@@ -1,11 +1,11 @@
-"""What is recorded of a submission, from encoding to its end, for whoever listens.
+"""What is recorded of a submission, from encoding to its end, for listeners.
 
-Profiles and `kernel_profile` attach themselves as listeners. A submission belongs to those that are attached
-when it is committed, and reports to them once it is seen to be done: nothing here ever waits for a device, and with
-nobody listening a commit costs one look at an empty tuple.
+Profiles and `kernel_profile` attach themselves as listeners. A submission reports to the listeners that are attached
+when it is committed, once it is known to be done. Nothing here waits for a device, and without listeners a commit costs
+one test of an empty tuple.
 
-What does not change from run to run (kernels, labels, grids, edges) is the command list, which all submissions that are
-alike share; a submission itself adds only times.
+What does not change from run to run (kernels, labels, grids, edges) is the command list, which equal submissions share;
+a submission adds only its times.
 """
 
 from __future__ import annotations
@@ -37,32 +37,32 @@ _MAX_THREADS = 10_000
 
 
 def level_named(name: Any) -> Level:
-    """The level of that name: "off", "command_buffers" or "dispatches"."""
+    """The level with this name ("off", "command_buffers" or "dispatches"); raises for any other."""
     try:
         return Level[str(name).upper()]
     except KeyError:
-        known = ", ".join(repr(one.name.lower()) for one in Level)
+        known = ", ".join(repr(level.name.lower()) for level in Level)
         raise ArgumentError(f"level={name!r}: expected one of {known}") from None
 
 
 @dataclass(slots=True, eq=False)
 class Trace:
-    """One submission: what was known when it was committed, and, once it is done, how it went."""
+    """One submission: what is known when it is committed, and, once it is done, its times and error."""
 
     listeners: tuple[Listener, ...]
     commands: CommandList
     device: Any
-    """The queue it was committed to; only its identity and its backend's capabilities matter here."""
+    """The queue it was committed to; only its identity and its backend's capabilities are used."""
     label: str | None
     replay: bool
     sampled: bool
-    """Whether the device was asked for the times of its dispatches."""
+    """Whether the device times its dispatches."""
     probe: bool = False
-    """Left unsampled on purpose, to measure what sampling costs."""
+    """Whether it runs without sampling to measure the overhead of sampling."""
     region: int | None = None
     encode_begin_ns: int | None = None
     values: Mapping[str, int] = field(default_factory=dict)
-    """Of a replay: the values that the amounts of its dispatches depend on, by parameter."""
+    """Of a replay: the parameter values that its dispatches' bytes and flops depend on."""
     thread: int = 0
     ordinal: int = 0
     commit_begin_ns: int = 0
@@ -70,19 +70,19 @@ class Trace:
     start_ns: int | None = None
     end_ns: int | None = None
     samples: np.ndarray | None = None
-    """Start and end of every command, in ns; None when they were not taken."""
+    """Start and end of every command, in ns; None when they were not measured."""
     bounded: np.ndarray | None = None
-    """Which of the samples are only bounds; None when none is."""
+    """Which of the samples are only bounds; None when none are."""
     worker_time: WorkerTime | None = None
-    """How much of their time the device's workers got while they had work of it; None where that is not known."""
+    """How much CPU time the device's workers got while they ran it; None when that is not known."""
     reason: str = ""
-    """Why something that was asked for is not there."""
+    """Why requested times are missing."""
     error: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class HostSpan:
-    """Something the program did that took time, such as "wait"."""
+    """A span of host time, such as a "wait"."""
 
     kind: str
     name: str
@@ -91,12 +91,12 @@ class HostSpan:
     thread: int
     region: int | None = None
     submission: tuple[Any, int] | None = None
-    """Of a wait: the device and the ordinal of what was waited for."""
+    """Of a wait: the device and the ordinal of the submission."""
 
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """A stretch of the program that repeats."""
+    """One pass through a repeated section of the program."""
 
     number: int
     name: str
@@ -106,18 +106,18 @@ class Region:
 
 
 class Listener(Protocol):
-    """Who wants to know. Called from any thread, in the midst of other work: it must neither block nor raise."""
+    """Receives traces. Called from any thread in the middle of other work: it must neither block nor raise."""
 
     @property
     def level(self) -> Level: ...
 
     @property
     def probes(self) -> bool:
-        """Whether some replays are to run unsampled, so that the cost of sampling can be told."""
+        """Whether some replays run unsampled, to measure the overhead of sampling."""
         ...
 
     def expects(self, device: Any) -> None:
-        """Something is about to be committed to a device; `submission` follows when it is done."""
+        """A submission is about to be committed to a device; `submission` is called when it is done."""
         ...
 
     def submission(self, trace: Trace) -> None:
@@ -125,7 +125,7 @@ class Listener(Protocol):
         ...
 
     def host_span(self, span: HostSpan) -> None:
-        """The program did something."""
+        """A span of host time has ended."""
         ...
 
     def region_begins(self, region: Region) -> None:
@@ -133,18 +133,18 @@ class Listener(Protocol):
         ...
 
     def region_ends(self, region: Region, end_ns: int) -> None:
-        """It was left."""
+        """A region was left."""
         ...
 
 
 gates: list[Callable[[], Listener | None]] = []
-"""Listeners that come and go with a setting; each is asked at every commit."""
+"""Functions that return a listener while a setting is on; each is called at every commit."""
 
 _listeners: tuple[Listener, ...] = ()
 _lock = ForkLock()
 _lists: OrderedDict[tuple[Any, ...], CommandList] = OrderedDict()
 _prepared: weakref.WeakSet[Any] = weakref.WeakSet()
-"""Lists, and what is replayed, of which devices are ready to take times."""
+"""Lists and executables that `Backend.prepare_samples` has prepared for timing."""
 _regions = itertools.count(1)
 _region: ContextVar[int | None] = ContextVar("ostinato_region", default=None)
 _only: ContextVar[Listener | None] = ContextVar("ostinato_only_listener", default=None)
@@ -154,23 +154,23 @@ _thread_names: dict[int, str] = {}
 
 
 def attach(listener: Listener) -> None:
-    """From now on, submissions that are committed report to it."""
+    """Report all submissions committed from now on to a listener."""
     global _listeners
     with _lock:
         _listeners = (*_listeners, listener)
 
 
 def detach(listener: Listener) -> None:
-    """Submissions committed from now on do not report to it; those before still do."""
+    """Stop reporting to a listener; submissions that are already committed still report to it."""
     global _listeners
     with _lock:
-        _listeners = tuple(one for one in _listeners if one is not listener)
+        _listeners = tuple(attached for attached in _listeners if attached is not listener)
         if not _listeners:
             _lists.clear()
 
 
 def this_thread() -> int:
-    """The number that the system has for the calling thread. Its name is kept for `thread_name`, as it may end soon."""
+    """The calling thread's number in the operating system. Its name is kept for `thread_name`."""
     number = threading.get_native_id()
     if getattr(_known_thread, "number", 0) != number:  # a forked child has another one
         _known_thread.number = number
@@ -183,28 +183,28 @@ def this_thread() -> int:
 
 
 def thread_name(number: int) -> str:
-    """The name of the thread that last had this number; "" if it is not known, or no thread of Python's."""
+    """The name of the thread that last had this number; "" if it is not known or not a Python thread."""
     return _thread_names.get(number, "")
 
 
 def listening() -> tuple[Listener, ...]:
-    """Who is told about a submission that is committed now; if it is on the library's own account, whom that chose."""
+    """The listeners of a submission that is committed now; inside `only`, the chosen listener."""
     chosen = _only.get()
     if chosen is not None:
         return (chosen,)
-    found = _listeners
+    listeners = _listeners
     for gate in gates:
         listener = gate()
         if listener is not None:
-            found = (*found, listener)
-    return found if not found or counters.counting() else ()
+            listeners = (*listeners, listener)
+    return listeners if not listeners or counters.counting() else ()
 
 
 @contextmanager
 def only(listener: Listener) -> Iterator[None]:
-    """What this thread or task commits in the block reports to one listener and to nobody else.
+    """In this block, submissions of this thread or task report to one listener only.
 
-    For work that the library does, and times, on its own account.
+    For work that the library runs and times for its own purposes.
     """
     token = _only.set(listener)
     try:
@@ -214,7 +214,7 @@ def only(listener: Listener) -> Iterator[None]:
 
 
 def level_of(listeners: Sequence[Listener]) -> Level:
-    """The most that any of them wants to know."""
+    """The highest level of any listener."""
     return max((listener.level for listener in listeners), default=Level.OFF)
 
 
@@ -229,18 +229,18 @@ def trace(
     encode_begin_ns: int | None = None,
     values: Mapping[str, int] | None = None,
 ) -> Trace:
-    """A trace of a submission that is about to be committed; `executable` is what is replayed, if it is."""
+    """A trace of a submission that is about to be committed; for a replay, `executable` is what is replayed."""
     level = level_of(listeners)
-    able: Level = device.backend.capabilities.sampling
+    supported: Level = device.backend.capabilities.sampling
     reason = ""
-    if level > able:
-        told = device.backend.capabilities.sampling_reason
-        reason = f"device {device.name!r} cannot time {'dispatches' if able else 'command buffers'}"
-        reason += f": {told}" if told else ""
+    if level > supported:
+        why = device.backend.capabilities.sampling_reason
+        reason = f"device {device.name!r} cannot time {'dispatches' if supported else 'command buffers'}"
+        reason += f": {why}" if why else ""
         _warn_once(device, reason)
     for listener in listeners:
         listener.expects(device)
-    sampled = min(level, able) is Level.DISPATCHES and not probe
+    sampled = min(level, supported) is Level.DISPATCHES and not probe
     work = commands if executable is None else executable
     if sampled and work not in _prepared:
         _prepare(device.backend, work, label)
@@ -261,7 +261,7 @@ def trace(
 
 
 def _prepare(backend: Backend, work: Executable | CommandList, label: str | None) -> None:
-    """Have the device make ready what it needs to take times, once; that counts as setting up."""
+    """Have the device prepare what timing needs, once; recorded as "setup"."""
     begin_ns = time.monotonic_ns()
     if backend.prepare_samples(work):
         host_span("setup", f"timing of {label or 'a command list'}", begin_ns)
@@ -269,7 +269,7 @@ def _prepare(backend: Backend, work: Executable | CommandList, label: str | None
 
 
 def shared_list(backend: Backend, commands: CommandList) -> CommandList:
-    """The first list that was like one that was encoded just now: a loop has one, whose order is inferred once."""
+    """The cached list that equals this one, or this one: a loop then infers the order of its list only once."""
     key = (
         id(backend),
         commands.ordering,
@@ -284,19 +284,19 @@ def shared_list(backend: Backend, commands: CommandList) -> CommandList:
 
 
 def forget_lists(backend: Backend) -> None:
-    """Let go of the lists of a device that is no more."""
+    """Drop the cached lists of a device that is closed."""
     with _lock:
         for key in [key for key in _lists if key[0] == id(backend)]:
             del _lists[key]
 
 
 def finish(trace: Trace, times: tuple[int, int] | None, run: Run, error: str | None) -> None:
-    """Note how a submission went, and tell those who wanted to know. Its samples are read here, once."""
+    """Complete the trace of a submission that is done, and pass it to its listeners. Reads the samples, once."""
     trace.error = error
     if trace.device.backend.capabilities.sampling >= Level.COMMAND_BUFFERS and times is not None:
         trace.start_ns, trace.end_ns = times
     elif times is None and error is None:
-        trace.reason = trace.reason or "it ran, but the device was lost before its times were read"
+        trace.reason = trace.reason or "the device was lost before the times were read"
     if trace.sampled:
         trace.samples = run.samples()
         trace.bounded = run.bounded()
@@ -306,9 +306,9 @@ def finish(trace: Trace, times: tuple[int, int] | None, run: Run, error: str | N
 
 
 def host_span(kind: str, name: str, begin_ns: int, *, submission: tuple[Any, int] | None = None) -> None:
-    """Tell the listeners what the program did from `begin_ns` until now: "wait", "compile" or "setup".
+    """Report a span of host time, from `begin_ns` until now, to the listeners: "wait", "compile" or "setup".
 
-    Setting up is what happens once before work can run, and is not compiling kernels: instantiating a graph, say.
+    "setup" is one-time preparation other than compiling kernels, such as instantiating a graph.
     """
     listeners = listening()
     if not listeners:
@@ -320,14 +320,14 @@ def host_span(kind: str, name: str, begin_ns: int, *, submission: tuple[Any, int
 
 @contextmanager
 def region(name: str) -> Iterator[None]:
-    """A stretch of the program that repeats, such as one token: what is committed in it is counted as its own.
+    """A repeated section of the program, such as one token: work committed in the `with` block belongs to it.
 
-    Profiles sum by region, and divide by how many there were. Regions may be nested: what is committed in the inner one
-    is in the outer one too.
+    Profiles sum by region and divide by the number of regions. Regions may be nested: work in the inner region belongs
+    to the outer one too.
 
-    A region is its thread's or task's own: two threads may each be in a token at the same time. Tasks of asyncio that
-    are started in it, and `asyncio.to_thread`, are in it; a thread that is started otherwise is not, unless it runs in
-    a copy of the context (`contextvars.copy_context().run`). Reports count what was committed beside an open region.
+    A region belongs to its thread or task: two threads may each be in a token at the same time. Asyncio tasks that are
+    started in it, and `asyncio.to_thread`, are in it; other threads are not, unless they run in a copy of the context
+    (`contextvars.copy_context().run`). Reports count work that was committed outside while a region was open.
     """
     check_label(name, "the name of a region")
     listeners = listening()
@@ -341,7 +341,7 @@ def region(name: str) -> Iterator[None]:
     try:
         yield
     finally:
-        # Not by a token: a generator may be closed in another context than it was begun in.
+        # Without a ContextVar token: a generator may be closed in another context than it was started in.
         _region.set(entered.parent)
         end_ns = time.monotonic_ns()
         for listener in listeners:
@@ -360,4 +360,4 @@ def _transfer_key(command: Command) -> Any:
 def _warn_once(device: Any, reason: str) -> None:
     if device not in _warned:
         _warned.add(device)
-        warnings.warn(f"{reason}; tables will say so instead of showing times", SamplingWarning, stacklevel=6)
+        warnings.warn(f"{reason}; tables show this reason instead of times", SamplingWarning, stacklevel=6)

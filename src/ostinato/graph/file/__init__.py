@@ -1,6 +1,6 @@
 """Graphs in files: `save` and `load_graph`. See `archive` for the contract, `docs/graph-file.md` for the format.
 
-`document` makes a graph plain data, `reading` makes a graph of it again and trusts none of it, `values` checks single
+`document` turns a graph into plain data, `reading` checks such data and makes a graph of it, `values` checks single
 values.
 """
 

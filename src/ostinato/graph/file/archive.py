@@ -1,11 +1,11 @@
-"""Graphs in files: one file holds the structure, the kernels' sources and, on request, what is in memory.
+"""Graphs in files: one file holds the structure, the kernels' sources and, on request, the contents of memory.
 
-`save` and `load_graph` are inverse to each other. The file is a zip archive of uncompressed entries, so that it cannot
-be larger inside than outside; `docs/graph-file.md` describes it. Saving replaces a file in one step or not at all.
+`load_graph` reads what `save` writes. The file is a zip archive of uncompressed entries, so that it cannot expand when
+it is read; `docs/graph-file.md` describes it. Saving replaces a file atomically.
 
-Loading treats the file as data from a stranger: it reads no other file, compiles and runs nothing, does work in
-proportion to the file's size, and raises a `GraphFileError`, and nothing else, about what is wrong. Compiling begins
-when the graph is put on a device, and then runs what the sender wrote: `instantiate` only what you trust.
+Loading treats the file as untrusted: it reads no other file, compiles and runs nothing, does work in proportion to the
+file's size, and raises only `GraphFileError`. Kernels are compiled when the graph is moved to a device, and replaying
+runs the sender's code: `instantiate` only files that you trust.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _ENTRY = re.compile(r"graph\.json|sources/[0-9]{3,7}\.metal|memory/[0-9]{3,7}\.b
 _BEGINS = b"PK\x03\x04"
 _DATE = (1980, 1, 1, 0, 0, 0)
 
-# All that reading a hostile archive was seen to raise, or may by its source.
+# All that zipfile raises, or may raise by its source, on a hostile archive.
 _ARCHIVE_ERRORS = (
     zipfile.BadZipFile,
     zipfile.LargeZipFile,
@@ -60,9 +60,9 @@ _ARCHIVE_ERRORS = (
 
 
 def save(graph: Graph, path: str | os.PathLike[str], contents: bool = False) -> None:
-    """Write a graph to one file; with `contents`, what is in its memory once committed work on it is done.
+    """Write a graph to one file; with `contents`, wait for committed work and save the contents of its memory too.
 
-    A file of that name is replaced when, and only when, the new one is complete. Only its owner can read it.
+    An existing file is replaced only when the new one is complete. Only the owner can read the file.
     """
     if not isinstance(graph, Graph):
         raise ArgumentError(f"save: expected a Graph, got {graph!r}")
@@ -75,7 +75,7 @@ def save(graph: Graph, path: str | os.PathLike[str], contents: bool = False) -> 
         graph.queue.check_process()
     document, modules = document_of(graph, contents)
     try:
-        graph_of(document, modules, {})  # what is written can be read
+        graph_of(document, modules, {})  # raises for a document that could not be read back
         data = json.dumps(document, ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode("ascii")
         if len(data) > MAX_DOCUMENT_BYTES:
             raise Damaged(f"{len(graph)} nodes take {len(data)} bytes; at most {MAX_DOCUMENT_BYTES} are read")
@@ -85,7 +85,7 @@ def save(graph: Graph, path: str | os.PathLike[str], contents: bool = False) -> 
     try:
         _replace(target, entries)
     except UnicodeEncodeError as error:
-        raise GraphFileError(f"this graph cannot be saved: a source is no Unicode text: {error}") from error
+        raise GraphFileError(f"this graph cannot be saved: a source is not Unicode text: {error}") from error
     except OSError as error:
         raise GraphFileError(f"cannot write {_shown(target)}: {error.strerror or error}") from error
 
@@ -93,8 +93,8 @@ def save(graph: Graph, path: str | os.PathLike[str], contents: bool = False) -> 
 def load_graph(path: str | os.PathLike[str]) -> Graph:
     """The graph in a file. It is on no device: it can be printed, drawn and audited, and nothing is compiled.
 
-    `graph.to(device)` and `graph.instantiate(device)` compile the kernels in it, which are native code from then on; do
-    that with files you trust only.
+    `graph.to(device)` and `graph.instantiate(device)` compile its kernels to native code; call them only for files that
+    you trust.
     """
     source = checked_path(path, "load_graph", GraphFileError)
     try:
@@ -131,7 +131,7 @@ def _replace(target: Path, entries: Iterator[tuple[str, bytes]]) -> None:
         with os.fdopen(handle, "wb") as file:
             with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
                 for name, data in entries:
-                    entry = zipfile.ZipInfo(name, _DATE)  # no date of today: the same graph gives the same bytes
+                    entry = zipfile.ZipInfo(name, _DATE)  # a fixed date: the same graph gives the same bytes
                     entry.external_attr = 0o600 << 16
                     archive.writestr(entry, data)
             file.flush()
@@ -156,13 +156,13 @@ def _memory_name(position: int) -> str:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[tuple[zipfile.ZipFile, int]]:
-    # Opening a pipe would wait for somebody to write to it.
+    # Opening a pipe would block until another process writes to it.
     if not stat.S_ISREG(path.stat().st_mode):
         raise Damaged("it is not a regular file")
     with path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
         if file.read(len(_BEGINS)) != _BEGINS:
-            raise Damaged("it is no graph file (a graph file begins with the letters PK)")
+            raise Damaged("it is not a graph file (a graph file begins with the letters PK)")
         file.seek(0)
         with _archive(file) as archive:
             yield archive, size
@@ -182,7 +182,7 @@ def _graph(archive: zipfile.ZipFile, size: int) -> Graph:
             raise Damaged(f"it has two entries named {entry.filename!r}")
         entries[entry.filename] = entry
     document = _json(_read(archive, entries, _DOCUMENT, size, MAX_DOCUMENT_BYTES))
-    check_version(document)  # before anything else is judged: a newer version may do it differently
+    check_version(document)  # first: another version may differ in everything below
     sizes = contents_sizes(document)
     sources = [_source_name(position) for position in range(source_count(document))]
     expected = {_DOCUMENT, *sources, *map(_memory_name, sizes)}
@@ -190,7 +190,7 @@ def _graph(archive: zipfile.ZipFile, size: int) -> Graph:
         raise Damaged(f"its entry {missing[0]!r} is missing")
     for name, entry in entries.items():
         if name not in expected or not _ENTRY.fullmatch(name):
-            raise Damaged(f"it has an entry named {name!r}, which has no meaning")
+            raise Damaged(f"it has an unknown entry {name!r}")
         _check_entry(entry)
     if sum(entry.file_size for entry in entries.values()) > size:
         raise Damaged("its entries overlap")
@@ -201,7 +201,7 @@ def _graph(archive: zipfile.ZipFile, size: int) -> Graph:
     for position, nbytes in sizes.items():
         data = _read(archive, entries, _memory_name(position), size, nbytes)
         if len(data) != nbytes:
-            raise Damaged(f"memory {position}: {len(data)} bytes are there, not {nbytes}")
+            raise Damaged(f"memory {position}: it has {len(data)} bytes, not {nbytes}")
         contents[position] = data
     return graph_of(document, modules, contents)
 
@@ -214,10 +214,10 @@ def _modules(
     for name in names:
         data = _read(archive, entries, name, size, MAX_SOURCE_BYTES)
         try:
-            # Without folders to include from, a source that includes anything but Metal's headers is refused.
+            # No include folders: a source that includes anything but Metal's headers is refused.
             module = msl.parse(data.decode())
         except UnicodeDecodeError as error:
-            raise Damaged(f"{name}: it is no Unicode text: {error}") from error
+            raise Damaged(f"{name}: it is not Unicode text: {error}") from error
         except KernelCompileError as error:
             raise Damaged(f"{name}: {error}") from error
         tokens += module.token_count
@@ -252,13 +252,13 @@ def _read(archive: zipfile.ZipFile, entries: Mapping[str, zipfile.ZipInfo], name
 
 def _json(data: bytes) -> Any:
     def refuse(text: str) -> NoReturn:
-        raise Damaged(f"{_DOCUMENT}: {printable(text, 40)} is a number that the format does not have")
+        raise Damaged(f"{_DOCUMENT}: {printable(text, 40)} is not a number that the format allows")
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) != len(pairs):
-            raise Damaged(f"{_DOCUMENT}: an object names something twice")
-        return found
+        members = dict(pairs)
+        if len(members) != len(pairs):
+            raise Damaged(f"{_DOCUMENT}: an object has a duplicate key")
+        return members
 
     def whole(text: str) -> int:
         if len(text) > 40:

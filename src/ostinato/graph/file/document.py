@@ -1,10 +1,10 @@
 """A graph as a document: plain lists, dictionaries, strings and integers, as `docs/graph-file.md` describes them.
 
-`document_of` is one direction, `reading.graph_of` the other. Nothing of the machine it was written on is left in
-a document: memory stands at made-up addresses, files go by their base names, kernels by their source.
+`document_of` makes the document, `reading.graph_of` makes a graph of it. A document holds nothing of the machine it was
+written on: memory has synthetic addresses, files have base names only, kernels are given as source.
 
-The made-up addresses keep what matters of the real ones: memories that share bytes still share them, those that do not
-never touch, and each address has the same last twelve bits, so that what was aligned still is.
+The synthetic addresses preserve overlap and alignment: memories that share bytes still share them, others are never
+adjacent, and each address keeps its last twelve bits.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ SCALARS = frozenset(
     """bool int8 uint8 int16 uint16 int32 uint32 int64 uint64 float16 bfloat16 float32 float64 complex64 complex128
     float8_e4m3fn float8_e5m2""".split()
 )
-"""The dtypes that go by their names."""
+"""The dtypes that are written by name."""
 
 _PAGE = 4096
 _ORDERING_NAMES = {ordering: name for name, ordering in ORDERINGS.items()}
@@ -54,7 +54,7 @@ Document = dict[str, Any]
 
 
 def document_of(graph: Graph, contents: bool) -> tuple[Document, tuple[Module, ...]]:
-    """The document, and the modules of its sources in their order; `contents` says whether memory is saved too."""
+    """The document, and the modules of its sources in order; `contents` tells whether memory is saved too."""
     tables = _Tables(graph)
     nodes = [_node(node, tables, f"node {index}, {node}") for index, node in enumerate(graph.nodes)]
     addresses = _made_up(graph)
@@ -75,21 +75,21 @@ def document_of(graph: Graph, contents: bool) -> tuple[Document, tuple[Module, .
             for memory in graph.memories.values()
         ],
         "params": [
-            {"name": one.name, "dtype": _dtype(one.dtype, f"parameter {one.name!r}"), "shape": list(one.shape)}
-            for one in graph.params.values()
+            {"name": param.name, "dtype": _dtype(param.dtype, f"parameter {param.name!r}"), "shape": list(param.shape)}
+            for param in graph.params.values()
         ],
         "names": [
             {
-                "name": one.name,
-                "range": tables.within(one.memory, one.begin, one.end, f"buffer {one.name!r}"),
-                "dtype": _dtype(one.dtype, f"buffer {one.name!r}"),
-                "shape": list(one.shape),
+                "name": named.name,
+                "range": tables.within(named.memory, named.begin, named.end, f"buffer {named.name!r}"),
+                "dtype": _dtype(named.dtype, f"buffer {named.name!r}"),
+                "shape": list(named.shape),
             }
-            for one in graph.names.values()
+            for named in graph.names.values()
         ],
-        "outputs": None if graph.outputs is None else [tables.range(*one, "outputs") for one in graph.outputs],
-        "dropped": [tables.range(*one, "dropped") for one in graph.dropped],
-        "splits": [int(one) for one in graph.splits],
+        "outputs": None if graph.outputs is None else [tables.range(*span, "outputs") for span in graph.outputs],
+        "dropped": [tables.range(*span, "dropped") for span in graph.dropped],
+        "splits": [int(split) for split in graph.splits],
         "reports": [str(report)[:MAX_TEXT] for report in graph.reports],
         "nodes": nodes,
     }, tuple(tables.modules)
@@ -108,18 +108,18 @@ class _Tables:
         self._known_kernels: dict[int, int] = {}
 
     def binding(self, binding: BufferBinding, where: str) -> list[int]:
-        """A binding as memory, first byte and bytes."""
+        """A binding as position of the memory, first byte and number of bytes."""
         return self.within(binding.allocation, binding.address, binding.address + binding.nbytes, where)
 
     def within(self, number: int, begin: int, end: int, where: str) -> list[int]:
-        """Addresses in a given memory."""
+        """A range of the memory with this number, as position, first byte and number of bytes."""
         memory = self._graph.memories.get(number)
         if memory is None or not memory.address <= begin <= end <= memory.address + memory.nbytes:
             raise GraphFileError(f"{where}: it uses memory that is none of the graph's")
         return [self._position[number], begin - memory.address, end - begin]
 
     def range(self, begin: int, end: int, where: str) -> list[int]:
-        """Addresses in whichever memory they are."""
+        """A range of addresses, as position of the memory that holds it, first byte and number of bytes."""
         memory = self._graph.memory_at(begin, end)
         if memory is None:
             raise GraphFileError(f"{where}: it uses memory that is none of the graph's")
@@ -127,8 +127,8 @@ class _Tables:
 
     def kernel(self, kernel: CompiledKernel, where: str) -> int:
         """Position of a kernel in the table."""
-        found = self._known_kernels.get(id(kernel))
-        if found is None:
+        position = self._known_kernels.get(id(kernel))
+        if position is None:
             if kernel.origin is None:
                 raise GraphFileError(f"{where}: the source of kernel {kernel.name!r} is not known")
             entry = {
@@ -142,12 +142,12 @@ class _Tables:
             }
             if entry not in self.kernels:
                 self.kernels.append(entry)
-            found = self._known_kernels[id(kernel)] = self.kernels.index(entry)
-        return found
+            position = self._known_kernels[id(kernel)] = self.kernels.index(entry)
+        return position
 
     def _source(self, module: Module, where: str) -> int:
-        found = self._known_modules.get(id(module))
-        if found is None:
+        position = self._known_modules.get(id(module))
+        if position is None:
             try:
                 text = module.source
             except OstinatoError as error:
@@ -155,31 +155,31 @@ class _Tables:
             if text not in self._sources:
                 self._sources[text] = len(self.modules)
                 self.modules.append(module)
-            found = self._known_modules[id(module)] = self._sources[text]
-        return found
+            position = self._known_modules[id(module)] = self._sources[text]
+        return position
 
 
 def _made_up(graph: Graph) -> dict[int, int]:
-    """An address for each memory, by number."""
+    """A synthetic address for each memory, by number."""
     spans = overlapping(graph.memories.values())
-    # In the order of the graph, not of the machine's addresses: those differ from run to run.
+    # In the order of the graph, not of the real addresses: those differ from run to run.
     order = {number: position for position, number in enumerate(graph.memories)}
     spans.sort(key=lambda span: min(order[memory.number] for memory in span[2]))
-    found = {}
+    addresses = {}
     free = _PAGE
     for begin, end, members in spans:
         base = free + begin % _PAGE
         for memory in members:
-            found[memory.number] = base + memory.address - begin
+            addresses[memory.number] = base + memory.address - begin
         free = -(-(base + end - begin) // _PAGE) * _PAGE + _PAGE
-    return found
+    return addresses
 
 
 def _node(node: CapturedNode, tables: _Tables, where: str) -> Document:
     return {
         **_command(node.command, tables, where),
         "place": None if node.place is None else _place(node.place),
-        "origin": [int(one) for one in node.origin],
+        "origin": [int(index) for index in node.origin],
     }
 
 
@@ -217,7 +217,9 @@ def _dispatch(command: Dispatch, tables: _Tables, where: str) -> Document:
         "shared": list(command.shared),
         "accesses": None
         if accesses is None
-        else [[*tables.range(one.begin, one.end, where), "write" if one.write else "read"] for one in accesses],
+        else [
+            [*tables.range(access.begin, access.end, where), "write" if access.write else "read"] for access in accesses
+        ],
         "op_kind": command.op_kind.value,
         "bytes_read": _amount(command.bytes_read),
         "bytes_written": _amount(command.bytes_written),
@@ -238,7 +240,7 @@ def _place(place: Place) -> list[Any]:
 
 
 def _text(text: str | None) -> str | None:
-    return None if text is None else str.__str__(text)  # a label may be of a subclass, and say something else of itself
+    return None if text is None else str.__str__(text)  # a label may be of a subclass with another __str__
 
 
 def _constant(key: int | str, value: Any, where: str) -> list[Any]:
@@ -259,7 +261,7 @@ def _dtype(dtype: np.dtype[Any], where: str) -> str | Document:
         return dtype.name
     fields: Mapping[str, Any] | None = dtype.fields
     if fields is None or dtype.names is None:
-        raise GraphFileError(f"{where}: dtype {dtype} cannot be saved; view the bytes as another")
+        raise GraphFileError(f"{where}: dtype {dtype} cannot be saved; use view() with another dtype")
     return {
         "nbytes": dtype.itemsize,
         "aligned": dtype.isalignedstruct,

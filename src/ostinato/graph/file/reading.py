@@ -1,9 +1,9 @@
-"""From a document of a graph file to a graph, with everything in between that can be wrong.
+"""A graph from the document of a graph file, with every value checked.
 
-A document may come from a stranger, or from a damaged disk. Nothing in it is believed: every value has its type, its
-range and its place checked before a `Graph` is made, and what does not fit is a `Damaged` that says where and why. The
-work is bounded by the size of the document. Kernels are looked up in their parsed sources, never compiled; what only a
-compiler knows of them (sizes, limits) is taken from the file here, and found anew when the graph is put on a device.
+A document may come from an untrusted sender or a damaged disk. The type and range of every value are checked before a
+`Graph` is made; the first invalid one raises a `Damaged` that says where and why. The work is bounded by the size of
+the document. Kernels are looked up in their parsed sources, never compiled. What only a compiler knows of them (sizes,
+limits) is read from the file here, and determined again when the graph is moved to a device.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class SavedReport:
-    """What a pass reported about a graph before it was saved."""
+    """The text of a pass's report, from a graph file."""
 
     text: str
 
@@ -82,16 +82,16 @@ class SavedReport:
 
 
 def check_version(document: Any) -> None:
-    """Refuse what is no graph, or one of another version."""
+    """Raise unless the document is a graph in this version of the format."""
     if type(document) is not dict or document.get("format") != FORMAT:
-        raise Damaged("it is a zip file, but no graph of ostinato")
+        raise Damaged("it is a zip file, but not an ostinato graph")
     version = integer(document.get("version"), "version", 1, MAX_COUNT)
     creator = text(document.get("creator"), "creator")
     if version < VERSION:
         raise Damaged(
             f"it has version {version} of the format and was written by an older version of ostinato ({creator}); this"
             f" is ostinato {__version__}, which reads version {VERSION}: capture the graph again and save it, or open"
-            " it with the one that wrote it"
+            " it with the version that wrote it"
         )
     if version > VERSION:
         raise Damaged(
@@ -101,22 +101,22 @@ def check_version(document: Any) -> None:
 
 
 def source_count(document: Mapping[str, Any]) -> int:
-    """How many sources belong to the document."""
+    """The number of sources that the document refers to."""
     return integer(document.get("sources"), "sources", 0, MAX_SOURCES)
 
 
 def contents_sizes(document: Mapping[str, Any]) -> dict[int, int]:
-    """The memories whose contents belong to the document, by position, and the bytes of each."""
-    found = {}
+    """The size in bytes of each memory whose contents were saved, by position."""
+    sizes = {}
     for position, entry in enumerate(listed(document.get("memories"), "memories")):
         memory = record(entry, f"memory {position}", _MEMORY)
         if boolean(memory["contents"], f"memory {position}, contents"):
-            found[position] = integer(memory["nbytes"], f"memory {position}, nbytes", 0, MAX_ADDRESS)
-    return found
+            sizes[position] = integer(memory["nbytes"], f"memory {position}, nbytes", 0, MAX_ADDRESS)
+    return sizes
 
 
 def graph_of(document: Any, modules: Sequence[Module], contents: Mapping[int, bytes]) -> Graph:
-    """The graph. `modules` are its sources, `contents` what is in its memories, by position."""
+    """The graph. `modules` are its sources, `contents` the contents of its memories by position."""
     reader = _Reader(record(document, "graph", _GRAPH), modules, contents)
     try:
         return reader.graph()
@@ -149,7 +149,7 @@ _NODES = {
 
 
 class _Reader:
-    """One document being read; the tables that its nodes refer to come first."""
+    """Reads one document: first the tables that nodes refer to, then the nodes."""
 
     def __init__(self, document: dict[str, Any], modules: Sequence[Module], contents: Mapping[int, bytes]) -> None:
         self._document = document
@@ -165,16 +165,16 @@ class _Reader:
         names = self._named("names", self._name)
         for name in names:
             if name in self._params:
-                raise Damaged(f"name {name!r}: a parameter has it already")
+                raise Damaged(f"name {name!r}: a parameter has the same name")
         nodes = tuple(self._node(entry, f"node {position}") for position, entry in self._listed("nodes"))
         check_names(nodes, names)
         outputs = document["outputs"]
-        splits = tuple(integer(one, "splits", 1, len(nodes) - 1) for _, one in self._listed("splits"))
+        splits = tuple(integer(split, "splits", 1, len(nodes) - 1) for _, split in self._listed("splits"))
         if any(second <= first for first, second in pairwise(splits)):
-            raise Damaged("splits: they do not ascend")
-        # What a report says is all that is left of it; it has no reader but a person.
+            raise Damaged("splits: they are not in ascending order")
+        # Only the text of a report is saved.
         reports: tuple[Any, ...] = tuple(
-            SavedReport(text(one, f"report {at}", empty=True)) for at, one in self._listed("reports")
+            SavedReport(text(report, f"report {at}", empty=True)) for at, report in self._listed("reports")
         )
         return Graph(
             CommandList(nodes, choice(document["ordering"], "ordering", ORDERINGS), self._params),
@@ -200,24 +200,24 @@ class _Reader:
         return GraphMemory(position, address, nbytes, None, contents)
 
     def _named(self, key: str, read: Callable[[Any, str], _T]) -> dict[str, _T]:
-        found: dict[str, _T] = {}
+        read_by_name: dict[str, _T] = {}
         for position, entry in self._listed(key):
             where = f"{key}, entry {position}"
-            one = read(entry, where)
+            value = read(entry, where)
             name = entry["name"]
-            if name in found:
-                raise Damaged(f"{where}: the name {name!r} is taken already")
-            found[name] = one
-        return found
+            if name in read_by_name:
+                raise Damaged(f"{where}: the name {name!r} occurs twice")
+            read_by_name[name] = value
+        return read_by_name
 
     def _param(self, entry: Any, where: str) -> Param:
         param = record(entry, where, _PARAM)
         dtype = dtype_of(param["dtype"], where)
         shape = shape_of(param["shape"], where, dtype.itemsize)
-        found = Param(identifier(param["name"], where), dtype, shape)
-        if not found.nbytes or found.nbytes > MAX_VALUE_BYTES:
-            raise Damaged(f"{where}: {found.nbytes} bytes are no value of a parameter")
-        return found
+        checked = Param(identifier(param["name"], where), dtype, shape)
+        if not checked.nbytes or checked.nbytes > MAX_VALUE_BYTES:
+            raise Damaged(f"{where}: a parameter has 1 to {MAX_VALUE_BYTES} bytes, not {checked.nbytes}")
+        return checked
 
     def _name(self, entry: Any, where: str) -> NamedRange:
         named = record(entry, where, _NAME)
@@ -231,7 +231,7 @@ class _Reader:
     def _kernel(self, entry: Any, where: str) -> CompiledKernel:
         kernel = record(entry, where, _KERNEL)
         if len(self._document["kernels"]) > _MAX_KERNELS:
-            raise Damaged(f"kernels: {len(self._document['kernels'])} are too many, at most {_MAX_KERNELS} are read")
+            raise Damaged(f"kernels: {len(self._document['kernels'])} are too many; at most {_MAX_KERNELS} are read")
         module = self._modules[integer(kernel["source"], f"{where}, source", 0, len(self._modules) - 1)]
         name = text(kernel["name"], f"{where}, name")
         constants = constants_of(kernel["constants"], where)
@@ -240,12 +240,14 @@ class _Reader:
         except OstinatoError as error:
             raise Damaged(f"{where}: {error}") from error
         sizes, alignments = (
-            tuple(integer(one, f"{where}, {key}", 0, MAX_ADDRESS) for one in listed(kernel[key], f"{where}, {key}"))
+            tuple(
+                integer(number, f"{where}, {key}", 0, MAX_ADDRESS) for number in listed(kernel[key], f"{where}, {key}")
+            )
             for key in ("argument_bytes", "argument_alignments")
         )
         if len(sizes) != len(signature.arguments) or len(alignments) != len(signature.arguments):
             raise Damaged(f"{where}: its source has {len(signature.arguments)} arguments: {signature}")
-        if any(one & (one - 1) or one > 4096 for one in alignments):
+        if any(alignment & (alignment - 1) or alignment > 4096 for alignment in alignments):
             raise Damaged(f"{where}: an alignment is a power of two, at most 4096")
         return CompiledKernel(
             name,
@@ -268,7 +270,7 @@ class _Reader:
         return memory, memory.address + offset, memory.address + offset + nbytes
 
     def _ranges(self, key: str) -> tuple[tuple[int, int], ...]:
-        return tuple(self._range(one, key)[1:] for _, one in self._listed(key))
+        return tuple(self._range(span, key)[1:] for _, span in self._listed(key))
 
     def _binding(self, value: Any, where: str, index: int, writes: bool) -> BufferBinding:
         memory, begin, end = self._range(value, where)
@@ -280,7 +282,7 @@ class _Reader:
         operation = entry.get("op") if type(entry) is dict else None
         keys = choice(operation, f"{where}, op", _NODES)
         node = record(entry, where, keys)
-        origin = tuple(integer(one, f"{where}, origin", 0, MAX_COUNT) for one in listed(node["origin"], where))
+        origin = tuple(integer(index, f"{where}, origin", 0, MAX_COUNT) for index in listed(node["origin"], where))
         return CapturedNode(self._command(operation, node, where), place_of(node["place"], f"{where}, place"), origin)
 
     def _command(self, operation: Any, node: dict[str, Any], where: str) -> Command:
@@ -297,7 +299,7 @@ class _Reader:
             return Fill(target, pattern, label)
         source = self._binding(node["source"], f"{where}, source", 0, False)
         if source.nbytes != target.nbytes or source.access(False).overlaps(target.access(True)):
-            raise Damaged(f"{where}: source and target of a copy have the same size and no byte in common")
+            raise Damaged(f"{where}: source and target of a copy must have the same size and not overlap")
         return Copy(source, target, label)
 
     def _dispatch(self, node: dict[str, Any], where: str) -> Dispatch:
@@ -306,8 +308,8 @@ class _Reader:
         kind, threads, groups, group_size = _geometry(node, kernel, where)
         arguments = listed(node["arguments"], f"{where}, arguments", len(kernel.signature.arguments))
         shared = listed(node["shared"], f"{where}, shared", len(kernel.signature.shared))
-        sizes = tuple(integer(one, f"{where}, shared", 1, 1 << 31) for one in shared)
-        if any(one % 16 for one in sizes):
+        sizes = tuple(integer(nbytes, f"{where}, shared", 1, 1 << 31) for nbytes in shared)
+        if any(nbytes % 16 for nbytes in sizes):
             raise Damaged(f"{where}, shared: sizes are multiples of 16 bytes")
         bound = tuple(
             self._argument(value, kernel, at, argument, f"{where}, argument {argument.index}")
@@ -336,16 +338,16 @@ class _Reader:
         if type(value) is not dict:
             return optional_count(value, where)
         amount = record(value, where, _AMOUNT)
-        taken = {one.name for one in bound if isinstance(one, ParamBinding)}
+        taken = {binding.name for binding in bound if isinstance(binding, ParamBinding)}
         terms = []
         for entry in listed(amount["terms"], where):
             name, factor, plus, upto = listed(entry, where, 4)
             if type(name) is not str or name not in taken or not is_counter(self._params[name]):
-                raise Damaged(f"{where}: {shown(name)} is no parameter of the dispatch with one integer as its value")
+                raise Damaged(f"{where}: {shown(name)} is not an integer parameter of the dispatch")
             count = integer(factor, where, 0, MAX_COUNT)
             terms.append(Term(name, count, integer(plus, where, -MAX_COUNT, MAX_COUNT), optional_count(upto, where)))
         if not terms:
-            raise Damaged(f"{where}: an amount without terms is an integer")
+            raise Damaged(f"{where}: an amount needs terms; without them it is written as an integer")
         return Amount(integer(amount["base"], where, 0, MAX_COUNT), tuple(terms))
 
     def _argument(self, value: Any, kernel: CompiledKernel, at: int, argument: Argument, where: str) -> Binding:
@@ -363,29 +365,29 @@ class _Reader:
             raise Damaged(f"{where}: expected a buffer, an inline value or a parameter, not {shown(value)}")
         if writes:
             raise Damaged(f"{where}: the kernel writes to it, so it must be a buffer")
-        found: InlineBinding | ParamBinding
+        binding: InlineBinding | ParamBinding
         if kind == "inline":
-            found = InlineBinding(argument.index, hexadecimal(rest[0], where))
-            given = len(found.data)
+            binding = InlineBinding(argument.index, hexadecimal(rest[0], where))
+            given = len(binding.data)
         else:
             param = self._params.get(text(rest[0], where))
             if param is None:
                 raise Damaged(f"{where}: the graph has no parameter {shown(rest[0])}")
-            found = ParamBinding(argument.index, param.name, param.nbytes)
+            binding = ParamBinding(argument.index, param.name, param.nbytes)
             given = param.nbytes
         if given < needed:
             raise Damaged(f"{where}: a {argument.type} takes {needed} bytes, not {given}")
-        return found
+        return binding
 
     def _accesses(self, value: Any, where: str) -> tuple[Access, ...] | None:
         if value is None:
             return None
-        found = []
-        for one in listed(value, where):
-            parts = listed(one, where, 4)
+        accesses = []
+        for entry in listed(value, where):
+            parts = listed(entry, where, 4)
             _, begin, end = self._range(parts[:3], where)
-            found.append(Access(begin, end, choice(parts[3], where, {"read": False, "write": True})))
-        return tuple(found)
+            accesses.append(Access(begin, end, choice(parts[3], where, {"read": False, "write": True})))
+        return tuple(accesses)
 
 
 def _geometry(node: dict[str, Any], kernel: CompiledKernel, where: str) -> tuple[DispatchKind, Size3, Size3, Size3]:
@@ -393,7 +395,9 @@ def _geometry(node: dict[str, Any], kernel: CompiledKernel, where: str) -> tuple
     threads, groups, size = (size3(node[key], f"{where}, {key}") for key in ("threads", "groups", "group_size"))
     if math.prod(size) > kernel.max_threads_per_group:
         raise Damaged(f"{where}: a group of {size} threads; the kernel allows {kernel.max_threads_per_group}")
-    for all_, count, one in zip(threads, groups, size, strict=True):
-        if all_ != count * one and (kind is DispatchKind.ThreadGroups or count != -(-all_ // one)):
+    for in_grid, group_count, per_group in zip(threads, groups, size, strict=True):
+        if in_grid != group_count * per_group and (
+            kind is DispatchKind.ThreadGroups or group_count != -(-in_grid // per_group)
+        ):
             raise Damaged(f"{where}: {groups} groups of {size} threads do not make {threads} threads")
     return kind, threads, groups, size

@@ -1,6 +1,6 @@
 """The values in the document of a graph file, checked one by one: type, range, length.
 
-Each function takes a value and where it stands, and gives it back as what it should be, or raises `Damaged`.
+Each function takes a value and its place in the document, and returns the checked value or raises `Damaged`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _T = TypeVar("_T")
 
 
 class Damaged(ValueError):
-    """What is wrong with a document, and where."""
+    """An invalid document; the text says what is wrong and where."""
 
 
 def record(value: Any, where: str, keys: frozenset[str]) -> dict[str, Any]:
@@ -84,12 +84,12 @@ def hexadecimal(value: Any, where: str) -> bytes:
             pass
     elif value == "":
         return b""
-    raise Damaged(f"{where}: {shown(value)} are no bytes in hexadecimal")
+    raise Damaged(f"{where}: {shown(value)} is not a hexadecimal string of bytes")
 
 
 def choice(value: Any, where: str, choices: Mapping[str, _T]) -> _T:
     if type(value) is not str or value not in choices:
-        raise Damaged(f"{where}: {shown(value)} is none of {', '.join(choices)}")
+        raise Damaged(f"{where}: expected one of {', '.join(choices)}, not {shown(value)}")
     return choices[value]
 
 
@@ -101,36 +101,36 @@ def shown(value: Any) -> str:
 
 
 def size3(value: Any, where: str) -> Size3:
-    x, y, z = (integer(one, where, 1, _MAX_AXIS) for one in listed(value, where, 3))
+    x, y, z = (integer(extent, where, 1, _MAX_AXIS) for extent in listed(value, where, 3))
     return x, y, z
 
 
 def constants_of(value: Any, where: str) -> dict[int | str, bool | int | float]:
-    found: dict[int | str, bool | int | float] = {}
+    constants: dict[int | str, bool | int | float] = {}
     for entry in listed(value, f"{where}, constants"):
         key, kind, given = listed(entry, f"{where}, constants", 3)
         inside = f"{where}, constant {shown(key)}"
         key = integer(key, inside, 0, 0xFFFF) if type(key) is int else text(key, inside)
-        if key in found:
-            raise Damaged(f"{inside}: it is given twice")
+        if key in constants:
+            raise Damaged(f"{inside}: it occurs twice")
         if kind == "bool":
-            found[key] = boolean(given, inside)
+            constants[key] = boolean(given, inside)
         elif kind == "int":
-            found[key] = integer(given, inside, -(1 << 63), (1 << 64) - 1)
+            constants[key] = integer(given, inside, -(1 << 63), (1 << 64) - 1)
         elif kind == "float":
             try:
-                found[key] = float.fromhex(text(given, inside))
+                constants[key] = float.fromhex(text(given, inside))
             except (ValueError, OverflowError):
-                raise Damaged(f"{inside}: {shown(given)} is no float in hexadecimal") from None
+                raise Damaged(f"{inside}: {shown(given)} is not a hexadecimal float") from None
         else:
-            raise Damaged(f"{inside}: {shown(kind)} is no type of a constant")
-    return found
+            raise Damaged(f"{inside}: {shown(kind)} is not a type of constants")
+    return constants
 
 
 def dtype_of(value: Any, where: str, depth: int = 0) -> np.dtype[Any]:
     if type(value) is str:
         if value not in SCALARS:
-            raise Damaged(f"{where}: {shown(value)} is no dtype")
+            raise Damaged(f"{where}: {shown(value)} is not a dtype")
         return np.dtype(value)
     struct = record(value, f"{where}, dtype", _STRUCT)
     nbytes = integer(struct["nbytes"], f"{where}, dtype", 1, MAX_VALUE_BYTES)
@@ -150,13 +150,13 @@ def dtype_of(value: Any, where: str, depth: int = 0) -> np.dtype[Any]:
     try:
         return np.dtype(layout, align=aligned)  # type: ignore[call-overload, no-any-return]
     except (TypeError, ValueError) as error:
-        raise Damaged(f"{where}: no dtype: {error}") from None
+        raise Damaged(f"{where}: not a dtype: {error}") from None
 
 
 def shape_of(value: Any, where: str, itemsize: int) -> tuple[int, ...]:
-    shape = tuple(integer(one, f"{where}, shape", 0, MAX_ADDRESS) for one in listed(value, f"{where}, shape"))
-    if len(shape) > 32 or math.prod(max(one, 1) for one in shape) * itemsize > MAX_ADDRESS:
-        raise Damaged(f"{where}: {shown(value)} is no shape")
+    shape = tuple(integer(extent, f"{where}, shape", 0, MAX_ADDRESS) for extent in listed(value, f"{where}, shape"))
+    if len(shape) > 32 or math.prod(max(extent, 1) for extent in shape) * itemsize > MAX_ADDRESS:
+        raise Damaged(f"{where}: {shown(value)} is not a shape")
     return shape
 
 
@@ -166,7 +166,7 @@ def place_of(value: Any, where: str) -> Place | None:
     file, line = listed(value, where, 2)
     name = text(file, where)
     if not name.isprintable() or "/" in name or "\\" in name:
-        raise Damaged(f"{where}: {shown(name)} is no base name of a file")
+        raise Damaged(f"{where}: {shown(name)} is not the base name of a file")
     return Place(name, integer(line, where, 0, MAX_COUNT))
 
 
