@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import counters
 from ..backends.protocol import Level
-from ..base import host_load
+from ..base import host
 from ..base.copies import refuse_copy
 from ..encode.encoder import capture
 from ..errors import ArgumentError, OstinatoError
@@ -71,7 +71,7 @@ class Profile:
         self._writer = Writer(self._path)
         self._recorder = Recorder(self._writer, self._level)
         self._open = True
-        self._before = host_load.counters()
+        self._before = host.counters()
         _unfinished.add(self)
         return self._recorder
 
@@ -93,7 +93,7 @@ class Profile:
         self._summary = None
         try:
             tracing.detach(self._recorder)
-            self._taken = host_load.since(self._before)
+            self._taken = host.since(self._before)
             # Without a file, what is still in flight reports later; leaving the block waits for nothing.
             if self._path is not None or not any(queue.in_flight_count for queue in self._recorder.expected()):
                 self.close()
@@ -161,7 +161,7 @@ class Profile:
         assert self._recorder is not None
         assert self._writer is not None
         given_up = settle(self._recorder.expected())
-        risen = self._taken or host_load.since(self._before)
+        risen = self._taken or host.since(self._before)
         self._writer.process_facts(overhead_ns=self._recorder.host_ns, **risen)
         self._recorder.write_conditions()
         if given_up:

@@ -10,11 +10,11 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import lru_cache
 from itertools import pairwise, repeat, starmap
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from ...base import host
 from ...base.locks import ForkLock
 from ...errors import DeviceError, DeviceUnavailable, OstinatoError, OutOfMemory
 from ...ir.command_list import CommandList
@@ -356,7 +356,7 @@ def _capabilities(
     return Capabilities(
         name="cpu",
         backend="cpu",
-        description=_processor(),
+        description=host.processor(),
         workers=workers,
         max_threads_per_group=MAX_THREADS_PER_GROUP,
         simd_width=SIMD_WIDTH,
@@ -378,17 +378,6 @@ def _clock_step_ns() -> float:
     readings = [time.monotonic_ns() for _ in range(200)]
     steps = [after - before for before, after in pairwise(readings) if after > before]
     return float(min(steps, default=1))
-
-
-@lru_cache(maxsize=1)
-def _processor() -> str:
-    try:
-        for line in Path("/proc/cpuinfo").read_text(errors="replace").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()
 
 
 def _declare(library: ctypes.CDLL) -> None:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ... import settings
+from ...base import host
 from ...version import __version__
 
 _GIT_TIMEOUT_S = 5.0
@@ -83,7 +84,7 @@ def start_facts() -> Iterator[tuple[str, str]]:
     yield "platform", f"{platform.system()} {platform.release()} {platform.machine()}"
     yield "sqlite", sqlite3.sqlite_version
     yield "program", command_line(getattr(sys, "argv", None) or [""])
-    yield "processor", _processor()
+    yield "processor", host.processor()
     governor = _read(Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")).strip()
     if governor:
         yield "cpu_governor", governor
@@ -186,13 +187,6 @@ def _read(path: Path) -> str:
             return file.read(_MOST_BYTES).decode("utf-8", "replace")
     except OSError:
         return ""
-
-
-def _processor() -> str:
-    for line in _read(Path("/proc/cpuinfo")).splitlines():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
 
 
 def boot() -> str:

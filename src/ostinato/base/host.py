@@ -1,4 +1,4 @@
-"""Counters of the operating system for time that this process did not get.
+"""The host: its processor, and counters of the operating system for time that this process did not get.
 
 Linux counts for every thread how long it was ready to run but waited for a core, and how often it was preempted, and
 for the machine how much time the hypervisor gave to other guests (steal time). On other systems there are no counters.
@@ -7,12 +7,24 @@ for the machine how much time the hypervisor gave to other guests (steal time). 
 from __future__ import annotations
 
 import os
+import platform
 import re
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 
 _WORKER = re.compile(rb"ostinato-\d+")
+
+
+@lru_cache(maxsize=1)
+def processor() -> str:
+    """The name of the processor."""
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text(errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
 
 
 def counters() -> dict[str, int]:

@@ -9,21 +9,21 @@ import numpy as np
 import pytest
 
 import ostinato as ost
-from ostinato.base import host_load
+from ostinato.base import host
 from small_kernels import KERNELS
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells")
 
 
 def test_counters_only_rise() -> None:
-    before = host_load.counters()
+    before = host.counters()
     assert set(before) <= {"run_delay_ns", "involuntary_switches", "steal_ns"}
-    assert all(value >= 0 for value in host_load.since(before).values())
+    assert all(value >= 0 for value in host.since(before).values())
 
 
 def test_what_could_not_be_read_before_is_left_out() -> None:
-    assert host_load.since({}) == {}
-    assert host_load.since(dict.fromkeys(host_load.counters(), 1 << 62)) == dict.fromkeys(host_load.counters(), 0)
+    assert host.since({}) == {}
+    assert host.since(dict.fromkeys(host.counters(), 1 << 62)) == dict.fromkeys(host.counters(), 0)
 
 
 def spinning(enc: ost.CommandEncoder, spin: ost.Kernel, x: ost.Buffer) -> None:
