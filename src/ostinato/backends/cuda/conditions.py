@@ -1,6 +1,6 @@
-"""What a GPU says of itself while it works: its clock, what holds that back, and who else uses it.
+"""The current state of a GPU: its clock, what limits the clock, and how many processes use it.
 
-Asked of NVML, which comes with the driver. Without it, or on a virtual GPU that answers little, there is nothing here.
+Read from NVML, which comes with the driver. Without NVML, or on a virtual GPU that reports little, it is empty.
 """
 
 from __future__ import annotations
@@ -10,25 +10,25 @@ from functools import lru_cache
 from typing import Any
 
 _SM_CLOCK = 1
-"""NVML's number for it, whose name differs between versions of the bindings."""
+"""NVML's number of the SM clock; its name differs between versions of the bindings."""
 HELD_BACK = {
     2: "application clocks", 4: "power cap", 8: "hardware slowdown", 16: "sync boost", 32: "temperature",
     64: "temperature (hardware)", 128: "power brake", 256: "display clocks", 512: "board limit", 1024: "reliability",
 }  # fmt: skip
-"""What holds the clock back, by the bits of NVML's clock event reasons; bit 1 is an idle GPU, which is no reason."""
+"""What limits the clock, by the bits of NVML's clock event reasons; bit 1, an idle GPU, is left out."""
 
 
 def conditions(bus_id: str) -> dict[str, str]:
-    """The facts of the GPU at a PCI address, by name; those that it does not tell are missing."""
+    """The facts of the GPU at a PCI address, by name; those that it does not report are left out."""
     nvml = _nvml()
     if nvml is None:
         return {}
-    found: dict[str, str] = {}
+    facts: dict[str, str] = {}
 
     def ask(name: str, question: Callable[[], Any]) -> None:
         try:
-            found[name] = str(question())
-        except Exception:  # NVML's own kinds of errors, by version: not supported, no permission
+            facts[name] = str(question())
+        except Exception:  # NVML's errors differ by version: not supported, no permission
             return
 
     try:
@@ -39,12 +39,12 @@ def conditions(bus_id: str) -> dict[str, str]:
     ask("clock.sm_max_mhz", lambda: int(nvml.device_get_max_clock_info(gpu, _SM_CLOCK)))
     ask("clock.held_back_by", lambda: held_back_by(int(nvml.device_get_current_clocks_event_reasons(gpu))))
     ask("processes", lambda: len(nvml.device_get_compute_running_processes_v3(gpu)))
-    return found
+    return facts
 
 
 def held_back_by(reasons: int) -> str:
-    """Clock event reasons in words."""
-    return ", ".join(words for bit, words in HELD_BACK.items() if reasons & bit)
+    """Clock event reasons as text."""
+    return ", ".join(name for bit, name in HELD_BACK.items() if reasons & bit)
 
 
 @lru_cache(maxsize=1)
