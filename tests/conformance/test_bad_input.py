@@ -193,7 +193,7 @@ WRONG: dict[str, tuple[Callable[[Case], object], type[Exception], str]] = {
     "defines of no name": (
         lambda c: c.dev.library("", defines={1: 1}),  # type: ignore[dict-item]
         ost.ArgumentError,
-        "1 is no name",
+        "1 is not the name",
     ),
     "one include folder": (lambda c: c.dev.library("", include_dirs="/usr"), ost.ArgumentError, "list of folders"),
     "include of no folder": (

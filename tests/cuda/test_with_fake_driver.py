@@ -89,7 +89,7 @@ def test_buffers_are_written_read_cleared_and_given_back(fake: Driver, device: o
     buffer.write(values * 2)
     assert np.array_equal(buffer[10:20].numpy(), values[10:20] * 2)
     assert not device.zeros(10, np.uint8).numpy().any()
-    with pytest.raises(ost.BufferAccessError, match="window"):
+    with pytest.raises(ost.BufferAccessError, match="cannot map"):
         buffer.as_numpy()
     del buffer
     assert fake.live["memory"] == before
@@ -213,7 +213,7 @@ def test_a_graph_that_is_not_launched_leaves_the_next_replay_its_values(fake: Dr
     run = graph.instantiate()
     first = run.replay(by=1.0)
     fake.fail_graphs = [2]
-    with pytest.raises(ost.DeviceError, match="nothing of it was started"):
+    with pytest.raises(ost.DeviceError, match="none of it was started"):
         run.replay(by=2.0)
     assert run.replay(by=3.0).wait()
     assert first.gpu_time is not None
@@ -316,7 +316,7 @@ def test_a_launch_that_is_refused_says_how_many_ran(fake: Driver, device: ost.De
         encoder.dispatch(kernel, x, 1.0, threads=64)
     turn = next(fake._launches) + 1
     fake.fail[turn + 2] = 1
-    with pytest.raises(ost.DeviceError, match=r"2 of its launches ran, and were waited for"):
+    with pytest.raises(ost.DeviceError, match=r"2 of its launches ran, and have finished"):
         encoder.commit()
     encoder.discard()
     fake.fail.clear()

@@ -29,7 +29,7 @@ PUT = "kernel void put(device float *x [[buffer(0)]], constant float &value [[bu
 
 
 def opened(profile: str, **options: object) -> Device:
-    return Device(MetalBackend(found=metal_sim.framework(PROFILES[profile]), **options))  # type: ignore[arg-type]
+    return Device(MetalBackend(framework=metal_sim.framework(PROFILES[profile]), **options))  # type: ignore[arg-type]
 
 
 def kinds(journal: Journal) -> list[str]:

@@ -18,7 +18,7 @@ ROWS, WIDTH = 4096, 64
 
 
 def device(cores: int | None) -> Device:
-    return Device(MetalBackend(found=replace(metal_sim.framework(PROFILES["apple"]), cores=lambda: cores)))
+    return Device(MetalBackend(framework=replace(metal_sim.framework(PROFILES["apple"]), cores=lambda: cores)))
 
 
 @pytest.mark.parametrize(("cores", "groups"), [(None, 64), (2, 64), (40, 240)])

@@ -56,12 +56,12 @@ def _cores() -> int:
 
 
 def _open(profile: Profile, **options: Any) -> Backend:
-    return MetalBackend(found=framework(profile), **options)
+    return MetalBackend(framework=framework(profile), **options)
 
 
 def _availability(profile: Profile) -> Availability:
     try:
-        backend = MetalBackend(found=framework(profile))
+        backend = MetalBackend(framework=framework(profile))
     except OstinatoError as error:
         return None, str(error)
     backend.close()

@@ -1,10 +1,10 @@
-"""Device time in host time: a straight line through several pairs of readings, with its uncertainty.
+"""Device time in host time: a straight line through pairs of readings, with its uncertainty.
 
-A pair is one reading of both clocks, good to within the time it took to take it. Two pairs give rate and offset; more
-give a fit, and how far the pairs lie from it is part of the uncertainty. Two points always lie on a line, so a line
-through two says nothing of its error unless both pairs state their own. One pair gives an offset only: the rate is then
-taken to be one nanosecond a tick, and the uncertainty is not known. Beyond the pairs the uncertainty grows with the
-distance. Readings are large integers, so all arithmetic is relative to the first pair.
+A pair is one reading of both clocks, accurate to within the time the reading took. Two pairs give rate and offset; more
+give a fit, whose residuals are part of the uncertainty. Two points always lie on a line, so a line through two pairs
+has a known error only if both pairs state their own. One pair gives an offset only: the rate is then taken to be one
+nanosecond per tick, and the uncertainty is unknown. Beyond the pairs the uncertainty grows with the distance. Readings
+are large integers, so all arithmetic is relative to the first pair.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-# Older pairs say less about the rate of now: clocks drift with temperature.
+# Older pairs say little about the current rate: clocks drift with temperature.
 _KEPT_PAIRS = 64
 
 
@@ -27,7 +27,7 @@ class ClockPair:
     host_ns: int
     ticks: int
     uncertainty_ns: float = 0.0
-    """The reading of the one lies within this of the other."""
+    """How far apart in time the two readings may be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,20 +38,20 @@ class ClockFit:
     origin_ticks: int
     ns_per_tick: float
     uncertainty_ns: float
-    """From the first to the last of the pairs. NaN when it cannot be known: from less than two pairs, or from two of
-    which one does not state its own."""
+    """Between the first and the last pair. NaN when it is unknown: with fewer than two pairs, or with two of which one
+    does not state its own."""
     pairs: int
     first_ticks: int = 0
     last_ticks: int = 0
-    """The pairs lie from the one to the other."""
+    """The range of the pairs, with `first_ticks`."""
 
     def uncertainty_at(self, ticks: int) -> float:
-        """The uncertainty at a device time: `uncertainty_ns` among the pairs, more the farther away from them."""
+        """The uncertainty at a device time: `uncertainty_ns` between the pairs, growing with the distance from them."""
         beyond = max(self.first_ticks - ticks, ticks - self.last_ticks, 0)
         span = self.last_ticks - self.first_ticks
         if not beyond or not span:
             return self.uncertainty_ns
-        # A line that may be off by so much at both ends may be tilted by twice that over its length.
+        # If both ends may be off by the uncertainty, the slope may be off by twice that over the length.
         return self.uncertainty_ns * (1 + 2 * beyond / span)
 
     def host_ns(self, ticks: int) -> int:
@@ -59,7 +59,7 @@ class ClockFit:
         return self.origin_host_ns + round((ticks - self.origin_ticks) * self.ns_per_tick)
 
     def host_ns_of(self, ticks: np.ndarray) -> np.ndarray:
-        """The same for many."""
+        """The host times of an array of device times."""
         elapsed = (ticks.astype(np.int64) - self.origin_ticks).astype(np.float64)
         return self.origin_host_ns + np.rint(elapsed * self.ns_per_tick).astype(np.int64)
 
@@ -83,8 +83,8 @@ def fit(pairs: Iterable[ClockPair]) -> ClockFit:
     offset = float(host.mean() - rate * ticks.mean())
     residual = float(np.abs(host - (offset + rate * ticks)).max())
     uncertainty = max(residual, max(pair.uncertainty_ns for pair in known))
-    told_apart = len({(pair.host_ns, pair.ticks) for pair in known})
-    if told_apart <= 2 and not all(pair.uncertainty_ns > 0 for pair in known):
+    distinct = len({(pair.host_ns, pair.ticks) for pair in known})
+    if distinct <= 2 and not all(pair.uncertainty_ns > 0 for pair in known):
         uncertainty = math.nan
     first_ticks, last_ticks = min(pair.ticks for pair in known), max(pair.ticks for pair in known)
     origin = first.host_ns + round(offset)
@@ -101,17 +101,17 @@ class Clock:
         self._fit: ClockFit | None = None
 
     def add(self, pair: ClockPair) -> None:
-        """Take a pair of readings into account."""
+        """Add a pair of readings."""
         self._pairs.append(pair)
         self._fit = None
 
     @property
     def fit(self) -> ClockFit:
         """The line through the pairs so far."""
-        found = self._fit
-        if found is None:
-            found = self._fit = fit(self._pairs)
-        return found
+        line = self._fit
+        if line is None:
+            line = self._fit = fit(self._pairs)
+        return line
 
     def clear(self) -> None:
         """Forget all pairs."""
@@ -122,4 +122,4 @@ class Clock:
         return len(self._pairs)
 
     def __repr__(self) -> str:
-        return f"Clock({len(self)} pairs, {self.fit.ns_per_tick:g} ns a tick, ± {self.fit.uncertainty_ns:g} ns)"
+        return f"Clock({len(self)} pairs, {self.fit.ns_per_tick:g} ns per tick, ± {self.fit.uncertainty_ns:g} ns)"

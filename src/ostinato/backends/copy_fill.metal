@@ -1,4 +1,4 @@
-// Copies and fills, as kernels like any other: they run beside others, in graphs, and their time is taken.
+// Copies and fills as ordinary kernels, so that they run concurrently with others, in graphs, and can be timed.
 #include <metal_stdlib>
 using namespace metal;
 

@@ -1,4 +1,4 @@
-"""Copies and fills as dispatches of the kernels in `copy_fill.metal`, of the widest elements that fit."""
+"""Copies and fills as dispatches of the kernels in `copy_fill.metal`, with the widest elements that fit."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MOST_GROUPS = 4096
 
 
 def dispatch_of(command: Copy | Fill, kernels: Mapping[str, CompiledKernel]) -> Dispatch:
-    """The dispatch that does what the command says."""
+    """The dispatch that performs the command."""
     if isinstance(command, Copy):
         source, target = command.source, command.target
         width = _width(16, 4, source.address, target.address, source.nbytes)
@@ -61,7 +61,7 @@ def _dispatch(
     # The number of elements follows the first value of a fill, and the buffers of a copy.
     ordered = [*values[:1], _number(count, 8), *values[1:]]
     bindings: tuple[Binding, ...] = (
-        *(replace(one, index=at) for at, one in enumerate(buffers)),
+        *(replace(buffer, index=at) for at, buffer in enumerate(buffers)),
         *(InlineBinding(len(buffers) + at, value) for at, value in enumerate(ordered)),
     )
     groups = max(1, min(-(-count // _GROUP), _MOST_GROUPS))

@@ -1,4 +1,4 @@
-"""What a backend does with memory that the host sees too."""
+"""The part of a backend that deals with memory shared with the host."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from .protocol import Memory
 
 
 class HostMemory:
-    """The part of `Backend` that is the same wherever host and device share their memory."""
+    """The methods of `Backend` that are the same for all devices that share memory with the host."""
 
     def read(self, memory: Memory, offset: int, into: np.ndarray) -> None:
-        """The host sees the memory."""
+        """Copy memory into a flat array of bytes."""
         ctypes.memmove(into.ctypes.data, memory.address + offset, into.nbytes)
 
     def write(self, memory: Memory, offset: int, values: np.ndarray) -> None:
-        """As `read`."""
+        """Copy a flat array of bytes into memory."""
         ctypes.memmove(memory.address + offset, values.ctypes.data, values.nbytes)
 
     def clear(self, memory: Memory, offset: int, nbytes: int) -> None:
-        """As `read`."""
+        """Set bytes of memory to zero."""
         ctypes.memset(memory.address + offset, 0, nbytes)
 
     @property
     def stream(self) -> int | None:
-        """There is none that other libraries would know."""
+        """None: there is no stream for other libraries to wait for."""
         return None
 
     def lend(self, stream: Any) -> object:
-        """Nothing to do: whoever shares the memory has waited."""
+        """Nothing to do: a buffer waits for its work before it is shared."""
         return None
 
     def borrow(self, stream: int) -> None:
-        """There are no queues of others."""
+        """Nothing to do: other libraries have no queue on this device."""

@@ -1,8 +1,8 @@
-"""What a backend is: the few operations that a device, an encoder and a queue need from it.
+"""The backend protocol: the operations that a device, an encoder and a queue need.
 
-A backend compiles modules, hands out memory, turns single commands into a form of its own (which the encoder memoises),
-and runs a list of them in one call; or makes the list ready once, and replays it many times at a cost that does not
-depend on its length. It knows nothing of encoders, buffers or devices. What it has started is a `Run`.
+A backend compiles modules, allocates memory, lowers single commands to a form of its own (which the encoder memoises),
+and runs a list of them in one call. It can also make a list ready once and replay it many times, at a cost that does
+not depend on its length. It knows nothing of encoders, buffers or devices. Work that it has started is a `Run`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _numbers = count(1)
 
 
 class Level(IntEnum):
-    """How much of the time of submitted work is measured, or can be."""
+    """What is timed, or can be: nothing, whole command buffers, or every dispatch."""
 
     OFF = 0
     COMMAND_BUFFERS = 1
@@ -37,73 +37,73 @@ class Level(IntEnum):
 
 
 GATES = frozenset({"unretained_refs", "no_residency", "profile_barriers", "profile_cb", "profile_dispatch"})
-"""The settings that every backend acts on."""
+"""The settings that every backend supports."""
 
 
 def sampling_level(sampling: Any) -> Level:
-    """What a device was asked to be able to time, by its name."""
+    """The level with this name, from the option `sampling`; raises `DeviceUnavailable` for any other value."""
     if not isinstance(sampling, str) or sampling.upper() not in Level.__members__:
         raise DeviceUnavailable(
-            f"sampling={sampling!r}: expected one of {', '.join(one.name.lower() for one in Level)}"
+            f"sampling={sampling!r}: expected one of {', '.join(level.name.lower() for level in Level)}"
         )
     return Level[sampling.upper()]
 
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What a device can do; every limit that the checks use stands here."""
+    """What a device can do, with every limit that checks use."""
 
     name: str
-    """The name that opens it."""
+    """The name to open it by."""
     backend: str
     description: str
     workers: int
-    """Threads or multiprocessors that run groups at the same time."""
+    """Threads or multiprocessors that run groups concurrently."""
     max_threads_per_group: int
     simd_width: int
     threadgroup_memory_bytes: int
     max_inline_bytes: int
     shared_memory: bool
-    """Whether the host sees the same memory, so that `as_numpy()` is a window and not a copy."""
+    """Whether the host shares the memory, so that `as_numpy()` is a window and not a copy."""
     sampling: Level = Level.DISPATCHES
-    """The most that it can time."""
+    """The highest level that it can time."""
     sampling_reason: str = ""
-    """Why it cannot time more, where there is a reason to tell."""
+    """Why it cannot time more, if there is a reason."""
     clock_uncertainty_ns: float = 0.0
-    """How well its times are known in host time."""
+    """The uncertainty of its times in host time."""
     timer_step_ns: float = 0.0
-    """The shortest time that it can tell from none; a dispatch that seems shorter is only bounded."""
+    """The resolution of its timer; a dispatch that seems shorter is only bounded."""
     edges_ns: float = 0.0
-    """About how much of a submission's time lies around its dispatches, though nothing is wrong."""
+    """Typical time of a submission before its first and after its last dispatch."""
     dlpack_device: tuple[int, int] = (1, 0)
-    """What DLPack calls its memory: kind and number."""
+    """DLPack's type and number of its memory."""
     after_fault: str = ""
-    """What a fault takes along, and what to do then; empty where it ends its submission and the device goes on."""
+    """What is lost after a fault, and what to do then; empty where a fault ends only its submission."""
     encodes_at_replay: bool = False
-    """Whether a replay encodes every dispatch anew, so that the device can start before all of it is encoded."""
+    """Whether a replay encodes every dispatch again, so that the device can start before all of it is encoded."""
     plain_loops: bool = False
-    """Whether threads are iterations of loops on a core, so that kernels whose threads work together only cost."""
+    """Whether threads are iterations of loops on a core, so that cooperation between threads only adds cost."""
     catches_faults: bool = True
-    """Whether a kernel that crashes is a `KernelFault`; where not, it ends the process."""
+    """Whether a kernel that crashes raises a `KernelFault`; otherwise it ends the process."""
     gates: frozenset[str] = frozenset()
-    """The settings (names of the table in `settings.py`) that the device can act on."""
+    """The settings (names of the table in `settings.py`) that the device supports."""
     details: Mapping[str, str] = field(default_factory=dict)
     """Facts for people: compiler, processor, versions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """A block of device memory. Dropping the last reference to `owner` gives it back."""
+    """A block of device memory. Dropping the last reference to `owner` releases it."""
 
     address: int
     nbytes: int
     owner: object = field(repr=False)
     number: int = field(default_factory=_numbers.__next__)
-    """Never used twice."""
+    """Never reused."""
 
 
 class Outcome(Enum):
-    """What became of a submission."""
+    """How a submission ended."""
 
     DONE = "done"
     FAULTED = "faulted"
@@ -122,12 +122,12 @@ class Status:
     signal: int
     address: int
     access: str
-    """What was wrong at the address: a "read" or "write" of memory that is not there, a "misaligned" access, "no
-    address" for one that no memory can have, or "" when that is not known."""
+    """The kind of access that faulted: a "read" or "write" of unmapped memory, a "misaligned" access, "no address" for
+    an invalid address, or "" when it is not known."""
     thread: tuple[int, int, int] | None
-    """Position in the grid of the thread at fault; None when that is not known."""
+    """Position in the grid of the thread at fault; None when it is not known."""
     reason: str = ""
-    """What the device's driver says of the error, where it says something."""
+    """The driver's description of the error, if there is one."""
 
     @property
     def failed(self) -> bool:
@@ -136,28 +136,28 @@ class Status:
 
     @classmethod
     def unplaced(cls, outcome: Outcome, reason: str = "") -> Status:
-        """Of a device that says what happened, and not where."""
+        """A status from a device that does not report where a fault happened."""
         return cls(outcome, -1, 0, 0, "", None, reason)
 
 
 class WorkerTime(NamedTuple):
-    """The time of a device's workers that a submission had, added up over the workers."""
+    """Time of the device's workers during a submission, summed over the workers."""
 
     worked_ns: int
-    """Time in which they had work of it."""
+    """Time in which they had work of the submission."""
     lost_ns: int
-    """The part of that in which the system ran other programs on their cores."""
+    """The part of that in which the operating system ran other programs on their cores."""
     late_ns: int
-    """How long after its start they took part."""
+    """Time from the start of the submission until they joined."""
     joined: int
-    """How many did."""
+    """Number of workers that joined."""
 
 
 class Run(Protocol):
-    """One submission, from its start on. Everything but `wait` is asked once it is done."""
+    """A submission that has started. All but `wait` and `inferred` are called only once it is done."""
 
     def wait(self, timeout_ns: int) -> bool:
-        """Wait until it is done; False when the time (never negative) ran out first."""
+        """Wait until it is done; False when `timeout_ns` (never negative) passed first."""
         ...
 
     def status(self) -> Status:
@@ -165,35 +165,35 @@ class Run(Protocol):
         ...
 
     def inferred(self) -> Inferred:
-        """What inferring its order came to; may be asked before it is done. Zeros when nothing was inferred."""
+        """The inferred order, in numbers; zeros when none was inferred. May be called before it is done."""
         ...
 
     def times(self) -> tuple[int, int] | None:
-        """When it started and ended, in ns of the monotonic clock; None when that is not known."""
+        """Start and end, in ns of the monotonic clock; None when they are not known."""
         ...
 
     def samples(self) -> np.ndarray | None:
-        """When each command started and ended, in ns of the monotonic clock.
+        """Start and end of each command, in ns of the monotonic clock.
 
-        Of shape (commands, 2) and type uint64, with zeros for what was not run; None when no times were asked for.
+        Of shape (commands, 2) and type uint64, with zeros for commands that did not run; None when it is not sampled.
         """
         ...
 
     def bounded(self) -> np.ndarray | None:
-        """Which commands of `samples` ran at some time between the two moments, and not all of it; None when none."""
+        """Which commands of `samples` ran only somewhere between the two times; None when none are such bounds."""
         ...
 
     def worker_time(self) -> WorkerTime | None:
-        """How much of their time the device's workers got, if it was sampled; None where that is not known."""
+        """The time of the device's workers, if it was sampled; None when it is not known."""
         ...
 
     def release(self) -> None:
-        """It is not asked anything any more."""
+        """Release the run; nothing is called on it afterwards."""
         ...
 
 
 Executable = Any
-"""A command list that a backend has made ready to be replayed: an object of its own."""
+"""An object of a backend: a command list that it has made ready to be replayed."""
 
 
 class Backend(Protocol):
@@ -207,88 +207,87 @@ class Backend(Protocol):
     def compile(
         self, module: Module, constants: Mapping[int | str, object], only: Collection[str] | None = None
     ) -> Mapping[str, CompiledKernel]:
-        """Compile a module's kernels, or some of them, for these values (by index or name) of its constants."""
+        """Compile a module's kernels, or only some of them, with these function constants (by index or name)."""
         ...
 
     def allocate(self, nbytes: int) -> Memory:
-        """Get memory, aligned for any type, of undefined content."""
+        """Allocate memory with undefined contents, aligned for any type."""
         ...
 
     def adopt(self, array: np.ndarray) -> Memory | None:
-        """Memory over the bytes of a contiguous, writable array of the host; None when they cannot be shared."""
+        """Memory over the bytes of a contiguous, writable host array; None when they cannot be shared."""
         ...
 
     def read(self, memory: Memory, offset: int, into: np.ndarray) -> None:
-        """Copy memory, which nothing that runs may write to, into a flat array of bytes."""
+        """Copy memory into a flat array of bytes. No running work writes to it."""
         ...
 
     def write(self, memory: Memory, offset: int, values: np.ndarray) -> None:
-        """Copy a flat array of bytes into memory that nothing that runs may use."""
+        """Copy a flat array of bytes into memory. No running work uses it."""
         ...
 
     def clear(self, memory: Memory, offset: int, nbytes: int) -> None:
-        """Set bytes of memory, which nothing that runs may use, to zero."""
+        """Set bytes of memory to zero. No running work uses them."""
         ...
 
     @property
     def stream(self) -> int | None:
-        """What other libraries on the device know its queue by (the stream of DLPack); None where there is no such."""
+        """The stream (as in DLPack) on which other libraries can wait for its queue; None if there is none."""
         ...
 
     def lend(self, stream: Any) -> object:
-        """Have another library's queue, named as in DLPack, wait for all that was submitted so far.
+        """Make another library's stream, given as in DLPack, wait for everything submitted so far.
 
-        What it gives is kept as long as the memory is lent.
+        The caller keeps the returned object as long as the memory is shared.
         """
         ...
 
     def borrow(self, stream: int) -> None:
-        """Have what is submitted from now on wait for what another library's queue holds."""
+        """Make everything submitted from now on wait for what another library's stream has queued."""
         ...
 
     def lower(self, command: Command) -> Any:
-        """The form of a command that `submit` takes: any object but None. Depends on nothing but the command."""
+        """The form of a command that `submit` takes: any object but None. Depends on the command alone."""
         ...
 
     def submit(self, commands: CommandList, started: list[Run], sample: bool = False, retain: bool = True) -> None:
-        """Start a list of commands after all earlier ones and return at once; `sample` asks for their times.
+        """Start a list of commands after all earlier ones and return at once; with `sample`, time each command.
 
         Without `retain` the backend need not keep the memory of its commands; the queue does until the work is done.
 
-        The run is appended to `started` if, and as soon as, it has started: with no moment in between at which
-        an exception of a signal handler (Ctrl-C) could come.
+        Append the run to `started` if, and as soon as, it has started: without a moment in between at which a signal
+        handler (Ctrl-C) could raise.
         """
         ...
 
     def instantiate(self, commands: CommandList) -> Executable:
         """Make a list of commands ready to be replayed; nothing runs.
 
-        It is given back when the returned object is dropped, which is possible at any time, even while it runs.
+        Dropping the returned object releases it, at any time, even while it runs.
         """
         ...
 
     def replay(self, executable: Executable, values: bytes, sample: bool, started: list[Run]) -> None:
-        """Start an instantiated list after all earlier work, and return at once; otherwise like `submit`.
+        """Start an instantiated list after all earlier work and return at once, with the contract of `submit`.
 
-        `values` has the value of each parameter where the list's `value_offsets` say. Every replay sees its own,
-        however many of them are queued.
+        `values` holds the value of each parameter at the list's `value_offsets`. Every replay uses its own values,
+        however many are queued.
         """
         ...
 
     def prepare_samples(self, work: Executable | CommandList) -> bool:
-        """Make ready what taking times needs, of a list or of one that is replayed; says whether there was something
-        to make."""
+        """Prepare what timing a list or an executable needs; True if there was something to prepare."""
         ...
 
     def annotated(self, label: str | None) -> AbstractContextManager[None] | None:
-        """A block that the platform's own tools show under this label; None when none of them looks."""
+        """A context manager that labels work in the platform's own tools; None when no tool is attached."""
         ...
 
     def resume(self, skipped: Collection[Run]) -> None:
-        """Go on after a fault, once its submission has been looked at.
+        """Continue after a fault, once its submission has been handled.
 
-        A backend that can holds back what is queued behind a fault until this is called, and then does not run those
-        that are `skipped`; their outcome is NOT_RUN. One that cannot may have run them.
+        If it can, a backend stops its queue at a fault until this is called, and then does not run the `skipped` runs;
+        their outcome is NOT_RUN. Otherwise it may have run them.
         """
         ...
 
@@ -297,9 +296,9 @@ class Backend(Protocol):
         ...
 
     def update_residency(self, added: Sequence[int], removed: Sequence[int]) -> None:
-        """Make allocations (by number) resident, and no longer so."""
+        """Make allocations (by number) resident, and others no longer resident."""
         ...
 
     def close(self) -> None:
-        """Finish what was submitted and give everything back. Called once, with no submission left."""
+        """Finish submitted work and release everything. Called once, with no submission left."""
         ...

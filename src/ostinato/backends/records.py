@@ -1,8 +1,8 @@
 """Commands as records: the lowered form that native code reads; the layout is described in `cpu/runtime/node.h`.
 
-The CPU runtime runs these records, and the CUDA launcher launches them. Every record is a
-multiple of 64 bytes and lists are kept 64-byte aligned, so inline bytes that are aligned within their record are
-aligned in memory, for every type MSL has.
+The CPU runtime runs these records, and the CUDA launcher launches them. The size of a record is a multiple of 64 bytes
+and lists are 64-byte aligned, so inline bytes that are aligned within their record are aligned in memory, for every
+MSL type.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _COPY_BODY, _FILL_BODY = struct.Struct("=3Q"), struct.Struct("=3Q2I")
 
 
 def pack(command: Command) -> bytes:
-    """One record, as the CPU runtime runs it."""
+    """The record of a command for the CPU runtime."""
     if isinstance(command, Dispatch):
         return _pack_dispatch(command)
     if isinstance(command, Barrier):
@@ -48,7 +48,7 @@ def dispatch(
     arguments: Sequence[int | bytes] = (),
     shared_offsets: Sequence[int] = (),
 ) -> bytes:
-    """The record of a dispatch. Arguments are addresses, or bytes that are put into the record."""
+    """The record of a dispatch. Arguments are addresses, or bytes to store in the record."""
     known = spans or b""
     head_bytes = _HEAD.size + 8 * len(arguments) + len(known) + 4 * len(shared_offsets)
     inline = bytearray()
@@ -79,7 +79,7 @@ def dispatch(
 
 
 def shared_offsets(static_bytes: int, sizes: tuple[int, ...]) -> tuple[tuple[int, ...], int]:
-    """Where each threadgroup argument starts in the arena, after what the body declares, and where all ends."""
+    """The offset of each threadgroup argument in the arena, after the body's own memory, and the arena's size."""
     offsets = []
     end = rounded(static_bytes, 16)
     for size in sizes:
@@ -115,7 +115,7 @@ def _pack_dispatch(command: Dispatch) -> bytes:
 def _argument(binding: BufferBinding | InlineBinding | ParamBinding) -> int | bytes:
     if isinstance(binding, BufferBinding):
         return binding.address
-    # What is not known yet is zero: a replay says elsewhere where its values are.
+    # Zeros for a parameter: a replay passes the values separately.
     return binding.data if isinstance(binding, InlineBinding) else bytes(binding.nbytes)
 
 

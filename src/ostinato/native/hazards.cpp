@@ -1,5 +1,5 @@
-// The segments live in one sorted array, which binary search and memmove serve well: lists name the same ranges again
-// and again, so nearly every look-up is exact and insertions are rare.
+// The segments are in one sorted array, with binary search and memmove: lists use the same ranges again and again, so
+// nearly every look-up is exact and insertions are rare.
 #include "hazards.h"
 
 #include <stdlib.h>
@@ -89,7 +89,7 @@ void free_hazards(Hazards *h) {
 
 namespace {
 
-// The first segment that ends after `address`. Lists come back to few ranges, so short arrays are simply walked.
+// The first segment that ends after `address`. Most lists use few ranges, so short arrays are searched linearly.
 uint64_t search(const Hazards *h, uint64_t address) {
   uint64_t low = 0, high = h->segments.count;
   if (high <= 8) {
@@ -129,7 +129,7 @@ bool cut(Hazards *h, uint64_t address) {
   return h->segments.insert(at + 1, right);
 }
 
-// Cuts and fills so that whole segments make up [begin, end).
+// Splits and adds segments so that whole segments make up [begin, end).
 bool cover(Hazards *h, uint64_t begin, uint64_t end) {
   uint64_t at = search(h, begin);
   if (at < h->segments.count && h->segments.items[at].begin == begin && h->segments.items[at].end == end) return true;
@@ -196,7 +196,7 @@ bool mark_use(Hazards *h, uint32_t node, Segment *segment, bool write) {
   return true;
 }
 
-// Calls use(segment) for each segment of [begin, end), which whole segments make up; false when it does.
+// Calls use(segment) for each segment of [begin, end), which whole segments make up; false when a call returns false.
 template <class Use> bool each_segment(Hazards *h, uint64_t begin, uint64_t end, Use use) {
   if (begin >= end) return true;
   for (uint64_t at = search(h, begin); at < h->segments.count && h->segments.items[at].begin < end; ++at)
@@ -208,7 +208,7 @@ template <class Use> bool each_segment(Hazards *h, uint64_t begin, uint64_t end,
 
 bool add_node(Hazards *h, uint32_t node, const Access *accesses, uint32_t count) {
   h->found.count = 0;
-  // All cuts first: one made later would split a segment that was looked at already.
+  // All cuts first: a later cut would split a segment that was already visited.
   for (uint32_t i = 0; i < count; ++i)
     if (accesses[i].begin() < accesses[i].end && !cover(h, accesses[i].begin(), accesses[i].end)) return false;
   for (uint32_t i = 0; i < count; ++i) {
@@ -217,7 +217,7 @@ bool add_node(Hazards *h, uint32_t node, const Access *accesses, uint32_t count)
                       [&](Segment *segment) { return look_at(h, node, *segment, write); }))
       return false;
   }
-  // A node does not wait for itself, so its own marks come after all looks, and reads after writes.
+  // A node does not wait for itself, so it is entered only after all segments were visited, reads after writes.
   for (int writes = 1; writes >= 0; --writes)
     for (uint32_t i = 0; i < count; ++i)
       if (int(accesses[i].write()) == writes &&

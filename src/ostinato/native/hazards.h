@@ -1,13 +1,12 @@
 // Which commands must wait for which: the hazard engine of ir/hazards.py, compiled.
 //
-// Memory is cut into disjoint half-open segments, kept sorted; each knows its last writer and who has read it since.
-// A read depends on the writer of every segment it touches; a write on the readers since, or on the writer where
-// nobody has read. Segments are split where an access begins or ends inside one, so ranges that only touch never
-// meet. A fence (a barrier, or a command whose accesses are unknown) depends on everything before it and
+// Memory is cut into disjoint half-open segments, kept sorted; each knows its last writer and its readers since then.
+// A read depends on the writer of every segment it touches; a write on the readers since the last write, or on the
+// writer where there were none. Segments are split where an access begins or ends inside one, so adjacent ranges do not
+// conflict. A fence (a barrier, or a command whose accesses are unknown) depends on everything before it, and
 // everything after depends on it.
 //
-// The edges that come out are those between a command and its nearest predecessors: one that is implied through one
-// other predecessor is left out.
+// An edge that is implied through one other predecessor is left out.
 #ifndef OSTINATO_HAZARDS_H
 #define OSTINATO_HAZARDS_H
 
@@ -39,11 +38,11 @@ struct Edges {
 };
 Edges edges_of(const Hazards *);
 
-// What an order comes to for a device that has barriers rather than edges. It runs a group of nodes at once until one
-// depends on another of the same group.
+// An order in numbers, for a device that has barriers rather than edges. It runs a group of nodes concurrently until
+// one depends on another of the same group.
 struct Inferred {
-  uint32_t barriers;    // nodes that such a device would put a barrier in front of
-  uint32_t concurrent;  // nodes that need none
+  uint32_t barriers;    // nodes that need a barrier before them on such a device
+  uint32_t concurrent;  // nodes that need no barrier
   uint32_t ranges;      // tracked at the end of the list
 };
 

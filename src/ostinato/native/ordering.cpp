@@ -1,4 +1,4 @@
-// The hazard engine as a library of its own: the order of a list, from what its commands touch.
+// The hazard engine as a library of its own: the order of a list, from the accesses of its commands.
 #include "hazards.h"
 
 #include <string.h>
@@ -7,7 +7,7 @@ using namespace __ost;
 
 namespace {
 
-// In place of a number of accesses.
+// Special values of the number of accesses.
 constexpr uint32_t fence = UINT32_MAX, barrier = UINT32_MAX - 1;
 
 bool add(Hazards *hazards, const Access *accesses, const uint32_t *counts, uint32_t nodes) {
@@ -21,7 +21,8 @@ bool add(Hazards *hazards, const Access *accesses, const uint32_t *counts, uint3
 
 }  // namespace
 
-// The edges as pairs (before, after); their number even when it is over capacity. UINT64_MAX when memory is short.
+// Writes the edges as pairs (before, after) and returns their number, even when it exceeds the capacity; UINT64_MAX
+// when memory is short.
 extern "C" __attribute__((visibility("default"))) uint64_t ost_order(const Access *accesses, const uint32_t *counts,
                                                                      uint32_t nodes, uint32_t *pairs, uint64_t capacity,
                                                                      Inferred *inferred) {

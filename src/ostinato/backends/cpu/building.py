@@ -31,19 +31,19 @@ _KERNEL_FLAGS = (
     "-fno-trapping-math",
     "-ffp-contract=fast",
 )
-# One access of the source is one access of the machine, as far as a compiler allows, in the order they are written.
+# Little optimisation: as far as a compiler allows, each access of the source is one machine access, in source order.
 _CHECKED_FLAGS = tuple("-O1" if flag == "-O3" else flag for flag in _KERNEL_FLAGS)
 
 
 @lru_cache(maxsize=1)
 def _interface_digest() -> str:
-    """Everything a kernel is compiled against: the shim and the runtime's headers."""
+    """A digest of everything that a kernel is compiled against: the shim and the runtime's headers."""
     files = sorted((*_INCLUDE.rglob("*.h"), *_RUNTIME.glob("*.h")))
     return cache.digest(*(part for file in files for part in (file.name, file.read_bytes())))
 
 
 def kernel_library(compiler: toolchain.Toolchain, translation: Translation, checked: bool) -> ctypes.CDLL:
-    """The compiled kernels of a translation; checked, they are made for finding faults and not for speed."""
+    """The compiled kernels of a translation; `checked` kernels are built to find faults, not for speed."""
     flags = compile_flags(compiler, (*(_CHECKED_FLAGS if checked else _KERNEL_FLAGS), *compiler.semantics))
     linking = link_flags("-nostartfiles")
     key = cache.digest(
@@ -57,16 +57,18 @@ def kernel_library(compiler: toolchain.Toolchain, translation: Translation, chec
         product = toolchain.compile_library(compiler, [source], [*flags, *folders], linking, work, (_INCLUDE, _RUNTIME))
         try:
             image = product.read_bytes()
-            found, foreign = load_time_code(image, _startup_of(compiler, linking)), foreign_functions(image)
+            load_time, foreign = load_time_code(image, _startup_of(compiler, linking)), foreign_functions(image)
         except ValueError as error:
-            raise ToolchainError(f"{compiler.command[0]} made something that cannot be loaded: {error}") from None
-        if found is not None:
-            raise KernelCompileError(f"the compiled kernels contain code that would run when they are loaded: {found}")
+            raise ToolchainError(f"{compiler.command[0]} produced a library that cannot be loaded: {error}") from None
+        if load_time is not None:
+            raise KernelCompileError(
+                f"the compiled kernels contain code that would run when they are loaded: {load_time}"
+            )
         if foreign:
-            raise KernelCompileError(f"the kernels call {foreign[0]!r}, which is no function of theirs")
+            raise KernelCompileError(f"the kernels call {foreign[0]!r}, which kernels may not call")
         return product
 
-    from ...msl.columns import follow_columns  # the front end made the translation, so it is loaded
+    from ...msl.columns import follow_columns  # the front end made the translation, so it is loaded already
 
     try:
         return load(key, build)
@@ -79,7 +81,7 @@ def kernel_library(compiler: toolchain.Toolchain, translation: Translation, chec
 
 
 def _startup_of(compiler: toolchain.Toolchain, linking: tuple[str, ...]) -> dict[str, int]:
-    """What this linker puts into every library; nothing, except with zig, which has no way to leave it out."""
+    """The start-up sections that this linker adds to every library: only zig does, and cannot be told not to."""
     if not compiler.is_zig:
         return {}
 

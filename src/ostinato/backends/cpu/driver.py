@@ -84,14 +84,14 @@ class _Status(ctypes.Structure):
 
 
 class _Executable:
-    """The driver's hold on a graph of the runtime, which itself keeps what is still running."""
+    """The driver's reference to a graph of the runtime; the runtime itself keeps graphs that are running."""
 
     __slots__ = ("__weakref__", "_release", "device", "pointer", "value_bytes")
 
     def __init__(self, device: int | None, value_bytes: int, release: Callable[[int], None]) -> None:
-        # A list, which the native call fills: no interrupt comes between the two.
+        # A list that the native call fills, so that no interrupt can come in between.
         self.pointer: list[int] = []
-        # Its own, because at the end of the interpreter the backend may go first.
+        # Its own reference, because at interpreter exit the backend may be gone first.
         self._release = release
         self.device = device
         self.value_bytes = value_bytes
@@ -103,19 +103,19 @@ class _Executable:
 
 
 class CpuRun(NamedTuple):
-    """A submission of the runtime. (A tuple, because one is made without a step of the interpreter.)"""
+    """A submission of the runtime. (A tuple, because it can be created without an interpreter step.)"""
 
     runtime: Any
     pointer: int
     known: Inferred | None
-    """What inferring its order came to; None when the runtime did that."""
+    """The inferred order, in numbers; None when the runtime inferred it."""
 
     def wait(self, timeout_ns: int) -> bool:
-        """Wait without holding the interpreter up."""
+        """Wait, with the interpreter lock released."""
         return bool(self.runtime.ost_wait(self.pointer, timeout_ns))
 
     def status(self) -> Status:
-        """What the runtime says about it."""
+        """How it ended, from the runtime."""
         native = self._native_status()
         return Status(
             outcome=_OUTCOMES[native.error],
@@ -127,7 +127,7 @@ class CpuRun(NamedTuple):
         )
 
     def inferred(self) -> Inferred:
-        """What the hazard engine says."""
+        """The inferred order, in numbers, from the hazard engine."""
         if self.known is not None:
             return self.known
         numbers = (ctypes.c_uint32 * 3)()
@@ -135,12 +135,12 @@ class CpuRun(NamedTuple):
         return Inferred(*numbers)
 
     def times(self) -> tuple[int, int] | None:
-        """By the host's clock, which the workers read."""
+        """Start and end by the host's clock, which the workers read."""
         native = self._native_status()
         return (native.start_ns, native.end_ns) if native.start_ns else None
 
     def samples(self) -> np.ndarray | None:
-        """A copy of the runtime's table, which ends with the submission."""
+        """A copy of the runtime's table, which is freed with the submission."""
         count = ctypes.c_uint64()
         table = self.runtime.ost_samples(self.pointer, ctypes.byref(count))
         if not table:
@@ -150,18 +150,18 @@ class CpuRun(NamedTuple):
         return copied
 
     def bounded(self) -> np.ndarray | None:
-        """None: each has times of its own."""
+        """None: each command has its own times."""
         return None
 
     def worker_time(self) -> WorkerTime | None:
-        """What the workers read off their own clocks."""
+        """The workers' own measurements."""
         native = self._native_status()
         if not native.worked_ns:
             return None
         return WorkerTime(native.worked_ns, native.lost_ns, native.late_ns, native.joined)
 
     def release(self) -> None:
-        """Drop the driver's hold on it."""
+        """Drop the driver's reference to it."""
         self.runtime.ost_release(self.pointer)
 
     def _native_status(self) -> _Status:
@@ -210,10 +210,10 @@ class CpuBackend(HostMemory):
     def compile(
         self, module: Module, constants: Mapping[int | str, object], only: Collection[str] | None = None
     ) -> Mapping[str, CompiledKernel]:
-        """Translate, compile (or find in the cache), load, and read the kernel table.
+        """Translate, compile (or take from the cache), load, and read the kernel table.
 
-        Checked, kernels are made for finding faults and not for speed: each thread is a fiber, so that a fault names
-        it, and nothing is vectorised, so that no access is made that the source does not make.
+        A checked device builds kernels to find faults, not for speed: each thread is a fiber, so that a fault names
+        it, and nothing is vectorised, so that there is no access that the source does not make.
         """
         translation = module.translate("cpu", constants, only, fibers=self._checked)
         library = kernel_library(self._toolchain, translation, self._checked)
@@ -222,7 +222,7 @@ class CpuBackend(HostMemory):
         return {kernel.name: kernel for kernel in (_compiled(info, translation) for info in table)}
 
     def allocate(self, nbytes: int) -> Memory:
-        """Memory aligned to a cache line pair; an empty block still has an address."""
+        """Allocate memory aligned to a pair of cache lines; an empty block still has an address."""
         try:
             owner = np.empty(max(nbytes, 1) + _MEMORY_ALIGNMENT, np.uint8)
         except (MemoryError, ValueError):
@@ -231,7 +231,7 @@ class CpuBackend(HostMemory):
         return Memory(start + -start % _MEMORY_ALIGNMENT, nbytes, owner)
 
     def adopt(self, array: np.ndarray) -> Memory | None:
-        """Any memory of the host is the device's too."""
+        """Share the array's memory: the device can use all host memory."""
         return Memory(array.ctypes.data, array.nbytes, array)
 
     def lower(self, command: Command) -> bytes:
@@ -239,7 +239,7 @@ class CpuBackend(HostMemory):
         return pack(command)
 
     def submit(self, commands: CommandList, started: list[Run], sample: bool = False, retain: bool = True) -> None:
-        """One call for the whole list. Where its order is not known yet, the runtime infers it."""
+        """Start the whole list in one call. The runtime infers the order if it is not known yet."""
         records = b"".join(commands.lowered)
         known = commands.order.inferred if commands.is_ordered else None
         call = (self._device, records, len(records), len(commands), *_order(commands), sample)
@@ -250,12 +250,12 @@ class CpuBackend(HostMemory):
     def _start(
         self, start: Callable[..., int | None], call: tuple[Any, ...], known: Inferred | None, started: list[Run]
     ) -> None:
-        # Signal handlers run between steps of the interpreter; from the call to the list there is none.
+        # Signal handlers run between interpreter steps; there is none between the call and the list.
         pointers = filter(None, starmap(start, (call,)))
         started.extend(map(tuple.__new__, repeat(CpuRun), zip(repeat(self._runtime), pointers, repeat(known))))
 
     def instantiate(self, commands: CommandList) -> _Executable:
-        """Build the runtime's graph, and say which arguments of which nodes are parameters."""
+        """Build the runtime's graph, with a table of the arguments that are parameters."""
         params: dict[tuple[int, int], int] = {}
         uses = [
             (use.node, use.position, params.setdefault((use.start, use.nbytes), len(params)))
@@ -264,7 +264,7 @@ class CpuBackend(HostMemory):
         records = b"".join(commands.lowered)
         param_table, use_table = np.array(list(params), np.uint32), np.array(uses, np.uint32)
         executable = _Executable(self._device, commands.value_bytes, self._runtime.ost_graph_release)
-        commands.order  # noqa: B018  inferred here, and kept for others
+        commands.order  # noqa: B018  inferred here, and cached on the list
         call = (
             *(self._device, records, len(records), len(commands), *_order(commands)),
             *(param_table.ctypes.data, len(params), use_table.ctypes.data, len(uses), commands.value_bytes),
@@ -275,15 +275,15 @@ class CpuBackend(HostMemory):
         return executable
 
     def prepare_samples(self, work: Any) -> bool:
-        """Nothing to make: the workers read the clock around what they run."""
+        """False: the workers read the clock around each command, so there is nothing to prepare."""
         return False
 
     def annotated(self, label: str | None) -> AbstractContextManager[None] | None:
-        """No tool of the platform looks at a CPU device."""
+        """None: no platform tool shows labels of a CPU device."""
         return None
 
     def replay(self, executable: _Executable, values: bytes, sample: bool, started: list[Run]) -> None:
-        """One call, whatever the length of the list."""
+        """Start the graph in one call, whatever its length."""
         if executable.device != self._device:
             raise ValueError("a graph is replayed on the device that it was made for")
         if len(values) < executable.value_bytes:
@@ -295,27 +295,27 @@ class CpuBackend(HostMemory):
             raise self._refused("a replay of a graph")
 
     def _refused(self, what: str) -> DeviceError:
-        """Why the runtime gave nothing for the last call of this thread."""
+        """The error for the last call of this thread, which the runtime refused."""
         reason = self._runtime.ost_refusal()
         if reason == _NO_MEMORY:
             return OutOfMemory(f"cpu: no memory for {what}")
         if reason == _TOO_MANY_EDGES:
             return DeviceError(f"cpu: {what} has 2**32 or more pairs of commands that wait for each other; split it")
-        return DeviceError(f"cpu: the runtime does not understand {what}; this is a defect of ostinato")
+        return DeviceError(f"cpu: the runtime does not accept {what}; this is a bug in ostinato")
 
     def resume(self, skipped: Collection[Run]) -> None:
-        """The runtime holds back what is queued behind a fault until it is told to go on."""
+        """Continue after a fault: the runtime stops its queue there until this call."""
         for run in skipped:
             assert isinstance(run, CpuRun)
             self._runtime.ost_skip(run.pointer)
         self._runtime.ost_resume(self._device)
 
     def conditions(self) -> Conditions:
-        """Nothing: what there is to say of the host is said of the process."""
+        """Empty: conditions of the host are recorded with the process."""
         return Conditions()
 
     def update_residency(self, added: Sequence[int], removed: Sequence[int]) -> None:
-        """Nothing to do: the memory of a CPU is always resident."""
+        """Nothing to do: host memory is always resident."""
 
     def close(self) -> None:
         """End the worker threads."""
@@ -328,7 +328,7 @@ class CpuBackend(HostMemory):
 
 
 def _order(commands: CommandList) -> tuple[int, int | None, int]:
-    """The order of a list as the runtime takes it: a mode, and edges where they have been inferred already."""
+    """The order of a list for the runtime: a mode, and the edges if they have been inferred already."""
     if commands.ordering is not Ordering.INFERRED or not commands.is_ordered:
         return _MODES[commands.ordering], None, 0
     edges = commands.order.edges
@@ -336,7 +336,7 @@ def _order(commands: CommandList) -> tuple[int, int | None, int]:
 
 
 def availability() -> tuple[Capabilities | None, str]:
-    """The capabilities of a CPU device opened without options, or the reason why there can be none."""
+    """The capabilities of a CPU device opened without options, or None and the reason why it cannot be opened."""
     try:
         return _capabilities(toolchain.find(), usable_cores(), THREADGROUP_MEMORY_BYTES, Level.DISPATCHES), ""
     except OstinatoError as error:
@@ -374,7 +374,7 @@ def _capabilities(
 
 @lru_cache(maxsize=1)
 def _clock_step_ns() -> float:
-    """How far apart two readings of the clock are at least: the workers read the host's own."""
+    """The resolution of the host's clock, which the workers read."""
     readings = [time.monotonic_ns() for _ in range(200)]
     steps = [after - before for before, after in pairwise(readings) if after > before]
     return float(min(steps, default=1))
@@ -407,9 +407,9 @@ def _declare(library: ctypes.CDLL) -> None:
         function = getattr(library, name)
         function.restype = result
         function.argtypes = arguments
-    found = library.ost_abi_version()
-    if found != _ABI_VERSION:
-        raise DeviceError(f"the CPU runtime speaks version {found}, the driver {_ABI_VERSION}")
+    runtime_version = library.ost_abi_version()
+    if runtime_version != _ABI_VERSION:
+        raise DeviceError(f"the CPU runtime has ABI version {runtime_version}, the driver {_ABI_VERSION}")
 
 
 def _compiled(info: _KernelInfo, translation: Translation) -> CompiledKernel:

@@ -1,6 +1,6 @@
-"""The driver's functions, called with a check, and its errors in words.
+"""Checked calls of the driver's functions, and the text of its errors.
 
-Nothing of CUDA is imported, loaded or started before a function of this module is called.
+Nothing of CUDA is imported, loaded or initialised before a function of this module is called.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from ...base.extras import install_command
 from ...errors import DeviceError, DeviceUnavailable, OutOfMemory
 
 OLDEST_DRIVER = 13000
-"""The bindings and the compiler are those of CUDA 13, and code for it runs on drivers of CUDA 13 only."""
+"""The bindings and the compiler are those of CUDA 13, whose code needs a driver of CUDA 13 or newer."""
 
 OUT_OF_MEMORY, NOT_READY = 2, 600
 _NO_DEVICE = 100
 _LOST = frozenset({214, 220, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 999})
-"""Errors that end a context: memory or link errors, illegal address, timeout, assert, illegal instruction, …"""
+"""Errors after which a context is unusable: memory or link errors, illegal address, timeout, assert, …"""
 
 
 def bindings() -> Any:
     """The driver's functions; raises `DeviceUnavailable` with the reason when there are none."""
-    found, process = _initialised()
+    driver, process = _initialised()
     if process != os.getpid():
         raise DeviceUnavailable(
-            "cuda: it cannot be used in a forked child of a process that used it; start the child with 'spawn'"
+            "cuda: CUDA cannot be used in a forked child of a process that used it; start the child with 'spawn'"
         )
-    return found
+    return driver
 
 
 @lru_cache(maxsize=1)
@@ -61,21 +61,21 @@ def _version(number: int) -> str:
 
 
 def call(function: Callable[..., tuple[Any, ...]], *arguments: Any) -> Any:
-    """What a function of the driver gives; its error raised as ours."""
-    status, *found = function(*arguments)
+    """Call a function of the driver and return its results; an error status raises."""
+    status, *results = function(*arguments)
     if int(status):
         raise failure(int(status), function.__name__)
-    return found[0] if len(found) == 1 else tuple(found)
+    return results[0] if len(results) == 1 else tuple(results)
 
 
 def failure(status: int, doing: str) -> DeviceError:
-    """An error of the driver."""
+    """The exception for an error status of the driver."""
     kind = OutOfMemory if status == OUT_OF_MEMORY else DeviceError
-    return kind(f"cuda: {words(status)} (from {doing})")
+    return kind(f"cuda: {error_text(status)} (from {doing})")
 
 
-def words(status: int) -> str:
-    """What the driver says of an error."""
+def error_text(status: int) -> str:
+    """The driver's description of an error."""
     cu = bindings()
     result = cu.CUresult(status)
     name, text = cu.cuGetErrorName(result)[1], cu.cuGetErrorString(result)[1]
@@ -85,12 +85,12 @@ def words(status: int) -> str:
 
 
 def is_lost(status: int) -> bool:
-    """Whether after this error nothing works any more in this process's context."""
+    """Whether the process's context is unusable after this error."""
     return status in _LOST
 
 
 class Context:
-    """A device's primary context, which torch and others in the process use too."""
+    """A device's primary context, shared with torch and other libraries in the process."""
 
     def __init__(self, ordinal: int) -> None:
         self.cu = cu = bindings()
@@ -104,7 +104,7 @@ class Context:
 
     @contextmanager
     def current(self) -> Iterator[None]:
-        """Make it the thread's own for the length of a block; blocks may be nested."""
+        """Make it the thread's current context in a `with` block; blocks may be nested."""
         if self._process != os.getpid():
             raise DeviceError(f"cuda:{self.ordinal}: it belongs to the parent of this process")
         pushed = False
@@ -117,20 +117,20 @@ class Context:
                 self.cu.cuCtxPopCurrent()
 
     def attribute(self, name: str) -> int:
-        """A number that the driver knows about the device."""
+        """A device attribute of the driver."""
         kind = getattr(self.cu.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
         return int(call(self.cu.cuDeviceGetAttribute, kind, self.device))
 
     @property
     def name(self) -> str:
-        """What its maker calls it."""
+        """The product name of the device."""
         raw = call(self.cu.cuDeviceGetName, 128, self.device)
         text: str = raw.split(b"\0")[0].decode(errors="replace")
         return text
 
     @property
     def bus_id(self) -> str:
-        """Where it sits, as NVML and others know it."""
+        """The PCI bus id, as NVML uses it."""
         raw = call(self.cu.cuDeviceGetPCIBusId, 32, self.device)
         text: str = raw.split(b"\0")[0].decode(errors="replace")
         return text
@@ -141,5 +141,5 @@ class Context:
         return self.attribute("COMPUTE_CAPABILITY_MAJOR"), self.attribute("COMPUTE_CAPABILITY_MINOR")
 
     def release(self) -> None:
-        """Give the context back to the driver."""
+        """Release the context."""
         self.cu.cuDevicePrimaryCtxRelease(self.device)

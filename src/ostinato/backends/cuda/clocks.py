@@ -1,11 +1,12 @@
 """Device time in host time.
 
-Kernels read the device's nanosecond counter; the host reads its own clock. A small kernel on a stream of its own meets
-the host in memory that both see: the host writes a number, the device answers with its time, and the host knows the
-device's time to half of what the exchange took. The best of a few rounds is a pair; a line through the pairs maps
-times. The counter is one of nanoseconds, so until the pairs are far enough apart to say better, its rate is taken to be
-one. Replays are timed by that counter too; lists by events, which know no counter. So an event is put between that
-kernel and another that says when it began, and an event of a submission is placed by its distance from it.
+Kernels read the device's nanosecond counter; the host reads its own clock. A small kernel on its own stream exchanges
+readings with the host through shared memory: the host writes a number, the device answers with its time, and so the
+device's time is known to half the duration of the exchange. The best of a few rounds is a pair; a line through the
+pairs maps times. The counter counts nanoseconds, so until the pairs are far enough apart for a better estimate, the
+rate is taken to be one. Replays are timed by that counter too. Lists are timed by events, which do not read it: a
+reference event is recorded between that kernel and another one that reads the counter, and an event of a submission is
+placed by its distance from the reference.
 """
 
 from __future__ import annotations
@@ -53,16 +54,16 @@ class DeviceClock:
         self._pair: ClockPair | None = None
         self._line = Clock()
         self.event_uncertainty_ns = 0.0
-        """How well an event is known in device time."""
-        # Other processes on the device take turns with this one, so it may not answer for a while.
+        """The uncertainty of an event in device time."""
+        # The device time-slices between processes, so it may not answer for a while.
         deadline_ns = time.monotonic_ns() + _OPENING_NS
         while len(self._line) < 2:
             if not self._take(_OPENING_NS // 10) and time.monotonic_ns() > deadline_ns:
-                raise DeviceError("cuda: the device does not answer, so its times cannot be told; is it very busy?")
+                raise DeviceError("cuda: the device does not answer, so its clock cannot be read; is it very busy?")
             time.sleep(0.001)
 
     def interval(self, start: Any, end: Any) -> tuple[int, int]:
-        """When two events happened, in host time. How far apart they are is exact, whenever it is asked."""
+        """The host times of two events. Their distance is exact, whenever this is called."""
         with self._lock, self._context.current():
             self._renew()
             since_ms: float = call(self._cu.cuEventElapsedTime, self._reference, start)
@@ -73,29 +74,29 @@ class DeviceClock:
     def between(self, begin: int, end: int) -> tuple[int, int]:
         """Two device times in host time."""
         with self._lock:
-            # The line so far will do if there is no other: on a device that was lost meanwhile, say.
+            # If there is no new pair (the device may be lost), the line so far is used.
             with suppress(OstinatoError), self._context.current():
                 self._renew()
             fit = self._fit()
             return fit.host_ns(begin), fit.host_ns(end)
 
     def host_ns_of(self, ticks: np.ndarray) -> np.ndarray:
-        """Device times in host time; zero is no time."""
+        """Device times in host time; zero means no time and stays zero."""
         with self._lock:
-            found = self._fit().host_ns_of(ticks).astype(np.uint64)
-        found[ticks == 0] = 0
-        return found
+            host_times = self._fit().host_ns_of(ticks).astype(np.uint64)
+        host_times[ticks == 0] = 0
+        return host_times
 
     @property
     def uncertainty_ns(self) -> float:
-        """How well a time is known in host time."""
+        """The uncertainty of a time in host time."""
         return (0.0 if self._pair is None else self._pair.uncertainty_ns) + self.event_uncertainty_ns
 
     def _fit(self) -> ClockFit:
         line = self._line.fit
         if line.last_ticks - line.first_ticks >= _LONG_ENOUGH_NS or self._pair is None:
             return line
-        # Two pairs a moment apart would tilt the line by more than any counter is off.
+        # Pairs too close together would give a worse rate than the counter's nominal one.
         pair = self._pair
         return ClockFit(pair.host_ns, pair.ticks, 1.0, pair.uncertainty_ns, 1, pair.ticks, pair.ticks)
 
@@ -120,12 +121,12 @@ class DeviceClock:
             replies = self._shared.device + _REPLIES_AT
             self._running = True
             self._launch(self._kernel, (self._shared.device, replies, _ROUNDS), (_ADDRESS, _ADDRESS, ctypes.c_uint32))
-            # Both are in the stream while the kernel still waits for the host, so nothing comes late.
+            # Both are enqueued while the kernel still waits for the host, so they follow it without a gap.
             call(cu.cuEventRecord, event, self._stream)
             self._launch(self._mark, (replies + 8 * (_ROUNDS + 2),), (_ADDRESS,))
             pair = self._meet(patience_ns)
             if pair is None:
-                self._round.value = _ROUNDS  # should it come late, it leaves at once
+                self._round.value = _ROUNDS  # a kernel that starts late then ends at once
                 self._destroy(event)
                 return False
             call(cu.cuStreamSynchronize, self._stream)
@@ -168,7 +169,7 @@ class DeviceClock:
                 self._cu.cuEventDestroy(event)
 
     def close(self) -> None:
-        """Give everything back."""
+        """Release everything."""
         with self._context.current():
             self._cu.cuStreamSynchronize(self._stream)
             self._destroy(self._reference)

@@ -1,4 +1,4 @@
-"""NVRTC: translated source to machine code for one architecture, kept in the cache."""
+"""NVRTC: machine code for one architecture from translated source, cached."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _INSTANTIATED = re.compile(r"at line (?P<line>\d+) of (?P<file>.+)$", re.MULTILI
 def nvrtc() -> Any:
     """The compiler; raises `DeviceUnavailable` with the reason when there is none."""
     try:
-        from cuda.bindings import nvrtc as found
+        from cuda.bindings import nvrtc as compiler
     except ImportError as error:
         raise DeviceUnavailable(f"cuda: {error}; {install_command('cuda')} brings what is missing") from None
     try:
-        status, *_ = found.nvrtcVersion()
+        status, *_ = compiler.nvrtcVersion()
     except Exception as error:  # the loader's own kinds of errors, by version
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise DeviceUnavailable(
@@ -38,11 +38,11 @@ def nvrtc() -> Any:
         ) from None
     if int(status):
         raise DeviceUnavailable(f"cuda: NVRTC does not work: error {int(status)}")
-    return found
+    return compiler
 
 
 def version() -> tuple[int, int]:
-    """Of the compiler."""
+    """Major and minor version of the compiler."""
     _, major, minor = nvrtc().nvrtcVersion()
     return major, minor
 
@@ -55,7 +55,7 @@ def _headers_digest() -> str:
 
 def cubin(text: str, flags: Sequence[str]) -> bytes:
     """Machine code of a CUDA C++ text."""
-    named = (flag for flag in flags if not flag.startswith("--include-path="))  # what is there is in the digest
+    named = (flag for flag in flags if not flag.startswith("--include-path="))  # the digest covers the headers
     key = cache.digest("cubin", __version__, str(version()), *named, _headers_digest(), text)
 
     def build(work: Path) -> Path:
@@ -70,7 +70,7 @@ def _compile(text: str, flags: Sequence[str]) -> bytes:
     compiler = nvrtc()
     status, program = compiler.nvrtcCreateProgram(text.encode(), b"kernels.cu", 0, [], [])
     if int(status):
-        raise KernelCompileError(f"NVRTC takes no such source: error {int(status)}")
+        raise KernelCompileError(f"NVRTC does not accept the source: error {int(status)}")
     try:
         encoded = [flag.encode() for flag in flags]
         (status,) = compiler.nvrtcCompileProgram(program, len(encoded), encoded)
@@ -84,9 +84,9 @@ def _compile(text: str, flags: Sequence[str]) -> bytes:
 
 
 def _text(size_of: Any, get: Any, program: Any) -> bytes:
-    found = bytes(size_of(program)[1])
-    get(program, found)
-    return found
+    contents = bytes(size_of(program)[1])
+    get(program, contents)
+    return contents
 
 
 def _failure(log: str) -> KernelCompileError:
@@ -99,7 +99,7 @@ def _failure(log: str) -> KernelCompileError:
 
 
 def _diagnostic(error: re.Match[str], after: str) -> Diagnostic:
-    """One error, with what NVRTC prints after it: the line that it read, a caret, and where templates came from."""
+    """One error, with the text that NVRTC prints after it: the line, a caret, and where templates were instantiated."""
     if not error["file"].startswith(str(_INCLUDE)):
         shown = _CARET.search(after)
         near = near_token(shown["line"], len(shown["indent"]) + 1) if shown else None

@@ -1,6 +1,6 @@
-"""What a GPU says of itself while it works: its clock, what holds that back, and who else uses it.
+"""The current state of a GPU: its clock, what limits the clock, and how many processes use it.
 
-Asked of NVML, which comes with the driver. Without it, or on a virtual GPU that answers little, there is nothing here.
+Read from NVML, which comes with the driver. Without NVML, or on a virtual GPU that reports little, it is empty.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from ..conditions import Conditions
 _Answer = TypeVar("_Answer")
 
 _SM_CLOCK = 1
-"""NVML's number for it, whose name differs between versions of the bindings."""
+"""NVML's number of the SM clock; its name differs between versions of the bindings."""
 HELD_BACK = {
     2: "application clocks", 4: "power cap", 8: "hardware slowdown", 16: "sync boost", 32: "temperature",
     64: "temperature (hardware)", 128: "power brake", 256: "display clocks", 512: "board limit", 1024: "reliability",
 }  # fmt: skip
-"""What holds the clock back, by the bits of NVML's clock event reasons; bit 1 is an idle GPU, which is no reason."""
+"""What limits the clock, by the bits of NVML's clock event reasons; bit 1, an idle GPU, is left out."""
 
 
 def conditions(bus_id: str) -> Conditions:
@@ -47,8 +47,8 @@ def conditions(bus_id: str) -> Conditions:
 
 
 def held_back_by(reasons: int) -> str:
-    """Clock event reasons in words."""
-    return ", ".join(words for bit, words in HELD_BACK.items() if reasons & bit)
+    """Clock event reasons as text."""
+    return ", ".join(name for bit, name in HELD_BACK.items() if reasons & bit)
 
 
 @lru_cache(maxsize=1)

@@ -1,10 +1,10 @@
-"""The CUDA backend: what `Backend` asks for, on one device's primary context and one stream.
+"""The CUDA backend: implements `Backend` on one device's primary context and one stream.
 
-Work is launched on a single stream, so submissions run in order; within a list launches follow one another, within a
-graph they run beside each other as its edges allow. A word in memory that the host sees says which submission finished
-last: the stream writes it after a list, a graph's last node does itself. Waiting is looking at it, and after a fault,
-when no call to the driver works any more, it still says how far the device came. The stream is a blocking one, so that
-the order with the default stream of torch and others in the process is kept both ways.
+Work is launched on a single stream, so submissions run in order. The launches of a list run one after another, those of
+a graph concurrently as its edges allow. A word in host-visible memory holds the number of the submission that finished
+last: the stream writes it after a list, a graph's last node writes it itself. Waiting reads that word. After a fault,
+when no call of the driver works any more, it still tells how far the device got. The stream is a blocking one, so that
+it stays ordered with the default stream of torch and other libraries in the process.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from .. import copy_fill, records
 from ..conditions import Conditions
 from ..protocol import GATES, Capabilities, Level, Memory, Outcome, Run, Status, sampling_level
 from . import launchers, launches, nsight
-from .api import Context, bindings, call, is_lost, words
+from .api import Context, bindings, call, error_text, is_lost
 from .clocks import DeviceClock
 from .compiling import cubin, nvrtc, version
 from .conditions import conditions
@@ -46,13 +46,13 @@ SIMD_WIDTH = 32
 _HERE = Path(__file__).parent
 _DLPACK_CUDA = 2
 _EDGES_NS = 2_000
-"""A graph's first and last node lie about a microsecond from their neighbours; on an H200 1.8 µs were seen for both."""
+"""Time before a graph's first and after its last dispatch, about a microsecond each; 1.8 µs in all on an H200."""
 _AFTER_FAULT = (
-    "the CUDA context of this process is lost with it, for torch, CuPy and every other library in the process too, and"
-    " cannot be made again in it; start a new process"
+    "the CUDA context of this process is lost, also for torch, CuPy and every other library in the process, and"
+    " cannot be recreated; start a new process"
 )
 _SLICE_NS = 50_000_000
-"""A native wait cannot be interrupted, so Ctrl-C is noticed between waits of this length."""
+"""A native wait cannot be interrupted, so Ctrl-C is handled between waits of this length."""
 
 
 class CudaBackend:
@@ -92,7 +92,7 @@ class CudaBackend:
             self.support = {name: call(cu.cuModuleGetFunction, support, name.encode()) for name in _SUPPORT}
             self.clock = DeviceClock(context, self.support["ost_pairs"], self.support["ost_mark"])
             step_ns = self._timer_step_ns(self.support["ost_step"])
-        hazard_engine.is_there()  # builds the engine, where that has to be done, before any work needs it
+        hazard_engine.is_there()  # builds the engine, if necessary, before any work needs it
         at = (context, int(self._stream), self._done.host, self._done.device)
         self._launcher: launchers.Launcher = launchers.make(*at) if native else launchers.PlainLauncher(*at)
         self.capabilities = Capabilities(
@@ -120,36 +120,36 @@ class CudaBackend:
     def compile(
         self, module: Module, constants: Mapping[int | str, object], only: Collection[str] | None = None
     ) -> Mapping[str, CompiledKernel]:
-        """Translate, compile (or find in the cache) and load."""
+        """Translate, compile (or take from the cache) and load."""
         translation = module.translate("cuda", constants, only)
         with self.context.current():
             return compiled(self.context, self._architecture, translation, self._entries)
 
     def build_instrumented(self, entries: Iterable[int]) -> None:
-        """Compile the instrumented variants, which take times, of all kernels that have none yet."""
+        """Compile the instrumented variants, which time themselves, of all kernels that have none yet."""
         with self.context.current():
             for entry in dict.fromkeys(entries):
                 code, variant = self._entries[entry]
                 code.build_sampled(variant)
 
     def allocate(self, nbytes: int) -> Memory:
-        """A block of the pool."""
+        """Allocate a block of the pool."""
         return self.pool.allocate(nbytes)
 
     def adopt(self, array: np.ndarray) -> Memory | None:
-        """The device has memory of its own."""
+        """None: the device has its own memory and cannot share an array's."""
         return None
 
     def read(self, memory: Memory, offset: int, into: np.ndarray) -> None:
-        """By a copy that is waited for."""
+        """Copy memory to the host, and wait for the copy."""
         self.pool.read(memory.address + offset, into)
 
     def write(self, memory: Memory, offset: int, values: np.ndarray) -> None:
-        """By a copy that is waited for."""
+        """Copy bytes from the host, and wait for the copy."""
         self.pool.write(memory.address + offset, values)
 
     def clear(self, memory: Memory, offset: int, nbytes: int) -> None:
-        """By the driver."""
+        """Set bytes to zero, and wait until it is done."""
         self.pool.clear(memory.address + offset, nbytes)
 
     @property
@@ -158,9 +158,10 @@ class CudaBackend:
         return int(self._stream)
 
     def lend(self, stream: Any) -> object:
-        """Have another stream wait for ours: DLPack's None and 1 are the legacy default stream, -1 wants no order.
+        """Make another stream wait for ours: DLPack's None and 1 are the legacy default stream, -1 means no ordering.
 
-        What it gives is kept with the memory that was lent: dropped, it has memory that is freed wait for that stream.
+        The caller keeps the returned object with the shared memory: memory that is freed after it is dropped waits for
+        the other stream.
         """
         if stream == -1:
             return None
@@ -170,17 +171,17 @@ class CudaBackend:
         return None if other == 1 else _Loan(self.pool, other)
 
     def borrow(self, stream: int) -> None:
-        """Have what is started from now on wait for what another stream has queued."""
+        """Make work that is started from now on wait for what another stream has queued."""
         with self.context.current():
             order(self._cu, self._cu.CUstream(stream), self._stream)
 
     def update_residency(self, added: Sequence[int], removed: Sequence[int]) -> None:
-        """Nothing to do: what is allocated is resident."""
+        """Nothing to do: allocated memory is always resident."""
 
     # --- work ------------------------------------------------------------------------------------------------
 
     def lower(self, command: Command) -> bytes:
-        """The command's record; copies and fills are launches too."""
+        """The command's record; copies and fills become launches too."""
         if isinstance(command, Barrier):
             return records.barrier()
         if isinstance(command, Dispatch):
@@ -196,7 +197,7 @@ class CudaBackend:
         return self._transfers
 
     def submit(self, commands: CommandList, started: list[Run], sample: bool = False, retain: bool = True) -> None:
-        """Launch by launch, in one call."""
+        """Start all launches of the list in one call."""
         joined = b"".join(commands.lowered)
         starts = self._sample_starts(joined, commands) if sample and len(commands) else None
         run = CudaRun(self, len(commands), self.stock.event(), self.stock.event())
@@ -210,7 +211,7 @@ class CudaBackend:
         self._start(self._launcher.submit, arguments, run, started)
 
     def _reading(self, run: CudaRun, starts: np.ndarray) -> launchers.Reading:
-        """Where a list takes its times. The table stands in memory of the host's, so nothing has to be copied."""
+        """Where the times of a list go. The table is in host memory that the device reads, so nothing is copied."""
         run.pairs = self.pairs.take(int(starts[-1]))
         run.result = self._result(run.count)
         table = self.stock.take(starts.nbytes)
@@ -232,11 +233,11 @@ class CudaBackend:
             self.build_instrumented([missing])
 
     def instantiate(self, commands: CommandList) -> NativeGraph:
-        """A native graph with the edges of the list's order."""
+        """Build a native graph with the edges of the list's order."""
         return NativeGraph(self, commands)
 
     def prepare_samples(self, work: NativeGraph | CommandList) -> bool:
-        """Compile the instrumented variants of kernels that have none, and build a graph of them."""
+        """Compile missing instrumented variants and, for a graph, build the graph of them; True if there was work."""
         if isinstance(work, NativeGraph):
             if work.is_sampled or not work.count:
                 return False
@@ -248,11 +249,11 @@ class CudaBackend:
         return bool(missing)
 
     def annotated(self, label: str | None) -> AbstractContextManager[None] | None:
-        """A range of NVTX, which Nsight shows."""
+        """An NVTX range, which Nsight shows; None when no tool is attached."""
         return None if self._ranges is None else self._ranges.range(label)
 
     def replay(self, graph: NativeGraph, values: bytes, sample: bool, started: list[Run]) -> None:
-        """One call, whatever the length of the list."""
+        """Start the graph in one call, whatever its length."""
         if graph.backend is not self:
             raise ValueError("a graph is replayed on the device that it was made for")
         if len(values) < graph.value_bytes:
@@ -277,10 +278,10 @@ class CudaBackend:
                 raise
 
     def _start(self, start: launchers.Start, arguments: tuple[Any, ...], run: CudaRun, started: list[Run]) -> bool:
-        """Call, and append the run if it started; False when a graph has too many replays under way.
+        """Call `start`, and append the run if it started; False when a graph has too many replays under way.
 
-        With the native launcher there is no step of the interpreter in between, so an interrupt cannot part them; the
-        other one has waited by then for whatever an interrupt cut short.
+        With the native launcher there is no interpreter step in between, so an interrupt cannot separate the two. The
+        Python launcher waits for work that an interrupt cut short before it raises.
         """
         before = len(started)
         codes: dict[str, int] = {}
@@ -297,11 +298,11 @@ class CudaBackend:
             return False
         if is_lost(status):
             self._lost = self._lost or status
-        what = f"{begun} of its launches ran, and were waited for" if begun else "nothing of it was started"
-        raise DeviceError(f"{self.capabilities.name}: {words(status)}; {what}")
+        what = f"{begun} of its launches ran, and have finished" if begun else "none of it was started"
+        raise DeviceError(f"{self.capabilities.name}: {error_text(status)}; {what}")
 
     def _take_back(self, run: CudaRun) -> None:
-        # Pairs that something may have written to are not clear any more, so they are not kept.
+        # A launch may have written to the pairs, so they cannot be reused as cleared ones.
         run.pairs = None
         self.stock.release(run)
         if run.graph is not None:
@@ -310,7 +311,7 @@ class CudaBackend:
                 run.graph.realign()
 
     def wait_for(self, number: int, timeout_ns: int) -> bool:
-        """Wait until the submission of that number is done."""
+        """Wait until the submission with this number is done, or the device is lost; False on timeout."""
         if self._lost or self.closed:
             return True
         waited = self._launcher.wait(number, timeout_ns)
@@ -321,25 +322,25 @@ class CudaBackend:
 
     @property
     def is_lost(self) -> bool:
-        """Whether a fault has taken the context along."""
+        """Whether a fault has made the context unusable."""
         return bool(self._lost)
 
     def resume(self, skipped: Collection[Run]) -> None:
-        """Nothing goes on after a fault."""
+        """Nothing to do: nothing runs after a fault."""
 
     def lost_status(self, run: CudaRun) -> Status | None:
-        """How a submission ended that a lost device did not finish; None when it did."""
+        """The status of a submission that a lost device did not finish; None when it finished."""
         behind = (run.number - self._finished()) & 0xFFFFFFFF
         if self._lost and 0 < behind < 1 << 31:
-            return Status.unplaced(Outcome.FAULTED if behind == 1 else Outcome.NOT_RUN, words(self._lost))
+            return Status.unplaced(Outcome.FAULTED if behind == 1 else Outcome.NOT_RUN, error_text(self._lost))
         return None
 
     def conditions(self) -> Conditions:
-        """What NVML tells."""
+        """The state of the device, from NVML."""
         return conditions(self.context.bus_id)
 
     def close(self) -> None:
-        """Wait for what runs and give everything back; also after an opening that failed half-way."""
+        """Wait for running work and release everything; also after an opening that failed part-way."""
         if self.closed:
             return
         with suppress(OstinatoError), self.context.current():
@@ -358,7 +359,7 @@ class CudaBackend:
                 self.pool.close()
         self.context.release()
 
-    # --- small things ----------------------------------------------------------------------------------------
+    # --- helpers ---------------------------------------------------------------------------------------------
 
     @property
     def _cu(self) -> Any:
@@ -366,7 +367,7 @@ class CudaBackend:
 
     def _finished(self) -> int:
         """The number of the submission that finished last."""
-        at = self._done.host  # the collector may have closed it before this
+        at = self._done.host  # the garbage collector may have closed it already
         return ctypes.c_uint32.from_address(at).value if at else self._last_finished
 
     def _support_options(self) -> list[str]:
@@ -376,9 +377,9 @@ class CudaBackend:
         memory = self.pool.allocate(8)
         stream = self.pool.stream
         call(self._cu.cuLaunchKernel, kernel, 1, 1, 1, 1, 1, 1, 0, stream, ((memory.address,), (ctypes.c_uint64,)), 0)
-        found = np.empty(8, np.uint8)
-        self.pool.read(memory.address, found)
-        return float(found.view(np.uint64)[0])
+        step_bytes = np.empty(8, np.uint8)
+        self.pool.read(memory.address, step_bytes)
+        return float(step_bytes.view(np.uint64)[0])
 
     def __repr__(self) -> str:
         return f"CudaBackend({self.context.ordinal}, {self._launcher.kind} launcher)"
@@ -388,7 +389,7 @@ _SUPPORT = ("ost_begin", "ost_end", "ost_resolve", "ost_resolve_end", "ost_pairs
 
 
 def availability() -> tuple[Capabilities | None, str]:
-    """The capabilities of the first device, or the reason why there is none to use."""
+    """The capabilities of the first device, or None and the reason why it cannot be used."""
     try:
         _check_compiler()
         with closing(CudaBackend(0)) as backend:
@@ -398,7 +399,7 @@ def availability() -> tuple[Capabilities | None, str]:
 
 
 class _Loan:
-    """Memory that another library has: whatever is freed after this is dropped waits for what its stream has queued."""
+    """Memory shared with another library: memory freed after this is dropped waits for that library's stream."""
 
     __slots__ = ("_pool", "_stream")
 
@@ -412,11 +413,11 @@ class _Loan:
 
 def _check_compiler() -> None:
     nvrtc()
-    found = bindings().cuDriverGetVersion()[1] // 1000
+    supported = bindings().cuDriverGetVersion()[1] // 1000
     major, minor = version()
-    if major > found:
+    if major > supported:
         raise DeviceUnavailable(
-            f"cuda: the driver runs code of CUDA {found}, the compiler library makes that of {major}.{minor};"
+            f"cuda: the driver supports CUDA {supported}, but the compiler library is that of CUDA {major}.{minor};"
             " update the driver"
         )
 

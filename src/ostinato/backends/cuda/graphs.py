@@ -1,18 +1,17 @@
 """A list of commands as a native graph, with exactly the edges that order it.
 
-A graph carries its own beginning and end, so that starting it is one call of the driver. Its first node takes the
-replay's number and values out of a slot in host memory (`rings.py`) and puts the values into an arena in device memory;
-kernels that take them are given their address there. Its last node leaves the times of the replay in the slot and says
-that it is done.
+A graph contains nodes for its own beginning and end, so that starting it is one call of the driver. Its first node
+reads the replay's number and values from a slot in host memory (`rings.py`) and copies the values into an arena in
+device memory, where kernels read them. Its last node writes the times of the replay to the slot and marks it as done.
 
-An edge is there only where no other path leads the same way. Where a kernel then has one predecessor, the edge is a
-programmatic one: the kernel is launched while its predecessor still runs, and waits inside. So each waits for all that
-was to be done before it, as the one that it waits for has waited too. Kernels of very many blocks gain nothing from
-that, and every block would pay for the wait.
+Edges that are implied by others are left out. If a kernel then has one predecessor, its edge is a programmatic one: the
+kernel is launched while its predecessor still runs, and waits inside. It thereby waits for everything before it,
+because its predecessor has waited too. Kernels with very many blocks gain nothing from that, since every block would
+pay for the wait.
 
-The graph that takes times is a second one, of the kernels' instrumented variants, made when it is first asked for. Its
-last node also makes one pair of times of each command and writes them to where the slot says. Both have the same arena
-and ring: what is launched on one stream runs in turn.
+Timing uses a second graph, of the kernels' instrumented variants, built on first use. Its last node also reduces the
+times of each command to one pair and writes it to the address in the slot. Both graphs share arena and ring, because
+work on one stream runs in order.
 """
 
 from __future__ import annotations
@@ -40,17 +39,17 @@ if TYPE_CHECKING:
     from .driver import CudaBackend
 
 _SMALL = 16
-"""Blocks a multiprocessor up to which a kernel is launched early."""
+"""Blocks per multiprocessor up to which a kernel is launched early."""
 _JOINS = 4
-"""A barrier with more commands before it than this is a node of its own; with fewer its successors name them all."""
+"""A barrier with more predecessors than this is a node of its own; else its successors have edges to all of them."""
 _STEPS = 64
-"""How many nodes are looked at, at most, to find out whether an edge is implied by others."""
+"""At most this many nodes are visited to find out whether an edge is implied by others."""
 _ROOTS = 32
-"""Nodes that may be launched while a graph's first one still reads: what they gain is shared, what they hold is not."""
+"""With more roots than this, none is launched while the graph's first node still runs: they would occupy the device."""
 
 
 class _Node:
-    """A launch, or (without one) a point where many edges meet."""
+    """A launch, or an empty node that joins many edges."""
 
     __slots__ = ("blocks", "dependent", "index", "launch", "params", "predecessors")
 
@@ -64,7 +63,7 @@ class _Node:
 
 
 class NativeGraph:
-    """What `Backend.instantiate` makes."""
+    """The executable that `CudaBackend.instantiate` returns."""
 
     def __init__(self, backend: CudaBackend, commands: CommandList) -> None:
         self.backend = backend
@@ -77,14 +76,14 @@ class NativeGraph:
         self.arena: Memory = cleared(backend.pool, ARENA_BYTES + records.rounded(self.value_bytes, 16))
         self.ring = Ring(backend.stock, self.value_bytes)
         self.is_aligned = True
-        """Whether host and device have counted the same replays; False while a launch that failed is not settled."""
+        """Whether host and device agree on the count of replays; False after a failed launch, until `realign`."""
         self._nodes = _nodes(commands.lowered, commands.order.edges)
-        launched = {one.index: one for one in self._nodes}
+        launched = {node.index: node for node in self._nodes}
         for use in commands.param_uses:
             params, value = bytearray(launched[use.node].params), self.arena.address + ARENA_BYTES + use.start
             struct.pack_into("=Q", params, launches.HEAD.size + 8 * use.position, value)
             launched[use.node].params = bytes(params)
-        self._is_inner = {other for one in self._nodes for other in one.predecessors}
+        self._is_inner = {other for node in self._nodes for other in node.predecessors}
         self._ends_early = False
         if backend.dependent_launch:
             self._link(_SMALL * backend.capabilities.workers)
@@ -93,12 +92,12 @@ class NativeGraph:
         self._pairs: tuple[Memory, Memory, np.ndarray] | None = None  # block, table, and where each command's begin
 
     def _link(self, most_blocks: int) -> None:
-        """Mark the nodes that are launched while their one predecessor still runs: roots have the first node."""
-        small = [one.launch is not None and one.blocks <= most_blocks for one in self._nodes]
-        few_roots = sum(not one.predecessors for one in self._nodes) <= _ROOTS
-        for one, is_small in zip(self._nodes, small, strict=True):
-            one.dependent = is_small and len(one.predecessors) < 2 and all(small[at] for at in one.predecessors)
-            one.dependent &= few_roots or bool(one.predecessors)
+        """Mark the nodes that are launched while their only predecessor (for roots, the first node) still runs."""
+        small = [node.launch is not None and node.blocks <= most_blocks for node in self._nodes]
+        few_roots = sum(not node.predecessors for node in self._nodes) <= _ROOTS
+        for node, is_small in zip(self._nodes, small, strict=True):
+            node.dependent = is_small and len(node.predecessors) < 2 and all(small[at] for at in node.predecessors)
+            node.dependent &= few_roots or bool(node.predecessors)
         leaves = self._leaves()
         self._ends_early = len(leaves) < 2 and all(small[at] for at in leaves)
 
@@ -108,14 +107,14 @@ class NativeGraph:
 
     @property
     def is_sampled(self) -> bool:
-        """Whether the graph that takes times is there."""
+        """Whether the instrumented graph has been built."""
         return bool(self._sampled)
 
     def sampled(self) -> int:
-        """The graph that takes times, made if need be."""
+        """The instrumented graph, built on first use."""
         with self._lock:
             if not self._sampled:
-                self.backend.build_instrumented(one.launch.entry for one in self._nodes if one.launch is not None)
+                self.backend.build_instrumented(node.launch.entry for node in self._nodes if node.launch is not None)
                 starts, pool = launches.sample_starts(self._lowered), self.backend.pool
                 self._pairs = (cleared(pool, 16 * max(int(starts[-1]), 1)), table_of(pool, starts), starts)
                 self._sampled = self._build(sampled=True)
@@ -136,10 +135,10 @@ class NativeGraph:
         return int(executable)
 
     def _add_nodes(self, graph: Any, sampled: bool) -> list[Any]:
-        """The launches, behind the node that begins a replay, which is the last of what this gives."""
+        """Add the node that begins a replay and the launches after it; returns the launches, then the first node."""
         cu = self._cu
         programmatic = self._programmatic()
-        releases = {one.predecessors[0] for one in self._nodes if one.dependent and one.predecessors}
+        releases = {node.predecessors[0] for node in self._nodes if node.dependent and node.predecessors}
         if self._ends_early:
             releases.update(self._leaves())
         begin = self._add_begin(graph)
@@ -147,38 +146,38 @@ class NativeGraph:
         kernel.type = cu.CUgraphNodeType.CU_GRAPH_NODE_TYPE_KERNEL
         kernel.kernel.gridDimY = kernel.kernel.gridDimZ = kernel.kernel.blockDimY = kernel.kernel.blockDimZ = 1
         added: list[Any] = []
-        for at, one in enumerate(self._nodes):
-            before = [added[other] for other in one.predecessors] or [begin]
-            if one.launch is None:
+        for at, node in enumerate(self._nodes):
+            before = [added[other] for other in node.predecessors] or [begin]
+            if node.launch is None:
                 added.append(call(cu.cuGraphAddEmptyNode, graph, before, len(before)))
                 continue
-            params = ctypes.create_string_buffer(one.params, len(one.params))
-            flags = (launches.WAITS if one.dependent else 0) | (launches.RELEASES if at in releases else 0)
+            params = ctypes.create_string_buffer(node.params, len(node.params))
+            flags = (launches.WAITS if node.dependent else 0) | (launches.RELEASES if at in releases else 0)
             launches.add_flags(params, flags)
-            functions = Functions.from_address(one.launch.entry)
+            functions = Functions.from_address(node.launch.entry)
             if sampled and self._pairs is not None:
                 block, _, starts = self._pairs
-                first, end = int(starts[one.index]), int(starts[one.index + 1])
-                launches.aim(params, one.launch, block.address + 16 * first, end - first, flags)
+                first, end = int(starts[node.index]), int(starts[node.index + 1])
+                launches.aim(params, node.launch, block.address + 16 * first, end - first, flags)
             pointers = launches.param_pointers(params)
             kernel.kernel.func = cu.CUfunction(functions.sampled if sampled else functions.plain)
-            kernel.kernel.gridDimX, kernel.kernel.blockDimX = one.launch.blocks, one.launch.threads
-            kernel.kernel.sharedMemBytes = one.launch.shared_bytes
+            kernel.kernel.gridDimX, kernel.kernel.blockDimX = node.launch.blocks, node.launch.threads
+            kernel.kernel.sharedMemBytes = node.launch.shared_bytes
             kernel.kernel.kernelParams = ctypes.addressof(pointers)
-            data = [programmatic] if one.dependent else None
+            data = [programmatic] if node.dependent else None
             added.append(call(cu.cuGraphAddNode, graph, before, data, len(before), kernel))
         return [*added, begin]
 
     def _add_begin(self, graph: Any) -> Any:
         ring, words = self.ring.fields, -(-self.value_bytes // 16)
-        early = any(one.dependent and not one.predecessors for one in self._nodes)
+        early = any(node.dependent and not node.predecessors for node in self._nodes)
         early |= self._ends_early and not self._nodes
         values = (self.arena.address, self.ring.device, ring.mask, ring.stride, words, early)
         threads = min(max(records.rounded(words, 32), 32), 1024)
         return self._add_own(graph, self.backend.support["ost_begin"], 1, threads, values, [], False)
 
     def _add_end(self, graph: Any, added: list[Any], sampled: bool) -> None:
-        """The node that ends a replay, and reads the times off if there are any, after everything else."""
+        """Add the node that ends a replay, after all others; in the instrumented graph it also collects the times."""
         support, done = self.backend.support, self.backend.done_address
         *nodes, begin = added
         last = [nodes[at] for at in self._leaves()] or [begin]
@@ -202,9 +201,9 @@ class NativeGraph:
         before: list[Any],
         early: bool,
     ) -> Any:
-        """One of the backend's own kernels; with `early` it is launched while the one before it still runs."""
+        """Add one of the backend's own kernels; with `early` it is launched while its predecessor still runs."""
         cu, count = self._cu, len(values)
-        # Numbers of four bytes are read from the first half of eight.
+        # A four-byte parameter is the first half of its eight bytes.
         numbers = (ctypes.c_uint64 * count)(*values)
         pointers = (ctypes.c_void_p * count)(*(ctypes.addressof(numbers) + 8 * at for at in range(count)))
         kernel = cu.CUgraphNodeParams()
@@ -217,14 +216,14 @@ class NativeGraph:
         return call(cu.cuGraphAddNode, graph, before, data, len(before), kernel)
 
     def _programmatic(self) -> Any:
-        """The edge to a node that is launched early."""
+        """The data of an edge to a node that is launched early."""
         edge = self._cu.CUgraphEdgeData()
         edge.from_port = 1
         edge.type = self._cu.CUgraphDependencyType.CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC
         return edge
 
     def realign(self) -> None:
-        """After a launch that failed: have the device count on from where the host is, once nothing runs any more."""
+        """After a failed launch, wait for the stream and set the device's count of replays to the host's."""
         with self._context.current():
             call(self._cu.cuStreamSynchronize, self._cu.CUstream(self.backend.stream))
         self.ring.settle()
@@ -232,8 +231,8 @@ class NativeGraph:
         self.is_aligned = True
 
     def __del__(self) -> None:
-        # A replay that runs keeps the graph. Its last node says that it is done a moment before it has left; the driver
-        # keeps what that needs.
+        # A running replay keeps the graph alive. Its last node marks it as done just before it ends; the driver keeps
+        # what the node needs until then.
         for executable in (getattr(self, "executable", 0), getattr(self, "_sampled", 0)):
             if executable and not self.backend.closed:
                 # at the end of the interpreter, in a forked child, or with the context gone
@@ -244,45 +243,45 @@ class NativeGraph:
 
 
 def _nodes(lowered: Sequence[bytes], edges: np.ndarray) -> list[_Node]:
-    """The launches and what each waits for; barriers vanish, or become points where many edges meet."""
+    """The launches and what each waits for; a barrier is left out, or becomes a node that joins many edges."""
     before: list[list[int]] = [[] for _ in lowered]
     for first, second in edges.tolist():
         before[second].append(first)
     nodes: list[_Node] = []
-    stands_for: list[list[int]] = []  # of each command: the nodes that have to be done before it counts as done
-    for index, one in enumerate(lowered):
+    stands_for: list[list[int]] = []  # for each command, the nodes that its successors wait for
+    for index, record in enumerate(lowered):
         predecessors = _reduced({node for other in before[index] for node in stands_for[other]}, nodes)
-        launch = launches.launch_of(one)
+        launch = launches.launch_of(record)
         if launch is None and len(predecessors) <= _JOINS:
             stands_for.append(predecessors)
             continue
-        params = b"" if launch is None else one[launch.params_at :]
+        params = b"" if launch is None else record[launch.params_at :]
         stands_for.append([len(nodes)])
         nodes.append(_Node(index, predecessors, launch, params))
     return nodes
 
 
 def _reduced(predecessors: set[int], nodes: Sequence[_Node]) -> list[int]:
-    """Those that are not before another of them anyway. What takes too long to find out stays: it does no harm."""
+    """The predecessors that no other predecessor implies. One that takes too long to check stays, without harm."""
     if len(predecessors) > _STEPS:
         return sorted(predecessors)
     kept: list[int] = []
-    for one in sorted(predecessors, reverse=True):
-        if not _is_before(one, kept, nodes):
-            kept.append(one)
+    for candidate in sorted(predecessors, reverse=True):
+        if not _is_before(candidate, kept, nodes):
+            kept.append(candidate)
     return kept[::-1]
 
 
-def _is_before(one: int, others: Sequence[int], nodes: Sequence[_Node]) -> bool:
-    """Whether a node is found among those before others, which come after it."""
+def _is_before(node: int, others: Sequence[int], nodes: Sequence[_Node]) -> bool:
+    """Whether a node is an ancestor of one of the others, all of which come after it."""
     seen, waiting = set(others), list(others)
     for _ in range(_STEPS):
         if not waiting:
             return False
         for before in nodes[waiting.pop()].predecessors:
-            if before == one:
+            if before == node:
                 return True
-            if before > one and before not in seen:
+            if before > node and before not in seen:
                 seen.add(before)
                 waiting.append(before)
     return False

@@ -1,7 +1,7 @@
-"""Compiled kernels: one library for each translation, with variants that are built when they are first needed.
+"""Compiled kernels: one library per translation, with variants that are built on first use.
 
-A variant differs by what is compiled in: sampling, and room for inline bytes behind pointers. The plain one always
-exists; it says what a kernel needs. Code is never unloaded: graphs and submissions may outlive whoever compiled it.
+Variants differ in what is compiled in: sampling, and room for inline bytes behind pointers. The plain variant always
+exists; the kernel's limits are read from it. Code is never unloaded: graphs and submissions may outlive the library.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _STATIC_SHARED_BYTES = 48 << 10
 
 
 class Functions(ctypes.Structure):
-    """The handles of one variant, as `launcher.cpp` reads them; a record's entry is the address of one."""
+    """The handles of one variant, as `launcher.cpp` reads them; a record's entry is the address of this struct."""
 
     _fields_ = (("plain", ctypes.c_uint64), ("sampled", ctypes.c_uint64))
 
@@ -54,17 +54,17 @@ class Module:
         self._module(False, 0, 0)
 
     def function(self, number: int, sampled: bool, inline_bytes: int, registers: int = 0) -> Any:
-        """The handle of a kernel in a variant, compiled if need be; `registers` bounds what it may use."""
+        """The handle of a kernel in a variant, compiled on first use; `registers` limits its registers, 0 does not."""
         module = self._module(sampled, inline_bytes, registers)
         return call(self._context.cu.cuModuleGetFunction, module, f"__ost_kernel_{number}".encode())
 
     def numbers(self, number: int) -> list[int]:
-        """What the compiler says of a kernel: see `__ost_info_` in msl/cuda_entry.py."""
+        """The compiler's numbers for a kernel: see `__ost_info_` in msl/cuda_entry.py."""
         cu = self._context.cu
         address, nbytes = call(cu.cuModuleGetGlobal, self._module(False, 0, 0), f"__ost_info_{number}".encode())
-        found = np.empty(nbytes // 4, np.uint32)
-        call(cu.cuMemcpyDtoH, found.ctypes.data, address, nbytes)
-        return [int(one) for one in found]
+        numbers = np.empty(nbytes // 4, np.uint32)
+        call(cu.cuMemcpyDtoH, numbers.ctypes.data, address, nbytes)
+        return [int(value) for value in numbers]
 
     def _module(self, sampled: bool, inline_bytes: int, registers: int) -> Any:
         key = (sampled, inline_bytes, registers)
@@ -81,7 +81,7 @@ class Module:
 
 
 class KernelCode:
-    """What the backend knows of one compiled kernel."""
+    """One compiled kernel, with its variants."""
 
     def __init__(self, context: Context, module: Module, number: int, signature: Signature, entries: Entries) -> None:
         self._context = context
@@ -105,15 +105,15 @@ class KernelCode:
         self.max_threads = min(plain, max_threads) if max_threads else plain
 
     def variant(self, inline_bytes: int) -> Variant:
-        """The one with room for so many bytes, compiled if need be."""
-        size = next((one for one in (0, *_INLINE_SIZES) if inline_bytes <= one), None)
+        """The variant with room for this many inline bytes, compiled on first use."""
+        size = next((bound for bound in (0, *_INLINE_SIZES) if inline_bytes <= bound), None)
         if size is None:
             raise DeviceError(f"kernel {self.name!r}: {inline_bytes} inline bytes; at most {_INLINE_SIZES[-1]}")
         with self._lock:
-            found = self._variants.get(size)
-            if found is None:
-                found = self._variants[size] = self._make(size)
-            return found
+            variant = self._variants.get(size)
+            if variant is None:
+                variant = self._variants[size] = self._make(size)
+            return variant
 
     def _make(self, inline_bytes: int) -> Variant:
         function = self._module.function(self._number, False, inline_bytes)
@@ -126,18 +126,18 @@ class KernelCode:
             )
         if self._shared_bytes:
             self._allow(function, self._shared_bytes)
-        found = Variant(functions, ctypes.addressof(functions), layout, inline_bytes)
-        self._entries[found.entry] = (self, found)
-        return found
+        variant = Variant(functions, ctypes.addressof(functions), layout, inline_bytes)
+        self._entries[variant.entry] = (self, variant)
+        return variant
 
     def build_sampled(self, variant: Variant) -> None:
-        """Compile the instrumented form of a variant, which takes times, unless it is there."""
+        """Compile the instrumented form of a variant, which times itself, if that has not been done."""
         with self._lock:
             if variant.functions.sampled:
                 return
             function = self._module.function(self._number, True, variant.inline_bytes)
             if self._attribute(function, "MAX_THREADS_PER_BLOCK") < self.max_threads:
-                # Taking times needs registers; a form that cannot run the same groups is of no use.
+                # Timing needs registers; the instrumented form must still run groups of the same size.
                 room = 65536 // self.max_threads // 8 * 8
                 function = self._module.function(self._number, True, variant.inline_bytes, room)
             if self._shared_bytes:
@@ -145,7 +145,7 @@ class KernelCode:
             variant.functions.sampled = int(function)
 
     def allow_shared(self, nbytes: int) -> None:
-        """Have all variants take that much threadgroup memory; beyond 48 KiB a kernel must ask for it."""
+        """Allow all variants this much threadgroup memory; above 48 KiB a kernel must be given the permission."""
         if nbytes <= max(self._shared_bytes, _STATIC_SHARED_BYTES):
             return
         with self._lock:
@@ -172,19 +172,19 @@ class KernelCode:
 
 
 Entries = dict[int, tuple["KernelCode", Variant]]
-"""Every variant that exists, by the entry that records name it by."""
+"""Every variant by the entry that records refer to."""
 
 
 def compiled(
     context: Context, architecture: str, translation: Translation, entries: Entries
 ) -> dict[str, CompiledKernel]:
-    """The kernels of a translation, compiled and loaded; their variants appear among `entries`."""
+    """The kernels of a translation, compiled and loaded; their variants are added to `entries`."""
     module = Module(context, architecture, translation)
-    module.load()  # also without any kernel: what is wrong in the source is said now
-    found = {}
+    module.load()  # also without kernels, so that errors in the source are reported now
+    kernels = {}
     for number, (name, signature) in enumerate(translation.kernels.items()):
         code = KernelCode(context, module, number, signature, entries)
-        found[name] = CompiledKernel(
+        kernels[name] = CompiledKernel(
             name=name,
             signature=signature,
             max_threads_per_group=code.max_threads,
@@ -193,4 +193,4 @@ def compiled(
             argument_alignments=code.alignments,
             code=code,
         )
-    return found
+    return kernels

@@ -52,11 +52,11 @@ struct Launcher {
   Result (*pop)(Handle *);
   Result (*query)(Handle);
   Result (*synchronize)(Handle);
-  int64_t looked_ns;  // when the driver was last asked whether the device is still there
+  int64_t looked_ns;  // when the driver was last asked whether the device is lost
   uint32_t number;    // of the last submission that started
 };
 
-// Where a list takes its times, and the kernel that then makes one pair of each command's.
+// Where the times of a list go, and the kernel that reduces them to one pair per command.
 struct Reading {
   Handle kernel;
   Address table, pairs, result;
@@ -78,7 +78,7 @@ struct Ring {
   uint32_t turn, settled, zero;  // replays started, and those whose slots are free again
 };
 
-// What became of a call: the submission's number, how many launches there were, and which replay of its graph it is.
+// The result of a call: the submission's number, the number of launches, and which replay of its graph it is.
 struct Started { uint32_t number, launched, turn, zero; };
 
 namespace {
@@ -93,7 +93,7 @@ struct Current {
   }
 };
 
-// Numbers are given here, so that no two submissions have the same one, whatever Python does in between.
+// Numbers are assigned here, so that no two submissions share one, whatever Python does in between.
 Result finish(Launcher *l, Handle end, Started *out) {
   const Result recorded = l->record(end, l->stream);
   if (recorded) return recorded;
@@ -101,7 +101,7 @@ Result finish(Launcher *l, Handle end, Started *out) {
   return l->write(l->stream, l->done_address, out->number, 0);
 }
 
-// Of what failed after a part of it had started, nothing may be left running: nobody would keep its memory.
+// If a submission fails after a part of it has started, wait for that part: nothing would keep its memory alive.
 Result settle(const Launcher *l, Result status, const Started *out) {
   if (status && out->launched) l->synchronize(l->stream);
   return status;
@@ -113,12 +113,12 @@ int64_t now_ns() {
   return int64_t(t.tv_sec) * 1000000000 + t.tv_nsec;
 }
 
-// The last submission that finished. What the device wrote before it is then there to be read.
+// The last submission that finished. Everything that the device wrote before is then visible.
 uint32_t finished(const Launcher *l) { return __atomic_load_n(l->done, __ATOMIC_ACQUIRE); }
 
 }  // namespace
 
-// Finds the functions of the driver, which the process has loaded already. Zero when all are there.
+// Looks up the functions of the driver, which the process has loaded already. Zero when all were found.
 EXPORT int ost_cuda_open(Launcher *l, const char *library) {
   void *driver = dlopen(library, RTLD_NOW);
   if (!driver) return 1;
@@ -137,9 +137,9 @@ EXPORT int ost_cuda_open(Launcher *l, const char *library) {
   return 0;
 }
 
-// Where the times of each command begin in a block of samples, and where all end: count + 1 numbers. Each has one pair a
-// warp, up to a bound, which is halved until all of them together are not too many. Gives the entry of the first kernel
-// that has no twin to take times yet, or 0.
+// The first pair of each command in a block of samples, and the number of pairs: count + 1 numbers. Each command has
+// one pair per warp, up to a bound that is halved until the total is at most most_pairs. Returns the entry of the
+// first kernel that has no instrumented variant yet, or 0.
 EXPORT uint64_t ost_cuda_slots(const unsigned char *records, uint64_t count, uint32_t *starts) {
   for (uint64_t most = most_slots;; most /= 2) {
     const unsigned char *next = records;
@@ -158,7 +158,7 @@ EXPORT uint64_t ost_cuda_slots(const unsigned char *records, uint64_t count, uin
   }
 }
 
-// Launches a list, one after the other; with `reading`, every launch takes its times, at `starts` of the pairs.
+// Launches a list, one launch after the other; with `reading`, every launch is timed, into the pairs from `starts` on.
 EXPORT Result ost_cuda_submit(Launcher *l, const unsigned char *records, uint64_t count, const Reading *reading,
                               const uint32_t *starts, Handle start, Handle end, Started *out) {
   const Current current(l);
@@ -211,8 +211,8 @@ EXPORT Result ost_cuda_submit(Launcher *l, const unsigned char *records, uint64_
   return settle(l, status ? status : finish(l, end, out), out);
 }
 
-// Launches a graph, whose first node finds the values of its parameters in the next slot of its ring. `full` when that is
-// not free yet. After a launch that failed nothing runs, and neither count has moved.
+// Launches a graph, whose first node reads the values of its parameters from the next slot of its ring. Returns `full`
+// when that slot is not free yet. After a failed launch nothing runs, and neither count has changed.
 EXPORT Result ost_cuda_replay(Launcher *l, Ring *ring, Handle graph, const void *values, Address result, Started *out) {
   if (ring->turn - ring->settled > ring->mask) return full;
   unsigned char *const at = ring->slots + uint64_t(ring->turn & ring->mask) * ring->stride;
@@ -232,8 +232,7 @@ EXPORT Result ost_cuda_replay(Launcher *l, Ring *ring, Handle graph, const void 
   return success;
 }
 
-// 1 when a submission is done, 0 when the time ran out, or minus an error of the driver, which may mean that the device was
-// lost.
+// 1 when a submission is done, 0 on timeout, or minus an error of the driver, which may mean that the device is lost.
 EXPORT int ost_cuda_wait(Launcher *l, uint32_t number, int64_t timeout_ns) {
   if (int32_t(finished(l) - number) >= 0) return 1;
   const int64_t begin = now_ns();
@@ -241,7 +240,7 @@ EXPORT int ost_cuda_wait(Launcher *l, uint32_t number, int64_t timeout_ns) {
     for (int i = 0; i < 64 && timeout_ns; ++i)
       if (int32_t(finished(l) - number) >= 0) return 1;
     const int64_t now = now_ns();
-    if (now - l->looked_ns > 1000000) {  // the word stays behind for ever once the device is lost
+    if (now - l->looked_ns > 1000000) {  // a lost device never updates the word
       l->looked_ns = now;
       const Current current(l);
       const Result status = current.status ? current.status : l->query(l->stream);

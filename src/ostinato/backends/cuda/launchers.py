@@ -1,7 +1,7 @@
 """Starting work: a list of launches, or a graph, and waiting for it.
 
 `NativeLauncher` does each in one call of `launcher.cpp`; `PlainLauncher` does the same through the driver's Python
-functions, for machines without a C++ compiler. Both give the driver's error, or 0.
+functions, for machines without a C++ compiler. Both return the driver's error status, or 0.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .kernels import Functions
 from .rings import SLOT_BYTES, RingFields
 
 FULL = -2
-"""What `replay` gives when the next slot of the ring is not free."""
+"""The result of `replay` when the next slot of the ring is not free."""
 
 _SOURCE = Path(__file__).with_name("launcher.cpp")
 _LARGEST_PAUSE_S = 0.0005
@@ -33,7 +33,7 @@ Start = Callable[..., int]
 
 
 class Reading(ctypes.Structure):
-    """`Reading` of launcher.cpp: where a list takes its times, and the kernel that makes one pair of each command's."""
+    """`Reading` of launcher.cpp: where the times of a list go, and the kernel that reduces them to one pair each."""
 
     _fields_ = (
         ("kernel", ctypes.c_uint64),
@@ -48,8 +48,8 @@ class Reading(ctypes.Structure):
 
 
 class Started(ctypes.Structure):
-    """`Started` of launcher.cpp: the submission's number, once it started, how many launches there were, and which
-    replay of its graph it is."""
+    """`Started` of launcher.cpp: the submission's number once it has started, the number of launches, and which replay
+    of its graph it is."""
 
     _fields_ = (
         ("number", ctypes.c_uint32),
@@ -60,13 +60,13 @@ class Started(ctypes.Structure):
 
 
 class Launcher(Protocol):
-    """How work starts on one stream. Submissions get ascending numbers, modulo 2³².
+    """Starts work on one stream. Submissions get ascending numbers, modulo 2³².
 
-    `submit(records, count, reading, starts, start, end, started)` launches a list; with the address of a `Reading`,
-    every launch takes its times, at the numbers at address `starts`; events `start` and `end` are put around it.
-    `replay(ring, graph, values, result, started)` puts the values, and where the times of dispatches go, into the next
-    slot of the ring (the address of a `RingFields`) and launches a graph; or gives `FULL`. The `Started` at the last
-    address says what became of it. When a part of it failed, what had started is waited for.
+    `submit(records, count, reading, starts, start, end, started)` launches a list, between the events `start` and
+    `end`. With the address of a `Reading`, every launch is timed, into the pairs that the numbers at `starts` select.
+    `replay(ring, graph, values, result, started)` writes the values, and the address for the times of dispatches, to
+    the next slot of the ring (the address of a `RingFields`) and launches a graph; or returns `FULL`. Both fill the
+    `Started` at the last address. If a part fails, they wait for the launches that had started.
     """
 
     kind: str
@@ -78,12 +78,12 @@ class Launcher(Protocol):
     def replay(self) -> Start: ...
 
     def slots(self, records: bytes, lowered: Sequence[bytes]) -> tuple[np.ndarray, int]:
-        """Where the times of each command begin, and the entry of a kernel without an instrumented variant, or 0."""
+        """The first pair of each command, and the entry of a kernel without an instrumented variant, or 0."""
         ...
 
     @property
     def wait(self) -> Start:
-        """By number and nanoseconds: 1 when a submission is done, 0 when the time ran out, or minus an error."""
+        """Takes a number and a timeout in ns; returns 1 if the submission is done, 0 on timeout, or minus an error."""
         ...
 
 
@@ -102,7 +102,7 @@ class _Fields(ctypes.Structure):
 
 
 class NativeLauncher:
-    """Through launcher.cpp."""
+    """Starts work through launcher.cpp."""
 
     kind = "native"
 
@@ -121,21 +121,21 @@ class NativeLauncher:
         self._fields = _Fields(context, stream, done, done_address)
         self._at = ctypes.addressof(self._fields)
         if library.ost_cuda_open(self._at, driver.encode()):
-            raise DeviceError("cuda: the driver's library has not the functions that are needed")
+            raise DeviceError("cuda: the driver library lacks functions that are needed; update the driver")
         self._library = library
-        # Partials of native functions: calling one takes no step of the interpreter.
+        # Partials of native functions: calling one takes no interpreter step.
         self.submit: Start = partial(library.ost_cuda_submit, self._at)
         self.replay: Start = partial(library.ost_cuda_replay, self._at)
         self.wait: Start = partial(library.ost_cuda_wait, self._at)
 
     def slots(self, records: bytes, lowered: Sequence[bytes]) -> tuple[np.ndarray, int]:
-        """In one pass."""
+        """The first pair of each command, and an entry without an instrumented variant, in one pass."""
         starts = np.empty(len(lowered) + 1, np.uint32)
         return starts, self._library.ost_cuda_slots(records, len(lowered), starts.ctypes.data)
 
 
 class PlainLauncher:
-    """Through the driver's Python functions."""
+    """Starts work through the driver's Python functions."""
 
     kind = "python"
 
@@ -149,9 +149,9 @@ class PlainLauncher:
         self._number = 0
 
     def slots(self, records: bytes, lowered: Sequence[bytes]) -> tuple[np.ndarray, int]:
-        """Record by record."""
-        for one in lowered:
-            launch = launches.launch_of(one)
+        """The first pair of each command, and an entry without an instrumented variant, record by record."""
+        for record in lowered:
+            launch = launches.launch_of(record)
             if launch is not None and not Functions.from_address(launch.entry).sampled:
                 return np.empty(0, np.uint32), launch.entry
         return launches.sample_starts(lowered), 0
@@ -159,18 +159,18 @@ class PlainLauncher:
     def submit(
         self, records: bytes, count: int, reading: int | None, starts: int | None, start: int, end: int, started: int
     ) -> int:
-        """Launch by launch."""
+        """Launch a list, one call per launch."""
         return self._whole(started, lambda out: self._launch_list(records, count, reading, starts, start, end, out))
 
     def replay(self, ring: int, graph: int, values: bytes, result: int, started: int) -> int:
-        """A slot, and a launch."""
+        """Fill a slot and launch a graph."""
         fields = RingFields.from_address(ring)
         if fields.is_full:
             return FULL
         return self._whole(started, lambda out: self._launch_graph(fields, graph, values, result, out))
 
     def _whole(self, started: int, launch: Callable[[Started], int]) -> int:
-        """All of it or nothing: what had started when something failed, Ctrl-C included, is waited for."""
+        """Launch, and after a failure (Ctrl-C included) wait for what had started."""
         out = Started.from_address(started)
         try:
             with self._context.current():
@@ -196,12 +196,12 @@ class PlainLauncher:
             if int(status):
                 return int(status)
             nbytes = int.from_bytes(records[at : at + 4], "little")
-            one = records[at : at + nbytes]
+            record = records[at : at + nbytes]
             at += nbytes
-            launch = launches.launch_of(one)
+            launch = launches.launch_of(record)
             if launch is None:
                 continue
-            params = ctypes.create_string_buffer(one[launch.params_at :])
+            params = ctypes.create_string_buffer(record[launch.params_at :])
             functions = Functions.from_address(launch.entry)
             function = functions.plain
             if read is not None and begins is not None:
@@ -224,7 +224,7 @@ class PlainLauncher:
     def _launch_graph(self, ring: RingFields, graph: int, values: bytes, result: int, out: Started) -> int:
         cu = self._cu
         slot = ring.slot(ring.turn)
-        # The number counts as used before the launch: should an interrupt hide that it ran, no other gets the same.
+        # The number is used up before the launch: after an interrupt that hides the launch, no other gets the same.
         self._number = number = (self._number + 1) & 0xFFFFFFFF
         slot.turn, slot.number, slot.result, slot.begin, slot.end = ring.turn, number, result, 0, 0
         ctypes.memmove(ctypes.addressof(slot) + SLOT_BYTES, values, ring.bytes)
@@ -246,7 +246,7 @@ class PlainLauncher:
         return int(status)
 
     def wait(self, number: int, timeout_ns: int) -> int:
-        """Looks again and again, after pauses that grow."""
+        """Poll for the end of a submission, with growing pauses."""
         deadline_ns = time.monotonic_ns() + timeout_ns
         pause_s = 0.0
         while (self._done.value - number) & 0xFFFFFFFF >= 1 << 31:
@@ -265,7 +265,7 @@ class PlainLauncher:
 
 
 def make(context: Context, stream: int, done: int, done_address: int) -> Launcher:
-    """The native one where it can be built."""
+    """The native launcher if it can be built, else the Python one."""
     try:
         return NativeLauncher(int(context.handle), stream, done, done_address)
     except (OstinatoError, OSError):

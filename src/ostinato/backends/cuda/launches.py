@@ -1,7 +1,7 @@
-"""A dispatch as CUDA launches it: blocks, threads, shared memory, and one block of parameters.
+"""A dispatch as a CUDA launch: blocks, threads, shared memory, and one block of parameters.
 
 The parameters are a `Head` (see `msl/include/ostinato/entry_cuda.h`), an address for every buffer argument, offsets of
-threadgroup arguments, and a slot for each value. Lowered, a dispatch is a record whose one inline argument is that
+threadgroup arguments, and a slot for each value. A lowered dispatch is a record whose only inline argument is that
 block, so a launch copies nothing.
 """
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 HEAD = struct.Struct("=9I12x4IQQ")
 FLAGS_AT, MASK_AT, SAMPLES_AT = 48, 60, 64
 WAITS, RELEASES, OWN_SLOTS, ONE_ROW = 1, 2, 4, 8
-"""Flags: wait inside for the predecessor; let the successor start early; every warp has a pair of its own; a grid of
-one row."""
+"""Flags: the kernel waits for its predecessor; its successor may start early; every warp has its own pair of times; the
+grid has one row."""
 
 MOST_BLOCKS = 2**31 - 1
 MOST_SLOTS, FEWEST_SLOTS = 4096, 32
-"""Pairs of times that one dispatch has room for, in a short list and in a very long one; beyond, warps share them."""
+"""Most pairs of times per dispatch, in a short list and in a very long one; with more warps, they share pairs."""
 MOST_PAIRS = 1 << 21
-"""Pairs that the dispatches of a list have room for together; a list that needs more has fewer for each."""
+"""Most pairs of a whole list; a list that needs more has fewer per dispatch."""
 _OWN = 0xFFFFFFFF
 
 _INLINE = 1 << 63
@@ -39,14 +39,14 @@ _RECORD = struct.Struct("=2IQ14IQ")
 
 
 class Launch(NamedTuple):
-    """What is read back from a record."""
+    """The fields of a record that a launch needs."""
 
     entry: int
     blocks: int
     threads: int
     shared_bytes: int
     params_at: int
-    """Where in the record the parameters stand."""
+    """Offset of the parameters in the record."""
 
 
 def lowered(dispatch: Dispatch, code: KernelCode) -> bytes:
@@ -56,9 +56,11 @@ def lowered(dispatch: Dispatch, code: KernelCode) -> bytes:
         raise GeometryError(f"kernel {dispatch.kernel.name!r}: {blocks} groups; a CUDA device takes {MOST_BLOCKS}")
     offsets, arena_bytes = records.shared_offsets(dispatch.kernel.threadgroup_bytes, dispatch.shared)
     behind_pointers = (
-        one for at, one in enumerate(dispatch.bindings) if at not in code.values and not isinstance(one, BufferBinding)
+        binding
+        for at, binding in enumerate(dispatch.bindings)
+        if at not in code.values and not isinstance(binding, BufferBinding)
     )
-    variant = code.variant(sum(records.rounded(_inline_bytes(one), 16) for one in behind_pointers))
+    variant = code.variant(sum(records.rounded(_inline_bytes(binding), 16) for binding in behind_pointers))
     layout = variant.layout
     params = bytearray(layout.total_bytes)
     threads, group_size = dispatch.threads, dispatch.group_size
@@ -97,21 +99,21 @@ def record(
     return records.dispatch(entry, threads, group_size, groups, shared_bytes, b"", [bytes(params)])
 
 
-def launch_of(one: bytes) -> Launch | None:
+def launch_of(record: bytes) -> Launch | None:
     """What a record launches; None for a barrier."""
-    if records.is_barrier(one):
+    if records.is_barrier(record):
         return None
-    _, _, entry, _, _, _, x, y, z, gx, gy, gz, _, _, shared_bytes, _, _, params = _RECORD.unpack_from(one)
+    _, _, entry, _, _, _, x, y, z, gx, gy, gz, _, _, shared_bytes, _, _, params = _RECORD.unpack_from(record)
     return Launch(entry, gx * gy * gz, x * y * z, shared_bytes, params & ~_INLINE)
 
 
 def sample_starts(lowered: Sequence[bytes]) -> np.ndarray:
-    """Where the pairs of each command begin in a block of samples, and, last, where all end.
+    """The first pair of each command in a block of samples, and, last, the number of pairs.
 
-    Each has one a warp, up to a bound, which is halved until all of them together are not too many.
+    Each command has one pair per warp, up to a bound that is halved until the total is at most `MOST_PAIRS`.
     """
-    launches = (launch_of(one) for one in lowered)
-    warps = np.array([0 if one is None else _warps(one) for one in launches], np.int64)
+    launches = (launch_of(record) for record in lowered)
+    warps = np.array([0 if launch is None else _warps(launch) for launch in launches], np.int64)
     most = MOST_SLOTS
     while most > FEWEST_SLOTS and np.minimum(warps, most).sum() > MOST_PAIRS:
         most //= 2
@@ -119,7 +121,7 @@ def sample_starts(lowered: Sequence[bytes]) -> np.ndarray:
 
 
 def aim(params: ctypes.Array[ctypes.c_char], launch: Launch, pairs: int, count: int, flags: int = 0) -> None:
-    """Have a sampled launch, by its parameters, take its times at so many `pairs`."""
+    """Set the parameters of a sampled launch so that it writes its times to `count` pairs at address `pairs`."""
     own = _warps(launch) <= count
     add_flags(params, (OWN_SLOTS if own else 0) | flags)
     struct.pack_into("=IQ", params, MASK_AT, _OWN if own else count - 1, pairs)
@@ -136,7 +138,7 @@ def add_flags(params: ctypes.Array[ctypes.c_char], flags: int) -> None:
 
 
 def param_pointers(params: ctypes.Array[ctypes.c_char]) -> ctypes.Array[ctypes.c_void_p]:
-    """The array of pointers to parameters that the driver takes: there is one."""
+    """The driver's array of pointers to parameters: one, to the block."""
     return (ctypes.c_void_p * 1)(ctypes.addressof(params))
 
 

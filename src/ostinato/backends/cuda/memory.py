@@ -1,9 +1,8 @@
-"""Device memory: a pool of our own, and copies from and to the host.
+"""Device memory: our own memory pool, and copies from and to the host.
 
-Memory is got and given back, and the host reads and writes it, on a stream that carries nothing else and is always
-waited for. Whoever allocates or frees has no running work on the memory (submissions keep what they use), so none of
-this has to wait for the queue. The stream is a blocking one: it keeps the order with the default stream of other
-libraries in the process.
+Allocations, frees, reads and writes by the host use a stream of their own, and every call waits for it. Memory that is
+allocated or freed has no running work (submissions keep what they use), so none of this has to wait for the queue. The
+stream is a blocking one, so that it stays ordered with the default stream of other libraries in the process.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from .api import OUT_OF_MEMORY, Context, call, failure
 
 
 class _Block:
-    """A block of the pool, given back when it is dropped."""
+    """A block of the pool, freed when it is dropped."""
 
     __slots__ = ("_address", "_pool")
 
@@ -50,7 +49,7 @@ class Pool:
         self._closed = False
 
     def allocate(self, nbytes: int) -> Memory:
-        """A block; an empty one still has an address."""
+        """Allocate a block; an empty one still has an address."""
         cu = self._cu
         with self._context.current():
             free, total = call(cu.cuMemGetInfo)
@@ -59,7 +58,7 @@ class Pool:
             wanted = max(nbytes, 1)
             status, address = cu.cuMemAllocFromPoolAsync(wanted, self._pool, self.stream)
             if int(status) == OUT_OF_MEMORY:
-                # What the pool holds in pieces may be enough in one.
+                # The pool's free memory may be fragmented.
                 call(cu.cuStreamSynchronize, self.stream)
                 call(cu.cuMemPoolTrimTo, self._pool, 0)
                 status, address = cu.cuMemAllocFromPoolAsync(wanted, self._pool, self.stream)
@@ -76,7 +75,7 @@ class Pool:
         )
 
     def free(self, address: int) -> None:
-        """Give a block back; after the device was lost there is nothing to give back to."""
+        """Free a block; does nothing after the device was lost or closed."""
         if self._closed:
             return
         # at the end of the interpreter, in a forked child, or with the context gone
@@ -84,7 +83,7 @@ class Pool:
             self._cu.cuMemFreeAsync(self._cu.CUdeviceptr(address), self.stream)
 
     def wait_for(self, stream: int) -> None:
-        """Have what is freed from now on wait for what another stream has queued: it may still use the memory."""
+        """Make later frees wait for what another stream has queued: it may still use the memory."""
         # as in `free`
         with suppress(Exception), self._context.current():
             order(self._cu, self._cu.CUstream(stream), self.stream)
@@ -107,7 +106,7 @@ class Pool:
             call(self._cu.cuStreamSynchronize, self.stream)
 
     def close(self) -> None:
-        """Give everything back."""
+        """Release everything."""
         self._closed = True
         with self._context.current():
             self._cu.cuStreamDestroy(self.stream)
@@ -115,7 +114,7 @@ class Pool:
 
 
 def order(cu: Any, first: Any, second: Any) -> None:
-    """Have one stream wait for what another has queued so far."""
+    """Make stream `second` wait for what stream `first` has queued so far."""
     event = call(cu.cuEventCreate, int(cu.CUevent_flags.CU_EVENT_DISABLE_TIMING))
     try:
         call(cu.cuEventRecord, event, first)
@@ -125,10 +124,10 @@ def order(cu: Any, first: Any, second: Any) -> None:
 
 
 class Pinned:
-    """Host memory that the device reads and writes too.
+    """Pinned host memory, which the device reads and writes too.
 
-    The driver gives it back only once the device has nothing left to do. So its owner closes it, at a time of its own
-    choosing, and a process that ends leaves it to the system.
+    The driver frees it only when the device is idle. So its owner chooses when to close it, and at exit it is left to
+    the operating system.
     """
 
     def __init__(self, context: Context, nbytes: int) -> None:
@@ -142,12 +141,12 @@ class Pinned:
         ctypes.memset(self.host, 0, nbytes)
 
     def array(self, dtype: Any) -> np.ndarray:
-        """A window on it; it must not outlive this object."""
+        """An array over the memory; it must not outlive this object."""
         window = (ctypes.c_uint8 * self.nbytes).from_address(self.host)
         return np.ctypeslib.as_array(window).view(dtype)
 
     def close(self) -> None:
-        """Give it back."""
+        """Free the memory."""
         host, self.host = getattr(self, "host", 0), 0
         if host:
             # in a forked child, or with the context gone

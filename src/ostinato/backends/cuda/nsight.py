@@ -1,7 +1,7 @@
 """Labels of submissions as NVTX ranges, so that Nsight shows them.
 
-The package `nvtx` is optional and looked for only when somebody watches: when a tool has put itself into the process
-(NVTX_INJECTION64_PATH, as Nsight Systems does), or when the device was opened with `nvtx=True`.
+The package `nvtx` is optional. It is imported only when a tool is attached to the process (NVTX_INJECTION64_PATH, which
+Nsight Systems sets), or when the device is opened with `nvtx=True`.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from ...errors import DeviceUnavailable
 
 
 class Ranges:
-    """Ranges in a domain of our own: entering one costs a fraction of the package's context manager."""
+    """Ranges in our own NVTX domain: entering one is much cheaper than the package's context manager."""
 
     def __init__(self, nvtx: Any) -> None:
         self._domain = nvtx.get_domain("ostinato")
         self._attributes: dict[str, Any] = {}
 
     def range(self, label: str | None) -> AbstractContextManager[None]:
-        """A block that shows under a label."""
+        """A context manager that shows a range with this label."""
         return self._entered(label or "command buffer")
 
     @contextmanager
@@ -40,7 +40,7 @@ class Ranges:
 
 
 def find(wanted: bool | None) -> Ranges | None:
-    """Ranges if they are wanted (None: if a tool is there to see them); an error if they are and cannot be had."""
+    """Ranges if `wanted` (None: if a tool is attached), else None; raises if `wanted` and `nvtx` is not installed."""
     attached = bool(os.environ.get("NVTX_INJECTION64_PATH"))
     if wanted is not None and not isinstance(wanted, bool):
         raise DeviceUnavailable(f"nvtx={wanted!r}: expected True or False")

@@ -1,12 +1,11 @@
-"""The replays of a graph that are under way: a ring of slots in memory that host and device see.
+"""The replays of a graph that are under way: a ring of slots in memory that host and device share.
 
-A graph begins with a kernel that takes the replay's number and values out of a slot, and ends with one that leaves
-there when the replay began and ended, and says that it is done. So to start a replay is to fill a slot and to launch,
-and its times are read without asking the driver. Slots are used in turn: both sides count the replays, the device in
-the graph's own memory.
+A graph begins with a kernel that reads the replay's number and values from a slot, and ends with one that writes the
+replay's start and end there and marks it as done. So starting a replay is filling a slot and launching, and its times
+are read without calling the driver. Slots are used in turn: both sides count the replays, the device in the graph's own
+memory.
 
-A slot is free again when the times in it have been taken. They are when the queue hears that the replay is done, or
-when the ring is full.
+A slot is free again when its times have been read: when the queue finishes the replay, or when the ring is full.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from .runs import Stock
 
 ARENA_BYTES = 64
-"""What the device keeps of a graph, before the values (`Arena` of support.cu). The count of replays stands first."""
+"""Size of the device's state of a graph, before the values (`Arena` of support.cu). The count of replays is first."""
 
 _MOST_SLOTS, _FEWEST_SLOTS = 256, 8
 _ENOUGH_BYTES = 64 << 10
@@ -63,12 +62,12 @@ class RingFields(ctypes.Structure):
 
     @property
     def is_full(self) -> bool:
-        """Whether the next replay has no slot yet."""
+        """Whether there is no free slot for the next replay."""
         return bool((self.turn - self.settled) & 0xFFFFFFFF > self.mask)
 
 
 class Ring:
-    """The slots of one graph. Used by whoever holds the queue's lock."""
+    """The slots of one graph. Callers hold the queue's lock."""
 
     def __init__(self, stock: Stock, value_bytes: int) -> None:
         stride = -(-(SLOT_BYTES + value_bytes) // _LINE_BYTES) * _LINE_BYTES
@@ -86,26 +85,26 @@ class Ring:
 
     @property
     def oldest(self) -> int:
-        """The number of the replay whose slot is the next to become free."""
+        """The number of the replay whose slot becomes free next."""
         return int(self.fields.slot(self.fields.settled).number)
 
     def take(self, turn: int) -> tuple[int, int]:
-        """When a replay that is done began and ended, in device time; zeros if it did not. Asked once of each."""
-        found = self._saved.pop(turn, None)
-        if found is None:
-            found = self._times(turn)
+        """Start and end of a finished replay, in device time; zeros if it did not run. Call once per replay."""
+        times = self._saved.pop(turn, None)
+        if times is None:
+            times = self._times(turn)
             if turn == self.fields.settled:
                 self._settle_one()
-        return found
+        return times
 
     def make_room(self) -> None:
-        """Take down the times of the oldest replay, which is done, before somebody asked."""
+        """Save the times of the oldest replay, which is done, so that its slot becomes free."""
         turn = self.fields.settled
         self._saved[turn] = self._times(turn)
         self._settle_one()
 
     def settle(self) -> None:
-        """The same for all of them."""
+        """Save the times of all replays, which are done, so that all slots become free."""
         while self.fields.settled != self.fields.turn:
             self.make_room()
 
@@ -117,5 +116,5 @@ class Ring:
         self.fields.settled = (self.fields.settled + 1) & 0xFFFFFFFF
 
     def release(self) -> None:
-        """Nothing uses it any more."""
+        """Return its memory; nothing uses it any more."""
         self._stock.give_back(self._memory)

@@ -1,6 +1,6 @@
-"""A submission from its start to its release, and what it borrows: events, and memory that both sides see.
+"""A submission from its start to its release, with the events and shared memory that it borrows.
 
-A list has events around it; a replay leaves its times in the ring of its graph."""
+A list is timed by events around it; a replay writes its times to the ring of its graph."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .graphs import NativeGraph
 
 _KEPT = 64
-"""Blocks of each size that are kept; sizes are powers of two."""
+"""Blocks of each size that are kept for reuse; sizes are powers of two."""
 
 
 _DONE = Status.unplaced(Outcome.DONE)
@@ -45,29 +45,29 @@ class CudaRun:
         self.count = count
         self.start = start
         self.end = end
-        self.commands: CommandList | None = None  # where its order may be asked for
+        self.commands: CommandList | None = None  # set if its order is inferred
         self.graph: NativeGraph | None = None  # what it replays, until it is done
-        self.interval: tuple[int, int] | None = None  # when a replay began and ended, in device time
+        self.interval: tuple[int, int] | None = None  # start and end of a replay, in device time
         self.pairs: Memory | None = None
-        self.result: Pinned | None = None  # where its times are
+        self.result: Pinned | None = None  # the times of its commands
         self.borrowed: list[Pinned] = []  # until it is done
 
     @property
     def number(self) -> int:
-        """What the device knows it by; valid once it started."""
+        """Its number on the device; valid once it has started."""
         return int(self.started.number)
 
     @property
     def started_at(self) -> int:
-        """Where the launcher says what became of it."""
+        """The address of the `Started` that the launcher fills."""
         return ctypes.addressof(self.started)
 
     def wait(self, timeout_ns: int) -> bool:
-        """Look at the word; a device that was lost, or closed, ends every wait."""
+        """Wait for the device's word; a lost or closed device ends every wait."""
         return self._backend.wait_for(self.number, timeout_ns)
 
     def status(self) -> Status:
-        """Well, or what became of it when the device was lost."""
+        """Done, or faulted or not run if the device was lost. Returns what it borrowed."""
         backend = self._backend
         if self._status is None:
             self._status = backend.lost_status(self) or _DONE
@@ -80,11 +80,11 @@ class CudaRun:
         return self._status
 
     def inferred(self) -> Inferred:
-        """A stream needs no edges, so they are not looked for before somebody asks."""
+        """The inferred order, in numbers; inferred on demand, because a stream needs no edges."""
         return NOT_INFERRED if self.commands is None else self.commands.order.inferred
 
     def times(self) -> tuple[int, int] | None:
-        """In host time: what a replay left behind, or the events of a list, which a lost device does not tell."""
+        """Start and end in host time, of a replay from its ring, of a list from events; None if the device is lost."""
         backend = self._backend
         if self.interval is not None:
             return backend.clock.between(*self.interval) if all(self.interval) else None
@@ -97,30 +97,30 @@ class CudaRun:
             return None
 
     def samples(self) -> np.ndarray | None:
-        """Its times, in host time; what was not run has none."""
+        """The times of its commands in host time; zeros for those that did not run."""
         if self._samples is None and self.result is not None:
             ticks: Any = self.result.array(np.uint64)[: 2 * self.count]
             self._samples = self._backend.clock.host_ns_of(np.array(ticks).reshape(-1, 2))
         return self._samples
 
     def bounded(self) -> np.ndarray | None:
-        """None: each has times of its own."""
+        """None: each command has its own times."""
         return None
 
     def worker_time(self) -> WorkerTime | None:
-        """None: a GPU does not say how much of its time it had."""
+        """None: a GPU does not report it."""
         return None
 
     def release(self) -> None:
-        """Keep its events and memory for the next one."""
+        """Return its events and memory for reuse."""
         self._backend.stock.release(self)
 
 
 class Stock:
-    """Events and pinned memory, kept for the next submission.
+    """Events and pinned memory, reused by later submissions.
 
-    It also holds the memory that is lent. The garbage collector finalises a cycle in any order: a block that was only
-    its borrower's could be freed and then given back, for the next one to crash on.
+    It also refers to memory in use. The garbage collector finalises a cycle in any order: a block that only its
+    borrower refers to could be freed first and returned afterwards, and the next borrower would crash.
     """
 
     def __init__(self, context: Context) -> None:
@@ -132,7 +132,7 @@ class Stock:
         self._closed = False
 
     def event(self) -> int:
-        """An event that nobody uses."""
+        """An unused event."""
         with self._lock:
             if self._events:
                 return self._events.pop()
@@ -140,7 +140,7 @@ class Stock:
             return int(call(self._context.cu.cuEventCreate, 0))
 
     def take(self, nbytes: int) -> Pinned:
-        """Memory that host and device see; its contents are whatever they were."""
+        """Memory that host and device share, with undefined contents."""
         size = max(256, 1 << (nbytes - 1).bit_length())
         with self._lock:
             kept = self._memory.setdefault(size, [])
@@ -151,23 +151,23 @@ class Stock:
         return memory
 
     def give_back(self, memory: Pinned) -> None:
-        """Memory that nobody looks at any more."""
+        """Return memory that nothing uses any more."""
         with self._lock:
             self._lent.discard(memory)
             if self._closed:
-                memory.host = 0  # its context may be gone, and the address another's by now
+                memory.host = 0  # its context may be gone, and the address reused
                 return
             kept = self._memory.setdefault(memory.nbytes, [])
             if len(kept) < _KEPT:
                 kept.append(memory)
 
     def end(self, run: CudaRun) -> None:
-        """A submission is done, or did not start: what it borrowed goes back, but for its times."""
+        """Return what a submission borrowed, except its times, when it is done or did not start."""
         while run.borrowed:
             self.give_back(run.borrowed.pop())
 
     def release(self, run: CudaRun) -> None:
-        """A submission is forgotten."""
+        """Return everything that a submission borrowed."""
         self.end(run)
         if run.result is not None:
             self.give_back(run.result)
@@ -178,7 +178,7 @@ class Stock:
             run.start = run.end = 0
 
     def close(self) -> None:
-        """Give all of it back."""
+        """Release all events and memory."""
         with self._lock:
             events, self._events = self._events, []
             self._memory.clear()

@@ -1,9 +1,9 @@
-"""The times of dispatches: memory where kernels leave them, and the kernel that reads them off.
+"""The times of dispatches: the memory that kernels write them to, and the kernel that collects them.
 
-A sampled launch leaves a pair of times for each of its warps in a block of pairs (`sampling_cuda.h`). A small kernel,
-the last of the list or of the graph, makes one pair of all pairs of a command, writes it to host memory that belongs to
-the submission, and clears the pairs for the next time. So reading samples is reading host memory: no call to the
-driver, no wait, and it works after the device was lost.
+A sampled launch writes a pair of times for each of its warps to a block of pairs (`sampling_cuda.h`). A small kernel,
+the last of the list or graph, reduces all pairs of a command to one, writes it to host memory that belongs to the
+submission, and clears the pairs for the next use. So reading samples is reading host memory: it needs no call of the
+driver and no wait, and works after the device was lost.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _KEPT_BYTES = 64 << 20
 
 
 def resolve_blocks(count: int) -> int:
-    """Blocks that read the times of so many commands off: a few each, and each its own where there are few."""
+    """The number of blocks that collect the times of `count` commands: one per command if there are few."""
     return max(min(count, _BLOCKS), -(-count // _COMMANDS_PER_BLOCK))
 
 
 class Pairs:
-    """Blocks of cleared pairs for lists, kept for the next one. Sizes are powers of two."""
+    """Blocks of cleared pairs for lists, kept for reuse. Sizes are powers of two."""
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
@@ -35,7 +35,7 @@ class Pairs:
         self._free: list[Memory] = []
 
     def take(self, room: int) -> Memory:
-        """A block with room for so many pairs."""
+        """A block with room for this many pairs."""
         nbytes = 16 << max(room - 1, 0).bit_length()
         with self._lock:
             for at, block in enumerate(self._free):
@@ -44,22 +44,22 @@ class Pairs:
         return cleared(self._pool, nbytes)
 
     def give_back(self, block: Memory) -> None:
-        """A block whose pairs were read, and so cleared."""
+        """Return a block whose pairs have been collected, and so cleared."""
         with self._lock:
             self._free.append(block)
-            while len(self._free) > _KEPT or sum(one.nbytes for one in self._free) > _KEPT_BYTES:
+            while len(self._free) > _KEPT or sum(block.nbytes for block in self._free) > _KEPT_BYTES:
                 del self._free[0]
 
 
 def cleared(pool: Pool, nbytes: int) -> Memory:
-    """Memory of zeros."""
+    """Memory filled with zeros."""
     block = pool.allocate(nbytes)
     pool.clear(block.address, nbytes)
     return block
 
 
 def table_of(pool: Pool, starts: np.ndarray) -> Memory:
-    """The table of which pairs belong to which command, in device memory."""
+    """The table of the first pair of each command, in device memory."""
     block = pool.allocate(starts.nbytes)
     pool.write(block.address, np.ascontiguousarray(starts).view(np.uint8))
     return block

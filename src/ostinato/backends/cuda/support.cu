@@ -1,5 +1,5 @@
-// The backend's own kernels: the first and the last node of a graph, reading times off a block of samples, and both clocks
-// at one moment.
+// The backend's own kernels: the first and the last node of a graph, the collection of times from a block of samples,
+// and the exchange that pairs the clocks of device and host.
 
 typedef unsigned int uint32;
 typedef unsigned long long uint64;
@@ -19,7 +19,7 @@ struct Span {
   }
 };
 
-// Every `step`th pair from `at` on, several of them under way at once; they are zero again afterwards.
+// Every `step`th pair from `at` on, with several loads in flight; the pairs are cleared.
 static __device__ Span gathered(ulonglong2 *pairs, uint32 at, uint32 end, uint32 step) {
   Span span = {~0ull, 0};
   ulonglong2 found[8];
@@ -35,7 +35,7 @@ static __device__ Span gathered(ulonglong2 *pairs, uint32 at, uint32 end, uint32
   return span;
 }
 
-// Of all lanes, in lane 0.
+// Reduces over all lanes; the result is in lane 0.
 static __device__ Span of_warp(Span span) {
 #pragma unroll
   for (int step = 16; step; step /= 2)
@@ -47,8 +47,8 @@ static __device__ void write(ulonglong2 *out, Span span) {
   *out = span.first != ~0ull && span.last ? make_ulonglong2(span.first, span.last) : make_ulonglong2(0, 0);
 }
 
-// The times of a block's share of the commands, at most one a warp: a warp reads a small one off, all of the block's
-// warps together a large one.
+// Collects the times of a block's share of the commands, at most one per warp. One warp collects a command with few
+// pairs, all warps of the block together one with many.
 static __device__ void resolve(const uint32 *starts, ulonglong2 *pairs, ulonglong2 *out, uint32 count) {
   constexpr uint32 warps = 8, small = 256;
   __shared__ uint32 bounds[warps + 1];
@@ -78,15 +78,15 @@ extern "C" __global__ void ost_resolve(const uint32 *starts, ulonglong2 *pairs, 
   resolve(starts, pairs, out, count);
 }
 
-// One replay's part of a graph's ring, in host memory: the host fills it in before the launch, but for the times. The
-// values of the graph's parameters follow. (`Slot` of rings.py and launcher.cpp)
+// One replay's slot in a graph's ring, in host memory: the host fills it in before the launch, except for the times.
+// The values of the graph's parameters follow. (`Slot` of rings.py and launcher.cpp)
 struct alignas(16) Slot {
   uint32 turn, number;  // how many replays of this graph came before it; what the queue knows it by
   uint64 result;        // where the times of its dispatches go
   uint64 begin, end;    // when it ran
 };
 
-// What a graph keeps in device memory; the values that its kernels read follow. (`ARENA_BYTES` of rings.py)
+// A graph's state in device memory; the values that its kernels read follow. (`ARENA_BYTES` of rings.py)
 struct alignas(64) Arena {
   uint32 turn, number, finished, zero;
   Slot *slot;
@@ -94,7 +94,7 @@ struct alignas(64) Arena {
 };
 static_assert(sizeof(Slot) == 32 && sizeof(Arena) == 64, "both are part of the contract with the host");
 
-// With a dependent launch: lets the next node be launched while this one runs; waits for the one before.
+// For dependent launches: allows the next node to be launched while this one runs, and waits for the previous one.
 static __device__ void release_next() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
@@ -106,8 +106,8 @@ static __device__ void wait_for_last() {
 #endif
 }
 
-// The first node of a graph, one block: takes the replay's values out of its slot. Which slot that is follows from
-// counting, on both sides; should they ever disagree, the replay must not run with the values of another.
+// The first node of a graph, one block: copies the replay's values from its slot. Host and device both count the
+// replays to find the slot; if they ever disagree, the replay must not run with another replay's values.
 extern "C" __global__ void ost_begin(Arena *arena, unsigned char *ring, uint32 mask, uint32 stride, uint32 words,
                                      uint32 early) {
   if (early) release_next();
@@ -127,7 +127,7 @@ extern "C" __global__ void ost_begin(Arena *arena, unsigned char *ring, uint32 m
   }
 }
 
-// Tells the host that a replay is done, after everything else it is to see of it.
+// Tells the host that a replay is done, after all of its results are visible.
 static __device__ void finish(const Arena *arena, uint64 end, volatile uint32 *done) {
   const uint32 number = arena->number;
   *reinterpret_cast<ulonglong2 *>(&arena->slot->begin) = make_ulonglong2(arena->begin, end);
@@ -141,7 +141,7 @@ extern "C" __global__ void ost_end(const Arena *arena, volatile uint32 *done, ui
   finish(arena, now(), done);
 }
 
-// The last node of a graph that takes times: reads them off, and the block that is done last ends the replay.
+// The last node of an instrumented graph: collects the times; the block that finishes last ends the replay.
 extern "C" __global__ void ost_resolve_end(const uint32 *starts, ulonglong2 *pairs, uint32 count, Arena *arena,
                                            volatile uint32 *done, uint32 early) {
   if (early) wait_for_last();
@@ -156,8 +156,8 @@ extern "C" __global__ void ost_resolve_end(const uint32 *starts, ulonglong2 *pai
   finish(arena, *static_cast<volatile uint64 *>(&arena->end), done);
 }
 
-// Answers the host: when it writes the number of the next round, the device writes its time. The first reply says that
-// the kernel runs, the last when it left. A host that does not come back is waited for a tenth of a second.
+// Exchanges readings with the host: when the host writes the number of the next round, the device writes its time. The
+// first reply says that the kernel runs, the last when it ended. It waits a tenth of a second for the host at most.
 extern "C" __global__ void ost_pairs(const volatile uint32 *round, volatile uint64 *replies, uint32 rounds) {
   const uint64 begin = now();
   replies[0] = begin;
@@ -170,10 +170,10 @@ extern "C" __global__ void ost_pairs(const volatile uint32 *round, volatile uint
   replies[rounds + 1] = now();
 }
 
-// When it ran.
+// Writes the time at which it runs.
 extern "C" __global__ void ost_mark(volatile uint64 *out) { *out = now(); }
 
-// The step of the device's time: the least that two readings differ by, if they differ.
+// The resolution of the device's clock: the smallest difference between two readings that differ.
 extern "C" __global__ void ost_step(volatile uint64 *out) {
   uint64 least = ~0ull, before = now();
   for (int changes = 0; changes < 64;) {

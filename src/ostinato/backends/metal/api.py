@@ -1,7 +1,7 @@
-"""PyObjC's Metal: finding it, and its errors in words.
+"""PyObjC's Metal: loading it, and the text of its errors.
 
-Nothing of it is imported before `framework` is called. Everything else in this folder reaches Metal through the
-`Framework` it was given, so tests can give one of their own.
+Nothing of it is imported before `framework` is called. Everything else in this folder uses Metal through the
+`Framework` that it was passed, so tests can pass a simulated one.
 """
 
 from __future__ import annotations
@@ -38,29 +38,29 @@ METADATA: Mapping[tuple[bytes, bytes], Mapping[str, Any]] = {
     (b"NSObject", b"concurrentDispatchThreads:threadsPerThreadgroup:"): _SIZES,
     (b"NSObject", b"concurrentDispatchThreadgroups:threadsPerThreadgroup:"): _SIZES,
 }
-"""What PyObjC has to be told of some methods, by class and selector: its own description of them is not complete, so a
-reflection would not come back and a constant could not be passed."""
+"""Metadata that PyObjC lacks for some methods, by class and selector. Without it a reflection would not be returned,
+and a constant could not be passed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Framework:
-    """Metal, as PyObjC offers it."""
+    """Metal, as PyObjC provides it."""
 
     metal: Any
     """The module `Metal`."""
     pool: Callable[[], AbstractContextManager[Any]]
     """An autorelease pool for the length of a block."""
     cores: Callable[[], int | None]
-    """How many cores the device has; None when that cannot be found out."""
+    """The number of cores of the device; None when it is not known."""
     file_url: Callable[[str], Any]
     """The URL of a file."""
     name: str = "metal"
-    """What its device is called here."""
+    """The name of its device in ostinato."""
 
 
 @lru_cache(maxsize=1)
 def framework() -> Framework:
-    """The machine's own; raises `DeviceUnavailable` with the reason when there is none."""
+    """This machine's Metal; raises `DeviceUnavailable` with the reason when there is none."""
     if sys.platform != "darwin":
         raise DeviceUnavailable("metal: this machine is not a Mac")
     try:
@@ -76,34 +76,34 @@ def framework() -> Framework:
 
 @lru_cache(maxsize=1)
 def _cores() -> int | None:
-    """Metal does not tell; the registry of devices does."""
+    """The number of cores from the I/O registry; Metal does not report it."""
     command = ["/usr/sbin/ioreg", "-r", "-d", "1", "-c", "AGXAccelerator"]
     try:
-        found = subprocess.run(command, capture_output=True, text=True, timeout=5, check=False).stdout
+        registry = subprocess.run(command, capture_output=True, text=True, timeout=5, check=False).stdout
     except (OSError, subprocess.SubprocessError):
         return None
-    told = re.search(r'"gpu-core-count"\s*=\s*(\d+)', found)
-    return int(told[1]) if told else None
+    count = re.search(r'"gpu-core-count"\s*=\s*(\d+)', registry)
+    return int(count[1]) if count else None
 
 
-def default_device(found: Framework) -> Any:
+def default_device(framework: Framework) -> Any:
     """The system's preferred device."""
-    device = found.metal.MTLCreateSystemDefaultDevice()
+    device = framework.metal.MTLCreateSystemDefaultDevice()
     if device is None:
-        raise DeviceUnavailable(f"{found.name}: Metal sees no device (a virtual machine, or no graphics session?)")
+        raise DeviceUnavailable(f"{framework.name}: Metal sees no device (a virtual machine, or no graphics session?)")
     return device
 
 
-def words(error: Any) -> str:
-    """What Metal says of an error."""
+def error_text(error: Any) -> str:
+    """Metal's description of an error."""
     if error is None:
         return "no reason given"
     return str(error.localizedDescription())
 
 
 def checked(result: tuple[Any, Any], doing: str) -> Any:
-    """The object of a call that gives an object and an error."""
-    found, error = result
-    if found is None:
-        raise DeviceError(f"metal: {words(error)} (from {doing})")
-    return found
+    """The object of a call that returns an object and an error; raises the error."""
+    created, error = result
+    if created is None:
+        raise DeviceError(f"metal: {error_text(error)} (from {doing})")
+    return created

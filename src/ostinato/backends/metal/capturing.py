@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import DeviceError, DeviceUnavailable
-from .api import Framework, words
+from .api import Framework, error_text
 
 
 class Capture:
-    """Waits for the n-th submission of a queue, and captures it."""
+    """Captures the n-th submission of a queue."""
 
     def __init__(self, framework: Framework, queue: Any, path: Path, number: int) -> None:
         metal = framework.metal
@@ -24,14 +24,14 @@ class Capture:
                 " its environment"
             )
         if path.exists():
-            raise DeviceUnavailable(f"{framework.name}: gputrace: there is a {str(path)!r} already")
+            raise DeviceUnavailable(f"{framework.name}: gputrace: {str(path)!r} exists already")
         self._queue = queue
         self._path = path
         self._left = number
 
     @contextmanager
     def around(self) -> Iterator[None]:
-        """A block in which one command buffer is made and committed: if it is the one, it is captured."""
+        """A context manager around one command buffer, from creation to commit; captures the n-th one."""
         self._left -= 1
         if self._left != 0:
             yield
@@ -43,7 +43,7 @@ class Capture:
         description.setOutputURL_(self._framework.file_url(str(self._path)))
         began, error = self._manager.startCaptureWithDescriptor_error_(description, None)
         if not began:
-            raise DeviceError(f"{self._framework.name}: gputrace: {words(error)}; the work was not started")
+            raise DeviceError(f"{self._framework.name}: gputrace: {error_text(error)}; the work was not started")
         try:
             yield
         finally:

@@ -1,7 +1,8 @@
 """Device time in host time.
 
-Command buffers tell when they ran in seconds of the host's own clock. Counter samples are ticks of the device's: the
-device is asked for both clocks several times, between two readings of ours, and a line through the pairs maps them.
+Command buffers report when they ran in seconds of the host's clock. Counter samples are ticks of the device's clock.
+The device returns both clocks at once; this is done several times, between two readings of the host's clock, and a line
+through the pairs maps ticks to host time.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class DeviceClock:
         self._take()
 
     def renew(self) -> None:
-        """Take another pair if the last is old: never so that the line would be used far beyond its pairs."""
+        """Take another pair if the last is old, so that the line is not extrapolated far beyond its pairs."""
         if time.monotonic_ns() - self._latest_ns >= min(_RENEW_NS, self._latest_ns - self._first_ns):
             self._take()
 
@@ -43,7 +44,7 @@ class DeviceClock:
             host, ticks = self._device.sampleTimestamps_gpuTimestamp_(None, None)
             after_ns = time.monotonic_ns()
             half_ns = max((after_ns - before_ns) / 2, 1.0)
-            # What Metal calls host time is believed only where it lies between our own readings.
+            # Metal's host time is used only if it lies between our own readings.
             host_ns = host if before_ns <= host <= after_ns else round(before_ns + half_ns)
             if best is None or half_ns < best.uncertainty_ns:
                 best = ClockPair(host_ns, ticks, half_ns)
@@ -52,27 +53,29 @@ class DeviceClock:
         self._latest_ns = time.monotonic_ns()
 
     def step_ns(self) -> float:
-        """The shortest time that the device's clock can tell."""
+        """The resolution of the device's clock."""
         readings = [self._device.sampleTimestamps_gpuTimestamp_(None, None)[1] for _ in range(32)]
         return step_of([after - before for before, after in pairwise(readings)]) * self.line.fit.ns_per_tick
 
     @property
     def uncertainty_ns(self) -> float:
-        """How well a sample is known in host time."""
+        """The uncertainty of a sample in host time."""
         return self.line.fit.uncertainty_ns
 
 
 def step_of(differences: Sequence[int]) -> float:
-    """What differences between readings are multiples of, in ticks.
+    """The step, in ticks, that differences between readings are multiples of.
 
-    Apple's own devices count at 24 MHz and tell it in whole nanoseconds, so that a step shows only up to rounding.
+    Apple's devices count at 24 MHz and report whole nanoseconds, so multiples of that step are rounded.
     """
     for step in _ROUNDED_STEPS:
-        if any(differences) and all(abs(one - round(one / step) * step) <= 1 for one in differences):
+        if any(differences) and all(
+            abs(difference - round(difference / step) * step) <= 1 for difference in differences
+        ):
             return step
     return float(max(math.gcd(*differences), 1))
 
 
 def host_ns(seconds: float) -> int:
-    """A time of a command buffer: seconds of the clock that Python calls monotonic on a Mac."""
+    """A command buffer's time in ns: Metal reports seconds of the clock that is Python's monotonic clock on a Mac."""
     return round(seconds * 1e9)

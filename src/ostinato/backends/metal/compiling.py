@@ -1,7 +1,7 @@
-"""The Metal compiler: source, untouched, to pipelines; and Metal's own reflection compared with ours.
+"""The Metal compiler: pipelines from unchanged source, and Metal's reflection compared with the front end's.
 
-The source is the library's one text, as our front end read it. What Metal says of a kernel's arguments must agree with
-what the front end said, because bindings are checked, and commands ordered, by the latter.
+The source is the library's text as the front end read it. Metal's reflection of a kernel's arguments must agree with
+the front end's signature, by which bindings are checked and commands ordered.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ...errors import Diagnostic, KernelCompileError
 from ...ir.commands import CompiledKernel
 from ...msl import Argument, Module, Signature
 from ...msl.columns import follow_columns
-from .api import Framework, words
+from .api import Framework, error_text
 
 _ERROR = re.compile(
     r"^(?P<file>[^:\n]+):(?P<line>\d+):(?:(?P<column>\d+):)? (?:fatal )?error: (?P<message>.*)$", re.MULTILINE
@@ -43,7 +43,7 @@ _SIZES = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KernelCode:
-    """A pipeline, and the number that records know it by."""
+    """A pipeline, and the number by which encoded commands refer to it."""
 
     number: int
     pipeline: Any
@@ -78,7 +78,7 @@ class Compiler:
         options.setFastMathEnabled_(self._fast_math)
         library, error = self._device.newLibraryWithSource_options_error_(module.source, options, None)
         if library is None:
-            raise _failure(words(error), source=module.source)
+            raise _failure(error_text(error), source=module.source)
         return library
 
     def _constant_values(self, module: Module, given: Mapping[str, bool | int | float]) -> Any:
@@ -98,7 +98,7 @@ class Compiler:
         metal = self._metal
         function, error = library.newFunctionWithName_constantValues_error_(name, values, None)
         if function is None:
-            raise _failure(words(error), name)
+            raise _failure(error_text(error), name)
         description = metal.MTLComputePipelineDescriptor.alloc().init()
         description.setLabel_(name)
         description.setComputeFunction_(function)
@@ -108,7 +108,7 @@ class Compiler:
             description, wanted, None, None
         )
         if pipeline is None:
-            raise _failure(words(error), name)
+            raise _failure(error_text(error), name)
         sizes, alignments = self._compared(signature, reflection)
         code = KernelCode(len(self.kernels) + 1, pipeline)
         self.kernels[code.number] = code
@@ -129,29 +129,29 @@ class Compiler:
         shared = {argument.index for argument in signature.shared}
         sizes, alignments = {}, {}
         for binding in reflection.bindings():
-            index, kind, told = int(binding.index()), binding.type(), str(binding.name())
+            index, kind, name = int(binding.index()), binding.type(), str(binding.name())
             if kind == metal.MTLBindingTypeThreadgroupMemory:
-                # What the body declares appears too, and is no argument.
+                # Threadgroup memory declared in the body appears too, but is not an argument.
                 if binding.isArgument() and index not in shared:
-                    raise _disagreement(signature, f"threadgroup argument {index} '{told}' is not known to the parser")
+                    raise _disagreement(signature, f"threadgroup argument {index} '{name}' is not known to the parser")
                 continue
             if kind != metal.MTLBindingTypeBuffer or not binding.isArgument():
                 continue
             argument = ours.get(index)
             if argument is None:
-                raise _disagreement(signature, f"buffer {index} '{told}' is not known to the parser")
-            if told and argument.name and argument.name != told:
+                raise _disagreement(signature, f"buffer {index} '{name}' is not known to the parser")
+            if name and argument.name and argument.name != name:
                 raise _disagreement(
-                    signature, f"buffer {index} is '{told}' to Metal and '{argument.name}' to the parser"
+                    signature, f"buffer {index} is '{name}' to Metal and '{argument.name}' to the parser"
                 )
             if binding.access() != metal.MTLBindingAccessReadOnly and argument.access == "read":
                 raise _disagreement(
-                    signature, f"Metal writes to buffer {index} '{told}', which the parser calls read only"
+                    signature, f"Metal writes to buffer {index} '{name}', which the parser calls read only"
                 )
             self._compare_types(signature, argument, int(binding.bufferDataType()))
             sizes[index], alignments[index] = int(binding.bufferDataSize()), int(binding.bufferAlignment())
         for argument in signature.arguments:
-            size = _size(argument)  # of an argument that Metal left out, as nothing uses it
+            size = _size(argument)  # for an argument that Metal left out because it is unused
             sizes.setdefault(argument.index, size)
             alignments.setdefault(argument.index, size)
             if argument.type == "void":
@@ -161,17 +161,18 @@ class Compiler:
         order = [argument.index for argument in signature.arguments]
         return tuple(sizes[index] for index in order), tuple(alignments[index] for index in order)
 
-    def _compare_types(self, signature: Signature, argument: Argument, told: int) -> None:
+    def _compare_types(self, signature: Signature, argument: Argument, data_type: int) -> None:
         metal = self._metal
         if argument.scalar is None or argument.atomic or argument.type.startswith("packed_"):
             return
         vague = (metal.MTLDataTypeNone, metal.MTLDataTypeStruct, metal.MTLDataTypePointer, metal.MTLDataTypeArray)
-        if told in vague or "x" in argument.type or "matrix" in argument.type:
+        if data_type in vague or "x" in argument.type or "matrix" in argument.type:
             return
-        if told != self._data_type(argument.scalar, argument.lanes):
+        if data_type != self._data_type(argument.scalar, argument.lanes):
             raise _disagreement(
                 signature,
-                f"buffer {argument.index} '{argument.name}' is {argument.type} to the parser, type {told} to Metal",
+                f"buffer {argument.index} '{argument.name}' is {argument.type} to the parser,"
+                f" type {data_type} to Metal",
             )
 
 
@@ -200,9 +201,9 @@ def _disagreement(signature: Signature, what: str) -> KernelCompileError:
 def _failure(log: str, kernel: str | None = None, source: str = "") -> KernelCompileError:
     listed = [
         Diagnostic(
-            found["message"], found["file"], int(found["line"]), int(found["column"]) if found["column"] else None
+            error["message"], error["file"], int(error["line"]), int(error["column"]) if error["column"] else None
         )
-        for found in _ERROR.finditer(log)
+        for error in _ERROR.finditer(log)
     ]
     if listed:
         error = KernelCompileError.of(listed, log)

@@ -1,8 +1,8 @@
-"""Buffers of counter samples: few, and lent out in small parts.
+"""Counter sample buffers: a few large ones, shared out in small parts.
 
-Metal gives a process 32 of them at a time, of 4,096 samples each, and submissions that were not read off yet can be
-many more. So a few large ones serve all, a submission borrows as many parts as it needs, and what finds no room is not
-sampled: work never waits or fails for it.
+Metal allows a process 32 of them at a time, of 4,096 samples each, and there can be many more submissions whose samples
+are not read yet. So all submissions share a few large buffers and take as many parts as they need. Without a free part
+a group is not sampled: work never waits or fails for it.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...base.locks import ForkLock
-from .api import Framework, words
+from .api import Framework, error_text
 
 MOST_BUFFERS = 8
 MOST_SAMPLES = 4096
-"""Of one buffer: 32 KiB."""
+"""Samples per buffer: 32 KiB."""
 PART = 64
-"""Samples of a part; each is resolved by one call."""
+"""Samples per part; one call resolves a part."""
 
 _ERROR = np.uint64(2**64 - 1)
 
@@ -30,28 +30,28 @@ class Part(NamedTuple):
     buffer: Any
     first: int
     seen: np.ndarray
-    """What was read off last: what reads the same again was not written since."""
+    """The values read last time: a sample that still has the same value was not written."""
 
 
 class SampleBuffers:
-    """Those of one device; made when they are needed."""
+    """The sample buffers of one device, created on demand."""
 
     def __init__(self, framework: Framework, device: Any) -> None:
         self._metal = framework.metal
         self._device = device
         self._lock = ForkLock()
         self._made = 0
-        # Taken from and given back to without a lock, also by finalisers.
+        # Used without a lock, also by finalisers.
         self._free: deque[Part] = deque()
         self.counters = self._timestamps()
         """The set of counters that holds the time; None where the device has none."""
         self.refused = ""
-        """What Metal said when it would not make one."""
+        """Metal's error when it refused to create a buffer."""
 
     def _timestamps(self) -> Any:
-        for one in self._device.counterSets() or ():
-            if str(one.name()) == str(self._metal.MTLCommonCounterSetTimestamp):
-                return one
+        for counters in self._device.counterSets() or ():
+            if str(counters.name()) == str(self._metal.MTLCommonCounterSetTimestamp):
+                return counters
         return None
 
     def take(self) -> Part | None:
@@ -64,11 +64,11 @@ class SampleBuffers:
                     return None
 
     def give_back(self, parts: list[Part]) -> None:
-        """Parts whose samples were read off, or are not wanted."""
+        """Return parts whose samples were read or are not needed."""
         self._free.extend(parts)
 
     def _add(self) -> bool:
-        """One more buffer; says whether it is worth looking for a part again."""
+        """Add a buffer; returns whether there may be a free part now."""
         with self._lock:
             if self._free:
                 return True
@@ -81,7 +81,7 @@ class SampleBuffers:
             description.setLabel_("ostinato samples")
             made, error = self._device.newCounterSampleBufferWithDescriptor_error_(description, None)
             if made is None:
-                self.refused = words(error)
+                self.refused = error_text(error)
                 return False
             self._made += 1
             firsts = range(MOST_SAMPLES - PART, -1, -PART)
@@ -90,7 +90,7 @@ class SampleBuffers:
 
 
 class Taken:
-    """The samples of one command buffer: a pair for each of some groups, in part after part."""
+    """The samples of one command buffer: a pair for each sampled group, in one part after another."""
 
     __slots__ = ("_buffers", "_parts")
 
@@ -99,7 +99,7 @@ class Taken:
         self._parts: list[tuple[Part, list[list[int]]]] = []
 
     def place(self, nodes: list[int]) -> tuple[Any, int] | None:
-        """Where the pair of a group goes, buffer and index; None when there is no room, and so no sample."""
+        """Buffer and index for the pair of a group; None when there is no free part, so no sample is taken."""
         if not self._parts or 2 * len(self._parts[-1][1]) >= PART:
             part = self._buffers.take()
             if part is None:
@@ -110,31 +110,31 @@ class Taken:
         return part.buffer, part.first + 2 * (len(groups) - 1)
 
     def resolve(self, count: int) -> tuple[np.ndarray, np.ndarray | None]:
-        """Start and end of every node in ticks, of shape (count, 2), zeros for what has none; and which are bounds."""
-        found = np.zeros((count, 2), np.uint64)
+        """Start and end of every node in ticks, of shape (count, 2), zeros without a sample; and which are bounds."""
+        times = np.zeros((count, 2), np.uint64)
         shared: list[int] = []
         for part, groups in self._parts:
             data = part.buffer.resolveCounterRange_((part.first, 2 * len(groups)))
             if data is None:
                 continue
-            told = np.frombuffer(bytes(data), np.uint64)[: 2 * len(groups)]
-            wrong = (told == part.seen[: told.size]) | (told == _ERROR) | (told == 0)
-            part.seen[: told.size] = told
-            ticks = told.reshape(-1, 2).copy()
+            read = np.frombuffer(bytes(data), np.uint64)[: 2 * len(groups)]
+            wrong = (read == part.seen[: read.size]) | (read == _ERROR) | (read == 0)
+            part.seen[: read.size] = read
+            ticks = read.reshape(-1, 2).copy()
             ticks[wrong.reshape(-1, 2).any(axis=1) | (ticks[:, 1] < ticks[:, 0])] = 0
             for nodes, pair in zip(groups, ticks, strict=False):
-                found[nodes] = pair
+                times[nodes] = pair
                 if len(nodes) > 1:
                     shared += nodes
         self._let_go()
         bounded = np.zeros(count, bool)
         bounded[shared] = True
-        return found, bounded if shared else None
+        return times, bounded if shared else None
 
     def _let_go(self) -> None:
         parts, self._parts = self._parts, []
         self._buffers.give_back([part for part, _ in parts])
 
     def __del__(self) -> None:
-        # Of a submission that never started, or that nobody asked for its times.
+        # For a submission that never started, or whose times were never read.
         self._let_go()

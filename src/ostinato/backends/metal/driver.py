@@ -1,8 +1,8 @@
 """The Metal backend: what `Backend` asks for, on one device and one command queue.
 
-A list becomes a command buffer with one concurrent compute encoder, and barriers exactly where the hazard engine says.
-Command buffers are made when they are committed and never kept open, and few enough are in flight that the queue always
-has room for one more. Metal orders what uses the same buffer across encoders and command buffers by itself.
+A list becomes a command buffer with one concurrent compute encoder, and barriers only where the hazard engine requires
+them. Command buffers are created at commit and never kept open, and their number in flight is bounded so that the queue
+always has room for one more. Metal itself orders encoders and command buffers that use the same buffer.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from .. import copy_fill
 from ..conditions import Conditions
 from ..host_memory import HostMemory
 from ..protocol import GATES, Capabilities, Level, Memory, Run, sampling_level
-from . import capturing, encoding, probing
-from .api import Framework, default_device, framework
+from . import api, capturing, encoding, probing
+from .api import Framework, default_device
 from .clocks import DeviceClock
 from .compiling import Compiler
 from .encoding import DispatchEncoder, Encoded, Group, Listed, Work, groups_of
@@ -42,7 +42,7 @@ MAX_INLINE_BYTES = 4096
 SIMD_WIDTH = 32
 QUEUE_LENGTH = 64
 MOST_IN_FLIGHT = 56
-"""Of the queue's length; the rest is for what is being made."""
+"""The rest of the queue's length is for command buffers that are being encoded."""
 
 _FULL_WAIT_S = 0.05
 
@@ -57,50 +57,53 @@ class MetalBackend(HostMemory):
         fast_math: bool = False,
         subsets: int | None = None,
         gputrace: Any = None,
-        found: Framework | None = None,
+        framework: Framework | None = None,
     ) -> None:
         level = sampling_level(sampling)
         _check_options(indirect, fast_math, subsets)
         trace = capturing.checked(gputrace)
-        self._framework = found = framework() if found is None else found
-        self._metal = found.metal
-        self._pool = found.pool
+        framework = framework or api.framework()
+        self._framework = framework
+        self._metal = framework.metal
+        self._pool = framework.pool
         self._label: str | None = None
         self._capture: capturing.Capture | None = None
         self.no_times = ""
-        """Why command buffers have none, if so."""
+        """Why command buffers have no times; "" if they have."""
         self._no_indirect = "" if indirect else "switched off"
         self._started: deque[MetalRun] = deque()
         self._transfers: Mapping[str, CompiledKernel] | None = None
         self._turns = Turns()
         try:
-            with found.pool():
+            with framework.pool():
                 self._open(level, indirect, fast_math, subsets, trace)
         except (OstinatoError, AssertionError):
             raise
-        except Exception as error:  # so that a program that takes any device gets another one
-            raise DeviceUnavailable(f"{found.name}: Metal is not as expected: {error!r}; please report it") from error
+        except Exception as error:  # a typed error: opening "any device" then tries the next one
+            raise DeviceUnavailable(
+                f"{framework.name}: Metal is not as expected: {error!r}; please report it"
+            ) from error
 
     # --- opening ---------------------------------------------------------------------------------------------
 
     def _open(
         self, level: Level, indirect: bool, fast_math: bool, subsets: int | None, trace: tuple[Path, int] | None
     ) -> None:
-        found = self._framework
-        self._device = device = default_device(found)
+        framework = self._framework
+        self._device = device = default_device(framework)
         self._queue = device.newCommandQueueWithMaxCommandBufferCount_(QUEUE_LENGTH)
         if self._queue is None:
-            raise DeviceUnavailable(f"{found.name}: no command queue could be made")
+            raise DeviceUnavailable(f"{framework.name}: no command queue could be made")
         self._queue.setLabel_("ostinato")
-        self._blocks = Blocks(found, device)
-        self._residency = Residency(found, device, self._queue, self._blocks)
+        self._blocks = Blocks(framework, device)
+        self._residency = Residency(framework, device, self._queue, self._blocks)
         self._indirect = indirect and bool(device.supportsFamily_(self._metal.MTLGPUFamilyApple3))
-        # Apple's own devices take any multiple of the type; the others of 32 bytes.
+        # Offsets into constant memory: Apple's devices take multiples of the type, others multiples of 32 bytes.
         constant_step = 1 if device.supportsFamily_(self._metal.MTLGPUFamilyApple3) else 32
-        self._compiler = Compiler(found, device, fast_math, self._indirect, constant_step)
-        self._dispatches = DispatchEncoder(found, self._blocks, self._compiler.kernels)
+        self._compiler = Compiler(framework, device, fast_math, self._indirect, constant_step)
+        self._dispatches = DispatchEncoder(framework, self._blocks, self._compiler.kernels)
         self.staging = Staging(self._blocks)
-        self._sampler = Sampler(found, device, self._dispatches, subsets)
+        self._sampler = Sampler(framework, device, self._dispatches, subsets)
         self._clock = DeviceClock(device)
         self._check_width()
         self.no_times = probing.times(self)
@@ -113,7 +116,7 @@ class MetalBackend(HostMemory):
             self._no_indirect = "the device has no indirect command buffers"
         self.capabilities = self._capabilities(level)
         if trace is not None:
-            self._capture = capturing.Capture(found, self._queue, *trace)
+            self._capture = capturing.Capture(framework, self._queue, *trace)
 
     def _check_width(self) -> None:
         kernel = self._transfer_kernels()["fill_1"]
@@ -126,9 +129,9 @@ class MetalBackend(HostMemory):
 
     def _capabilities(self, wanted: Level) -> Capabilities:
         device, boundary = self._device, self._sampler.boundary
-        able = min(wanted, Level.DISPATCHES if boundary is not Boundary.NONE else Level.COMMAND_BUFFERS)
+        supported = min(wanted, Level.DISPATCHES if boundary is not Boundary.NONE else Level.COMMAND_BUFFERS)
         if self.no_times:
-            able = Level.OFF
+            supported = Level.OFF
         largest = device.maxThreadsPerThreadgroup()
         return Capabilities(
             name=self._framework.name,
@@ -140,8 +143,8 @@ class MetalBackend(HostMemory):
             threadgroup_memory_bytes=int(device.maxThreadgroupMemoryLength()),
             max_inline_bytes=MAX_INLINE_BYTES,
             shared_memory=True,
-            sampling=able,
-            sampling_reason=self._sampler.reason if able < Level.DISPATCHES else "",
+            sampling=supported,
+            sampling_reason=self._sampler.reason if supported < Level.DISPATCHES else "",
             clock_uncertainty_ns=self._clock.uncertainty_ns,
             timer_step_ns=self._clock.step_ns(),
             encodes_at_replay=not self._indirect,
@@ -160,36 +163,36 @@ class MetalBackend(HostMemory):
     def compile(
         self, module: Module, constants: Mapping[int | str, object], only: Collection[str] | None = None
     ) -> Mapping[str, CompiledKernel]:
-        """By the Metal compiler, which keeps a cache of its own."""
+        """Compile kernels with the Metal compiler, which has its own cache."""
         return self._compiler.compile(module, constants, only)
 
     def allocate(self, nbytes: int) -> Memory:
-        """A buffer in shared storage."""
+        """Allocate a buffer in shared storage."""
         with self._pool():
             try:
                 return self._blocks.allocate(nbytes)
             except OutOfMemory:
                 if not self._residency.flush():
                     raise
-                return self._blocks.allocate(nbytes)  # what the residency set still held may be enough
+                return self._blocks.allocate(nbytes)  # the residency set may have released enough
 
     def adopt(self, array: np.ndarray) -> Memory | None:
-        """Whole pages can be shared, and what is in a buffer of ours already."""
+        """Share the array's memory if it begins a page or lies in one of our buffers; else None."""
         with self._pool():
             return self._blocks.adopt(array)
 
     def update_residency(self, added: Sequence[int], removed: Sequence[int]) -> None:
-        """Staged: the next commit makes all changes known at once."""
+        """Stage changes; the next commit applies them all at once."""
         self._residency.update(added, removed, tuple(run.event for run in self._started))
 
     # --- work ------------------------------------------------------------------------------------------------
 
     def lower(self, command: Command) -> Encoded | str:
-        """What encoding it takes; copies and fills are dispatches too, so that one encoder takes everything."""
+        """The encoded command; copies and fills become dispatches, so that one encoder takes everything."""
         return encoding.BARRIER if isinstance(command, Barrier) else self.encoded(command)
 
     def encoded(self, command: Dispatch | Copy | Fill) -> Encoded:
-        """What encoding a command that is not a barrier takes."""
+        """The encoded form of a command that is not a barrier."""
         if isinstance(command, Copy | Fill):
             command = copy_fill.dispatch_of(command, self._transfer_kernels())
         return encoding.encoded(command)
@@ -200,7 +203,7 @@ class MetalBackend(HostMemory):
         return self._transfers
 
     def submit(self, commands: CommandList, started: list[Run], sample: bool = False, retain: bool = True) -> None:
-        """One command buffer."""
+        """Encode the list into one command buffer and commit it."""
         steps = encoding.steps(commands, self._barriers(commands))
         run = MetalRun(self, len(commands), self._metal.MTLCommandBufferStatusError, commands.order.inferred)
         serial = commands.ordering is Ordering.SERIAL
@@ -209,7 +212,7 @@ class MetalBackend(HostMemory):
         self._encode_and_start(run, work, turn, retain, started)
 
     def _barriers(self, commands: CommandList) -> Sequence[bool] | None:
-        """Before which commands a barrier is needed: none where they run one at a time."""
+        """For each command, whether a barrier is needed before it; None when the commands run serially."""
         if commands.ordering is Ordering.SERIAL:
             return None
         by_hand = [isinstance(command, Barrier) for command in commands.commands]
@@ -226,7 +229,7 @@ class MetalBackend(HostMemory):
         started: list[Run],
         first: Encoded | None = None,
     ) -> None:
-        """Work in one encoder, or with samples when it has its turn; `first` is done before all of it."""
+        """Encode work into one encoder, or with samples if `turn` is given, and start it; `first` runs before it."""
         self._make_room()
         with self._pool(), self._captured():
             command_buffer, label = self._command_buffer(retain)
@@ -253,15 +256,15 @@ class MetalBackend(HostMemory):
 
     def _command_buffer(self, retain: bool) -> tuple[Any, str]:
         queue = self._queue
-        found = queue.commandBuffer() if retain else queue.commandBufferWithUnretainedReferences()
-        if found is None:
+        command_buffer = queue.commandBuffer() if retain else queue.commandBufferWithUnretainedReferences()
+        if command_buffer is None:
             raise DeviceError(f"{self._framework.name}: no command buffer could be made")
         label, self._label = self._label or "command buffer", None
-        found.setLabel_(label)
-        return found, label
+        command_buffer.setLabel_(label)
+        return command_buffer, label
 
     def _make_room(self) -> None:
-        """Wait until the queue has room; in slices, so that Ctrl-C is noticed."""
+        """Wait until the queue has room; in slices, so that Ctrl-C is handled."""
         started = self._started
         while started and started[0].event.is_set():
             started.popleft()
@@ -270,7 +273,7 @@ class MetalBackend(HostMemory):
                 started.popleft()
 
     def _start(self, command_buffer: Any, run: MetalRun, started: list[Run]) -> None:
-        """Commit, and append the run: with no step of the interpreter in between."""
+        """Commit and append the run, without an interpreter step in between."""
         before = len(started)
         self._residency.flush()
         command_buffer.addCompletedHandler_(run.completed)
@@ -282,11 +285,11 @@ class MetalBackend(HostMemory):
                 self._started.pop()
 
     def _captured(self) -> AbstractContextManager[Any]:
-        """A block around the making of a command buffer: if it is the one to be captured, it is."""
+        """A context manager around one command buffer, which captures it if its turn has come."""
         return nullcontext() if self._capture is None else self._capture.around()
 
     def instantiate(self, commands: CommandList) -> NativeGraph:
-        """An indirect command buffer, or what encoding it again takes."""
+        """Encode an indirect command buffer, or prepare the list to be encoded at each replay."""
         barriers = self._barriers(commands)
         if commands.ordering is Ordering.SERIAL and self._indirect:
             # An indirect command buffer has no serial mode.
@@ -294,22 +297,22 @@ class MetalBackend(HostMemory):
         steps = encoding.steps(commands, barriers)
         graph = NativeGraph(self, commands, steps)
         if self._indirect and 0 < len(steps) <= MOST_COMMANDS:
-            with self._pool(), suppress(DeviceError):  # then it is encoded again
+            with self._pool(), suppress(DeviceError):  # then each replay encodes the list
                 made = (self._framework, self._device, self._dispatches, self._blocks, self._compiler.kernels)
                 graph.indirect = Indirect(*made, graph)
         return graph
 
     def prepare_samples(self, work: Any) -> bool:
-        """Nothing to make: samples are part of encoding."""
+        """False: samples are part of encoding, so there is nothing to prepare."""
         return False
 
     def annotated(self, label: str | None) -> AbstractContextManager[None] | None:
-        """Noted for the command buffer that is about to be made: Instruments shows it and its encoders under it."""
+        """None: the label is set on the next command buffer and its encoders, and Instruments shows it."""
         self._label = label
         return None
 
     def replay(self, graph: NativeGraph, values: bytes, sample: bool, started: list[Run]) -> None:
-        """One execution of an indirect command buffer, or the list encoded again."""
+        """Execute the indirect command buffer, or encode the list again."""
         if graph.backend is not self:
             raise ValueError("a graph is replayed on the device that it was made for")
         if len(values) < graph.value_bytes:
@@ -328,10 +331,10 @@ class MetalBackend(HostMemory):
         run.kept = (graph, work)
         self._encode_and_start(run, work, turn, False, started, first)
 
-    # --- what became of it -----------------------------------------------------------------------------------
+    # --- results ---------------------------------------------------------------------------------------------
 
     def resume(self, skipped: Collection[Run]) -> None:
-        """Nothing to do: Metal goes on with what is queued behind a fault, whatever it depends on."""
+        """Nothing to do: after a fault Metal runs everything that is queued, whatever it depends on."""
 
     def resolved(self, sampled: Any, count: int) -> tuple[np.ndarray, np.ndarray | None]:
         """The samples of a run, in device time, and which of them are bounds."""
@@ -346,7 +349,7 @@ class MetalBackend(HostMemory):
 
     @property
     def _samples(self) -> bool:
-        """Whether there is a boundary to sample at: at any other Metal would end the process."""
+        """Whether samples can be taken; at an unsupported boundary Metal would abort the process."""
         return self._sampler.boundary is not Boundary.NONE
 
     def conditions(self) -> Conditions:
@@ -354,7 +357,7 @@ class MetalBackend(HostMemory):
         return Conditions()
 
     def close(self) -> None:
-        """Wait for what runs and let go of everything."""
+        """Wait for running work and release everything."""
         while self._started:
             self._started.popleft().event.wait()
         self.staging.close()
@@ -366,7 +369,7 @@ class MetalBackend(HostMemory):
 
 
 def availability() -> tuple[Capabilities | None, str]:
-    """The capabilities of the system's device, or the reason why there is none to use."""
+    """The capabilities of the system's device, or None and the reason why it cannot be used."""
     try:
         backend = MetalBackend()
     except OstinatoError as error:

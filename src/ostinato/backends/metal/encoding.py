@@ -1,6 +1,6 @@
-"""Commands as what encoding them takes, and into an encoder.
+"""Commands in encoded form, and putting them into an encoder.
 
-An encoded dispatch names no Objective-C object, but pipelines and memory by number, so it can be memoised without
+An encoded dispatch refers to pipelines and memory by number, not by Objective-C object, so it can be memoised without
 keeping any alive.
 """
 
@@ -33,13 +33,13 @@ class Encoded(NamedTuple):
     buffers: tuple[tuple[int, int, int, bool], ...]
     """Index, number of the memory, byte of it, whether it is written."""
     values: tuple[tuple[int, bytes], ...]
-    """Index and bytes; those of a parameter are zeros, until a replay gives others."""
+    """Index and bytes; those of a parameter are zeros, which a replay replaces."""
     shared: tuple[tuple[int, int], ...]
     """Index and bytes of threadgroup memory."""
 
 
 def encoded(dispatch: Dispatch) -> Encoded:
-    """What encoding a dispatch takes."""
+    """The encoded form of a dispatch."""
     buffers, values = [], []
     for binding in dispatch.bindings:
         if isinstance(binding, BufferBinding):
@@ -57,13 +57,13 @@ def encoded(dispatch: Dispatch) -> Encoded:
         dispatch.group_size,
         tuple(buffers),
         tuple(values),
-        # Metal takes lengths in steps only.
+        # Metal takes only multiples of a step.
         tuple((argument.index, records.rounded(nbytes, _SHARED_STEP)) for argument, nbytes in sizes),
     )
 
 
 class Step(NamedTuple):
-    """A dispatch of a list, with its place."""
+    """A dispatch, with its index in the list."""
 
     node: int
     barrier: bool
@@ -72,7 +72,7 @@ class Step(NamedTuple):
 
 
 def steps(commands: CommandList, barriers: Sequence[bool] | None) -> list[Step]:
-    """The dispatches of a list; without `barriers` there are none between them."""
+    """The dispatches of a list, with a barrier before those that `barriers` marks; None means no barriers."""
     made: list[Step] = []
     waiting = False
     for node, lowered in enumerate(commands.lowered):
@@ -84,7 +84,7 @@ def steps(commands: CommandList, barriers: Sequence[bool] | None) -> list[Step]:
 
 
 class Group(NamedTuple):
-    """Dispatches that may run at the same time: what stands between two barriers."""
+    """The dispatches between two barriers, which may run at the same time."""
 
     steps: Sequence[Step]
     barrier: bool
@@ -93,7 +93,7 @@ class Group(NamedTuple):
 
 
 def groups_of(steps: Sequence[Step], serial: bool) -> list[Group]:
-    """A list as groups; where it runs one at a time each dispatch is one, and no barrier is needed."""
+    """A list as groups. In a serial list each dispatch is a group of its own, without barriers."""
     together: list[list[Step]] = []
     for step in steps:
         if serial or step.barrier or not together:
@@ -103,20 +103,20 @@ def groups_of(steps: Sequence[Step], serial: bool) -> list[Group]:
 
 
 class Work(Protocol):
-    """Something that can be put into encoders, all of it or by groups."""
+    """Something that can be put into encoders, whole or by groups."""
 
     @property
     def groups(self) -> Sequence[Group]:
-        """All of it, in order."""
+        """All groups, in order."""
         ...
 
     @property
     def dispatch_type(self) -> int:
-        """What an encoder for it has to be."""
+        """The dispatch type that its encoders need."""
         ...
 
     def put(self, encoder: Any, groups: Sequence[Group]) -> None:
-        """Some groups, with the barriers between them, and none before the first."""
+        """Put some groups into an encoder, with the barriers between them but none before the first."""
         ...
 
 
@@ -132,26 +132,26 @@ class DispatchEncoder:
         """Everything before it is done, and its buffers are visible, before anything after it starts."""
         encoder.memoryBarrierWithScope_(self._scope)
 
-    def dispatch(self, encoder: Any, one: Encoded, values: Mapping[int, bytes] | None = None) -> None:
-        """One dispatch; `values` replaces some of its inline bytes, by index."""
-        encoder.setComputePipelineState_(self._kernels[one.pipeline].pipeline)
-        for index, number, offset, _ in one.buffers:
+    def dispatch(self, encoder: Any, encoded: Encoded, values: Mapping[int, bytes] | None = None) -> None:
+        """Encode one dispatch; `values` replaces some of its inline bytes, by index."""
+        encoder.setComputePipelineState_(self._kernels[encoded.pipeline].pipeline)
+        for index, number, offset, _ in encoded.buffers:
             block = self._blocks[number]
             encoder.setBuffer_offset_atIndex_(block.buffer, block.start + offset, index)
-        for index, data in one.values:
+        for index, data in encoded.values:
             if values is not None and index in values:
                 data = values[index]
             encoder.setBytes_length_atIndex_(data, len(data), index)
-        for index, nbytes in one.shared:
+        for index, nbytes in encoded.shared:
             encoder.setThreadgroupMemoryLength_atIndex_(nbytes, index)
-        if one.by_threads:
-            encoder.dispatchThreads_threadsPerThreadgroup_(one.threads, one.group_size)
+        if encoded.by_threads:
+            encoder.dispatchThreads_threadsPerThreadgroup_(encoded.threads, encoded.group_size)
         else:
-            encoder.dispatchThreadgroups_threadsPerThreadgroup_(one.groups, one.group_size)
+            encoder.dispatchThreadgroups_threadsPerThreadgroup_(encoded.groups, encoded.group_size)
 
 
 Values = Callable[[int], Mapping[int, bytes] | None]
-"""The inline bytes of a node that a replay gives."""
+"""A function from a node to the inline bytes that a replay replaces, by index."""
 
 
 class Listed:
@@ -172,7 +172,7 @@ class Listed:
         self._values = values
 
     def put(self, encoder: Any, groups: Sequence[Group]) -> None:
-        """See `Work`."""
+        """Encode some groups, with the barriers between them."""
         values = self._values
         for at, group in enumerate(groups):
             if at and group.barrier:

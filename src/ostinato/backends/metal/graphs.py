@@ -1,8 +1,8 @@
 """A list of commands made ready to be replayed.
 
-Where the device has indirect command buffers, the list is encoded into one, once; a replay puts its values into the
-arena, by a copy on the device, so that replays can be queued, and executes it: as a whole, or, when times are taken, in
-ranges. Elsewhere a replay encodes the list again from what was worked out beforehand.
+Where the device has indirect command buffers, the list is encoded into one, once. A replay copies its values into the
+arena on the device, so that replays can be queued, and executes the buffer: whole, or in ranges when dispatches are
+timed. Elsewhere a replay encodes the list again from its encoded commands.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from .driver import MetalBackend
 
 MOST_COMMANDS = 16384
-"""Of one indirect command buffer."""
+"""Commands per indirect command buffer."""
 
 _VALUE_STEP = 256
-"""What any device wants the place of a value in a buffer to be a multiple of."""
+"""Alignment of a value's offset in a buffer that every device accepts."""
 
 
 class NativeGraph:
@@ -50,7 +50,7 @@ class NativeGraph:
             self._params.setdefault(use.node, {})[dispatch.bindings[use.position].index] = (use.start, use.nbytes)
 
     def params_of(self, node: int) -> Mapping[int, tuple[int, int]]:
-        """Where in a replay's values those of a node's bindings stand: start and size by index."""
+        """Start and size, in a replay's values, of each parameter of a node, by index."""
         return self._params.get(node, {})
 
     def values(self, block: bytes) -> Values:
@@ -66,25 +66,25 @@ class NativeGraph:
 
 
 class Uses:
-    """The buffers that commands of an indirect command buffer use: Metal has to be told, in every encoder."""
+    """The buffers that commands of an indirect command buffer use; every encoder must declare them."""
 
     def __init__(self) -> None:
         self._read: dict[int, Any] = {}
         self._written: dict[int, Any] = {}
 
     def add(self, buffer: Any, writes: bool) -> None:
-        """One of a command."""
+        """Add a buffer of a command."""
         (self._written if writes else self._read)[id(buffer)] = buffer
 
     def update(self, others: Iterable[Uses]) -> Uses:
-        """Those of several commands."""
+        """Add the buffers of several commands."""
         for other in others:
             self._read.update(other._read)
             self._written.update(other._written)
         return self
 
     def tell(self, encoder: Any, metal: Any) -> None:
-        """Tell an encoder."""
+        """Declare the buffers to an encoder."""
         written = list(self._written.values())
         read = [buffer for key, buffer in self._read.items() if key not in self._written]
         if read:
@@ -95,7 +95,7 @@ class Uses:
 
 
 class Indirect:
-    """An indirect command buffer with its arena: first the values of a replay, then those that never change."""
+    """An indirect command buffer with its arena: first the values of a replay, then the constant ones."""
 
     def __init__(
         self,
@@ -110,7 +110,7 @@ class Indirect:
         self._blocks = blocks
         self._dispatches = dispatches
         self._positions = {step.node: at for at, step in enumerate(graph.steps)}
-        # It has no serial mode: where one is wanted every command has a barrier.
+        # It has no serial mode: in a serial list every command has a barrier.
         self.groups = groups_of(graph.steps, serial=False)
         self.dispatch_type: int = metal.MTLDispatchTypeConcurrent
         places: dict[bytes, int] = {}
@@ -137,33 +137,33 @@ class Indirect:
         kernels: Mapping[int, KernelCode],
         places: Mapping[bytes, int],
     ) -> None:
-        one, uses = step.encoded, Uses()
+        encoded, uses = step.encoded, Uses()
         self._uses.append(uses)
-        command.setComputePipelineState_(kernels[one.pipeline].pipeline)
-        for index, number, offset, writes in one.buffers:
+        command.setComputePipelineState_(kernels[encoded.pipeline].pipeline)
+        for index, number, offset, writes in encoded.buffers:
             block = self._blocks[number]
             command.setKernelBuffer_offset_atIndex_(block.buffer, block.start + offset, index)
             uses.add(block.buffer, writes)
         arena = self._blocks[self.arena.number].buffer
         changing = graph.params_of(step.node)
-        for index, data in one.values:
+        for index, data in encoded.values:
             at = changing[index][0] if index in changing else places[data]
             command.setKernelBuffer_offset_atIndex_(arena, at, index)
             uses.add(arena, False)
-        for index, nbytes in one.shared:
+        for index, nbytes in encoded.shared:
             command.setThreadgroupMemoryLength_atIndex_(nbytes, index)
         if step.barrier:
             command.setBarrier()
-        if one.by_threads:
-            command.concurrentDispatchThreads_threadsPerThreadgroup_(one.threads, one.group_size)
+        if encoded.by_threads:
+            command.concurrentDispatchThreads_threadsPerThreadgroup_(encoded.threads, encoded.group_size)
         else:
-            command.concurrentDispatchThreadgroups_threadsPerThreadgroup_(one.groups, one.group_size)
+            command.concurrentDispatchThreadgroups_threadsPerThreadgroup_(encoded.groups, encoded.group_size)
 
     def put(self, encoder: Any, groups: Sequence[Group]) -> None:
-        """See `Work`: all of it in one call, else in as few ranges as possible.
+        """Execute some groups: all of them in one call, else in as few ranges as possible.
 
-        Barriers inside of a range are those of its commands; Metal does not say what they mean for other ranges, so
-        between ranges they are the encoder's own.
+        Inside a range the commands' own barriers apply. Metal does not specify their effect on other ranges, so
+        between ranges the encoder has barriers.
         """
         if groups is self.groups:
             self._all.tell(encoder, self._metal)
@@ -173,7 +173,7 @@ class Indirect:
         Uses().update(self._uses[at] for at in steps).tell(encoder, self._metal)
         first: int | None = None  # of the range that is being made
         end: int | None = None
-        alone = True  # it is all that there is since the last barrier of the encoder
+        alone = True  # the range is all there is since the encoder's last barrier
         for number, group in enumerate(groups):
             barrier = number > 0 and group.barrier
             for step in group.steps:
@@ -201,8 +201,8 @@ def _made(framework: Framework, device: Any, encoded: Sequence[Encoded]) -> Any:
     description.setCommandTypes_(kinds)
     description.setInheritBuffers_(False)
     description.setInheritPipelineState_(False)
-    description.setMaxKernelBufferBindCount_(max((_bindings(one) for one in encoded), default=0))
-    shared = max((index + 1 for one in encoded for index, _ in one.shared), default=0)
+    description.setMaxKernelBufferBindCount_(max((_bindings(dispatch) for dispatch in encoded), default=0))
+    shared = max((index + 1 for dispatch in encoded for index, _ in dispatch.shared), default=0)
     if shared and not hasattr(description, "setMaxKernelThreadgroupMemoryBindCount_"):
         raise DeviceError(f"{framework.name}: threadgroup arguments in indirect command buffers need macOS 14")
     if shared:
@@ -216,13 +216,13 @@ def _made(framework: Framework, device: Any, encoded: Sequence[Encoded]) -> Any:
     return made
 
 
-def _bindings(one: Encoded) -> int:
-    indices = [index for index, *_ in one.buffers] + [index for index, _ in one.values]
+def _bindings(encoded: Encoded) -> int:
+    indices = [index for index, *_ in encoded.buffers] + [index for index, _ in encoded.values]
     return max(indices, default=-1) + 1
 
 
 class Staging:
-    """Memory through which the values of replays go to their arenas; kept for the next replay."""
+    """Memory from which the values of replays are copied to their arenas; reused by later replays."""
 
     def __init__(self, blocks: Blocks) -> None:
         self._blocks = blocks
@@ -238,28 +238,28 @@ class Staging:
         return memory
 
     def give_back(self, memory: Memory) -> None:
-        """Memory whose replay is done."""
+        """Return memory whose replay is done."""
         self._free.setdefault(memory.nbytes, []).append(memory)
 
     def copy(
         self, source: Memory, target: Memory, nbytes: int, encoded: Callable[[Dispatch | Copy | Fill], Encoded]
     ) -> Encoded:
-        """The dispatch that copies values into an arena; `encoded` makes it of a command, if it is a new one."""
+        """The dispatch that copies values into an arena, cached; `encoded` encodes a new one."""
         key = (source.number, target.number)
-        found = self._copies.get(key)
-        if found is None:
+        copy = self._copies.get(key)
+        if copy is None:
             size = records.rounded(nbytes, 16)
             ends = (
                 BufferBinding(0, source.number, source.address, 0, size, False),
                 BufferBinding(1, target.number, target.address, 0, size, True),
             )
-            found = encoded(Copy(*ends))
+            copy = encoded(Copy(*ends))
             if len(self._copies) >= 4096:
                 self._copies.clear()
-            self._copies[key] = found
-        return found
+            self._copies[key] = copy
+        return copy
 
     def close(self) -> None:
-        """Let go of it."""
+        """Release the memory."""
         self._free.clear()
         self._copies.clear()

@@ -1,7 +1,7 @@
-"""Buffers in shared storage: the host and the device see the same bytes, so nothing is ever copied to be read.
+"""Buffers in shared storage: host and device see the same bytes, so reading needs no copy.
 
-Blocks are known by the number of their `Memory`. The residency set (macOS 15 and newer) is attached to the queue; a
-block that leaves it does so only when what was in flight at that time is done.
+Blocks are identified by the number of their `Memory`. The residency set (macOS 15 and newer) is attached to the queue.
+A block is removed from it only when the work that was in flight at that time is done.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .api import Framework, checked
 
 
 class Block(NamedTuple):
-    """Where a memory lies."""
+    """The buffer that holds a memory."""
 
     buffer: Any
     start: int
@@ -28,7 +28,7 @@ class Block(NamedTuple):
 
 
 class _Owner:
-    """What a `Memory` keeps; the block goes with it."""
+    """The owner of a `Memory`; its block is dropped with it."""
 
     __slots__ = ("__weakref__", "_blocks", "_kept", "_number")
 
@@ -52,26 +52,26 @@ class Blocks:
         self._metal = framework.metal
         self._name = framework.name
         self._device = device
-        self._found: dict[int, Block] = {}
+        self._by_number: dict[int, Block] = {}
 
     def __getitem__(self, number: int) -> Block:
-        return self._found[number]
+        return self._by_number[number]
 
     def buffer(self, nbytes: int, label: str) -> Any:
-        """A buffer of the device, on no account but ours."""
+        """A device buffer that is not registered as a block."""
         nbytes = max(nbytes, 1)
         most = self._device.maxBufferLength()
-        found = None
+        buffer = None
         if nbytes <= most:
-            found = self._device.newBufferWithLength_options_(nbytes, self._metal.MTLResourceStorageModeShared)
-        if found is None:
+            buffer = self._device.newBufferWithLength_options_(nbytes, self._metal.MTLResourceStorageModeShared)
+        if buffer is None:
             raise OutOfMemory(f"{self._name}: no memory for {nbytes} bytes; one buffer has at most {most}")
-        found.setLabel_(label)
-        return found
+        buffer.setLabel_(label)
+        return buffer
 
     def allocate(self, nbytes: int) -> Memory:
-        """A block of its own; an empty one still has an address."""
-        owner = _Owner(self._found, None)
+        """A new block; an empty one still has an address."""
+        owner = _Owner(self._by_number, None)
         buffer = self.buffer(nbytes, "")
         memory = Memory(host_address(buffer), nbytes, owner)
         owner.own(memory.number, Block(buffer, 0))
@@ -79,16 +79,16 @@ class Blocks:
         return memory
 
     def write(self, memory: Memory, values: bytes) -> None:
-        """Put bytes at its beginning."""
+        """Write bytes to the beginning of a memory."""
         ctypes.memmove(memory.address, values, len(values))
 
     def adopt(self, array: np.ndarray) -> Memory | None:
-        """The array's own bytes, if they are in a block already or begin a page; else None."""
+        """Memory over the array's own bytes, if they lie in a block already or begin a page; else None."""
         address = array.ctypes.data
-        owner = _Owner(self._found, array)
+        owner = _Owner(self._by_number, array)
         page = mmap.PAGESIZE
         shares = False
-        for block in list(self._found.values()):
+        for block in list(self._by_number.values()):
             begin = host_address(block.buffer)
             end = begin + block.buffer.length()
             if begin <= address and address + array.nbytes <= end:
@@ -96,7 +96,7 @@ class Blocks:
                 owner.own(memory.number, Block(block.buffer, address - begin))
                 return memory
             shares = shares or (address < end and begin < address + -(-array.nbytes // page) * page)
-        # Metal orders work by buffers: it would not see that two of them have bytes in common.
+        # Metal orders work by buffer: it would not see that two buffers share bytes.
         if shares or address % page:
             return None
         # The rest of the last page is mapped too.
@@ -115,7 +115,7 @@ class Blocks:
 
 
 def host_address(buffer: Any) -> int:
-    """Where the host sees a buffer."""
+    """The host address of a buffer."""
     return int(np.frombuffer(buffer.contents().as_buffer(buffer.length()), np.uint8).ctypes.data)
 
 
@@ -134,7 +134,7 @@ class Residency:
         self._staged: list[Any] = []
         self._leaving: list[tuple[Sequence[Event], Any]] = []
         self._set: Any = None
-        # Asked of the class, as the method came with macOS 15.
+        # The method exists since macOS 15.
         if not hasattr(device, "newResidencySetWithDescriptor_error_"):
             return
         description = framework.metal.MTLResidencySetDescriptor.alloc().init()
@@ -148,7 +148,7 @@ class Residency:
         return self._set is not None
 
     def update(self, added: Sequence[int], removed: Sequence[int], in_flight: Sequence[Event]) -> None:
-        """Change the set, by numbers of blocks, at the next `flush`; `in_flight` is what runs now."""
+        """Stage changes to the set, by number of block, for the next `flush`; `in_flight` is the work running now."""
         if self._set is None:
             return
         for number in added:
@@ -163,7 +163,7 @@ class Residency:
                 self._leaving.append((in_flight, leaving))
 
     def flush(self) -> bool:
-        """Make changes known, in one step, if there are any; what left and is still in use waits for another time."""
+        """Apply staged changes in one step; True if a block was removed. Blocks still in use are removed later."""
         if not self._staged and not self._leaving:
             return False
         staged, self._staged = self._staged, []
@@ -171,8 +171,8 @@ class Residency:
             self._set.addAllocation_(buffer)
         waiting: list[tuple[Sequence[Event], Any]] = []
         gone: list[tuple[Sequence[Event], Any]] = []
-        for one in self._leaving:
-            (gone if all(event.is_set() for event in one[0]) else waiting).append(one)
+        for entry in self._leaving:
+            (gone if all(event.is_set() for event in entry[0]) else waiting).append(entry)
         self._leaving = waiting
         kept = {id(buffer) for buffer in self._resident.values()} | {id(buffer) for _, buffer in waiting}
         for buffer in {id(buffer): buffer for _, buffer in gone if id(buffer) not in kept}.values():

@@ -1,4 +1,4 @@
-"""Finding out, by small work, what a device really does. Each probe gives what is wrong; "" when nothing is."""
+"""Probes: small work that tests what a device supports. Each returns what is wrong, or "" when nothing is."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SLACK_NS = 1_000_000
 
 
 def times(backend: MetalBackend) -> str:
-    """Of the times of a command buffer; a device that does not work at all is not available."""
+    """Probe the times of a command buffer; raises if the device does not work at all."""
     memory, fill = _fill(backend)
     started: list[Run] = []
     before_ns = time.monotonic_ns()
@@ -32,33 +32,33 @@ def times(backend: MetalBackend) -> str:
         reason = "a probe, a fill, did not run"
     if reason:
         raise DeviceUnavailable(f"metal: {reason}")
-    found = started[0].times()
-    if found is None:
+    measured = started[0].times()
+    if measured is None:
         return "its command buffers have no times"
-    if found[0] < before_ns - _SLACK_NS or found[1] > after_ns + _SLACK_NS:
+    if measured[0] < before_ns - _SLACK_NS or measured[1] > after_ns + _SLACK_NS:
         return "times of its command buffers are not those of the host's clock"
     return ""
 
 
 def boundary(backend: MetalBackend, sampler: Sampler, uncertainty_ns: float) -> None:
-    """Find out by samples where samples can be taken, and set the sampler to it; `reason` says why, if nowhere."""
+    """Set the sampler to the first boundary where a sample can be taken; if there is none, set its `reason`."""
     if backend.no_times:
         sampler.reason = backend.no_times
         return
     reasons = []
-    for one in sampler.candidates():
-        sampler.boundary = one
+    for candidate in sampler.candidates():
+        sampler.boundary = candidate
         reason = _samples(backend, sampler, uncertainty_ns)
         if not reason:
             return
-        reasons.append(f"{one.value} {reason}")
+        reasons.append(f"{candidate.value} {reason}")
     sampler.boundary = Boundary.NONE
     if reasons:
         sampler.reason = "; ".join(reasons)
 
 
 def _samples(backend: MetalBackend, sampler: Sampler, uncertainty_ns: float) -> str:
-    """What is wrong with counter samples around a fill."""
+    """Probe counter samples around a fill."""
     memory, fill = _fill(backend)
     started: list[Run] = []
     before_ns = time.monotonic_ns()
@@ -69,18 +69,18 @@ def _samples(backend: MetalBackend, sampler: Sampler, uncertainty_ns: float) -> 
     reason, after_ns = _ended(started[0])
     if reason:
         return reason
-    found = started[0].samples()
-    if found is None or not found.all() or not _is_filled(backend, memory):
+    samples = started[0].samples()
+    if samples is None or not samples.all() or not _is_filled(backend, memory):
         refused = sampler.buffers.refused
         return f"no buffer for samples could be made: {refused}" if refused else "the probe's samples were zero"
     slack_ns = _SLACK_NS + 10 * uncertainty_ns
-    if found[0, 0] < before_ns - slack_ns or found[0, 1] > after_ns + slack_ns:
+    if samples[0, 0] < before_ns - slack_ns or samples[0, 1] > after_ns + slack_ns:
         return "the probe's samples were not at the time it ran"
     return ""
 
 
 def indirect(backend: MetalBackend) -> str:
-    """Of an indirect command buffer with a fill."""
+    """Probe an indirect command buffer with a fill."""
     memory, fill = _fill(backend)
     started: list[Run] = []
     try:
@@ -95,7 +95,7 @@ def indirect(backend: MetalBackend) -> str:
 
 
 def _not_encoded(error: Exception) -> str:
-    """Whatever Metal or PyObjC raise: then the device goes without. A broken assertion is not theirs."""
+    """The reason text for any error of Metal or PyObjC; a failed assertion is raised."""
     if isinstance(error, AssertionError):
         raise error
     return f"a probe could not be encoded: {error}"
@@ -109,13 +109,13 @@ def _fill(backend: MetalBackend) -> tuple[Memory, CommandList]:
 
 
 def _is_filled(backend: MetalBackend, memory: Memory) -> bool:
-    found = np.empty(memory.nbytes, np.uint8)
-    backend.read(memory, 0, found)
-    return bool((found == 1).all())
+    contents = np.empty(memory.nbytes, np.uint8)
+    backend.read(memory, 0, contents)
+    return bool((contents == 1).all())
 
 
 def _ended(run: Run) -> tuple[str, int]:
-    """How a probe went wrong, if it did, and when it was seen to be done."""
+    """The error of a probe, "" if there was none, and the time at which it was known to be done."""
     assert isinstance(run, MetalRun)
     if not run.wait(_PATIENCE_NS):
         return "a probe did not end", 0

@@ -1,7 +1,7 @@
 """A submission of the Metal backend, from its start to its release, and how it ended.
 
-Metal calls `completed` on a thread of its own when a command buffer is done: everything that can only be asked of the
-command buffer (status, error text, times) is taken down there, so nothing is lost and nobody has to wait for it.
+Metal calls `completed` on a thread of its own when a command buffer is done. Everything that only the command buffer
+knows (status, error text, times) is recorded there, so that nothing is lost and nothing waits for it.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import numpy as np
 
 from ...ir.ordering import NOT_INFERRED, Inferred
 from ..protocol import Memory, Outcome, Status, WorkerTime
-from .api import words
+from .api import error_text
 from .clocks import host_ns
 
 if TYPE_CHECKING:
     from .driver import MetalBackend
 
-# What Metal says of a command buffer that it did not run to its end, though nothing is wrong with it.
+# Metal's error for a command buffer that did not finish because of another one's fault.
 _NOT_RUN_WORDS = ("SubmissionsIgnored", "InnocentVictim")
 
 
@@ -43,34 +43,34 @@ class MetalRun:
         self.count = count
         self.event = threading.Event()
         self.error: str | None = None
-        """Metal's own text, when it failed."""
+        """Metal's error text, if it failed."""
         self.kept: Any = None
-        """What must live until it is done, besides the memory of the caller."""
+        """Objects to keep alive until it is done, besides the caller's memory."""
         self.staging: Memory | None = None
-        """Where the values of a replay stand."""
+        """The memory with the values of a replay."""
         self.sampled: Any = None
-        """What knows its samples, until they are read."""
+        """Its samples (`counters.Taken`), until they are read."""
 
     def completed(self, command_buffer: Any) -> None:
         """Called by Metal."""
         try:
             if command_buffer.status() == self._failed_status:
-                self.error = words(command_buffer.error())
+                self.error = error_text(command_buffer.error())
             start_s, end_s = command_buffer.GPUStartTime(), command_buffer.GPUEndTime()
             if start_s > 0 and end_s >= start_s:
                 self._times = host_ns(start_s), host_ns(end_s)
-        except BaseException as error:  # it cannot be raised into Metal
+        except BaseException as error:  # must not propagate into Metal
             self.error = f"the completion handler failed: {error!r}"
         finally:
             self.kept = None
             self.event.set()
 
     def wait(self, timeout_ns: int) -> bool:
-        """Wait for Metal to say that it is done."""
+        """Wait until Metal reports that it is done."""
         return self.event.is_set() if not timeout_ns else self.event.wait(timeout_ns / 1e9)
 
     def status(self) -> Status:
-        """Well, or what Metal says: that it faulted, or that it was not run because another one did."""
+        """Done, or from Metal's error: faulted, or not run because of another fault."""
         if self.staging is not None:
             self._backend.staging.give_back(self.staging)
             self.staging = None
@@ -80,15 +80,15 @@ class MetalRun:
         return Status.unplaced(Outcome.NOT_RUN if not_run else Outcome.FAULTED, self.error)
 
     def inferred(self) -> Inferred:
-        """What the barriers between its commands follow from."""
+        """The inferred order of its commands."""
         return self._inferred
 
     def times(self) -> tuple[int, int] | None:
-        """Those of its command buffer; None when it failed."""
+        """The times of its command buffer; None when it failed."""
         return self._times if self.error is None and not self._backend.no_times else None
 
     def samples(self) -> np.ndarray | None:
-        """Its times, read off once, in host time."""
+        """Its samples in host time, resolved on first use."""
         if self.sampled is not None:
             sampled, self.sampled = self.sampled, None
             ticks, self._bounded = self._backend.resolved(sampled, self.count)
@@ -97,13 +97,13 @@ class MetalRun:
         return self._samples
 
     def bounded(self) -> np.ndarray | None:
-        """Those that were timed together with others."""
+        """The commands that were timed together with others."""
         return self._bounded
 
     def worker_time(self) -> WorkerTime | None:
-        """None: a GPU does not say how much of its time it had."""
+        """None: a GPU does not report it."""
         return None
 
     def release(self) -> None:
-        """Keep its buffers of samples for the next one."""
+        """Return its sample buffers for reuse."""
         self.samples()

@@ -1,10 +1,10 @@
 """The times of dispatches, by counter samples.
 
 A device samples at dispatch boundaries, inside an encoder, or only at stage boundaries, where an encoder begins and
-ends (Apple silicon). At dispatch boundaries a group (see `turns.py`) stands between two samples, at stage boundaries it
-gets an encoder of its own, and what is not sampled stays together in encoders between them.
+ends (Apple silicon). At dispatch boundaries a group (see `turns.py`) is put between two samples. At stage boundaries it
+gets an encoder of its own, and the groups that are not sampled share the encoders between.
 
-Which boundary a device can sample at is found by taking a sample, because flags have been seen to lie.
+Which boundary works is found by taking a sample, because the flags of some devices are wrong.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Sampler:
         self.boundary = Boundary.NONE
         """Where samples are taken."""
         self.reason = "samples were not asked for"
-        """Why they cannot be, if not."""
+        """Why no samples are taken, if there are none."""
 
     def candidates(self) -> list[Boundary]:
         """The boundaries that the device claims to sample at, best first."""
@@ -47,17 +47,17 @@ class Sampler:
             self.reason = "it has no timestamp counter"
             return []
         metal, ask = self._metal, self._device.supportsCounterSampling_
-        found = []
+        boundaries = []
         if ask(metal.MTLCounterSamplingPointAtDispatchBoundary):
-            found.append(Boundary.DISPATCH)
+            boundaries.append(Boundary.DISPATCH)
         if ask(metal.MTLCounterSamplingPointAtStageBoundary):
-            found.append(Boundary.STAGE)
-        if not found:
+            boundaries.append(Boundary.STAGE)
+        if not boundaries:
             self.reason = "it samples counters neither at dispatch nor at stage boundaries"
-        return found
+        return boundaries
 
     def encode(self, command_buffer: Any, work: Work, number: int, label: str) -> Taken:
-        """Put work into a command buffer, in its sampled run of this number, with samples around what has its turn."""
+        """Encode the sampled run `number` of some work, with samples around the groups whose turn it is."""
         taken = Taken(self.buffers)
         costly = self.boundary is Boundary.STAGE
         groups = len(work.groups)
@@ -103,10 +103,10 @@ class Sampler:
 
 
 def _passes(chosen: Sequence[Group]) -> list[list[Group]]:
-    """The groups by encoders: what is sampled has one of its own. Metal orders encoders that use the same buffers."""
-    found: list[list[Group]] = []
+    """The groups of each encoder: a sampled group has its own. Metal orders encoders that use the same buffers."""
+    passes: list[list[Group]] = []
     for group in chosen:
-        if group.sampled or not found or found[-1][0].sampled:
-            found.append([])
-        found[-1].append(group)
-    return found
+        if group.sampled or not passes or passes[-1][0].sampled:
+            passes.append([])
+        passes[-1].append(group)
+    return passes

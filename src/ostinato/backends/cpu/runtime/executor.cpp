@@ -3,14 +3,14 @@
 // A node that can start is either taken up at once by the worker that completed its last blocker, without a lock or a
 // wake-up, or put on offer to the others.
 //
-// A worker that takes a node runs it alone at first, in growing steps, and knows after each how long the rest
-// would take. Only if that is worth the company does it share the node: the rest is put on offer and everyone claims
-// parts of it. So a chain of small dispatches stays on one worker while a large one soon has all of them.
+// A worker that takes a node runs it alone at first, in growing steps, and estimates after each how long the rest
+// would take. It shares the node only if that is long enough: the rest is put on offer and all workers claim parts of
+// it. So a chain of small dispatches stays on one worker, while a large dispatch soon has all of them.
 //
 // One mutex guards the queue and the offers. Idle workers watch the number of offers for a while, then sleep. One of
-// them watches for longer, so that small lists that follow each other need no wake-up, which costs the caller more than
-// all the rest of a submission. The others watch only when there was work to share lately: if not, they would just be in
-// the way of the caller.
+// them watches for longer, so that small lists in quick succession need no wake-up, which costs the caller more than
+// all the rest of a submission. The others watch only if work was shared lately: otherwise they would only take
+// processor time from the caller.
 #include "executor.h"
 
 #include <pthread.h>
@@ -28,9 +28,9 @@ namespace {
 constexpr size_t thread_stack_bytes = 8 << 20;  // plain kernels run on it
 constexpr uint64_t first_spin_ns = 150000;
 constexpr uint64_t spin_ns = 50000;
-constexpr double share_above_ns = 4000;     // less is done sooner alone
+constexpr double share_above_ns = 4000;     // less is faster without sharing
 constexpr double wake_above_ns = 20000;     // a sleeper needs about as long to arrive
-constexpr double least_claim_ns = 1000;     // keeps workers from meeting at the counter all the time
+constexpr double least_claim_ns = 1000;     // keeps contention for the counter low
 constexpr uint64_t usage_step_ns = 100000;  // processor time is read at most once in this, per worker
 
 struct Runner {  // a worker thread
@@ -39,7 +39,7 @@ struct Runner {  // a worker thread
   pthread_t thread;
   FaultTrap trap;
 
-  // What it is doing, in memory because a fault jumps out of it.
+  // Its current work, in memory because a fault jumps out of the code that runs it.
   Submission *submission;
   Graph *graph;  // the submission's; the submission may be gone before a visitor leaves its graph
   Node *node;
@@ -145,8 +145,8 @@ void start_current(Device *device) {
   }
 }
 
-// How much of its time a worker had the processor while it had work. A worker that is kept from running for long enough
-// to matter makes its visit longer than the step, so a visit that is shorter needs no system call.
+// How much processor time a worker got while it had work. A worker that was preempted for long enough to matter has a
+// visit longer than the step, so a shorter visit needs no system call.
 void read_clocks(Runner *r, uint64_t now) {
   r->read_ns = now;
   r->read_cpu_ns = thread_cpu_ns();
@@ -174,8 +174,8 @@ void end_visit(Runner *r, uint64_t now) {
 
 void finish(Device *device, Submission *s) {
   s->end_ns = s->left_ns.load(std::memory_order_relaxed);
-  // Completion is seen before the next one can start, so that it is seen in order. After a fault none starts until
-  // `resume`, which may come as soon as the fault is known: by then this one must be gone from the queue.
+  // Completion is published before the next submission can start, so that it is seen in order. After a fault none
+  // starts until `resume`, which may come as soon as the fault is known: by then this one must be out of the queue.
   const bool failed = s->failed.load(std::memory_order_relaxed);
   if (!failed) complete(s);
   lock(device);
@@ -187,7 +187,7 @@ void finish(Device *device, Submission *s) {
   device->shared_last = device->sharing;
   device->sharing = false;
   start_current(device);
-  // A closing device that has run dry has to let everyone go.
+  // A closing device without work left wakes all workers, so that they end.
   const uint32_t count = device->closing && !device->current ? device->sleepers : sleepers_needed(device, 1);
   unlock(device);
   if (failed) complete(s);
@@ -310,7 +310,7 @@ void run_chain(Runner *r, Node *node) {
   const uint32_t finished = r->finished;
   const bool watched = r->watched;
   r->finished = 0;
-  // Before any system call: the system may well take the core away there, and that is no part of the work.
+  // Before any system call: the system may preempt the worker there, which is not part of the work.
   const uint64_t now = now_ns();
   if (watched) end_visit(r, now);
   if (finished) {  // the last to be counted need not be the last that ran something
@@ -361,13 +361,13 @@ Node *take(Runner *r) {
     }
     ++device->sleepers;
     pthread_cond_wait(&device->work, &device->mutex);
-    r->read_ns = 0;  // who slept did not lose that time: the clocks have to be read again
+    r->read_ns = 0;  // time asleep is not lost time: the clocks have to be read again
     --device->sleepers;
     idle_since = 0;
   }
 }
 
-// Where in the grid the lane is that runs now; false when the kernel's threads are no lanes.
+// The position in the grid of the lane that runs now; false when the kernel's threads do not run as lanes.
 bool thread_of_lane(const Worker *w, uint32_t *position) {
   if (!w->lane_fn || w->lane >= w->threads) return false;
   const uint32_t row = w->lane / w->size[0];
@@ -400,7 +400,7 @@ void *runner_main(void *argument) {
 #endif
   const bool trapped = enter_trap(&r->trap);
   if (sigsetjmp(r->trap.resume, 0)) {
-    // The rest of the submission only passes through; this worker has to count what it held.
+    // The rest of the submission completes without running; this worker has to count what it held.
     record_fault(r);
     Node *node = r->node;
     run_chain(r, !shared(r->graph, node) || finish_claim(r, node) ? complete_node(r, node) : node);

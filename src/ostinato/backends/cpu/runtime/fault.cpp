@@ -1,8 +1,8 @@
-// Signal handlers, installed once per process and left in place: taking them out again could cut off whoever was
-// installed after them. The handler finds its thread in a fixed table, because thread-local storage of a loaded
-// library may allocate on first use.
+// Signal handlers, installed once per process and left in place: removing them could also remove handlers that were
+// installed later. The handler finds its thread in a fixed table, because thread-local storage of a loaded library may
+// allocate on first use.
 
-// The jump leaves a fiber's stack for the thread's own, which the checking version of longjmp takes for an attack.
+// The jump goes from a fiber's stack to the thread's own, which the checking version of longjmp reports as an attack.
 #undef _FORTIFY_SOURCE
 #include "fault.h"
 
@@ -52,9 +52,9 @@ void pass_on(int signal, siginfo_t *info, void *context) {
 }
 
 #if defined(__linux__) && defined(__x86_64__)
-// The address that the interrupted instruction uses, worked out from its ModRM byte, because of a general protection
-// fault the processor tells none. False for an instruction that has no alignment to keep. The displacement of an AVX-512
-// instruction is scaled by something that is not looked up here, so the address may be off by a few KiB.
+// The address that the interrupted instruction uses, decoded from its ModRM byte, because the processor reports none
+// for a general protection fault. False for an instruction without an alignment requirement. The scale of an AVX-512
+// displacement is not decoded here, so the address may be off by a few KiB.
 bool vector_operand(const greg_t *registers, uint64_t *address) {
   const unsigned char *at = reinterpret_cast<const unsigned char *>(registers[REG_RIP]);
   const unsigned char *const prefixes_end = at + 8;
@@ -90,7 +90,7 @@ bool vector_operand(const greg_t *registers, uint64_t *address) {
 }
 #endif
 
-// What was wrong with an access; `address` is put right where the system does not tell it.
+// The kind of a faulting access; sets `address` where the system does not report it.
 FaultAccess attempted(const siginfo_t *info, const void *context, uint64_t *address) {
   if (info->si_signo == SIGBUS && info->si_code == BUS_ADRALN) return access_misaligned;
 #if defined(__linux__) && defined(__x86_64__)
@@ -98,7 +98,7 @@ FaultAccess attempted(const siginfo_t *info, const void *context, uint64_t *addr
   constexpr greg_t stack_fault = 12, general_protection = 13, page_fault = 14, write_bit = 2;
   const greg_t trap = registers[REG_TRAPNO];
   if (trap == stack_fault || trap == general_protection) {
-    // An address whose upper 17 bits differ is none; any other that is refused is misaligned.
+    // An address whose upper 17 bits differ is invalid; any other that faults this way is misaligned.
     if (!vector_operand(registers, address)) return access_no_address;
     const int64_t upper = int64_t(*address) >> 47;
     return upper == 0 || upper == -1 ? access_misaligned : access_no_address;
@@ -149,7 +149,7 @@ void on_signal(int signal, siginfo_t *info, void *context) {
   pass_on(signal, info, context);
 }
 
-// The parent's workers do not exist in a forked child, but its new threads may get their names.
+// The parent's workers do not exist in a forked child, but its new threads may get the same ids.
 void forget_in_child() {
   for (Slot &slot : slots) {
     slot.thread.store(0);

@@ -77,7 +77,7 @@ EXPORT ost_submission *ost_replay(ost_device *device, ost_graph *graph, const vo
   return s;
 }
 
-// What inferring the order of a list came to.
+// The inferred order of a list, in numbers.
 EXPORT void ost_inferred(const ost_submission *s, Inferred *out) { *out = s->graph->inferred; }
 
 EXPORT int ost_wait(ost_submission *s, int64_t timeout_ns) {
