@@ -7,6 +7,6 @@
 `nsight.py` (labels in Nsight).
 """
 
-from .driver import CudaBackend, availability
+from .driver import CudaBackend
 
-__all__ = ["CudaBackend", "availability"]
+__all__ = ["CudaBackend"]

@@ -7,6 +7,6 @@ are timed in which run), `counters.py` (buffers for samples), `clocks.py` (devic
 (`.gputrace` files), `probing.py` (what a device really does).
 """
 
-from .driver import MetalBackend, availability
+from .driver import MetalBackend
 
-__all__ = ["MetalBackend", "availability"]
+__all__ = ["MetalBackend"]
