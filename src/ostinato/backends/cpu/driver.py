@@ -343,6 +343,7 @@ def _capabilities(
         clock_uncertainty_ns=_clock_step_ns(),
         timer_step_ns=_clock_step_ns(),
         plain_loops=True,
+        first_come=True,
         gates=GATES,
         details={"compiler": f"{compiler.command[0]} ({compiler.version})", "machine": platform.machine()},
     )
