@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-NATIVE := $(shell find src tests -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.metal')
+NATIVE := $(shell find src tests examples -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.metal')
 
 .PHONY: demo test test-cuda test-metal test-models test-dist coverage lint lint-workflows docs fuzz bench bench-advice \
   bench-decode clean

@@ -35,4 +35,6 @@ def prelude(device: str) -> str:
     text += "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
     if device.startswith("metal-sim"):
         text += "import metal_sim; metal_sim.install()\n"
+    if device == "small":
+        text += "import small_device; small_device.install()\n"
     return text

@@ -19,8 +19,7 @@ from ostinato.device import check_settings
 
 # A package with backends: the CPU under other names, and what can be wrong with one.
 MODULE = """
-from functools import partial
-from ostinato.backends.cpu import CpuBackend, availability
+from ostinato.backends.cpu import CpuBackend
 from ostinato.backends.registry import BackendKind
 
 
@@ -40,13 +39,14 @@ def fail_to_run(**options):
 
 
 numbers = []
-FINE = BackendKind("fine", availability, opened, ("workers",))
-MANY = BackendKind("many", availability, opened, ordinals=True)
-FIRST = BackendKind("first", availability, fail_to_run, priority=900)
-MISNAMED = BackendKind("another", availability, opened)
-UNSURE = BackendKind("unsure", fail, fail)
-VAGUE = BackendKind("vague", lambda: ("yes", ""), fail)
-ABSENT = BackendKind("absent", lambda: (None, "its driver is not installed"), fail)
+FINE = BackendKind("fine", opened, ("workers",))
+MANY = BackendKind("many", opened, ordinals=True)
+FIRST = BackendKind("first", fail_to_run, priority=900)
+MISNAMED = BackendKind("another", opened)
+UNSURE = BackendKind("unsure", fail, availability=fail)
+VAGUE = BackendKind("vague", fail, availability=lambda: ("yes", ""))
+ABSENT = BackendKind("absent", fail, availability=lambda: (None, "its driver is not installed"))
+UNTRIED = BackendKind("untried", fail)
 """
 
 Install = Callable[..., None]
@@ -106,6 +106,7 @@ def test_a_broken_package_is_a_device_with_a_reason(install: Install) -> None:
         unsure="other_backends:UNSURE",
         vague="other_backends:VAGUE",
         absent="other_backends:ABSENT",
+        untried="other_backends:UNTRIED",
         fine="other_backends:FINE",
     )
     assert "ModuleNotFoundError: No module named 'no_such_module'" in reason("missing")
@@ -115,6 +116,7 @@ def test_a_broken_package_is_a_device_with_a_reason(install: Install) -> None:
     assert "ValueError: half of it is missing" in reason("unsure")
     assert "expected Capabilities" in reason("vague")
     assert reason("absent") == "its driver is not installed"
+    assert reason("untried") == "'untried' cannot be opened: ValueError: half of it is missing"
     assert not reason("fine")
     assert not reason("cpu")
     for name in ("missing", "nothing", "wrong", "misnamed"):

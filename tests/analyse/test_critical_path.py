@@ -238,7 +238,7 @@ def test_one_of_many_stretches_may_be_off_where_all_together_fit() -> None:
 
 def beside(late: bool, runs: int = 12, workers: int = 2) -> Synthetic:
     """A long kernel beside a short one, and one that waits for both; a late worker leaves both to the other."""
-    made = Synthetic(devices=[Device("cpu", "cpu", clock_uncertainty_ns=50.0, workers=workers)])
+    made = Synthetic(devices=[Device("cpu", "cpu", clock_uncertainty_ns=50.0, workers=workers, first_come=True)])
     small = {"groups": 1, "bytes_read": 4, "declared": True}
     plan = made.plan([node("long", **small), node("short", **small), node("join", **small)], [(0, 2), (1, 2)])
     for run in range(runs):
@@ -263,7 +263,7 @@ def test_a_worker_that_came_late_does_not_make_a_schedule_that_must_be(late: boo
 
 
 def test_a_short_launch_latency_is_no_wait_for_a_worker() -> None:
-    made = Synthetic(devices=[Device("cpu", "cpu", clock_uncertainty_ns=50.0, workers=2)])
+    made = Synthetic(devices=[Device("cpu", "cpu", clock_uncertainty_ns=50.0, workers=2, first_come=True)])
     small = {"groups": 1, "bytes_read": 4, "declared": True}
     plan = made.plan([node("a", **small), node("b", **small), node("c", **small)], [(0, 2)])
     made.submit(plan, [(0, 100_000), (0, 101_000), (102_000, 200_000)])

@@ -14,7 +14,9 @@ from ostinato.profiling.analyse.summary import look_first, summarise
 from ostinato.profiling.analyse.validity import Check, Status
 from synthetic import Synthetic, node
 
-CPU = Device("cpu", "cpu", clock_uncertainty_ns=50.0, workers=2, copy_bytes_per_s=20e9, flops_per_s=100e9)
+CPU = Device(
+    "cpu", "cpu", clock_uncertainty_ns=50.0, workers=2, first_come=True, copy_bytes_per_s=20e9, flops_per_s=100e9
+)
 SMALL = {"groups": 64, "bytes_read": 1000, "declared": True}
 
 

@@ -15,7 +15,9 @@ from ostinato.profiling.analyse.schedules import PlanSavings
 from ostinato.profiling.analyse.summary import Verdict, look_first, summarise
 from synthetic import Synthetic, node, wandering
 
-CPU = Device("cpu", "cpu", clock_uncertainty_ns=50.0, workers=2, copy_bytes_per_s=20e9, flops_per_s=100e9)
+CPU = Device(
+    "cpu", "cpu", clock_uncertainty_ns=50.0, workers=2, first_come=True, copy_bytes_per_s=20e9, flops_per_s=100e9
+)
 SMALL = {"groups": 64, "bytes_read": 1000, "declared": True}
 
 

@@ -22,6 +22,7 @@ def memory(dev: ost.Device) -> tuple[ost.Buffer, ost.Buffer]:
     return dev.array(np.arange(4, dtype=np.float32)), dev.array(np.full(4, 9, np.float32))
 
 
+@pytest.mark.usefixtures("submission_times")
 def test_explaining_leaves_memory_and_counters_as_they_were(
     dev: ost.Device, kernels: ost.Library, memory: tuple[ost.Buffer, ost.Buffer]
 ) -> None:
@@ -45,6 +46,7 @@ def test_explaining_leaves_memory_and_counters_as_they_were(
         assert "residue" in str(found)
 
 
+@pytest.mark.usefixtures("submission_times")
 def test_explaining_takes_buffers_too(dev: ost.Device, kernels: ost.Library) -> None:
     x, other = dev.zeros(4, np.float32), dev.array(np.full(4, 5, np.float32))
 
@@ -67,7 +69,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calibration, "_LIST", 20)
 
 
-@pytest.mark.usefixtures("short")
+@pytest.mark.usefixtures("submission_times", "short")
 def test_calibrating_says_how_far_it_is_and_counts_nothing(dev: ost.Device) -> None:
     said: list[tuple[str, int, int]] = []
     with ost.counters.scope() as counts:
@@ -81,6 +83,7 @@ def test_calibrating_says_how_far_it_is_and_counts_nothing(dev: ost.Device) -> N
     assert calibration.calibrate(dev, 3).device == found.device
 
 
+@pytest.mark.usefixtures("submission_times")
 def test_the_numbers_of_a_real_device(dev: ost.Device) -> None:
     with ost.counters.scope() as counts:
         found = ceilings.measure(dev._queue)

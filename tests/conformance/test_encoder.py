@@ -522,6 +522,7 @@ def test_an_empty_encoder_may_be_dropped_or_committed(dev: ost.Device) -> None:
     assert dev.command_encoder().commit_and_wait().done
 
 
+@pytest.mark.usefixtures("submission_times")
 def test_gpu_time_in_seconds(dev: ost.Device, kernels: ost.Library) -> None:
     encoder = dev.command_encoder()
     encoder.dispatch(kernels["spin"], dev.zeros(1, np.uint32), 10_000_000, threads=1)

@@ -33,7 +33,7 @@ def buffers(dev: ost.Device, count: int) -> tuple[ost.Buffer, ost.Buffer]:
 # --- what the seed's end-to-end test means ----------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("gates")
+@pytest.mark.usefixtures("submission_times", "gates")
 def test_per_dispatch_sampling_records_nonzero_ns(dev: ost.Device, slack_ns: float) -> None:
     times_dispatches = dev.capabilities.sampling is Level.DISPATCHES
     registry = ost.KernelRegistry(dev)
@@ -155,6 +155,7 @@ def test_profiling_never_serialises_what_runs_at_the_same_time(own_dev: ost.Devi
     assert second.start_gpu_ns < first.end_gpu_ns
 
 
+@pytest.mark.usefixtures("submission_times")
 def test_it_can_be_switched_in_a_running_process(dev: ost.Device, kernels: ost.Library) -> None:
     x = dev.zeros(1, np.float32)
     for on in (0, 1, 0):

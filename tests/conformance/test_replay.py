@@ -370,6 +370,7 @@ def test_an_empty_graph_replays(dev: ost.Device) -> None:
     run.replay(label="nothing").wait()
 
 
+@pytest.mark.usefixtures("submission_times")
 def test_a_split_graph_is_several_submissions_with_one_time(dev: ost.Device, kernels: ost.Library) -> None:
     x = floats(dev, 0)
 

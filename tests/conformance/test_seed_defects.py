@@ -221,6 +221,7 @@ def test_a_captured_buffer_that_the_program_dropped_was_read_after_free(dev: ost
     assert len(noise) == 64
 
 
+@pytest.mark.usefixtures("submission_times")
 def test_dispatch_entries_without_kernel_name_buffer_ordinal_or_shape(dev: ost.Device, kernels: ost.Library) -> None:
     x = dev.zeros(100, np.float32)
     with ost.profile() as prof:
@@ -235,6 +236,7 @@ def test_dispatch_entries_without_kernel_name_buffer_ordinal_or_shape(dev: ost.D
     assert node.place[0].startswith("test_seed_defects.py:")
 
 
+@pytest.mark.usefixtures("submission_times")
 def test_calibration_regimes_async_and_alloc_only_were_the_same_code_without_fit_or_interval(dev: ost.Device) -> None:
     found = calibrate(dev, repetitions=3)
     row = found.buffer_table[0]

@@ -51,6 +51,7 @@ def test_a_timeout_that_is_no_number_is_an_error(dev: ost.Device, kernels: ost.L
     submission.wait()
 
 
+@pytest.mark.usefixtures("submission_times")
 def test_commit_does_not_wait(dev: ost.Device, kernels: ost.Library) -> None:
     started = time.monotonic()
     submission = slow(dev, kernels)
@@ -61,6 +62,7 @@ def test_commit_does_not_wait(dev: ost.Device, kernels: ost.Library) -> None:
     assert committed_s < (end_ns - start_ns) / 2e9
 
 
+@pytest.mark.usefixtures("submission_times")
 def test_gpu_times_of_later_submissions_are_later(dev: ost.Device, kernels: ost.Library, slack_ns: float) -> None:
     first, second = slow(dev, kernels, 1_000_000), slow(dev, kernels, 1_000_000)
     second.wait()

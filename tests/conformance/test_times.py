@@ -16,6 +16,7 @@ def spin(dev: ost.Device, kernels: ost.Library, steps: int) -> ost.Submission:
     return encoder.commit_and_wait()
 
 
+@pytest.mark.usefixtures("submission_times")
 def test_work_happens_between_its_commit_and_the_end_of_the_wait(
     dev: ost.Device, kernels: ost.Library, slack_ns: float
 ) -> None:

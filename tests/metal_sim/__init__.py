@@ -17,8 +17,7 @@ import plug_ins
 from ostinato.backends.metal import MetalBackend
 from ostinato.backends.metal.api import Framework
 from ostinato.backends.protocol import Backend
-from ostinato.backends.registry import Availability, BackendKind, kind
-from ostinato.errors import OstinatoError
+from ostinato.backends.registry import BackendKind, kind
 
 from . import buffers, capture, counters, indirect, libraries
 from .constants import CONSTANTS, STRINGS
@@ -59,18 +58,9 @@ def _open(profile: Profile, **options: Any) -> Backend:
     return MetalBackend(framework=framework(profile), **options)
 
 
-def _availability(profile: Profile) -> Availability:
-    try:
-        backend = MetalBackend(framework=framework(profile))
-    except OstinatoError as error:
-        return None, str(error)
-    backend.close()
-    return backend.capabilities, ""
-
-
 def _kind(name: str) -> BackendKind:
     profile = PROFILES[name.partition(":")[2]]
-    return BackendKind(name, partial(_availability, profile), partial(_open, profile), kind("metal").options)
+    return BackendKind(name, partial(_open, profile), kind("metal").options)
 
 
 APPLE, DISCRETE = map(_kind, NAMES)

@@ -83,6 +83,9 @@ class Capabilities:
     """Whether a replay encodes every dispatch again, so that the device can start before all of it is encoded."""
     plain_loops: bool = False
     """Whether threads are iterations of loops on a core, so that cooperation between threads only adds cost."""
+    first_come: bool = False
+    """Whether overlapping dispatches get workers in the order they start, and very short ones only one; otherwise they
+    divide the workers by their sizes."""
     catches_faults: bool = True
     """Whether a kernel that crashes raises a `KernelFault`; otherwise it ends the process."""
     gates: frozenset[str] = frozenset()

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
@@ -39,8 +40,6 @@ class BackendKind:
 
     name: str
     """What opens it; the name of the entry point."""
-    availability: Callable[[], Availability]
-    """Called by `devices()`. It may open a device for a moment; it does not raise."""
     open: Callable[..., Backend]
     """Opens a device with the options that were given, by keyword; with `ordinals` also `ordinal`, a number from 0."""
     options: tuple[str, ...] = ()
@@ -49,6 +48,8 @@ class BackendKind:
     """Whether there can be several: "name:1" is the second."""
     priority: int = 0
     """ "auto" tries kinds by descending priority (metal 300, cuda 200, cpu 100), and never one with 0."""
+    availability: Callable[[], Availability] | None = None
+    """For `devices()`, without opening a device; where there is none, `devices()` opens one for a moment."""
 
 
 def kind(name: str) -> BackendKind:
@@ -80,7 +81,8 @@ def by_priority() -> tuple[list[BackendKind], dict[str, str]]:
 def availability(name: str) -> Availability:
     """What a kind says of itself, or what is wrong with its package."""
     try:
-        capabilities, reason = kind(name).availability()
+        ask = kind(name).availability
+        capabilities, reason = _opened(name) if ask is None else ask()
         if capabilities is None or isinstance(capabilities, Capabilities):
             return capabilities, reason
         return None, f"{name!r} says that it is available with a {type(capabilities).__name__}; expected Capabilities"
@@ -117,6 +119,11 @@ def open_backend(name: str, options: Mapping[str, Any]) -> Backend:
         raise DeviceUnavailable(_failed(name, "cannot be opened", error)) from error
 
 
+def _opened(name: str) -> Availability:
+    with closing(open_backend(name, {})) as backend:
+        return backend.capabilities, ""
+
+
 def _split(name: str) -> tuple[str, int]:
     """The name of the kind and the number of the device in a device's name: "cuda:1"."""
     base, colon, number = name.rpartition(":")
@@ -143,14 +150,12 @@ _BUILT_IN: Mapping[str, BackendKind] = {
     for each in (
         BackendKind(
             "metal",
-            _from(".metal", "availability"),
             _from(".metal", "MetalBackend"),
             ("sampling", "indirect", "fast_math", "subsets", "gputrace"),
             priority=300,
         ),
         BackendKind(
             "cuda",
-            _from(".cuda", "availability"),
             _from(".cuda", "CudaBackend"),
             ("sampling", "native", "nvtx"),
             ordinals=True,
@@ -158,10 +163,10 @@ _BUILT_IN: Mapping[str, BackendKind] = {
         ),
         BackendKind(
             "cpu",
-            _from(".cpu", "availability"),
             _from(".cpu", "CpuBackend"),
             ("workers", "threadgroup_memory", "checked", "sampling"),
             priority=100,
+            availability=_from(".cpu", "availability"),
         ),
     )
 }

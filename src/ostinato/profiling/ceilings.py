@@ -21,7 +21,7 @@ from .. import counters
 from ..backends.protocol import Capabilities
 from ..base import cache
 from ..encode.encoder import CommandEncoder, capture
-from ..errors import CacheError
+from ..errors import CacheError, DeviceError
 from ..runtime.buffer import allocate
 from ..runtime.library import Kernel, compile_library
 from ..runtime.queue import Queue
@@ -284,7 +284,8 @@ class _Work:
         )
         submission._wait_until(None)
         times = submission.gpu_time
-        assert times is not None
+        if times is None:
+            raise DeviceError(f"device {self._queue.name!r} does not say when work ran: nothing can be measured on it")
         assert submission._run is not None
         spent = submission._run.worker_time() if sample else None
         lost = 0.0 if spent is None else spent.lost_ns / max(spent.worked_ns, 1)

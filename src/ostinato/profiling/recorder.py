@@ -87,6 +87,7 @@ class Recorder:
                 timer_step_ns=capabilities.timer_step_ns,
                 edges_ns=capabilities.edges_ns,
                 workers=capabilities.workers,
+                first_come=capabilities.first_come,
                 details=capabilities.details,
                 **({} if known is None else known.columns()),
                 **_worst([conditions]),

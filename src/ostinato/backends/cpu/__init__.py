@@ -1,7 +1,7 @@
 """The CPU backend: kernels as native code, run by a small C++ runtime on every core.
 
-`driver.py` implements the protocol, `building.py` builds and loads kernels and the runtime (with `ostinato.native`),
-and `runtime/` is the C++ side.
+`driver.py` is the backend itself; `kernels.py` makes native code of a module's kernels, `building.py` has the compiler
+build them and the runtime, and `runtime/` is the C++ side.
 """
 
 from .driver import CpuBackend, availability

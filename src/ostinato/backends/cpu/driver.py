@@ -25,12 +25,12 @@ from ..conditions import Conditions
 from ..host_memory import HostMemory
 from ..protocol import GATES, Capabilities, Level, Memory, Outcome, Run, Status, WorkerTime, sampling_level
 from ..records import pack
-from .building import kernel_library, runtime_library
+from .building import runtime_library
+from .kernels import MAX_THREADS_PER_GROUP, compile_kernels
 
 if TYPE_CHECKING:
-    from ...msl import Module, Translation
+    from ...msl import Module
 
-MAX_THREADS_PER_GROUP = 1024
 SIMD_WIDTH = 32
 THREADGROUP_MEMORY_BYTES = 32 << 10
 LARGEST_THREADGROUP_MEMORY_BYTES = 64 << 20
@@ -44,21 +44,6 @@ _lock = ForkLock()
 _MODES = {Ordering.SERIAL: 0, Ordering.BARRIERS: 1, Ordering.INFERRED: 3}
 _MODE_EDGES = 2
 _OUTCOMES = (Outcome.DONE, Outcome.FAULTED, Outcome.NOT_RUN)
-
-
-class _KernelInfo(ctypes.Structure):
-    """`KernelInfo` of runtime/abi.h."""
-
-    _fields_ = (
-        ("name", ctypes.c_char_p),
-        ("entry", ctypes.c_uint64),
-        ("threadgroup_bytes", ctypes.c_uint32),
-        ("max_threads", ctypes.c_uint32),
-        ("fibers", ctypes.c_uint32),
-        ("n_args", ctypes.c_uint32),
-        ("arg_sizes", ctypes.POINTER(ctypes.c_uint32)),
-        ("arg_aligns", ctypes.POINTER(ctypes.c_uint32)),
-    )
 
 
 class _Status(ctypes.Structure):
@@ -195,10 +180,9 @@ class CpuBackend(HostMemory):
             raise DeviceUnavailable(f"checked={checked!r}: expected True or False")
         level = sampling_level(sampling)
         self._checked = checked
-        self._toolchain = toolchain.find()
         self._runtime: Any = runtime_library()
         _declare(self._runtime)
-        self.capabilities = _capabilities(self._toolchain, count, threadgroup_memory, level)
+        self.capabilities = _capabilities(toolchain.find(), count, threadgroup_memory, level)
         reason = ctypes.create_string_buffer(256)
         with _lock:
             self._device: int | None = self._runtime.ost_open(count, threadgroup_memory, reason, len(reason))
@@ -210,16 +194,8 @@ class CpuBackend(HostMemory):
     def compile(
         self, module: Module, constants: Mapping[int | str, object], only: Collection[str] | None = None
     ) -> Mapping[str, CompiledKernel]:
-        """Translate, compile (or take from the cache), load, and read the kernel table.
-
-        A checked device builds kernels to find faults, not for speed: each thread is a fiber, so that a fault names
-        it, and nothing is vectorised, so that there is no access that the source does not make.
-        """
-        translation = module.translate("cpu", constants, only, fibers=self._checked)
-        library = kernel_library(self._toolchain, translation, self._checked)
-        count = ctypes.c_uint32.in_dll(library, "__ost_kernel_count").value
-        table = (_KernelInfo * count).in_dll(library, "__ost_kernels") if count else ()
-        return {kernel.name: kernel for kernel in (_compiled(info, translation) for info in table)}
+        """Native code, from the cache if it has been compiled before."""
+        return compile_kernels(module, constants, only, self._checked)
 
     def allocate(self, nbytes: int) -> Memory:
         """Allocate memory aligned to a pair of cache lines; an empty block still has an address."""
@@ -367,6 +343,7 @@ def _capabilities(
         clock_uncertainty_ns=_clock_step_ns(),
         timer_step_ns=_clock_step_ns(),
         plain_loops=True,
+        first_come=True,
         gates=GATES,
         details={"compiler": f"{compiler.command[0]} ({compiler.version})", "machine": platform.machine()},
     )
@@ -410,17 +387,3 @@ def _declare(library: ctypes.CDLL) -> None:
     runtime_version = library.ost_abi_version()
     if runtime_version != _ABI_VERSION:
         raise DeviceError(f"the CPU runtime has ABI version {runtime_version}, the driver {_ABI_VERSION}")
-
-
-def _compiled(info: _KernelInfo, translation: Translation) -> CompiledKernel:
-    name = info.name.decode()
-    return CompiledKernel(
-        name=name,
-        signature=translation.kernels[name],
-        max_threads_per_group=min(info.max_threads, MAX_THREADS_PER_GROUP),
-        threadgroup_bytes=info.threadgroup_bytes,
-        argument_bytes=tuple(info.arg_sizes[: info.n_args]),
-        argument_alignments=tuple(info.arg_aligns[: info.n_args]),
-        code=info.entry,
-        execution=translation.executions[name],
-    )

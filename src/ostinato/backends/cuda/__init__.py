@@ -6,6 +6,6 @@
 `support.cu` (times of dispatches), `clocks.py` (device time), `conditions.py` (NVML), `nsight.py` (labels in Nsight).
 """
 
-from .driver import CudaBackend, availability
+from .driver import CudaBackend
 
-__all__ = ["CudaBackend", "availability"]
+__all__ = ["CudaBackend"]

@@ -12,7 +12,7 @@ from __future__ import annotations
 import ctypes
 import operator
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, suppress
+from contextlib import AbstractContextManager, suppress
 from itertools import compress, starmap
 from pathlib import Path
 from typing import Any
@@ -386,16 +386,6 @@ class CudaBackend:
 
 
 _SUPPORT = ("ost_begin", "ost_end", "ost_resolve", "ost_resolve_end", "ost_pairs", "ost_mark", "ost_step")
-
-
-def availability() -> tuple[Capabilities | None, str]:
-    """The capabilities of the first device, or None and the reason why it cannot be used."""
-    try:
-        _check_compiler()
-        with closing(CudaBackend(0)) as backend:
-            return backend.capabilities, ""
-    except OstinatoError as error:
-        return None, str(error)
 
 
 class _Loan:

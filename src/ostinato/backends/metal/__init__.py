@@ -7,6 +7,6 @@ in which run), `counters.py` (buffers for samples), `clocks.py` (device time in 
 files), `probing.py` (tests of what a device supports).
 """
 
-from .driver import MetalBackend, availability
+from .driver import MetalBackend
 
-__all__ = ["MetalBackend", "availability"]
+__all__ = ["MetalBackend"]

@@ -368,16 +368,6 @@ class MetalBackend(HostMemory):
         return f"MetalBackend({self.capabilities.description})"
 
 
-def availability() -> tuple[Capabilities | None, str]:
-    """The capabilities of the system's device, or None and the reason why it cannot be used."""
-    try:
-        backend = MetalBackend()
-    except OstinatoError as error:
-        return None, str(error)
-    backend.close()
-    return backend.capabilities, ""
-
-
 def _check_options(indirect: Any, fast_math: Any, subsets: Any) -> None:
     for name, value in (("indirect", indirect), ("fast_math", fast_math)):
         if not isinstance(value, bool):

@@ -34,7 +34,7 @@ _MAX_CONTENDED_STEPS = 4_000
 _CONTENTION_RUNS = 15
 """Submissions that contention is calibrated from: those closest to the median wall time."""
 _SPREAD_NS = 4000.0
-"""The CPU backend does not spread shorter dispatches over several workers."""
+"""Where workers are given out first come, first served, shorter dispatches get one."""
 _UNFIT = 0.05
 """The saving of a kernel is not known when more than this part of its time is under contention without a replay."""
 
@@ -227,10 +227,10 @@ def _schedule(columns: Columns, device: int, plan: int, run: _Runs, runs: _Runs 
     if facts.workers is not None:
         groups = columns.commands.groups[plans.command[plans.nodes(plan)]]
         useful = np.minimum(np.maximum(groups, 1), facts.workers).astype(np.float64)
-        if facts.backend == "cpu":
+        if facts.first_come:
             useful = np.where(duration < _SPREAD_NS, 1.0, useful)
             start, duration = _without_lateness(start, duration, useful, float(run.late_ns[0]))
-        sharing = Sharing.FIRST if facts.backend == "cpu" else Sharing.PROPORTIONAL
+        sharing = Sharing.FIRST if facts.first_come else Sharing.PROPORTIONAL
         workers = Workers(facts.workers, useful, sharing)
     single = None if runs is None else (runs.start_ns, runs.duration_ns)
     return schedule(plan, 1, start, duration, float(run.wall_ns[0]), plans.edges[plan], workers, single)

@@ -153,6 +153,8 @@ class Device(Declared):
     """About how much of a submission's time lies around its dispatches, though nothing is wrong."""
     workers: int | None = integer(low=1, optional=True, default=None)
     """Cores, or multiprocessors: how many threadgroups it runs at the same time at least."""
+    first_come: bool = flag(default=False)
+    """Overlapping dispatches get workers in the order they start, and very short ones only one."""
     copy_bytes_per_s: float | None = real(optional=True, default=None)
     copy_spread: float | None = real(optional=True, default=None)
     """By how much the best rounds of the copy differed, as a part."""

@@ -1,0 +1,1 @@
+"""A small backend for Ostinato: `ost.open_device("small")`."""
