@@ -203,7 +203,7 @@ def test_what_profiles_took_of_their_programs_is_added_up(job: Path) -> None:
     _set(job, overhead_ns=2000)
     with open_recording(job) as recording:
         check = next(one for one in summarise(recording).checks if one.name == "host")
-    assert "1.20 µs a command buffer, 6.00 µs in all" in check.sentence
+    assert "1.20 µs per command buffer on the host, 6.00 µs in total" in check.sentence
 
 
 def test_processes_without_ranks_are_named_by_the_fewest_words(job: Path) -> None:

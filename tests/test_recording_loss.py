@@ -143,7 +143,7 @@ def test_a_gap_in_the_numbers_of_submissions_is_seen_although_nobody_counted_it(
     with open_recording(path) as recording:
         check = next(one for one in summarise(recording).checks if one.name == "drops")
     assert check.status == "error"
-    assert "3 command buffers are missing" in check.sentence
+    assert "3 command buffers missing" in check.sentence
 
 
 # --- opening --------------------------------------------------------------------------------------------------------
