@@ -151,7 +151,7 @@ def test_a_grid_that_no_device_can_count_is_refused_at_the_call(dev: ost.Device,
 def test_a_list_that_the_runtime_does_not_understand_is_no_lack_of_memory(own_dev: ost.Device) -> None:
     started: list[Run] = []
     malformed = CommandList((CapturedNode(Barrier(), lowered=b"\0" * 16),), Ordering.SERIAL)
-    with pytest.raises(ost.DeviceError, match="does not understand a list of 1 commands") as caught:
+    with pytest.raises(ost.DeviceError, match="does not accept a list of 1 commands") as caught:
         own_dev._queue.backend.submit(malformed, started)
     assert not isinstance(caught.value, ost.OutOfMemory)
     assert started == []

@@ -98,5 +98,11 @@ def _startup_of(compiler: toolchain.Toolchain, linking: tuple[str, ...]) -> dict
 
 def runtime_library() -> ctypes.CDLL:
     """The compiled runtime."""
+    return _runtime_library(toolchain.find().identity)
+
+
+@lru_cache(maxsize=4)
+def _runtime_library(compiler: str) -> ctypes.CDLL:
+    # By compiler, so that opening a device reads none of the sources again.
     sources = [*sorted(_RUNTIME.glob("*.cpp")), native.HAZARDS]
     return host_library("CPU runtime", sources, [*sorted(_RUNTIME.glob("*.h")), native.HAZARDS.with_suffix(".h")])

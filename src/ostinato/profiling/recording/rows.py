@@ -398,6 +398,6 @@ def _sizes(values: Sequence[int]) -> list[int]:
 
 def _real(value: float) -> float:
     number = float(value)
-    if not (math.isfinite(number) and number >= 0):
+    if not math.isfinite(number):
         raise ValueError(f"{number} is not a number that can be stored")
-    return number
+    return max(number, 0.0)
