@@ -168,7 +168,10 @@ class Run(Protocol):
         ...
 
     def inferred(self) -> Inferred:
-        """The inferred order, in numbers; zeros when none was inferred. May be called before it is done."""
+        """What the backend found when it inferred the order; available before it is done.
+
+        Asked only of a run whose list had no order when it was submitted; zeros when nothing was inferred.
+        """
         ...
 
     def times(self) -> tuple[int, int] | None:

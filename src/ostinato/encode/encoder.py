@@ -436,7 +436,10 @@ class CommandEncoder:
                 trace=trace,
             )
             assert submission._run is not None
-            inferred = NOT_INFERRED if self._mode != "auto" else submission._run.inferred()
+            if self._mode != "auto":
+                inferred = NOT_INFERRED
+            else:
+                inferred = commands.order.inferred if commands.is_ordered else submission._run.inferred()
             counters.add_command_buffer(
                 dispatches=len(self._nodes) - self._transfers - self._barriers,
                 barriers=self._barriers + inferred.barriers,

@@ -82,6 +82,7 @@ class Replayable:
         "_chance",
         "_lock",
         "_offsets",
+        "_params",
         "_plain",
         "_probe_at",
         "_queue",
@@ -102,6 +103,7 @@ class Replayable:
         """How often a new combination of buffers was bound."""
         self.rebind_ns = 0
         """Total host time spent on binding them; a submission's own part is its `rebind_ns`."""
+        self._params = graph.params
         self._offsets = graph.command_list.value_offsets
         self._value_bytes = graph.command_list.value_bytes
         self._lock = ForkLock()
@@ -136,7 +138,7 @@ class Replayable:
                 variant, rebind_ns = self._variant(buffers, serial, rebuild)
         if watchers and counters.counting():
             for watcher in watchers:
-                watcher(variant.graph, {name: value for name, value in values.items() if name in graph.params})
+                watcher(variant.graph, {name: value for name, value in values.items() if name in self._params})
         listeners = tracing.listening()
         if not listeners and len(variant.parts) == 1:
             submission = self._submit(variant, variant.parts[0], block, label)
@@ -200,7 +202,7 @@ class Replayable:
 
     def _values(self, values: Mapping[str, Any]) -> tuple[bytes, dict[str, Buffer]]:
         """The block of parameter values, and the buffers to bind."""
-        params = self.graph.params
+        params = self._params
         block = bytearray(self._value_bytes)
         buffers: dict[str, Buffer] = {}
         given = 0

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from operator import itemgetter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from .params import Param
 
 _VALUE_ALIGNMENT = 16
+_COMMAND, _LOWERED = itemgetter(0), itemgetter(3)  # fields of a node, as every commit asks for them
 _NO_PARAMS: Mapping[str, Param] = MappingProxyType({})
 
 
@@ -112,12 +114,12 @@ class CommandList:
     @cached_property
     def commands(self) -> tuple[Command, ...]:
         """The commands of the nodes."""
-        return tuple([node.command for node in self.nodes])
+        return tuple(map(_COMMAND, self.nodes))
 
     @property
     def lowered(self) -> list[Any]:
         """The commands in the form of the backend that runs them."""
-        return [node.lowered for node in self.nodes]
+        return list(map(_LOWERED, self.nodes))
 
     @cached_property
     def dispatches(self) -> int:

@@ -8,9 +8,9 @@ import platform
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
-from functools import lru_cache
-from itertools import pairwise, repeat, starmap
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import lru_cache, partial
+from itertools import pairwise, starmap
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -87,17 +87,18 @@ class _Executable:
                 self._release(native)
 
 
-class CpuRun(NamedTuple):
-    """A submission of the runtime. (A tuple, because it can be created without an interpreter step.)"""
+class CpuRun(int):
+    """A submission of the runtime, by its address. (A number, because one is made without a step of the interpreter.)
 
-    runtime: Any
-    pointer: int
-    known: Inferred | None
-    """The inferred order, in numbers; None when the runtime inferred it."""
+    Each backend has a subclass of its own, which knows the runtime.
+    """
+
+    __slots__ = ()
+    runtime: ClassVar[Any]
 
     def wait(self, timeout_ns: int) -> bool:
         """Wait, with the interpreter lock released."""
-        return bool(self.runtime.ost_wait(self.pointer, timeout_ns))
+        return bool(self.runtime.ost_wait(self, timeout_ns))
 
     def status(self) -> Status:
         """How it ended, from the runtime."""
@@ -113,10 +114,8 @@ class CpuRun(NamedTuple):
 
     def inferred(self) -> Inferred:
         """The inferred order, in numbers, from the hazard engine."""
-        if self.known is not None:
-            return self.known
         numbers = (ctypes.c_uint32 * 3)()
-        self.runtime.ost_inferred(self.pointer, numbers)
+        self.runtime.ost_inferred(self, numbers)
         return Inferred(*numbers)
 
     def times(self) -> tuple[int, int] | None:
@@ -127,7 +126,7 @@ class CpuRun(NamedTuple):
     def samples(self) -> np.ndarray | None:
         """A copy of the runtime's table, which is freed with the submission."""
         count = ctypes.c_uint64()
-        table = self.runtime.ost_samples(self.pointer, ctypes.byref(count))
+        table = self.runtime.ost_samples(self, ctypes.byref(count))
         if not table:
             return None
         copied = np.empty((count.value, 2), np.uint64)
@@ -147,11 +146,11 @@ class CpuRun(NamedTuple):
 
     def release(self) -> None:
         """Drop the driver's reference to it."""
-        self.runtime.ost_release(self.pointer)
+        self.runtime.ost_release(self)
 
     def _native_status(self) -> _Status:
         native = _Status()
-        self.runtime.ost_status(self.pointer, ctypes.byref(native))
+        self.runtime.ost_status(self, ctypes.byref(native))
         return native
 
 
@@ -188,6 +187,8 @@ class CpuBackend(HostMemory):
             self._device: int | None = self._runtime.ost_open(count, threadgroup_memory, reason, len(reason))
         if not self._device:
             raise DeviceUnavailable(f"cpu: {reason.value.decode(errors='replace')}")
+        runs = type("CpuRun", (CpuRun,), {"__slots__": (), "runtime": self._runtime})
+        self._make_run: Callable[[int], Run] = partial(int.__new__, runs)
         self._submit = self._runtime.ost_submit
         self._replay = self._runtime.ost_replay
 
@@ -217,18 +218,11 @@ class CpuBackend(HostMemory):
     def submit(self, commands: CommandList, started: list[Run], sample: bool = False, retain: bool = True) -> None:
         """Start the whole list in one call. The runtime infers the order if it is not known yet."""
         records = b"".join(commands.lowered)
-        known = commands.order.inferred if commands.is_ordered else None
         call = (self._device, records, len(records), len(commands), *_order(commands), sample)
-        self._start(self._submit, call, known, started)
+        # Signal handlers run between steps of the interpreter; from the call to the list there is none.
+        started.extend(map(self._make_run, filter(None, starmap(self._submit, (call,)))))
         if not started:
             raise self._refused(f"a list of {len(commands)} commands")
-
-    def _start(
-        self, start: Callable[..., int | None], call: tuple[Any, ...], known: Inferred | None, started: list[Run]
-    ) -> None:
-        # Signal handlers run between interpreter steps; there is none between the call and the list.
-        pointers = filter(None, starmap(start, (call,)))
-        started.extend(map(tuple.__new__, repeat(CpuRun), zip(repeat(self._runtime), pointers, repeat(known))))
 
     def instantiate(self, commands: CommandList) -> _Executable:
         """Build the runtime's graph, with a table of the arguments that are parameters."""
@@ -266,7 +260,9 @@ class CpuBackend(HostMemory):
             raise ValueError(
                 f"a replay of this graph takes {executable.value_bytes} bytes of values, got {len(values)}"
             )
-        self._start(self._replay, (self._device, executable.pointer[0], values, sample), None, started)
+        call = (self._device, executable.pointer[0], values, sample)
+        # As in `submit`: no step of the interpreter from the call to the list.
+        started.extend(map(self._make_run, filter(None, starmap(self._replay, (call,)))))
         if not started:
             raise self._refused("a replay of a graph")
 
@@ -283,7 +279,7 @@ class CpuBackend(HostMemory):
         """Continue after a fault: the runtime stops its queue there until this call."""
         for run in skipped:
             assert isinstance(run, CpuRun)
-            self._runtime.ost_skip(run.pointer)
+            self._runtime.ost_skip(run)
         self._runtime.ost_resume(self._device)
 
     def conditions(self) -> Conditions:
