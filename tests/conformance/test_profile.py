@@ -608,3 +608,15 @@ def test_a_profile_that_cannot_be_entered_puts_the_switch_interval_back(
     assert sys.getswitchinterval() == before
     with recording.open_recording(tmp_path / "run.ostinato") as found:
         assert found.processes[0].closed
+
+
+def test_profiled_fills_of_new_memory_at_an_old_address_reach_the_new_memory(dev: ost.Device) -> None:
+    """Lists that are alike share their description, but not the memory that they name."""
+    with ost.profile():
+        for value in range(20):
+            buffer = dev.empty(1 << 16, np.uint32)
+            enc = dev.command_encoder()
+            enc.fill(buffer, 7)
+            enc.commit_and_wait()
+            assert (buffer.numpy() == 7).all(), value
+            buffer.free()

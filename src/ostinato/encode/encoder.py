@@ -244,7 +244,7 @@ class CommandEncoder:
                     kernel._memo.clear()
                 kernel._memo[memo_key] = node
             if self._with_places:
-                node = node._replace(place=caller())
+                node = CapturedNode(node.command, caller(), (), node.lowered)
                 if params:
                     self._params.update(params)
             self._nodes.append(node)
@@ -357,7 +357,12 @@ class CommandEncoder:
             return graph
 
     def _graph_from(self, first: int, first_allocation: int, label: str | None) -> Graph:
-        nodes = tuple([node._replace(origin=(index,)) for index, node in enumerate(self._nodes[first:])])
+        nodes = tuple(
+            [
+                CapturedNode(node.command, node.place, (index,), node.lowered)
+                for index, node in enumerate(self._nodes[first:])
+            ]
+        )
         commands = CommandList(nodes, ORDERINGS[self._mode], dict(self._params))
         return captured(self._queue, commands, self._allocations[first_allocation:], label)
 

@@ -349,12 +349,13 @@ def region(name: str) -> Iterator[None]:
 
 
 def _transfer_key(command: Command) -> Any:
+    """What tells a command that is not memoised from others: by memory, which is not the same at the same address."""
     if isinstance(command, Barrier):
         return Barrier
     if isinstance(command, Copy):
-        return (Copy, command.source.address, command.target.address, command.source.nbytes, command.label)
+        return (Copy, command.source, command.target, command.label)
     assert not isinstance(command, Dispatch)
-    return (command.target.address, command.target.nbytes, command.pattern, command.label)
+    return (command.target, command.pattern, command.label)
 
 
 def _warn_once(device: Any, reason: str) -> None:
