@@ -244,7 +244,7 @@ class CommandEncoder:
                     kernel._memo.clear()
                 kernel._memo[memo_key] = node
             if self._with_places:
-                node = CapturedNode(node.command, caller(), (), node.lowered)
+                node = CapturedNode(node.command, caller(), self._origin(), node.lowered)
                 if params:
                     self._params.update(params)
             self._nodes.append(node)
@@ -270,7 +270,9 @@ class CommandEncoder:
             counted = self._captured_from is None
             started_ns = time.perf_counter_ns() if self._time_barriers else 0
             barrier = self._queue.barrier
-            self._nodes.append(barrier._replace(place=caller()) if self._with_places else barrier)
+            if self._with_places:
+                barrier = barrier._replace(place=caller(), origin=self._origin())
+            self._nodes.append(barrier)
             self._barriers += counted
             if self._time_barriers and counted:
                 self._barrier_ns += time.perf_counter_ns() - started_ns
@@ -357,13 +359,7 @@ class CommandEncoder:
             return graph
 
     def _graph_from(self, first: int, first_allocation: int, label: str | None) -> Graph:
-        nodes = tuple(
-            [
-                CapturedNode(node.command, node.place, (index,), node.lowered)
-                for index, node in enumerate(self._nodes[first:])
-            ]
-        )
-        commands = CommandList(nodes, ORDERINGS[self._mode], dict(self._params))
+        commands = CommandList(tuple(self._nodes[first:]), ORDERINGS[self._mode], dict(self._params))
         return captured(self._queue, commands, self._allocations[first_allocation:], label)
 
     # --- the end -------------------------------------------------------------------------------------------
@@ -461,9 +457,13 @@ class CommandEncoder:
         finally:
             self._ready = self._open
 
+    def _origin(self) -> tuple[int, ...]:
+        """The origin of the next node of a captured graph: its own position."""
+        return (len(self._nodes) - (0 if self._captured_from is None else self._captured_from[0]),)
+
     def _append(self, command: Copy | Fill, *allocations: Allocation) -> None:
-        place = caller() if self._with_places else None
-        self._nodes.append(CapturedNode(command, place, lowered=self._queue.backend.lower(command)))
+        place, origin = (caller(), self._origin()) if self._with_places else (None, ())
+        self._nodes.append(CapturedNode(command, place, origin, self._queue.backend.lower(command)))
         self._allocations += allocations
         self._transfers += self._captured_from is None
 

@@ -50,9 +50,12 @@ def infer(commands: Sequence[Command]) -> Order:
     if not hazard_engine.is_there():
         return infer_plainly(commands)
     spans = [command.spans if type(command) is Dispatch else packed(accesses_of(command)) for command in commands]
-    counts = np.array([_count(*pair) for pair in zip(commands, spans, strict=True)], np.uint32)
+    if None in spans:
+        counts = np.array([_count(*pair) for pair in zip(commands, spans, strict=True)], np.uint32)
+    else:
+        counts = np.fromiter(map(len, spans), np.uint32, len(spans)) // 16  # type: ignore[arg-type]
     edges, numbers = hazard_engine.order(b"".join(filter(None, spans)), counts)
-    return Order(_sorted(edges), Inferred(*numbers))
+    return Order(edges, Inferred(*numbers))
 
 
 def infer_plainly(commands: Sequence[Command]) -> Order:

@@ -37,7 +37,7 @@ def is_there() -> bool:
 
 
 def order(accesses: bytes, counts: np.ndarray) -> tuple[np.ndarray, tuple[int, int, int]]:
-    """The edges (before, after), by ascending `after`, and three numbers: barriers, concurrent commands, ranges.
+    """The edges (before, after), sorted by `after`, then `before`; and how many barriers, concurrent commands, ranges.
 
     `accesses` are the packed accesses of all commands, concatenated; `counts` (uint32) is how many each command has.
     """
