@@ -1,4 +1,4 @@
-"""The seed's accumulators, and the meaning of its end-to-end test."""
+"""mlx-native's accumulators, and the meaning of its end-to-end test."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def buffers(dev: ost.Device, count: int) -> tuple[ost.Buffer, ost.Buffer]:
     return dev.array(np.arange(count, dtype=np.float32)), dev.empty(count, np.float32)
 
 
-# --- what the seed's end-to-end test means ----------------------------------------------------------------------------
+# --- what mlx-native's end-to-end test means ----------------------------------------------------------------------
 
 
 @pytest.mark.usefixtures("submission_times", "gates")
