@@ -10,6 +10,7 @@ import pytest
 
 import ostinato as ost
 from ostinato.errors import EncoderError
+from ostinato.graph import hooks
 
 
 def floats(dev: ost.Device, *values: float) -> ost.Buffer:
@@ -222,3 +223,20 @@ def test_named_buffers_can_be_had_back(dev: ost.Device, kernels: ost.Library) ->
     assert graph.buffer("row").numpy().tolist() == [3, 4, 5]
     with pytest.raises(ost.GraphError, match="names: row"):
         graph.buffer("x")
+
+
+def test_every_node_of_watched_work_has_an_origin(dev: ost.Device, kernels: ost.Library) -> None:
+    """Also those that were recorded before anybody watched."""
+    seen: list[ost.Graph] = []
+    x, enc = dev.zeros(1, np.float32), dev.command_encoder()
+    enc.dispatch(kernels["bump"], x, threads=1)
+    hooks.watchers.append(lambda graph, values: seen.append(graph))
+    try:
+        enc.start_capture()
+        enc.dispatch(kernels["bump"], x, threads=1)
+        assert [node.origin for node in enc.take_capture() or ()] == [(0,)]
+        enc.dispatch(kernels["bump"], x, threads=1)
+        enc.commit_and_wait()
+    finally:
+        hooks.watchers.pop()
+    assert [node.origin for graph in seen for node in graph] == [(0,), (1,)]

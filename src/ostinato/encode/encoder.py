@@ -359,7 +359,11 @@ class CommandEncoder:
             return graph
 
     def _graph_from(self, first: int, first_allocation: int, label: str | None) -> Graph:
-        commands = CommandList(tuple(self._nodes[first:]), ORDERINGS[self._mode], dict(self._params))
+        # Only what was recorded before anybody watched has no origin yet.
+        nodes = tuple(
+            [node if node.origin else node._replace(origin=(index,)) for index, node in enumerate(self._nodes[first:])]
+        )
+        commands = CommandList(nodes, ORDERINGS[self._mode], dict(self._params))
         return captured(self._queue, commands, self._allocations[first_allocation:], label)
 
     # --- the end -------------------------------------------------------------------------------------------

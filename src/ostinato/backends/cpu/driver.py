@@ -218,7 +218,7 @@ class CpuBackend(HostMemory):
     def submit(self, commands: CommandList, started: list[Run], sample: bool = False, retain: bool = True) -> None:
         """Start the whole list in one call. The runtime infers the order if it is not known yet."""
         records = b"".join(commands.lowered)
-        call = (self._device, records, len(records), len(commands), *_order(commands), sample)
+        call = (self._device, records, len(records), len(commands), *_order(commands, commands.is_ordered), sample)
         # Signal handlers run between steps of the interpreter; from the call to the list there is none.
         started.extend(map(self._make_run, filter(None, starmap(self._submit, (call,)))))
         if not started:
@@ -234,9 +234,8 @@ class CpuBackend(HostMemory):
         records = b"".join(commands.lowered)
         param_table, use_table = np.array(list(params), np.uint32), np.array(uses, np.uint32)
         executable = _Executable(self._device, commands.value_bytes, self._runtime.ost_graph_release)
-        commands.order  # noqa: B018  inferred here, and cached on the list
         call = (
-            *(self._device, records, len(records), len(commands), *_order(commands)),
+            *(self._device, records, len(records), len(commands), *_order(commands, True)),
             *(param_table.ctypes.data, len(params), use_table.ctypes.data, len(uses), commands.value_bytes),
         )
         executable.pointer.extend(filter(None, starmap(self._runtime.ost_graph_make, (call,))))
@@ -299,9 +298,9 @@ class CpuBackend(HostMemory):
         return f"CpuBackend({self.capabilities.workers} workers)"
 
 
-def _order(commands: CommandList) -> tuple[int, int | None, int]:
-    """The order of a list for the runtime: a mode, and the edges if they have been inferred already."""
-    if commands.ordering is not Ordering.INFERRED or not commands.is_ordered:
+def _order(commands: CommandList, with_edges: bool) -> tuple[int, int | None, int]:
+    """The order of a list for the runtime: a mode, and the list's edges; without them the runtime infers its own."""
+    if commands.ordering is not Ordering.INFERRED or not with_edges:
         return _MODES[commands.ordering], None, 0
     edges = commands.order.edges
     return _MODE_EDGES, edges.ctypes.data, len(edges)
