@@ -283,7 +283,7 @@ def by_shape(columns: Columns, spent: CommandTimes) -> list[Group]:
     """Per kernel and grid: the name is that of `by_kernel`, the detail 'threads 4096×1×1, group 256×1×1'."""
     commands = columns.commands
     shapes = (
-        (named(kernel, detail), f"threads {_extent(threads)}, group {_extent(group)}" if kind == "dispatch" else "")
+        (named(kernel, detail), f"threads {extent(threads)}, group {extent(group)}" if kind == "dispatch" else "")
         for kernel, detail, kind, threads, group in zip(
             commands.kernel,
             commands.detail,
@@ -332,7 +332,7 @@ def _numbered(names: Iterable[tuple[str, str]], chosen: Any) -> tuple[Ints, list
     return np.array(code, np.int64), list(numbers)
 
 
-def _extent(size: list[int]) -> str:
+def extent(size: list[int]) -> str:
     return "×".join(str(n) for n in size)
 
 

@@ -67,6 +67,18 @@ def split_by(code: NDArray[Any], values: NDArray[Any], size: int) -> list[NDArra
     return np.split(values[order_of(code, size)], ends[:-1]) if size else []
 
 
+def medians_by(code: NDArray[Any], values: NDArray[Any], size: int) -> Floats:
+    """The median of the values of each code from 0 to `size` - 1; NaN for a code without any."""
+    order = np.lexsort((values, code))
+    counts = np.bincount(code, minlength=size)
+    first, ordered = np.cumsum(counts) - counts, np.asarray(values, np.float64)[order]
+    medians: Floats = np.full(size, np.nan)
+    some = counts > 0
+    low, high = first[some] + (counts[some] - 1) // 2, first[some] + counts[some] // 2
+    medians[some] = (ordered[low] + ordered[high]) / 2
+    return medians
+
+
 # --- intervals -----------------------------------------------------------------------------------------------
 
 

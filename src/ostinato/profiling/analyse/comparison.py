@@ -1,0 +1,312 @@
+"""Two programs, row by row: graphs, kernels and labels with their times in A and B, the ratio, and a verdict.
+
+Rows are matched by kernel, label and grid; numbers in labels are folded, so the layers of a model are one row. A value
+of a row is the median of its undisturbed runs in one *unit*: a round of a live comparison, or a process.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from . import verdicts
+from .columns import Columns, Flags, Floats, Ints, usable
+from .groups import extent, folded
+from .lists import warm_ups
+from .machine import disturbance
+from .statistics import Interval, median, median_interval, medians_by
+from .timeline import submission_times
+from .verdicts import LEAST_UNITS, Difference, Spread, Verdict
+
+_MOST_DEPTH = 16
+_KINDS = ("graph", "label", "kernel")
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """What a row is of."""
+
+    kind: str
+    """"graph", "label" or "kernel"."""
+    name: str
+    """The graph's label, or the kernel's name."""
+    label: str = ""
+    """Of a kernel, the label it was dispatched under, with numbers folded."""
+    grid: str = ""
+    """Of a kernel, threads and threadgroup; of a graph, how many commands it has."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnitTimes:
+    """The times of one row."""
+
+    times_ns: Floats
+    """One per unit; NaN where the row did not run, or never undisturbed."""
+    runs: int
+    """Over all units."""
+    share: float
+    """Of the time on the device."""
+    step_ns: float = 0.0
+    """The shortest time that the device's clock can tell from none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """A row in one of the two programs."""
+
+    median_ns: float
+    interval: Interval | None
+    """Of the median over units; None for too few."""
+    units: int
+    runs: int
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row that both programs have."""
+
+    key: Key
+    a: Side
+    b: Side
+    ratio: Interval | None
+    """B's time over A's, with an interval that holds for all rows together; None for too few units."""
+    verdict: Verdict
+    smallest_change: float | None
+    """The change, as a part, that this comparison would have found nine times in ten."""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """B compared with A."""
+
+    names: tuple[str, str]
+    unit: str
+    """What a value of a row stands for: "round" or "process"."""
+    paired: bool
+    delta: float
+    """Changes within this part count as the same."""
+    confidence: float
+    rows: tuple[Row, ...]
+    only_a: tuple[Key, ...] = ()
+    only_b: tuple[Key, ...] = ()
+    differences: tuple[str, ...] = ()
+    """What differs beside the program, in words."""
+    notes: tuple[str, ...] = ()
+    """What to know about the measurement, in words."""
+
+    @property
+    def whole(self) -> Row | None:
+        """The row of the graph, where there is exactly one."""
+        graphs = [row for row in self.rows if row.key.kind == "graph"]
+        return graphs[0] if len(graphs) == 1 else None
+
+    @property
+    def ratio(self) -> Interval | None:
+        """B's time over A's, of the whole graph."""
+        return None if self.whole is None else self.whole.ratio
+
+    @property
+    def verdict(self) -> Verdict:
+        """Of the whole graph; of several, SLOWER if any row is slower."""
+        return self.whole.verdict if self.whole is not None else self.combined
+
+    @property
+    def combined(self) -> Verdict:
+        """Over all rows: SLOWER if any is slower, then CANNOT TELL, then FASTER."""
+        return verdicts.combined([row.verdict for row in self.rows])
+
+
+# --- times of rows -------------------------------------------------------------------------------------------
+
+
+def unit_times(columns: Columns, unit: Ints, units: int) -> dict[Key, UnitTimes]:
+    """The times of every row in every unit, given the unit of each submission (-1: none)."""
+    times = submission_times(columns)
+    aside = disturbance(columns, times, warm_ups(columns)).aside
+    chosen: Flags = (unit >= 0) & columns.submissions.ran & (columns.submissions.plan >= 0) & ~aside
+    step_ns = max((device.timer_step_ns or 0.0 for device in columns.devices), default=0.0)
+    rows = _graphs(columns, unit, units, chosen, times.interval_ns)
+    rows |= _kernels(columns, unit, units, chosen)
+    rows |= _labels(columns, unit, units, chosen)
+    return {key: replace(row, step_ns=step_ns) for key, row in rows.items()}
+
+
+def stacked(processes: Sequence[Mapping[Key, UnitTimes]]) -> dict[Key, UnitTimes]:
+    """The times of several processes, each of which is a unit."""
+    keys = dict.fromkeys(key for process in processes for key in process)
+    rows = {}
+    for key in keys:
+        each = [process.get(key) for process in processes]
+        present = [row for row in each if row is not None]
+        rows[key] = UnitTimes(
+            np.array([math.nan if row is None else median(row.times_ns[~np.isnan(row.times_ns)]) for row in each]),
+            sum(row.runs for row in present),
+            sum(row.share for row in present) / len(processes),
+            max(row.step_ns for row in present),
+        )
+    return rows
+
+
+def _graphs(columns: Columns, unit: Ints, units: int, chosen: Flags, interval_ns: Ints) -> dict[Key, UnitTimes]:
+    subs = columns.submissions
+    total = float(interval_ns[chosen].sum())
+    codes: dict[Key, int] = {}
+    code = np.full(len(subs), -1, np.int64)
+    names: dict[tuple[int, str], int] = {}
+    for row in np.flatnonzero(chosen).tolist():
+        plan, label = int(subs.plan[row]), str(subs.label[row])
+        number = names.get((plan, label))
+        if number is None:
+            number = names[plan, label] = codes.setdefault(_graph_key(columns, plan, label), len(codes))
+        code[row] = number
+    rows = {}
+    for key, number in codes.items():
+        mine = code == number
+        # Sampling costs a little: runs with and without it are not mixed.
+        sampled = mine & subs.sampled
+        mine = sampled if 2 * int(sampled.sum()) > int(mine.sum()) else mine & ~sampled
+        values = medians_by(unit[mine], interval_ns[mine], units)
+        share = float(interval_ns[code == number].sum()) / total if total else 0.0
+        rows[key] = UnitTimes(values, int(mine.sum()), share)
+    return rows
+
+
+def _graph_key(columns: Columns, plan: int, label: str) -> Key:
+    command = columns.plans.command[columns.plans.nodes(plan)]
+    command = command[columns.commands.kind[command] != "barrier"]
+    name = label
+    if not name and command.size:
+        name = columns.commands.title(int(command[0])) + (", …" if command.size > 1 else "")
+    return Key("graph", name, grid=f"{command.size:,}")
+
+
+def _kernels(columns: Columns, unit: Ints, units: int, chosen: Flags) -> dict[Key, UnitTimes]:
+    commands, codes = columns.commands, dict[Key, int]()
+    code = np.full(len(commands), -1, np.int64)
+    for row in np.flatnonzero(commands.kind != "barrier").tolist():
+        grid = f"{extent(commands.threads[row].tolist())} / {extent(commands.group[row].tolist())}"
+        label = folded(str(commands.label[row]))
+        key = Key("kernel", commands.title(row), label, grid if commands.kind[row] == "dispatch" else "")
+        code[row] = codes.setdefault(key, len(codes))
+    samples = usable(columns.samples)
+    samples = samples.where(chosen[samples.submission])
+    row_of = code[columns.plans.command[samples.node]]
+    durations = samples.end_ns - samples.start_ns
+    medians = medians_by(row_of * units + unit[samples.submission], durations, len(codes) * units)
+    runs = np.bincount(row_of, minlength=len(codes))
+    spent = np.bincount(row_of, weights=durations, minlength=len(codes))
+    total = max(float(spent.sum()), 1.0)
+    return {
+        key: UnitTimes(medians[number * units : (number + 1) * units], int(runs[number]), float(spent[number]) / total)
+        for key, number in codes.items()
+        if runs[number]
+    }
+
+
+def _labels(columns: Columns, unit: Ints, units: int, chosen: Flags) -> dict[Key, UnitTimes]:
+    """The time per run of what has one label, or labels below it: of labels that hold several kernels only."""
+    commands, subs = columns.commands, columns.submissions
+    samples = usable(columns.samples)
+    samples = samples.where(chosen[samples.submission])
+    command = columns.plans.command[samples.node]
+    durations = (samples.end_ns - samples.start_ns).astype(np.float64)
+    total = max(float(durations.sum()), 1.0)
+    present = np.unique(command)
+    below: dict[str, set[int]] = {}
+    for row in present.tolist():
+        parts = folded(str(commands.label[row])).split("/")[:_MOST_DEPTH]
+        for depth in range(1, len(parts) + 1):
+            below.setdefault("/".join(parts[:depth]), set()).add(row)
+    rows: dict[Key, UnitTimes] = {}
+    seen: set[frozenset[int]] = set()
+    # The longest path stands for shorter ones that hold the same.
+    for path, members in sorted(below.items(), key=lambda each: -len(each[0])):
+        if not path or frozenset(members) in seen or len({commands.title(row) for row in members}) < 2:
+            continue
+        seen.add(frozenset(members))
+        inside = np.isin(command, list(members))
+        per_run = np.bincount(samples.submission[inside], weights=durations[inside], minlength=len(subs))
+        with_any = np.bincount(samples.submission[inside], minlength=len(subs)) > 0
+        values = medians_by(unit[with_any], per_run[with_any], units)
+        rows[Key("label", path)] = UnitTimes(values, int(with_any.sum()), float(durations[inside].sum()) / total)
+    return rows
+
+
+# --- comparison ----------------------------------------------------------------------------------------------
+
+
+def compare_times(
+    a: Mapping[Key, UnitTimes],
+    b: Mapping[Key, UnitTimes],
+    *,
+    names: tuple[str, str] = ("A", "B"),
+    unit: str = "process",
+    paired: bool = False,
+    delta: float = 0.02,
+    confidence: float = 0.95,
+    level: float | None = None,
+    spread: Spread | None = None,
+    differences: Sequence[str] = (),
+    notes: Sequence[str] = (),
+) -> Comparison:
+    """The comparison of two sets of rows.
+
+    `paired` says that the units of both sides belong together. `spread` is what processes are known to differ by; it is
+    used where a side has fewer than five of them. `level` is the confidence that this look at the data may use, where
+    it is one of several.
+    """
+    pairs, only_a, only_b = _matched(a, b)
+    each = verdicts.simultaneous(level or confidence, len(pairs))
+    rows = []
+    for key, first, second in pairs:
+        difference = _difference(first, second, paired, spread)
+        ratio = None if difference is None else difference.ratio(each)
+        smallest = None if difference is None else difference.smallest_change(delta, each)
+        rows.append(
+            Row(key, _side(first, confidence), _side(second, confidence), ratio, verdicts.judge(ratio, delta), smallest)
+        )
+    rows.sort(key=lambda row: (_KINDS.index(row.key.kind), -max(row.a.share, row.b.share)))
+    return Comparison(
+        names, unit, paired, delta, confidence, tuple(rows), only_a, only_b, tuple(differences), tuple(notes)
+    )
+
+
+def _matched(
+    a: Mapping[Key, UnitTimes], b: Mapping[Key, UnitTimes]
+) -> tuple[list[tuple[Key, UnitTimes, UnitTimes]], tuple[Key, ...], tuple[Key, ...]]:
+    pairs = [(key, a[key], b[key]) for key in a if key in b]
+    only_a, only_b = [key for key in a if key not in b], [key for key in b if key not in a]
+    # A graph that lost or gained dispatches is still the graph of that label; a single one is the one that is meant.
+    for left in [key for key in only_a if key.kind == "graph"]:
+        alike = [key for key in only_b if key.kind == "graph" and key.name == left.name]
+        also = [key for key in only_a if key.kind == "graph" and key.name == left.name]
+        if not alike and sum(key.kind == "graph" for key in (*a, *b)) == 2:
+            alike, also = [key for key in only_b if key.kind == "graph"], [left]
+        if len(alike) == len(also) == 1:
+            right = alike[0]
+            name = left.name if left.name == right.name else f"{left.name} → {right.name}"
+            grid = left.grid if left.grid == right.grid else f"{left.grid} → {right.grid}"
+            pairs.append((Key("graph", name, grid=grid), a[left], b[right]))
+            only_a.remove(left)
+            only_b.remove(right)
+    return pairs, tuple(only_a), tuple(only_b)
+
+
+def _difference(a: UnitTimes, b: UnitTimes, paired: bool, spread: Spread | None) -> Difference | None:
+    difference = verdicts.paired(a.times_ns, b.times_ns) if paired else verdicts.unpaired(a.times_ns, b.times_ns)
+    if difference is None and not paired and spread is not None:
+        difference = verdicts.calibrated(a.times_ns, b.times_ns, spread)
+    if difference is None:
+        return None
+    shortest = float(np.nanmin([np.nanmedian(a.times_ns), np.nanmedian(b.times_ns)]))
+    return replace(difference, resolution=max(a.step_ns, b.step_ns) / shortest if shortest > 0 else math.inf)
+
+
+def _side(row: UnitTimes, confidence: float) -> Side:
+    values = row.times_ns[~np.isnan(row.times_ns)]
+    interval = median_interval(values, confidence) if values.size >= LEAST_UNITS else None
+    return Side(median(values), interval, values.size, row.runs, row.share)
