@@ -91,7 +91,11 @@ if TYPE_CHECKING:
     from .ir.commands import UNKNOWN, CapturedOpKind, DispatchKind
     from .ir.costs import Amount
     from .ir.params import Param, param, per
+    from .measure.benching import Bench, bench
+    from .measure.comparing import compare
     from .profiling import kernel_profile
+    from .profiling.analyse.comparison import Comparison
+    from .profiling.analyse.verdicts import Verdict
     from .profiling.session import Profile, profile
     from .runtime.buffer import Buffer
     from .runtime.library import Kernel, KernelRegistry, Library
@@ -105,6 +109,7 @@ __all__ = [
     "Amount",
     "ArgumentError",
     "Audit",
+    "Bench",
     "Buffer",
     "BufferAccessError",
     "BufferPool",
@@ -113,6 +118,7 @@ __all__ = [
     "CapturedNode",
     "CapturedOpKind",
     "CommandEncoder",
+    "Comparison",
     "ConstantError",
     "CopyError",
     "Counts",
@@ -165,6 +171,7 @@ __all__ = [
     "UnobservedError",
     "UnsupportedFeature",
     "UsageError",
+    "Verdict",
     "ViewError",
     "WrongDevice",
     "__version__",
@@ -172,7 +179,9 @@ __all__ = [
     "auto_barrier_count",
     "barrier_count",
     "barrier_total_ns",
+    "bench",
     "cmd_buf_count",
+    "compare",
     "counters",
     "devices",
     "dispatch_count",
@@ -208,6 +217,10 @@ _LOADED_WHEN_USED = {
     "ir.commands": "UNKNOWN CapturedOpKind DispatchKind",
     "ir.costs": "Amount",
     "ir.params": "Param param per",
+    "measure.benching": "Bench bench",
+    "measure.comparing": "compare",
+    "profiling.analyse.comparison": "Comparison",
+    "profiling.analyse.verdicts": "Verdict",
     "profiling.session": "Profile profile",
     "runtime.buffer": "Buffer",
     "runtime.library": "Kernel KernelRegistry Library",

@@ -86,6 +86,8 @@ class Capabilities:
     first_come: bool = False
     """Whether overlapping dispatches get workers in the order they start, and very short ones only one; otherwise they
     divide the workers by their sizes."""
+    cache_bytes: int = 0
+    """The size of its last-level cache, or of all of them together; 0 where that is not known."""
     catches_faults: bool = True
     """Whether a kernel that crashes raises a `KernelFault`; otherwise it ends the process."""
     gates: frozenset[str] = frozenset()

@@ -27,6 +27,19 @@ def processor() -> str:
     return platform.processor() or platform.machine()
 
 
+@lru_cache(maxsize=1)
+def cache_bytes() -> int:
+    """The size of all last-level caches together; 0 where the system does not say."""
+    sizes: dict[str, int] = {}
+    for folder in Path("/sys/devices/system/cpu").glob("cpu[0-9]*/cache"):
+        with suppress(OSError, ValueError):
+            last = max(folder.glob("index[0-9]*"), key=lambda index: int((index / "level").read_text()), default=None)
+            if last is not None:
+                size = (last / "size").read_text().strip()
+                sizes[(last / "shared_cpu_list").read_text()] = int(size.rstrip("KM")) << (20 if "M" in size else 10)
+    return sum(sizes.values())
+
+
 def counters() -> dict[str, int]:
     """The available counters by name: of the workers of all CPU devices of this process, and of the machine."""
     values: dict[str, int] = {}

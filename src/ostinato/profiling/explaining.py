@@ -26,7 +26,7 @@ from ..ir.command_list import CommandList
 from ..ir.commands import Barrier, Command, Copy, Dispatch
 from ..passes.snapshot import restored, with_buffers
 from ..runtime import tracing
-from ..runtime.tracing import HostSpan, Region, Trace
+from ..runtime.tracing import KeptTraces, Trace
 from .analyse import formatting
 from .analyse.critical_path import chain, predecessors_of
 from .analyse.kernels import KernelFacts, details, named
@@ -236,31 +236,6 @@ def _holders(start: np.ndarray, end: np.ndarray, ready: np.ndarray, known: np.nd
     return holders
 
 
-class _Keeper:
-    """A listener that keeps the traces of what is replayed."""
-
-    level = Level.DISPATCHES
-    probes = False
-
-    def __init__(self) -> None:
-        self.traces: list[Trace] = []
-
-    def expects(self, device: object) -> None:
-        pass
-
-    def submission(self, trace: Trace) -> None:
-        self.traces.append(trace)
-
-    def host_span(self, span: HostSpan) -> None:
-        pass
-
-    def region_begins(self, region: Region) -> None:
-        pass
-
-    def region_ends(self, region: Region, end_ns: int) -> None:
-        pass
-
-
 def _untimed(run: Replayable, values: Mapping[str, Any]) -> tuple[int, int]:
     """Time of one replay on the device, and on the host."""
     begin_ns = time.perf_counter_ns()
@@ -274,7 +249,7 @@ def _untimed(run: Replayable, values: Mapping[str, Any]) -> tuple[int, int]:
 
 def _timed(run: Replayable, values: Mapping[str, Any]) -> list[Trace]:
     """One replay with times of its dispatches: a trace for each part of a split graph."""
-    keeper = _Keeper()
+    keeper = KeptTraces()
     with tracing.only(keeper):
         run.replay(**values).wait()
     return sorted(keeper.traces, key=lambda trace: trace.ordinal)

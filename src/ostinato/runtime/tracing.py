@@ -137,6 +137,35 @@ class Listener(Protocol):
         ...
 
 
+class KeptTraces:
+    """A listener that keeps what is submitted inside `only`, and does nothing else while it runs."""
+
+    probes = False
+
+    def __init__(self, level: Level = Level.DISPATCHES) -> None:
+        self.level = level
+        self.traces: list[Trace] = []
+        self.regions: list[tuple[Region, int]] = []
+        """Those that have ended, each with its end."""
+
+    def expects(self, device: Any) -> None:
+        """Nobody asks."""
+
+    def submission(self, trace: Trace) -> None:
+        """Keep it."""
+        self.traces.append(trace)
+
+    def host_span(self, span: HostSpan) -> None:
+        """Not kept."""
+
+    def region_begins(self, region: Region) -> None:
+        """Kept when it ends."""
+
+    def region_ends(self, region: Region, end_ns: int) -> None:
+        """Keep it."""
+        self.regions.append((region, end_ns))
+
+
 gates: list[Callable[[], Listener | None]] = []
 """Functions that return a listener while a setting is on; each is called at every commit."""
 

@@ -339,6 +339,7 @@ def _capabilities(
         timer_step_ns=_clock_step_ns(),
         plain_loops=True,
         first_come=True,
+        cache_bytes=host.cache_bytes(),
         gates=GATES,
         details={"compiler": f"{compiler.command[0]} ({compiler.version})", "machine": platform.machine()},
     )

@@ -111,6 +111,7 @@ class CudaBackend:
             edges_ns=_EDGES_NS,
             dlpack_device=(_DLPACK_CUDA, context.ordinal),
             after_fault=_AFTER_FAULT,
+            cache_bytes=context.attribute("L2_CACHE_SIZE"),
             gates=GATES,
             details=_details(context, self._architecture, self._launcher.kind),
         )

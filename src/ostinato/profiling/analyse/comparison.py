@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from . import verdicts
-from .columns import Columns, Flags, Floats, Ints, usable
+from .columns import ABSENT, Columns, Flags, Floats, Ints, usable
 from .groups import extent, folded
 from .lists import warm_ups
 from .machine import disturbance
-from .statistics import Interval, median, median_interval, medians_by
+from .statistics import Interval, median, median_interval, medians_by, split_by
 from .timeline import submission_times
 from .verdicts import LEAST_UNITS, Difference, Spread, Verdict
 
@@ -50,7 +50,9 @@ class UnitTimes:
     share: float
     """Of the time on the device."""
     step_ns: float = 0.0
-    """The shortest time that the device's clock can tell from none."""
+    """The smallest difference between two times that the clock showed."""
+    disturbed_ns: float = math.nan
+    """The median of all runs, for a row that never ran undisturbed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,14 +127,27 @@ class Comparison:
 
 def unit_times(columns: Columns, unit: Ints, units: int) -> dict[Key, UnitTimes]:
     """The times of every row in every unit, given the unit of each submission (-1: none)."""
-    times = submission_times(columns)
-    aside = disturbance(columns, times, warm_ups(columns)).aside
-    chosen: Flags = (unit >= 0) & columns.submissions.ran & (columns.submissions.plan >= 0) & ~aside
-    step_ns = max((device.timer_step_ns or 0.0 for device in columns.devices), default=0.0)
-    rows = _graphs(columns, unit, units, chosen, times.interval_ns)
+    subs = columns.submissions
+    present: Flags = (unit >= 0) & subs.ran & (subs.plan >= 0)
+    chosen = undisturbed(columns, present)
+    rows = _graphs(columns, unit, units, present, chosen)
     rows |= _kernels(columns, unit, units, chosen)
     rows |= _labels(columns, unit, units, chosen)
-    return {key: replace(row, step_ns=step_ns) for key, row in rows.items()}
+    return rows
+
+
+def undisturbed(columns: Columns, present: Flags) -> Flags:
+    """Of these runs, those that count.
+
+    Very short lists often end before all workers have come. Where most runs are like that, they are what is measured.
+    """
+    subs = columns.submissions
+    # Equal lists are one list of a recording; runs of another contender are not outliers of this one.
+    columns = replace(columns, submissions=replace(subs, plan=np.where(present, subs.plan, ABSENT)))
+    runs = disturbance(columns, submission_times(columns), warm_ups(columns))
+    whole: Flags = present & ~runs.aside
+    steady: Flags = present & ~(runs.preempted | runs.outlier | runs.warm_up)
+    return whole if 2 * int(whole.sum()) >= int(steady.sum()) else steady
 
 
 def stacked(processes: Sequence[Mapping[Key, UnitTimes]]) -> dict[Key, UnitTimes]:
@@ -147,17 +162,19 @@ def stacked(processes: Sequence[Mapping[Key, UnitTimes]]) -> dict[Key, UnitTimes
             sum(row.runs for row in present),
             sum(row.share for row in present) / len(processes),
             max(row.step_ns for row in present),
+            median(np.array([row.disturbed_ns for row in present])),
         )
     return rows
 
 
-def _graphs(columns: Columns, unit: Ints, units: int, chosen: Flags, interval_ns: Ints) -> dict[Key, UnitTimes]:
+def _graphs(columns: Columns, unit: Ints, units: int, present: Flags, chosen: Flags) -> dict[Key, UnitTimes]:
     subs = columns.submissions
-    total = float(interval_ns[chosen].sum())
+    interval_ns = subs.end_ns - subs.start_ns
+    total = float(interval_ns[present].sum())
     codes: dict[Key, int] = {}
     code = np.full(len(subs), -1, np.int64)
     names: dict[tuple[int, str], int] = {}
-    for row in np.flatnonzero(chosen).tolist():
+    for row in np.flatnonzero(present).tolist():
         plan, label = int(subs.plan[row]), str(subs.label[row])
         number = names.get((plan, label))
         if number is None:
@@ -165,14 +182,21 @@ def _graphs(columns: Columns, unit: Ints, units: int, chosen: Flags, interval_ns
         code[row] = number
     rows = {}
     for key, number in codes.items():
-        mine = code == number
+        mine = (code == number) & chosen
         # Sampling costs a little: runs with and without it are not mixed.
         sampled = mine & subs.sampled
         mine = sampled if 2 * int(sampled.sum()) > int(mine.sum()) else mine & ~sampled
+        everything = interval_ns[code == number]
         values = medians_by(unit[mine], interval_ns[mine], units)
-        share = float(interval_ns[code == number].sum()) / total if total else 0.0
-        rows[key] = UnitTimes(values, int(mine.sum()), share)
+        share = float(everything.sum()) / total if total else 0.0
+        rows[key] = UnitTimes(values, int(mine.sum()), share, _step_ns(interval_ns[mine]), median(everything))
     return rows
+
+
+def _step_ns(times_ns: Ints) -> float:
+    """The smallest difference between different times; medians of many runs are no finer than that."""
+    different = np.unique(times_ns)
+    return float(np.diff(different).min()) if different.size > 1 else 0.0
 
 
 def _graph_key(columns: Columns, plan: int, label: str) -> Key:
@@ -198,10 +222,16 @@ def _kernels(columns: Columns, unit: Ints, units: int, chosen: Flags) -> dict[Ke
     durations = samples.end_ns - samples.start_ns
     medians = medians_by(row_of * units + unit[samples.submission], durations, len(codes) * units)
     runs = np.bincount(row_of, minlength=len(codes))
+    step_ns = [_step_ns(times) for times in split_by(row_of, durations, len(codes))]
     spent = np.bincount(row_of, weights=durations, minlength=len(codes))
     total = max(float(spent.sum()), 1.0)
     return {
-        key: UnitTimes(medians[number * units : (number + 1) * units], int(runs[number]), float(spent[number]) / total)
+        key: UnitTimes(
+            medians[number * units : (number + 1) * units],
+            int(runs[number]),
+            float(spent[number]) / total,
+            step_ns[number],
+        )
         for key, number in codes.items()
         if runs[number]
     }
@@ -246,6 +276,7 @@ def compare_times(
     names: tuple[str, str] = ("A", "B"),
     unit: str = "process",
     paired: bool = False,
+    groups: Ints | None = None,
     delta: float = 0.02,
     confidence: float = 0.95,
     level: float | None = None,
@@ -255,7 +286,8 @@ def compare_times(
 ) -> Comparison:
     """The comparison of two sets of rows.
 
-    `paired` says that the units of both sides belong together. `spread` is what processes are known to differ by; it is
+    `paired` says that the units of both sides belong together, and `groups` which of these are not independent of each
+    other. `spread` is what processes are known to differ by; it is
     used where a side has fewer than five of them. `level` is the confidence that this look at the data may use, where
     it is one of several.
     """
@@ -263,7 +295,7 @@ def compare_times(
     each = verdicts.simultaneous(level or confidence, len(pairs))
     rows = []
     for key, first, second in pairs:
-        difference = _difference(first, second, paired, spread)
+        difference = _difference(first, second, paired, groups, spread)
         ratio = None if difference is None else difference.ratio(each)
         smallest = None if difference is None else difference.smallest_change(delta, each)
         rows.append(
@@ -296,17 +328,23 @@ def _matched(
     return pairs, tuple(only_a), tuple(only_b)
 
 
-def _difference(a: UnitTimes, b: UnitTimes, paired: bool, spread: Spread | None) -> Difference | None:
-    difference = verdicts.paired(a.times_ns, b.times_ns) if paired else verdicts.unpaired(a.times_ns, b.times_ns)
+def _difference(
+    a: UnitTimes, b: UnitTimes, paired: bool, groups: Ints | None, spread: Spread | None
+) -> Difference | None:
+    if paired:
+        difference = verdicts.paired(a.times_ns, b.times_ns, groups)
+    else:
+        difference = verdicts.unpaired(a.times_ns, b.times_ns)
     if difference is None and not paired and spread is not None:
         difference = verdicts.calibrated(a.times_ns, b.times_ns, spread)
     if difference is None:
         return None
-    shortest = float(np.nanmin([np.nanmedian(a.times_ns), np.nanmedian(b.times_ns)]))
+    shortest = min(float(np.nanmedian(side.times_ns)) for side in (a, b))
     return replace(difference, resolution=max(a.step_ns, b.step_ns) / shortest if shortest > 0 else math.inf)
 
 
 def _side(row: UnitTimes, confidence: float) -> Side:
     values = row.times_ns[~np.isnan(row.times_ns)]
     interval = median_interval(values, confidence) if values.size >= LEAST_UNITS else None
-    return Side(median(values), interval, values.size, row.runs, row.share)
+    typical = median(values) if values.size else row.disturbed_ns
+    return Side(typical, interval, values.size, row.runs, row.share)

@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 Floats = NDArray[np.float64]
 
 _RESAMPLES = 2000
+_BATCHES = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +78,16 @@ def medians_by(code: NDArray[Any], values: NDArray[Any], size: int) -> Floats:
     low, high = first[some] + (counts[some] - 1) // 2, first[some] + counts[some] // 2
     medians[some] = (ordered[low] + ordered[high]) / 2
     return medians
+
+
+def batched(values: Floats, batches: int = _BATCHES) -> Floats:
+    """Medians of neighbours where there are many values, else the values.
+
+    Measurements that follow each other are alike, and an interval over single ones would be too narrow.
+    """
+    if values.size < 2 * batches:
+        return values
+    return np.array([np.median(batch) for batch in np.array_split(values, batches)])
 
 
 # --- intervals -----------------------------------------------------------------------------------------------

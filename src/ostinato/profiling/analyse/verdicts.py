@@ -16,14 +16,12 @@ from dataclasses import dataclass
 from enum import Enum
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from .statistics import Floats, Interval, student_quantile
+from .statistics import Floats, Interval, batched, medians_by, student_quantile
 
 LEAST_UNITS = 5
 """Units that each side needs for a verdict of its own."""
-_BATCHES = 30
-"""Rounds beyond twice this number are taken together in so many batches of neighbours."""
 _TRIMMED = 0.1
 """The part of the values that is left out at each end, where they are many."""
 _POWER = 0.9
@@ -98,16 +96,20 @@ def combined(verdicts: Sequence[Verdict]) -> Verdict:
 # --- differences ---------------------------------------------------------------------------------------------
 
 
-def paired(a: ArrayLike, b: ArrayLike) -> Difference | None:
+def paired(a: ArrayLike, b: ArrayLike, groups: NDArray[np.int64] | None = None) -> Difference | None:
     """The difference of times that belong together in pairs, in the order in which they were measured.
 
-    Pairs cancel what changes slowly, such as the clock of a core. Neighbouring pairs are not independent of each other,
-    so many pairs become a few batches. None for too few pairs.
+    Pairs cancel what changes slowly, such as the clock of a core. Pairs of one group have something in common, and
+    neighbours are alike: each group becomes one value, and without groups many neighbours do. None for too few pairs.
     """
     first, second = np.asarray(a, np.float64), np.asarray(b, np.float64)
     with np.errstate(invalid="ignore", divide="ignore"):
         logs = np.log(second) - np.log(first)
-    return _located(_batches(logs[np.isfinite(logs)]))
+    known = np.isfinite(logs)
+    if groups is None:
+        return _located(batched(logs[known]))
+    by_group = medians_by(groups[known], logs[known], int(groups.max(initial=0)) + 1)
+    return _located(by_group[np.isfinite(by_group)])
 
 
 def unpaired(a: ArrayLike, b: ArrayLike) -> Difference | None:
@@ -138,13 +140,6 @@ def _logs(values: ArrayLike) -> Floats:
     with np.errstate(invalid="ignore", divide="ignore"):
         logs: Floats = np.log(np.asarray(values, np.float64))
     return logs[np.isfinite(logs)]
-
-
-def _batches(values: Floats) -> Floats:
-    """Medians of neighbours, where there are many values; else the values."""
-    if values.size < 2 * _BATCHES:
-        return values
-    return np.array([np.median(batch) for batch in np.array_split(values, _BATCHES)])
 
 
 def _located(values: Floats) -> Difference | None:

@@ -1,0 +1,1 @@
+"""Measuring on purpose: benchmarks, comparisons and tuning, by replays that this room makes itself."""

@@ -1,0 +1,208 @@
+"""`ostinato.bench`: how long something takes, with an interval, by replays on undisturbed cores.
+
+    print(ost.bench(inc, x, y, threads=256))
+
+Replays go on until the 95 % interval of the median is narrower than asked, or the time is over. Runs that other
+programs disturbed do not count.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ..profiling.analyse import formatting
+from ..profiling.analyse.columns import Columns, Flags, Ints
+from ..profiling.analyse.comparison import undisturbed
+from ..profiling.analyse.roofline import rates
+from ..profiling.analyse.statistics import Interval, batched, median, median_interval, medians_by
+from ..profiling.analyse.verdicts import LEAST_UNITS
+from ..runtime.queue import OnQueue
+from .checks import check_seconds, check_share
+from .rounds import Rounds
+from .subjects import Contender, contender
+
+_FIRST_LOOK = 0.1
+"""When to look for the first time, as a part of the time; then each time after twice as long."""
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """How long a replay took, and how fast that is."""
+
+    name: str
+    device: str
+    cold: bool
+    """Whether caches were flushed before every replay."""
+    median_ns: float
+    interval: Interval | None
+    """Of the median, with 95 % confidence; None for too few runs."""
+    samples_ns: Ints = field(repr=False)
+    """The time on the device of every run that counts."""
+    disturbed: int
+    """Runs that do not count, because other programs took a part of them; where that is all of them, all count."""
+    bytes_moved: float | None
+    """By one replay; None where it is not known."""
+    bytes_bound: bool
+    """Whether that is only an upper bound: the size of what was bound, not what was declared."""
+    flops: float | None
+    """Declared floating-point operations of one replay."""
+    copy_bytes_per_s: float | None
+    """The ceilings of the device."""
+    flops_per_s: float | None
+    precise: bool
+    """Whether the interval is as narrow as asked."""
+    columns: Columns = field(repr=False)
+    """Everything that was measured, as `analyse` reads it."""
+    _rounds: Rounds = field(repr=False)
+
+    @property
+    def bytes_per_s(self) -> float | None:
+        """The bandwidth."""
+        return None if self.bytes_moved is None or not self.median_ns > 0 else self.bytes_moved * 1e9 / self.median_ns
+
+    @property
+    def flop_rate(self) -> float | None:
+        """Floating-point operations in a second."""
+        return None if self.flops is None or not self.median_ns > 0 else self.flops * 1e9 / self.median_ns
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the recording of all runs to a file."""
+        self._rounds.save(path)
+
+    def __str__(self) -> str:
+        parts = [f"{self.name} on {self.device}{', cold caches' if self.cold else ''}: {self._time()}"]
+        if self.bytes_per_s is not None:
+            at_most = "≤ " if self.bytes_bound else ""
+            parts.append(at_most + _rate(self.bytes_per_s, self.copy_bytes_per_s, formatting.byte_rate, "of a copy"))
+        if self.flop_rate is not None:
+            parts.append(_rate(self.flop_rate, self.flops_per_s, formatting.flop_rate, "of the peak"))
+        runs = formatting.count(len(self.samples_ns), "run")
+        if self.disturbed == len(self.samples_ns):
+            parts.append(f"{runs}, all of them disturbed by other programs")
+        else:
+            parts.append(f"{runs} ({self.disturbed:,} disturbed ones left out)" if self.disturbed else runs)
+        if not self.precise:
+            parts.append("not as precise as asked")
+        return "; ".join(parts)
+
+    def _time(self) -> str:
+        if self.interval is None:
+            return formatting.time(self.median_ns)
+        low, high = formatting.time(self.interval.low), formatting.time(self.interval.high)
+        return f"{formatting.time(self.median_ns)} (95 % interval {low} to {high})"
+
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        return f"<pre>{escape(str(self))}</pre>"
+
+
+def bench(
+    what: Any,
+    *arguments: Any,
+    cold: bool = False,
+    width: float = 0.01,
+    seconds: float = 3.0,
+    name: str = "",
+    values: Mapping[str, Any] | None = None,
+    device: OnQueue | None = None,
+    progress: Progress | None = None,
+    **dispatch: Any,
+) -> Bench:
+    """Measure how long `what` takes on its device.
+
+    `what` is a `Replayable`, a `Graph`, a function that encodes (with `device`), or a `Kernel`, which is followed by
+    its arguments and the keywords of `CommandEncoder.dispatch`; arrays among the arguments become buffers. `values` are
+    the parameters of a replay. `cold` flushes the caches before every replay. It ends when the 95 % interval of the
+    median reaches no further than `width` (a part of it) to either side, or after `seconds`. The caller's memory is
+    left as it is.
+    """
+    check_share("width", width)
+    check_seconds(seconds)
+    ready = contender(what, arguments, name=name, device=device, values=values, **dispatch)
+    return bench_contender(ready, cold=cold, width=width, seconds=seconds, progress=progress)
+
+
+def bench_contender(
+    ready: Contender, *, cold: bool, width: float, seconds: float, progress: Progress | None = None
+) -> Bench:
+    """The same for a contender that is ready."""
+    rounds = Rounds((ready,), seconds, cold)
+    begin, part = time.monotonic(), _FIRST_LOOK
+    with rounds.memory_kept():
+        while True:
+            if progress is not None:
+                progress(f"{ready.name}, {time.monotonic() - begin:.1f} of {seconds:g} s")
+            rounds.run(begin + part * seconds - time.monotonic())
+            result = _result(rounds, ready, cold, width)
+            if result.precise or time.monotonic() - begin >= seconds:
+                return result
+            part = min(2 * part, 1.0)
+
+
+def _result(rounds: Rounds, ready: Contender, cold: bool, width: float) -> Bench:
+    columns, of_contender, of_round = rounds.columns()
+    subs = columns.submissions
+    present: Flags = (of_contender == 0) & subs.ran
+    # The parts of a split graph are submissions of their own, one after another.
+    replays = np.flatnonzero(present).reshape(-1, len(ready.run.graph.splits) + 1)
+    counts = undisturbed(columns, present)[replays].all(axis=1)
+    disturbed = int((~counts).sum())
+    counts = counts if counts.any() else np.ones(len(replays), bool)
+    took = (subs.end_ns[replays[:, -1]] - subs.start_ns[replays[:, 0]])[counts]
+    interval = _interval(took, of_round[replays[:, 0]][counts], rounds)
+    reach = math.inf if interval is None else max(interval.high - interval.estimate, interval.estimate - interval.low)
+    moved, bound, flops = _amounts(columns, np.unique(subs.plan[present]))
+    facts = columns.devices[0]
+    return Bench(
+        name=ready.name,
+        device=facts.name,
+        cold=cold,
+        median_ns=median(took) if interval is None else interval.estimate,
+        interval=interval,
+        samples_ns=took,
+        disturbed=disturbed,
+        bytes_moved=moved,
+        bytes_bound=bound,
+        flops=flops,
+        copy_bytes_per_s=facts.copy_bytes_per_s,
+        flops_per_s=facts.flops_per_s,
+        precise=disturbed < len(replays) and reach <= width * took.mean(),
+        columns=columns,
+        _rounds=rounds,
+    )
+
+
+def _interval(took: Ints, of_round: Ints, rounds: Rounds) -> Interval | None:
+    """Of the median over placements, or over batches of rounds where there are too few of those."""
+    by_round = medians_by(of_round, took, rounds.count)
+    placement, known = rounds.placement_of_round(), ~np.isnan(by_round)
+    if placement is None:
+        values = batched(by_round[known])
+    else:
+        values = medians_by(placement[known], by_round[known], rounds.placed)
+    values = values[~np.isnan(values)]
+    return median_interval(values) if values.size >= LEAST_UNITS else None
+
+
+def _amounts(columns: Columns, plans: Ints) -> tuple[float | None, bool, float | None]:
+    """Bytes and flops of one replay, and whether the bytes are an upper bound; None where not all are known."""
+    reached = rates(columns, 0)
+    command = np.concatenate([columns.plans.command[columns.plans.nodes(plan)] for plan in plans.tolist()])
+    command = command[columns.commands.kind[command] != "barrier"]
+    moved, flops = float(reached.bytes_moved[command].sum()), float(reached.flops[command].sum())
+    bound = bool(reached.bound[command].any())
+    return None if math.isnan(moved) else moved, bound, None if math.isnan(flops) else flops
+
+
+def _rate(value: float, ceiling: float | None, shown: Callable[[float], str], of: str) -> str:
+    return f"{shown(value)} ({formatting.percent(value / ceiling)} {of})" if ceiling else shown(value)

@@ -1,0 +1,118 @@
+"""`ostinato.compare`: is B faster than A? Both in one process, in turns, with a verdict that another run would repeat.
+
+A comparison looks at its data a few times and ends early when every row has a verdict. Each early look uses up a small
+part of the error that the comparison may make in all, so ending early does not make wrong verdicts more likely.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ..profiling.analyse import machine
+from ..profiling.analyse.columns import Columns, Ints
+from ..profiling.analyse.comparison import Comparison, compare_times, unit_times
+from ..profiling.analyse.lists import warm_ups
+from ..profiling.analyse.timeline import submission_times
+from ..profiling.analyse.verdicts import Verdict
+from ..runtime.queue import OnQueue
+from .checks import check_seconds, check_share
+from .rounds import Rounds
+from .subjects import Contender, contender
+
+_EARLY = (0.125, 0.25, 0.5)
+"""When to look before the end, as parts of the time."""
+_EARLY_ERROR = 0.05
+"""The part of the admitted error that each early look uses up."""
+
+Progress = Callable[[str], None]
+
+
+def compare(
+    a: Any,
+    b: Any,
+    *,
+    delta: float = 0.02,
+    seconds: float = 3.0,
+    confidence: float = 0.95,
+    names: tuple[str, str] = ("A", "B"),
+    values: Mapping[str, Any] | None = None,
+    device: OnQueue | None = None,
+    cold: bool = False,
+    save: str | os.PathLike[str] | None = None,
+    progress: Progress | None = None,
+) -> Comparison:
+    """Compare B with A by replays in turns, and say whether it is FASTER, SLOWER, the SAME, or that nobody can tell.
+
+    `a` and `b` are what `bench` takes: replayables, graphs, or functions that encode (those need `device`). `values`
+    are the parameters of a replay. Changes within `delta` count as the same. It takes at most about `seconds`, and less
+    when all rows are decided before. Memory that the graphs write is restored afterwards. `save` writes the recording.
+    """
+    check_share("delta", delta)
+    check_share("confidence", confidence)
+    check_seconds(seconds)
+    sides = [contender(what, name=name, device=device, values=values) for what, name in zip((a, b), names, strict=True)]
+    return compare_contenders(sides[0], sides[1], delta, seconds, confidence, save, progress, cold)
+
+
+def compare_contenders(
+    a: Contender,
+    b: Contender,
+    delta: float,
+    seconds: float,
+    confidence: float = 0.95,
+    save: str | os.PathLike[str] | None = None,
+    progress: Progress | None = None,
+    cold: bool = False,
+) -> Comparison:
+    """The same for contenders that are ready."""
+    rounds = Rounds((a, b), seconds, cold)
+    begin, looking = time.monotonic(), 0.0
+    with rounds.memory_kept():
+        for part in (*_EARLY, 1.0):
+            if progress is not None:
+                progress(f"{a.name} and {b.name} in turns, {part * seconds:.1f} of {seconds:g} s")
+            # The last look takes about twice as long as the one before, at half of the time.
+            rounds.run(begin + part * seconds - time.monotonic() - 2 * looking)
+            looked = time.monotonic()
+            error = _EARLY_ERROR if part < 1.0 else 1.0 - len(_EARLY) * _EARLY_ERROR
+            comparison = _judged(rounds, delta, confidence, 1 - (1 - confidence) * error)
+            looking = time.monotonic() - looked
+            if all(row.verdict is not Verdict.CANNOT_TELL for row in comparison.rows):
+                break
+    if save is not None:
+        rounds.save(save)
+    rounds.close()
+    return comparison
+
+
+def _judged(rounds: Rounds, delta: float, confidence: float, level: float) -> Comparison:
+    columns, of_contender, of_round = rounds.columns()
+    sides = [unit_times(columns, _rounds_of(number, of_contender, of_round), rounds.count) for number in (0, 1)]
+    a, b = rounds.contenders
+    return compare_times(
+        *sides,
+        names=(a.name, b.name),
+        unit="round",
+        paired=True,
+        groups=rounds.placement_of_round(),
+        delta=delta,
+        confidence=confidence,
+        level=level,
+        notes=_notes(columns),
+    )
+
+
+def _rounds_of(number: int, of_contender: Ints, of_round: Ints) -> Ints:
+    chosen: Ints = of_round.copy()
+    chosen[of_contender != number] = -1
+    return chosen
+
+
+def _notes(columns: Columns) -> tuple[str, ...]:
+    """What the machine check says, where it says something."""
+    disturbed = machine.disturbance(columns, submission_times(columns), warm_ups(columns))
+    check = machine.check(columns, disturbed)
+    return () if check.status.value == "fine" else (f"machine: {check.sentence}",)

@@ -1,0 +1,244 @@
+"""`bench` and `compare`: what can be measured, what a result holds, and what is left of it in memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import ostinato as ost
+from ostinato import Device, Graph, Verdict
+from ostinato.measure import flushing, placements
+from ostinato.measure.rounds import Rounds
+from ostinato.measure.subjects import contender
+from ostinato.profiling.analyse import columns_of
+from ostinato.profiling.recording import open_recording
+
+_SOURCE = """
+#include <metal_stdlib>
+using namespace metal;
+
+kernel void spin(device const float *in [[buffer(0)]], device float *out [[buffer(1)]],
+                 constant uint &steps [[buffer(2)]], uint id [[thread_position_in_grid]]) {
+    float a = in[id];
+    for (uint i = 0; i < steps; ++i) a = fma(a, 0.999f, 0.5f);
+    out[id] = a;
+}
+
+kernel void count_up(device uint *x [[buffer(0)]], uint id [[thread_position_in_grid]]) { x[id] += 1; }
+"""
+
+
+@pytest.fixture(scope="module")
+def device() -> Device:
+    return ost.open_device("cpu")
+
+
+def _spin(device: Device, steps: int, label: str | None = None) -> Graph:
+    kernel = device.library(_SOURCE)["spin"]
+    x, y = device.array(np.ones(4096, np.float32)), device.empty(4096, np.float32)
+    return device.capture(lambda enc: enc.dispatch(kernel, x, y, steps, threads=4096), label=label)
+
+
+# --- bench ---------------------------------------------------------------------------------------------------
+
+
+def test_bench_takes_a_kernel_a_graph_a_replayable_and_a_function(device: Device) -> None:
+    graph = _spin(device, 10, label="warm")
+    kernel = device.library(_SOURCE)["spin"]
+    x, y = np.ones(4096, np.float32), np.zeros(4096, np.float32)
+    buffer = device.zeros(4096, np.float32)
+
+    def encode(enc: ost.CommandEncoder) -> None:
+        enc.dispatch(kernel, buffer, buffer, 10, threads=4096)
+
+    of_kernel = ost.bench(kernel, x, y, 10, threads=4096, seconds=1, flops=4096 * 20)
+    of_graph = ost.bench(graph, seconds=1)
+    for result in (
+        of_kernel,
+        of_graph,
+        ost.bench(graph.instantiate(), seconds=1),
+        ost.bench(encode, device=device, seconds=1),
+    ):
+        assert 100 < result.median_ns < 1e9
+        assert len(result.samples_ns) > 10
+        assert result.interval is not None
+        assert result.interval.low <= result.median_ns <= result.interval.high
+    assert of_kernel.flop_rate == pytest.approx(4096 * 20 * 1e9 / of_kernel.median_ns)
+    assert str(of_kernel).startswith("spin on cpu: ")
+    assert "flop/s" in str(of_kernel)
+    assert str(of_graph).startswith("warm on cpu: ")
+    assert "\n" not in str(of_graph)
+
+
+def test_declared_bytes_give_a_bandwidth_and_bound_ones_a_limit(device: Device) -> None:
+    kernel = device.library(_SOURCE)["count_up"]
+    x = np.zeros(1 << 16, np.uint32)
+    declared = ost.bench(kernel, x, threads=x.size, bytes_read=x.nbytes, bytes_written=x.nbytes, seconds=0.1)
+    bound = ost.bench(kernel, x, threads=x.size, seconds=0.1)
+    assert declared.bytes_moved == 2 * x.nbytes
+    assert not declared.bytes_bound
+    assert bound.bytes_moved == x.nbytes
+    assert "≤" in str(bound)
+    assert "≤" not in str(declared)
+
+
+def test_it_ends_when_the_interval_is_narrow_enough(device: Device) -> None:
+    graph = _spin(device, 200)
+    easy = ost.bench(graph, seconds=5.0, width=0.9)
+    assert easy.precise
+    hopeless = ost.bench(graph, seconds=0.2, width=1e-9)
+    assert not hopeless.precise
+    assert "not as precise as asked" in str(hopeless)
+
+
+def test_parameters_of_a_replay_are_passed(device: Device) -> None:
+    kernel = device.library(_SOURCE)["spin"]
+    x, y = device.array(np.ones(256, np.float32)), device.empty(256, np.float32)
+    graph = device.capture(lambda enc: enc.dispatch(kernel, x, y, ost.param("steps", np.uint32), threads=256))
+    short = ost.bench(graph, values={"steps": 1}, seconds=0.1)
+    long = ost.bench(graph, values={"steps": 20_000}, seconds=0.1)
+    assert long.median_ns > 3 * short.median_ns
+    with pytest.raises(ost.GraphError, match="no value for"):
+        ost.bench(graph, seconds=0.1)
+
+
+def test_the_callers_memory_is_left_alone(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = device.library(_SOURCE)["count_up"]
+    x = device.array(np.arange(64, dtype=np.uint32))
+    graph = device.capture(lambda enc: enc.dispatch(kernel, x, threads=64))
+    ost.bench(graph, seconds=0.05)
+    assert x.numpy().tolist() == list(range(64))
+    monkeypatch.setattr(placements, "_MOST_BYTES", 0)  # too large to be copied
+    ost.bench(graph, seconds=0.05)
+    assert x.numpy().tolist() == list(range(64))
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda d, g: ost.bench(3), "a int cannot be measured"),
+        (lambda d, g: ost.bench(lambda enc: None), "pass device="),
+        (lambda d, g: ost.bench(lambda enc: None, device=d), "encoded nothing"),
+        (lambda d, g: ost.bench(g, threads=3), "only a kernel takes arguments"),
+        (lambda d, g: ost.bench(g, width=0), "width=0 is not a part"),
+        (lambda d, g: ost.bench(g, seconds=-1), "seconds=-1 is not a positive time"),
+        (lambda d, g: ost.compare(g, g, delta=2), "delta=2 is not a part"),
+        (lambda d, g: ost.compare(g, g, confidence=1.0), r"confidence=1\.0 is not a part"),
+    ],
+)
+def test_wrong_calls_say_what_is_wrong(device: Device, call: object, message: str) -> None:
+    assert callable(call)
+    with pytest.raises(ost.ArgumentError, match=message):
+        call(device, _spin(device, 1))
+
+
+# --- cold caches ---------------------------------------------------------------------------------------------
+
+
+def test_a_flush_is_larger_than_the_cache(device: Device) -> None:
+    assert flushing.flush_bytes(device._queue) > device.capabilities.cache_bytes
+
+
+def test_cold_runs_have_a_flush_before_each_that_is_not_measured(device: Device) -> None:
+    rounds = Rounds((contender(_spin(device, 1)),), 0.05, cold=True)
+    rounds.run(0.05)
+    columns, of_contender, _ = rounds.columns()
+    subs, commands = columns.submissions, columns.commands
+    kernels = [str(commands.kernel[columns.plans.command[columns.plans.first[plan]]]) for plan in subs.plan.tolist()]
+    measured = np.flatnonzero(of_contender == 0)
+    assert measured.size >= 2
+    assert all(kernels[row] == "spin" and kernels[row - 1] == "flush_caches" for row in measured.tolist())
+    assert all(of_contender[row] == -1 for row, kernel in enumerate(kernels) if kernel == "flush_caches")
+    assert ost.bench(_spin(device, 1), cold=True, seconds=0.1).cold
+
+
+# --- placements ----------------------------------------------------------------------------------------------
+
+
+def test_a_graph_elsewhere_computes_the_same_on_its_own_memory(device: Device) -> None:
+    kernel = device.library(_SOURCE)["count_up"]
+    memory = device.array(np.arange(64, dtype=np.uint32))
+    first, second = memory[:48], memory[16:]  # they overlap, and stay so
+
+    def encode(enc: ost.CommandEncoder) -> None:
+        enc.dispatch(kernel, first, threads=48)
+        enc.dispatch(kernel, second, threads=48)
+
+    graph = device.capture(encode)
+    other = placements.elsewhere(graph)
+    np.testing.assert_array_equal(other.edges, graph.edges)
+    other.instantiate().replay().wait()
+    assert memory.numpy().tolist() == list(range(64))
+    (number,) = set(other.memories) - set(graph.memories)
+    contents = other.memories[number].allocation
+    assert contents is not None
+    got = contents.backing.read(0, 256).view(np.uint32)
+    assert got.tolist() == [i + (i < 48) + (i >= 16) for i in range(64)]
+
+
+def test_large_memory_gets_fewer_placements(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = _spin(device, 1)
+    assert placements.places_for(graph) == placements.MOST
+    monkeypatch.setattr(placements, "_MOST_BYTES", 7 * 2 * 4096 * 4)
+    assert placements.places_for(graph) == 7
+    monkeypatch.setattr(placements, "_MOST_BYTES", 4096)
+    assert placements.places_for(graph) == 0
+
+
+# --- compare -------------------------------------------------------------------------------------------------
+
+
+def test_twice_the_work_is_slower_and_half_of_it_faster(device: Device) -> None:
+    a, b = _spin(device, 200), _spin(device, 400)
+    slower = ost.compare(a, b, seconds=4)
+    assert slower.verdict is Verdict.SLOWER, slower
+    assert slower.ratio is not None
+    assert 1.3 < slower.ratio.estimate < 2.6
+    assert ost.compare(b.instantiate(), a.instantiate(), seconds=4).verdict is Verdict.FASTER
+
+
+def test_rounds_take_turns_and_both_sides_run_as_often(device: Device) -> None:
+    rounds = Rounds([contender(_spin(device, steps)) for steps in (5, 6)], 0.1)
+    rounds.run(0.1)
+    _, of_contender, of_round = rounds.columns()
+    for number in range(rounds.count):
+        sides = of_contender[of_round == number]
+        runs = [side for at, side in enumerate(sides.tolist()) if at == 0 or sides[at - 1] != side]
+        assert runs == ([1, 0, 1] if number % 2 else [0, 1, 0])
+    assert (of_round[of_contender < 0] == -1).all()
+    counts = np.bincount(of_contender[of_contender >= 0])
+    assert counts[0] == pytest.approx(counts[1], rel=0.6)
+
+
+def test_kernels_of_a_graph_are_rows_and_one_side_only_is_listed(device: Device) -> None:
+    library = device.library(_SOURCE)
+    x, y = device.array(np.ones(4096, np.float32)), device.empty(4096, np.float32)
+    counted = device.zeros(64, np.uint32)
+
+    def encode(enc: ost.CommandEncoder, steps: int, extra: bool) -> None:
+        with enc.scope("layer.0"):
+            enc.dispatch(library["spin"], x, y, steps, threads=4096)
+        if extra:
+            enc.dispatch(library["count_up"], counted, threads=64)
+
+    a = device.capture(lambda enc: encode(enc, 50, False), label="step")
+    b = device.capture(lambda enc: encode(enc, 50, True), label="step")
+    comparison = ost.compare(a, b, seconds=0.5)
+    assert [(row.key.kind, row.key.name, row.key.label) for row in comparison.rows] == [
+        ("graph", "step", ""),
+        ("kernel", "spin", "layer.*"),
+    ]
+    assert comparison.rows[0].key.grid == "1 → 2"
+    assert [key.name for key in comparison.only_b] == ["count_up"]
+    assert comparison.only_a == ()
+
+
+def test_a_saved_comparison_is_a_recording_with_its_rounds(device: Device, tmp_path: Path) -> None:
+    path = tmp_path / "both.ostinato"
+    ost.compare(_spin(device, 5), _spin(device, 500), seconds=0.5, save=path)
+    with open_recording(path) as recording:
+        columns = columns_of(recording)
+    assert set(columns.regions.name) == {"warm-up", "round", "0", "1"}
+    assert {0, 1} <= {int(name) for name in columns.regions.name[columns.submissions.region] if name.isdigit()}
