@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import numpy as np
 
@@ -58,19 +58,50 @@ class Rounds:
         self._recorder = self._profile.begin()
         self._replays: list[int] = []
         self._rounds = 0
+        self._round: AbstractContextManager[None] | None = None
         self._always_sampled = False
 
     def run(self, seconds: float) -> None:
         """Measure for so long, at least one round."""
         end_ns = time.monotonic_ns() + int(seconds * 1e9)
-        with counters.uncounted(), tracing.only(self._kept):
-            if not self._runs:
-                self._place(_PLACING * self._seconds)
+        self.begin()
+        while True:
+            order = list(range(len(self.contenders)))
+            order = order[::-1] if self._rounds % 2 else order
+            for number in (*order, *reversed(order)):
+                self.visit(number)
+            self.end_round()
+            if time.monotonic_ns() >= end_ns:
+                break
+
+    def begin(self) -> None:
+        """Make the placements and warm up, the first time."""
+        if not self._runs:
+            self._place(_PLACING * self._seconds)
+            with self._measuring():
                 self._warm_up()
-            while True:
-                self._round()
-                if time.monotonic_ns() >= end_ns:
-                    break
+
+    def visit(self, number: int) -> None:
+        """Replay a contender a few times, in the current round."""
+        with self._measuring():
+            if self._round is None:
+                sampled = self._always_sampled or self._rounds % _SAMPLED_EVERY == _SAMPLED_EVERY - 1
+                self._kept.level = Level.DISPATCHES if sampled else Level.COMMAND_BUFFERS
+                self._round = tracing.region(_ROUND)
+                self._round.__enter__()
+            self._visit(number)
+
+    def end_round(self) -> None:
+        """The next visit begins another round, on the next placement."""
+        if self._round is not None:
+            self._round.__exit__(None, None, None)
+            self._round = None
+        self._rounds += 1
+
+    @contextmanager
+    def _measuring(self) -> Iterator[None]:
+        with counters.uncounted(), tracing.only(self._kept):
+            yield
 
     def _place(self, seconds: float) -> None:
         """Make the placements, as many of each contender."""
@@ -108,16 +139,6 @@ class Rounds:
                 self._replays.append(1 if self._cold else int(min(max(replays, 1), _MOST_REPLAYS)))
         # Where workers say how much time they got, that comes with samples, which are cheap there.
         self._always_sampled = any(trace.worker_time is not None for trace in self._kept.traces)
-
-    def _round(self) -> None:
-        sampled = self._always_sampled or self._rounds % _SAMPLED_EVERY == _SAMPLED_EVERY - 1
-        self._kept.level = Level.DISPATCHES if sampled else Level.COMMAND_BUFFERS
-        order = list(range(len(self.contenders)))
-        order = order[::-1] if self._rounds % 2 else order
-        with tracing.region(_ROUND):
-            for number in (*order, *reversed(order)):
-                self._visit(number)
-        self._rounds += 1
 
     def _visit(self, number: int) -> None:
         each = self.contenders[number]

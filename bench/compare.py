@@ -1,0 +1,277 @@
+"""Whether verdicts of `compare` hold: equal kernels, kernels with a known amount of work added, idle and beside others.
+
+- *equal*: a kernel against itself, compiled and allocated apart, ten kernels from 1 µs to 10 ms; every fifth pair in
+  two processes that take turns. FASTER and SLOWER are wrong.
+- *added*: a kernel with 2 % more work (δ = 1 %) on 100 µs and more, 5 % more on 10 µs, and 0.5 % more, which is less
+  than δ = 2 %, so that FASTER and SLOWER are wrong.
+
+    python bench/compare.py [--json] [--pairs N] [--seconds S] [--added N] [--added-seconds S] [--busy 0 1]
+
+With `--busy` N, as many processes compute endlessly on the cores that this one may use.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+
+import ostinato as ost
+from harness import Table, report
+from ostinato.measure.rounds import Rounds
+from ostinato.measure.subjects import contender
+from ostinato.profiling.analyse.comparison import Comparison, Key, UnitTimes, compare_times, unit_times
+
+METAL = """
+#include <metal_stdlib>
+using namespace metal;
+kernel void steps(device const float *in [[buffer(0)]], device float *out [[buffer(1)]],
+                  constant uint &count [[buffer(2)]], uint id [[thread_position_in_grid]]) {
+    float value = in[id];
+    for (uint i = 0; i < count; ++i) value = fma(value, 0.999f, 0.5f);
+    out[id] = value;
+}
+kernel void add(device const float *in [[buffer(0)]], device float *out [[buffer(1)]],
+                uint id [[thread_position_in_grid]]) { out[id] = in[id] + 1.0f; }
+kernel void row_sum(device const float *in [[buffer(0)]], device float *out [[buffer(1)]],
+                    uint thread_ [[thread_index_in_threadgroup]], uint row [[threadgroup_position_in_grid]]) {
+    threadgroup float sums[256];
+    float sum = 0;
+    for (uint i = thread_; i < 4096; i += 256) sum += in[row * 4096 + i];
+    sums[thread_] = sum;
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    for (uint half_ = 128; half_ > 0; half_ /= 2) {
+        if (thread_ < half_) sums[thread_] += sums[thread_ + half_];
+        threadgroup_barrier(mem_flags::mem_threadgroup);
+    }
+    if (thread_ == 0) out[row] = sums[0];
+}
+"""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A kernel at a size; `steps` is its amount of work, where it has one."""
+
+    kernel: str
+    threads: int
+    steps: int = 0
+
+    @property
+    def name(self) -> str:
+        return f"{self.kernel} {self.threads}" + (f" × {self.steps}" if self.steps else "")
+
+
+CASES = (
+    Case("steps", 256, 20),
+    Case("add", 16_384),
+    Case("steps", 1024, 100),
+    Case("row_sum", 16 * 256),
+    Case("steps", 4096, 128),
+    Case("add", 1 << 18),
+    Case("row_sum", 256 * 256),
+    Case("steps", 16_384, 400),
+    Case("add", 1 << 22),
+    Case("steps", 65_536, 1000),
+)
+"""From about 1 µs to 10 ms on two cores."""
+
+
+def prepared(device: ost.Device, case: Case, tag: str, more: float = 0.0) -> ost.Graph:
+    """The case, compiled and allocated apart from all others, with a part of work added."""
+    library = device.library(METAL + f"// {tag}\n")
+    size = case.threads // 256 * 4096 if case.kernel == "row_sum" else case.threads
+    x = device.array(np.random.default_rng(1).random(size, dtype=np.float32))
+    y = device.empty(size, np.float32)
+    steps = (round(case.steps * (1 + more)),) if case.steps else ()
+    return device.capture(
+        lambda enc: enc.dispatch(library[case.kernel], x, y, *steps, threads=case.threads, group_size=256)
+    )
+
+
+# --- two processes -------------------------------------------------------------------------------------------
+
+
+def compare_processes(case: Case, tag: str, seconds: float) -> Comparison:
+    """The same case in two processes that take turns, A B B A, each in its own memory."""
+    children = [
+        subprocess.Popen(
+            [sys.executable, __file__, "--child", json.dumps([case.kernel, case.threads, case.steps, f"{tag}{side}"])],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for side in "ab"
+    ]
+
+    def ask(side: int, word: str) -> str:
+        stdin, stdout = children[side].stdin, children[side].stdout
+        assert stdin is not None
+        assert stdout is not None
+        stdin.write(word + "\n")
+        stdin.flush()
+        return stdout.readline()
+
+    for side in (0, 1):
+        ask(side, "begin")
+    end = time.monotonic() + seconds
+    turn = 0
+    while time.monotonic() < end:
+        for side in (0, 1, 1, 0) if turn % 2 else (1, 0, 0, 1):
+            ask(side, "visit")
+        for side in (0, 1):
+            ask(side, "next")
+        turn += 1
+    answers = [json.loads(ask(side, "end")) for side in (0, 1)]
+    for child in children:
+        child.wait()
+    placed = min(answer["placed"] for answer in answers)
+    key = Key("graph", case.name)
+    sides = [{key: UnitTimes(np.array(a["times_ns"]), a["runs"], 1.0, a["step_ns"])} for a in answers]
+    groups = np.arange(turn) % placed
+    return compare_times(*sides, unit="round", paired=True, groups=groups)
+
+
+def child(given: str) -> None:
+    """One side: measures a visit when it is told to, and at the end says what the rounds took."""
+    kernel, threads, steps, tag = json.loads(given)
+    device = ost.open_device("cpu")
+    rounds = Rounds((contender(prepared(device, Case(kernel, threads, steps), tag)),), 3.0)
+    for line in sys.stdin:
+        word = line.strip()
+        if word == "begin":
+            rounds.begin()
+        elif word == "visit":
+            rounds.visit(0)
+        elif word == "next":
+            rounds.end_round()
+        else:
+            columns, _, of_round = rounds.columns()
+            (times,) = [t for k, t in unit_times(columns, of_round, rounds.count).items() if k.kind == "graph"]
+            answer = {"times_ns": times.times_ns.tolist(), "runs": times.runs, "step_ns": times.step_ns}
+            print(json.dumps(answer | {"placed": rounds.placed}), flush=True)
+            return
+        print("done", flush=True)
+
+
+# --- figures -------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def busy(count: int) -> Iterator[None]:
+    """So many processes compute endlessly."""
+    processes = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+def equal(device: ost.Device, pairs: int, seconds: float, beside: int) -> Table:
+    """A kernel against itself, again and again."""
+    rows, total = [], Counter[str]()
+    for case in CASES:
+        verdicts, times, took, reached = Counter[str](), [], [], []
+        for number in range(pairs):
+            begin = time.monotonic()
+            if number % 5 == 4:
+                comparison = compare_processes(case, f"{number}", seconds - 1)
+            else:
+                a, b = (prepared(device, case, f"{number}{side}") for side in "ab")
+                comparison = ost.compare(a, b, seconds=seconds)
+            took.append(time.monotonic() - begin)
+            whole = comparison.whole
+            assert whole is not None
+            verdicts[whole.verdict.name] += 1
+            times.append(whole.a.median_ns)
+            if whole.ratio is not None:
+                reached.append((whole.ratio.high - whole.ratio.low) / 2)
+        total += verdicts
+        rows.append(row(case.name, times, verdicts, reached, took))
+        progress(str(rows[-1]))
+    rows.append(row("all", [], total, [], []))
+    title = f"A kernel against itself, {'idle' if not beside else f'beside {beside} busy process'}"
+    return Table(title, COLUMNS, rows)
+
+
+def added(device: ost.Device, pairs: int, seconds: float, beside: int) -> Table:
+    """A kernel with more work, against the kernel without."""
+    rows = []
+    for case, more, delta in (
+        (Case("steps", 4096, 500), 0.02, 0.01),
+        (Case("steps", 16_384, 500), 0.02, 0.01),
+        (Case("steps", 1024, 200), 0.05, 0.02),
+        (Case("steps", 4096, 400), 0.005, 0.02),
+    ):
+        verdicts, times, took, reached = Counter[str](), [], [], []
+        for number in range(pairs):
+            begin = time.monotonic()
+            a, b = prepared(device, case, f"{number}a"), prepared(device, case, f"{number}b", more)
+            whole = ost.compare(a, b, seconds=seconds, delta=delta).whole
+            took.append(time.monotonic() - begin)
+            assert whole is not None
+            verdicts[whole.verdict.name] += 1
+            times.append(whole.a.median_ns)
+            if whole.ratio is not None:
+                reached.append((whole.ratio.high - whole.ratio.low) / 2)
+        name = f"{case.name}, {100 * more:g} % more, δ = {100 * delta:g} %"
+        rows.append(row(name, times, verdicts, reached, took))
+        progress(str(rows[-1]))
+    return Table(f"Work added{f', beside {beside} busy process' if beside else ''}", COLUMNS, rows)
+
+
+COLUMNS = ("kernel", "µs", "FASTER", "SLOWER", "SAME", "CANNOT TELL", "interval ± %", "seconds")
+
+
+def row(
+    name: str, times: list[float], verdicts: Counter[str], reached: list[float], took: list[float]
+) -> tuple[object, ...]:
+    return (
+        name,
+        round(float(np.median(times)) / 1e3, 1) if times else "",
+        *(verdicts[verdict] for verdict in ("FASTER", "SLOWER", "SAME", "CANNOT_TELL")),
+        round(100 * float(np.median(reached)), 2) if reached else "",
+        round(float(np.median(took)), 1) if took else "",
+    )
+
+
+def progress(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--pairs", type=int, default=100, help="comparisons of each of ten kernels")
+    parser.add_argument("--seconds", type=float, default=3.0)
+    parser.add_argument("--added", type=int, default=100, help="comparisons of each kernel with work added")
+    parser.add_argument("--added-seconds", type=float, default=20.0)
+    parser.add_argument("--busy", type=int, nargs="*", default=[0, 1])
+    parser.add_argument("--child", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.child:
+        child(options.child)
+        return
+    device = ost.open_device("cpu")
+    tables = []
+    for beside in options.busy:
+        with busy(beside):
+            if options.pairs:
+                tables.append(equal(device, options.pairs, options.seconds, beside))
+            if options.added:
+                tables.append(added(device, options.added, options.added_seconds, beside))
+    report(tables, options.json)
+
+
+if __name__ == "__main__":
+    main()
