@@ -16,19 +16,26 @@ import argparse
 import json
 import subprocess
 import sys
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
 import ostinato as ost
 from harness import Table, report
-from ostinato.measure.rounds import Rounds
+from ostinato.measure.placements import MOST
+from ostinato.measure.rounds import Rounds, rounds_in
 from ostinato.measure.subjects import contender
-from ostinato.profiling.analyse.comparison import Comparison, Key, UnitTimes, compare_times, unit_times
+from ostinato.profiling.analyse import Columns, columns_of
+from ostinato.profiling.analyse.columns import Ints
+from ostinato.profiling.analyse.comparable import comparable
+from ostinato.profiling.analyse.comparison import Comparison, compare_times, unit_times
+from ostinato.profiling.recording import open_recording
 
 METAL = """
 #include <metal_stdlib>
@@ -71,16 +78,16 @@ class Case:
 
 
 CASES = (
-    Case("steps", 256, 20),
-    Case("add", 16_384),
-    Case("steps", 1024, 100),
+    Case("steps", 256, 4),
+    Case("add", 4096),
+    Case("steps", 1024, 15),
+    Case("steps", 1024, 45),
+    Case("add", 1 << 18),
     Case("row_sum", 16 * 256),
     Case("steps", 4096, 128),
-    Case("add", 1 << 18),
     Case("row_sum", 256 * 256),
-    Case("steps", 16_384, 400),
     Case("add", 1 << 22),
-    Case("steps", 65_536, 1000),
+    Case("steps", 16_384, 900),
 )
 """From about 1 µs to 10 ms on two cores."""
 
@@ -101,7 +108,7 @@ def prepared(device: ost.Device, case: Case, tag: str, more: float = 0.0) -> ost
 
 
 def compare_processes(case: Case, tag: str, seconds: float) -> Comparison:
-    """The same case in two processes that take turns, A B B A, each in its own memory."""
+    """The same case in two processes that take turns, A B, B A, each in its own memory."""
     children = [
         subprocess.Popen(
             [sys.executable, __file__, "--child", json.dumps([case.kernel, case.threads, case.steps, f"{tag}{side}"])],
@@ -125,19 +132,29 @@ def compare_processes(case: Case, tag: str, seconds: float) -> Comparison:
     end = time.monotonic() + seconds
     turn = 0
     while time.monotonic() < end:
-        for side in (0, 1, 1, 0) if turn % 2 else (1, 0, 0, 1):
+        for side in (0, 1) if (turn + turn // MOST) % 2 else (1, 0):
             ask(side, "visit")
         for side in (0, 1):
             ask(side, "next")
         turn += 1
-    answers = [json.loads(ask(side, "end")) for side in (0, 1)]
-    for child in children:
-        child.wait()
-    placed = min(answer["placed"] for answer in answers)
-    key = Key("graph", case.name)
-    sides = [{key: UnitTimes(np.array(a["times_ns"]), a["runs"], 1.0, a["step_ns"])} for a in answers]
-    groups = np.arange(turn) % placed
-    return compare_times(*sides, unit="round", paired=True, groups=groups)
+    with tempfile.TemporaryDirectory() as folder:
+        paths = [Path(folder) / f"{side}.ostinato" for side in (0, 1)]
+        placed = min(int(ask(side, f"end {path}")) for side, path in enumerate(paths))
+        for child_ in children:
+            child_.wait()
+        measured = [read(path) for path in paths]
+    chosen = comparable([(columns, of_round >= 0) for columns, of_round in measured])
+    times = [
+        unit_times(columns, of_round, turn, which) for (columns, of_round), which in zip(measured, chosen, strict=True)
+    ]
+    return compare_times(*times, unit="round", paired=True, groups=np.arange(turn) % placed)
+
+
+def read(path: Path) -> tuple[Columns, Ints]:
+    """The recording of one side, and the round of each submission."""
+    with open_recording(path) as recording:
+        columns = columns_of(recording)
+    return columns, rounds_in(columns, 1)[1]
 
 
 def child(given: str) -> None:
@@ -154,10 +171,8 @@ def child(given: str) -> None:
         elif word == "next":
             rounds.end_round()
         else:
-            columns, _, of_round = rounds.columns()
-            (times,) = [t for k, t in unit_times(columns, of_round, rounds.count).items() if k.kind == "graph"]
-            answer = {"times_ns": times.times_ns.tolist(), "runs": times.runs, "step_ns": times.step_ns}
-            print(json.dumps(answer | {"placed": rounds.placed}), flush=True)
+            rounds.save(word.removeprefix("end "))
+            print(rounds.placed, flush=True)
             return
         print("done", flush=True)
 
@@ -208,10 +223,10 @@ def added(device: ost.Device, pairs: int, seconds: float, beside: int) -> Table:
     """A kernel with more work, against the kernel without."""
     rows = []
     for case, more, delta in (
-        (Case("steps", 4096, 500), 0.02, 0.01),
-        (Case("steps", 16_384, 500), 0.02, 0.01),
-        (Case("steps", 1024, 200), 0.05, 0.02),
-        (Case("steps", 4096, 400), 0.005, 0.02),
+        (Case("steps", 4096, 100), 0.02, 0.01),
+        (Case("steps", 8192, 500), 0.02, 0.01),
+        (Case("steps", 1024, 20), 0.05, 0.02),
+        (Case("steps", 4096, 200), 0.005, 0.02),
     ):
         verdicts, times, took, reached = Counter[str](), [], [], []
         for number in range(pairs):

@@ -19,7 +19,7 @@ import numpy as np
 
 from ..profiling.analyse import formatting
 from ..profiling.analyse.columns import Columns, Flags, Ints
-from ..profiling.analyse.comparison import undisturbed
+from ..profiling.analyse.comparable import undisturbed
 from ..profiling.analyse.roofline import rates
 from ..profiling.analyse.statistics import Interval, batched, median, median_interval, medians_by
 from ..profiling.analyse.verdicts import LEAST_UNITS

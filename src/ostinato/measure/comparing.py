@@ -11,8 +11,11 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
+
 from ..profiling.analyse import machine
-from ..profiling.analyse.columns import Columns, Ints
+from ..profiling.analyse.columns import Columns
+from ..profiling.analyse.comparable import comparable
 from ..profiling.analyse.comparison import Comparison, compare_times, unit_times
 from ..profiling.analyse.lists import warm_ups
 from ..profiling.analyse.timeline import submission_times
@@ -90,10 +93,15 @@ def compare_contenders(
 
 def _judged(rounds: Rounds, delta: float, confidence: float, level: float) -> Comparison:
     columns, of_contender, of_round = rounds.columns()
-    sides = [unit_times(columns, _rounds_of(number, of_contender, of_round), rounds.count) for number in (0, 1)]
+    sides = [(of_contender == number) & columns.submissions.ran for number in (0, 1)]
+    chosen = comparable([(columns, side) for side in sides])
+    times = [
+        unit_times(columns, np.where(side, of_round, -1), rounds.count, which)
+        for side, which in zip(sides, chosen, strict=True)
+    ]
     a, b = rounds.contenders
     return compare_times(
-        *sides,
+        *times,
         names=(a.name, b.name),
         unit="round",
         paired=True,
@@ -103,12 +111,6 @@ def _judged(rounds: Rounds, delta: float, confidence: float, level: float) -> Co
         level=level,
         notes=_notes(columns),
     )
-
-
-def _rounds_of(number: int, of_contender: Ints, of_round: Ints) -> Ints:
-    chosen: Ints = of_round.copy()
-    chosen[of_contender != number] = -1
-    return chosen
 
 
 def _notes(columns: Columns) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ moves to fresh copies of its buffers again and again sees that difference as wha
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -32,12 +33,19 @@ def places_for(graph: Graph) -> int:
     return min(MOST, _MOST_BYTES // max(nbytes, 1))
 
 
-def placements(graph: Graph, count: int, seconds: float) -> list[Replayable]:
-    """The graph on `count` fresh copies of its memory, or on as many as can be made in that time, at least one."""
+def placements(graphs: Sequence[Graph], count: int, seconds: float) -> list[list[Replayable]]:
+    """Each graph on `count` fresh copies of its memory, or on as many as can be made in that time, at least one.
+
+    The graphs take turns at being first: memory that is allocated later may be worse.
+    """
     end = time.monotonic() + seconds
-    runs = [elsewhere(graph).instantiate()]
-    while len(runs) < count and time.monotonic() < end:
-        runs.append(elsewhere(graph).instantiate())
+    runs: list[list[Replayable]] = [[] for _ in graphs]
+    for number in range(count):
+        if number and time.monotonic() >= end:
+            break
+        order = range(len(graphs))
+        for which in reversed(order) if number % 2 else order:
+            runs[which].append(elsewhere(graphs[which]).instantiate())
     return runs
 
 

@@ -1,4 +1,4 @@
-"""Replays in turns: A B B A, then B A A B, and so on, each visit of a contender being a few replays in a row.
+"""Replays in turns: A B, then B A, and so on, each visit of a contender being a few replays in a row.
 
 What is slow on a shared machine (a clock that changes, another program that comes and goes) meets all contenders of a
 round alike, so a round is what can be compared. A visit begins with a replay that only warms up; with cold caches every
@@ -32,8 +32,8 @@ from .subjects import Contender
 
 _VISIT_NS = 2_000_000
 """How long a visit lasts, about."""
-_MOST_REPLAYS = 25
-"""Replays of a visit; more of a short kernel would only cost memory."""
+_LEAST_REPLAYS, _MOST_REPLAYS = 3, 25
+"""Replays of a visit, the same for all contenders: the first ones of a visit are slower, and many only cost memory."""
 _SAMPLED_EVERY = 4
 """Where sampling costs something, dispatches are timed in one of so many rounds."""
 _PLACING = 0.15
@@ -56,7 +56,7 @@ class Rounds:
         self._kept = KeptTraces()
         self._profile = Profile(Level.DISPATCHES, None)
         self._recorder = self._profile.begin()
-        self._replays: list[int] = []
+        self._replays = 0
         self._rounds = 0
         self._round: AbstractContextManager[None] | None = None
         self._always_sampled = False
@@ -66,9 +66,8 @@ class Rounds:
         end_ns = time.monotonic_ns() + int(seconds * 1e9)
         self.begin()
         while True:
-            order = list(range(len(self.contenders)))
-            order = order[::-1] if self._rounds % 2 else order
-            for number in (*order, *reversed(order)):
+            order = range(len(self.contenders))
+            for number in reversed(order) if self.is_reversed else order:
                 self.visit(number)
             self.end_round()
             if time.monotonic_ns() >= end_ns:
@@ -80,6 +79,11 @@ class Rounds:
             self._place(_PLACING * self._seconds)
             with self._measuring():
                 self._warm_up()
+
+    @property
+    def is_reversed(self) -> bool:
+        """Whether the last contender comes first in this round; every placement has rounds of both kinds."""
+        return bool((self._rounds + self._rounds // self.placed) % 2)
 
     def visit(self, number: int) -> None:
         """Replay a contender a few times, in the current round."""
@@ -105,15 +109,9 @@ class Rounds:
 
     def _place(self, seconds: float) -> None:
         """Make the placements, as many of each contender."""
-        count = min(places_for(each.run.graph) for each in self.contenders)
-        if not count:
-            self._runs = [[each.run] for each in self.contenders]
-            return
-        share = seconds / len(self.contenders)
-        for each in self.contenders:
-            self._runs.append(placements(each.run.graph, count, share))
-            count = len(self._runs[-1])
-        self._runs = [runs[:count] for runs in self._runs]
+        graphs = [each.run.graph for each in self.contenders]
+        count = min(map(places_for, graphs))
+        self._runs = placements(graphs, count, seconds) if count else [[each.run] for each in self.contenders]
 
     def memory_kept(self) -> AbstractContextManager[None]:
         """Restores the contenders' memory at the end of a block, where it is too large to be measured on copies."""
@@ -127,16 +125,16 @@ class Rounds:
 
     def _warm_up(self) -> None:
         """The first replays of each, which also say how many make up a visit."""
+        took = []
         with tracing.region(_WARM_UP):
             for each, runs in zip(self.contenders, self._runs, strict=True):
-                took = []
                 for level in (Level.DISPATCHES, *[Level.COMMAND_BUFFERS] * 4):
                     self._kept.level = level
                     begin_ns = time.monotonic_ns()
                     runs[0].replay(**each.values).wait()
                     took.append(time.monotonic_ns() - begin_ns)
-                replays = _VISIT_NS // max(min(took), 1)
-                self._replays.append(1 if self._cold else int(min(max(replays, 1), _MOST_REPLAYS)))
+        replays = 1 if self._cold else _VISIT_NS // max(min(took), 1)
+        self._replays = int(min(max(replays, 1 if self._cold else _LEAST_REPLAYS), _MOST_REPLAYS))
         # Where workers say how much time they got, that comes with samples, which are cheap there.
         self._always_sampled = any(trace.worker_time is not None for trace in self._kept.traces)
 
@@ -145,14 +143,14 @@ class Rounds:
         run = self._runs[number][self._rounds % self.placed]
         with tracing.region(str(number)):
             if self._cold:
-                for _ in range(self._replays[number]):
+                for _ in range(self._replays):
                     with tracing.region(_WARM_UP):
                         self._flush[number].replay()
                     run.replay(**each.values).wait()
                 return
             with tracing.region(_WARM_UP):
                 last = run.replay(**each.values)
-            for _ in range(self._replays[number]):
+            for _ in range(self._replays):
                 last = run.replay(**each.values)
             # Waiting for each would put the time to wake the workers between them.
             last.wait()
@@ -164,15 +162,7 @@ class Rounds:
         self._write()
         with self._profile.recording() as recording:
             columns = columns_of(recording)
-        regions, subs = columns.regions, columns.submissions
-        names = {str(number): number for number in range(len(self.contenders))}
-        number = np.array([names.get(name, -1) for name in regions.name], np.int64)
-        of_round = np.cumsum(regions.name == _ROUND) - 1
-        inside = subs.region >= 0
-        contender = np.where(inside, number[subs.region], -1)
-        parent = np.where(inside, regions.parent[subs.region], -1)
-        round_ = np.where((contender >= 0) & (parent >= 0), of_round[parent], -1)
-        return columns, contender, round_
+        return columns, *rounds_in(columns, len(self.contenders))
 
     def placement_of_round(self) -> Ints | None:
         """The placement of each round; None where there are too few to tell how much they differ."""
@@ -202,6 +192,18 @@ class Rounds:
             self._recorder.submission(trace)
         for region, end_ns in regions:
             self._recorder.region_ends(region, end_ns)
+
+
+def rounds_in(columns: Columns, contenders: int) -> tuple[Ints, Ints]:
+    """Of each submission its contender and its round; -1 for warm-ups and anything else."""
+    regions, subs = columns.regions, columns.submissions
+    names = {str(number): number for number in range(contenders)}
+    number = np.array([names.get(name, -1) for name in regions.name], np.int64)
+    of_round = np.cumsum(regions.name == _ROUND) - 1
+    inside = subs.region >= 0
+    contender = np.where(inside, number[subs.region], -1)
+    parent = np.where(inside, regions.parent[subs.region], -1)
+    return contender, np.where((contender >= 0) & (parent >= 0), of_round[parent], -1)
 
 
 def _check_timed(each: Contender) -> None:

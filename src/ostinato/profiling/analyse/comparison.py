@@ -13,12 +13,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from . import verdicts
-from .columns import ABSENT, Columns, Flags, Floats, Ints, usable
+from .columns import Columns, Flags, Floats, Ints, usable
+from .comparable import undisturbed
 from .groups import extent, folded
-from .lists import warm_ups
-from .machine import disturbance
 from .statistics import Interval, median, median_interval, medians_by, split_by
-from .timeline import submission_times
 from .verdicts import LEAST_UNITS, Difference, Spread, Verdict
 
 _MOST_DEPTH = 16
@@ -125,29 +123,15 @@ class Comparison:
 # --- times of rows -------------------------------------------------------------------------------------------
 
 
-def unit_times(columns: Columns, unit: Ints, units: int) -> dict[Key, UnitTimes]:
-    """The times of every row in every unit, given the unit of each submission (-1: none)."""
+def unit_times(columns: Columns, unit: Ints, units: int, chosen: Flags | None = None) -> dict[Key, UnitTimes]:
+    """The times of every row in every unit, given the unit of each submission (-1: none) and which of them count."""
     subs = columns.submissions
     present: Flags = (unit >= 0) & subs.ran & (subs.plan >= 0)
-    chosen = undisturbed(columns, present)
+    chosen = undisturbed(columns, present) if chosen is None else chosen
     rows = _graphs(columns, unit, units, present, chosen)
     rows |= _kernels(columns, unit, units, chosen)
     rows |= _labels(columns, unit, units, chosen)
     return rows
-
-
-def undisturbed(columns: Columns, present: Flags) -> Flags:
-    """Of these runs, those that count.
-
-    Very short lists often end before all workers have come. Where most runs are like that, they are what is measured.
-    """
-    subs = columns.submissions
-    # Equal lists are one list of a recording; runs of another contender are not outliers of this one.
-    columns = replace(columns, submissions=replace(subs, plan=np.where(present, subs.plan, ABSENT)))
-    runs = disturbance(columns, submission_times(columns), warm_ups(columns))
-    whole: Flags = present & ~runs.aside
-    steady: Flags = present & ~(runs.preempted | runs.outlier | runs.warm_up)
-    return whole if 2 * int(whole.sum()) >= int(steady.sum()) else steady
 
 
 def stacked(processes: Sequence[Mapping[Key, UnitTimes]]) -> dict[Key, UnitTimes]:

@@ -1,0 +1,66 @@
+"""Which runs of two contenders may be compared: undisturbed ones, in which as many workers took part.
+
+A short list is often over before all workers have come: sometimes two run it, sometimes one does all. These are two
+different times, and a contender that happened to get the second worker more often would look faster. So one number of
+workers is chosen for all sides, and runs with any other do not count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from .columns import ABSENT, Columns, Flags
+from .lists import warm_ups
+from .machine import Disturbance, disturbance
+from .timeline import submission_times
+
+_PRESENT = 0.9
+"""Workers took part throughout if they worked for this part of the run."""
+
+
+def comparable(sides: Sequence[tuple[Columns, Flags]]) -> list[Flags]:
+    """Of the given runs of each side, those that count. Each side runs one list."""
+    steady = [_steady(columns, present) for columns, present in sides]
+    joined = [columns.submissions.joined[chosen] for (columns, _), chosen in zip(sides, steady, strict=True)]
+    if not all(each.size and (each > 0).all() for each in joined):
+        return steady
+    # The number of workers that the side with fewest such runs still has most of.
+    counts = np.unique(np.concatenate(joined)).tolist()
+    chosen = max(counts, key=lambda count: min(float((each == count).mean()) for each in joined))
+    alike = [each & (columns.submissions.joined == chosen) for (columns, _), each in zip(sides, steady, strict=True)]
+    throughout = [each & _throughout(columns, chosen) for (columns, _), each in zip(sides, alike, strict=True)]
+    often = all(2 * int(few.sum()) >= int(each.sum()) for few, each in zip(throughout, alike, strict=True))
+    return throughout if often else alike
+
+
+def undisturbed(columns: Columns, present: Flags) -> Flags:
+    """Of the given runs of one recording, those that count.
+
+    Where most runs of a recording lack a worker, those are what is measured.
+    """
+    runs = _disturbance(columns, present)
+    whole: Flags = present & ~runs.aside
+    steady = _steady(columns, present)
+    return whole if 2 * int(whole.sum()) >= int(steady.sum()) else steady
+
+
+def _steady(columns: Columns, present: Flags) -> Flags:
+    runs = _disturbance(columns, present)
+    steady: Flags = present & ~(runs.preempted | runs.outlier | runs.warm_up)
+    return steady
+
+
+def _disturbance(columns: Columns, present: Flags) -> Disturbance:
+    # Equal lists are one list of a recording; runs of another contender are not outliers of this one.
+    subs = columns.submissions
+    columns = replace(columns, submissions=replace(subs, plan=np.where(present, subs.plan, ABSENT)))
+    return disturbance(columns, submission_times(columns), warm_ups(columns))
+
+
+def _throughout(columns: Columns, workers: int) -> Flags:
+    subs = columns.submissions
+    present: Flags = subs.worked_ns >= _PRESENT * workers * np.maximum(subs.end_ns - subs.start_ns, 1)
+    return present
