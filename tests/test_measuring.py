@@ -187,6 +187,24 @@ def test_large_memory_gets_fewer_placements(device: Device, monkeypatch: pytest.
     assert placements.places_for(graph) == 0
 
 
+def test_equal_memory_is_one_copy_for_all_contenders_and_other_memory_is_not(device: Device) -> None:
+    kernel = device.library(_SOURCE)["spin"]
+    same, other = np.ones(256, np.float32), np.full(256, 2, np.float32)
+
+    def graph(contents: np.ndarray) -> Graph:
+        x, y = device.array(contents), device.zeros(256, np.float32)
+        return device.capture(lambda enc: enc.dispatch(kernel, x, y, 1, threads=256))
+
+    def addresses(runs: list[ost.Replayable]) -> list[int]:
+        return [binding.address for run in runs for node in run.graph.nodes for binding in node.buffers]
+
+    first, second, third = placements.placements([graph(same), graph(same), graph(other)], 3, 10.0)
+    assert addresses(first) == addresses(second)
+    assert addresses(third)[1::2] == addresses(first)[1::2]
+    assert not set(addresses(third)[0::2]) & set(addresses(first))
+    assert len(set(addresses(first))) == 6
+
+
 # --- compare -------------------------------------------------------------------------------------------------
 
 

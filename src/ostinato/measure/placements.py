@@ -1,14 +1,15 @@
 """A graph on other memory: where buffers lie in physical memory changes how well they fit in the caches.
 
 Two equal kernels on different buffers can differ by a tenth, run after run, because of that alone. A measurement that
-moves to fresh copies of its buffers again and again sees that difference as what it is: chance.
+moves to fresh copies of its buffers again and again sees that difference as what it is: chance. Contenders whose
+buffers hold the same use the same copies, and do not differ by it at all.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -36,32 +37,54 @@ def places_for(graph: Graph) -> int:
 def placements(graphs: Sequence[Graph], count: int, seconds: float) -> list[list[Replayable]]:
     """Each graph on `count` fresh copies of its memory, or on as many as can be made in that time, at least one.
 
-    The graphs take turns at being first: memory that is allocated later may be worse.
+    Memory of the same size and contents is one copy for all graphs, so that only what they do with it differs.
     """
     end = time.monotonic() + seconds
     runs: list[list[Replayable]] = [[] for _ in graphs]
     for number in range(count):
         if number and time.monotonic() >= end:
             break
-        order = range(len(graphs))
-        for which in reversed(order) if number % 2 else order:
-            runs[which].append(elsewhere(graphs[which]).instantiate())
+        blocks: list[_Block] = []
+        for which, graph in enumerate(graphs):
+            runs[which].append(elsewhere(graph, blocks).instantiate())
     return runs
 
 
-def elsewhere(graph: Graph) -> Graph:
-    """The graph on a fresh copy of all memory that it uses."""
+@dataclass(slots=True)
+class _Block:
+    """A copy of a stretch of memory."""
+
+    contents: bytes
+    buffer: Buffer
+    users: list[Graph]
+
+
+def elsewhere(graph: Graph, blocks: list[_Block] | None = None) -> Graph:
+    """The graph on a fresh copy of all memory that it uses; copies for other graphs that fit are used too."""
+    blocks = [] if blocks is None else blocks
     names: dict[str, NamedRange] = {}
     buffers: dict[str, Buffer] = {}
     for number, (begin, end, members) in enumerate(overlapping(graph.memories.values())):
-        # Borrowed memory may begin at any address; keeping its offset keeps the alignment of what is in it.
-        offset, nbytes = begin % _ALIGNMENT, end - begin
-        block = allocate(graph.queue, nbytes + offset, np.uint8)
+        contents = bytearray(end - begin)
         for memory in members:
-            contents = memory_contents(memory, 0, memory.nbytes)
-            assert contents is not None
-            block._allocation().backing.write(offset + memory.address - begin, np.frombuffer(contents, np.uint8))
+            known = memory_contents(memory, 0, memory.nbytes)
+            assert known is not None
+            contents[memory.address - begin : memory.address - begin + memory.nbytes] = known
+        block = next((each for each in blocks if graph not in each.users and each.contents == contents), None)
+        if block is None:
+            blocks.append(block := _Block(bytes(contents), _copy(graph, contents, begin % _ALIGNMENT), []))
+        block.users.append(graph)
         name = f"memory {number}"
-        names[name] = NamedRange(name, members[0].number, begin, end, np.dtype(np.uint8), (nbytes,))
-        buffers[name] = block.view(np.uint8, (nbytes,), offset)
-    return rebound(replace(graph, names=names), buffers)
+        names[name] = NamedRange(name, members[0].number, begin, end, np.dtype(np.uint8), (end - begin,))
+        buffers[name] = block.buffer
+    moved = rebound(replace(graph, names=names), buffers)
+    return replace(
+        moved, memories={number: kept for number, kept in moved.memories.items() if number not in graph.memories}
+    )
+
+
+def _copy(graph: Graph, contents: bytearray, offset: int) -> Buffer:
+    # Borrowed memory may begin at any address; keeping its offset keeps the alignment of what is in it.
+    memory = allocate(graph.queue, len(contents) + offset, np.uint8)
+    memory._allocation().backing.write(offset, np.frombuffer(contents, np.uint8))
+    return memory.view(np.uint8, (len(contents),), offset)

@@ -1,10 +1,10 @@
 """Replays in turns: A B, then B A, and so on, each visit of a contender being a few replays in a row.
 
 What is slow on a shared machine (a clock that changes, another program that comes and goes) meets all contenders of a
-round alike, so a round is what can be compared. A visit begins with a replay that only warms up; with cold caches every
-replay follows a flush instead. The rounds move through several placements of the contenders' memory. Nothing is written
-or computed while replays run: they are kept as traces, and become a recording between rounds, with a region for every
-round and in it one for every visit.
+round alike, so a round is what can be compared. A visit begins with a replay that only warms up, unless replays are
+long; with cold caches every replay follows a flush instead. The rounds move through several placements of the
+contenders' memory. Nothing is written or computed while replays run: they are kept as traces, and become a recording
+between rounds, with a region for every round and in it one for every visit.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from ..profiling.session import Profile
 from ..runtime import tracing
 from ..runtime.tracing import KeptTraces
 from .flushing import flush_of
-from .placements import LEAST, placements, places_for
+from .placements import LEAST, elsewhere, placements, places_for
 from .subjects import Contender
 
 _VISIT_NS = 2_000_000
 """How long a visit lasts, about."""
-_LEAST_REPLAYS, _MOST_REPLAYS = 3, 25
-"""Replays of a visit, the same for all contenders: the first ones of a visit are slower, and many only cost memory."""
+_FEW_REPLAYS, _MOST_REPLAYS = 3, 25
+"""Replays of a visit, the same for all contenders, after one that warms up; of what takes longer than a visit, one."""
 _SAMPLED_EVERY = 4
 """Where sampling costs something, dispatches are timed in one of so many rounds."""
 _PLACING = 0.15
@@ -76,8 +76,8 @@ class Rounds:
     def begin(self) -> None:
         """Make the placements and warm up, the first time."""
         if not self._runs:
-            self._place(_PLACING * self._seconds)
             with self._measuring():
+                self._place(_PLACING * self._seconds)
                 self._warm_up()
 
     @property
@@ -109,9 +109,15 @@ class Rounds:
 
     def _place(self, seconds: float) -> None:
         """Make the placements, as many of each contender."""
-        graphs = [each.run.graph for each in self.contenders]
-        count = min(map(places_for, graphs))
-        self._runs = placements(graphs, count, seconds) if count else [[each.run] for each in self.contenders]
+        count = min(places_for(each.run.graph) for each in self.contenders)
+        if not count:
+            self._runs = [[each.run] for each in self.contenders]
+            return
+        # After a first replay, what equal contenders have written is equal too, whatever was in the memory before.
+        first = [elsewhere(each.run.graph) for each in self.contenders]
+        for each, graph in zip(self.contenders, first, strict=True):
+            graph.instantiate().replay(**each.values).wait()
+        self._runs = placements(first, count, seconds)
 
     def memory_kept(self) -> AbstractContextManager[None]:
         """Restores the contenders' memory at the end of a block, where it is too large to be measured on copies."""
@@ -133,8 +139,8 @@ class Rounds:
                     begin_ns = time.monotonic_ns()
                     runs[0].replay(**each.values).wait()
                     took.append(time.monotonic_ns() - begin_ns)
-        replays = 1 if self._cold else _VISIT_NS // max(min(took), 1)
-        self._replays = int(min(max(replays, 1 if self._cold else _LEAST_REPLAYS), _MOST_REPLAYS))
+        replays = _VISIT_NS // max(min(took), 1)
+        self._replays = min(max(replays, _FEW_REPLAYS), _MOST_REPLAYS) if replays and not self._cold else 1
         # Where workers say how much time they got, that comes with samples, which are cheap there.
         self._always_sampled = any(trace.worker_time is not None for trace in self._kept.traces)
 
@@ -148,12 +154,12 @@ class Rounds:
                         self._flush[number].replay()
                     run.replay(**each.values).wait()
                 return
-            with tracing.region(_WARM_UP):
-                last = run.replay(**each.values)
-            for _ in range(self._replays):
-                last = run.replay(**each.values)
+            if self._replays > 1:
+                with tracing.region(_WARM_UP):
+                    run.replay(**each.values)
             # Waiting for each would put the time to wake the workers between them.
-            last.wait()
+            submissions = [run.replay(**each.values) for _ in range(self._replays)]
+            submissions[-1].wait()
 
     # --- what was measured -----------------------------------------------------------------------------------
 
