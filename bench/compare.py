@@ -223,10 +223,10 @@ def added(device: ost.Device, pairs: int, seconds: float, beside: int) -> Table:
     """A kernel with more work, against the kernel without."""
     rows = []
     for case, more, delta in (
-        (Case("steps", 4096, 100), 0.02, 0.01),
-        (Case("steps", 8192, 500), 0.02, 0.01),
-        (Case("steps", 64, 120), 0.05, 0.02),
-        (Case("steps", 4096, 200), 0.005, 0.02),
+        (Case("steps", 512, 400), 0.02, 0.01),
+        (Case("steps", 8192, 400), 0.02, 0.01),
+        (Case("steps", 64, 160), 0.05, 0.02),
+        (Case("steps", 1024, 1600), 0.005, 0.02),
     ):
         verdicts, times, took, reached = Counter[str](), [], [], []
         for number in range(pairs):

@@ -108,6 +108,7 @@ def _judged(rounds: Rounds, delta: float, confidence: float, level: float) -> Co
         unit="round",
         paired=True,
         groups=rounds.placement_of_round(),
+        turned=rounds.turned(np.arange(rounds.count)),
         delta=delta,
         confidence=confidence,
         level=level,

@@ -22,7 +22,7 @@ from ..errors import ArgumentError
 from ..graph.replay import Replayable
 from ..passes.snapshot import restored
 from ..profiling.analyse import Columns, columns_of
-from ..profiling.analyse.columns import Ints
+from ..profiling.analyse.columns import Flags, Ints
 from ..profiling.session import Profile
 from ..runtime import tracing
 from ..runtime.tracing import KeptTraces
@@ -67,7 +67,7 @@ class Rounds:
         self.begin()
         while True:
             order = range(len(self.contenders))
-            for number in reversed(order) if self.is_reversed else order:
+            for number in reversed(order) if self.turned(np.array(self._rounds)) else order:
                 self.visit(number)
             self.end_round()
             if time.monotonic_ns() >= end_ns:
@@ -80,10 +80,10 @@ class Rounds:
                 self._place(_PLACING * self._seconds)
                 self._warm_up()
 
-    @property
-    def is_reversed(self) -> bool:
-        """Whether the last contender comes first in this round; every placement has rounds of both kinds."""
-        return bool((self._rounds + self._rounds // self.placed) % 2)
+    def turned(self, rounds: Ints) -> Flags:
+        """Whether the last contender comes first in these rounds; every placement has rounds of both kinds."""
+        turned: Flags = (rounds + rounds // self.placed) % 2 == 1
+        return turned
 
     def visit(self, number: int) -> None:
         """Replay a contender a few times, in the current round."""

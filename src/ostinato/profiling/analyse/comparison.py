@@ -261,6 +261,7 @@ def compare_times(
     unit: str = "process",
     paired: bool = False,
     groups: Ints | None = None,
+    turned: Flags | None = None,
     delta: float = 0.02,
     confidence: float = 0.95,
     level: float | None = None,
@@ -270,8 +271,8 @@ def compare_times(
 ) -> Comparison:
     """The comparison of two sets of rows.
 
-    `paired` says that the units of both sides belong together, and `groups` which of these are not independent of each
-    other. `spread` is what processes are known to differ by; it is
+    `paired` says that the units of both sides belong together, `groups` which of these are not independent of each
+    other, and `turned` where B came first. `spread` is what processes are known to differ by; it is
     used where a side has fewer than five of them. `level` is the confidence that this look at the data may use, where
     it is one of several.
     """
@@ -279,7 +280,7 @@ def compare_times(
     each = verdicts.simultaneous(level or confidence, len(pairs))
     rows = []
     for key, first, second in pairs:
-        difference = _difference(first, second, paired, groups, spread)
+        difference = _difference(first, second, paired, groups, turned, spread)
         ratio = None if difference is None else difference.ratio(each)
         smallest = None if difference is None else difference.smallest_change(delta, each)
         rows.append(
@@ -313,10 +314,15 @@ def _matched(
 
 
 def _difference(
-    a: UnitTimes, b: UnitTimes, paired: bool, groups: Ints | None, spread: Spread | None
+    a: UnitTimes,
+    b: UnitTimes,
+    paired: bool,
+    groups: Ints | None,
+    turned: Flags | None,
+    spread: Spread | None,
 ) -> Difference | None:
     if paired:
-        difference = verdicts.paired(a.times_ns, b.times_ns, groups)
+        difference = verdicts.paired(a.times_ns, b.times_ns, groups, turned)
     else:
         difference = verdicts.unpaired(a.times_ns, b.times_ns)
     if difference is None and not paired and spread is not None:

@@ -96,11 +96,14 @@ def combined(verdicts: Sequence[Verdict]) -> Verdict:
 # --- differences ---------------------------------------------------------------------------------------------
 
 
-def paired(a: ArrayLike, b: ArrayLike, groups: NDArray[np.int64] | None = None) -> Difference | None:
+def paired(
+    a: ArrayLike, b: ArrayLike, groups: NDArray[np.int64] | None = None, turned: NDArray[np.bool_] | None = None
+) -> Difference | None:
     """The difference of times that belong together in pairs, in the order in which they were measured.
 
     Pairs cancel what changes slowly, such as the clock of a core. Pairs of one group have something in common, and
-    neighbours are alike: each group becomes one value, and without groups many neighbours do. None for too few pairs.
+    neighbours are alike: each group becomes one value, and without groups many neighbours do. In pairs that are
+    `turned` B came first, which may cost or save something; a group counts both kinds alike. None for too few pairs.
     """
     first, second = np.asarray(a, np.float64), np.asarray(b, np.float64)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -108,8 +111,13 @@ def paired(a: ArrayLike, b: ArrayLike, groups: NDArray[np.int64] | None = None) 
     known = np.isfinite(logs)
     if groups is None:
         return _located(batched(logs[known]))
-    by_group = medians_by(groups[known], logs[known], int(groups.max(initial=0)) + 1)
-    return _located(by_group[np.isfinite(by_group)])
+    size = int(groups.max(initial=0)) + 1
+    kinds = (known,) if turned is None else (known & ~turned, known & turned)
+    medians = np.stack([medians_by(groups[kind], logs[kind], size) for kind in kinds])
+    both = medians.mean(axis=0)
+    if np.isfinite(both).sum() < LEAST_UNITS:  # at the beginning no group has both kinds
+        both = medians_by(groups[known], logs[known], size)
+    return _located(both[np.isfinite(both)])
 
 
 def unpaired(a: ArrayLike, b: ArrayLike) -> Difference | None:
