@@ -15,8 +15,8 @@ import stat
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from ...errors import RecordingError
@@ -36,37 +36,22 @@ _SMALL_LENGTH = 1 << 20
 _OPTIONS: dict[str, Any] = {"timeout": _BUSY_S, "isolation_level": None, "check_same_thread": False}
 
 
+@dataclass(frozen=True, slots=True)
 class Source:
     """An open file: its connection, and what has to be cleared away with it."""
 
-    __slots__ = ("_borrowed", "_temporary", "connection", "path")
-
-    def __init__(
-        self,
-        connection: sqlite3.Connection,
-        path: Path | None,
-        temporary: Path | None = None,
-        borrowed: bool = False,
-    ) -> None:
-        self.connection = connection
-        self.path = path
-        self._temporary = temporary
-        self._borrowed = borrowed
+    connection: sqlite3.Connection
+    path: Path | None
+    temporary: Path | None = None
+    """The folder of a private copy."""
+    borrowed: bool = False
 
     def close(self) -> None:
         """Close the connection, unless it is borrowed, and remove a private copy; more than once is harmless."""
-        if not self._borrowed:
+        if not self.borrowed:
             self.connection.close()
-        if self._temporary is not None:
-            shutil.rmtree(self._temporary, ignore_errors=True)
-
-    def __enter__(self) -> Source:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+        if self.temporary is not None:
+            shutil.rmtree(self.temporary, ignore_errors=True)
 
 
 @contextmanager
@@ -151,7 +136,7 @@ def check_replaceable(path: Path) -> None:
     if path.stat().st_size == 0:
         return
     try:
-        with open_file(path) as source, reading(path):
+        with contextlib.closing(open_file(path)) as source, reading(path):
             process = is_live(source.connection)
     except RecordingError as problem:
         raise RecordingError(f"{path} exists and is not replaced: {problem}") from problem
