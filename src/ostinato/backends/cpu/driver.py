@@ -120,7 +120,7 @@ class CpuRun(int):
         """The inferred order, in numbers, from the hazard engine."""
         numbers = _Numbers()
         self.runtime.ost_inferred(self, numbers)
-        return Inferred(*numbers)
+        return Inferred(*numbers[:])
 
     def times(self) -> tuple[int, int] | None:
         """Start and end by the host's clock, which the workers read."""
