@@ -181,6 +181,15 @@ def test_any_log_beside_a_file_is_survived(good: bytes, tmp_path: Path, log: byt
     read_or_refuse(path)
 
 
+def test_a_file_that_cannot_be_read_is_named(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path) -> bytes:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    with pytest.raises(RecordingError, match=r"stranger\.ostinato: cannot be read: Permission denied"):
+        open_recording(copy)
+
+
 @pytest.fixture(params=["checked at once", "checked while read"])
 def size(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Small files have their structure checked when they are opened; large ones only where they are read."""

@@ -198,6 +198,23 @@ def test_a_replay_does_what_a_submission_does(backend: CpuBackend, code: dict[st
     assert run(replayed) == run(submitted)
 
 
+def test_lists_of_any_length_follow_each_other(backend: CpuBackend, code: dict[str, CompiledKernel]) -> None:
+    """The memory of a list is used again for the next: nothing of the one before stays in it, and longer ones fit."""
+    target, other = Block(backend, 4), Block(backend, 4)
+    bump = dispatch(code["bump"], target.bind(0), threads=(4,))
+    pair: list[Command] = [bump, Fill(other.bind(0), b"\7\0\0\0", None)]
+    records = {command: pack(command) for command in pair}
+    expected = 0
+    for count in (1, 300, 2, 40_000, 3, 0, 300):  # the longest takes more memory than is kept
+        commands = [pair[at % 2] for at in range(count)]
+        started: list[Run] = []
+        backend.submit(CommandList.of(commands, Ordering.INFERRED, records.get), started)
+        finish(backend, *started)
+        expected += commands.count(bump)
+        assert target.array.tolist() == [expected] * 4
+    assert other.array.tolist() == [7] * 4
+
+
 @pytest.mark.parametrize("ordering", [Ordering.SERIAL, Ordering.BARRIERS, Ordering.INFERRED])
 def test_every_ordering_can_be_replayed(
     backend: CpuBackend, code: dict[str, CompiledKernel], ordering: Ordering

@@ -173,7 +173,7 @@ class CommandEncoder:
             # The memo's key, so all in it is hashable and strict: 1, 1.0 and True are equal, but bind differently.
             parts: list[Any] = [threads, groups, group_size, op_kind, self._path]
             used: list[Allocation] = []
-            params: dict[str, Param] = {}
+            params: dict[str, Param] | None = None
             freed = False
             given: Any = args
             # A dict with string keys is a struct; one with integer keys gives the arguments by index.
@@ -185,7 +185,7 @@ class CommandEncoder:
                 given = dict(args[0])
                 for index, argument in given.items():
                     if type(argument) is Param:
-                        self._check_param(argument, params)
+                        params = self._with_param(argument, params or {})
                     key, given[index] = bindings.memo_key(kernel._compiled, argument, args[0])
                     parts.append(("at", index, key))  # three parts: a plain (index, key) might equal another key
                     freed |= note_use(argument, used)
@@ -200,7 +200,7 @@ class CommandEncoder:
                             parts.append(argument._serial)
                     else:
                         if type(argument) is Param:
-                            self._check_param(argument, params)
+                            params = self._with_param(argument, params or {})
                         key, plain = bindings.memo_key(kernel._compiled, argument, args)
                         if plain is not argument:
                             given = [plain if other is argument else other for other in given]
@@ -471,13 +471,14 @@ class CommandEncoder:
         self._allocations += allocations
         self._transfers += self._captured_from is None
 
-    def _check_param(self, param: Param, others: dict[str, Param]) -> None:
-        """Add a parameter to the dispatch's others, which join the capture once the dispatch is recorded."""
+    def _with_param(self, param: Param, others: dict[str, Param]) -> dict[str, Param]:
+        """A parameter of a dispatch with its others, which join the capture once the dispatch is recorded."""
         if self._captured_from is None:
             raise ArgumentError(f"{param}: a parameter can be used only while capturing")
         known = self._params.get(param.name) or others.setdefault(param.name, param)
         if known != param:
             raise ArgumentError(f"{param}: this capture has another parameter of that name, {known}")
+        return others
 
     @contextmanager
     def _recording(self) -> Iterator[None]:

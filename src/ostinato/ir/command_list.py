@@ -106,7 +106,8 @@ class CommandList:
         self, nodes: tuple[CapturedNode, ...], ordering: Ordering, params: Mapping[str, Param] = _NO_PARAMS
     ) -> None:
         # Every commit makes one; assigning to the fields of a frozen class is slow.
-        self.__dict__.update(nodes=nodes, ordering=ordering, params=params)
+        fields = self.__dict__
+        fields["nodes"], fields["ordering"], fields["params"] = nodes, ordering, params
 
     def __len__(self) -> int:
         return len(self.nodes)

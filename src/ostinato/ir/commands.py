@@ -66,6 +66,8 @@ class KernelOrigin:
     """Hexadecimal: the same for kernels of the same name exactly when source and constants are the same."""
     values: tuple[tuple[str, str], ...] = field(init=False)
     """Constants and macros with their values, as text."""
+    specialisation: str = field(init=False)
+    """The same in words, 'N=4,T=float'."""
 
     def __post_init__(self) -> None:
         constants = sorted(self.module.check_constants(self.constants).items())
@@ -73,11 +75,7 @@ class KernelOrigin:
         settings = [*constants, *sorted(self.defines.items())]
         object.__setattr__(self, "digest", digest)
         object.__setattr__(self, "values", tuple((str(name), str(value)) for name, value in settings))
-
-    @property
-    def specialisation(self) -> str:
-        """Constants and macros in words, 'N=4,T=float'."""
-        return ",".join(f"{name}={value}" for name, value in self.values)
+        object.__setattr__(self, "specialisation", ",".join(f"{name}={value}" for name, value in self.values))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -179,6 +177,9 @@ class Ordering(Enum):
     BARRIERS = "only barriers order them"
     INFERRED = "each waits for those whose memory it uses, and for barriers"
 
+    # Members are unique, and every commit looks one up; the inherited hash is slow.
+    __hash__ = object.__hash__
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Dispatch:
@@ -222,7 +223,7 @@ class Barrier:
     """Everything before it is finished and visible before anything after it starts."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class Copy:
     """Copies bytes from one range to another that does not overlap it."""
 
@@ -231,7 +232,7 @@ class Copy:
     label: str | None = None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class Fill:
     """Repeats a pattern of 1, 2, 4 or 8 bytes over a range."""
 

@@ -50,10 +50,10 @@ def infer(commands: Sequence[Command]) -> Order:
     if not hazard_engine.is_there():
         return infer_plainly(commands)
     spans = [command.spans if type(command) is Dispatch else packed(accesses_of(command)) for command in commands]
-    if None in spans:
-        counts = np.array([_count(*pair) for pair in zip(commands, spans, strict=True)], np.uint32)
-    else:
+    if all(spans):  # nearly every list, and much faster
         counts = np.fromiter(map(len, spans), np.uint32, len(spans)) // 16  # type: ignore[arg-type]
+    else:
+        counts = np.array([_count(*pair) for pair in zip(commands, spans, strict=True)], np.uint32)
     edges, numbers = hazard_engine.order(b"".join(filter(None, spans)), counts)
     return Order(edges, Inferred(*numbers))
 

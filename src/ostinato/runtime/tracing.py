@@ -30,7 +30,6 @@ from ..base.labels import check_label
 from ..base.locks import ForkLock
 from ..errors import ArgumentError, SamplingWarning
 from ..ir.command_list import CommandList
-from ..ir.commands import Barrier, Command, Copy, Dispatch
 
 _MAX_LISTS = 512
 _MAX_THREADS = 10_000
@@ -299,16 +298,16 @@ def _prepare(backend: Backend, work: Executable | CommandList, label: str | None
 
 def shared_list(backend: Backend, commands: CommandList) -> CommandList:
     """The cached list that equals this one, or this one: a loop then infers the order of its list only once."""
-    key = (
-        id(backend),
-        commands.ordering,
-        *(command if type(command) is Dispatch else _transfer_key(command) for command in commands.commands),
-    )
+    # Equal dispatches are one object, and other commands are compared by value.
+    key = (id(backend), commands.ordering, *commands.commands)
     with _lock:
-        known = _lists.setdefault(key, commands)
-        _lists.move_to_end(key)
-        if len(_lists) > _MAX_LISTS:
-            _lists.popitem(last=False)
+        known = _lists.get(key)
+        if known is None:
+            known = _lists[key] = commands
+            if len(_lists) > _MAX_LISTS:
+                _lists.popitem(last=False)
+        else:
+            _lists.move_to_end(key)
     return known
 
 
@@ -375,16 +374,6 @@ def region(name: str) -> Iterator[None]:
         end_ns = time.monotonic_ns()
         for listener in listeners:
             listener.region_ends(entered, end_ns)
-
-
-def _transfer_key(command: Command) -> Any:
-    """What tells a command that is not memoised from others: by memory, which is not the same at the same address."""
-    if isinstance(command, Barrier):
-        return Barrier
-    if isinstance(command, Copy):
-        return (Copy, command.source, command.target, command.label)
-    assert not isinstance(command, Dispatch)
-    return (command.target, command.pattern, command.label)
 
 
 def _warn_once(device: Any, reason: str) -> None:

@@ -44,6 +44,8 @@ _lock = ForkLock()
 _MODES = {Ordering.SERIAL: 0, Ordering.BARRIERS: 1, Ordering.INFERRED: 3}
 _MODE_EDGES = 2
 _OUTCOMES = (Outcome.DONE, Outcome.FAULTED, Outcome.NOT_RUN)
+_DONE = Status(Outcome.DONE, node=0, signal=0, address=0, access="", thread=None)
+_Numbers = ctypes.c_uint32 * 3
 
 
 class _Status(ctypes.Structure):
@@ -103,6 +105,8 @@ class CpuRun(int):
     def status(self) -> Status:
         """How it ended, from the runtime."""
         native = self._native_status()
+        if not native.error:
+            return _DONE
         return Status(
             outcome=_OUTCOMES[native.error],
             node=native.node,
@@ -114,9 +118,9 @@ class CpuRun(int):
 
     def inferred(self) -> Inferred:
         """The inferred order, in numbers, from the hazard engine."""
-        numbers = (ctypes.c_uint32 * 3)()
+        numbers = _Numbers()
         self.runtime.ost_inferred(self, numbers)
-        return Inferred(*numbers)
+        return Inferred(*numbers[:])
 
     def times(self) -> tuple[int, int] | None:
         """Start and end by the host's clock, which the workers read."""
@@ -217,12 +221,14 @@ class CpuBackend(HostMemory):
 
     def submit(self, commands: CommandList, started: list[Run], sample: bool = False, retain: bool = True) -> None:
         """Start the whole list in one call. The runtime infers the order if it is not known yet."""
-        records = b"".join(commands.lowered)
-        call = (self._device, records, len(records), len(commands), *_order(commands, commands.is_ordered), sample)
+        lowered = commands.lowered
+        records = b"".join(lowered)
+        order = _order(commands) if commands.is_ordered else (_MODES[commands.ordering], None, 0)
+        call = (self._device, records, len(records), len(lowered), *order, sample)
         # Signal handlers run between steps of the interpreter; from the call to the list there is none.
         started.extend(map(self._make_run, filter(None, starmap(self._submit, (call,)))))
         if not started:
-            raise self._refused(f"a list of {len(commands)} commands")
+            raise self._refused(f"a list of {len(lowered)} commands")
 
     def instantiate(self, commands: CommandList) -> _Executable:
         """Build the runtime's graph, with a table of the arguments that are parameters."""
@@ -235,7 +241,7 @@ class CpuBackend(HostMemory):
         param_table, use_table = np.array(list(params), np.uint32), np.array(uses, np.uint32)
         executable = _Executable(self._device, commands.value_bytes, self._runtime.ost_graph_release)
         call = (
-            *(self._device, records, len(records), len(commands), *_order(commands, True)),
+            *(self._device, records, len(records), len(commands), *_order(commands)),
             *(param_table.ctypes.data, len(params), use_table.ctypes.data, len(uses), commands.value_bytes),
         )
         executable.pointer.extend(filter(None, starmap(self._runtime.ost_graph_make, (call,))))
@@ -298,9 +304,9 @@ class CpuBackend(HostMemory):
         return f"CpuBackend({self.capabilities.workers} workers)"
 
 
-def _order(commands: CommandList, with_edges: bool) -> tuple[int, int | None, int]:
-    """The order of a list for the runtime: a mode, and the list's edges; without them the runtime infers its own."""
-    if commands.ordering is not Ordering.INFERRED or not with_edges:
+def _order(commands: CommandList) -> tuple[int, int | None, int]:
+    """The order of a list for the runtime: a mode, and the list's edges if they are inferred."""
+    if commands.ordering is not Ordering.INFERRED:
         return _MODES[commands.ordering], None, 0
     edges = commands.order.edges
     return _MODE_EDGES, edges.ctypes.data, len(edges)

@@ -21,7 +21,18 @@ from ..recording.declaring import NONE as ABSENT
 from ..recording.declaring import Flags, Ints, Texts
 from ..recording.declaring import Reals as Floats
 from ..recording.reader import Lists as Plans
-from ..recording.schema import BOUNDED, MEASURED, UNAVAILABLE, Drop, HostSpans, Regions, Samples, Submissions
+from ..recording.schema import (
+    BOUNDED,
+    MEASURED,
+    UNAVAILABLE,
+    CommandTerms,
+    Drop,
+    HostSpans,
+    Regions,
+    Samples,
+    Submissions,
+    SubmissionValues,
+)
 from ..recording.tables import objects
 from .kernels import named
 from .origin import Origin
@@ -68,31 +79,6 @@ class Commands(schema.Commands):
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
-    """What comes to the amounts of commands with every submission: factor · min(max(value + plus, 0), upto) each."""
-
-    command: Ints
-    """Row of the command."""
-    amount: Ints
-    """0 bytes read, 1 bytes written, 2 flops."""
-    param: Ints
-    """Column of `Columns.values`."""
-    factor: Floats
-    plus: Floats
-    upto: Floats
-    """Infinite where there is no limit."""
-
-    def __len__(self) -> int:
-        return len(self.command)
-
-
-def no_terms() -> Terms:
-    """The terms of a recording that has none."""
-    rows = np.zeros(0, np.int64)
-    return Terms(rows, rows, rows, np.zeros(0), np.zeros(0), np.zeros(0))
-
-
-@dataclass(frozen=True, slots=True)
 class Columns:
     """A whole recording."""
 
@@ -118,9 +104,8 @@ class Columns:
     """Whether every process ended its recording properly."""
     missing_submissions: int = 0
     """How many numbers are left out between those of the submissions that are there."""
-    terms: Terms = field(default_factory=no_terms)
-    values: Floats = field(default_factory=lambda: np.zeros((0, 0)))
-    """(submissions, parameters): the values that terms depend on; NaN where a submission has none."""
+    terms: CommandTerms = field(default_factory=CommandTerms.without_rows)
+    values: SubmissionValues = field(default_factory=SubmissionValues.without_rows)
 
 
 def usable(samples: Samples) -> Samples:

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .columns import Columns, Flags, Floats, Ints, amounts
+from ..recording.schema import AMOUNTS
+from .columns import ABSENT, Columns, Flags, Floats, Ints, amounts
 from .statistics import split_by
 
 
@@ -58,12 +59,20 @@ def mean_amounts(columns: Columns, command: Ints, submission: Ints) -> Amounts:
 def amounts_of(columns: Columns, command: Ints, submission: Ints) -> Amounts:
     """The amounts of single dispatches, given by the row of the command and of the submission of each."""
     terms = columns.terms
-    amounts = [column[command] for column in declared_amounts(columns).each()]
+    amounts = {name: getattr(declared_amounts(columns), name)[command] for name in AMOUNTS}
     dispatches = split_by(command, np.arange(len(command)), len(columns.commands)) if len(terms) else []
-    for row, (of, amount, param) in enumerate(
-        zip(terms.command.tolist(), terms.amount.tolist(), terms.param.tolist(), strict=True)
-    ):
+    value = {name: _values(columns, name) for name in dict.fromkeys(terms.param)}
+    upto = np.where(terms.upto == ABSENT, np.inf, terms.upto)
+    for row, (of, amount, param) in enumerate(zip(terms.command, terms.amount, terms.param, strict=True)):
         here = dispatches[of]
-        counted = np.clip(columns.values[submission[here], param] + terms.plus[row], 0.0, terms.upto[row])
+        counted = np.clip(value[param][submission[here]] + terms.plus[row], 0.0, upto[row])
         amounts[amount][here] += terms.factor[row] * counted
-    return Amounts(*amounts)
+    return Amounts(**amounts)
+
+
+def _values(columns: Columns, param: str) -> Floats:
+    """The value of a parameter in each submission; NaN where it has none."""
+    given = columns.values.where(columns.values.param == param)
+    values = np.full(len(columns.submissions), np.nan)
+    values[given.submission] = given.value
+    return values

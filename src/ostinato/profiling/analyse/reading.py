@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from dataclasses import fields, replace
 
-import numpy as np
-
 from ..recording import schema
 from ..recording.reader import Recording
-from ..recording.schema import AMOUNTS
-from .columns import ABSENT, Columns, Commands, Device, Floats, Terms, texts
+from .columns import Columns, Commands, Device, texts
 from .kernels import KernelFacts, details
 from .origin import origins_of
 
@@ -20,7 +17,6 @@ def columns_of(recording: Recording) -> Columns:
     A recording in memory is of this process and still going on; only a file can have been cut off.
     """
     plans, samples, submissions = recording.lists(), recording.samples(), recording.submissions
-    terms, values = _terms(recording)
     return Columns(
         devices=tuple(_device(device, recording) for device in recording.devices),
         commands=_commands(recording),
@@ -35,8 +31,8 @@ def columns_of(recording: Recording) -> Columns:
         pids=tuple(process.pid for process in recording.processes),
         origins=origins_of(recording.processes),
         thread_names=recording.threads,
-        terms=terms,
-        values=values,
+        terms=recording.terms,
+        values=recording.values,
         missing_submissions=int(submissions.id[-1]) - len(submissions) if len(submissions) else 0,
         closed=recording.path is None or all(process.closed for process in recording.processes),
     )
@@ -56,21 +52,3 @@ def _commands(recording: Recording) -> Commands:
     facts = zip(commands.kind, commands.kernel, commands.source, commands.digest, strict=True)
     kernels = [KernelFacts(*texts, tuple(given.get(row, ()))) for row, texts in enumerate(facts)]
     return Commands(**commands.by_name(), detail=texts(details(kernels)))
-
-
-def _terms(recording: Recording) -> tuple[Terms, Floats]:
-    """The terms, and the values of each submission for the parameters that they name."""
-    terms, given = recording.terms, recording.values
-    number = {name: at for at, name in enumerate(dict.fromkeys(terms.param))}
-    values = np.full((len(recording.submissions), len(number)), np.nan)
-    given = given.where(np.isin(given.param, list(number)))
-    values[given.submission, [number[name] for name in given.param]] = given.value
-    made = Terms(
-        command=terms.command,
-        amount=np.array([AMOUNTS.index(name) for name in terms.amount], np.int64),
-        param=np.array([number[name] for name in terms.param], np.int64),
-        factor=terms.factor.astype(np.float64),
-        plus=terms.plus.astype(np.float64),
-        upto=np.where(terms.upto == ABSENT, np.inf, terms.upto.astype(np.float64)),
-    )
-    return made, values

@@ -18,7 +18,7 @@ def reasons(columns: Columns, device: Device, reached: Rates, rows: Ints, p50_ns
     spent = reached.total_ns[rows]
     shape = _few_groups(columns, device, rows, spent)
     launch = f"launch-bound: {formatting.time(p50_ns)} per dispatch" if p50_ns < LAUNCH_NS else ""
-    return list(filter(None, (shape, launch, _speed(columns, reached, rows, p50_ns))))
+    return list(filter(None, (shape, launch, _speed(columns, device, reached, rows, p50_ns))))
 
 
 def _few_groups(columns: Columns, device: Device, rows: Ints, spent: Floats) -> str:
@@ -40,7 +40,7 @@ def _few_groups(columns: Columns, device: Device, rows: Ints, spent: Floats) -> 
     return f"{launched}{where}" + ("" if part >= _NEARLY_ALL else f" in {formatting.percent(part)} of its time")
 
 
-def _speed(columns: Columns, reached: Rates, rows: Ints, p50_ns: float) -> str:
+def _speed(columns: Columns, device: Device, reached: Rates, rows: Ints, p50_ns: float) -> str:
     """How fast all its dispatches together moved bytes or computed."""
     commands, spent = columns.commands, reached.total_ns
     whole = float(spent[rows].sum())
@@ -53,26 +53,19 @@ def _speed(columns: Columns, reached: Rates, rows: Ints, p50_ns: float) -> str:
         amount = formatting.size(float(commands.bytes_read[row] + commands.bytes_written[row]))
         took = formatting.time(p50_ns)
         return f"efficiency not known: bound to {amount}, more than it can have moved in {took}; declare its bytes"
-    bandwidth = _together(reached.bandwidth_efficiency, reached, moving)
-    flops = _together(reached.flop_efficiency, reached, computing)
-    rate = rate_of(reached.bytes_moved, reached, rows)
+    rate, flop_rate = rate_of(reached.bytes_moved, reached, rows), rate_of(reached.flops, reached, rows)
+    bandwidth = None if rate is None or not device.copy_bytes_per_s else rate / device.copy_bytes_per_s
+    flops = None if flop_rate is None or not device.flops_per_s else flop_rate / device.flops_per_s
     at_most = "at most " if reached.bound[moving].any() else ""
     if flops is not None and not (bandwidth is not None and flops < bandwidth):
         return f"computes at {formatting.percent(flops)} of the peak flop rate"
-    if bandwidth == 0 or rate == 0:
+    if rate == 0:
         return "declares that it moves no bytes"
     if bandwidth is not None:
         return f"moves {at_most}{formatting.percent(bandwidth, at_most != '')} of copy bandwidth"
     if rate is None:
         return "efficiency not known: no ceiling was measured"
     return f"moves {at_most}{formatting.byte_rate(rate)}"
-
-
-def _together(efficiency: Floats, reached: Rates, rows: Ints) -> float | None:
-    """The efficiency of several commands, weighted by their time; None where none is known."""
-    known = rows[~np.isnan(efficiency[rows])]
-    total = float(reached.total_ns[known].sum())
-    return float((efficiency[known] * reached.total_ns[known]).sum()) / total if total > 0 else None
 
 
 def measure(device: Device, calibrated: bool, bounds: bool, began_ns: int | None) -> str:

@@ -60,8 +60,6 @@ class Rates:
     bandwidth: Floats
     """Bytes per second."""
     flop_rate: Floats
-    bandwidth_efficiency: Floats
-    flop_efficiency: Floats
     least_ns: Floats
     """The least time a dispatch could take by the ceilings; NaN without them."""
 
@@ -132,8 +130,6 @@ def _rates(columns: Columns, device: Device, count: Ints, runs: Floats, typical_
         refuted,
         bandwidth,
         flop_rate,
-        bandwidth / copy,
-        flop_rate / peak,
         least,
     )
 

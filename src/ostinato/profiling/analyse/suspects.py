@@ -28,7 +28,7 @@ from .statistics import median, split_by
 _CANDIDATES = 10
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Suspect:
     """One kernel, what it could save, and why."""
 
@@ -53,16 +53,16 @@ class Suspect:
     """Of the busy time of its device; overlapping dispatches split it evenly."""
     saving_ns: float
     """Wall time that all command buffers together would save."""
-    saving_is_bound: bool
+    saving_is_bound: bool = False
     """It may save less: it competes for a full device in a way that no replay reproduces."""
-    saving_share: float | None
+    saving_share: float | None = None
     """The same as a part of the command buffers' time; None when no schedule is known."""
-    saving_low: float | None
-    saving_high: float | None
+    saving_low: float | None = None
+    saving_high: float | None = None
     """The 95 % interval of that part, over runs; None where the saving is a bound or no schedule is known."""
-    twice_as_fast_ns: float | None
+    twice_as_fast_ns: float | None = None
     """What the wall would shrink by if it were twice as fast; None where that is not known."""
-    twice_as_fast_share: float | None
+    twice_as_fast_share: float | None = None
     efficiency: float | None
     """Of the nearer ceiling; None when not known."""
     efficiency_is_bound: bool
@@ -161,12 +161,6 @@ def suspects(
             p50_ns=p50_ns,
             busy_share=_part(float(busy[rows].sum()), float(busy.sum())),
             saving_ns=float(alone_ns[kernel]),
-            saving_is_bound=False,
-            saving_share=None,
-            saving_low=None,
-            saving_high=None,
-            twice_as_fast_ns=None,
-            twice_as_fast_share=None,
             efficiency=efficiency,
             efficiency_is_bound=bound,
             bytes_per_s=reasons.rate_of(reached.bytes_moved, reached, rows),

@@ -94,7 +94,11 @@ class Column:
         return tuple(f"{self.name}_{axis}" for axis in "xyz") if self.kind is Kind.SIZES else (self.name,)
 
     def missing(self, count: int) -> Any:
-        """The column of a file that does not have it."""
+        """The column of a file that does not have it, or of a table without rows."""
+        if self.kind is Kind.SIZES:
+            return np.zeros((count, 3), np.int64)
+        if self.kind is Kind.FLAG and not self.optional:
+            return np.ones(count, np.bool_)
         if self.kind is Kind.REAL:
             return np.full(count, np.nan)
         if self.kind in (Kind.TEXT, Kind.WORD, Kind.CODE):
@@ -155,6 +159,12 @@ class InColumns(Declared):
 
     def __len__(self) -> int:
         return len(next(iter(self.by_name().values())))
+
+    @classmethod
+    def without_rows(cls: type[_T]) -> _T:
+        """A table without rows."""
+        declared: Table = cls.table  # type: ignore[attr-defined]
+        return cls(**{column.name: column.missing(0) for column in declared.columns})
 
     def by_name(self) -> dict[str, Any]:
         """Its columns."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +27,7 @@ MOST_AT_CLOSING = 1_000_000
 
 def expand(path: str | os.PathLike[str]) -> int:
     """Fill the plain tables of a closed recording from its chunks; the number of samples. Twice is harmless."""
-    with opening.open_file(path) as source:
+    with closing(opening.open_file(path)) as source:
         writer = opening.is_live(source.connection)
         if writer is not None:
             raise RecordingError(f"process {writer} is still recording into {path}; expand it when that has ended")

@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -133,7 +133,7 @@ def _fill(
     facts: Sequence[Mapping[str, str]],
     progress: Progress,
 ) -> None:
-    texts = _Texts()
+    texts: dict[str, int] = {}
     base = dict.fromkeys(schema.TABLES, 0)
     connection.execute("BEGIN IMMEDIATE")
     for recording, shift, more in zip(recordings, shifts, facts, strict=True):
@@ -147,40 +147,26 @@ def _fill(
         progress("samples")
         copy.samples()
         base = copy.last
-    database.insert_many(connection, schema.TABLES["strings"], texts.rows())
+    database.insert_many(connection, schema.TABLES["strings"], ((number, text) for text, number in texts.items()))
     connection.execute("COMMIT")
 
 
-class _Texts:
-    """Texts of the new file, each stored once."""
-
-    def __init__(self) -> None:
-        self._numbers: dict[str, int] = {}
-
-    def number(self, text: str) -> int:
-        return self._numbers.setdefault(text, len(self._numbers) + 1)
-
-    def rows(self) -> Iterable[tuple[int, str]]:
-        return ((number, text) for text, number in self._numbers.items())
-
-
 class _Copy:
-    """One recording on its way into the new one: `base` is added to its ids, `last` are the highest ids used."""
+    """One recording on its way into the new one: `base` is added to its ids, `last` are the highest ids used.
+
+    `texts` are those of the new file by their ids; each is stored once.
+    """
 
     def __init__(
         self,
         connection: sqlite3.Connection,
         recording: Recording,
         shift: Shift,
-        texts: _Texts,
+        texts: dict[str, int],
         base: Mapping[str, int],
     ) -> None:
-        self._connection = connection
-        self._recording = recording
-        self._shift = shift
-        self._texts = texts
-        self._base = base
-        self.last = dict(base)
+        self._connection, self._recording, self._shift = connection, recording, shift
+        self._texts, self._base, self.last = texts, base, dict(base)
 
     def processes(self, facts: Mapping[str, str]) -> None:
         """The processes with the shift of their clock, what is known of them, and what they lost."""
@@ -244,7 +230,7 @@ class _Copy:
     def _stored(self, table: str, column: Column, values: Any) -> list[Any]:
         """A column as the new file holds it."""
         if column.kind is Kind.TEXT:
-            return [None if column.optional and not text else self._texts.number(text) for text in values.tolist()]
+            return [None if column.optional and not text else self._text(text) for text in values.tolist()]
         if column.kind is Kind.CODE:
             codes = {word: number for number, word in enumerate(column.words)}
             return [codes.get(word) for word in values.tolist()]
@@ -263,6 +249,9 @@ class _Copy:
         if column.kind is Kind.WORD or not column.optional:
             return listed
         return [None if value == NONE or value != value else value for value in listed]
+
+    def _text(self, text: str) -> int:
+        return self._texts.setdefault(text, len(self._texts) + 1)
 
     def _check_times(self, times: Ints) -> None:
         if int(times.max(initial=0)) + self._shift.offset_ns >= MAX_TIME_NS:

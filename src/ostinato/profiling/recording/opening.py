@@ -15,8 +15,9 @@ import stat
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
+from typing import Any
 
 from ...errors import RecordingError
 from ...version import __version__
@@ -28,42 +29,29 @@ from .schema import APPLICATION_ID, MAX_BLOB_BYTES, MAX_FILE_BYTES
 
 _BUSY_S = 2.0
 _CHECKED_BYTES = 1 << 26
-"""Files up to this size have the structure of all their pages checked at once; larger ones as they are read."""
+"""Files up to this size have the structure of all their pages checked at once; larger ones as they are read. Where
+nobody can be writing to it, such a file is read into memory as a whole: SQLite would read page after page."""
 _MOST_OBJECTS = 1_000
 _SMALL_LENGTH = 1 << 20
+_OPTIONS: dict[str, Any] = {"timeout": _BUSY_S, "isolation_level": None, "check_same_thread": False}
 
 
+@dataclass(frozen=True, slots=True)
 class Source:
     """An open file: its connection, and what has to be cleared away with it."""
 
-    __slots__ = ("_borrowed", "_temporary", "connection", "path")
-
-    def __init__(
-        self,
-        connection: sqlite3.Connection,
-        path: Path | None,
-        temporary: Path | None = None,
-        borrowed: bool = False,
-    ) -> None:
-        self.connection = connection
-        self.path = path
-        self._temporary = temporary
-        self._borrowed = borrowed
+    connection: sqlite3.Connection
+    path: Path | None
+    temporary: Path | None = None
+    """The folder of a private copy."""
+    borrowed: bool = False
 
     def close(self) -> None:
         """Close the connection, unless it is borrowed, and remove a private copy; more than once is harmless."""
-        if not self._borrowed:
+        if not self.borrowed:
             self.connection.close()
-        if self._temporary is not None:
-            shutil.rmtree(self._temporary, ignore_errors=True)
-
-    def __enter__(self) -> Source:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+        if self.temporary is not None:
+            shutil.rmtree(self.temporary, ignore_errors=True)
 
 
 @contextmanager
@@ -148,7 +136,7 @@ def check_replaceable(path: Path) -> None:
     if path.stat().st_size == 0:
         return
     try:
-        with open_file(path) as source, reading(path):
+        with contextlib.closing(open_file(path)) as source, reading(path):
             process = is_live(source.connection)
     except RecordingError as problem:
         raise RecordingError(f"{path} exists and is not replaced: {problem}") from problem
@@ -182,6 +170,13 @@ def _beside_its_log(path: Path) -> Source:
 
 
 def _alone(path: Path) -> Source:
+    try:
+        small = path.stat().st_size <= _CHECKED_BYTES and not _was_being_written(path)
+        contents = path.read_bytes() if small else b""
+    except OSError as problem:
+        raise RecordingError(f"cannot be read: {problem.strerror}") from problem
+    if contents:
+        return Source(_prepared(sqlite3.connect(":memory:", **_OPTIONS), contents), path)
     # "Immutable" means: no locks and no side files, so it also works where nothing can be written.
     return Source(_connect(path, "mode=ro&immutable=1"), path)
 
@@ -204,9 +199,14 @@ def _copied_with_its_log(path: Path) -> Source:
 
 
 def _connect(path: Path, options: str) -> sqlite3.Connection:
-    uri = f"{path.as_uri()}?{options}"
-    connection = sqlite3.connect(uri, uri=True, timeout=_BUSY_S, isolation_level=None, check_same_thread=False)
+    return _prepared(sqlite3.connect(f"{path.as_uri()}?{options}", uri=True, **_OPTIONS))
+
+
+def _prepared(connection: sqlite3.Connection, contents: bytes = b"") -> sqlite3.Connection:
+    """The connection with what a recording from elsewhere calls for, and with a file's contents if they are given."""
     try:
+        if contents:
+            connection.deserialize(contents)
         restrict(connection)
         connection.execute("BEGIN")
         connection.execute("SELECT count(*) FROM sqlite_master").fetchone()  # takes the snapshot

@@ -41,17 +41,9 @@ def read(connection: sqlite3.Connection, table: Table, version: int, texts: Text
                 pieces[column.name].append(np.stack(parts, axis=1) if len(parts) > 1 else parts[0])
             last = _check_key(table, {name: made[-1] for name, made in pieces.items()}, last)
     return {
-        column.name: np.concatenate(pieces[column.name]) if pieces.get(column.name) else _none(column, count)
+        column.name: np.concatenate(pieces[column.name]) if pieces.get(column.name) else column.missing(count)
         for column in table.columns
     }
-
-
-def _none(column: Column, count: int) -> Any:
-    """A column that the file does not have, or one of a table without rows."""
-    missing = column.missing(count)
-    if column.kind is Kind.SIZES:
-        return np.zeros((count, 3), np.int64)
-    return missing.astype(np.bool_) if column.kind is Kind.FLAG and not column.optional else missing
 
 
 def _check_key(table: Table, piece: Mapping[str, Any], last: Any) -> Any:

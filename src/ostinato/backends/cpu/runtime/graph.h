@@ -25,6 +25,7 @@
 namespace [[gnu::visibility("hidden")]] __ost {
 
 struct Device;
+struct Block;
 
 enum Mode : uint32_t { mode_serial, mode_barriers, mode_edges, mode_inferred };
 
@@ -39,6 +40,7 @@ enum Refusal : uint32_t { refused_memory, refused_malformed, refused_too_many_ed
 extern __thread Refusal refusal;  // of the thread's last one; a C++ thread_local would need an initialiser call
 
 struct Graph {
+  Block *block;  // the memory of nodes and records
   Node *nodes;
   uint32_t count, n_roots;
   uint32_t *successors, *roots;
