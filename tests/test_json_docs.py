@@ -7,17 +7,23 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from calibrations import KNOWN, exactly
+from ostinato.cli.calibrate import as_dict as calibration_dict
+from ostinato.measure.spreads import RowSpread
 from ostinato.profiling.analyse import summarise
 from ostinato.profiling.analyse.columns import Drop
+from ostinato.profiling.analyse.comparison import Key, UnitTimes, compare_times
 from ostinato.profiling.analyse.origin import Origin
 from ostinato.profiling.analyse.validity import Perturbation
 from ostinato.profiling.calibration import BufferRow, DispatchRow
 from ostinato.profiling.report import as_dict
+from ostinato.profiling.report.comparison import as_dict as comparison_dict
 from synthetic import Synthetic, node
 
 PAGE = Path(__file__).parent.parent / "docs" / "json.md"
@@ -86,7 +92,15 @@ def test_every_field_of_a_report_is_documented() -> None:
 def test_every_field_of_a_calibration_is_documented() -> None:
     one = exactly(1.0)
     whole = replace(KNOWN, dispatch_table=(DispatchRow(1, one, one),), buffer_table=(BufferRow(1, one, one, one),))
-    assert_documented("Calibration", json.loads(json.dumps(asdict(whole))))
+    spread = RowSpread("graph tiny", 1.0, 5, 0.1, 0.3)
+    assert_documented("Calibration", json.loads(json.dumps(calibration_dict(whole, [spread]))))
+
+
+def test_every_field_of_a_comparison_is_documented() -> None:
+    both, row = Key("graph", "token", grid="2"), UnitTimes(np.arange(1.0, 7.0), 60, 1.0)
+    only = (Key("kernel", "k", "label", "1 / 1"),)
+    report = compare_times({both: row}, {both: row}, about=["A", "B"], differences=["host"], notes=["a note"])
+    assert_documented("Comparison", comparison_dict(replace(report, only_a=only, only_b=only)))
 
 
 def run_json(*arguments: str, folder: Path) -> Any:

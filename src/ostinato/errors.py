@@ -279,6 +279,10 @@ class RecordingError(OstinatoError, ValueError):
     """A recording cannot be written, read or merged: damaged, too large, too new, not a recording, not writable."""
 
 
+class ComparisonError(OstinatoError, ValueError):
+    """Two programs or recordings cannot be compared: one failed, recorded nothing, or ran on another device."""
+
+
 # --- models ------------------------------------------------------------------------------------------------
 
 

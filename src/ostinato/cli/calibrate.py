@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import asdict
+from typing import Any
 
 import click
 from rich.console import Console
@@ -12,6 +14,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from ..device import check_settings, open_device
+from ..measure.spreads import LEAST_PROCESSES, RowSpread, calibrate_processes
+from ..profiling.analyse.formatting import percent
 from ..profiling.analyse.statistics import Interval
 from ..profiling.calibration import LEAST_R_SQUARED, Calibration, calibrate
 from ..profiling.ceilings import Ceilings
@@ -23,8 +27,14 @@ _UNITS = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns"))
 @main.command("calibrate")
 @click.option("--device", "device_name", default="auto", show_default=True, help="Measure this device.")
 @click.option("--repetitions", type=click.IntRange(3), default=9, show_default=True, help="Repetitions per median.")
+@click.option(
+    "--processes",
+    type=click.IntRange(LEAST_PROCESSES),
+    metavar="N",
+    help="Also measure how much N processes of one program differ, for ostinato compare.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
-def calibrate_command(device_name: str, repetitions: int, as_json: bool) -> None:
+def calibrate_command(device_name: str, repetitions: int, processes: int | None, as_json: bool) -> None:
     """Measure the overhead of dispatches, command buffers, barriers and timestamps, and the ceilings of the device.
 
     Host times are medians of the repetitions with 95 % intervals; the first repetition is a warm-up. The device time
@@ -34,9 +44,14 @@ def calibrate_command(device_name: str, repetitions: int, as_json: bool) -> None
 
     Takes a second or two on a CPU, longer with more repetitions or on a busy machine.
 
+    With --processes, a fixed workload runs in N processes, about a second each. How much their medians differ is stored
+    with those of earlier calibrations (the newest 60 processes count). It tells ostinato compare when two single
+    recordings differ by more than two processes of the same program do.
+
     \b
-    Example:
+    Examples:
       ostinato calibrate --json > calibration.json
+      ostinato calibrate --processes 20
     """
     check_settings()
     with open_device(device_name) as device:
@@ -48,10 +63,17 @@ def calibrate_command(device_name: str, repetitions: int, as_json: bool) -> None
                 steps.update(task, description=what, completed=done, total=total)
 
             calibration = calibrate(device, repetitions, progress)
+            spreads = calibrate_processes(device.name, processes, progress) if processes else ()
     if as_json:
-        click.echo(json.dumps(asdict(calibration), indent=2))
+        click.echo(json.dumps(as_dict(calibration, spreads), indent=2))
     else:
         _show(calibration)
+        _show_spreads(spreads)
+
+
+def as_dict(calibration: Calibration, spreads: Sequence[RowSpread]) -> dict[str, Any]:
+    """What `--json` prints."""
+    return {**asdict(calibration), "process_spreads": [asdict(row) for row in spreads]}
 
 
 def _show(calibration: Calibration) -> None:
@@ -102,6 +124,20 @@ def _show(calibration: Calibration) -> None:
         console.print(
             f"  {what}: {digits(rate / 1e9)} {unit} (best three rounds within {spread:.0%}; {measured[:10]} UTC)"
         )
+
+
+def _show_spreads(spreads: Sequence[RowSpread]) -> None:
+    if not spreads:
+        return
+    table = _table("How much processes of one program differ", "what", "median", "processes", "deviation", "two single")
+    for row in spreads:
+        table.add_row(
+            row.name, time_text(row.median_ns), f"{row.processes}", percent(row.deviation), percent(row.two_recordings)
+        )
+    console = Console(highlight=False, markup=False, emoji=False)
+    console.print()
+    console.print(table)
+    console.print("two single: 95 % of pairs of single recordings of one program differ by less")
 
 
 def _timestamp(best: Ceilings) -> str:

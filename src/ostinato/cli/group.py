@@ -23,6 +23,7 @@ _COMMANDS = {
         "Measure the overhead of dispatches, barriers and timestamps, and the device's ceilings.",
     ),
     "check": ("check", "Run a program and check every command list that it submits."),
+    "compare": ("compare", "Say whether one program, recording or graph is slower than another."),
     "compile": ("compile", "Compile a .metal file and print its kernels, or its errors."),
     "decode": ("decode", "Generate tokens greedily, from a checkpoint or random weights."),
     "demo": ("demo", "Generate tokens with a small mixture of experts, and profile it."),

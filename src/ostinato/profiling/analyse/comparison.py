@@ -17,9 +17,13 @@ from .columns import Columns, Flags, Floats, Ints, usable
 from .comparable import undisturbed
 from .groups import extent, folded
 from .statistics import Interval, median, median_interval, medians_by, split_by
-from .verdicts import LEAST_UNITS, Difference, Spread, Verdict
+from .verdicts import LEAST_UNITS, Difference, Spreads, Verdict
 
 _MOST_DEPTH = 16
+_MOST_PARTS = 1_000
+"""Runs of one process beyond this number are taken together with their neighbours for its interval."""
+_MINOR = 0.01
+"""What takes a smaller part of the time does not decide whether a comparison could tell."""
 _KINDS = ("graph", "label", "kernel")
 
 
@@ -51,6 +55,8 @@ class UnitTimes:
     """The smallest difference between two times that the clock showed."""
     disturbed_ns: float = math.nan
     """The median of all runs, for a row that never ran undisturbed."""
+    within: Interval | None = None
+    """Of the median over the runs of a single unit, where it was asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +65,7 @@ class Side:
 
     median_ns: float
     interval: Interval | None
-    """Of the median over units; None for too few."""
+    """Of the median over units; over the runs of a single process; None for too few."""
     units: int
     runs: int
     share: float
@@ -93,10 +99,17 @@ class Comparison:
     rows: tuple[Row, ...]
     only_a: tuple[Key, ...] = ()
     only_b: tuple[Key, ...] = ()
-    differences: tuple[str, ...] = ()
-    """What differs beside the program, in words."""
+    about: tuple[str, ...] = ()
+    """What each side is, in words; empty where there is nothing to say."""
+    differences: tuple[str, ...] | None = None
+    """What differs beside the program, in words; None where both ran in one process, so that nothing can."""
     notes: tuple[str, ...] = ()
     """What to know about the measurement, in words."""
+
+    def __str__(self) -> str:
+        from ..report.comparison import render  # it stands below
+
+        return render(self)
 
     @property
     def whole(self) -> Row | None:
@@ -119,6 +132,13 @@ class Comparison:
         """Over all rows: SLOWER if any is slower, then CANNOT TELL, then FASTER."""
         return verdicts.combined([row.verdict for row in self.rows])
 
+    @property
+    def undecided(self) -> tuple[Row, ...]:
+        """The rows with at least 1 % of the time of which the comparison cannot tell."""
+        return tuple(
+            row for row in self.rows if row.verdict is Verdict.CANNOT_TELL and max(row.a.share, row.b.share) >= _MINOR
+        )
+
 
 # --- times of rows -------------------------------------------------------------------------------------------
 
@@ -129,9 +149,24 @@ def unit_times(columns: Columns, unit: Ints, units: int, chosen: Flags | None = 
     present: Flags = (unit >= 0) & subs.ran & (subs.plan >= 0)
     chosen = undisturbed(columns, present) if chosen is None else chosen
     rows = _graphs(columns, unit, units, present, chosen)
-    rows |= _kernels(columns, unit, units, chosen)
-    rows |= _labels(columns, unit, units, chosen)
+    rows |= _kernels(columns, unit, units, present, chosen)
+    rows |= _labels(columns, unit, units, present, chosen)
     return rows
+
+
+def process_times(columns: Columns, confidence: float | None = None) -> dict[Key, UnitTimes]:
+    """The times of every row in a recording that is one unit; with a confidence, also the interval of each median."""
+    count = len(columns.submissions)
+    rows = unit_times(columns, np.zeros(count, np.int64), 1)
+    if confidence is None:
+        return rows
+    parts = min(count, _MOST_PARTS)
+    by_part = unit_times(columns, np.arange(count) * parts // max(count, 1), parts)
+    return {
+        key: replace(row, within=median_interval(part[~np.isnan(part)], confidence))
+        for key, row in rows.items()
+        for part in (by_part[key].times_ns,)
+    }
 
 
 def stacked(processes: Sequence[Mapping[Key, UnitTimes]]) -> dict[Key, UnitTimes]:
@@ -145,8 +180,9 @@ def stacked(processes: Sequence[Mapping[Key, UnitTimes]]) -> dict[Key, UnitTimes
             np.array([math.nan if row is None else median(row.times_ns[~np.isnan(row.times_ns)]) for row in each]),
             sum(row.runs for row in present),
             sum(row.share for row in present) / len(processes),
-            max(row.step_ns for row in present),
+            min((row.step_ns for row in present if row.step_ns > 0), default=0.0),
             median(np.array([row.disturbed_ns for row in present])),
+            present[0].within if len(processes) == 1 else None,
         )
     return rows
 
@@ -192,7 +228,7 @@ def _graph_key(columns: Columns, plan: int, label: str) -> Key:
     return Key("graph", name, grid=f"{command.size:,}")
 
 
-def _kernels(columns: Columns, unit: Ints, units: int, chosen: Flags) -> dict[Key, UnitTimes]:
+def _kernels(columns: Columns, unit: Ints, units: int, present: Flags, chosen: Flags) -> dict[Key, UnitTimes]:
     commands, codes = columns.commands, dict[Key, int]()
     code = np.full(len(commands), -1, np.int64)
     for row in np.flatnonzero(commands.kind != "barrier").tolist():
@@ -201,37 +237,40 @@ def _kernels(columns: Columns, unit: Ints, units: int, chosen: Flags) -> dict[Ke
         key = Key("kernel", commands.title(row), label, grid if commands.kind[row] == "dispatch" else "")
         code[row] = codes.setdefault(key, len(codes))
     samples = usable(columns.samples)
-    samples = samples.where(chosen[samples.submission])
+    samples = samples.where(present[samples.submission])
     row_of = code[columns.plans.command[samples.node]]
     durations = samples.end_ns - samples.start_ns
-    medians = medians_by(row_of * units + unit[samples.submission], durations, len(codes) * units)
-    runs = np.bincount(row_of, minlength=len(codes))
-    step_ns = [_step_ns(times) for times in split_by(row_of, durations, len(codes))]
     spent = np.bincount(row_of, weights=durations, minlength=len(codes))
     total = max(float(spent.sum()), 1.0)
+    disturbed_ns = medians_by(row_of, durations, len(codes))
+    counts = chosen[samples.submission]
+    unit_of, row_of, durations = unit[samples.submission[counts]], row_of[counts], durations[counts]
+    medians = medians_by(row_of * units + unit_of, durations, len(codes) * units)
+    runs = np.bincount(row_of, minlength=len(codes))
+    step_ns = [_step_ns(times) for times in split_by(row_of, durations, len(codes))]
     return {
         key: UnitTimes(
             medians[number * units : (number + 1) * units],
             int(runs[number]),
             float(spent[number]) / total,
             step_ns[number],
+            float(disturbed_ns[number]),
         )
         for key, number in codes.items()
-        if runs[number]
+        if not math.isnan(disturbed_ns[number])
     }
 
 
-def _labels(columns: Columns, unit: Ints, units: int, chosen: Flags) -> dict[Key, UnitTimes]:
+def _labels(columns: Columns, unit: Ints, units: int, present: Flags, chosen: Flags) -> dict[Key, UnitTimes]:
     """The time per run of what has one label, or labels below it: of labels that hold several kernels only."""
     commands, subs = columns.commands, columns.submissions
     samples = usable(columns.samples)
-    samples = samples.where(chosen[samples.submission])
+    samples = samples.where(present[samples.submission])
     command = columns.plans.command[samples.node]
     durations = (samples.end_ns - samples.start_ns).astype(np.float64)
     total = max(float(durations.sum()), 1.0)
-    present = np.unique(command)
     below: dict[str, set[int]] = {}
-    for row in present.tolist():
+    for row in np.unique(command).tolist():
         parts = folded(str(commands.label[row])).split("/")[:_MOST_DEPTH]
         for depth in range(1, len(parts) + 1):
             below.setdefault("/".join(parts[:depth]), set()).add(row)
@@ -245,8 +284,13 @@ def _labels(columns: Columns, unit: Ints, units: int, chosen: Flags) -> dict[Key
         inside = np.isin(command, list(members))
         per_run = np.bincount(samples.submission[inside], weights=durations[inside], minlength=len(subs))
         with_any = np.bincount(samples.submission[inside], minlength=len(subs)) > 0
-        values = medians_by(unit[with_any], per_run[with_any], units)
-        rows[Key("label", path)] = UnitTimes(values, int(with_any.sum()), float(durations[inside].sum()) / total)
+        counts = with_any & chosen
+        rows[Key("label", path)] = UnitTimes(
+            medians_by(unit[counts], per_run[counts], units),
+            int(counts.sum()),
+            float(durations[inside].sum()) / total,
+            disturbed_ns=median(per_run[with_any]),
+        )
     return rows
 
 
@@ -265,22 +309,28 @@ def compare_times(
     delta: float = 0.02,
     confidence: float = 0.95,
     level: float | None = None,
-    spread: Spread | None = None,
-    differences: Sequence[str] = (),
+    in_turns: bool = True,
+    spreads: Spreads | None = None,
+    about: Sequence[str] = (),
+    differences: Sequence[str] | None = None,
     notes: Sequence[str] = (),
 ) -> Comparison:
     """The comparison of two sets of rows.
 
     `paired` says that the units of both sides belong together, `groups` which of these are not independent of each
-    other, and `turned` where B came first. `spread` is what processes are known to differ by; it is
-    used where a side has fewer than five of them. `level` is the confidence that this look at the data may use, where
-    it is one of several.
+    other, and `turned` where B came first. `in_turns` says that units of both sides alternated, so that neither had the
+    better hour. `spreads` is what processes are known to differ by; it is used where a side has fewer than five of them
+    or they did not take turns. `level` is the confidence that this look at the data may use, where it is one of several.
     """
     pairs, only_a, only_b = _matched(a, b)
     each = verdicts.simultaneous(level or confidence, len(pairs))
     rows = []
     for key, first, second in pairs:
-        difference = _difference(first, second, paired, groups, turned, spread)
+        if paired:
+            difference = verdicts.paired(first.times_ns, second.times_ns, groups, turned)
+        else:
+            difference = _between_processes(first, second, in_turns, spreads)
+        difference = _as_resolved(difference, first, second)
         ratio = None if difference is None else difference.ratio(each)
         smallest = None if difference is None else difference.smallest_change(delta, each)
         rows.append(
@@ -288,7 +338,17 @@ def compare_times(
         )
     rows.sort(key=lambda row: (_KINDS.index(row.key.kind), -max(row.a.share, row.b.share)))
     return Comparison(
-        names, unit, paired, delta, confidence, tuple(rows), only_a, only_b, tuple(differences), tuple(notes)
+        names,
+        unit,
+        paired,
+        delta,
+        confidence,
+        tuple(rows),
+        only_a,
+        only_b,
+        tuple(about),
+        None if differences is None else tuple(differences),
+        tuple(notes),
     )
 
 
@@ -313,28 +373,28 @@ def _matched(
     return pairs, tuple(only_a), tuple(only_b)
 
 
-def _difference(
-    a: UnitTimes,
-    b: UnitTimes,
-    paired: bool,
-    groups: Ints | None,
-    turned: Flags | None,
-    spread: Spread | None,
-) -> Difference | None:
-    if paired:
-        difference = verdicts.paired(a.times_ns, b.times_ns, groups, turned)
-    else:
-        difference = verdicts.unpaired(a.times_ns, b.times_ns)
-    if difference is None and not paired and spread is not None:
-        difference = verdicts.calibrated(a.times_ns, b.times_ns, spread)
+def _between_processes(a: UnitTimes, b: UnitTimes, in_turns: bool, spreads: Spreads | None) -> Difference | None:
+    own = verdicts.unpaired(a.times_ns, b.times_ns)
+    if own is not None and in_turns:
+        return own
+    # As if there were one process of each: more of them do not help against what changes between them.
+    middles = [median(side.times_ns[~np.isnan(side.times_ns)]) for side in (a, b)]
+    spread = None if spreads is None or not all(map(math.isfinite, middles)) else spreads.at(min(middles))
+    known = None if spread is None else verdicts.calibrated(middles[:1], middles[1:], spread)
+    if known is None or own is None:
+        return known
+    return max(known, own, key=lambda difference: difference.error)
+
+
+def _as_resolved(difference: Difference | None, a: UnitTimes, b: UnitTimes) -> Difference | None:
     if difference is None:
         return None
-    shortest = min(float(np.nanmedian(side.times_ns)) for side in (a, b))
-    return replace(difference, resolution=max(a.step_ns, b.step_ns) / shortest if shortest > 0 else math.inf)
+    shortest_ns = min(float(np.nanmedian(side.times_ns)) for side in (a, b))
+    return replace(difference, resolution=max(a.step_ns, b.step_ns) / shortest_ns if shortest_ns > 0 else math.inf)
 
 
 def _side(row: UnitTimes, confidence: float) -> Side:
     values = row.times_ns[~np.isnan(row.times_ns)]
-    interval = median_interval(values, confidence) if values.size >= LEAST_UNITS else None
+    interval = median_interval(values, confidence) if values.size >= LEAST_UNITS else row.within
     typical = median(values) if values.size else row.disturbed_ns
     return Side(typical, interval, values.size, row.runs, row.share)

@@ -48,6 +48,21 @@ class Spread:
 
 
 @dataclass(frozen=True, slots=True)
+class Spreads:
+    """How much processes were seen to differ on one device, in kernels of several lengths."""
+
+    by_time: tuple[tuple[float, Spread], ...]
+    """By the median time of the kernel in ns, shortest first."""
+
+    def at(self, time_ns: float) -> Spread | None:
+        """Of what takes so long: the largest of the next shorter kernel and all longer ones; None if none is."""
+        shorter = [number for number, (known_ns, _) in enumerate(self.by_time) if known_ns <= time_ns]
+        if not shorter:
+            return None
+        return max((spread for _, spread in self.by_time[shorter[-1] :]), key=lambda spread: spread.deviation)
+
+
+@dataclass(frozen=True, slots=True)
 class Difference:
     """The logarithm of B's time over A's, with its standard error."""
 

@@ -134,8 +134,8 @@ def as_dict(summary: Summary) -> dict[str, Any]:
         "look_first": look_first(summary),
         "meta": dict(summary.meta),
     }
-    plain: dict[str, Any] = _plain(made)
-    return plain
+    report: dict[str, Any] = plain(made)
+    return report
 
 
 def _device(device: Device) -> dict[str, Any]:
@@ -221,12 +221,12 @@ def _fields(record: Any) -> dict[str, Any]:
     return {name: getattr(record, name) for name in type(record).__slots__}
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """Only dict, list, str, int, float, bool and None; what is no number becomes None."""
     if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, float):

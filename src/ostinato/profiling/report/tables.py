@@ -35,6 +35,8 @@ class Column:
     """Columns with the largest number are dropped first; 0 is never dropped."""
     wide: bool = False
     """Text that may wrap."""
+    status: bool = False
+    """Words of a fixed set, shown in colours."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -355,7 +357,7 @@ def checks(summary: Summary) -> Table:
     """The validity checks."""
     return Table(
         "Validity checks",
-        (Column("check", right=False), Column("", right=False), Column("", right=False, wide=True)),
+        (Column("check", right=False), Column("", right=False, status=True), Column("", right=False, wide=True)),
         tuple((c.name, c.status.value, c.sentence) for c in summary.checks),
     )
 

@@ -28,7 +28,15 @@ _TEXT_WIDTH = 30
 _LEAST_TEXT_WIDTH = 8
 _GAP = "  "
 _INDENT = "  "
-_STYLES = {"fine": "green", "noted": "yellow", "error": "bold red", "not judged": "dim"}
+_STYLES = {
+    "fine": "green",
+    "noted": "yellow",
+    "error": "bold red",
+    "not judged": "dim",
+    "FASTER": "green",
+    "SLOWER": "bold red",
+    "CANNOT TELL": "yellow",
+}
 
 
 def console(file: IO[str] | None = None, width: int | None = None) -> Console:
@@ -52,42 +60,45 @@ def print_summary(summary: Summary, to: Console | None = None, by: Sequence[str]
     """Prints the whole report, dispatches grouped by `by` (of `GROUPINGS`)."""
     to = to or console()
     for line in overview(summary):
-        _print_sentence(line, to)
+        print_sentence(line, to)
     for table in tables(summary, by):
         to.print()
-        _print(table, to)
+        print_table(table, to)
     to.print()
-    _print(checks(summary), to)
+    print_table(checks(summary), to)
     to.print()
     # Neither wrapped nor cut: this line is also what a script looks for.
-    _print_line(Text(visible(look_first(summary), LONGEST_SENTENCE), style="bold"), to)
+    print_line(Text(visible(look_first(summary), LONGEST_SENTENCE), style="bold"), to)
 
 
-def _print_line(line: Text, to: Console) -> None:
+def print_line(line: Text, to: Console) -> None:
+    """Prints a line as it is, neither wrapped nor cut."""
     line.rstrip()
     to.print(line, soft_wrap=True)
 
 
-def _print_sentence(text: str, to: Console, indent: str = "", style: str = "") -> None:
+def print_sentence(text: str, to: Console, indent: str = "", style: str = "") -> None:
+    """Prints text that may come from strangers, escaped and folded."""
     for line in folded(visible(text, LONGEST_SENTENCE), to.width - len(indent)):
-        _print_line(Text(indent + line, style=style), to)
+        print_line(Text(indent + line, style=style), to)
 
 
-def _print(table: Table, to: Console) -> None:
+def print_table(table: Table, to: Console, more: str = "ostinato report --width {width}, or --json") -> None:
+    """Prints a table; `more` says how to see the columns that did not fit."""
     layout = _layout(table, to.width)
     shown = [table.columns[number] for number, _ in layout.columns]
-    _print_line(Text(table.title, style="bold"), to)
+    print_line(Text(table.title, style="bold"), to)
     if any(column.heading for column in table.columns[1:]):
         _print_row([column.heading for column in shown], shown, layout, to, style="bold")
-        _print_line(Text("─" * layout.width), to)
+        print_line(Text("─" * layout.width), to)
     for row in table.rows:
         _print_row([row[number] for number, _ in layout.columns], shown, layout, to)
     for note in table.notes:
-        _print_sentence(note, to, _INDENT, style="dim")
+        print_sentence(note, to, _INDENT, style="dim")
     if layout.left_out:
         names = ", ".join(table.columns[number].heading for number in layout.left_out)
-        _print_sentence(
-            f"hidden: {names}; to see all columns: ostinato report --width {layout.needed}, or --json",
+        print_sentence(
+            f"hidden: {names}; to see all columns: {more.format(width=layout.needed)}",
             to,
             _INDENT,
             style="dim",
@@ -104,11 +115,11 @@ def _print_row(cells: Sequence[str], columns: Sequence[Column], layout: _Layout,
         for stack, column, (_, width) in zip(stacks, columns, layout.columns, strict=True):
             text = stack[number] if number < len(stack) else ""
             blank = " " * (width - cell_len(text))
-            look = "" if column.heading else _STYLES.get(text, "")
+            look = _STYLES.get(text, "") if column.status else ""
             line.append(_GAP if line else "")
             line.append(blank + text if column.right else text, style=look)
             line.append("" if column.right else blank)
-        _print_line(line, to)
+        print_line(line, to)
 
 
 def _shown(text: str, column: Column) -> str:
