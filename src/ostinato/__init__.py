@@ -68,7 +68,7 @@ from .errors import (
 from .version import __version__
 
 if TYPE_CHECKING:
-    from . import counters, models, ops, passes, settings
+    from . import counters, models, ops, passes, settings, testing
     from .audit import Audit, Finding
     from .backends.protocol import Capabilities
     from .counters import (
@@ -200,6 +200,7 @@ __all__ = [
     "reset_counters",
     "settings",
     "sync_count",
+    "testing",
     "timed_barrier_count",
 ]
 
@@ -234,7 +235,7 @@ _LOADED_WHEN_USED = {
 """Public names, by the module that has them; type checkers see them in the imports above."""
 
 _MODULES = {"kernel_profile": "profiling.kernel_profile"} | {
-    name: name for name in ("counters", "models", "ops", "passes", "settings")
+    name: name for name in ("counters", "models", "ops", "passes", "settings", "testing")
 }
 """Public modules, by where they are."""
 

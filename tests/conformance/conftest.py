@@ -39,8 +39,8 @@ SIMULATED = {
 }  # fmt: skip
 # What the backend of examples/backend runs by default: buffers, encoders, dispatches, barriers, graphs and errors.
 SMALL = {
-    "test_bad_input", "test_buffer", "test_counters", "test_devices", "test_encoder", "test_graph", "test_ordering",
-    "test_replay", "test_thread_positions", "test_threadgroup_memory",
+    "test_assert_kernel", "test_bad_input", "test_buffer", "test_counters", "test_devices", "test_encoder",
+    "test_graph", "test_ordering", "test_replay", "test_thread_positions", "test_threadgroup_memory",
 }  # fmt: skip
 PARTS = {**dict.fromkeys(metal_sim.NAMES, SIMULATED), small_device.NAME: SMALL}
 # Enough workers for two dispatches at the same time, also on a machine of one core.

@@ -7,20 +7,17 @@ If several graphs use the same memory, the first that knows the type decides.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ..base.ranges import Range
-from ..errors import ArgumentError
+from ..base.tolerances import FLOATS, Tolerance, allowed_for, near
 from ..graph.graph import Graph
 from ..ir.commands import BufferBinding, Dispatch
 
-Tolerance = float | Mapping[str, float]
-
-_FLOATS = frozenset({"float32", "float16", "bfloat16"})
 _MOST_SHOWN = 16
 
 
@@ -83,17 +80,6 @@ class Region:
         return np.asarray(np.searchsorted(self._begins, addresses, side="right") - 1)
 
 
-def checked_tolerance(tolerance: Any) -> Tolerance:
-    """The tolerance, checked: a number, or a number per dtype."""
-    by_dtype = tolerance if isinstance(tolerance, Mapping) else {"": tolerance}
-    for name, value in by_dtype.items():
-        if isinstance(tolerance, Mapping) and name not in _FLOATS:
-            raise ArgumentError(f"verify: tolerance applies to {', '.join(sorted(_FLOATS))}, not {name!r}")
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
-            raise ArgumentError(f"verify: a tolerance is a non-negative number, not {value!r}")
-    return dict(tolerance) if isinstance(tolerance, Mapping) else float(tolerance)
-
-
 def mismatches(
     graphs: Sequence[Graph],
     region: Region,
@@ -116,7 +102,7 @@ def mismatches(
         if not len(here):
             continue
         open_[here] = False
-        if dtype.name not in _FLOATS:
+        if dtype.name not in FLOATS:
             wrong[here] = True
             continue
         elements = (addresses[here] - binding.address) // dtype.itemsize
@@ -126,11 +112,8 @@ def mismatches(
         here, elements = here[kept], elements[kept]
         starts = region.offsets(binding.address + elements * dtype.itemsize)
         places = starts[:, None] + np.arange(dtype.itemsize)
-        left, right = (values[places].view(dtype)[:, 0].astype(np.float64) for values in (expected, actual))
-        allowed = tolerance.get(dtype.name, 0.0) if isinstance(tolerance, Mapping) else tolerance
-        with np.errstate(invalid="ignore"):
-            near = np.abs(left - right) <= allowed + allowed * np.abs(left)
-        wrong[here] = ~(near | (left == right) | (np.isnan(left) & np.isnan(right)))
+        left, right = (values[places].view(dtype)[:, 0] for values in (expected, actual))
+        wrong[here] = ~near(left, right, allowed_for(tolerance, dtype))
         if not open_.any():
             break
     return addresses[wrong | open_]

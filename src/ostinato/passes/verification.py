@@ -15,12 +15,13 @@ import numpy as np
 
 from .. import counters
 from ..base.ranges import Range, common, merged, without
+from ..base.tolerances import Tolerance, checked_tolerance
 from ..errors import ArgumentError, GraphError
 from ..graph.graph import Graph
 from ..graph.replay import Replayable
 from .address_map import AddressMap, correspondence
 from .bisection import Correspondence, Cut
-from .compare import Difference, Region, Tolerance, checked_tolerance, differences, mismatches
+from .compare import Difference, Region, differences, mismatches
 from .report import described
 from .snapshot import Piece, contents, pieces, put_back, restored, with_buffers
 from .touched import used, written
@@ -86,7 +87,7 @@ def verify(
             raise ArgumentError(f"verify: expected a Graph, got {graph!r}")
     if isinstance(repeats, bool) or not isinstance(repeats, int) or repeats < 1:
         raise ArgumentError(f"verify: repeats is a number of replays, at least 1, not {repeats!r}")
-    allowed = checked_tolerance(tolerance)
+    allowed = checked_tolerance(tolerance, "verify")
     for graph in (original, other):
         graph.queue.check()
     original, values = with_buffers(original, params or {})

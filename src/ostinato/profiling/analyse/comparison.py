@@ -320,7 +320,7 @@ def compare_times(
     `paired` says that the units of both sides belong together, `groups` which of these are not independent of each
     other, and `turned` where B came first. `in_turns` says that units of both sides alternated, so that neither had the
     better hour. `spreads` is what processes are known to differ by; it is used where a side has fewer than five of them
-    or they did not take turns. `level` is the confidence that this look at the data may use, where it is one of several.
+    or they did not take turns. `level` is the confidence that this look at the data may use, of several.
     """
     pairs, only_a, only_b = _matched(a, b)
     each = verdicts.simultaneous(level or confidence, len(pairs))
