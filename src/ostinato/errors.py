@@ -279,6 +279,13 @@ class RecordingError(OstinatoError, ValueError):
     """A recording cannot be written, read or merged: damaged, too large, too new, not a recording, not writable."""
 
 
+# --- tuning ------------------------------------------------------------------------------------------------
+
+
+class TuningError(OstinatoError, ValueError):
+    """Nothing can be tuned (no choices, an oracle that differs from itself), or a file of tuned choices is damaged."""
+
+
 # --- models ------------------------------------------------------------------------------------------------
 
 
