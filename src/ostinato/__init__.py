@@ -94,6 +94,7 @@ if TYPE_CHECKING:
     from .ir.params import Param, param, per
     from .measure.benching import Bench, bench
     from .measure.comparing import compare
+    from .measure.tuning import Tuning, tune
     from .profiling import kernel_profile
     from .profiling.analyse.comparison import Comparison
     from .profiling.analyse.verdicts import Verdict
@@ -167,6 +168,7 @@ __all__ = [
     "Submission",
     "TensorNotFound",
     "ToolchainError",
+    "Tuning",
     "TuningError",
     "UncommittedWork",
     "UnknownAttribute",
@@ -201,6 +203,7 @@ __all__ = [
     "settings",
     "sync_count",
     "timed_barrier_count",
+    "tune",
 ]
 
 _LOADED_WHEN_USED = {
@@ -211,6 +214,7 @@ _LOADED_WHEN_USED = {
         "cmd_buf_count dispatch_count reset_counters sync_count timed_barrier_count"
     ),
     "device": "Device DeviceInfo devices open_device",
+    "measure.tuning": "Tuning tune",
     "encode.encoder": "CommandEncoder",
     "graph.file": "load_graph",
     "graph.graph": "Graph",

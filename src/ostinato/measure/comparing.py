@@ -22,9 +22,9 @@ from .checks import check_seconds, check_share
 from .rounds import Rounds
 from .subjects import Contender, contender
 
-_EARLY = (0.125, 0.25, 0.5)
+EARLY = (0.125, 0.25, 0.5)
 """When to look before the end, as parts of the time."""
-_EARLY_ERROR = 0.05
+EARLY_ERROR = 0.05
 """The part of the admitted error that each early look uses up."""
 
 Progress = Callable[[str], None]
@@ -71,13 +71,13 @@ def compare_contenders(
     rounds = Rounds((a, b), seconds, cold)
     begin, looking = time.monotonic(), 0.0
     with rounds.memory_kept():
-        for part in (*_EARLY, 1.0):
+        for part in (*EARLY, 1.0):
             if progress is not None:
                 progress(f"{a.name} and {b.name} in turns, {part * seconds:.1f} of {seconds:g} s")
             # The last look takes about twice as long as the one before, at half of the time.
             rounds.run(begin + part * seconds - time.monotonic() - 2 * looking)
             looked = time.monotonic()
-            error = _EARLY_ERROR if part < 1.0 else 1.0 - len(_EARLY) * _EARLY_ERROR
+            error = EARLY_ERROR if part < 1.0 else 1.0 - len(EARLY) * EARLY_ERROR
             comparison = _judged(rounds, delta, confidence, 1 - (1 - confidence) * error)
             looking = time.monotonic() - looked
             if all(row.verdict is not Verdict.CANNOT_TELL for row in comparison.rows):

@@ -8,6 +8,7 @@ whoever applies it. Files are written beside and renamed, so a reader sees the o
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import json
 import math
@@ -213,9 +214,24 @@ def write(tuned: Tuned, path: str | Path) -> None:
         raise
 
 
+def add(path: str | Path, capabilities: Capabilities, entries: Iterable[Entry]) -> None:
+    """Add entries to the file at `path`, which another process may be adding to as well."""
+    folder = os.open(Path(path).parent, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        tuned = for_device(path, capabilities)
+        for entry in entries:
+            tuned = tuned.with_entry(entry)
+        write(tuned, path)
+    finally:
+        os.close(folder)
+
+
 def for_device(path: str | Path, capabilities: Capabilities) -> Tuned:
     """The file at `path`, or an empty one where there is none yet; raises if it is of another device."""
     if not Path(path).exists():
+        if not Path(path).parent.is_dir():
+            raise TuningError(f"{printable(str(path))}: there is no such folder to keep tuned choices in")
         return Tuned(identity(capabilities), path=str(path))
     tuned = read(path)
     check_device(tuned, capabilities)
@@ -309,8 +325,3 @@ def _value(value: Any, where: str, nested: bool = False) -> Any:
     if isinstance(value, list) and not nested and len(value) <= _MOST_PARTS:
         return [_value(part, where, True) for part in value]
     raise ValueError(f"{where}: expected a number, a text, or a short list of them")
-
-
-def listed(choice: Mapping[str, Any] | Iterable[tuple[str, Any]]) -> str:
-    """A choice in words: "group=64, unroll=4"."""
-    return ", ".join(f"{name}={value}" for name, value in dict(choice).items())
