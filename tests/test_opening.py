@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,7 +26,7 @@ import ostinato as ost
     ],
 )
 def test_devices_that_cannot_be_opened_say_why(
-    private_environment: None, name: str, options: dict[str, object], text: str
+    private_environment: None, name: str, options: dict[str, Any], text: str
 ) -> None:
     with pytest.raises(ost.DeviceUnavailable, match=text):
         ost.open_device(name, **options)

@@ -57,6 +57,7 @@ from .errors import (
     SettingWarning,
     TensorNotFound,
     ToolchainError,
+    TuningError,
     UncommittedWork,
     UnknownAttribute,
     UnobservedError,
@@ -94,6 +95,7 @@ if TYPE_CHECKING:
     from .ir.params import Param, param, per
     from .measure.benching import Bench, bench
     from .measure.comparing import compare
+    from .measure.tuning import Tuning, tune
     from .profiling import kernel_profile
     from .profiling.analyse.comparison import Comparison
     from .profiling.analyse.verdicts import Verdict
@@ -168,6 +170,8 @@ __all__ = [
     "Submission",
     "TensorNotFound",
     "ToolchainError",
+    "Tuning",
+    "TuningError",
     "UncommittedWork",
     "UnknownAttribute",
     "UnobservedError",
@@ -202,6 +206,7 @@ __all__ = [
     "sync_count",
     "testing",
     "timed_barrier_count",
+    "tune",
 ]
 
 _LOADED_WHEN_USED = {
@@ -212,6 +217,7 @@ _LOADED_WHEN_USED = {
         "cmd_buf_count dispatch_count reset_counters sync_count timed_barrier_count"
     ),
     "device": "Device DeviceInfo devices open_device",
+    "measure.tuning": "Tuning tune",
     "encode.encoder": "CommandEncoder",
     "graph.file": "load_graph",
     "graph.graph": "Graph",

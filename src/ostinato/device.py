@@ -30,6 +30,8 @@ from .runtime.buffer import Buffer, adopt, allocate
 from .runtime.library import Constants, Defines, Library, compile_library
 from .runtime.queue import Queue
 from .runtime.residency import ResidencySet
+from .runtime.tuned import check_device, identity
+from .runtime.tuned import read as read_tuned
 
 _PROBE = """
 #include <metal_stdlib>
@@ -193,17 +195,25 @@ class Device:
         return f"<Device {self._queue.title}: {able.description}, {able.workers} workers>"
 
 
-def open_device(name: str = "auto", **options: Any) -> Device:
+def open_device(
+    name: str = "auto", *, tuned: str | Path | None = None, tuned_sums: bool = False, **options: Any
+) -> Device:
     """Open a device: "auto" for the first that passes a probe dispatch, or one by name.
 
-    OSTINATO_DEVICE overrides the name. The CPU takes the options `workers` (threads, one per core if left out),
-    `threadgroup_memory` (bytes, 32 KiB if left out) and `checked` (True: kernels are built to find faults rather than
-    to be fast, so that a `KernelFault` is exact and knows the thread; bounds are not checked). What CUDA
-    and Metal devices take stands in docs/cuda.md and docs/metal.md. Installed packages can add kinds of devices
-    (docs/writing-a-backend.md).
+    OSTINATO_DEVICE overrides the name. `tuned` is a file of tuned choices for this device, which `ops` then prefer to
+    their own rules; results keep every bit unless `tuned_sums` also allows choices that change the order of additions
+    (docs/tuning.md). OSTINATO_TUNED and OSTINATO_TUNED_SUMS override the two.
+
+    The CPU takes the options `workers` (threads, one per core if left out), `threadgroup_memory` (bytes, 32 KiB if left
+    out) and `checked` (True: kernels are built to find faults rather than to be fast, so that a `KernelFault` is exact
+    and knows the thread; bounds are not checked). What CUDA and Metal devices take stands in docs/cuda.md and
+    docs/metal.md. Installed packages can add kinds of devices (docs/writing-a-backend.md).
     """
     settings.report_unknown()
-    chosen = settings.text("device") or name
+    return _with_tuned(_opened(settings.text("device") or name, options), tuned, tuned_sums)
+
+
+def _opened(chosen: str, options: dict[str, Any]) -> Device:
     if chosen != "auto":
         return Device(registry.open_backend(chosen, options))
     kinds, reasons = registry.by_priority()
@@ -222,6 +232,25 @@ def open_device(name: str = "auto", **options: Any) -> Device:
             tried[kind.name] = str(error) if isinstance(error, OstinatoError) else f"{type(error).__name__}: {error}"
     listed = "; ".join(f"{name}: {reason}" for name, reason in (tried | reasons).items())
     raise DeviceUnavailable(f"no device can be used. {listed}")
+
+
+def _with_tuned(device: Device, path: str | Path | None, sums: bool) -> Device:
+    """The device with its tuned choices. A setting may name a file of another device: programs open several."""
+    named = settings.text("tuned")
+    path = named or path
+    if path is None:
+        return device
+    try:
+        allowed = settings.get("tuned_sums")
+        tuned = read_tuned(path, sums if allowed is None else allowed is True)
+        if named is None:
+            check_device(tuned, device.capabilities)
+    except BaseException:
+        device.close()
+        raise
+    if dict(tuned.device) == identity(device.capabilities):
+        device._queue.tuned = tuned
+    return device
 
 
 def devices() -> list[DeviceInfo]:

@@ -283,6 +283,13 @@ class ComparisonError(OstinatoError, ValueError):
     """Two programs or recordings cannot be compared: one failed, recorded nothing, or ran on another device."""
 
 
+# --- tuning ------------------------------------------------------------------------------------------------
+
+
+class TuningError(OstinatoError, ValueError):
+    """Nothing can be tuned (no choices, an oracle that differs from itself), or a file of tuned choices is damaged."""
+
+
 # --- models ------------------------------------------------------------------------------------------------
 
 

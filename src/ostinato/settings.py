@@ -45,6 +45,11 @@ def _switch(text: str) -> bool:
     raise ValueError("0 or 1")
 
 
+def _permission(text: str) -> bool:
+    """A switch that the library honours on every device."""
+    return _switch(text)
+
+
 def _level(text: str) -> str:
     lowered = text.lower()
     if lowered in ("dispatches", "command_buffers", "off"):
@@ -113,6 +118,22 @@ GATES: Mapping[str, Gate] = {
             (("HF2Q_FORCE_SERIAL_DISPATCH", _force_serial), ("HF2Q_AUTO_BARRIER", _auto_barrier)),
             "auto, manual, serial; 0 is manual",
             "how an encoder orders its dispatches",
+        ),
+        Gate(
+            "tuned",
+            "OSTINATO_TUNED",
+            _text,
+            (),
+            "a file",
+            "tuned choices for operations, from `ostinato tune`; not applied to devices other than the file's",
+        ),
+        Gate(
+            "tuned_sums",
+            "OSTINATO_TUNED_SUMS",
+            _permission,
+            (),
+            "0 or 1",
+            "1: tuned choices may change the order of additions, and so the last bits of results",
         ),
         Gate(
             "unretained_refs",

@@ -31,6 +31,7 @@ _COMMANDS = {
     "merge": ("report", "Merge the recordings of several processes into one, on one clock."),
     "profile": ("profile", "Run a program, record what it submits, and show where the time goes."),
     "report": ("report", "Show where the time of a recording went."),
+    "tune": ("tune", "Find the fastest choice of a spec, or of a decoder's products."),
     "upgrade": ("report", "Rewrite an older recording in the current version of the format."),
 }
 """Each command with its module, which is loaded when the command is run, and its line in `ostinato --help`."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -25,12 +26,22 @@ from .checks import check_seconds, check_share
 from .rounds import Rounds
 from .subjects import Contender, contender
 
-_EARLY = (0.125, 0.25, 0.5)
+EARLY = (0.125, 0.25, 0.5)
 """When to look before the end, as parts of the time."""
-_EARLY_ERROR = 0.05
+EARLY_ERROR = 0.05
 """The part of the admitted error that each early look uses up."""
 
 Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class LiveComparison(Comparison):
+    """A comparison that prints as its table."""
+
+    def __str__(self) -> str:
+        from ..profiling.report.comparison import render  # rich takes a third of a second
+
+        return render(self)
 
 
 def compare(
@@ -57,7 +68,8 @@ def compare(
     check_share("confidence", confidence)
     check_seconds(seconds)
     sides = [contender(what, name=name, device=device, values=values) for what, name in zip((a, b), names, strict=True)]
-    return compare_contenders(sides[0], sides[1], delta, seconds, confidence, save, progress, cold)
+    result = compare_contenders(sides[0], sides[1], delta, seconds, confidence, save, progress, cold)
+    return LiveComparison(**{each.name: getattr(result, each.name) for each in fields(result)})
 
 
 def compare_contenders(
@@ -74,13 +86,13 @@ def compare_contenders(
     rounds = Rounds((a, b), seconds, cold)
     begin, looking = time.monotonic(), 0.0
     with rounds.memory_kept():
-        for part in (*_EARLY, 1.0):
+        for part in (*EARLY, 1.0):
             if progress is not None:
                 progress(f"{a.name} and {b.name} in turns, {part * seconds:.1f} of {seconds:g} s")
             # The last look takes about twice as long as the one before, at half of the time.
             rounds.run(begin + part * seconds - time.monotonic() - 2 * looking)
             looked = time.monotonic()
-            error = _EARLY_ERROR if part < 1.0 else 1.0 - len(_EARLY) * _EARLY_ERROR
+            error = EARLY_ERROR if part < 1.0 else 1.0 - len(EARLY) * EARLY_ERROR
             comparison = _judged(rounds, delta, confidence, 1 - (1 - confidence) * error)
             looking = time.monotonic() - looked
             if all(row.verdict is not Verdict.CANNOT_TELL for row in comparison.rows):

@@ -19,6 +19,7 @@ import numpy as np
 from .. import ops
 from ..encode.encoder import CommandEncoder, capture
 from ..errors import ArgumentError
+from ..graph.graph import Graph
 from ..ir.params import param
 from ..runtime.buffer import Buffer
 from ..runtime.queue import OnQueue, queue_of
@@ -102,10 +103,14 @@ class Decoder:
         self._values = [device.zeros(shape, dtype) for _ in range(config.layers)]
         self._one = _Scratch(device, config, 1, dtype)
         self._logits = device.zeros(config.vocab_size, dtype)
-        graph = capture(device._queue, lambda enc: self._token(enc, param("position", np.uint32)), label="token")
-        self.graph = graph.with_outputs(self._logits, self._one.tokens, *self._keys, *self._values)
+        self.graph = self.captured()
         """The graph that is replayed for each token."""
         self._run = self.graph.optimise().instantiate()
+
+    def captured(self) -> Graph:
+        """The graph of a token as operations encode it now; it takes the parameter `position`."""
+        graph = capture(self._device._queue, lambda enc: self._token(enc, param("position", np.uint32)), label="token")
+        return graph.with_outputs(self._logits, self._one.tokens, *self._keys, *self._values)
 
     # --- tokens ------------------------------------------------------------------------------------------------------
 

@@ -73,6 +73,7 @@ class Module:
         check_declarations(self._syntax, self._declarations)
         self._initialised = {v.name: v for v in self._declarations.variables if v.initialiser}
         self._meeting: dict[int, bool] = {}
+        self._kernel_keys: dict[str, str] = {}
         places = told_apart_by_place(self._syntax, self._declarations)
         self._convergence = Convergence(self._syntax, self._declarations, lane_aware=places)
         self.constants = self._find_constants()
@@ -95,6 +96,28 @@ class Module:
                 raise KernelCompileError("the source cannot be exported as one text", file=self._tokens[0].file)
             self._text = text
         return self._text
+
+    def kernel_key(self, name: str) -> str:
+        """A digest, hexadecimal, of what one kernel is compiled from: the source without the other kernels.
+
+        Instances of one template differ in it by their arguments only, and changing a kernel changes no other's.
+        """
+        if name not in self._instances:
+            raise KernelNotFound(f"no kernel {name!r} in this library; it has {', '.join(self._instances) or 'none'}")
+        if name not in self._kernel_keys:
+            instance = self._instances[name]
+            left_out = [(each.start, each.end) for each in self._declarations.instantiations if each.kernel]
+            for function in self._declarations.functions:
+                if function is not instance.function and is_kernel(self._syntax, function):
+                    left_out.append((min([function.start, *(t.start for t in function.templates)]), function.end))
+            parts, at, texts = [], 0, self._syntax.texts[: self.token_count]
+            for begin, end in sorted(left_out):
+                parts += texts[at:begin]
+                at = max(at, end)
+            parts += [*texts[at:], "", instance.function.name, *(token.text for token in instance.template_arguments)]
+            parts += [part for item in sorted(self.native.items()) for part in item]
+            self._kernel_keys[name] = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+        return self._kernel_keys[name]
 
     # -- function constants -----------------------------------------------------------------------------------------
 

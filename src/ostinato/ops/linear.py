@@ -5,6 +5,7 @@ Each has two kernels: in one a thread sums a row (CPUs), in the other simdgroups
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -26,14 +27,20 @@ from .checks import (
     prefers_plain,
     type_ending,
 )
+from .choices import choose
 
 _ROWS_TOGETHER = 8
+_ROWS_TRIED = (8, 1, 2, 4, 16, 32, 64)
 _SIMDGROUPS = 8
 _SIMDGROUPS_IN_BLOCKS = 4
+_SIMDGROUPS_TRIED = (8, 4, 2, 1)
+_SPLITS = (1, 2, 4, 8)
+_FLIGHTS = (4, 8)
 _ENOUGH_SIMDGROUPS = 8192
 """Fewer do not fill a GPU; then several share a row."""
 _GROUPS_A_WORKER = 6
 """Every group stages its own copy of x, so there are no more groups than run concurrently."""
+_GROUPS_TRIED = (6, 2, 3, 4, 8, 12, 16)
 _FEWEST_GROUPS = 64
 """Lower limit of groups, for devices that report a single worker because their number of cores is unknown."""
 _MOST_STAGED = 65536
@@ -134,7 +141,8 @@ def qkv_matvec(
     kernel = f"{name}_{ending}"
     if prefers_plain(encoder):
         compiled = find(encoder, "matvec_plain", kernel)
-        grid: dict[str, Any] = {"threads": (size // 2, rows // size), "group_size": (_ROWS_TOGETHER, 1)}
+        together = _rows_together(encoder, "matvec_plain", kernel, (rows, width, size))
+        grid: dict[str, Any] = {"threads": (size // 2, rows // size), "group_size": (together, 1)}
         encoder.dispatch(compiled, *arguments, **grid, bytes_read=read, bytes_written=written, flops=flops)
     else:
         _dense(encoder, kernel, arguments, rows // 2, 1, read, written, flops, matrices=2, norm=norm)
@@ -231,9 +239,10 @@ def matmul(encoder: CommandEncoder, weight: Buffer, x: Buffer, out: Buffer) -> N
     check_size(name, "out", out, tokens * rows)
     plain = prefers_plain(encoder)
     if plain:
+        together = _rows_together(encoder, "matvec_plain", f"{name}_{ending}", (tokens, rows, width))
         grid: dict[str, Any] = {
             "threads": (-(-rows // _TILE_ON_CPU[0]), -(-tokens // _TILE_ON_CPU[1])),
-            "group_size": (_ROWS_TOGETHER, 1),
+            "group_size": (together, 1),
         }
     else:
         grid = {"groups": (-(-rows // _TILE), -(-tokens // _TILE)), "group_size": 256}
@@ -321,21 +330,43 @@ def _dense(
     cost: dict[str, Any] = {"bytes_read": bytes_read, "bytes_written": bytes_written, "flops": flops}
     if prefers_plain(encoder):
         plain = find(encoder, "matvec_plain", kernel)
-        encoder.dispatch(plain, *arguments, threads=(rows, slots), group_size=(_ROWS_TOGETHER, 1), **cost)
+        together = _rows_together(encoder, "matvec_plain", kernel, (slots, rows, width))
+        encoder.dispatch(plain, *arguments, threads=(rows, slots), group_size=(together, 1), **cost)
         return
     device, row_bytes = encoder._queue.backend.capabilities, width * weight.dtype.itemsize
     read_whole = [weight, x] if norm is None else [weight, x, norm]
     split = _split(rows * slots * matrices, row_bytes, _SIMDGROUPS // matrices)
     flight = 8 if row_bytes >= split * 32 * 8 * 16 else 4
     staged = row_bytes <= most_staged(encoder._queue)
+    at_a_time = max(_GROUPS_A_WORKER * device.workers, _FEWEST_GROUPS)
+    chosen: Mapping[str, int] = {"groups": at_a_time, "simdgroups": _SIMDGROUPS, "split": split, "flight": flight}
+    if encoder._queue.tuned is not None:
+        values = {
+            "groups": tuple(at_a_time * part // _GROUPS_A_WORKER for part in _GROUPS_TRIED),
+            "simdgroups": _SIMDGROUPS_TRIED,
+            "split": _SPLITS,
+            "flight": _FLIGHTS,
+        }
+        # The sums of a row are shared by `split` simdgroups, and those of the norm by all of a group.
+        sums = frozenset({"split", "flight"} if norm is None else {"split", "flight", "simdgroups"})
+        whole, site = ("simdgroups", ("split",), matrices), (slots, rows, width)
+        chosen = choose(encoder, "matvec", f"{kernel}_{flight}", kernel, site, chosen, values, sums, whole)
+    split, simdgroups = chosen["split"], chosen["simdgroups"]
     arguments += [rows, int(is_aligned(16, row_bytes, *read_whole)), split]
     if norm is None:
         arguments.append(int(staged))
-    at_a_time = max(_GROUPS_A_WORKER * device.workers, _FEWEST_GROUPS)
-    groups = min(-(-rows * matrices * split // _SIMDGROUPS), -(-at_a_time // slots))
-    compiled = find(encoder, "matvec", f"{kernel}_{flight}")
+    groups = min(-(-rows * matrices * split // simdgroups), -(-chosen["groups"] // slots))
+    compiled = find(encoder, "matvec", f"{kernel}_{chosen['flight']}")
     room = {0: -(-row_bytes // 16) * 16 if staged else 16}
-    encoder.dispatch(compiled, *arguments, groups=(groups, slots), group_size=32 * _SIMDGROUPS, shared=room, **cost)
+    encoder.dispatch(compiled, *arguments, groups=(groups, slots), group_size=32 * simdgroups, shared=room, **cost)
+
+
+def _rows_together(encoder: CommandEncoder, source: str, kernel: str, shape: tuple[int, ...]) -> int:
+    """Threads per group where each sums a row by itself: no result depends on it."""
+    if encoder._queue.tuned is None:
+        return _ROWS_TOGETHER
+    chosen = choose(encoder, source, kernel, kernel, shape, {"rows": _ROWS_TOGETHER}, {"rows": _ROWS_TRIED})
+    return chosen["rows"]
 
 
 def _check_staged(encoder: CommandEncoder, name: str, x: Buffer) -> None:
@@ -368,9 +399,15 @@ def _quantised(
 ) -> None:
     """Dispatch with one row of the weights per thread, or per simdgroup."""
     plain = prefers_plain(encoder)
+    shape = (rows, flops // (2 * rows))
     if plain:
-        grid: dict[str, Any] = {"threads": rows, "group_size": _ROWS_TOGETHER}
+        grid: dict[str, Any] = {
+            "threads": rows,
+            "group_size": _rows_together(encoder, "quantised_plain", kernel, shape),
+        }
     else:
-        grid = {"groups": -(-rows // _SIMDGROUPS_IN_BLOCKS), "group_size": 32 * _SIMDGROUPS_IN_BLOCKS}
+        defaults, values = {"simdgroups": _SIMDGROUPS_IN_BLOCKS}, {"simdgroups": _SIMDGROUPS_TRIED}
+        simdgroups = choose(encoder, "quantised", kernel, kernel, shape, defaults, values)["simdgroups"]
+        grid = {"groups": -(-rows // simdgroups), "group_size": 32 * simdgroups}
     compiled = find(encoder, "quantised_plain" if plain else "quantised", kernel)
     encoder.dispatch(compiled, *arguments, **grid, bytes_read=bytes_read, bytes_written=bytes_written, flops=flops)

@@ -88,7 +88,7 @@ class Recorder:
                 edges_ns=capabilities.edges_ns,
                 workers=capabilities.workers,
                 first_come=capabilities.first_come,
-                details=capabilities.details,
+                details=_details(queue),
                 **({} if known is None else known.columns()),
                 **_worst([conditions]),
             )
@@ -218,6 +218,14 @@ class Recorder:
         if number is None:
             return None
         return self._open_regions.get(number) or self._ended_regions.get(number)
+
+
+def _details(queue: Any) -> dict[str, str]:
+    """What is known of a device beside its columns: what its backend says, and the tuned choices it was opened with."""
+    details = dict(queue.backend.capabilities.details)
+    if queue.tuned is not None and queue.tuned.description:
+        details["tuned"] = queue.tuned.description
+    return details
 
 
 def _conditions(queue: Any) -> Conditions:

@@ -47,6 +47,7 @@ from .fault_marks import FaultMarks
 from .residency import ResidencySet
 from .submission import WAIT_SLICE_NS, Submission
 from .tracing import Trace
+from .tuned import Choices
 
 EXIT_WAIT_S = 60.0
 """How long the process waits for committed work at exit; OSTINATO_EXIT_WAIT overrides it."""
@@ -96,6 +97,7 @@ class Queue:
         "name",
         "number",
         "residency",
+        "tuned",
         "usable",
     )
 
@@ -109,6 +111,8 @@ class Queue:
         self.barrier = CapturedNode(barrier, lowered=backend.lower(barrier))
         self.residency = ResidencySet(backend.update_residency)
         self.marks = FaultMarks()
+        self.tuned: Choices | None = None
+        """Choices that operations prefer to their own rules."""
         self.usable = True
         self._fault: KernelFault | None = None  # the last
         self._closed = False

@@ -62,6 +62,8 @@ class Device(schema.Device):
 
     driver: str = field(default="", kw_only=True)
     """What runs it: the version of the driver, of the compiler, or of the system."""
+    tuned: str = field(default="", kw_only=True)
+    """The file of tuned choices that it was opened with; empty without one."""
     raised: tuple[str, ...] = field(default=(), kw_only=True)
     """Which ceilings dispatches of the recording itself have raised, in words."""
 

@@ -106,11 +106,6 @@ class Comparison:
     notes: tuple[str, ...] = ()
     """What to know about the measurement, in words."""
 
-    def __str__(self) -> str:
-        from ..report.comparison import render  # it stands below
-
-        return render(self)
-
     @property
     def whole(self) -> Row | None:
         """The row of the graph, where there is exactly one."""

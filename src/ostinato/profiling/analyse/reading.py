@@ -41,7 +41,8 @@ def columns_of(recording: Recording) -> Columns:
 def _device(device: schema.Device, recording: Recording) -> Device:
     facts = {each.name: getattr(device, each.name) for each in fields(device)}
     platform = recording.processes[device.process].meta.get("platform", "")
-    return Device(**facts, driver=device.details.get("driver") or device.details.get("compiler") or platform)
+    driver = device.details.get("driver") or device.details.get("compiler") or platform
+    return Device(**facts, driver=driver, tuned=device.details.get("tuned", ""))
 
 
 def _commands(recording: Recording) -> Commands:

@@ -52,9 +52,9 @@ class Table:
 def overview(summary: Summary) -> list[str]:
     """The lines above the tables: what was recorded, and what ran."""
     lines = origin(summary.origins)
-    lines += [
-        ": ".join(filter(None, (d.name, ", ".join(filter(None, (d.description, d.driver)))))) for d in summary.devices
-    ]
+    for d in summary.devices:
+        tuned = f"tuned by {d.tuned}" if d.tuned else ""
+        lines.append(": ".join(filter(None, (d.name, ", ".join(filter(None, (d.description, d.driver, tuned)))))))
     runs = formatting.count(summary.submissions, "command buffer")
     timed = f"{summary.timed:,} of {formatting.count(summary.dispatched, 'dispatch', 'dispatches')} timed"
     if not summary.submissions:
