@@ -1,7 +1,7 @@
 """Whether verdicts of `compare` hold: equal kernels, kernels with a known amount of work added, idle and beside others.
 
-- *equal*: a kernel against itself, compiled and allocated apart, ten kernels from 1 µs to 10 ms; every fifth pair in
-  two processes that take turns. FASTER and SLOWER are wrong.
+- *equal*: a kernel against itself, compiled and allocated apart, ten kernels from 1 µs to 10 ms; every fifth pair
+  as two programs, five processes of each in turns. FASTER and SLOWER are wrong.
 - *added*: a kernel with 2 % more work (δ = 1 %) on 100 µs and more, 5 % more on 10 µs, and 0.5 % more, which is less
   than δ = 2 %, so that FASTER and SLOWER are wrong.
 
@@ -28,14 +28,12 @@ import numpy as np
 
 import ostinato as ost
 from harness import Table, report
-from ostinato.measure.placements import MOST
-from ostinato.measure.rounds import Rounds, rounds_in
-from ostinato.measure.subjects import contender
-from ostinato.profiling.analyse import Columns, columns_of
-from ostinato.profiling.analyse.columns import Ints
-from ostinato.profiling.analyse.comparable import comparable
-from ostinato.profiling.analyse.comparison import Comparison, compare_times, unit_times
-from ostinato.profiling.recording import open_recording
+from ostinato import Comparison
+from ostinato.measure.programs import run_in_turns
+from ostinato.profiling.analyse.units import compare_units, read_unit
+from ostinato.profiling.analyse.verdicts import LEAST_UNITS
+
+PROGRAM_SECONDS = 0.25
 
 METAL = """
 #include <metal_stdlib>
@@ -104,77 +102,30 @@ def prepared(device: ost.Device, case: Case, tag: str, more: float = 0.0) -> ost
     )
 
 
-# --- two processes -------------------------------------------------------------------------------------------
+# --- programs ------------------------------------------------------------------------------------------------
 
 
-def compare_processes(case: Case, tag: str, seconds: float) -> Comparison:
-    """The same case in two processes that take turns, A B, B A, each in its own memory."""
-    children = [
-        subprocess.Popen(
-            [sys.executable, __file__, "--child", json.dumps([case.kernel, case.threads, case.steps, f"{tag}{side}"])],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+def compare_programs(case: Case, tag: str) -> Comparison:
+    """The same case as two programs, which run in turns, five processes of each: what `ostinato compare -- …` does."""
+    commands = [
+        (sys.executable, __file__, "--program", json.dumps([case.kernel, case.threads, case.steps, f"{tag}{side}"]))
         for side in "ab"
     ]
-
-    def ask(side: int, word: str) -> str:
-        stdin, stdout = children[side].stdin, children[side].stdout
-        assert stdin is not None
-        assert stdout is not None
-        stdin.write(word + "\n")
-        stdin.flush()
-        return stdout.readline()
-
-    for side in (0, 1):
-        ask(side, "begin")
-    end = time.monotonic() + seconds
-    turn = 0
-    while time.monotonic() < end:
-        for side in (0, 1) if (turn + turn // MOST) % 2 else (1, 0):
-            ask(side, "visit")
-        for side in (0, 1):
-            ask(side, "next")
-        turn += 1
     with tempfile.TemporaryDirectory() as folder:
-        paths = [Path(folder) / f"{side}.ostinato" for side in (0, 1)]
-        placed = min(int(ask(side, f"end {path}")) for side, path in enumerate(paths))
-        for child_ in children:
-            child_.wait()
-        measured = [read(path) for path in paths]
-    chosen = comparable([(columns, of_round >= 0) for columns, of_round in measured])
-    times = [
-        unit_times(columns, of_round, turn, which) for (columns, of_round), which in zip(measured, chosen, strict=True)
-    ]
-    return compare_times(*times, unit="round", paired=True, groups=np.arange(turn) % placed)
+        sides = run_in_turns(*commands, Path(folder), LEAST_UNITS)
+        a, b = ([read_unit(recordings) for recordings in side] for side in sides)
+    return compare_units(a, b)
 
 
-def read(path: Path) -> tuple[Columns, Ints]:
-    """The recording of one side, and the round of each submission."""
-    with open_recording(path) as recording:
-        columns = columns_of(recording)
-    return columns, rounds_in(columns, 1)[1]
-
-
-def child(given: str) -> None:
-    """One side: measures a visit when it is told to, and at the end says what the rounds took."""
+def program(given: str) -> None:
+    """One process of a program: some replays of a case."""
     kernel, threads, steps, tag = json.loads(given)
-    device = ost.open_device("cpu")
-    rounds = Rounds((contender(prepared(device, Case(kernel, threads, steps), tag)),), 3.0)
-    for line in sys.stdin:
-        word = line.strip()
-        if word == "begin":
-            rounds.begin()
-        elif word == "visit":
-            rounds.visit(0)
-        elif word == "next":
-            rounds.end_round()
-        else:
-            rounds.save(word.removeprefix("end "))
-            print(rounds.placed, flush=True)
-            return
-        print("done", flush=True)
+    run = prepared(ost.open_device("cpu"), Case(kernel, threads, steps), tag).instantiate()
+    end = time.monotonic() + PROGRAM_SECONDS
+    while time.monotonic() < end:
+        for _ in range(10):
+            submission = run.replay()
+        submission.wait()
 
 
 # --- figures -------------------------------------------------------------------------------------------------
@@ -194,13 +145,13 @@ def busy(count: int) -> Iterator[None]:
 
 def equal(device: ost.Device, pairs: int, seconds: float, beside: int) -> Table:
     """A kernel against itself, again and again."""
-    rows, total = [], Counter[str]()
+    rows, total, live, apart = [], Counter[str](), Counter[str](), Counter[str]()
     for case in CASES:
         verdicts, times, took, reached = Counter[str](), [], [], []
         for number in range(pairs):
             begin = time.monotonic()
             if number % 5 == 4:
-                comparison = compare_processes(case, f"{number}", seconds - 1)
+                comparison = compare_programs(case, f"{number}")
             else:
                 a, b = (prepared(device, case, f"{number}{side}") for side in "ab")
                 comparison = ost.compare(a, b, seconds=seconds)
@@ -208,13 +159,14 @@ def equal(device: ost.Device, pairs: int, seconds: float, beside: int) -> Table:
             whole = comparison.whole
             assert whole is not None
             verdicts[whole.verdict.name] += 1
+            (apart if number % 5 == 4 else live)[whole.verdict.name] += 1
             times.append(whole.a.median_ns)
             if whole.ratio is not None:
                 reached.append((whole.ratio.high - whole.ratio.low) / 2)
         total += verdicts
         rows.append(row(case.name, times, verdicts, reached, took))
         progress(str(rows[-1]))
-    rows.append(row("all", [], total, [], []))
+    rows += [row(name, [], each, [], []) for name, each in (("all", total), ("live", live), ("programs", apart))]
     title = f"A kernel against itself, {'idle' if not beside else f'beside {beside} busy process'}"
     return Table(title, COLUMNS, rows)
 
@@ -272,10 +224,10 @@ def main() -> None:
     parser.add_argument("--added", type=int, default=100, help="comparisons of each kernel with work added")
     parser.add_argument("--added-seconds", type=float, default=20.0)
     parser.add_argument("--busy", type=int, nargs="*", default=[0, 1])
-    parser.add_argument("--child", help=argparse.SUPPRESS)
+    parser.add_argument("--program", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.child:
-        child(options.child)
+    if options.program:
+        program(options.program)
         return
     device = ost.open_device("cpu")
     tables = []
