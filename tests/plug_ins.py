@@ -20,10 +20,10 @@ def show(package: str, backends: Mapping[str, str]) -> None:
         sys.path.append(_shown[package].name)
 
 
-def write(folder: Path, package: str, backends: Mapping[str, str]) -> None:
-    """What an installer leaves in a folder of `sys.path` of a package with such backends."""
+def write(folder: Path, package: str, points: Mapping[str, str], group: str = GROUP) -> None:
+    """What an installer leaves in a folder of `sys.path` of a package with such entry points."""
     info = folder / f"{package.replace('-', '_')}-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
-    lines = [f"[{GROUP}]", *(f"{name} = {value}" for name, value in backends.items())]
+    lines = [f"[{group}]", *(f"{name} = {value}" for name, value in points.items())]
     (info / "entry_points.txt").write_text("\n".join(lines) + "\n")

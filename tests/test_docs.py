@@ -48,6 +48,7 @@ PRINTED: dict[str, tuple[str, ...]] = {
     "README": ("<Kernel",),
     "errors": ("kernel '",),
     "graphs": ("graph '", "fuse:", "verify:"),
+    "testing": ("kernel '",),
 }
 """Pages that show what their program prints, but for numbers, on every machine: how such a block begins."""
 

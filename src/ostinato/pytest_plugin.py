@@ -1,0 +1,173 @@
+"""The pytest plugin: options, fixtures and the summary of benches. docs/testing.md describes them.
+
+pytest loads it in every project of an environment that has ostinato, so it imports nothing but pytest until one of its
+fixtures or options is used.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from .device import Device
+    from .testing.benches import BenchFixture
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_REPORTED = "ostinato_benches"
+"""The attribute of a test's report with its benches, as plain data: pytest-xdist sends reports between processes."""
+_benches = pytest.StashKey[list[dict[str, Any]]]()
+
+
+# --- options ----------------------------------------------------------------------------------------------------------
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options."""
+    group = parser.getgroup("ostinato", "ostinato: tests and benches of Metal kernels")
+    group.addoption(
+        "--ostinato-device",
+        action="append",
+        metavar="NAME",
+        help="run the tests that use the fixture ostinato_device on this device: cpu, cuda, cuda:1, metal, or one that"
+        " an installed package adds. May be repeated. Default: OSTINATO_DEVICE, else cpu.",
+    )
+    group.addoption(
+        "--ostinato-save",
+        type=_checked_name,
+        metavar="NAME",
+        help="keep the recordings of this run's benches under NAME, beside those of earlier runs",
+    )
+    group.addoption(
+        "--ostinato-compare",
+        type=_checked_name,
+        metavar="NAME",
+        help="compare this version's benches with those kept under NAME. With --ostinato-save, all runs kept under that"
+        " name count as this version. A verdict needs 5 runs on either side, made in turns.",
+    )
+    group.addoption(
+        "--ostinato-fail-slower",
+        type=_share,
+        metavar="PERCENT",
+        help="fail a test whose bench is certainly slower by more than this, such as 5%%; needs --ostinato-compare",
+    )
+    group.addoption(
+        "--ostinato-dir",
+        metavar="FOLDER",
+        help="where recordings are kept (default: .ostinato in the root directory)",
+    )
+
+
+def _checked_name(text: str) -> str:
+    if not _NAME.fullmatch(text):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a name: letters, digits, '.', '_' and '-', beginning with a letter or digit"
+        )
+    return text
+
+
+def _share(text: str) -> float:
+    number = re.fullmatch(r"(\d+(?:\.\d*)?)\s*%", text.strip())
+    share = float(number[1]) / 100 if number else 0.0
+    if not 0 < share < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a part: expected a percentage such as 5%")
+    return share
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Refuse options that contradict each other before any test runs."""
+    # pytest rewrites the assertions of all modules of a package with a plugin. Here they would slow down what is
+    # measured, and no test looks at them.
+    getattr(config.pluginmanager.rewrite_hook, "_must_rewrite", set()).discard("ostinato")
+    saved, compared = config.getoption("--ostinato-save"), config.getoption("--ostinato-compare")
+    if config.getoption("--ostinato-fail-slower") is not None and compared is None:
+        raise pytest.UsageError("--ostinato-fail-slower needs --ostinato-compare NAME, which it compares with")
+    if compared is None:
+        return
+    if saved == compared:
+        raise pytest.UsageError(f"--ostinato-save and --ostinato-compare are both {saved!r}; use two names")
+    folder = _kept_in(config)
+    if not (folder / compared).is_dir():
+        names = sorted(entry.name for entry in folder.iterdir() if entry.is_dir()) if folder.is_dir() else []
+        raise pytest.UsageError(
+            f"--ostinato-compare: nothing is kept under {compared!r} in {folder} (names: {', '.join(names) or 'none'});"
+            f" run the version to compare with with --ostinato-save {compared}"
+        )
+
+
+def _kept_in(config: pytest.Config) -> Path:
+    """The folder with the recordings of all names."""
+    chosen = config.getoption("--ostinato-dir")
+    return config.rootpath / ".ostinato" if chosen is None else config.invocation_params.dir / chosen
+
+
+# --- devices ----------------------------------------------------------------------------------------------------------
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """One test per device for tests that use `ostinato_device`."""
+    if "ostinato_device" in metafunc.fixturenames:
+        from . import settings
+
+        names = metafunc.config.getoption("--ostinato-device") or [settings.text("device") or "cpu"]
+        metafunc.parametrize("ostinato_device", list(dict.fromkeys(names)), indirect=True, scope="session")
+
+
+@pytest.fixture(scope="session")
+def ostinato_device(request: pytest.FixtureRequest) -> Iterator[Device]:
+    """An open device for kernels; `--ostinato-device` chooses which, and a test runs once on each."""
+    from .errors import OstinatoError
+    from .testing.devices import open_named
+
+    reason = ""
+    try:
+        device = open_named(request.param)
+    except OstinatoError as error:
+        reason = str(error)
+    if reason:
+        pytest.fail(f"device {request.param!r} cannot be opened: {reason}", pytrace=False)
+    with device:
+        yield device
+
+
+# --- benches ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def ostinato_bench(request: pytest.FixtureRequest) -> BenchFixture:
+    """Measures a kernel, graph or replayable as `ostinato.bench` does, and reports it in the summary of the run."""
+    from .testing.benches import BenchFixture
+
+    return BenchFixture(request, _kept_in(request.config), request.node.stash.setdefault(_benches, []))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Put the benches of a test into its report."""
+    report = yield
+    if call.when == "call" and _benches in item.stash:
+        setattr(report, _REPORTED, item.stash[_benches])
+    return report
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print the table of benches."""
+    benches = [
+        bench
+        for reports in terminalreporter.stats.values()
+        for report in reports
+        for bench in getattr(report, _REPORTED, ())
+    ]
+    if benches:
+        from .testing.summary import summary_lines
+
+        terminalreporter.section("ostinato benches")
+        for line in summary_lines(benches):
+            terminalreporter.write_line(line)
