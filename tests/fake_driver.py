@@ -138,7 +138,13 @@ class Driver:
         return OK, b"0000:00:00.0\0"
 
     def cuDeviceGetAttribute(self, kind: str, device: int) -> Any:
-        known = {"MAJOR": 9, "MINOR": 0, "MULTIPROCESSOR_COUNT": 4, "PER_BLOCK_OPTIN": 100_000}
+        known = {
+            "MAJOR": 9,
+            "MINOR": 0,
+            "MULTIPROCESSOR_COUNT": 4,
+            "PER_BLOCK_OPTIN": 100_000,
+            "L2_CACHE_SIZE": 1 << 20,
+        }
         return OK, next(value for name, value in known.items() if kind.endswith(name))
 
     def cuDevicePrimaryCtxRetain(self, device: int) -> Any:
