@@ -69,6 +69,20 @@ def test_delta_is_what_counts_as_the_same(tmp_path: Path) -> None:
     assert ostinato(*sides, "--delta", "0.2").exit_code == 1
 
 
+def test_neighbouring_runs_cancel_what_changes_slowly(tmp_path: Path) -> None:
+    drift = [float(np.exp(0.05 * number)) for number in range(8)]
+    a = [{name: ns * factor for name, ns in TIMES.items()} for factor in drift]
+    b = [{name: ns * factor * 1.1 for name, ns in TIMES.items()} for factor in drift]
+    sides = write_in_turns(tmp_path, a, b)
+    report = json.loads(ostinato(*sides, "--json").stdout)
+    assert report["paired"]
+    assert {row["verdict"] for row in report["rows"]} == {"slower"}
+    (sides[1] / "7.ostinato").unlink()
+    apart = json.loads(ostinato(*sides, "--json").stdout)
+    assert not apart["paired"]
+    assert {row["verdict"] for row in apart["rows"]} == {"cannot tell"}
+
+
 def test_two_single_recordings_have_intervals_and_no_verdict(tmp_path: Path) -> None:
     a = write_run(tmp_path / "a.ostinato", TIMES, noise=0.01)
     b = write_run(tmp_path / "b.ostinato", SLOWER, noise=0.01)
