@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
+import shutil
+import sqlite3
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +18,7 @@ from hypothesis import strategies as st
 
 import ostinato as ost
 from made_runs import spread_out, write_in_turns, write_run
-from ostinato.cli.group import main
+from ostinato.cli.group import main, still_line
 from ostinato.measure import baselines, spreads
 from ostinato.profiling.analyse.verdicts import Spread, Spreads
 from ostinato.profiling.recording import Writer
@@ -63,6 +67,20 @@ def test_delta_is_what_counts_as_the_same(tmp_path: Path) -> None:
     sides = runs(tmp_path, TIMES, SLOWER)
     assert ostinato(*sides, "--delta", "40%", "--strict").exit_code == 0
     assert ostinato(*sides, "--delta", "0.2").exit_code == 1
+
+
+def test_neighbouring_runs_cancel_what_changes_slowly(tmp_path: Path) -> None:
+    drift = [float(np.exp(0.05 * number)) for number in range(8)]
+    a = [{name: ns * factor for name, ns in TIMES.items()} for factor in drift]
+    b = [{name: ns * factor * 1.1 for name, ns in TIMES.items()} for factor in drift]
+    sides = write_in_turns(tmp_path, a, b)
+    report = json.loads(ostinato(*sides, "--json").stdout)
+    assert report["paired"]
+    assert {row["verdict"] for row in report["rows"]} == {"slower"}
+    (sides[1] / "7.ostinato").unlink()
+    apart = json.loads(ostinato(*sides, "--json").stdout)
+    assert not apart["paired"]
+    assert {row["verdict"] for row in apart["rows"]} == {"cannot tell"}
 
 
 def test_two_single_recordings_have_intervals_and_no_verdict(tmp_path: Path) -> None:
@@ -142,6 +160,7 @@ def test_different_devices_are_refused_unless_allowed(tmp_path: Path) -> None:
     assert "A on two cores (cpu, 2 workers), B on four cores (cpu, 2 workers)" in done.stderr
     allowed = ostinato(a, b, "--allow-different-devices")
     assert allowed.exit_code == 0, allowed.output
+    assert "CANNOT TELL" in allowed.stdout
     assert "  device: A two cores (cpu, 2 workers), B four cores (cpu, 2 workers)\n" in allowed.stdout
 
 
@@ -162,6 +181,7 @@ def test_nothing_in_common_is_not_comparable(tmp_path: Path) -> None:
         ((), "give A and B"),
         (("{a}",), "give A and B"),
         (("{a}", "{text}"), "not a recording"),
+        (("{a}", "{newer}"), "is of version 99, made by a newer ostinato"),
         (("{a}", "{empty}"), "there are no recordings"),
         (("{a}", "{graph}"), "a saved graph is compared with another saved graph"),
         (("{a}", "{a}", "--json", "--markdown"), "exclude each other"),
@@ -188,7 +208,10 @@ def test_what_cannot_be_compared_is_one_sentence_and_ends_with_2(
     (tmp_path / "text").write_text("no recording")
     (tmp_path / "graph").write_bytes(b"PK\3\4")
     write_run(tmp_path / "a", TIMES)
-    files = {name: tmp_path / name for name in ("a", "text", "empty", "graph")}
+    shutil.copyfile(tmp_path / "a", tmp_path / "newer")
+    with closing(sqlite3.connect(tmp_path / "newer")) as newer:
+        newer.execute("PRAGMA user_version = 99")
+    files = {name: tmp_path / name for name in ("a", "text", "empty", "graph", "newer")}
     done = ostinato(*(argument.format(**files) for argument in arguments))
     assert done.exit_code == 2, done.output
     assert problem in done.stderr
@@ -249,6 +272,20 @@ def test_two_programs_run_in_turns_and_can_be_compared_again(tmp_path: Path) -> 
     kept = ostinato("--save", saved, "--", "true", "--", "true")
     assert kept.exit_code == 2
     assert "exists already" in kept.stderr
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_progress_beside_a_measurement_is_a_line_that_stands_still(
+    terminal: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = io.StringIO()
+    monkeypatch.setattr(out, "isatty", lambda: terminal)
+    monkeypatch.setattr(sys, "stderr", out)
+    monkeypatch.setenv("COLUMNS", "20")
+    with still_line() as show:
+        show("run 1 of 10: \x1b]0;title and much more")
+    lines = out.getvalue().split("\r\x1b[K")
+    assert lines == (["", "run 1 of 10: \\x1b]…", ""] if terminal else [""])
 
 
 # --- saved graphs --------------------------------------------------------------------------------------------

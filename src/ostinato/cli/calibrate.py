@@ -19,7 +19,7 @@ from ..profiling.analyse.formatting import percent
 from ..profiling.analyse.statistics import Interval
 from ..profiling.calibration import LEAST_R_SQUARED, Calibration, calibrate
 from ..profiling.ceilings import Ceilings
-from .group import main
+from .group import main, still_line
 
 _UNITS = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns"))
 
@@ -63,7 +63,11 @@ def calibrate_command(device_name: str, repetitions: int, processes: int | None,
                 steps.update(task, description=what, completed=done, total=total)
 
             calibration = calibrate(device, repetitions, progress)
-            spreads = calibrate_processes(device.name, processes, progress) if processes else ()
+        name = device.name
+    spreads: Sequence[RowSpread] = ()
+    if processes is not None:
+        with still_line() as show:
+            spreads = calibrate_processes(name, processes, show)
     if as_json:
         click.echo(json.dumps(as_dict(calibration, spreads), indent=2))
     else:

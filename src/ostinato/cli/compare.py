@@ -28,7 +28,7 @@ from ..profiling.analyse.units import Unit, compare_units, read_unit, units_in
 from ..profiling.analyse.verdicts import LEAST_UNITS, Verdict
 from ..profiling.report.comparison import as_json as comparison_json
 from ..profiling.report.comparison import as_markdown, print_comparison
-from .group import busy_after, main
+from .group import busy_after, main, still_line
 
 _Judge = Callable[[Sequence[Unit], Sequence[Unit]], Comparison]
 
@@ -151,13 +151,12 @@ def compare_command(
     _check_usage(paths, commands, save, (baseline, baselines, keep), as_json and markdown)
 
     def judge(a: Sequence[Unit], b: Sequence[Unit]) -> Comparison:
-        spreads = known_spreads(a[0].devices)
         return compare_units(
             a,
             b,
             delta=delta,
             confidence=_CONFIDENCE,
-            spreads=spreads,
+            spreads=known_spreads(a[0].devices) if a[0].devices == b[0].devices else None,
             allow_different_devices=allow_different_devices,
         )
 
@@ -219,7 +218,7 @@ def _check_usage(
 
 
 def _programs(commands: Sequence[Sequence[str]], runs: int, save: Path | None, judge: _Judge) -> Comparison:
-    with _folder(save) as folder, busy_after("comparing", 0) as progress:
+    with _folder(save) as folder, still_line() as progress:
         sides = run_in_turns(commands[0], commands[1], folder, runs, progress)
         progress("reading the recordings")
         a, b = ([read_unit(run) for run in side] for side in sides)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -99,6 +100,25 @@ def busy_after(doing: str = "checking", seconds: float = 2.0) -> Iterator[Callab
         timer.cancel()
         timer.join()
         status.stop()
+
+
+@contextmanager
+def still_line() -> Iterator[Callable[[str], None]]:
+    """One line on a terminal; call what it yields to replace it. Nothing moves in between and takes time of a core, so
+    it can be shown beside what is being measured."""
+    if not sys.stderr.isatty():
+        yield lambda what: None
+        return
+    width = shutil.get_terminal_size().columns
+
+    def show(what: str) -> None:
+        sys.stderr.write(f"\r\x1b[K{printable(what, width - 1)}")
+        sys.stderr.flush()
+
+    try:
+        yield show
+    finally:
+        show("")
 
 
 @contextmanager

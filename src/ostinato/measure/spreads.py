@@ -49,16 +49,15 @@ class RowSpread:
 
 
 def calibrate_processes(
-    device: str, processes: int, progress: Callable[[str, int, int], None] = lambda what, done, total: None
+    device: str, processes: int, progress: Callable[[str], None] = lambda what: None
 ) -> tuple[RowSpread, ...]:
     """Runs the workload in so many processes, keeps their medians with earlier ones, and gives the spread of all."""
     command = Command("the workload", (sys.executable, "-m", workload.__name__, device))
     units: list[Unit] = []
     with tempfile.TemporaryDirectory(prefix="ostinato-") as folder:
         for number in range(processes):
-            progress("processes", number, processes)
+            progress(f"calibrating: process {number + 1} of {processes}")
             units.append(read_unit(recorded(command, Path(folder) / str(number))))
-    progress("processes", processes, processes)
     devices = units[0].devices
     if any(unit.devices != devices for unit in units):
         raise ComparisonError("the workload ran on different devices; calibrate one device at a time")

@@ -321,9 +321,8 @@ def compare_times(
     each = verdicts.simultaneous(level or confidence, len(pairs))
     rows = []
     for key, first, second in pairs:
-        if paired:
-            difference = verdicts.paired(first.times_ns, second.times_ns, groups, turned)
-        else:
+        difference = verdicts.paired(first.times_ns, second.times_ns, groups, turned) if paired else None
+        if difference is None and unit == "process":
             difference = _between_processes(first, second, in_turns, spreads)
         difference = _as_resolved(difference, first, second)
         ratio = None if difference is None else difference.ratio(each)

@@ -88,6 +88,8 @@ def compare_units(
             f"recordings of different devices are not compared: {', '.join(shown)}; --allow-different-devices does it"
         )
     in_turns = took_turns(a, b)
+    if in_turns:
+        a, b = (sorted(side, key=lambda unit: unit.began_ns or 0) for side in (a, b))
     around = [[each for unit in side for each in unit.surroundings] for side in (a, b)]
     comparison = compare_times(
         stacked([unit.times for unit in a]),
@@ -95,6 +97,7 @@ def compare_units(
         names=names,
         delta=delta,
         confidence=confidence,
+        paired=in_turns and len(a) == len(b) >= LEAST_UNITS,
         in_turns=in_turns,
         spreads=spreads,
         about=[_about(name, side) for name, side in zip(names, (a, b), strict=True)],
