@@ -13,6 +13,7 @@ from ostinato.measure import flushing, placements
 from ostinato.measure.rounds import Rounds
 from ostinato.measure.subjects import contender
 from ostinato.profiling.analyse import columns_of
+from ostinato.profiling.analyse.comparison import process_times
 from ostinato.profiling.recording import open_recording
 
 _SOURCE = """
@@ -151,7 +152,15 @@ def test_cold_runs_have_a_flush_before_each_that_is_not_measured(device: Device)
     assert measured.size >= 2
     assert all(kernels[row] == "spin" and kernels[row - 1] == "flush_caches" for row in measured.tolist())
     assert all(of_contender[row] == -1 for row, kernel in enumerate(kernels) if kernel == "flush_caches")
-    assert ost.bench(_spin(device, 1), cold=True, seconds=0.1).cold
+
+
+def test_flushes_and_warm_ups_of_a_kept_benchmark_are_not_compared(device: Device, tmp_path: Path) -> None:
+    result = ost.bench(_spin(device, 1), cold=True, seconds=0.3)
+    assert result.cold
+    result.save(tmp_path / "cold.ostinato")
+    with open_recording(tmp_path / "cold.ostinato") as recording:
+        rows = process_times(columns_of(recording))
+    assert [key.name for key in rows if key.kind == "graph"] == ["spin"]
 
 
 # --- placements ----------------------------------------------------------------------------------------------

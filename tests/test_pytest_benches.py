@@ -9,10 +9,8 @@ from types import SimpleNamespace
 import pytest
 
 from made_runs import write_run
-from ostinato.measure.flushing import FLUSH
 from ostinato.profiling.analyse import columns_of
-from ostinato.profiling.analyse.comparison import Comparison, Key, Row, Side
-from ostinato.profiling.analyse.verdicts import Spread, Spreads, Verdict
+from ostinato.profiling.analyse.verdicts import Spread, Spreads
 from ostinato.profiling.recording import SUFFIX, open_recording
 from ostinato.testing import benches
 from user_projects import install_plugin
@@ -210,15 +208,6 @@ def test_recordings_of_another_device_are_not_compared(
     result = versions.run(1000.0, "--ostinato-compare", "main", "--ostinato-fail-slower", "5%")
     result.assert_outcomes(passed=1)
     result.stdout.fnmatch_lines(["*test_speed* not compared", "*was not compared: *different devices*"])
-
-
-def test_flushes_between_replays_have_no_part_in_the_verdict() -> None:
-    side = Side(1000.0, None, 5, 5, 0.5)
-    flush, own = (
-        Row(Key("graph", name), side, side, None, verdict, None)
-        for name, verdict in [(FLUSH, Verdict.SLOWER), ("work", Verdict.SAME)]
-    )
-    assert benches.measured_row(Comparison(("A", "B"), "process", False, 0.02, 0.95, (flush, own))) is own
 
 
 def test_with_too_few_runs_the_summary_says_what_to_do(

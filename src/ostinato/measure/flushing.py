@@ -13,15 +13,12 @@ _UNKNOWN_BYTES = 256 << 20
 _LEAST_BYTES = 64 << 20
 _TIMES = 2
 
-FLUSH = "flush_caches"
-"""The kernel, and the name of its graph in recordings."""
-
-_SOURCE = f"""
+_SOURCE = """
 #include <metal_stdlib>
 using namespace metal;
 
 // Reads and writes: a store that bypasses the cache would leave the old lines in it.
-kernel void {FLUSH}(device uint4 *x [[buffer(0)]], uint id [[thread_position_in_grid]]) {{ x[id] = x[id] + 1u; }}
+kernel void flush_caches(device uint4 *x [[buffer(0)]], uint id [[thread_position_in_grid]]) { x[id] = x[id] + 1u; }
 """
 
 
@@ -34,6 +31,6 @@ def flush_bytes(queue: Queue) -> int:
 def flush_of(queue: Queue) -> Replayable:
     """A replay that leaves nothing else in the caches of a device."""
     size = flush_bytes(queue)
-    kernel = compile_library(queue, _SOURCE)[FLUSH]
+    kernel = compile_library(queue, _SOURCE)["flush_caches"]
     memory = allocate(queue, size // 16 * 4, "uint32")
     return capture(queue, lambda enc: enc.dispatch(kernel, memory, threads=size // 16)).instantiate()

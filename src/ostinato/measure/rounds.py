@@ -23,6 +23,7 @@ from ..graph.replay import Replayable
 from ..passes.snapshot import restored
 from ..profiling.analyse import Columns, columns_of
 from ..profiling.analyse.columns import Flags, Ints
+from ..profiling.analyse.comparison import WARM_UP
 from ..profiling.session import Profile
 from ..runtime import tracing
 from ..runtime.tracing import KeptTraces
@@ -38,7 +39,7 @@ _SAMPLED_EVERY = 4
 """Where sampling costs something, dispatches are timed in one of so many rounds."""
 _PLACING = 0.15
 """The part of the time that making placements may take."""
-_ROUND, _WARM_UP = "round", "warm-up"
+_ROUND = "round"
 
 
 class Rounds:
@@ -132,7 +133,7 @@ class Rounds:
     def _warm_up(self) -> None:
         """The first replays of each, which also say how many make up a visit."""
         took = []
-        with tracing.region(_WARM_UP):
+        with tracing.region(WARM_UP):
             for each, runs in zip(self.contenders, self._runs, strict=True):
                 for level in (Level.DISPATCHES, *[Level.COMMAND_BUFFERS] * 4):
                     self._kept.level = level
@@ -150,12 +151,12 @@ class Rounds:
         with tracing.region(str(number)):
             if self._cold:
                 for _ in range(self._replays):
-                    with tracing.region(_WARM_UP):
+                    with tracing.region(WARM_UP):
                         self._flush[number].replay()
                     run.replay(**each.values).wait()
                 return
             if self._replays > 1:
-                with tracing.region(_WARM_UP):
+                with tracing.region(WARM_UP):
                     run.replay(**each.values)
             # Waiting for each would put the time to wake the workers between them.
             submissions = [run.replay(**each.values) for _ in range(self._replays)]

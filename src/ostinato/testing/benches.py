@@ -25,10 +25,8 @@ from ..errors import ComparisonError, UsageError
 from ..graph.graph import Graph
 from ..graph.replay import Replayable
 from ..measure.benching import Bench, bench
-from ..measure.flushing import FLUSH
 from ..measure.spreads import known_spreads
 from ..profiling.analyse import formatting
-from ..profiling.analyse.comparison import Comparison, Row
 from ..profiling.analyse.units import compare_units, read_unit, took_turns, units_in
 from ..profiling.analyse.verdicts import Verdict
 from ..profiling.recording import SUFFIX
@@ -152,7 +150,7 @@ class BenchFixture:
             )
         except ComparisonError as error:
             return Against(earlier, "", reason=str(error))
-        whole = measured_row(comparison)
+        whole = comparison.whole
         ratio = None if whole is None else whole.ratio
         return Against(
             earlier,
@@ -161,12 +159,6 @@ class BenchFixture:
             (len(before), len(now)),
             took_turns(before, now),
         )
-
-
-def measured_row(comparison: Comparison) -> Row | None:
-    """The row of what was measured; the flushes between replays with cold caches are a graph too."""
-    rows = [row for row in comparison.rows if row.key.kind == "graph" and row.key.name != FLUSH]
-    return rows[0] if len(rows) == 1 else None
 
 
 def _folder_name(name: str) -> str:

@@ -19,6 +19,8 @@ from .groups import extent, folded
 from .statistics import Interval, median, median_interval, medians_by, split_by
 from .verdicts import LEAST_UNITS, Difference, Spreads, Verdict
 
+WARM_UP = "warm-up"
+"""The region of work that only warms up."""
 _MOST_DEPTH = 16
 _MOST_PARTS = 1_000
 """Runs of one process beyond this number are taken together with their neighbours for its interval."""
@@ -150,13 +152,18 @@ def unit_times(columns: Columns, unit: Ints, units: int, chosen: Flags | None = 
 
 
 def process_times(columns: Columns, confidence: float | None = None) -> dict[Key, UnitTimes]:
-    """The times of every row in a recording that is one unit; with a confidence, also the interval of each median."""
+    """The times of every row in a recording that is one unit; with a confidence, also the interval of each median.
+
+    Work in a region called "warm-up" does not count.
+    """
     count = len(columns.submissions)
-    rows = unit_times(columns, np.zeros(count, np.int64), 1)
+    region = columns.submissions.region
+    warm_up = (region >= 0) & (np.append(columns.regions.name, "")[region] == WARM_UP)
+    rows = unit_times(columns, np.where(warm_up, -1, 0), 1)
     if confidence is None:
         return rows
     parts = min(count, _MOST_PARTS)
-    by_part = unit_times(columns, np.arange(count) * parts // max(count, 1), parts)
+    by_part = unit_times(columns, np.where(warm_up, -1, np.arange(count) * parts // max(count, 1)), parts)
     return {
         key: replace(row, within=median_interval(part[~np.isnan(part)], confidence))
         for key, row in rows.items()
