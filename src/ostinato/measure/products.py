@@ -104,10 +104,15 @@ def tune_products(
     """Tune the products of a token, about `seconds` each, and compare the token with all choices and with none.
 
     `sums` also tries choices that change the order of additions. `alone` also tunes each product by itself, which
-    changes nothing, for comparison.
+    changes nothing, for comparison. The decoder forgets its tokens.
     """
     say: Progress = progress or (lambda what: None)
     queue, values = decoder.graph.queue, {"position": position}
+    # Activations as a token leaves them: results of zeros would not tell one order of additions from another.
+    decoder.reset()
+    decoder.prefill([1, 2])
+    decoder.step()
+    decoder.reset()
     with _overriding(queue) as overrides:
         before, nodes = _captured(decoder, overrides)
         sites = dict.fromkeys(nodes.values())
