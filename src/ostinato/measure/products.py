@@ -168,9 +168,14 @@ def _tuned(
     confidence: float,
     say: Progress,
 ) -> TunedProduct:
+    graphs: dict[tuple[Any, ...], Graph] = {}
+
     def whole(choice: Mapping[str, Any]) -> Graph:
-        overrides.choices[_key(site)] = dict(choice)
-        return _captured(decoder, overrides)[0]
+        values = tuple(choice.values())
+        if values not in graphs:
+            overrides.choices[_key(site)] = dict(choice)
+            graphs[values] = _captured(decoder, overrides)[0]
+        return graphs[values]
 
     def single(choice: Mapping[str, Any]) -> Graph:
         graph = whole(choice)
