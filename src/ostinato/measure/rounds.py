@@ -33,7 +33,7 @@ from .subjects import Contender
 
 _VISIT_NS = 2_000_000
 """How long a visit lasts, about."""
-_FEW_REPLAYS, _MOST_REPLAYS = 3, 25
+_FEW_REPLAYS, _MOST_REPLAYS = 3, 12
 """Replays of a visit, the same for all contenders, after one that warms up; of what takes longer than a visit, one."""
 _SAMPLED_EVERY = 4
 """Where sampling costs something, dispatches are timed in one of so many rounds."""
