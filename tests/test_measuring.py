@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -233,11 +234,65 @@ def test_rounds_take_turns_and_both_sides_run_as_often(device: Device) -> None:
     for number in range(rounds.count):
         sides = of_contender[of_round == number]
         runs = [side for at, side in enumerate(sides.tolist()) if at == 0 or sides[at - 1] != side]
-        turned = (number + number // rounds.placed) % 2
-        assert runs == ([1, 0] if turned else [0, 1])
+        assert runs == ([1, 0] if rounds.turned(np.array(number)) else [0, 1])
     assert (of_round[of_contender < 0] == -1).all()
     counts = np.bincount(of_contender[of_contender >= 0])
     assert counts[0] == counts[1]
+
+
+@pytest.mark.parametrize("placed", [1, 6, 8, 29, 30])
+def test_every_placement_is_sampled_and_visited_in_both_orders(device: Device, placed: int) -> None:
+    with Rounds((contender(_spin(device, 1)),), 1.0) as rounds:
+        rounds._runs = [[rounds.contenders[0].run] * placed]
+        numbers = np.arange(placed * 16)
+        sampled = np.array([rounds._sampled(number) for number in numbers.tolist()])
+        for kind in (sampled, ~sampled):
+            for placement in range(placed):
+                mine = rounds.turned(numbers[kind & (numbers % placed == placement)])
+                assert 0.3 <= mine.mean() <= 0.7
+        assert sampled.mean() == pytest.approx(0.25, abs=0.01)
+
+
+def test_a_split_graph_is_measured_as_one(device: Device) -> None:
+    kernel = device.library(_SOURCE)["spin"]
+    x, y = device.array(np.ones(4096, np.float32)), device.empty(4096, np.float32)
+
+    def encode(enc: ost.CommandEncoder) -> None:
+        for _ in range(2):
+            enc.dispatch(kernel, x, y, 300, threads=4096)
+
+    whole = device.capture(encode, label="both")
+    split = replace(whole, splits=(1,))
+    one = ost.bench(whole, seconds=0.5)
+    two = ost.bench(split, seconds=0.5)
+    assert two.median_ns > 0.7 * one.median_ns
+    comparison = ost.compare(whole, split, seconds=0.5)
+    assert comparison.whole is not None
+    assert comparison.whole.key.name == "both"
+    assert comparison.whole.b.median_ns > 0.7 * comparison.whole.a.median_ns
+
+
+def test_contenders_are_on_one_device(device: Device) -> None:
+    with ost.open_device("cpu") as other, pytest.raises(ost.ArgumentError, match="different devices"):
+        ost.compare(_spin(device, 1), _spin(other, 1))
+
+
+def test_large_memory_that_differs_is_noted(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(placements, "_MOST_BYTES", 2 * 2 * 4096 * 4)
+    same = ost.compare(_spin(device, 5), _spin(device, 5), seconds=0.3)
+    assert not any("where it lies" in note for note in same.notes)
+    kernel = device.library(_SOURCE)["spin"]
+    x, y = device.array(np.full(4096, 3, np.float32)), device.empty(4096, np.float32)
+    other = device.capture(lambda enc: enc.dispatch(kernel, x, y, 5, threads=4096))
+    assert any("where it lies" in note for note in ost.compare(_spin(device, 5), other, seconds=0.3).notes)
+
+
+def test_what_was_measured_is_kept_and_the_rest_given_back(device: Device, tmp_path: Path) -> None:
+    result = ost.bench(_spin(device, 5), seconds=0.2)
+    assert result._profile._entered().closed
+    result.save(tmp_path / "later.ostinato")
+    with open_recording(tmp_path / "later.ostinato") as recording:
+        assert len(recording.submissions) == len(result.columns.submissions)
 
 
 def test_kernels_of_a_graph_are_rows_and_one_side_only_is_listed(device: Device) -> None:

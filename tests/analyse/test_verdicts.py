@@ -129,3 +129,9 @@ def test_medians_of_groups(pairs: list[tuple[int, int]]) -> None:
     code, values = np.array([c for c, _ in pairs], np.int64), np.array([v for _, v in pairs], np.int64)
     expected = [np.median(values[code == c]) if (code == c).any() else math.nan for c in range(7)]
     np.testing.assert_array_equal(medians_by(code, values, 7), expected)
+
+
+def test_a_difference_beyond_all_bounds_is_no_error() -> None:
+    difference = verdicts.Difference(0.0, 1e6, 4, resolution=1e9)
+    assert verdicts.judge(difference.ratio(0.95), 0.02) is Verdict.CANNOT_TELL
+    assert difference.smallest_change(0.02, 0.95) > 1e6

@@ -18,11 +18,12 @@ from typing import Any
 import numpy as np
 
 from ..profiling.analyse import formatting
-from ..profiling.analyse.columns import Columns, Flags, Ints
+from ..profiling.analyse.columns import Columns, Flags, Floats, Ints
 from ..profiling.analyse.comparable import undisturbed
 from ..profiling.analyse.roofline import rates
-from ..profiling.analyse.statistics import Interval, batched, median, median_interval, medians_by
+from ..profiling.analyse.statistics import Interval, median, median_interval, medians_by
 from ..profiling.analyse.verdicts import LEAST_UNITS
+from ..profiling.session import Profile
 from ..runtime.queue import OnQueue
 from .checks import check_seconds, check_share
 from .rounds import Rounds
@@ -30,6 +31,8 @@ from .subjects import Contender, contender
 
 _FIRST_LOOK = 0.1
 """When to look for the first time, as a part of the time; then each time after twice as long."""
+_WANTED = 10
+"""Values that an interval needs before it may end a measurement: of fewer, some are narrow by chance."""
 
 Progress = Callable[[str], None]
 
@@ -62,7 +65,7 @@ class Bench:
     """Whether the interval is as narrow as asked."""
     columns: Columns = field(repr=False)
     """Everything that was measured, as `analyse` reads it."""
-    _rounds: Rounds = field(repr=False)
+    _profile: Profile = field(repr=False)
 
     @property
     def bytes_per_s(self) -> float | None:
@@ -76,7 +79,7 @@ class Bench:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the recording of all runs to a file."""
-        self._rounds.save(path)
+        self._profile.save(path)
 
     def __str__(self) -> str:
         parts = [f"{self.name} on {self.device}{', cold caches' if self.cold else ''}: {self._time()}"]
@@ -136,9 +139,8 @@ def bench_contender(
     ready: Contender, *, cold: bool, width: float, seconds: float, progress: Progress | None = None
 ) -> Bench:
     """The same for a contender that is ready."""
-    rounds = Rounds((ready,), seconds, cold)
     begin, part = time.monotonic(), _FIRST_LOOK
-    with rounds.memory_kept():
+    with Rounds((ready,), seconds, cold) as rounds:
         while True:
             if progress is not None:
                 progress(f"{ready.name}, {time.monotonic() - begin:.1f} of {seconds:g} s")
@@ -153,14 +155,13 @@ def _result(rounds: Rounds, ready: Contender, cold: bool, width: float) -> Bench
     columns, of_contender, of_round = rounds.columns()
     subs = columns.submissions
     present: Flags = (of_contender == 0) & subs.ran
-    # The parts of a split graph are submissions of their own, one after another.
-    replays = np.flatnonzero(present).reshape(-1, len(ready.run.graph.splits) + 1)
+    replays = rounds.replays(columns, of_contender, 0)
     counts = undisturbed(columns, present)[replays].all(axis=1)
     disturbed = int((~counts).sum())
     counts = counts if counts.any() else np.ones(len(replays), bool)
     took = (subs.end_ns[replays[:, -1]] - subs.start_ns[replays[:, 0]])[counts]
-    interval = _interval(took, of_round[replays[:, 0]][counts], rounds)
-    reach = math.inf if interval is None else max(interval.high - interval.estimate, interval.estimate - interval.low)
+    values = _by_group(took, of_round[replays[:, 0]][counts], rounds)
+    interval = median_interval(values) if values.size >= LEAST_UNITS else None
     moved, bound, flops = _amounts(columns, np.unique(subs.plan[present]))
     facts = columns.devices[0]
     return Bench(
@@ -176,22 +177,24 @@ def _result(rounds: Rounds, ready: Contender, cold: bool, width: float) -> Bench
         flops=flops,
         copy_bytes_per_s=facts.copy_bytes_per_s,
         flops_per_s=facts.flops_per_s,
-        precise=disturbed < len(replays) and reach <= width * took.mean(),
+        precise=disturbed < len(replays) and values.size >= _WANTED and _is_within(width, interval),
         columns=columns,
-        _rounds=rounds,
+        _profile=rounds.profile,
     )
 
 
-def _interval(took: Ints, of_round: Ints, rounds: Rounds) -> Interval | None:
-    """Of the median over placements, or over batches of rounds where there are too few of those."""
-    by_round = medians_by(of_round, took, rounds.count)
-    placement, known = rounds.placement_of_round(), ~np.isnan(by_round)
-    if placement is None:
-        values = batched(by_round[known])
-    else:
-        values = medians_by(placement[known], by_round[known], rounds.placed)
-    values = values[~np.isnan(values)]
-    return median_interval(values) if values.size >= LEAST_UNITS else None
+def _by_group(took: Ints, of_round: Ints, rounds: Rounds) -> Floats:
+    """The time on each placement of the memory."""
+    by_round, group = medians_by(of_round, took, rounds.count), rounds.group_of_round()
+    known = ~np.isnan(by_round)
+    values = medians_by(group[known], by_round[known], int(group.max(initial=0)) + 1)
+    return values[~np.isnan(values)]
+
+
+def _is_within(width: float, interval: Interval | None) -> bool:
+    if interval is None:
+        return False
+    return max(interval.high - interval.estimate, interval.estimate - interval.low) <= width * interval.estimate
 
 
 def _amounts(columns: Columns, plans: Ints) -> tuple[float | None, bool, float | None]:

@@ -14,10 +14,11 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import ArgumentError
 from ..profiling.analyse import machine
 from ..profiling.analyse.columns import Columns
 from ..profiling.analyse.comparable import comparable
-from ..profiling.analyse.comparison import Comparison, compare_times, unit_times
+from ..profiling.analyse.comparison import Comparison, Key, compare_times, joined_times, unit_times
 from ..profiling.analyse.lists import warm_ups
 from ..profiling.analyse.timeline import submission_times
 from ..profiling.analyse.verdicts import Verdict
@@ -30,6 +31,11 @@ EARLY = (0.125, 0.25, 0.5)
 """When to look before the end, as parts of the time."""
 EARLY_ERROR = 0.05
 """The part of the admitted error that each early look uses up."""
+
+_PLACEMENT = (
+    "the memory of A and B is large and differs, so it could not be moved often: where it lies may make a difference"
+    " of some per cent; give both the same inputs"
+)
 
 Progress = Callable[[str], None]
 
@@ -58,7 +64,7 @@ def compare(
     save: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
 ) -> Comparison:
-    """Compare B with A by replays in turns, and say whether it is FASTER, SLOWER, the SAME, or that nobody can tell.
+    """Compare B with A by replays in turns, and judge it: FASTER, SLOWER, SAME or CANNOT TELL.
 
     `a` and `b` are what `bench` takes: replayables, graphs, or functions that encode (those need `device`). `values`
     are the parameters of a replay. Changes within `delta` count as the same. It takes at most about `seconds`, and less
@@ -68,6 +74,8 @@ def compare(
     check_share("confidence", confidence)
     check_seconds(seconds)
     sides = [contender(what, name=name, device=device, values=values) for what, name in zip((a, b), names, strict=True)]
+    if sides[0].queue is not sides[1].queue:
+        raise ArgumentError("A and B are on different devices; only what runs on one device can take turns on it")
     result = compare_contenders(sides[0], sides[1], delta, seconds, confidence, save, progress, cold)
     return LiveComparison(**{each.name: getattr(result, each.name) for each in fields(result)})
 
@@ -83,9 +91,8 @@ def compare_contenders(
     cold: bool = False,
 ) -> Comparison:
     """The same for contenders that are ready."""
-    rounds = Rounds((a, b), seconds, cold)
     begin, looking = time.monotonic(), 0.0
-    with rounds.memory_kept():
+    with Rounds((a, b), seconds, cold) as rounds:
         for part in (*EARLY, 1.0):
             if progress is not None:
                 progress(f"{a.name} and {b.name} in turns, {part * seconds:.1f} of {seconds:g} s")
@@ -98,8 +105,7 @@ def compare_contenders(
             if all(row.verdict is not Verdict.CANNOT_TELL for row in comparison.rows):
                 break
     if save is not None:
-        rounds.save(save)
-    rounds.close()
+        rounds.profile.save(save)
     return comparison
 
 
@@ -107,10 +113,17 @@ def _judged(rounds: Rounds, delta: float, confidence: float, level: float) -> Co
     columns, of_contender, of_round = rounds.columns()
     sides = [(of_contender == number) & columns.submissions.ran for number in (0, 1)]
     chosen = comparable([(columns, side) for side in sides])
-    times = [
-        unit_times(columns, np.where(side, of_round, -1), rounds.count, which)
-        for side, which in zip(sides, chosen, strict=True)
-    ]
+    times = []
+    for number, (side, which) in enumerate(zip(sides, chosen, strict=True)):
+        rows = unit_times(columns, np.where(side, of_round, -1), rounds.count, which)
+        graph = rounds.contenders[number].run.graph
+        if graph.splits:
+            rows = {key: row for key, row in rows.items() if key.kind != "graph"}
+            replays = rounds.replays(columns, of_contender, number)
+            rows[Key("graph", graph.label or "graph", grid=f"{len(graph):,}")] = joined_times(
+                columns, replays, of_round, rounds.count, which
+            )
+        times.append(rows)
     a, b = rounds.contenders
     if all(len(each.run.graph) == 1 for each in (a, b)):  # the graph is its kernel
         times = [{key: row for key, row in side.items() if key.kind == "graph"} for side in times]
@@ -119,12 +132,12 @@ def _judged(rounds: Rounds, delta: float, confidence: float, level: float) -> Co
         names=(a.name, b.name),
         unit="round",
         paired=True,
-        groups=rounds.placement_of_round(),
+        groups=rounds.group_of_round(),
         turned=rounds.turned(np.arange(rounds.count)),
         delta=delta,
         confidence=confidence,
         level=level,
-        notes=_notes(columns),
+        notes=(*_notes(columns), *([_PLACEMENT] if rounds.placement_matters else [])),
     )
 
 

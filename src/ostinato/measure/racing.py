@@ -13,13 +13,13 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import numpy as np
 
 from .. import counters
 from ..passes.snapshot import restored
-from ..profiling.analyse.comparison import Key, Row, UnitTimes, compare_times, unit_times
+from ..profiling.analyse.comparable import comparable
+from ..profiling.analyse.comparison import Key, Row, compare_times, joined_times
 from ..profiling.analyse.verdicts import LEAST_UNITS, Verdict, simultaneous
 from .comparing import EARLY, EARLY_ERROR
 from .rounds import Rounds
@@ -112,23 +112,19 @@ def _visit(contender: Contender) -> float:
 
 def _final(first: Contender, others: Sequence[Contender], seconds: float, confidence: float, delta: float) -> list[Row]:
     """Each of the others, compared with the first; it looks early, and ends when all are decided, as `compare` does."""
-    rounds = Rounds((first, *others), seconds)
     begin, looking = time.monotonic(), 0.0
-    try:
-        with rounds.memory_kept():
-            for part in (*EARLY, 1.0):
-                rounds.run(begin + part * seconds - time.monotonic() - 2 * looking)
-                while part == 1.0 and rounds.count < LEAST_UNITS:
-                    rounds.run(0.0)
-                looked = time.monotonic()
-                error = EARLY_ERROR if part < 1.0 else 1.0 - len(EARLY) * EARLY_ERROR
-                level = simultaneous(1 - (1 - confidence) * error, len(others))
-                rows = _compared(rounds, level, delta)
-                looking = time.monotonic() - looked
-                if all(_decided(row, delta) for row in rows):
-                    break
-    finally:
-        rounds.close()
+    with Rounds((first, *others), seconds) as rounds:
+        for part in (*EARLY, 1.0):
+            rounds.run(begin + part * seconds - time.monotonic() - 2 * looking)
+            while part == 1.0 and rounds.count < LEAST_UNITS:
+                rounds.run(0.0)
+            looked = time.monotonic()
+            error = EARLY_ERROR if part < 1.0 else 1.0 - len(EARLY) * EARLY_ERROR
+            level = simultaneous(1 - (1 - confidence) * error, len(others))
+            rows = _compared(rounds, level, delta)
+            looking = time.monotonic() - looked
+            if all(_decided(row, delta) for row in rows):
+                break
     return rows
 
 
@@ -140,17 +136,17 @@ def _decided(row: Row, delta: float) -> bool:
 def _compared(rounds: Rounds, level: float, delta: float) -> list[Row]:
     """Whole replays of each contender but the first, compared with those of the first."""
     columns, of_contender, of_round = rounds.columns()
-    contenders, count = len(rounds.contenders), rounds.count
-    unit = np.where(of_contender >= 0, of_contender * count + of_round, -1)
-    # A row for each label and length of a graph, and for each submission of one that is split.
-    graphs = [row for key, row in unit_times(columns, unit, contenders * count).items() if key.kind == "graph"]
-    if not graphs:
-        graphs = [UnitTimes(np.full(contenders * count, math.nan), 0, 0.0)]
-    times = np.array([row.times_ns for row in graphs])
-    total = np.where(np.isnan(times).all(axis=0), math.nan, np.nansum(times, axis=0)).reshape(contenders, count)
-    sides = [{_WHOLE: replace(graphs[0], times_ns=row)} for row in total]
-    groups = rounds.placement_of_round()
+    numbers = range(len(rounds.contenders))
+    present = [(of_contender == number) & columns.submissions.ran for number in numbers]
+    chosen = comparable([(columns, side) for side in present])
+    sides = [
+        {_WHOLE: joined_times(columns, rounds.replays(columns, of_contender, number), of_round, rounds.count, which)}
+        for number, which in zip(numbers, chosen, strict=True)
+    ]
+    groups, turned = rounds.group_of_round(), rounds.turned(np.arange(rounds.count))
     return [
-        compare_times(sides[0], side, unit="round", paired=True, groups=groups, delta=delta, confidence=level).rows[0]
+        compare_times(
+            sides[0], side, unit="round", paired=True, groups=groups, turned=turned, delta=delta, confidence=level
+        ).rows[0]
         for side in sides[1:]
     ]

@@ -9,10 +9,10 @@ between rounds, with a region for every round and in it one for every visit.
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Sequence
+from contextlib import ExitStack
+from types import TracebackType
 
 import numpy as np
 
@@ -28,7 +28,7 @@ from ..profiling.session import Profile
 from ..runtime import tracing
 from ..runtime.tracing import KeptTraces
 from .flushing import flush_of
-from .placements import LEAST, elsewhere, placements, places_for
+from .placements import LEAST, MOST, elsewhere, placements, places_for
 from .subjects import Contender
 
 _VISIT_NS = 2_000_000
@@ -43,7 +43,7 @@ _ROUND = "round"
 
 
 class Rounds:
-    """Measures contenders in turns, as long as it is asked to."""
+    """Measures contenders in turns, as long as it is asked to. Leaving its block gives their memory back."""
 
     def __init__(self, contenders: Sequence[Contender], seconds: float, cold: bool = False) -> None:
         """`seconds` is how long it is meant to run in all."""
@@ -55,58 +55,65 @@ class Rounds:
         self._flush = [flush_of(each.queue) for each in self.contenders] if cold else []
         self._runs: list[list[Replayable]] = []
         self._kept = KeptTraces()
-        self._profile = Profile(Level.DISPATCHES, None)
-        self._recorder = self._profile.begin()
+        self.profile = Profile(Level.DISPATCHES, None)
+        """The recording of everything; it can be read and saved after the block too."""
+        self._recorder = self.profile.begin()
         self._replays = 0
-        self._rounds = 0
-        self._round: AbstractContextManager[None] | None = None
+        self.count = 0
+        """Rounds so far."""
         self._always_sampled = False
+        self._scope = ExitStack()
+
+    def __enter__(self) -> Rounds:
+        graphs = [each.run.graph for each in self.contenders]
+        if not min(map(places_for, graphs)):  # it is measured where it is
+            self._scope.enter_context(restored(*graphs))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self._scope.close()
+        finally:
+            self._write()
+            self.profile.close()
+            self._runs, self._flush = [], []
 
     def run(self, seconds: float) -> None:
         """Measure for so long, at least one round."""
         end_ns = time.monotonic_ns() + int(seconds * 1e9)
-        self.begin()
-        while True:
-            order = range(len(self.contenders))
-            for number in reversed(order) if self.turned(np.array(self._rounds)) else order:
-                self.visit(number)
-            self.end_round()
-            if time.monotonic_ns() >= end_ns:
-                break
-
-    def begin(self) -> None:
-        """Make the placements and warm up, the first time."""
-        if not self._runs:
-            with self._measuring():
+        with counters.uncounted(), tracing.only(self._kept):
+            if not self._runs:
                 self._place(_PLACING * self._seconds)
                 self._warm_up()
+            while True:
+                self._round()
+                if time.monotonic_ns() >= end_ns:
+                    break
+
+    def _round(self) -> None:
+        sampled = self._always_sampled or self._sampled(self.count)
+        self._kept.level = Level.DISPATCHES if sampled else Level.COMMAND_BUFFERS
+        order = range(len(self.contenders))
+        with tracing.region(_ROUND):
+            for number in reversed(order) if self.turned(np.array(self.count)) else order:
+                self._visit(number)
+        self.count += 1
+
+    def _sampled(self, number: int) -> bool:
+        """One round in so many; over several passes every placement has one."""
+        passed, placement = divmod(number, self.placed)
+        return (passed + placement) % _SAMPLED_EVERY == _SAMPLED_EVERY - 1
 
     def turned(self, rounds: Ints) -> Flags:
-        """Whether the last contender comes first in these rounds; every placement has rounds of both kinds."""
-        turned: Flags = (rounds + rounds // self.placed) % 2 == 1
+        """Whether the last contender comes first in these rounds.
+
+        Every placement has rounds of both kinds, among those that are sampled and among the others.
+        """
+        passed, placement = np.divmod(rounds, self.placed)
+        turned: Flags = (placement + passed + passed // _SAMPLED_EVERY) % 2 == 1
         return turned
-
-    def visit(self, number: int) -> None:
-        """Replay a contender a few times, in the current round."""
-        with self._measuring():
-            if self._round is None:
-                sampled = self._always_sampled or self._rounds % _SAMPLED_EVERY == _SAMPLED_EVERY - 1
-                self._kept.level = Level.DISPATCHES if sampled else Level.COMMAND_BUFFERS
-                self._round = tracing.region(_ROUND)
-                self._round.__enter__()
-            self._visit(number)
-
-    def end_round(self) -> None:
-        """The next visit begins another round, on the next placement."""
-        if self._round is not None:
-            self._round.__exit__(None, None, None)
-            self._round = None
-        self._rounds += 1
-
-    @contextmanager
-    def _measuring(self) -> Iterator[None]:
-        with counters.uncounted(), tracing.only(self._kept):
-            yield
 
     def _place(self, seconds: float) -> None:
         """Make the placements, as many of each contender."""
@@ -119,11 +126,6 @@ class Rounds:
         for each, graph in zip(self.contenders, first, strict=True):
             graph.instantiate().replay(**each.values).wait()
         self._runs = placements(first, count, seconds)
-
-    def memory_kept(self) -> AbstractContextManager[None]:
-        """Restores the contenders' memory at the end of a block, where it is too large to be measured on copies."""
-        graphs = [each.run.graph for each in self.contenders]
-        return nullcontext() if min(map(places_for, graphs)) else restored(*graphs)
 
     @property
     def placed(self) -> int:
@@ -147,7 +149,7 @@ class Rounds:
 
     def _visit(self, number: int) -> None:
         each = self.contenders[number]
-        run = self._runs[number][self._rounds % self.placed]
+        run = self._runs[number][self.count % self.placed]
         with tracing.region(str(number)):
             if self._cold:
                 for _ in range(self._replays):
@@ -167,27 +169,34 @@ class Rounds:
     def columns(self) -> tuple[Columns, Ints, Ints]:
         """Everything so far, and of each submission its contender and its round; -1 for warm-ups."""
         self._write()
-        with self._profile.recording() as recording:
+        with self.profile.recording() as recording:
             columns = columns_of(recording)
-        return columns, *rounds_in(columns, len(self.contenders))
+        regions, subs = columns.regions, columns.submissions
+        names = {str(number): number for number in range(len(self.contenders))}
+        number = np.array([names.get(name, -1) for name in regions.name], np.int64)
+        of_round = np.cumsum(regions.name == _ROUND) - 1
+        inside = subs.region >= 0
+        contender = np.where(inside, number[subs.region], -1)
+        parent = np.where(inside, regions.parent[subs.region], -1)
+        return columns, contender, np.where((contender >= 0) & (parent >= 0), of_round[parent], -1)
 
-    def placement_of_round(self) -> Ints | None:
-        """The placement of each round; None where there are too few to tell how much they differ."""
-        return np.arange(self._rounds) % self.placed if self.placed >= LEAST else None
+    def replays(self, columns: Columns, of_contender: Ints, number: int) -> Ints:
+        """The submissions of each replay of a contender, of shape (replays, parts): a split graph has several."""
+        rows = np.flatnonzero((of_contender == number) & columns.submissions.ran)
+        return rows.reshape(-1, len(self.contenders[number].run.graph.splits) + 1)
+
+    def group_of_round(self) -> Ints:
+        """Which rounds have something in common: a placement, or where there are too few of those, a time."""
+        rounds = np.arange(self.count)
+        if self.placed >= LEAST:
+            return rounds % self.placed
+        return rounds * min(MOST, max(self.count // 2, 1)) // self.count
 
     @property
-    def count(self) -> int:
-        """Rounds so far."""
-        return self._rounds
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write everything so far to a file, as a recording."""
-        self._write()
-        self._profile.save(path)
-
-    def close(self) -> None:
-        """Forget it all."""
-        self._profile.close()
+    def placement_matters(self) -> bool:
+        """Whether contenders may differ by where their memory lies: it differs, and there are few placements."""
+        memories = [set(runs[0].graph.memories) for runs in self._runs]
+        return self.placed < LEAST and any(each != memories[0] for each in memories)
 
     def _write(self) -> None:
         """Hand what was kept to the recording, in order of time."""
@@ -199,18 +208,6 @@ class Rounds:
             self._recorder.submission(trace)
         for region, end_ns in regions:
             self._recorder.region_ends(region, end_ns)
-
-
-def rounds_in(columns: Columns, contenders: int) -> tuple[Ints, Ints]:
-    """Of each submission its contender and its round; -1 for warm-ups and anything else."""
-    regions, subs = columns.regions, columns.submissions
-    names = {str(number): number for number in range(contenders)}
-    number = np.array([names.get(name, -1) for name in regions.name], np.int64)
-    of_round = np.cumsum(regions.name == _ROUND) - 1
-    inside = subs.region >= 0
-    contender = np.where(inside, number[subs.region], -1)
-    parent = np.where(inside, regions.parent[subs.region], -1)
-    return contender, np.where((contender >= 0) & (parent >= 0), of_round[parent], -1)
 
 
 def _check_timed(each: Contender) -> None:

@@ -17,6 +17,8 @@ from .lists import warm_ups
 from .machine import Disturbance, disturbance
 from .timeline import submission_times
 
+_COMMON = 0.2
+"""The part of the runs of every side that must have the same number of workers."""
 _PRESENT = 0.9
 """Workers took part throughout if they worked for this part of the run."""
 
@@ -28,8 +30,13 @@ def comparable(sides: Sequence[tuple[Columns, Flags]]) -> list[Flags]:
     if not all(each.size and (each > 0).all() for each in joined):
         return steady
     # The number of workers that the side with fewest such runs still has most of.
-    counts = np.unique(np.concatenate(joined)).tolist()
-    chosen = max(counts, key=lambda count: min(float((each == count).mean()) for each in joined))
+    shares = {
+        count: min(float((each == count).mean()) for each in joined)
+        for count in np.unique(np.concatenate(joined)).tolist()
+    }
+    chosen = max(shares, key=shares.__getitem__)
+    if shares[chosen] < _COMMON:  # the contenders differ in how many workers they have use for
+        return steady
     alike = [each & (columns.submissions.joined == chosen) for (columns, _), each in zip(sides, steady, strict=True)]
     throughout = [each & _throughout(columns, chosen) for (columns, _), each in zip(sides, alike, strict=True)]
     often = all(2 * int(few.sum()) >= int(each.sum()) for few, each in zip(throughout, alike, strict=True))

@@ -211,14 +211,24 @@ def _graphs(columns: Columns, unit: Ints, units: int, present: Flags, chosen: Fl
         everything = interval_ns[code == number]
         values = medians_by(unit[mine], interval_ns[mine], units)
         share = float(everything.sum()) / total if total else 0.0
-        rows[key] = UnitTimes(values, int(mine.sum()), share, _step_ns(interval_ns[mine]), median(everything))
+        rows[key] = UnitTimes(values, int(mine.sum()), share, _step_ns(interval_ns[mine], columns), median(everything))
     return rows
 
 
-def _step_ns(times_ns: Ints) -> float:
-    """The smallest difference between different times; medians of many runs are no finer than that."""
+def _step_ns(times_ns: Ints, columns: Columns) -> float:
+    """The smallest difference between different times, at most the clock's: medians are no finer than that."""
     different = np.unique(times_ns)
-    return float(np.diff(different).min()) if different.size > 1 else 0.0
+    clock_ns = max((device.timer_step_ns or 0.0 for device in columns.devices), default=0.0)
+    return min(float(np.diff(different).min()), clock_ns) if different.size > 1 else clock_ns
+
+
+def joined_times(columns: Columns, replays: Ints, unit: Ints, units: int, chosen: Flags) -> UnitTimes:
+    """The times of replays of several parts each, given the submissions of each replay, of shape (replays, parts)."""
+    subs = columns.submissions
+    took = subs.end_ns[replays[:, -1]] - subs.start_ns[replays[:, 0]]
+    counts = chosen[replays].all(axis=1)
+    values = medians_by(unit[replays[:, 0]][counts], took[counts], units)
+    return UnitTimes(values, int(counts.sum()), 1.0, _step_ns(took[counts], columns), median(took))
 
 
 def _graph_key(columns: Columns, plan: int, label: str) -> Key:
@@ -249,7 +259,7 @@ def _kernels(columns: Columns, unit: Ints, units: int, present: Flags, chosen: F
     unit_of, row_of, durations = unit[samples.submission[counts]], row_of[counts], durations[counts]
     medians = medians_by(row_of * units + unit_of, durations, len(codes) * units)
     runs = np.bincount(row_of, minlength=len(codes))
-    step_ns = [_step_ns(times) for times in split_by(row_of, durations, len(codes))]
+    step_ns = [_step_ns(times, columns) for times in split_by(row_of, durations, len(codes))]
     return {
         key: UnitTimes(
             medians[number * units : (number + 1) * units],
@@ -330,7 +340,7 @@ def compare_times(
     for key, first, second in pairs:
         difference = verdicts.paired(first.times_ns, second.times_ns, groups, turned) if paired else None
         if difference is None and unit == "process":
-            difference = _between_processes(first, second, in_turns, spreads)
+            difference = _between_processes(first, second, in_turns, spreads, each)
         difference = _as_resolved(difference, first, second)
         ratio = None if difference is None else difference.ratio(each)
         smallest = None if difference is None else difference.smallest_change(delta, each)
@@ -374,7 +384,9 @@ def _matched(
     return pairs, tuple(only_a), tuple(only_b)
 
 
-def _between_processes(a: UnitTimes, b: UnitTimes, in_turns: bool, spreads: Spreads | None) -> Difference | None:
+def _between_processes(
+    a: UnitTimes, b: UnitTimes, in_turns: bool, spreads: Spreads | None, confidence: float
+) -> Difference | None:
     own = verdicts.unpaired(a.times_ns, b.times_ns)
     if own is not None and in_turns:
         return own
@@ -384,7 +396,7 @@ def _between_processes(a: UnitTimes, b: UnitTimes, in_turns: bool, spreads: Spre
     known = None if spread is None else verdicts.calibrated(middles[:1], middles[1:], spread)
     if known is None or own is None:
         return known
-    return max(known, own, key=lambda difference: difference.error)
+    return max(known, own, key=lambda difference: difference.reach(confidence))
 
 
 def _as_resolved(difference: Difference | None, a: UnitTimes, b: UnitTimes) -> Difference | None:

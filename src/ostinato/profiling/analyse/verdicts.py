@@ -27,6 +27,8 @@ _TRIMMED = 0.1
 _POWER = 0.9
 """How likely a comparison finds the smallest change that it names."""
 _MOST_FREEDOM = 1000
+_FURTHEST = 100.0
+"""A logarithm beyond which a ratio says nothing, and would overflow soon."""
 
 
 class Verdict(Enum):
@@ -72,15 +74,19 @@ class Difference:
     resolution: float = 0.0
     """What the clock cannot tell apart, as a part of the time; it widens the interval on both sides."""
 
+    def reach(self, confidence: float) -> float:
+        """How far the interval of the logarithm reaches to either side."""
+        return min(student_quantile(0.5 + confidence / 2, self.freedom) * self.error + self.resolution, _FURTHEST)
+
     def ratio(self, confidence: float) -> Interval:
         """B's time over A's."""
-        reach = student_quantile(0.5 + confidence / 2, self.freedom) * self.error + self.resolution
+        reach = self.reach(confidence)
         return Interval(math.exp(self.log), math.exp(self.log - reach), math.exp(self.log + reach), confidence)
 
     def smallest_change(self, delta: float, confidence: float) -> float:
         """The change of B, as a part of A, that would have been found nine times in ten."""
         quantiles = student_quantile(0.5 + confidence / 2, self.freedom) + student_quantile(_POWER, self.freedom)
-        return math.exp(math.log1p(delta) + quantiles * self.error + self.resolution) - 1
+        return math.exp(min(math.log1p(delta) + quantiles * self.error + self.resolution, _FURTHEST)) - 1
 
 
 def judge(ratio: Interval | None, delta: float) -> Verdict:
