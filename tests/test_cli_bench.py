@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -257,16 +259,14 @@ def test_many_disturbed_runs_get_a_note(folder: Path, monkeypatch: pytest.Monkey
     assert ("note: other programs took a part of" in printed) == noted
 
 
-def test_progress_is_told(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from contextlib import contextmanager
-
+def test_progress_is_shown(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     steps: list[str] = []
 
     @contextmanager
-    def told(doing: str) -> Any:
+    def line() -> Iterator[Callable[[str], None]]:
         yield steps.append
 
-    monkeypatch.setattr(command, "busy_after", told)
+    monkeypatch.setattr(command, "still_line", line)
     assert bench("saxpy.metal", *ARGUMENTS).exit_code == 0
     assert steps[:2] == ["compiling", "filling the arguments"]
     assert any(step.startswith("saxpy, ") for step in steps[2:])

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import click
 
-from ..base.host import free_bytes
 from ..base.printable import printable
 from ..device import Device, check_settings, open_device
 from ..errors import (
@@ -22,58 +21,25 @@ from ..errors import (
     GraphError,
     GraphFileError,
     KernelNotFound,
-    OutOfMemory,
 )
 from ..graph.file import is_graph_file, load_graph
 from ..measure.benching import Bench, bench_contender
 from ..measure.subjects import Contender, contender
-from ..msl.reflect import Argument
 from ..profiling.analyse import formatting
 from ..profiling.report.json import plain as plain_types
 from ..runtime.library import Kernel, Library
-from .argument_language import Filled, Number, Value, assignment, made
-from .group import busy_after, main
+from .argument_language import Number, Value, assignment, made
+from .group import main, still_line
+from .kernel_arguments import Launch, bound, check_room, shared_sizes, values_of
 from .options import constants_of, defines_of, extent, part
 from .output import FORCE_HELP, refuse_existing, replace_whole
 
 VERSION = 1
 _MANY_DISTURBED = 0.2
 """From this share of disturbed runs on, a note says so."""
-_EXAMPLE_SIZE = 1024
-_COPIES = 2
-"""Of the arguments, in the memory of the host: the data, and what a bench restores afterwards."""
 _BYTES = click.IntRange(0)
 _LOOKED_AT_BYTES = 4096
 _NO_TEXT = re.compile(rb"[\0-\x08\x0e-\x1f]")
-
-
-@dataclass(frozen=True, slots=True)
-class Launch:
-    """How a kernel is to be dispatched, as the command line says it."""
-
-    arguments: tuple[str, ...]
-    threads: tuple[int, ...] | None
-    groups: tuple[int, ...] | None
-    group_size: tuple[int, ...] | None
-    shared: tuple[str, ...]
-    bytes_read: int | None
-    bytes_written: int | None
-    flops: int | None
-
-    @property
-    def options(self) -> list[str]:
-        """The options that were given."""
-        values = {
-            "--arg": self.arguments,
-            "--threads": self.threads,
-            "--groups": self.groups,
-            "--group-size": self.group_size,
-            "--shared": self.shared,
-            "--bytes-read": self.bytes_read,
-            "--bytes-written": self.bytes_written,
-            "--flops": self.flops,
-        }
-        return [name for name, value in values.items() if value not in (None, ())]
 
 
 @main.command("bench", options_metavar="[OPTIONS]")
@@ -173,7 +139,7 @@ def bench_command(
     check_settings()
     launch = Launch(arguments, threads, groups, group_size, shared, bytes_read, bytes_written, flops)
     _check_files(save, save_graph, force)
-    with busy_after("benching") as say, open_device(device_name) as device:
+    with still_line() as say, open_device(device_name) as device:
         kernel: Kernel | None = None
         if is_graph_file(file):
             _refuse_for_a_graph(kernel_name, launch, constants, defines, include_dirs)
@@ -244,123 +210,20 @@ def _of_kernel(device: Device, kernel: Kernel, launch: Launch) -> Contender:
     with _wrong_usage():
         if launch.threads and launch.groups:
             raise ArgumentError("give the grid as --threads or as --groups, not both")
-        values = _values(kernel, launch)
-        _check_room(device, values)
-        bound = {index: _bound(device, value, index) for index, value in values.items()}
+        values = values_of(kernel, launch)
+        check_room(device, values)
+        placed = {index: bound(device, value, index) for index, value in values.items()}
         return contender(
             kernel,
-            (bound,) if bound else (),
+            (placed,) if placed else (),
             threads=launch.threads,
             groups=launch.groups,
             group_size=launch.group_size,
-            shared=_shared(launch.shared),
+            shared=shared_sizes(launch.shared),
             bytes_read=launch.bytes_read,
             bytes_written=launch.bytes_written,
             flops=launch.flops,
         )
-
-
-def _values(kernel: Kernel, launch: Launch) -> dict[int, Value]:
-    """The value of every argument of the kernel, by index."""
-    values: dict[int, Value] = {}
-    size = _threads(launch)
-    for text in launch.arguments:
-        name, value = assignment(text)
-        argument = next((each for each in kernel.signature.arguments if name in (str(each.index), each.name)), None)
-        if argument is None:
-            raise ArgumentError(f"{text!r}: kernel {kernel.name!r} has no argument {name!r}; it is {kernel.signature}")
-        if argument.index in values:
-            raise ArgumentError(f"{text!r}: argument {_shown(argument)} is given twice")
-        _check(kernel, argument, value, size)
-        values[argument.index] = value
-    missing = list(_missing(kernel, launch, values))
-    if missing:
-        raise ArgumentError(f"something is missing for kernel {kernel.name!r}: {'; '.join(missing)}")
-    return values
-
-
-def _missing(kernel: Kernel, launch: Launch, values: Mapping[int, Value]) -> Iterator[str]:
-    """What the command line has yet to say, with what to write."""
-    size = _threads(launch)
-    if launch.threads is None and launch.groups is None:
-        yield f"the grid, write --threads {size}"
-    if launch.groups is not None and launch.group_size is None:
-        yield "the size of a group, write --group-size 256"
-    for argument in kernel.signature.arguments:
-        if argument.index not in values:
-            yield f"{_shown(argument)}, {_example(kernel, argument, size)}"
-    given = _shared(launch.shared) or {}
-    for shared in kernel.signature.shared:
-        if shared.index not in given:
-            place = f"{shared.index} {shared.name!r} ({shared.type} *)"
-            yield f"threadgroup memory {place}, write --shared {shared.index}=4096"
-
-
-def _check(kernel: Kernel, argument: Argument, value: Value, size: int) -> None:
-    if not isinstance(value, Number):
-        return
-    # A kernel reads a few numbers through a `constant` pointer, and one number may be all of them.
-    if argument.kind == "buffer" and argument.space != "constant":
-        raise ArgumentError(
-            f"argument {_shown(argument)} is a buffer, not a number; {_example(kernel, argument, size)}"
-        )
-    if argument.scalar is None or argument.lanes > 1:
-        raise ArgumentError(f"argument {_shown(argument)} is not one number; {_example(kernel, argument, size)}")
-
-
-def _example(kernel: Kernel, argument: Argument, size: int) -> str:
-    """What to write for an argument."""
-    write = f"write --arg {argument.index}="
-    if argument.kind == "value" and argument.scalar is not None and argument.lanes == 1:
-        return write + ("true" if argument.scalar == "bool" else "1" if "int" in argument.scalar else "1.0")
-    count = [size] if argument.kind == "buffer" else []
-    try:
-        dtype = kernel.dtype(argument.index)
-    except ArgumentError:
-        return f"{write}FILE.npy with its bytes"
-    if dtype.names:
-        shape = ",".join(map(str, [*count, dtype.itemsize]))
-        return f"{write}uint8[{shape}]:zeros, or FILE.npy with its bytes"
-    return f"{write}{dtype.base.name}[{','.join(map(str, [*count, *dtype.shape]))}]"
-
-
-def _threads(launch: Launch) -> int:
-    """The size of buffers in examples: an element for each thread."""
-    count = 1
-    for size in (launch.threads,) if launch.threads else (launch.groups, launch.group_size):
-        for axis in size or ():
-            count *= axis
-    return count if launch.threads or launch.groups else _EXAMPLE_SIZE
-
-
-def _shown(argument: Argument) -> str:
-    return f"{argument.index} {argument.name!r} ({argument.type} {'*' if argument.kind == 'buffer' else '&'})"
-
-
-def _shared(texts: tuple[str, ...]) -> dict[int, int] | None:
-    sizes = {}
-    for text in texts:
-        index, _, size = text.partition("=")
-        if not (index.isdecimal() and size.isdecimal()):
-            raise click.BadParameter(f"{text!r} is not INDEX=BYTES, such as 0=4096", param_hint="--shared")
-        sizes[int(index)] = int(size)
-    return sizes or None
-
-
-def _check_room(device: Device, values: Mapping[Any, Value]) -> None:
-    """Refuses arrays that the memory of the host cannot hold; that of another device refuses by itself."""
-    sizes = [value.nbytes for value in values.values() if isinstance(value, Filled)]
-    needed = _COPIES * sum(sizes) if device.capabilities.shared_memory else max(sizes, default=0)
-    free = free_bytes()
-    if needed > free:
-        raise OutOfMemory(
-            f"the arguments take {formatting.size(sum(sizes))}, which needs {formatting.size(needed)} of memory;"
-            f" {formatting.size(free)} are free"
-        )
-
-
-def _bound(device: Device, value: Value, stream: int) -> Any:
-    return value.value if isinstance(value, Number) else device.array(made(value, stream))
 
 
 # --- a graph -----------------------------------------------------------------------------------------------------
@@ -391,11 +254,11 @@ def _of_graph(device: Device, file: Path, texts: tuple[str, ...]) -> Contender:
         missing = [str(param) for name, param in graph.params.items() if name not in values]
         if missing:
             raise ArgumentError(f"nothing for {', '.join(missing)}; write --param NAME=VALUE")
-        _check_room(device, values)
+        check_room(device, values)
         given: dict[str, Any] = {}
         for position, (name, value) in enumerate(values.items()):
             if name in graph.names:
-                given[name] = _bound(device, value, position)
+                given[name] = bound(device, value, position)
             else:
                 given[name] = value.value if isinstance(value, Number) else made(value, position)
                 graph.params[name].encode(given[name])  # raises for a value that does not fit
@@ -435,9 +298,7 @@ def as_dict(result: Bench, kernel: Kernel | None = None) -> Any:
             if kernel is None
             else {"signature": str(kernel.signature), "way": kernel.execution.way, "reason": kernel.execution.reason},
             "median_ns": result.median_ns,
-            "interval": None
-            if interval is None
-            else {"estimate": interval.estimate, "low": interval.low, "high": interval.high},
+            "interval": None if interval is None else asdict(interval),
             "precise": result.precise,
             "runs": result.runs,
             "disturbed": result.disturbed,
