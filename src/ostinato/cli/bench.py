@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ from .output import FORCE_HELP, refuse_existing, replace_whole
 VERSION = 1
 _MANY_DISTURBED = 0.2
 """From this share of disturbed runs on, a note says so."""
+_MOST_NAMES = 24
 _BYTES = click.IntRange(0)
 _LOOKED_AT_BYTES = 4096
 _NO_TEXT = re.compile(rb"[\0-\x08\x0e-\x1f]")
@@ -202,7 +204,8 @@ def _check_source(file: Path) -> None:
 
 def _kernel(library: Library, name: str | None) -> Kernel:
     if name is None and len(library) > 1:
-        raise ArgumentError(f"which kernel? The file has {len(library)}: {', '.join(library)}")
+        names = ", ".join(islice(library, _MOST_NAMES)) + (", …" if len(library) > _MOST_NAMES else "")
+        raise ArgumentError(f"which kernel? The file has {len(library)}: {names}")
     return library[name or next(iter(library))]
 
 
