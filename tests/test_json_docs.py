@@ -13,13 +13,16 @@ from typing import Any
 
 import numpy as np
 
+import ostinato as ost
 from calibrations import KNOWN, exactly
+from ostinato.cli.bench import as_dict as bench_dict
 from ostinato.cli.calibrate import as_dict as calibration_dict
 from ostinato.measure.spreads import RowSpread
 from ostinato.profiling.analyse import summarise
 from ostinato.profiling.analyse.columns import Drop
 from ostinato.profiling.analyse.comparison import Key, UnitTimes, compare_times
 from ostinato.profiling.analyse.origin import Origin
+from ostinato.profiling.analyse.statistics import Interval
 from ostinato.profiling.analyse.validity import Perturbation
 from ostinato.profiling.calibration import BufferRow, DispatchRow
 from ostinato.profiling.report import as_dict
@@ -101,6 +104,13 @@ def test_every_field_of_a_comparison_is_documented() -> None:
     only = (Key("kernel", "k", "label", "1 / 1"),)
     report = compare_times({both: row}, {both: row}, about=["A", "B"], differences=["host"], notes=["a note"])
     assert_documented("Comparison", comparison_dict(replace(report, only_a=only, only_b=only)))
+
+
+def test_every_field_of_a_bench_is_documented() -> None:
+    with ost.open_device("cpu") as device:
+        kernel = device.library("kernel void one(device float *x) { x[0] = 1; }")["one"]
+        result = ost.bench(kernel, np.zeros(1, np.float32), threads=1, seconds=0.05)
+        assert_documented("Bench", bench_dict(replace(result, interval=Interval(1.0, 0.5, 2.0)), kernel))
 
 
 def run_json(*arguments: str, folder: Path) -> Any:

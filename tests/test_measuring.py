@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 import ostinato as ost
 from ostinato import Device, Graph, Verdict
@@ -84,6 +86,30 @@ def test_declared_bytes_give_a_bandwidth_and_bound_ones_a_limit(device: Device) 
     assert bound.bytes_moved == x.nbytes
     assert "≤" in str(bound)
     assert "≤" not in str(declared)
+
+
+def test_a_result_is_shown_by_rich_and_in_notebooks(device: Device) -> None:
+    result = replace(ost.bench(_spin(device, 10, label="<b>[red]\x1b"), seconds=0.1), precise=False)
+    console = Console(width=120, file=io.StringIO(), force_terminal=False)
+    console.print(result)
+    assert isinstance(console.file, io.StringIO)
+    printed = console.file.getvalue()
+    assert "<b>[red]\\x1b on cpu" in printed
+    for heading, text in result.facts():
+        assert f"{heading} " in printed
+        assert text in printed
+    html = result._repr_html_()
+    assert "<caption>&lt;b&gt;[red]\\x1b on cpu</caption>" in html
+    assert html.count("<tr>") == len(result.facts())
+    assert "not as precise as asked" in html
+
+
+def test_half_of_the_runs_disturbed_is_not_all_of_them(device: Device) -> None:
+    result = ost.bench(_spin(device, 10), seconds=0.1)
+    count = len(result.samples_ns)
+    half = replace(result, disturbed=count, runs=2 * count)
+    assert f"({count:,} disturbed ones left out)" in str(half)
+    assert "all of them disturbed" in str(replace(result, disturbed=count, runs=count))
 
 
 def test_it_ends_when_the_interval_is_narrow_enough(device: Device) -> None:

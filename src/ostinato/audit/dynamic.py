@@ -6,15 +6,14 @@ the dispatches with new values stay within bounds.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from .. import counters
+from ..base.host import free_bytes
 from ..graph.graph import Graph
 from ..ir.commands import Barrier, Dispatch, Ordering
 from ..runtime.queue import keep_for_good
@@ -80,7 +79,7 @@ class _Run:
     def starts(self) -> bool:
         """Copy the memory; False if the copies do not fit."""
         total = sum(memory.nbytes for memory in self.graph.memories.values())
-        if _COPIES * total > _free_bytes():
+        if _COPIES * total > free_bytes():
             self._unchecked.append(f"nothing was run: copies of {total:,} bytes do not fit into memory")
             return False
         self.progress("copying its memory and compiling")
@@ -209,12 +208,3 @@ def _running(graph: Graph, params: Mapping[str, Any], limit_s: float, progress: 
             yield run
         finally:
             run.close()
-
-
-def _free_bytes() -> int:
-    """Memory that is available without swapping."""
-    with suppress(OSError, ValueError, IndexError):
-        for line in Path("/proc/meminfo").read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) << 10
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

@@ -40,6 +40,15 @@ def cache_bytes() -> int:
     return sum(sizes.values())
 
 
+def free_bytes() -> int:
+    """Memory that is available without swapping, or all memory where the system does not say."""
+    with suppress(OSError, ValueError, IndexError):
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) << 10
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
 def counters() -> dict[str, int]:
     """The available counters by name: of the workers of all CPU devices of this process, and of the machine."""
     values: dict[str, int] = {}

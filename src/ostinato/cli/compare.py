@@ -17,7 +17,7 @@ import click
 
 from ..device import open_device
 from ..errors import ComparisonError, OstinatoError
-from ..graph.file import load_graph
+from ..graph.file import is_graph_file, load_graph
 from ..measure.baselines import baseline_names, keep_baseline, kept_baseline
 from ..measure.comparing import compare
 from ..measure.programs import run_in_turns
@@ -29,11 +29,11 @@ from ..profiling.analyse.verdicts import LEAST_UNITS, Verdict
 from ..profiling.report.comparison import as_json as comparison_json
 from ..profiling.report.comparison import as_markdown, print_comparison
 from .group import busy_after, main, still_line
+from .options import part
 
 _Judge = Callable[[Sequence[Unit], Sequence[Unit]], Comparison]
 
 SLOWER, NOT_COMPARABLE, CANNOT_TELL, INTERRUPTED = 1, 2, 3, 130
-_ZIP = b"PK\3\4"
 _PATH = click.Path(exists=True, path_type=Path)
 _COMMANDS = "ostinato.compare.commands"
 _CONFIDENCE = 0.95
@@ -71,21 +71,11 @@ def _split(arguments: Sequence[str]) -> list[list[str]]:
     return parts
 
 
-def _part(context: click.Context, option: click.Parameter, text: str) -> float:
-    try:
-        part = float(text[:-1]) / 100 if text.endswith("%") else float(text)
-    except ValueError:
-        part = -1.0
-    if not 0 < part < 1:
-        raise click.BadParameter(f"{text!r} is not a part between 0 and 1, such as 2% or 0.02")
-    return part
-
-
 @main.command("compare", cls=_Compare, options_metavar="[OPTIONS]")
 @click.argument("paths", nargs=-1, type=_PATH, metavar="A B | -- COMMAND … -- COMMAND …")
 @click.option(
     "--delta",
-    callback=_part,
+    callback=part,
     metavar="PART",
     default="2%",
     show_default=True,
@@ -165,7 +155,7 @@ def compare_command(
         comparison = _programs(commands, runs, save, judge)
     elif baseline is not None and baselines is not None:
         comparison = _against_baseline(paths, baselines, baseline, keep, judge)
-    elif all(map(_is_graph, paths)):
+    elif all(map(is_graph_file, paths)):
         comparison = _graphs(paths, device_name, delta, seconds, save)
     else:
         comparison = _recordings(paths, judge)
@@ -211,9 +201,9 @@ def _check_usage(
             raise click.UsageError("give the recordings to compare with the baseline")
     elif len(paths) != 2:
         raise click.UsageError("give A and B: two recordings, two folders of recordings, or two saved graphs")
-    elif len({_is_graph(path) for path in paths}) > 1:
+    elif len({is_graph_file(path) for path in paths}) > 1:
         raise click.UsageError("a saved graph is compared with another saved graph, a recording with another recording")
-    if save is not None and not commands and not (name is None and all(map(_is_graph, paths))):
+    if save is not None and not commands and not (name is None and all(map(is_graph_file, paths))):
         raise click.UsageError("--save keeps what a comparison records, and this one records nothing")
 
 
@@ -278,10 +268,3 @@ def _graphs(paths: Sequence[Path], device_name: str, delta: float, seconds: floa
     a, b = map(load_graph, paths)
     with open_device(device_name) as device, busy_after("comparing") as progress:
         return compare(a, b, device=device, delta=delta, seconds=seconds, save=save, progress=progress)
-
-
-def _is_graph(path: Path) -> bool:
-    if not path.is_file():
-        return False
-    with path.open("rb") as file:
-        return file.read(len(_ZIP)) == _ZIP

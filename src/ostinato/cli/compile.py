@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from contextlib import suppress
 from pathlib import Path
 
 import click
@@ -12,6 +11,7 @@ from ..device import open_device
 from ..errors import KernelCompileError
 from ..runtime.library import Kernel
 from .group import busy, main
+from .options import constants_of, defines_of
 
 
 @main.command("compile")
@@ -41,10 +41,9 @@ def compile_command(
       ostinato compile kernels.metal
       ostinato compile kernels.metal --device cpu -D TILE=32 -c use_bias=true
     """
-    macros = {name: value or "1" for name, _, value in (define.partition("=") for define in defines)}
     try:
         with busy("compiling"), open_device(device_name) as device:
-            library = device.library(file, _constants(constants), include_dirs, macros)
+            library = device.library(file, constants_of(constants), include_dirs, defines_of(defines))
             whole = len(library) <= library.COMPILED_WHOLE
             lines = [_described(library[name]) for name in (wanted or (library if whole else ()))]
         if not (whole or wanted):
@@ -60,23 +59,3 @@ def compile_command(
 
 def _described(kernel: Kernel) -> str:
     return f"{kernel.signature}\n  {kernel.execution}"
-
-
-def _constants(texts: tuple[str, ...]) -> dict[int | str, bool | int | float]:
-    values: dict[int | str, bool | int | float] = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not equals:
-            raise click.BadParameter(f"{text!r} is not NAME=VALUE", param_hint="-c")
-        values[int(name) if name.isdigit() else name] = _number(value)
-    return values
-
-
-def _number(text: str) -> bool | int | float:
-    if text.lower() in ("true", "false"):
-        return text.lower() == "true"
-    with suppress(ValueError):
-        return int(text, 0)
-    with suppress(ValueError):
-        return float(text)
-    raise click.BadParameter(f"{text!r} is not a number, true or false", param_hint="-c")

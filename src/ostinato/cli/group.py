@@ -19,6 +19,7 @@ from ..errors import OstinatoError, SettingError
 from ..version import __version__
 
 _COMMANDS = {
+    "bench": ("bench", "Measure how long a kernel of a .metal file, or a saved graph, takes."),
     "calibrate": (
         "calibrate",
         "Measure the overhead of dispatches, barriers and timestamps, and the device's ceilings.",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tempfile
+from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 
@@ -15,7 +17,15 @@ _HEADER = b"SQLite format 3\0"
 def refuse_existing(path: Path, force: bool) -> None:
     """Raises `RecordingError` if the file exists, unless `force` is set."""
     if path.exists() and not force:
-        raise RecordingError(f"{path} exists already; replace it with --force, or name another file with -o")
+        raise RecordingError(f"{path} exists already; replace it with --force, or name another file")
+
+
+def replace_whole(path: Path, write: Callable[[Path], None]) -> None:
+    """Let `write` make a file beside this one, which takes its place when it is complete."""
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".ostinato-") as folder:
+        complete = Path(folder) / path.name
+        write(complete)
+        complete.replace(path)
 
 
 def refuse_recording(path: Path) -> None:

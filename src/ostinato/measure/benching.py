@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from ..base.printable import printable
 from ..profiling.analyse import formatting
 from ..profiling.analyse.columns import Columns, Flags, Floats, Ints
 from ..profiling.analyse.comparable import undisturbed
@@ -50,6 +51,8 @@ class Bench:
     """Of the median, with 95 % confidence; None for too few runs."""
     samples_ns: Ints = field(repr=False)
     """The time on the device of every run that counts."""
+    runs: int
+    """All runs, those that do not count among them."""
     disturbed: int
     """Runs that do not count, because other programs took a part of them; where that is all of them, all count."""
     bytes_moved: float | None
@@ -81,21 +84,25 @@ class Bench:
         """Write the recording of all runs to a file."""
         self._profile.save(path)
 
-    def __str__(self) -> str:
-        parts = [f"{self.name} on {self.device}{', cold caches' if self.cold else ''}: {self._time()}"]
+    @property
+    def title(self) -> str:
+        """What was measured, and where."""
+        return f"{printable(self.name)} on {self.device}{', cold caches' if self.cold else ''}"
+
+    def facts(self) -> list[tuple[str, str]]:
+        """What to say of it: pairs of a heading and a text."""
+        facts = [("time", self._time())]
         if self.bytes_per_s is not None:
             at_most = "≤ " if self.bytes_bound else ""
-            parts.append(at_most + _rate(self.bytes_per_s, self.copy_bytes_per_s, formatting.byte_rate, "of a copy"))
+            rate = _rate(self.bytes_per_s, self.copy_bytes_per_s, formatting.byte_rate, "of a copy")
+            facts.append(("memory", at_most + rate))
         if self.flop_rate is not None:
-            parts.append(_rate(self.flop_rate, self.flops_per_s, formatting.flop_rate, "of the peak"))
-        runs = formatting.count(len(self.samples_ns), "run")
-        if self.disturbed == len(self.samples_ns):
-            parts.append(f"{runs}, all of them disturbed by other programs")
-        else:
-            parts.append(f"{runs} ({self.disturbed:,} disturbed ones left out)" if self.disturbed else runs)
+            rate = _rate(self.flop_rate, self.flops_per_s, formatting.flop_rate, "of the peak")
+            facts.append(("arithmetic", rate))
+        facts.append(("runs", self._runs()))
         if not self.precise:
-            parts.append("not as precise as asked")
-        return "; ".join(parts)
+            facts.append(("interval", "not as precise as asked"))
+        return facts
 
     def _time(self) -> str:
         if self.interval is None:
@@ -103,10 +110,35 @@ class Bench:
         low, high = formatting.time(self.interval.low), formatting.time(self.interval.high)
         return f"{formatting.time(self.median_ns)} (95 % interval {low} to {high})"
 
+    def _runs(self) -> str:
+        runs = formatting.count(len(self.samples_ns), "run")
+        if not self.disturbed:
+            return runs
+        if self.disturbed == self.runs:
+            return f"{runs}, all of them disturbed by other programs"
+        return f"{runs} ({self.disturbed:,} disturbed ones left out)"
+
+    def __str__(self) -> str:
+        return f"{self.title}: {'; '.join(text for _, text in self.facts())}"
+
+    def __rich__(self) -> Any:
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table.grid(padding=(0, 2))
+        table.title, table.title_justify, table.title_style = Text(self.title, style="bold"), "left", ""
+        for heading, text in self.facts():
+            table.add_row(Text(heading, style="dim"), Text(text))
+        return table
+
     def _repr_html_(self) -> str:
         from html import escape
 
-        return f"<pre>{escape(str(self))}</pre>"
+        rows = (
+            f'<tr><th style="text-align: left">{heading}</th><td style="text-align: left">{escape(text)}</td></tr>'
+            for heading, text in self.facts()
+        )
+        return f"<table><caption>{escape(self.title)}</caption>{''.join(rows)}</table>"
 
 
 def bench(
@@ -171,6 +203,7 @@ def _result(rounds: Rounds, ready: Contender, cold: bool, width: float) -> Bench
         median_ns=median(took) if interval is None else interval.estimate,
         interval=interval,
         samples_ns=took,
+        runs=len(replays),
         disturbed=disturbed,
         bytes_moved=moved,
         bytes_bound=bound,

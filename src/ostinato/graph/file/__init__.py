@@ -4,6 +4,6 @@
 values.
 """
 
-from .archive import load_graph, save
+from .archive import is_graph_file, load_graph, save
 
-__all__ = ["load_graph", "save"]
+__all__ = ["is_graph_file", "load_graph", "save"]

@@ -90,6 +90,14 @@ def save(graph: Graph, path: str | os.PathLike[str], contents: bool = False) -> 
         raise GraphFileError(f"cannot write {_shown(target)}: {error.strerror or error}") from error
 
 
+def is_graph_file(path: Path) -> bool:
+    """Whether a file begins as a graph file does."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(len(_BEGINS)) == _BEGINS
+
+
 def load_graph(path: str | os.PathLike[str]) -> Graph:
     """The graph in a file. It is on no device: it can be printed, drawn and audited, and nothing is compiled.
 
