@@ -198,6 +198,17 @@ def test_nothing_in_common_is_not_comparable(tmp_path: Path) -> None:
         (("{a}", "--", "one", "--", "two"), "not both"),
         (("--", "{empty}/missing", "--", "true"), "No such file or directory"),
         (("--", sys.executable, "-c", "print('why')\nexit(3)", "--", "true"), "exit status 3; its last line: why"),
+        (
+            (
+                "--",
+                sys.executable,
+                "-c",
+                "print('why')\nprint('ostinato: recorded in x; to see it: …')\nexit(3)",
+                "--",
+                "true",
+            ),
+            "exit status 3; its last line: why",
+        ),
         (("--", sys.executable, "-c", "", "--", "true"), "recorded nothing"),
     ],
 )

@@ -21,6 +21,8 @@ from ..profiling.recording import SUFFIX
 
 OUTPUT = "output.txt"
 """What a run printed, beside its recordings."""
+_OURS = "ostinato: recorded in "
+"""What a recorded process prints when it ends, whatever happened before."""
 _SHOWN = 200
 _LAST_BYTES = 4096
 
@@ -102,5 +104,5 @@ def _last_line(path: Path) -> str:
     with path.open("rb") as file:
         file.seek(max(path.stat().st_size - _LAST_BYTES, 0))
         lines = file.read(_LAST_BYTES).decode("utf-8", "replace").split("\n")
-    last = next((line.strip() for line in reversed(lines) if line.strip()), "")
+    last = next((line.strip() for line in reversed(lines) if line.strip() and not line.startswith(_OURS)), "")
     return f"; its last line: {printable(last, _SHOWN)}" if last else "; it printed nothing"

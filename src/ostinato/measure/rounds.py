@@ -107,12 +107,13 @@ class Rounds:
         return (passed + placement) % _SAMPLED_EVERY == _SAMPLED_EVERY - 1
 
     def turned(self, rounds: Ints) -> Flags:
-        """Whether the last contender comes first in these rounds.
+        """Whether the last contender comes first in these rounds: by chance, and the other way in the next pass.
 
-        Every placement has rounds of both kinds, among those that are sampled and among the others.
+        In a fixed order, something else that comes and goes regularly could meet the same contender each time.
         """
         passed, placement = np.divmod(rounds, self.placed)
-        turned: Flags = (placement + passed + passed // _SAMPLED_EVERY) % 2 == 1
+        chance = (passed // 2 * 0x9E3779B1 + placement * 0x85EBCA6B) >> 13
+        turned: Flags = (chance + passed) % 2 == 1
         return turned
 
     def _place(self, seconds: float) -> None:

@@ -14,7 +14,8 @@ import numpy as np
 
 from .columns import ABSENT, Columns, Flags
 from .lists import warm_ups
-from .machine import Disturbance, disturbance
+from .machine import Disturbance, disturbance, unusually_long
+from .statistics import median
 from .timeline import submission_times
 
 _COMMON = 0.2
@@ -25,7 +26,7 @@ _PRESENT = 0.9
 
 def comparable(sides: Sequence[tuple[Columns, Flags]]) -> list[Flags]:
     """Of the given runs of each side, those that count. Each side runs one list."""
-    steady = [_steady(columns, present) for columns, present in sides]
+    steady = _without_outliers(sides, [_unhindered(columns, present) for columns, present in sides])
     joined = [columns.submissions.joined[chosen] for (columns, _), chosen in zip(sides, steady, strict=True)]
     if not all(each.size and (each > 0).all() for each in joined):
         return steady
@@ -50,14 +51,29 @@ def undisturbed(columns: Columns, present: Flags) -> Flags:
     """
     runs = _disturbance(columns, present)
     whole: Flags = present & ~runs.aside
-    steady = _steady(columns, present)
+    steady: Flags = present & ~(runs.preempted | runs.outlier | runs.warm_up)
     return whole if 2 * int(whole.sum()) >= int(steady.sum()) else steady
 
 
-def _steady(columns: Columns, present: Flags) -> Flags:
+def _unhindered(columns: Columns, present: Flags) -> Flags:
     runs = _disturbance(columns, present)
-    steady: Flags = present & ~(runs.preempted | runs.outlier | runs.warm_up)
-    return steady
+    unhindered: Flags = present & ~(runs.preempted | runs.warm_up)
+    return unhindered
+
+
+def _without_outliers(sides: Sequence[tuple[Columns, Flags]], chosen: Sequence[Flags]) -> list[Flags]:
+    """Leaves unusually long runs out, by one rule for all sides.
+
+    A rule for each would leave the long runs of one side in and those of the other out where these are nearly as many.
+    """
+    relative = []
+    for (columns, _), which in zip(sides, chosen, strict=True):
+        took = (columns.submissions.end_ns - columns.submissions.start_ns).astype(np.float64)
+        relative.append(took / max(median(took[which]), 1.0) if which.any() else took)
+    together = np.concatenate([each[which] for each, which in zip(relative, chosen, strict=True)])
+    long = unusually_long(together)
+    limit = together[long].min() if long.any() else np.inf
+    return [which & (each < limit) for each, which in zip(relative, chosen, strict=True)]
 
 
 def _disturbance(columns: Columns, present: Flags) -> Disturbance:

@@ -75,15 +75,11 @@ def disturbance(columns: Columns, times: SubmissionTimes, warm_up: Flags) -> Dis
         rows = _with_all_hands(columns, times, listed)
         short_handed[np.setdiff1d(listed, rows)] = True
         took = times.interval_ns[rows].astype(np.float64)
-        low, middle, high = percentiles(took, (25.0, 50.0, 75.0))
-        limit = high + max(_STRAY_RANGES * (high - low), _STRAY_PART * middle)
-        long = took > limit
-        # Long runs that hold much of the time belong to the program: a loop that depends on data, say.
-        if float(took[long].sum()) <= _STRAY_TIME * float(took.sum()):
-            outlier[rows] = long
+        outlier[rows] = long = unusually_long(took)
+        middle = percentiles(took, (50.0,))[0]
         # Consecutive runs, because a list may take longer and longer by itself: a growing context, say.
         if rows.size >= WANTED_RUNS and middle > 0:
-            changes.append(np.abs(np.diff(took[took <= limit])) / middle)
+            changes.append(np.abs(np.diff(took[~long])) / middle)
     together = np.concatenate(changes) if changes else np.zeros(0)
     return Disturbance(
         warm_up,
@@ -94,6 +90,16 @@ def disturbance(columns: Columns, times: SubmissionTimes, warm_up: Flags) -> Dis
         float(lost.sum() / worked.sum()) if worked.sum() else None,
         float(np.median(together)) if together.size else None,
     )
+
+
+def unusually_long(took: Floats) -> Flags:
+    """The runs that are much longer than the others of their list.
+
+    None of them if they hold much of the time: then they belong to the program, such as a loop that depends on data.
+    """
+    low, middle, high = percentiles(took, (25.0, 50.0, 75.0))
+    long: Flags = took > high + max(_STRAY_RANGES * (high - low), _STRAY_PART * middle)
+    return long if float(took[long].sum()) <= _STRAY_TIME * float(took.sum()) else np.zeros(took.size, bool)
 
 
 def _with_all_hands(columns: Columns, times: SubmissionTimes, rows: Ints) -> Ints:
