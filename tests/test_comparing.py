@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import shutil
 import sqlite3
+import subprocess
 import sys
 from contextlib import closing
 from pathlib import Path
@@ -237,6 +239,26 @@ def test_an_interrupt_is_not_a_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("ostinato.cli.compare.run_in_turns", interrupted)
     assert ostinato("--", "one", "--", "two").exit_code == 130
+
+
+def test_an_error_that_nobody_foresaw_is_not_a_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ostinato.cli.compare.read_unit", lambda *arguments: 1 / 0)
+    a = write_run(tmp_path / "a.ostinato", TIMES)
+    done = ostinato(a, a)
+    assert done.exit_code == 2
+    assert "ZeroDivisionError" in done.stderr
+
+
+def test_a_closed_pipe_is_not_a_verdict(tmp_path: Path) -> None:
+    a = write_run(tmp_path / "a.ostinato", TIMES)
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "ostinato", "compare", str(a), str(a)]
+    tables, report = (
+        subprocess.Popen([*command, *options], stdout=writer, stderr=subprocess.PIPE) for options in ([], ["--json"])
+    )
+    os.close(writer)
+    assert [(process.communicate()[1], process.returncode) for process in (tables, report)] == [(b"", 2), (b"", 2)]
 
 
 # --- programs ------------------------------------------------------------------------------------------------

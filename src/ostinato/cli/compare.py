@@ -1,13 +1,16 @@
 """`ostinato compare`: whether B is slower than A, of recordings, programs, saved graphs and baselines.
 
 The exit status is the answer: 0 nothing is slower, 1 something is, 2 wrong usage or not comparable, 3 cannot tell (with
---strict). So whatever goes wrong ends with 2, never with 1.
+--strict). So an error ends with 2 and never with 1, whether it was foreseen or not, and so does a report whose reader
+closed the pipe.
 """
 
 from __future__ import annotations
 
-import errno
+import os
+import sys
 import tempfile
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -50,14 +53,21 @@ class _Compare(click.Command):
     def invoke(self, context: click.Context) -> Any:
         try:
             return super().invoke(context)
+        except (click.ClickException, click.exceptions.Exit):
+            raise
+        except SystemExit:  # rich ends the process with 1 where a pipe is closed
+            pass
+        except BrokenPipeError:
+            # Python flushes standard output once more at its end, and complains if that fails.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         except (OstinatoError, OSError) as error:
-            if isinstance(error, OSError) and error.errno == errno.EPIPE:
-                raise
             click.echo(f"error: {error}", err=True)
-            context.exit(NOT_COMPARABLE)
         except KeyboardInterrupt:
             click.echo("interrupted", err=True)
             context.exit(INTERRUPTED)
+        except Exception:
+            traceback.print_exc()
+        context.exit(NOT_COMPARABLE)
 
 
 def _split(arguments: Sequence[str]) -> list[list[str]]:
@@ -81,7 +91,7 @@ def _split(arguments: Sequence[str]) -> list[list[str]]:
     show_default=True,
     help="Changes within this part are SAME.",
 )
-@click.option("--strict", is_flag=True, help="End with 3 if something with 1 % of the time cannot be told.")
+@click.option("--strict", is_flag=True, help="End with 3 if it cannot tell for something with 1 % of the time.")
 @click.option("--runs", type=click.IntRange(LEAST_UNITS), default=10, show_default=True, help="Runs of each command.")
 @click.option("--save", type=click.Path(path_type=Path), help="Keep recordings: of commands a new folder, else a file.")
 @click.option("--baseline", metavar="NAME", help="Compare recordings with this baseline.")
