@@ -102,7 +102,7 @@ def main() -> None:
                     f"{100 * median(sees):.1f}" if sees else "",
                 )
             )
-    columns = ("program", "s per run", "cost", "worst", "FASTER", "SLOWER", "SAME", "CANNOT TELL", "could see %")
+    columns = ("program", "s per run", "cost", "worst", "FASTER", "SLOWER", "SAME", "CANNOT TELL", "detectable %")
     report([Table(f"A program against itself, {options.runs} runs of each", columns, rows)], options.json)
 
 

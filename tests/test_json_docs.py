@@ -20,7 +20,7 @@ from ostinato.cli.calibrate import as_dict as calibration_dict
 from ostinato.measure.spreads import RowSpread
 from ostinato.profiling.analyse import summarise
 from ostinato.profiling.analyse.columns import Drop
-from ostinato.profiling.analyse.comparison import Key, UnitTimes, compare_times
+from ostinato.profiling.analyse.comparison import Key, OneSided, UnitTimes, compare_times
 from ostinato.profiling.analyse.origin import Origin
 from ostinato.profiling.analyse.statistics import Interval
 from ostinato.profiling.analyse.validity import Perturbation
@@ -101,7 +101,7 @@ def test_every_field_of_a_calibration_is_documented() -> None:
 
 def test_every_field_of_a_comparison_is_documented() -> None:
     both, row = Key("graph", "token", grid="2"), UnitTimes(np.arange(1.0, 7.0), 60, 1.0)
-    only = (Key("kernel", "k", "label", "1 / 1"),)
+    only = (OneSided(Key("kernel", "k", "label", "1 / 1"), 0.5),)
     report = compare_times({both: row}, {both: row}, about=["A", "B"], differences=["host"], notes=["a note"])
     assert_documented("Comparison", comparison_dict(replace(report, only_a=only, only_b=only)))
 

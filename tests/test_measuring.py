@@ -345,7 +345,7 @@ def test_kernels_of_a_graph_are_rows_and_one_side_only_is_listed(device: Device)
         ("kernel", "spin", "layer.*"),
     ]
     assert comparison.rows[0].key.grid == "1 → 2"
-    assert [key.name for key in comparison.only_b] == ["count_up"]
+    assert [row.key.name for row in comparison.only_b] == ["count_up"]
     assert comparison.only_a == ()
 
 

@@ -92,7 +92,25 @@ def test_the_closing_line_names_what_changed_and_what_could_not_be_told() -> Non
     line = closing(comparison())
     assert line.startswith("SLOWER: graph token (1.050×), kernel matmul_f16_simd")
     assert "; FASTER: kernel matmul_f16" in line
-    assert line.endswith("CANNOT TELL: kernel add, 1×1×1 / 1×1×1")  # the other takes too little time to matter
+    assert "; CANNOT TELL: kernel add, 1×1×1 / 1×1×1; ONLY IN" in line  # the other takes too little time to matter
+
+
+def test_what_only_one_side_has_is_in_the_closing_line_and_a_graph_of_it_undecided() -> None:
+    a = {Key("graph", "token", grid="2"): times(1e6, share=0.5), Key("kernel", "add", grid="64 / 32"): times(1e3)}
+    b = a | {Key("kernel", "new"): times(1e6, share=0.5), Key("kernel", "tiny"): times(1e6, share=0.009)}
+    b[Key("kernel", "add", grid="64 / 64")] = b.pop(Key("kernel", "add", grid="64 / 32"))
+    tail = "ONLY IN A: kernel add, 64 / 32 (20.0 %); ONLY IN B: kernel new (50.0 %), kernel add, 64 / 64 (20.0 %)"
+    comparison = compare_times(a, b)
+    assert closing(comparison) == f"SAME: nothing in both that takes 1 % of the time changed by 2.0 %; {tail}"
+    assert (
+        as_markdown(comparison).splitlines()[2]
+        == "**ONLY IN B**: kernel `new` (50.0 %), kernel `add, 64 / 64` (20.0 %)  "
+    )
+    assert comparison.undecided == ()  # the graph has their time
+    graph = Key("graph", "prefill", grid="3")
+    comparison = compare_times(a, a | {graph: times(1e6, share=0.5)})
+    assert [row.key for row in comparison.undecided] == [graph]
+    assert closing(comparison) == "CANNOT TELL: graph prefill; ONLY IN B: graph prefill (50.0 %)"
 
 
 def test_few_rows_are_shown_and_all_that_changed() -> None:

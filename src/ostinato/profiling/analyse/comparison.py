@@ -88,6 +88,19 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
+class OneSided:
+    """A row that only one program has."""
+
+    key: Key
+    share: float
+
+    @property
+    def is_minor(self) -> bool:
+        """Whether it takes less than 1 % of the program's time."""
+        return self.share < _MINOR
+
+
+@dataclass(frozen=True, slots=True)
 class Comparison:
     """B compared with A."""
 
@@ -99,8 +112,8 @@ class Comparison:
     """Changes within this part count as the same."""
     confidence: float
     rows: tuple[Row, ...]
-    only_a: tuple[Key, ...] = ()
-    only_b: tuple[Key, ...] = ()
+    only_a: tuple[OneSided, ...] = ()
+    only_b: tuple[OneSided, ...] = ()
     about: tuple[str, ...] = ()
     """What each side is, in words; empty where there is nothing to say."""
     differences: tuple[str, ...] | None = None
@@ -130,11 +143,16 @@ class Comparison:
         return verdicts.combined([row.verdict for row in self.rows])
 
     @property
-    def undecided(self) -> tuple[Row, ...]:
-        """The rows with at least 1 % of the time of which the comparison cannot tell."""
-        return tuple(
+    def undecided(self) -> tuple[Row | OneSided, ...]:
+        """What takes at least 1 % of the time and has no verdict.
+
+        Graphs that only one program has are among it. Labels and kernels are not: their time is in that of a graph.
+        """
+        rows = [
             row for row in self.rows if row.verdict is Verdict.CANNOT_TELL and max(row.a.share, row.b.share) >= _MINOR
-        )
+        ]
+        graphs = [row for row in (*self.only_a, *self.only_b) if row.key.kind == "graph" and not row.is_minor]
+        return (*rows, *graphs)
 
 
 # --- times of rows -------------------------------------------------------------------------------------------
@@ -355,8 +373,8 @@ def compare_times(
         delta,
         confidence,
         tuple(rows),
-        only_a,
-        only_b,
+        tuple(OneSided(key, a[key].share) for key in only_a),
+        tuple(OneSided(key, b[key].share) for key in only_b),
         tuple(about),
         None if differences is None else tuple(differences),
         tuple(notes),

@@ -12,14 +12,14 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
 from ..analyse import formatting
-from ..analyse.comparison import Comparison, Key, Row, Side
+from ..analyse.comparison import Comparison, Key, OneSided, Row, Side
 from ..analyse.statistics import Interval
 from ..analyse.verdicts import Verdict
 from .json import plain as plain_types
@@ -63,9 +63,8 @@ def print_comparison(comparison: Comparison, to: Console | None = None) -> None:
 
 
 def closing(comparison: Comparison) -> str:
-    """One line: what is slower, what is faster, and of what that takes 1 % of the time the comparison cannot tell."""
-    parts = [f"{word(verdict)}: {_listed(rows, _NAMED)}" for verdict, rows in _told(comparison)]
-    return "; ".join(parts) or _all_same(comparison)
+    """One line: what is slower, what is faster, and what has no verdict though it takes 1 % of the time."""
+    return "; ".join(f"{heading}: {_listed(texts, _NAMED)}" for heading, texts in _statements(comparison))
 
 
 def word(verdict: Verdict) -> str:
@@ -73,25 +72,34 @@ def word(verdict: Verdict) -> str:
     return verdict.value.upper()
 
 
-def _told(comparison: Comparison, shown: Callable[[str], str] = str) -> list[tuple[Verdict, list[str]]]:
-    """The rows to speak of by verdict, with the ratio of those that changed."""
-    names = _names([row.key for row in comparison.rows])
-    parts = []
-    for verdict in (Verdict.SLOWER, Verdict.FASTER):
-        rows = [row for row in comparison.rows if row.verdict is verdict]
-        texts = [
-            f"{row.key.kind} {shown(visible(names[row.key], _SHORT_NAME))} ({_digits(row.ratio.estimate)}×)"
-            for row in rows
-            if row.ratio
+def _statements(comparison: Comparison, shown: Callable[[str], str] = str) -> list[tuple[str, list[str]]]:
+    """The parts of the closing line: a heading, and the rows that it is about."""
+    one_sided = {f"ONLY IN {name}": rows for name, rows in _by_side(comparison)}
+    keys = [row.key for row in comparison.rows]
+    names = _names(keys + [row.key for rows in one_sided.values() for row in rows])
+
+    def text(row: Row | OneSided) -> str:
+        return f"{row.key.kind} {shown(visible(names[row.key], _SHORT_NAME))}"
+
+    parts = {
+        word(verdict): [
+            f"{text(row)} ({_digits(row.ratio.estimate)}×)"
+            for row in comparison.rows
+            if row.verdict is verdict and row.ratio
         ]
-        parts.append((verdict, texts))
-    undecided = [f"{row.key.kind} {shown(visible(names[row.key], _SHORT_NAME))}" for row in comparison.undecided]
-    parts.append((Verdict.CANNOT_TELL, undecided))
-    return [(verdict, rows) for verdict, rows in parts if rows]
+        for verdict in (Verdict.SLOWER, Verdict.FASTER)
+    }
+    parts[word(Verdict.CANNOT_TELL)] = [text(row) for row in comparison.undecided]
+    if not any(parts.values()):
+        delta = formatting.percent(comparison.delta)
+        parts[word(Verdict.SAME)] = [f"nothing in both that takes 1 % of the time changed by {delta}"]
+    for heading, rows in one_sided.items():
+        parts[heading] = [f"{text(row)} ({formatting.percent(row.share)})" for row in rows if not row.is_minor]
+    return [(heading, texts) for heading, texts in parts.items() if texts]
 
 
-def _all_same(comparison: Comparison) -> str:
-    return f"{word(Verdict.SAME)}: nothing that takes 1 % of the time changed by {formatting.percent(comparison.delta)}"
+def _by_side(comparison: Comparison) -> Iterator[tuple[str, tuple[OneSided, ...]]]:
+    return zip(comparison.names, (comparison.only_a, comparison.only_b), strict=True)
 
 
 # --- the parts -----------------------------------------------------------------------------------------------
@@ -118,7 +126,7 @@ def _tables(comparison: Comparison, width: int = 0) -> list[Table]:
         *([Column(f"± {a}, {b}", spare=2)] if wide else []),
         Column(f"{b} / {a} ({confidence})"),
         Column("verdict", right=False, status=True),
-        Column("could see", spare=1),
+        Column("detectable", spare=1),
     )
     made = []
     for kind, title in _TITLES.items():
@@ -152,7 +160,7 @@ def _legend(comparison: Comparison) -> str:
     ratio = "the mean ratio of neighbouring ones" if comparison.paired else "the ratio of their geometric means"
     return (
         f"{a}, {b}: medians over {unit}; {b} / {a}: {ratio}, with intervals that hold for all rows together"
-        f" ({confidence}); SAME: within {delta}; could see: the smallest change that would be found nine times in ten"
+        f" ({confidence}); SAME: within {delta}; detectable: the smallest change that would be found nine times in ten"
     )
 
 
@@ -162,9 +170,9 @@ def _has_intervals(comparison: Comparison) -> bool:
 
 def _chosen(rows: Sequence[Row], most: int) -> tuple[list[Row], tuple[str, ...]]:
     """The rows that take most time and all that are slower or faster, in order, and a note about the others."""
-    told = (Verdict.SLOWER, Verdict.FASTER)
-    shown = [row for number, row in enumerate(rows) if number < most or row.verdict in told]
-    counts = Counter(row.verdict for row in rows[most:] if row.verdict not in told)
+    changed = (Verdict.SLOWER, Verdict.FASTER)
+    shown = [row for number, row in enumerate(rows) if number < most or row.verdict in changed]
+    counts = Counter(row.verdict for row in rows[most:] if row.verdict not in changed)
     if not counts:
         return shown, ()
     kinds = ", ".join(f"{count:,} {word(verdict)}" for verdict, count in counts.items())
@@ -187,9 +195,9 @@ def _names(keys: Sequence[Key]) -> dict[Key, str]:
 
 def _one_sided(comparison: Comparison) -> list[str]:
     lines = []
-    for name, keys in zip(comparison.names, (comparison.only_a, comparison.only_b), strict=True):
-        if keys:
-            texts = [f"{key.kind} {_full(key)}" for key in keys]
+    for name, rows in _by_side(comparison):
+        if rows:
+            texts = [f"{row.key.kind} {_full(row.key)}" for row in rows]
             lines.append(f"Only in {name}: {_listed(texts, _ONE_SIDED)}")
     return lines
 
@@ -237,8 +245,7 @@ def _change(part: float) -> str:
 def as_markdown(comparison: Comparison) -> str:
     """The comparison for a pull request. What comes from programs and files stands in code spans, where it can be
     neither a link, a mention nor HTML."""
-    told = _told(comparison, _code)
-    lines = [f"**{word(verdict)}**: {_listed(rows, _NAMED)}  " for verdict, rows in told]
+    lines = [f"**{heading}**: {_listed(texts, _NAMED)}  " for heading, texts in _statements(comparison, _code)]
     lines += ["", *(f"- {_code(line)}" for line in comparison.about)] if comparison.about else []
     if comparison.differences:
         lines += ["", "Beside the program, these differ:", "", *(f"- {_code(line)}" for line in comparison.differences)]
@@ -249,7 +256,7 @@ def as_markdown(comparison: Comparison) -> str:
         lines += ["", *table.notes] if table.notes else []
     lines += ["", *(f"{_code(line)}  " for line in _one_sided(comparison))] if _one_sided(comparison) else []
     lines += ["", *comparison.notes] if comparison.notes else []
-    return "\n".join([*(lines if told else [f"**{_all_same(comparison)}**", *lines]), ""])
+    return "\n".join([*lines, ""])
 
 
 def _cells_line(cells: Iterable[str]) -> str:
@@ -294,8 +301,8 @@ def as_dict(comparison: Comparison) -> dict[str, Any]:
             }
             for row in comparison.rows
         ],
-        "only_a": [_key(key) for key in comparison.only_a],
-        "only_b": [_key(key) for key in comparison.only_b],
+        "only_a": [{**_key(row.key), "share": row.share} for row in comparison.only_a],
+        "only_b": [{**_key(row.key), "share": row.share} for row in comparison.only_b],
         "closing": closing(comparison),
     }
     plain: dict[str, Any] = plain_types(made)
