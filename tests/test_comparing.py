@@ -192,7 +192,7 @@ def test_nothing_in_common_is_not_comparable(tmp_path: Path) -> None:
         (("{a}", "{a}", "--keep"), "go together"),
         (("--baseline", "main", "{a}"), "go together"),
         (("--baseline", "main", "--baselines", "{empty}"), "give the recordings"),
-        (("--baseline", "../main", "--baselines", "{empty}", "{a}"), "cannot be the name of a baseline"),
+        (("--baseline", "../main", "--baselines", "{empty}", "{a}"), "'../main' is not a name"),
         (("--baseline", "main", "--baselines", "{empty}", "{a}"), "there is no baseline 'main' of two cores"),
         (("--", "one"), "give two commands"),
         (("--", "one", "--", "two", "--", "three"), "give two commands"),
@@ -362,7 +362,7 @@ def test_a_baseline_is_kept_compared_with_and_replaced(tmp_path: Path, monkeypat
     assert ostinato(*options, b, "--keep").exit_code == 1  # it says so, and keeps it
     assert ostinato(*options, b, "--strict").exit_code == 0
     (device,) = (tmp_path / "perf" / "main").iterdir()
-    assert [path.name for path in device.iterdir()] == ["2"]
+    assert sorted(path.name for path in device.iterdir()) == ["1", "2"]
     assert ostinato(device / "2", b, "--strict").exit_code == 0
     other = write_run(tmp_path / "other.ostinato", TIMES, "four cores")
     assert ostinato(*options, other).exit_code == 2
@@ -375,6 +375,18 @@ def test_a_baseline_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) ->
         baselines.keep_baseline(tmp_path / "perf", "main", ["cpu"], [[recording], [tmp_path / "missing"]])
     assert baselines.kept_baseline(tmp_path / "perf", "main", ["cpu"]) == kept
     assert list(kept.parent.iterdir()) == [kept]
+
+
+def test_the_last_baseline_stays_for_readers_and_what_killed_writers_left_goes(tmp_path: Path) -> None:
+    recording = write_run(tmp_path / "a.ostinato", TIMES)
+    kept = baselines.keep_baseline(tmp_path / "perf", "main", ["cpu"], [[recording]])
+    stale, recent = kept.parent / ".unfinished-stale", kept.parent / ".unfinished-recent"
+    (stale / "baseline").mkdir(parents=True)
+    recent.mkdir()
+    os.utime(stale, (0, 0))
+    for _ in range(2):
+        baselines.keep_baseline(tmp_path / "perf", "main", ["cpu"], [[recording]])
+    assert sorted(path.name for path in kept.parent.iterdir()) == [recent.name, "2", "3"]
 
 
 def test_a_baseline_of_a_killed_program_keeps_its_log(tmp_path: Path) -> None:

@@ -9,6 +9,8 @@ from types import SimpleNamespace
 import pytest
 
 from made_runs import write_run
+from ostinato.errors import ComparisonError
+from ostinato.measure.keeping import folder_name
 from ostinato.profiling.analyse import columns_of
 from ostinato.profiling.analyse.verdicts import Spread, Spreads
 from ostinato.profiling.recording import SUFFIX, open_recording
@@ -90,6 +92,24 @@ def test_two_benches_of_a_test_need_names(project: pytest.Pytester, monkeypatch:
     result.stdout.fnmatch_lines(["E *UsageError: ostinato_bench: *::test_x was measured already; name= tells *"])
 
 
+def test_a_test_that_is_run_again_measures_again(project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    medians = iter([1.0, 2.0])
+    monkeypatch.setattr(benches, "bench", lambda what: SimpleNamespace(median_ns=next(medians), interval=None))
+    project.makepyfile("def test_x(ostinato_bench): ostinato_bench(int)")
+    project.makeconftest(
+        "from _pytest.runner import runtestprotocol\n"
+        "def pytest_runtest_protocol(item, nextitem):\n"
+        "    for _ in range(2):\n"
+        "        item._initrequest()\n"
+        "        runtestprotocol(item, nextitem=nextitem)\n"
+        "    return True"
+    )
+    result = project.runpytest_inprocess()
+    result.assert_outcomes(passed=2)
+    result.stdout.fnmatch_lines(["*::test_x * 2 ns"])
+    result.stdout.no_fnmatch_line("*::test_x * 1 ns")
+
+
 # --- keeping ----------------------------------------------------------------------------------------------------------
 
 
@@ -125,40 +145,48 @@ def test_a_recording_that_cannot_be_written_leaves_nothing(
 
 
 class Versions:
-    """Runs the same test for several versions of a kernel, each run as if in a process of its own."""
+    """Runs of one test for several versions of a kernel, each as if in a process of its own."""
 
     def __init__(self, project: pytest.Pytester, patch: pytest.MonkeyPatch) -> None:
         self._project = project
         self._patch = patch
         self._runs = 0
-        project.makepyfile("def test_speed(ostinato_bench): ostinato_bench('work')")
+        self._file = project.makepyfile("def test_speed(ostinato_bench): ostinato_bench('work')")
+
+    def keep(self, name: str, took_ns: float) -> Path:
+        """What a run with --ostinato-save NAME leaves, without the run."""
+        self._runs += 1
+        folder = self._project.path / ".ostinato" / name / folder_name(f"{self._file.name}::test_speed")
+        return write_run(folder / f"{self._runs:03}{SUFFIX}", self._times(took_ns))
+
+    def keep_in_turns(self, count: int, **took_ns: float) -> None:
+        for _ in range(count):
+            for name, each in took_ns.items():
+                self.keep(name, each)
 
     def run(self, took_ns: float, *options: str) -> pytest.RunResult:
         self._runs += 1
-
-        def save(path: Path) -> None:
-            write_run(path, {"work": took_ns * (1 + self._runs % 3 / 1000)})
-
-        measured = SimpleNamespace(median_ns=took_ns, interval=None, save=save)
+        times = self._times(took_ns)
+        measured = SimpleNamespace(median_ns=took_ns, interval=None, save=lambda path: write_run(path, times))
         self._patch.setattr(benches, "bench", lambda what: measured)
-        self._patch.setattr(benches, "_RUN", str(self._runs))
+        self._patch.setattr(benches, "_RUN", f"{self._runs:03}")
         return self._project.runpytest_inprocess(*options)
 
+    def _times(self, took_ns: float) -> dict[str, float]:
+        return {"work": took_ns * (1 + self._runs % 3 / 1000)}
 
-def test_a_bench_that_is_slower_fails_and_others_pass(
-    project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
-) -> None:
+
+AGAINST_OLD = ("--ostinato-save", "new", "--ostinato-compare", "old")
+
+
+def test_a_bench_that_is_slower_than_the_limit_fails(project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     versions = Versions(project, monkeypatch)
-    took_ns = {"old": 100_000.0, "new": 108_000.0, "alike": 101_000.0}
-    for _ in range(5):
-        for name in took_ns:
-            versions.run(took_ns[name], "--ostinato-save", name).assert_outcomes(passed=1)
-    slower = versions.run(took_ns["new"], "--ostinato-save", "new", "--ostinato-compare", "old")
+    versions.keep_in_turns(4, old=100_000.0, new=108_000.0)
+    versions.run(100_000.0, "--ostinato-save", "old").assert_outcomes(passed=1)
+    slower = versions.run(108_000.0, *AGAINST_OLD)
     slower.assert_outcomes(passed=1)
-    slower.stdout.fnmatch_lines(["bench * median * ratio * verdict", "*test_speed* 1.08* (1.0* to 1.0*) * SLOWER"])
-    gate = ("--ostinato-compare", "old", "--ostinato-fail-slower", "5%")
-    versions.run(took_ns["old"], "--ostinato-save", "old")
-    failed = versions.run(took_ns["new"], "--ostinato-save", "new", *gate)
+    slower.stdout.fnmatch_lines(["bench * median * ratio * verdict", "*test_speed* 1.08* (1.0* to 1.*) * SLOWER"])
+    failed = versions.run(108_000.0, *AGAINST_OLD, "--ostinato-fail-slower", "5%")
     failed.assert_outcomes(failed=1)
     failed.stdout.fnmatch_lines(
         [
@@ -166,43 +194,74 @@ def test_a_bench_that_is_slower_fails_and_others_pass(
             "E *takes 1.08* times as long (* to *) and is slower than 'old' by more than 5.0 %",
         ]
     )
-    alike = versions.run(took_ns["alike"], "--ostinato-save", "alike", *gate)
-    alike.assert_outcomes(passed=1)
-    alike.stdout.fnmatch_lines(["*test_speed* SAME"])
-    faster = versions.run(took_ns["old"], "--ostinato-save", "old", "--ostinato-compare", "new")
+    below = versions.run(108_000.0, *AGAINST_OLD, "--ostinato-fail-slower", "0.2")
+    below.assert_outcomes(passed=1)
+    below.stdout.fnmatch_lines(["*test_speed* SAME"])
+    faster = versions.run(100_000.0, "--ostinato-save", "old", "--ostinato-compare", "new")
     faster.stdout.fnmatch_lines(["*test_speed* FASTER"])
 
 
-def test_a_limit_below_the_change_decides(project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_verdict_stands_until_there_are_twice_as_many_runs(
+    project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
     versions = Versions(project, monkeypatch)
-    for _ in range(5):
-        versions.run(100_000.0, "--ostinato-save", "old")
-        versions.run(108_000.0, "--ostinato-save", "new")
-    gate = ("--ostinato-save", "new", "--ostinato-compare", "old", "--ostinato-fail-slower")
-    versions.run(108_000.0, *gate, "20%").assert_outcomes(passed=1)
-    versions.run(100_000.0, "--ostinato-save", "old")
-    versions.run(108_000.0, *gate, "3%").assert_outcomes(failed=1)
+    versions.keep_in_turns(5, old=100_000.0, new=100_000.0)
+    versions.keep_in_turns(4, old=100_000.0, new=300_000.0)
+    versions.run(300_000.0, *AGAINST_OLD).stdout.fnmatch_lines(["*test_speed* SAME"])
+    versions.keep("old", 100_000.0)
+    result = versions.run(300_000.0, *AGAINST_OLD)
+    result.stdout.fnmatch_lines(["*test_speed* CANNOT TELL", "*The next verdict is made at 20 runs of each version*"])
+
+
+def test_all_looks_at_two_names_share_one_error() -> None:
+    looks = {look.runs or runs: look for runs in range(1, 5000) for look in [benches._look(runs)]}
+    assert sorted(looks)[:7] == [1, 2, 3, 4, 5, 10, 20]
+    assert 0.99 < sum(look.error for look in looks.values()) <= 1
+
+
+def test_benches_share_the_error_however_they_are_found(
+    project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*units: object, confidence: float, **options: object) -> None:
+        raise ComparisonError(f"confidence {confidence:.4f}")
+
+    monkeypatch.setattr(benches, "compare_units", refuse)
+    versions = Versions(project, monkeypatch)
+    project.makepyfile("def test_speed(request): request.getfixturevalue('ostinato_bench')('work')")
+    recording = versions.keep("old", 1000.0)
+    for name in ("another", ".unfinished-x", "third"):
+        (recording.parent.parent / name).mkdir()
+    result = versions.run(1000.0, "--ostinato-compare", "old")
+    result.stdout.fnmatch_lines([f"*was not compared: confidence {1 - 0.05 / 3:.4f}"])
+    result = versions.run(1000.0, *AGAINST_OLD)
+    result.stdout.fnmatch_lines([f"*was not compared: confidence {1 - 0.05 / 3 / 8:.4f}"])
 
 
 def test_runs_that_were_not_made_in_turns_have_no_verdict(
     project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     versions = Versions(project, monkeypatch)
-    for name, took_ns in [("old", 100_000.0), ("new", 108_000.0)]:
-        for _ in range(5):
-            versions.run(took_ns, "--ostinato-save", name)
-    result = versions.run(108_000.0, "--ostinato-save", "new", "--ostinato-compare", "old")
+    versions.keep_in_turns(5, old=100_000.0)
+    versions.keep_in_turns(5, new=108_000.0)
+    result = versions.run(108_000.0, *AGAINST_OLD)
     result.stdout.fnmatch_lines(
         ["*test_speed* CANNOT TELL", "*needs 5 runs of each version, made in turns*5 kept under 'old' and 6 of this*"]
     )
+
+
+def test_a_damaged_recording_is_not_compared(project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    versions = Versions(project, monkeypatch)
+    versions.keep("old", 1000.0).write_text("damaged")
+    result = versions.run(1000.0, "--ostinato-compare", "old", "--ostinato-fail-slower", "5%")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["*test_speed* not compared", "*was not compared: *not a recording*"])
 
 
 def test_recordings_of_another_device_are_not_compared(
     project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     versions = Versions(project, monkeypatch)
-    versions.run(1000.0, "--ostinato-save", "main")
-    (recording,) = kept(project, "main")
+    recording = versions.keep("main", 1000.0)
     recording.unlink()
     write_run(recording, {"work": 1000.0}, device="another machine")
     result = versions.run(1000.0, "--ostinato-compare", "main", "--ostinato-fail-slower", "5%")
@@ -214,7 +273,7 @@ def test_with_too_few_runs_the_summary_says_what_to_do(
     project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     versions = Versions(project, monkeypatch)
-    versions.run(1000.0, "--ostinato-save", "main")
+    versions.keep("main", 1000.0)
     result = versions.run(9000.0, "--ostinato-compare", "main", "--ostinato-fail-slower", "5%")
     result.assert_outcomes(passed=1)
     result.stdout.fnmatch_lines(
@@ -226,7 +285,7 @@ def test_a_calibration_of_the_device_lets_single_runs_decide(
     project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     versions = Versions(project, monkeypatch)
-    versions.run(100_000.0, "--ostinato-save", "main")
+    versions.keep("main", 100_000.0)
     monkeypatch.setattr(benches, "known_spreads", lambda devices: Spreads(((1000.0, Spread(0.01, 20)),)))
     versions.run(101_000.0, "--ostinato-compare", "main").stdout.fnmatch_lines(["*test_speed* CANNOT TELL"])
     result = versions.run(200_000.0, "--ostinato-compare", "main", "--ostinato-fail-slower", "5%")
@@ -247,7 +306,7 @@ def test_a_bench_of_which_nothing_is_kept_is_said_to_be_new(
     ("options", "message"),
     [
         (["--ostinato-fail-slower", "5%"], "--ostinato-fail-slower needs --ostinato-compare NAME*"),
-        (["--ostinato-fail-slower", "5"], "*'5' is not a part: expected a percentage such as 5%*"),
+        (["--ostinato-fail-slower", "5"], "*'5' is not a part between 0 and 1, such as 2% or 0.02"),
         (["--ostinato-save", "../x"], "*'../x' is not a name: *"),
         (["--ostinato-save", "a", "--ostinato-compare", "a"], "*are both 'a'; use two names"),
         (["--ostinato-compare", "b"], "*nothing is kept under 'b' in *(names: none)*--ostinato-save b"),

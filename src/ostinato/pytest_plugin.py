@@ -7,10 +7,9 @@ fixtures or options is used.
 from __future__ import annotations
 
 import argparse
-import re
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
     from .device import Device
     from .testing.benches import BenchFixture
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_T = TypeVar("_T")
 _REPORTED = "ostinato_benches"
 """The attribute of a test's report with its benches, as plain data: pytest-xdist sends reports between processes."""
 _benches = pytest.StashKey[list[dict[str, Any]]]()
@@ -48,11 +47,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         type=_checked_name,
         metavar="NAME",
         help="compare this version's benches with those kept under NAME. With --ostinato-save, all runs kept under that"
-        " name count as this version. A verdict needs 5 runs on either side, made in turns.",
+        " name count as this version. There is a verdict at 5, 10, 20, … runs of either side, made in turns.",
     )
     group.addoption(
         "--ostinato-fail-slower",
-        type=_share,
+        type=_checked_part,
         metavar="PERCENT",
         help="fail a test whose bench is certainly slower by more than this, such as 5%%; needs --ostinato-compare",
     )
@@ -64,19 +63,24 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def _checked_name(text: str) -> str:
-    if not _NAME.fullmatch(text):
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is not a name: letters, digits, '.', '_' and '-', beginning with a letter or digit"
-        )
-    return text
+    from .base.options import checked_name
+
+    return _checked(checked_name, text)
 
 
-def _share(text: str) -> float:
-    number = re.fullmatch(r"(\d+(?:\.\d*)?)\s*%", text.strip())
-    share = float(number[1]) / 100 if number else 0.0
-    if not 0 < share < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a part: expected a percentage such as 5%")
-    return share
+def _checked_part(text: str) -> float:
+    from .base.options import checked_part
+
+    return _checked(checked_part, text)
+
+
+def _checked(check: Callable[[str], _T], text: str) -> _T:
+    from .errors import ArgumentError
+
+    try:
+        return check(text)
+    except ArgumentError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -143,7 +147,9 @@ def ostinato_bench(request: pytest.FixtureRequest) -> BenchFixture:
     """Measures a kernel, graph or replayable as `ostinato.bench` does, and reports it in the summary of the run."""
     from .testing.benches import BenchFixture
 
-    return BenchFixture(request, _kept_in(request.config), request.node.stash.setdefault(_benches, []))
+    lines: list[dict[str, Any]] = []
+    request.node.stash[_benches] = lines  # anew, as a plugin may run a test again
+    return BenchFixture(request, _kept_in(request.config), lines)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -159,15 +165,16 @@ def pytest_runtest_makereport(
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Print the table of benches."""
-    benches = [
-        bench
+    # By name: of a test that was run again, the last counts.
+    benches = {
+        bench["name"]: bench
         for reports in terminalreporter.stats.values()
         for report in reports
         for bench in getattr(report, _REPORTED, ())
-    ]
+    }
     if benches:
         from .testing.summary import summary_lines
 
         terminalreporter.section("ostinato benches")
-        for line in summary_lines(benches):
+        for line in summary_lines(list(benches.values())):
             terminalreporter.write_line(line)

@@ -7,6 +7,9 @@ from contextlib import suppress
 
 import click
 
+from ..base.options import checked_part
+from ..errors import ArgumentError
+
 Constants = dict[int | str, bool | int | float]
 
 
@@ -43,12 +46,9 @@ def number(text: str) -> bool | int | float | None:
 def part(context: click.Context, option: click.Parameter, text: str) -> float:
     """A callback: a part of a whole, such as 2% or 0.02."""
     try:
-        value = float(text[:-1]) / 100 if text.endswith("%") else float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 < value < 1:
-        raise click.BadParameter(f"{text!r} is not a part between 0 and 1, such as 2% or 0.02")
-    return value
+        return checked_part(text)
+    except ArgumentError as error:
+        raise click.BadParameter(str(error)) from None
 
 
 def extent(context: click.Context, option: click.Parameter, text: str | None) -> tuple[int, ...] | None:

@@ -2,27 +2,22 @@
 
 A baseline is the folder NAME/DEVICE/NUMBER in the user's folder. It holds recordings, or a folder of them for a run of
 several processes, and can itself be given to `ostinato compare`. A new baseline is copied beside and appears in one
-rename under the next number; the highest number counts, and lower ones are removed afterwards. So a reader always
-finds a whole baseline, and an interrupted writer leaves the old one in place.
+rename under the next number; the highest number counts. The one before it stays for those who are reading it, and
+older ones are removed. An interrupted writer leaves the old baseline in place.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
-import re
 import shutil
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..errors import ArgumentError
+from ..base.options import checked_name, is_name
 from ..profiling.recording import SUFFIX
 from ..profiling.recording.database import side_files
-
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-_UNFINISHED = ".unfinished-"
+from .keeping import beside, folder_name
 
 
 def kept_baseline(folder: Path, name: str, devices: Sequence[str]) -> Path | None:
@@ -34,26 +29,21 @@ def kept_baseline(folder: Path, name: str, devices: Sequence[str]) -> Path | Non
 def keep_baseline(folder: Path, name: str, devices: Sequence[str], units: Sequence[Sequence[Path]]) -> Path:
     """Copies recordings into a new baseline and gives its folder; each unit is the recordings of one run."""
     place = _place(folder, name, devices)
-    place.mkdir(parents=True, exist_ok=True)
-    made = Path(tempfile.mkdtemp(prefix=_UNFINISHED, dir=place))
-    try:
-        made.chmod(0o755)
+    with beside(place) as unfinished:
+        baseline = unfinished / "baseline"
         for number, unit in enumerate(units, 1):
             for part, recording in enumerate(unit, 1):
-                _copy(recording, made / str(number) / f"{part}{SUFFIX}")
+                _copy(recording, baseline / str(number) / f"{part}{SUFFIX}")
         while True:
             kept = place / str(max(_numbers(place), default=0) + 1)
             try:
-                os.rename(made, kept)
+                os.rename(baseline, kept)
                 break
             except OSError:
                 if not kept.exists():  # otherwise another process was faster
                     raise
-    except BaseException:
-        shutil.rmtree(made, ignore_errors=True)
-        raise
     for number in _numbers(place):
-        if number < int(kept.name):
+        if number < int(kept.name) - 1:
             shutil.rmtree(place / str(number), ignore_errors=True)
     return kept
 
@@ -61,19 +51,12 @@ def keep_baseline(folder: Path, name: str, devices: Sequence[str], units: Sequen
 def baseline_names(folder: Path) -> list[str]:
     """The names of the baselines in a folder."""
     with contextlib.suppress(OSError):
-        return sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and _NAME.fullmatch(entry.name))
+        return sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and is_name(entry.name))
     return []
 
 
 def _place(folder: Path, name: str, devices: Sequence[str]) -> Path:
-    if not _NAME.fullmatch(name):
-        raise ArgumentError(
-            f"{name!r} cannot be the name of a baseline: names have letters, digits, '.', '_' and '-',"
-            " begin with a letter or a digit, and have at most 100 characters"
-        )
-    text = "\n".join(devices)
-    words = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:40].strip("-")
-    return folder / name / f"{words}-{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:12]}"
+    return folder / checked_name(name) / folder_name("\n".join(devices))
 
 
 def _numbers(place: Path) -> list[int]:
@@ -83,7 +66,7 @@ def _numbers(place: Path) -> list[int]:
 
 
 def _copy(recording: Path, to: Path) -> None:
-    to.parent.mkdir(exist_ok=True)
+    to.parent.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(recording, to)
     log, _, _ = side_files(recording)
     if log.exists():  # of a program that was killed: what the log holds is not in the file yet

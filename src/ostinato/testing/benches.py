@@ -1,7 +1,8 @@
 """The fixture `ostinato_bench`: measures, keeps recordings by name, and compares with those kept before.
 
 The recording of a bench is FOLDER/NAME/BENCH/RUN.ostinato, and appears there when it is complete. A run is one process.
-The recordings of several runs under one name are the sample that a comparison draws from.
+The recordings of several runs under one name are the sample of a comparison. All runs of pytest that compare two names
+share one error: each may add runs and look again, and looks that cost nothing would find a difference in the end.
 
 Benches take turns by a lock that all processes of the user share. A process loses it when it ends, in whatever way.
 """
@@ -10,9 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import hashlib
 import os
-import re
 import tempfile
 import time
 from collections.abc import Iterator
@@ -21,14 +20,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..base import cache
-from ..errors import ComparisonError, UsageError
+from ..errors import ComparisonError, RecordingError, UsageError
 from ..graph.graph import Graph
 from ..graph.replay import Replayable
 from ..measure.benching import Bench, bench
+from ..measure.keeping import beside, folder_name
 from ..measure.spreads import known_spreads
 from ..profiling.analyse import formatting
 from ..profiling.analyse.units import compare_units, read_unit, took_turns, units_in
-from ..profiling.analyse.verdicts import Verdict
+from ..profiling.analyse.verdicts import LEAST_UNITS, Verdict
 from ..profiling.recording import SUFFIX
 from ..runtime.library import Kernel
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 _DELTA = 0.02
 """Changes within this part count as the same, unless --ostinato-fail-slower gives another."""
 _ERROR = 0.05
-"""How likely one verdict or more of a whole run of pytest may be wrong."""
+"""How likely one verdict or more may be wrong, over all benches and all looks at two names."""
 _RUN = f"{time.time_ns()}-{os.getpid()}"
 
 
@@ -54,6 +54,8 @@ class Against:
     """Recordings of the kept version and of this one."""
     in_turns: bool = False
     """Whether these were made in turns."""
+    next_runs: int = LEAST_UNITS
+    """Of each version, for the next verdict."""
     reason: str = ""
     """Why nothing could be compared."""
 
@@ -125,30 +127,33 @@ class BenchFixture:
         """Keeps the recording and compares it, as the options say."""
         config = self._request.config
         saved, earlier = config.getoption("--ostinato-save"), config.getoption("--ostinato-compare")
-        own = None if saved is None else self._folder / saved / _folder_name(name)
+        own = None if saved is None else self._folder / saved / folder_name(name)
         if own is not None:
             _keep(measured, own)
         if earlier is None:
             return None
-        kept = self._folder / earlier / _folder_name(name)
+        kept = self._folder / earlier / folder_name(name)
         if not kept.is_dir():
             return Against(earlier, "", reason=f"nothing is kept of it under {earlier!r}")
-        benches = sum("ostinato_bench" in getattr(item, "fixturenames", ()) for item in self._request.session.items)
         try:
             with tempfile.TemporaryDirectory(prefix="ostinato-") as temporary:
                 if own is None:
                     own = Path(temporary) / "own"
                     _keep(measured, own)
-                before, now = ([read_unit(paths) for paths in units_in(side)] for side in (kept, own))
+                runs = [units_in(side) for side in (kept, own)]
+                counts = len(runs[0]), len(runs[1])
+                # What was not saved is looked at once.
+                look = _Look(None, 1.0, LEAST_UNITS) if saved is None else _look(min(counts))
+                before, now = ([read_unit(paths) for paths in side[: look.runs]] for side in runs)
             comparison = compare_units(
                 before,
                 now,
                 names=(earlier, saved or "this run"),
                 delta=config.getoption("--ostinato-fail-slower") or _DELTA,
-                confidence=1 - _ERROR / benches,
+                confidence=1 - _ERROR * look.error / self._benches(kept.parent),
                 spreads=known_spreads(now[0].devices),
             )
-        except ComparisonError as error:
+        except (ComparisonError, RecordingError) as error:
             return Against(earlier, "", reason=str(error))
         whole = comparison.whole
         ratio = None if whole is None else whole.ratio
@@ -156,22 +161,46 @@ class BenchFixture:
             earlier,
             (comparison if whole is None else whole).verdict.name,
             None if ratio is None else (ratio.estimate, ratio.low, ratio.high),
-            (len(before), len(now)),
+            counts,
             took_turns(before, now),
+            look.next_runs,
         )
 
+    def _benches(self, kept: Path) -> int:
+        """How many benches may be compared: those kept, or the tests that measure if they are more."""
+        tests = sum("ostinato_bench" in getattr(item, "fixturenames", ()) for item in self._request.session.items)
+        return max(tests, sum(entry.is_dir() and not entry.name.startswith(".") for entry in kept.iterdir()))
 
-def _folder_name(name: str) -> str:
-    """A name for the folder of a bench: readable, and different for different benches."""
-    readable = re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-")[-80:]
-    return f"{readable}-{hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:12]}"
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """What a verdict is made from."""
+
+    runs: int | None
+    """The first of each version; None for all."""
+    error: float
+    """The part of the error that it may use."""
+    next_runs: int
+
+
+def _look(runs: int) -> _Look:
+    """The look at so many runs of each version. The parts of all looks add up to one.
+
+    There is one at 5 runs, at 10, at 20 and so on, and its verdict stands until the next. Before, where only a
+    calibration can decide, there is one at every run.
+    """
+    if runs < LEAST_UNITS:
+        return _Look(None, 0.5 / (LEAST_UNITS - 1), LEAST_UNITS)
+    doublings = (runs // LEAST_UNITS).bit_length() - 1
+    count = LEAST_UNITS << doublings
+    return _Look(count, 0.25 / 2**doublings, 2 * count)
 
 
 def _keep(measured: Bench, folder: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
     # Beside the folder: in it, what a killed process leaves would count as a run.
-    with tempfile.TemporaryDirectory(prefix=".unfinished-", dir=folder.parent) as unfinished:
-        recording = Path(unfinished) / f"recording{SUFFIX}"
+    with beside(folder.parent) as unfinished:
+        folder.mkdir(exist_ok=True)
+        recording = unfinished / f"recording{SUFFIX}"
         measured.save(recording)
         os.replace(recording, folder / f"{_RUN}{SUFFIX}")
 

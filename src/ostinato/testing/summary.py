@@ -54,8 +54,8 @@ def _notes(benches: Sequence[Mapping[str, Any]], compared: Sequence[Mapping[str,
         )
     elif undecided:
         yield (
-            "CANNOT TELL: the interval of the ratio is too wide for a verdict. More runs of both versions, in turns,"
-            " make it narrower"
+            "CANNOT TELL: the interval of the ratio is too wide for a verdict. The next verdict is made at"
+            f" {undecided[0]['next_runs']} runs of each version, in turns"
         )
     workers = max(bench["workers"] for bench in benches)
     if workers > 1:
