@@ -15,13 +15,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ostinato as ost
 from made_runs import spread_out, write_in_turns, write_run
 from ostinato.cli.group import main, still_line
 from ostinato.measure import baselines, spreads
+from ostinato.measure.programs import Command, recorded
+from ostinato.profiling.analyse.comparison import Key
+from ostinato.profiling.analyse.units import read_unit
 from ostinato.profiling.analyse.verdicts import Spread, Spreads
 from ostinato.profiling.recording import Writer
 
@@ -106,7 +109,9 @@ def test_a_calibration_lets_single_recordings_differ(tmp_path: Path, monkeypatch
         write_run(tmp_path / f"{name}.ostinato", {name: ns * factor for name, ns in TIMES.items()})
         for name, factor in (("a", 1.0), ("b", 1.3), ("near", 1.02))
     )
-    assert ostinato(a, b).exit_code == 1
+    slower = ostinato(a, b)
+    assert slower.exit_code == 1
+    assert "in one calibration. It does not show what changes over hours" in " ".join(slower.stdout.split())
     assert ostinato(a, near, "--strict").exit_code == 3
     tiny = write_run(tmp_path / "tiny.ostinato", {"matmul": 900.0})
     other = write_run(tmp_path / "other.ostinato", {"matmul": 2_000.0})
@@ -280,28 +285,38 @@ with ost.open_device("cpu") as dev:
 print("--", "done")
 """
 
+MADE_BEFORE = """
+import os, sys
+
+folder = sys.argv[-1]
+first = sorted(os.listdir(folder))[0]
+os.rename(os.path.join(folder, first), os.environ["OSTINATO_PROFILE_FILE"].format(pid=os.getpid()))
+"""
+
+
+def test_a_program_is_recorded_through_its_environment(tmp_path: Path) -> None:
+    script = tmp_path / "program.py"
+    script.write_text(PROGRAM)
+    unit = read_unit(recorded(Command("A", (sys.executable, str(script), "--fast", "200")), tmp_path / "run"))
+    assert Key("graph", "work", grid="1") in unit.times
+    assert unit.origins[0].program == "program.py --fast 200"
+    assert (tmp_path / "run" / "output.txt").read_text().startswith("-- done\n")
+
 
 def test_two_programs_run_in_turns_and_can_be_compared_again(tmp_path: Path) -> None:
     script = tmp_path / "program.py"
-    script.write_text(PROGRAM)
+    script.write_text(MADE_BEFORE)
+    a, b = runs(tmp_path / "made", TIMES, SLOWER, 5)
+    python = (sys.executable, "-I", "-S", script)
     saved = tmp_path / "runs"
-    done = ostinato(
-        *("--runs", "5", "--save", saved, "--", sys.executable, script, "--fast", "200"),
-        *("--", sys.executable, script, "1600"),
-    )
+    done = ostinato("--runs", "5", "--save", saved, "--", *python, "--fast", a, "--", *python, b)
     assert done.exit_code == 1, done.output
-    assert "program.py --fast 200 (5 runs" in done.stdout
-    assert "SLOWER: graph work (" in done.stdout
-    assert "-- done" in (saved / "A" / "1" / "output.txt").read_text()
+    assert "SLOWER: graph token (" in done.stdout
     assert sorted(path.name for path in (saved / "B").iterdir()) == list("12345")
     again = ostinato(saved / "A", saved / "B", "--json")
     assert again.exit_code == 1, again.output
-    began = {
-        side: [next((saved / side / number).glob("*.ostinato")).stat().st_mtime_ns for number in "12345"]
-        for side in "AB"
-    }
-    order = "".join(side for _, side in sorted((at, side) for side in "AB" for at in began[side]))
-    assert order == "ABBAABBAAB"
+    ran = [(file.stat().st_mtime_ns, file.parts[-3]) for file in saved.glob("*/*/output.txt")]
+    assert "".join(side for _, side in sorted(ran)) == "ABBAABBAAB"
     kept = ostinato("--save", saved, "--", "true", "--", "true")
     assert kept.exit_code == 2
     assert "exists already" in kept.stderr
@@ -335,7 +350,7 @@ def test_saved_graphs_are_replayed_in_turns(dev: ost.Device, kernels: ost.Librar
         dev.capture(encode, label="bumps").save(tmp_path / f"{name}.ostgraph")
     saved = tmp_path / "run.ostinato"
     graphs = tmp_path / "a.ostgraph", tmp_path / "b.ostgraph"
-    done = ostinato(*graphs, "--device", "cpu", "--seconds", "2", "--save", saved, "--json")
+    done = ostinato(*graphs, "--device", "cpu", "--seconds", "0.5", "--save", saved, "--json")
     report = json.loads(done.stdout)
     assert (report["unit"], report["paired"], report["names"]) == ("round", True, ["A", "B"])
     (graph,) = (row for row in report["rows"] if row["kind"] == "graph")
@@ -396,6 +411,7 @@ def test_a_baseline_of_a_killed_program_keeps_its_log(tmp_path: Path) -> None:
     assert (kept / "1" / "1.ostinato-wal").read_bytes() == b"log"
 
 
+@settings(max_examples=30)
 @given(st.text(max_size=8) | st.sampled_from(["..", ".", "", "/etc", "a/b", "a\0", "-x", "a" * 101]))
 def test_the_name_of_a_baseline_never_leaves_its_folder(name: str) -> None:
     folder = Path("perf")
@@ -411,9 +427,10 @@ def test_the_name_of_a_baseline_never_leaves_its_folder(name: str) -> None:
 # --- how much processes differ -------------------------------------------------------------------------------
 
 
-def test_processes_of_one_program_are_calibrated_and_kept() -> None:
-    rows = spreads.calibrate_processes("cpu", 5)
-    assert {row.processes for row in rows} == {5}
+def test_processes_of_one_program_are_calibrated_and_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spreads, "LEAST_PROCESSES", 2)
+    rows = spreads.calibrate_processes("cpu", 2)
+    assert {(row.calibrations, row.processes) for row in rows} == {(1, 2)}
     assert [row.median_ns for row in rows] == sorted(row.median_ns for row in rows)
     assert all(row.two_recordings > row.deviation > 0 for row in rows)
     names = {row.name for row in rows}
@@ -425,6 +442,32 @@ def test_processes_of_one_program_are_calibrated_and_kept() -> None:
     assert len(known.by_time) == len(rows)
     assert known.at(rows[0].median_ns / 2) is None
     assert spreads.known_spreads(["another device"]) is None
+
+
+def test_several_calibrations_count_what_differs_between_them() -> None:
+    generator = np.random.default_rng(7)
+
+    def made(*middles: float) -> tuple[tuple[float, ...], ...]:
+        return tuple(tuple(np.exp(generator.normal(middle, 0.01, 20)).tolist()) for middle in middles)
+
+    (single,) = made(0.0)
+    assert spreads._spread((single,)).deviation == pytest.approx(np.log(single).std(ddof=1))
+    assert spreads._spread((single,)).freedom == 19
+    hours = spreads._spread(made(0.0, 0.1, -0.1))
+    assert hours.deviation == pytest.approx(0.1, rel=0.1)
+    assert hours.freedom == 2
+    alike = spreads._spread(made(0.0, 0.0, 0.0))
+    assert alike.deviation == pytest.approx(0.01, rel=0.2)
+    assert alike.freedom > 30
+
+
+@given(st.lists(st.lists(st.floats(1, 1e6), min_size=5, max_size=70).map(tuple), min_size=1, max_size=9).map(tuple))
+def test_the_newest_processes_of_calibrations_are_kept(calibrations: tuple[tuple[float, ...], ...]) -> None:
+    kept = spreads._newest(calibrations)
+    flat, all_times = ([ns for times in each for ns in times] for each in (kept, calibrations))
+    assert flat == all_times[-60:]
+    assert spreads._read(json.dumps({"a": kept})) == {"a": kept}
+    assert spreads._spread(kept).deviation >= 0
 
 
 @given(st.lists(st.tuples(st.integers(1, 9), st.floats(0, 1)), max_size=6), st.integers(1, 9))
@@ -441,7 +484,8 @@ def test_a_spread_is_the_largest_of_the_next_shorter_kernel_and_all_longer_ones(
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[]", '{"a": 1}', '{"a": [1, 2, 3, 4, -5]}', '{"a": [true, 1, 1, 1, 1]}', "{" * 9999]
+    "text",
+    ["", "[]", '{"a": 1}', '{"a": [1, 2]}', '{"a": [[1, 2, 3, 4, -5]]}', '{"a": [[true, 1, 1, 1, 1]]}', "{" * 9999],
 )
 def test_a_damaged_calibration_counts_as_none(text: str) -> None:
     assert spreads._read(text) == {}

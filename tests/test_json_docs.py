@@ -95,7 +95,7 @@ def test_every_field_of_a_report_is_documented() -> None:
 def test_every_field_of_a_calibration_is_documented() -> None:
     one = exactly(1.0)
     whole = replace(KNOWN, dispatch_table=(DispatchRow(1, one, one),), buffer_table=(BufferRow(1, one, one, one),))
-    spread = RowSpread("graph tiny", 1.0, 5, 0.1, 0.3)
+    spread = RowSpread("graph tiny", 1.0, 1, 5, 0.1, 0.3)
     assert_documented("Calibration", json.loads(json.dumps(calibration_dict(whole, [spread]))))
 
 

@@ -45,8 +45,8 @@ def calibrate_command(device_name: str, repetitions: int, processes: int | None,
     Takes a second or two on a CPU, longer with more repetitions or on a busy machine.
 
     With --processes, a fixed workload runs in N processes, about a second each. How much their medians differ is stored
-    with those of earlier calibrations (the newest 60 processes count). It tells ostinato compare when two single
-    recordings differ by more than two processes of the same program do.
+    with those of earlier calibrations (the newest 60 processes count); calibrate at several times of day. It tells
+    ostinato compare when single recordings differ by more than processes of the same program do.
 
     \b
     Examples:
@@ -133,7 +133,9 @@ def _show(calibration: Calibration) -> None:
 def _show_spreads(spreads: Sequence[RowSpread]) -> None:
     if not spreads:
         return
-    table = _table("How much processes of one program differ", "what", "median", "processes", "deviation", "two single")
+    table = _table(
+        "How much processes of one program differ", "what", "median", "processes", "deviation", "95 % of pairs"
+    )
     for row in spreads:
         table.add_row(
             row.name, time_text(row.median_ns), f"{row.processes}", percent(row.deviation), percent(row.two_recordings)
@@ -141,7 +143,9 @@ def _show_spreads(spreads: Sequence[RowSpread]) -> None:
     console = Console(highlight=False, markup=False, emoji=False)
     console.print()
     console.print(table)
-    console.print("two single: 95 % of pairs of single recordings of one program differ by less")
+    console.print("95 % of pairs of single recordings of one program differ by less than the last column")
+    if min(row.calibrations for row in spreads) == 1:
+        console.print("one calibration does not show what changes over hours; calibrate again at another time of day")
 
 
 def _timestamp(best: Ceilings) -> str:

@@ -2,8 +2,11 @@
 
 Two processes of the same program differ by where their memory lies, by which cores they got, and by what the machine
 did meanwhile. One recording of each side cannot show how much. So a fixed workload is run in many processes, and the
-spread of their medians is kept, for kernels of several lengths, in the private cache. Calibrations add up: those of
-other hours and days show what the machine does over time. The newest processes are kept.
+spread of their medians is kept, for kernels of several lengths, in the private cache. The newest processes are kept.
+
+Processes of one calibration ran within a minute and have that minute in common. So a single calibration says nothing of
+what changes over hours. Several show it, and the fewer they are, the less sure it is: it has one degree of freedom less
+than there are calibrations.
 """
 
 from __future__ import annotations
@@ -31,8 +34,8 @@ LEAST_PROCESSES = 5
 _MOST_PROCESSES = 60
 _CONFIDENCE = 0.95
 
-Times = Mapping[str, tuple[float, ...]]
-"""The medians of each row of the workload in ns, one per process."""
+Calibrations = tuple[tuple[float, ...], ...]
+"""The medians of a row of the workload in ns, one per process of each calibration, oldest first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +44,9 @@ class RowSpread:
 
     name: str
     median_ns: float
+    calibrations: int
     processes: int
+    """Of all calibrations."""
     deviation: float
     """Standard deviation of the logarithm of the processes' medians: about the part by which they differ."""
     two_recordings: float
@@ -65,34 +70,64 @@ def calibrate_processes(
 
     def merged() -> str:
         kept = _read(_cached(devices))
-        both = {name: (*kept.get(name, ()), *times)[-_MOST_PROCESSES:] for name, times in measured.items()}
-        return json.dumps(both)
+        return json.dumps({name: _newest((*kept.get(name, ()), times)) for name, times in measured.items()})
 
     return described(_read(cache.note(_key(devices), merged, anew=True)))
 
 
 def known_spreads(devices: Sequence[str]) -> Spreads | None:
     """What processes on devices of these kinds were seen to differ by; None if it was not measured."""
-    rows = [(float(np.median(times)), _spread(times)) for times in _read(_cached(devices)).values()]
-    return Spreads(tuple(sorted(rows, key=lambda row: row[0]))) if rows else None
+    calibrations = _read(_cached(devices)).values()
+    rows = [(_middle(each), _spread(each)) for each in calibrations]
+    return Spreads(tuple(sorted(rows, key=lambda row: row[0])), min(map(len, calibrations))) if rows else None
 
 
-def described(times: Times) -> tuple[RowSpread, ...]:
+def described(rows: Mapping[str, Calibrations]) -> tuple[RowSpread, ...]:
     """The spread of each row, shortest first."""
-    rows = []
-    for name, each in times.items():
-        middle, spread = float(np.median(each)), _spread(each)
+    spreads = []
+    for name, calibrations in rows.items():
+        middle, spread = _middle(calibrations), _spread(calibrations)
         difference = calibrated([middle], [middle], spread)
         assert difference is not None
-        rows.append(RowSpread(name, middle, len(each), spread.deviation, difference.ratio(_CONFIDENCE).high - 1))
-    return tuple(sorted(rows, key=lambda row: row.median_ns))
+        two = difference.ratio(_CONFIDENCE).high - 1
+        processes = sum(map(len, calibrations))
+        spreads.append(RowSpread(name, middle, len(calibrations), processes, spread.deviation, two))
+    return tuple(sorted(spreads, key=lambda row: row.median_ns))
 
 
-def _spread(times: Sequence[float]) -> Spread:
-    return Spread(float(np.log(times).std(ddof=1)), len(times) - 1)
+def _middle(calibrations: Calibrations) -> float:
+    return float(np.median(np.concatenate(calibrations)))
 
 
-def _times(units: Sequence[Mapping[Key, UnitTimes]]) -> Times:
+def _spread(calibrations: Calibrations) -> Spread:
+    """How much processes differ that belong to no common calibration.
+
+    Their variance is that within calibrations and that between them (one-way random effects, Satterthwaite's degrees
+    of freedom); of a single calibration it is that within it.
+    """
+    logs = [np.log(times) for times in calibrations]
+    everything = np.concatenate(logs)
+    count, inner, outer = everything.size, everything.size - len(logs), len(logs) - 1
+    within = sum(float(((each - each.mean()) ** 2).sum()) for each in logs) / inner
+    if not outer:
+        return Spread(math.sqrt(within), inner)
+    between = sum(each.size * float(each.mean() - everything.mean()) ** 2 for each in logs) / outer
+    size = (count - sum(each.size**2 for each in logs) / count) / outer
+    parts = within * (1 - 1 / size), between / size
+    errors = parts[0] ** 2 / inner + parts[1] ** 2 / outer
+    freedom = int(sum(parts) ** 2 / errors) if errors else inner
+    return Spread(math.sqrt(max(within, sum(parts))), max(freedom, 1))
+
+
+def _newest(calibrations: Calibrations) -> Calibrations:
+    kept: list[tuple[float, ...]] = []
+    for times in reversed(calibrations):
+        room = _MOST_PROCESSES - sum(map(len, kept))
+        kept += [times[-room:]] if room else []
+    return tuple(reversed(kept))
+
+
+def _times(units: Sequence[Mapping[Key, UnitTimes]]) -> dict[str, tuple[float, ...]]:
     """The medians of the kernels and graphs that have a time in every process."""
     return {
         f"{key.kind} {key.name}{f' {key.label}' if key.label else ''}": tuple(row.times_ns.tolist())
@@ -118,14 +153,21 @@ def _cached(devices: Sequence[str]) -> str:
         return "{}"
 
 
-def _read(text: str) -> Times:
+def _read(text: str) -> dict[str, Calibrations]:
     """The rows of a cache entry; none if it is damaged."""
     try:
-        rows = json.loads(text)
-        times = {str(name): tuple(map(_time, each)) for name, each in rows.items()}
+        rows = {
+            str(name): tuple(tuple(map(_time, times)) for times in calibrations)
+            for name, calibrations in json.loads(text).items()
+        }
     except (ValueError, TypeError, AttributeError, RecursionError):
         return {}
-    return {name: each for name, each in times.items() if LEAST_PROCESSES <= len(each) <= _MOST_PROCESSES}
+    return {name: each for name, each in rows.items() if _is_whole([len(times) for times in each])}
+
+
+def _is_whole(sizes: Sequence[int]) -> bool:
+    # The oldest calibration may have lost all but one process, the newest is as it was made.
+    return bool(sizes) and min(sizes) > 0 and sizes[-1] >= LEAST_PROCESSES and sum(sizes) <= _MOST_PROCESSES
 
 
 def _time(value: Any) -> float:

@@ -1,7 +1,7 @@
 """`assert_kernel`: runs a kernel on NumPy arrays and compares what it wrote with what was expected.
 
-A kernel runs in this process where a fault ends only its submission. Where a fault takes more along (on CUDA every
-later use of the GPU by the process fails), it runs in a child process; see `isolation`.
+A kernel runs in this process where a fault ends only its submission. Where a fault affects more (on CUDA every later
+use of the GPU by the process fails), it runs in a child process; see `isolation`.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def assert_kernel(
 
     A kernel that faults raises `KernelFault`. One that still runs after `timeout` seconds is an `AssertionError`.
     `isolated` says whether the kernel runs in a child process, so that neither case affects later tests; by default it
-    does on devices where a fault takes more along than its own submission, such as CUDA's.
+    does on devices where a fault affects more than its own submission, such as CUDA's.
     """
     __tracebackhide__ = True
     if not isinstance(kernel, Kernel):
@@ -67,16 +67,17 @@ def assert_kernel(
     }
     wanted = _wanted(kernel, expected, arrays)
     geometry = {"threads": grid, "group_size": group_size, "shared": shared}
-    able = kernel._queue.backend.capabilities
+    capabilities = kernel._queue.backend.capabilities
     if isolated is None:
-        isolated = bool(able.after_fault) or not able.catches_faults
+        isolated = bool(capabilities.after_fault) or not capabilities.catches_faults
     run = _in_a_child if isolated else _here
     try:
         written = run(kernel, given, arrays, geometry, timeout)
     except TookTooLong as reason:
-        raise AssertionError(f"kernel {kernel.name!r} on {able.name!r}: {reason}") from None
+        raise AssertionError(f"kernel {kernel.name!r} on {capabilities.name!r}: {reason}") from None
+    where = f"kernel {kernel.name!r} on {capabilities.name!r}"
     texts = [
-        f"kernel {kernel.name!r} on {able.name!r}, argument {argument.index} '{argument.name}{path}': {mismatch}"
+        f"{where}, argument {argument.index} '{argument.name}{path}': {mismatch}"
         for argument in kernel.signature.arguments
         if argument.index in wanted
         for path, mismatch in mismatches(wanted[argument.index], written[argument.index], checked)

@@ -157,7 +157,12 @@ def _notes(
             f"{reason}. Run both programs in turns (ostinato compare -- A … -- B …), or measure how much processes"
             " differ on this device (ostinato calibrate --processes 20)"
         ]
-    return [f"{reason}. The intervals are as wide as processes of one program were seen to differ on this device"]
+    wide = f"{reason}. The intervals are as wide as processes of one program were seen to differ on this device"
+    if spreads.calibrations > 1:
+        return [f"{wide}, in {spreads.calibrations} calibrations"]
+    return [
+        f"{wide}, in one calibration. It does not show what changes over hours; calibrate again at another time of day"
+    ]
 
 
 def _nothing(comparison: Comparison) -> str:

@@ -55,9 +55,12 @@ class Spreads:
 
     by_time: tuple[tuple[float, Spread], ...]
     """By the median time of the kernel in ns, shortest first."""
+    calibrations: int = 1
+    """How many calibrations were made; a single one does not show what changes over hours."""
 
     def at(self, time_ns: float) -> Spread | None:
-        """Of what takes so long: the largest of the next shorter kernel and all longer ones; None if none is."""
+        """The spread to expect of a kernel that takes this time: the largest of the next shorter kernel and all longer
+        ones; None for a kernel shorter than all of them."""
         shorter = [number for number, (known_ns, _) in enumerate(self.by_time) if known_ns <= time_ns]
         if not shorter:
             return None
