@@ -135,7 +135,7 @@ def compare_command(
 
     \b
     Exit status:
-      0  nothing is slower        2  wrong usage, or not comparable
+      0  nothing is slower        2  wrong usage, not comparable, or an error
       1  something is slower      3  cannot tell (with --strict)
 
     \b
