@@ -203,20 +203,31 @@ def test_a_child_that_dies_is_a_reason(work: Work, monkeypatch: pytest.MonkeyPat
     graph = work.device.capture(work.encode)
     with Trials(work.device._queue, 20.0) as trials:
         assert trials.run(graph, {}) == ""
-        child = trials._child
-        assert child is not None
-        child.kill()
-        child.wait()
-        assert "its process ended with signal 9" in trials.run(graph, {})
+        assert trials._child is not None
+        trials._child._process.kill()
+        assert trials.run(graph, {}) == "its process was ended by SIGKILL"
         assert trials.run(graph, {}) == ""
     assert trials._child is None
 
 
 def test_a_child_that_cannot_open_the_device_names_the_way_out(work: Work) -> None:
     trials = Trials(work.device._queue, 20.0)
-    trials._device = "no such device"
-    with trials, pytest.raises(ost.TuningError, match="isolate=False"):
-        trials.run(work.device.capture(work.encode), {})
+    trials._opening["device"] = "no such device"
+    with pytest.raises(ost.TuningError, match="isolate=False"), trials:
+        pass
+
+
+def test_a_child_opens_the_device_as_the_program_did(monkeypatch: pytest.MonkeyPatch) -> None:
+    with ost.open_device("cpu", threadgroup_memory=1 << 16) as device:
+        kernel = device.library(
+            "kernel void large(threadgroup float *t [[threadgroup(0)]], device float *y [[buffer(0)]],"
+            " uint i [[thread_position_in_grid]]) { t[i] = 1.0f; y[i] = t[i]; }"
+        )["large"]
+        y = device.zeros(32, np.float32)
+        graph = device.capture(lambda enc: enc.dispatch(kernel, y, threads=32, group_size=32, shared={0: 1 << 16}))
+        monkeypatch.setenv("OSTINATO_DEVICE", "metal")
+        with Trials(device._queue, 20.0) as trials:
+            assert trials.run(graph, {}) == ""
 
 
 def test_scratch_of_a_candidate_is_not_a_result(work: Work) -> None:
