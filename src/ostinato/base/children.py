@@ -98,7 +98,7 @@ def ending(status: int) -> str:
 
 
 def last_line(file: IO[bytes], but: str | None = None) -> str:
-    """The last line of a file that is not blank and does not begin with `but`, safe to print; empty if there is none."""
+    """The last line that is not blank and does not begin with `but`, safe to print; empty if there is none."""
     file.seek(0, os.SEEK_END)
     file.seek(max(file.tell() - _LAST_BYTES, 0))
     lines = file.read(_LAST_BYTES).decode("utf-8", "replace").split("\n")
