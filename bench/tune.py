@@ -1,8 +1,8 @@
 """Tuning the products of decoders inside the graph of a token, and what tuning them alone would have chosen.
 
 Nine shapes: the five products of Llama 3.2 1B, and the four of a layer of Llama 3.1 8B (of eight layers, with a small
-vocabulary, so that its head is not counted again). For each the gain of the whole token with its interval, or that the
-first choice was best; beside it the choice of timing the product by itself. Then the token with all choices, compared
+vocabulary, so that its head is not counted again). For each the gain of the whole token with its interval, or that none
+is surely faster; beside it the choice of timing the product by itself. Then the token with all choices, compared
 with the token without, by the verdict of `compare`.
 
     python bench/tune.py --device cuda [--dtype bfloat16] [--sums] [--seconds 10] [--json]
@@ -60,7 +60,7 @@ def chosen(tuning: Tuning | None) -> str:
     if tuning is None:
         return "not timed"
     if tuning.gain is None:
-        return "the first choice was best" if tuning.decided else "cannot tell"
+        return "none is surely faster" if tuning.decided else "cannot tell"
     changed = {name: value for name, value in tuning.choice.items() if value != tuning.first[name]}
     return f"{spaces.text(changed)}: {ratio_text(tuning.gain)}"
 

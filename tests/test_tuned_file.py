@@ -100,6 +100,13 @@ def test_another_source_or_shape_makes_an_entry_stale(dev: ost.Device, path: Pat
             assert group_size(matvec(device)) == (8, 1, 1)
 
 
+def test_a_rule_that_changed_makes_an_entry_stale() -> None:
+    entry = Entry(kernel="k", source="s", shape="1", choice={"rows": 8, "split": 2}, first={"rows": 4, "split": 2})
+    site = Site("k", "s", "1", {"rows": 4, "split": 2}, {"rows": (4, 8), "split": (2, 4)}, frozenset({"split"}))
+    assert Tuned({}, (entry,)).choice(site) == {"rows": 8, "split": 2}
+    assert Tuned({}, (entry,)).choice(replace(site, defaults={"rows": 4, "split": 4})) is None
+
+
 def test_a_choice_that_the_kernel_does_not_have_is_refused(dev: ost.Device, path: Path) -> None:
     for choice in ({"rows": 7}, {"rows": True}, {"rows": 8, "other": 1}, {}):
         files.write(Tuned(files.identity(dev.capabilities), (entry_for(site_of_matvec(dev), choice=choice),)), path)
@@ -191,7 +198,7 @@ def test_any_value_in_any_field_is_read_or_refused(
 ) -> None:
     path = tmp_path_factory.getbasetemp() / "fuzzed.json"
     device = {"backend": "cpu", "description": "", "workers": "1"}
-    entry = {"kernel": "k", "source": "s", "shape": "1", "choice": {"rows": 8}, "first": {}, name: value}
+    entry = {"kernel": "k", "source": "s", "shape": "1", "choice": {"rows": 16}, "first": {"rows": 8}, name: value}
     document = {"format": files.FORMAT, "version": files.VERSION, "device": device, "entries": [entry]}
     path.write_text(json.dumps(document))
     site = Site("k", "s", "1", {"rows": 8}, {"rows": (8, 16)})

@@ -18,18 +18,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ostinato as ost
+from ostinato.base.children import ChildEnded
 from ostinato.cli.group import main
 from ostinato.graph.replay import Replayable
 from ostinato.ir.commands import Dispatch
-from ostinato.measure import racing, tuning
+from ostinato.measure import kept as keeping
+from ostinato.measure import products, racing, trials, tuning
 from ostinato.measure import space as spaces
-from ostinato.measure.inside import places, replaced, the_dispatch
+from ostinato.measure.inside import only_dispatch, places, replaced
+from ostinato.measure.oracle import Expectation
 from ostinato.measure.products import tune_products
-from ostinato.measure.racing import FINALISTS, race
+from ostinato.measure.racing import FINALISTS, Limits, race
+from ostinato.measure.rounds import Rounds
 from ostinato.measure.subjects import contender
 from ostinato.measure.trials import Trials
 from ostinato.measure.tuning import Candidate
 from ostinato.models import Decoder, preset, random_weights
+from ostinato.profiling.analyse import comparison
 from ostinato.profiling.analyse.comparison import Key, Row, Side
 from ostinato.profiling.analyse.statistics import Interval
 from ostinato.profiling.analyse.verdicts import judge
@@ -64,10 +69,11 @@ class Work:
         self.device = device
         self.x = device.array(np.arange(1, SIZE + 1, dtype=np.float32))
         self.y = device.zeros(SIZE, np.float32)
+        self.scale = 2.0
 
     def encode(self, encoder: ost.CommandEncoder, kernel: str = "good", factor: int = 1, group: int = 64) -> None:
         function = self.device.library(SOURCE, constants={"FACTOR": factor})[kernel]
-        encoder.dispatch(function, self.x, self.y, 2.0, threads=SIZE, group_size=group)
+        encoder.dispatch(function, self.x, self.y, self.scale, threads=SIZE, group_size=group)
 
     def tune(self, space: spaces.Space, **options: Any) -> ost.Tuning:
         settings: dict[str, Any] = {"device": self.device, "seconds": 0.4, "isolate": False} | options
@@ -203,20 +209,51 @@ def test_a_child_that_dies_is_a_reason(work: Work, monkeypatch: pytest.MonkeyPat
     graph = work.device.capture(work.encode)
     with Trials(work.device._queue, 20.0) as trials:
         assert trials.run(graph, {}) == ""
-        child = trials._child
-        assert child is not None
-        child.kill()
-        child.wait()
-        assert "its process ended with signal 9" in trials.run(graph, {})
+        assert trials._child is not None
+        trials._child._process.kill()
+        assert trials.run(graph, {}) == "its process was ended by SIGKILL"
         assert trials.run(graph, {}) == ""
     assert trials._child is None
 
 
 def test_a_child_that_cannot_open_the_device_names_the_way_out(work: Work) -> None:
     trials = Trials(work.device._queue, 20.0)
-    trials._device = "no such device"
-    with trials, pytest.raises(ost.TuningError, match="isolate=False"):
-        trials.run(work.device.capture(work.encode), {})
+    trials._opening["device"] = "no such device"
+    with pytest.raises(ost.TuningError, match="isolate=False"), trials:
+        pass
+
+
+def test_a_child_that_cannot_be_replaced_ends_the_tuning(work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
+    lives = iter([[""], []])  # the first opens the device and dies with its first candidate, the second never answers
+
+    class Dying:
+        def __init__(self, module: str) -> None:
+            self.answers = iter(next(lives))
+
+        def ask(self, request: dict[str, Any], limit_s: float) -> dict[str, Any]:
+            for reason in self.answers:
+                return {"reason": reason}
+            raise ChildEnded("failed with exit status 1")
+
+        def end(self) -> None:
+            pass
+
+    monkeypatch.setattr(trials, "Child", Dying)
+    with pytest.raises(ost.TuningError, match="cannot open device 'cpu': its process failed with exit status 1"):
+        work.tune({"group": [64, 32, 16]}, isolate=True)
+
+
+def test_a_child_opens_the_device_as_the_program_did(monkeypatch: pytest.MonkeyPatch) -> None:
+    with ost.open_device("cpu", threadgroup_memory=1 << 16) as device:
+        kernel = device.library(
+            "kernel void large(threadgroup float *t [[threadgroup(0)]], device float *y [[buffer(0)]],"
+            " uint i [[thread_position_in_grid]]) { t[i] = 1.0f; y[i] = t[i]; }"
+        )["large"]
+        y = device.zeros(32, np.float32)
+        graph = device.capture(lambda enc: enc.dispatch(kernel, y, threads=32, group_size=32, shared={0: 1 << 16}))
+        monkeypatch.setenv("OSTINATO_DEVICE", "metal")
+        with Trials(device._queue, 20.0) as trials:
+            assert trials.run(graph, {}) == ""
 
 
 def test_scratch_of_a_candidate_is_not_a_result(work: Work) -> None:
@@ -272,6 +309,56 @@ def test_rounds_that_tell_nothing_leave_the_first_choice_and_are_not_kept(
     assert not path.exists()
 
 
+def test_without_time_for_the_candidates_nothing_is_decided(work: Work, tmp_path: Path) -> None:
+    path = tmp_path / "kept.json"
+    result = work.tune({"group": [64, 32]}, seconds=1e-9, file=path)
+    assert states(result) == {"group=64": "first", "group=32": "not tried"}
+    assert not result.decided
+    assert str(result).startswith("not all candidates were timed, so the first choice stays: group=64")
+    assert not path.exists()
+
+
+def test_a_result_claims_no_more_than_that_no_candidate_is_surely_faster() -> None:
+    first = Candidate({"name": "first"}, "first")
+    result = ost.Tuning({}, {}, (first, candidate("other", 0.8, 0.9, 1.01)), None, False, 2, 1.0)
+    assert result.decided
+    assert str(result).startswith("no candidate is surely faster, so the first choice stays")
+
+
+def test_a_replay_of_a_split_graph_counts_with_all_its_parts(work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
+    def twice(encoder: ost.CommandEncoder) -> None:
+        work.encode(encoder)
+        work.encode(encoder)
+
+    graph = replace(work.device.capture(twice), splits=(1,))
+    asked: list[int] = []
+    turned: list[Any] = []
+
+    def comparable(sides: Sequence[Any]) -> list[Any]:
+        asked.append(len(sides))
+        return [side & ~lost for _, side in sides]
+
+    def compare_times(*sides: Any, **options: Any) -> Any:
+        turned.append(options["turned"])
+        return comparison.compare_times(*sides, **options)
+
+    monkeypatch.setattr(racing, "comparable", comparable)
+    monkeypatch.setattr(racing, "compare_times", compare_times)
+    with Rounds([contender(graph, name=str(number)) for number in range(3)], 0.0) as rounds:
+        for _ in range(8):
+            rounds.run(0.0)
+        columns, of_contender, of_round = rounds.columns()
+        subs, second = columns.submissions, np.arange(len(of_round)) % 2
+        lost = (of_contender == 1) & (of_round == 0) & (second == second[of_contender == 1][0])
+        rows = racing._compared(rounds, 0.95, 0.0)
+        assert (turned[0] == rounds.turned(np.arange(8))).all()
+    assert asked == [3, 3]  # one list of each contender, for each part
+    assert [row.b.units for row in rows] == [7, 8]
+    replays = np.flatnonzero(of_contender == 0).reshape(-1, 2)
+    spent = subs.end_ns[replays[:, 1]] - subs.start_ns[replays[:, 0]]
+    assert spent.min() <= rows[0].a.median_ns <= spent.max()
+
+
 def test_the_four_fastest_of_the_heats_are_timed_anew(work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
     graph = work.device.capture(work.encode)
     first, *others = (contender(graph, name=str(number)) for number in range(20))
@@ -288,7 +375,7 @@ def test_the_four_fastest_of_the_heats_are_timed_anew(work: Work, monkeypatch: p
 
     monkeypatch.setattr(racing, "_heat", heat)
     monkeypatch.setattr(racing, "_final", final)
-    ratios, rows = race(first, others, 5.0, 0.95, 0.0, lambda what: None)
+    ratios, rows = race(first, others, Limits(5.0, 0.0, 0.95), lambda what: None)
     assert len(ratios) == 19
     assert len(rows) == FINALISTS
     assert finals == [["1", "2", "3", "4"]]
@@ -298,7 +385,7 @@ def test_the_four_fastest_of_the_heats_are_timed_anew(work: Work, monkeypatch: p
 def test_a_race_that_has_no_time_still_ends(work: Work) -> None:
     graph = work.device.capture(work.encode)
     first, *others = (contender(graph, name=str(number)) for number in range(30))
-    _, rows = race(first, others, 1e-6, 0.95, 0.0, lambda what: None)
+    _, rows = race(first, others, Limits(1e-6, 0.0, 0.95), lambda what: None)
     assert len(rows) == 1
 
 
@@ -320,7 +407,7 @@ def test_inside_a_graph_every_dispatch_of_the_first_choice_is_replaced(work: Wor
 
     graph = work.device.capture(whole)
     first, other = (work.device.capture(partial(encode, group=group)) for group in (64, 32))
-    own = the_dispatch(first)
+    own = only_dispatch(first)
     assert places(graph, own) == [0, 1, 2]
     made = replaced(graph, places(graph, own), own, other)
     sizes = [node.command.group_size[0] for node in made.nodes if isinstance(node.command, Dispatch)]
@@ -340,7 +427,7 @@ def test_inside_a_graph_parameters_of_replays_stay(work: Work) -> None:
     scale = ost.param("scale", np.float32)
     graph = work.device.capture(lambda enc: enc.dispatch(good, x, y, scale, threads=SIZE, group_size=64))
     first, other = (work.device.capture(partial(work.encode, group=group)) for group in (64, 32))
-    own = the_dispatch(first)
+    own = only_dispatch(first)
     made = replaced(graph, places(graph, own), own, other)
     made.instantiate().replay(scale=5.0).wait()
     assert (y.numpy() == 5).all()
@@ -360,7 +447,7 @@ def test_inside_a_graph_a_candidate_of_several_commands_moves_splits(work: Work)
         encoder.copy(work.x, scratch)
         work.encode(encoder)
 
-    own = the_dispatch(first)
+    own = only_dispatch(first)
     made = replaced(replace(graph, splits=(2,)), [0], own, work.device.capture(twice))
     assert made.splits == (3,)
     assert len(made) == 4
@@ -412,6 +499,39 @@ def test_a_kept_result_is_used_until_source_constants_shape_or_space_change(work
 
 
 @pytest.mark.usefixtures("decided")
+def test_a_kept_result_answers_no_other_question(work: Work, tmp_path: Path) -> None:
+    path = tmp_path / "cpu.json"
+
+    def whole(encoder: ost.CommandEncoder, layers: int) -> None:
+        for _ in range(layers):
+            work.encode(encoder)
+
+    graphs = [work.device.capture(partial(whole, layers=layers)) for layers in (1, 2)]
+    other = {"oracle": lambda: work.x.numpy() * 2, "outputs": work.y}
+    for options in ({"tolerance": 1e-2}, {}, {"delta": 0.1}, {"inside": graphs[0]}, {"inside": graphs[1]}, other):
+        assert not kept(work, path, **options)[0].kept
+        again, _ = kept(work, path, **options)
+        assert again.kept
+        assert again.inside == ("inside" in options)
+    work.scale = 3.0
+    assert not kept(work, path)[0].kept
+
+
+def test_a_long_list_of_dispatches_counts_to_its_end(work: Work) -> None:
+    good = work.device.library(SOURCE, constants={"FACTOR": 1})["good"]
+
+    def key(last: int) -> tuple[str, ...]:
+        def encode(encoder: ost.CommandEncoder) -> None:
+            for group in (*range(1, 200), last):
+                encoder.dispatch(good, work.x, work.y, 2.0, threads=SIZE, group_size=group)
+
+        graph = work.device.capture(encode)
+        return keeping.key_of(graph, {"a": [1]}, Expectation(), Limits(1.0, 0.0, 0.95), {}, None).key
+
+    assert key(64) == key(64) != key(32)
+
+
+@pytest.mark.usefixtures("decided")
 def test_a_changed_kernel_is_tuned_again_and_no_other(dev: ost.Device, tmp_path: Path) -> None:
     path = tmp_path / "cpu.json"
     x = dev.zeros(SIZE, np.float32)
@@ -437,7 +557,7 @@ def test_a_changed_kernel_is_tuned_again_and_no_other(dev: ost.Device, tmp_path:
 def test_a_file_that_cannot_be_used_is_refused_before_anything_is_measured(work: Work, tmp_path: Path) -> None:
     strange = tmp_path / "strange.json"
     strange.write_text("{}")
-    for path in (strange, tmp_path / "no folder" / "x.json"):
+    for path in (strange, tmp_path / "no folder" / "x.json", Path("/proc/x.json")):
         with pytest.raises(ost.TuningError):
             kept(work, path)
     assert strange.read_text() == "{}"
@@ -455,19 +575,36 @@ def test_entries_of_two_processes_both_stay(dev: ost.Device, tmp_path: Path) -> 
 
 
 def test_every_product_of_a_token_is_tuned_and_the_device_is_as_before(dev: ost.Device) -> None:
-    config = replace(preset("tiny-moe"), layers=1, experts=8, experts_per_token=2)
-    decoder = Decoder(dev, random_weights(config), capacity=8)
+    decoder = Decoder(dev, random_weights(replace(preset("tiny"), layers=1)), capacity=8)
     steps: list[str] = []
     result = tune_products(decoder, seconds=0.02, progress=steps.append)
     assert dev._queue.tuned is None
-    kernels = {(each.kernel, each.label) for each in result.products}
-    assert ("expert_gated_matvec_float", "mlp/gate_up") in kernels
-    assert sum(each.dispatches for each in result.products) == 5 + 1
+    assert {each.label for each in result.products} == {"attn/qkv", "attn/o", "mlp/gate_up", "mlp/down"}
+    assert sum(each.dispatches for each in result.products) == 5
     assert steps[0].startswith("1 of ")
     for each in result.products:
         assert not each.changes_sums
         assert each.entry.inside
         assert "out" not in states(each.tuning).values()
+
+
+def test_the_error_holds_for_all_products_and_the_token_is_judged_as_they_are(
+    dev: ost.Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decoder = Decoder(dev, random_weights(replace(preset("tiny"), layers=1)), capacity=8)
+    used: list[Limits] = []
+    compared: dict[str, Any] = {}
+
+    def search(task: tuning.Task, limits: Limits, progress: Any) -> ost.Tuning:
+        used.append(limits)
+        return ost.Tuning(task.choices[1], task.choices[0], (), Interval(0.5, 0.4, 0.6), True, 2, 0.0)
+
+    monkeypatch.setattr(products, "search", search)
+    monkeypatch.setattr(products, "compare", lambda *graphs, **options: compared.update(options))
+    tune_products(decoder, delta=0.003, confidence=0.9)
+    assert len(used) == 4
+    assert all(each.delta == 0.003 and each.confidence == pytest.approx(0.975) for each in used)
+    assert (compared["delta"], compared["confidence"]) == (0.003, 0.9)
 
 
 # --- the command line --------------------------------------------------------------------------------------------

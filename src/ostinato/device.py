@@ -7,7 +7,7 @@ and checks the result.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -61,8 +61,8 @@ class Device:
 
     __slots__ = ("__weakref__", "_queue")
 
-    def __init__(self, backend: Backend) -> None:
-        self._queue = Queue(backend)
+    def __init__(self, backend: Backend, options: Mapping[str, Any] | None = None) -> None:
+        self._queue = Queue(backend, options)
 
     @property
     def name(self) -> str:
@@ -215,14 +215,14 @@ def open_device(
 
 def _opened(chosen: str, options: dict[str, Any]) -> Device:
     if chosen != "auto":
-        return Device(registry.open_backend(chosen, options))
+        return Device(registry.open_backend(chosen, options), options)
     kinds, reasons = registry.by_priority()
     tried = {}
     for kind in kinds:
         if kind.priority <= 0:
             continue
         try:
-            device = Device(registry.open_backend(kind.name, options))
+            device = Device(registry.open_backend(kind.name, options), options)
             with counters.uncounted():
                 probe(device)
             return device

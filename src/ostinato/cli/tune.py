@@ -180,7 +180,9 @@ def _of_products(
     results = {}
     with open_device(device_name or "auto") as device:
         if file is not None:
-            files.for_device(file, device.capabilities)  # refused before anything is measured
+            # Refused before anything is measured.
+            files.for_device(file, device.capabilities)
+            files.check_writable(file)
         for name in presets:
             config = preset(name)
             config = replace(config, layers=min(layers, config.layers))
@@ -217,7 +219,7 @@ def verdict_of(product: TunedProduct) -> tuple[str, str]:
     """The choice in words, and its gain or that there is none."""
     tuning = product.tuning
     if tuning.gain is None:
-        return spaces.text(tuning.choice), "the first choice was best" if tuning.decided else "cannot tell"
+        return spaces.text(tuning.choice), "none is surely faster" if tuning.decided else "cannot tell"
     return _changed(tuning), ratio_text(tuning.gain)
 
 

@@ -1,50 +1,35 @@
-"""The process in which candidates run for the first time: one that crashes or never ends takes only this process along.
+"""The child process of `trials`, in which candidates run for the first time.
 
-It opens the device named by its argument and answers {"reason": ""}. Then it reads requests, a line of JSON each, such
-as {"graph": FILE, "values": {…}}, and answers each in the same way once the graph has run to its end. It ends after a
-failure, since the device may not be usable any more, and with its input.
+Its first request is {"device": NAME, "options": {…}}, which it opens; further ones are {"graph": FILE, "values": {…}},
+which it runs to their end. Every answer is {"reason": TEXT}, empty if all is well.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import sys
-from typing import TextIO
+from typing import Any
 
-from ..device import open_device
+from ..base.children import serve
+from ..device import Device, open_device
 from ..errors import OstinatoError
 from ..graph.file import load_graph
 
 
 def main() -> None:
-    """Serve requests from standard input."""
-    # What the process prints by itself must not look like an answer.
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)
-    try:
-        device = open_device(sys.argv[1])
-    except OstinatoError as error:
-        _answer(answers, str(error))
-        return
-    _answer(answers, "")
-    for line in sys.stdin:
-        request = json.loads(line)
+    """Serve until the input ends."""
+    device: Device | None = None
+
+    def answer(request: dict[str, Any]) -> dict[str, Any]:
+        nonlocal device
         try:
-            graph = load_graph(request["graph"]).to(device)
-            graph.instantiate().replay(**request["values"]).wait()
+            if device is None:
+                device = open_device(request["device"], **request["options"])
+            else:
+                load_graph(request["graph"]).to(device).instantiate().replay(**request["values"]).wait()
         except OstinatoError as error:
-            _answer(answers, f"{type(error).__name__}: {error}")
-            # Closing a device that was lost, or still runs something, may take as long as the candidate.
-            answers.flush()
-            os._exit(0)
-        _answer(answers, "")
-    device.close()
+            return {"reason": f"{type(error).__name__}: {error}"}
+        return {"reason": ""}
 
-
-def _answer(answers: TextIO, reason: str) -> None:
-    answers.write(json.dumps({"reason": reason}) + "\n")
-    answers.flush()
+    serve(answer)
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ from ..ir.commands import (
 )
 
 
-def the_dispatch(first: Graph) -> Dispatch:
+def only_dispatch(first: Graph) -> Dispatch:
     """The one dispatch of the first choice; raises where there is not exactly one."""
     commands = [command for command in first.commands if not isinstance(command, Barrier)]
     if len(commands) != 1 or not isinstance(commands[0], Dispatch):

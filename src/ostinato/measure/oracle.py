@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -24,29 +25,33 @@ from ..passes.touched import written
 from ..runtime.buffer import Buffer
 
 
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """Which results are compared, with what, and how closely."""
+
+    tolerance: Tolerance = 0.0
+    outputs: Sequence[Buffer] | None = None
+    """None: all that the first choice writes."""
+    function: Callable[[], Any] | None = None
+    """Returns an array for each of the outputs. None: the results of the first choice are expected."""
+
+
 class Oracle:
     """The expected results, and the comparison with them."""
 
     def __init__(
-        self,
-        first: Graph,
-        name: str,
-        outputs: Sequence[Buffer] | None,
-        function: Callable[[], Any] | None,
-        tolerance: Tolerance,
-        values: Mapping[str, Any],
-        newer_than: int,
+        self, first: Graph, name: str, expectation: Expectation, values: Mapping[str, Any], newer_than: int
     ) -> None:
         """`name` is the first choice in words. Memory numbered above `newer_than` is scratch of the first choice."""
+        outputs, function = expectation.outputs, expectation.function
         self._first = first
-        self._tolerance = tolerance
+        self._tolerance = expectation.tolerance
         self._values = values
-        self._seconds = 0.0
         self._region = Region(_ranges(first, outputs, newer_than))
         self._windows = pieces(first, self._region.ranges)
         if function is None:
-            self._expected = self._results(first)
-            problem = self._difference(first, self._results(first))
+            self._expected, _ = self._results(first)
+            problem, _ = self.problem(first)
             if problem:
                 raise TuningError(
                     f"the oracle differs from itself: two runs of the first choice ({name}) gave other results"
@@ -57,23 +62,24 @@ class Oracle:
         self._expected = self._by_function(function, outputs)
         if not np.array_equal(self._expected, self._by_function(function, outputs)):
             raise TuningError("the oracle differs from itself: two calls of the function gave other results")
-        problem = self._difference(first, self._results(first))
+        problem, _ = self.problem(first)
         if problem:
             raise TuningError(f"the first choice ({name}) differs from the oracle: {problem}")
 
     def problem(self, candidate: Graph) -> tuple[str, float]:
         """How a candidate's results differ, empty if they do not; and how many seconds its run took."""
-        results = self._results(candidate)
-        return self._difference(candidate, results), self._seconds
+        results, seconds = self._results(candidate)
+        return self._difference(candidate, results), seconds
 
-    def _results(self, graph: Graph) -> np.ndarray:
+    def _results(self, graph: Graph) -> tuple[np.ndarray, float]:
+        """What a graph writes, and how many seconds its run took."""
         values = {name: value for name, value in self._values.items() if name in graph.params}
         with counters.uncounted(), restored(self._first, graph):
             run = Replayable(graph)
             began = time.perf_counter()
             run.replay(label="tune", **values).wait()
-            self._seconds = time.perf_counter() - began
-            return np.concatenate(contents(self._windows))
+            seconds = time.perf_counter() - began
+            return np.concatenate(contents(self._windows)), seconds
 
     def _difference(self, graph: Graph, actual: np.ndarray) -> str:
         typed = (self._first, graph)

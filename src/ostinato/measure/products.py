@@ -7,10 +7,9 @@ capture with that choice in its file. Winners stay while the next shape is tuned
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
@@ -23,15 +22,17 @@ from ..runtime.queue import Queue
 from ..runtime.tuned import Entry, Site
 from . import space as spaces
 from .comparing import compare
-from .oracle import Oracle
-from .racing import Progress
-from .tuning import Tuning, now, search
+from .kept import now
+from .oracle import Expectation, Oracle
+from .racing import Limits, Progress
+from .tuning import Task, Tuning, search
 
 TOLERANCES: Mapping[str, float] = {"float32": 1e-4, "float16": 2e-2, "bfloat16": 1e-1}
 """How far results may be apart where the order of additions changes."""
 DELTA = 0.002
 """A product is a part of the token, so a smaller part of the whole is worth having than elsewhere."""
 
+_LEAST_COMPARING_S = 3.0
 _SiteKey = tuple[str, str, str]
 
 
@@ -59,7 +60,7 @@ class TunedProducts:
 
     products: tuple[TunedProduct, ...]
     comparison: Comparison | None
-    """Of the token with all choices, compared with none; None if all first choices were best."""
+    """Of the token with all choices, compared with none; None if no choice changed."""
 
 
 class _Overrides:
@@ -104,9 +105,10 @@ def tune_products(
     """Tune the products of a token, about `seconds` each, and compare the token with all choices and with none.
 
     `sums` also tries choices that change the order of additions. `alone` also tunes each product by itself, which
-    changes nothing, for comparison. The decoder forgets its tokens.
+    changes nothing, for comparison. The decoder forgets its tokens. With a `confidence` of 0.95, a choice that is not
+    faster is named for any product in at most 5 % of tunings.
     """
-    say: Progress = progress or (lambda what: None)
+    progress = progress or (lambda what: None)
     queue, values = decoder.graph.queue, {"position": position}
     # Activations as a token leaves them: results of zeros would not tell one order of additions from another.
     decoder.reset()
@@ -115,26 +117,45 @@ def tune_products(
     decoder.reset()
     with _overriding(queue) as overrides:
         before, nodes = _captured(decoder, overrides)
-        sites = dict.fromkeys(nodes.values())
+        sites = {_key(site): site for site in overrides.asked}
+        # The choices of all products are right together: each may be wrong with a part of the admitted error.
+        limits = Limits(seconds, delta, 1 - (1 - confidence) / max(len(sites), 1))
+        token = _Token(decoder, overrides, before, values, limits, sums, alone)
         tuned = []
-        for number, site_key in enumerate(sites, 1):
-            own = [node for node, key in nodes.items() if key == site_key]
-            site = next(site for site in overrides.asked if _key(site) == site_key)
+        for number, (key, site) in enumerate(sites.items(), 1):
 
             def step(what: str, number: int = number, site: Site = site) -> None:
-                say(f"{number} of {len(sites)}, {site.kernel} {site.shape}: {what}")
+                progress(f"{number} of {len(sites)}, {site.kernel} {site.shape}: {what}")
 
-            tuned.append(
-                _tuned(decoder, overrides, before, site, own, values, seconds, sums, alone, delta, confidence, step)
-            )
+            tuned.append(_tuned(token, site, [node for node, other in nodes.items() if other == key], step))
         if not any(each.tuning.improved for each in tuned):
             return TunedProducts(tuple(tuned), None)
         after, _ = _captured(decoder, overrides)
-    say("the token before and after")
+    progress("the token before and after")
     comparison = compare(
-        before.optimise(), after.optimise(), names=("before", "tuned"), seconds=max(seconds / 2, 3.0), values=values
+        before.optimise(),
+        after.optimise(),
+        names=("before", "tuned"),
+        seconds=max(seconds / 2, _LEAST_COMPARING_S),
+        delta=delta,
+        confidence=confidence,
+        values=values,
     )
     return TunedProducts(tuple(tuned), comparison)
+
+
+@dataclass(frozen=True, slots=True)
+class _Token:
+    """The token whose products are tuned, and how."""
+
+    decoder: Decoder
+    overrides: _Overrides
+    before: Graph
+    """Its graph without tuned choices."""
+    values: Mapping[str, Any]
+    limits: Limits
+    sums: bool
+    alone: bool
 
 
 def _captured(decoder: Decoder, overrides: _Overrides) -> tuple[Graph, dict[int, _SiteKey]]:
@@ -154,61 +175,41 @@ def _captured(decoder: Decoder, overrides: _Overrides) -> tuple[Graph, dict[int,
     return graph, nodes
 
 
-def _tuned(
-    decoder: Decoder,
-    overrides: _Overrides,
-    before: Graph,
-    site: Site,
-    nodes: Sequence[int],
-    values: Mapping[str, Any],
-    seconds: float,
-    sums: bool,
-    alone: bool,
-    delta: float,
-    confidence: float,
-    say: Progress,
-) -> TunedProduct:
+def _tuned(token: _Token, site: Site, nodes: Sequence[int], progress: Progress) -> TunedProduct:
+    """Tune the product that is at these nodes of the token, and leave its choice in the overrides."""
     graphs: dict[tuple[Any, ...], Graph] = {}
 
     def whole(choice: Mapping[str, Any]) -> Graph:
         values = tuple(choice.values())
         if values not in graphs:
-            overrides.choices[_key(site)] = dict(choice)
-            graphs[values] = _captured(decoder, overrides)[0]
+            token.overrides.choices[_key(site)] = dict(choice)
+            graphs[values] = _captured(token.decoder, token.overrides)[0]
         return graphs[values]
 
     def single(choice: Mapping[str, Any]) -> Graph:
         graph = whole(choice)
         return graph.with_nodes([graph.nodes[nodes[0]]], outputs=None, splits=())
 
-    choices = _choices(site, sums, single)
+    choices = _choices(site, token.sums, single)
     first = single(choices[0])
-    tolerance = dict(TOLERANCES) if sums else 0.0
-    oracle = Oracle(first, spaces.text(choices[0]), None, None, tolerance, values, _NO_SCRATCH)
-    label = (before.nodes[nodes[0]].label or "").split("/")
-
-    def result(inside: bool, say: Progress) -> Tuning:
-        return search(
-            choices,
-            single,
-            (lambda choice, graph: whole(choice).optimise()) if inside else (lambda choice, graph: graph),
-            oracle,
-            first,
-            values=values,
-            seconds=seconds,
-            delta=delta,
-            confidence=confidence,
-            trials=None,  # the kernels are our own
-            say=say,
-            inside=inside,
-            space_size=len(choices),
-            began=time.monotonic(),
-        )
-
-    by_itself = result(False, lambda what: say(f"alone, {what}")) if alone else None
-    tuning = result(True, say)
-    overrides.choices[_key(site)] = dict(tuning.choice)
+    expectation = Expectation(dict(TOLERANCES) if token.sums else 0.0)
+    task = Task(
+        choices=choices,
+        make=single,
+        place=lambda choice, graph: whole(choice).optimise(),
+        first=first,
+        oracle=Oracle(first, spaces.text(choices[0]), expectation, token.values, _NO_SCRATCH),
+        values=token.values,
+        space_size=len(choices),
+    )
+    # Without trials in a child process: the kernels are our own.
+    by_itself = None
+    if token.alone:
+        by_itself = search(replace(task, place=None), token.limits, lambda what: progress(f"alone, {what}"))
+    tuning = search(task, token.limits, progress)
+    token.overrides.choices[_key(site)] = dict(tuning.choice)
     changed = {name for name in tuning.choice if tuning.choice[name] != tuning.first[name]}
+    label = (token.before.nodes[nodes[0]].label or "").split("/")
     gain = tuning.gain
     entry = Entry(
         kernel=site.kernel,

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import os
 import shlex
-import signal
 import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..base.children import ending, last_line
 from ..base.printable import printable
 from ..errors import ComparisonError
 from ..profiling.recording import SUFFIX
@@ -24,7 +24,6 @@ OUTPUT = "output.txt"
 _OURS = "ostinato: recorded in "
 """What a recorded process prints when it ends, whatever happened before."""
 _SHOWN = 200
-_LAST_BYTES = 4096
 
 Progress = Callable[[str], None]
 Recordings = tuple[Path, ...]
@@ -81,7 +80,7 @@ def recorded(command: Command, folder: Path) -> Recordings:
             reason = getattr(error, "strerror", None) or error
             raise ComparisonError(f"cannot run {command}: {printable(str(reason))}") from None
     if done.returncode != 0:
-        raise ComparisonError(f"{command} {_ending(done.returncode)}{_last_line(folder / OUTPUT)}")
+        raise ComparisonError(f"{command} {ending(done.returncode)}{_last_line(folder / OUTPUT)}")
     recordings = tuple(sorted(folder.glob(f"*{SUFFIX}")))
     if not recordings:
         raise ComparisonError(
@@ -91,18 +90,7 @@ def recorded(command: Command, folder: Path) -> Recordings:
     return recordings
 
 
-def _ending(status: int) -> str:
-    if status > 0:
-        return f"failed with exit status {status}"
-    try:
-        return f"was ended by {signal.Signals(-status).name}"
-    except ValueError:
-        return f"was ended by signal {-status}"
-
-
 def _last_line(path: Path) -> str:
     with path.open("rb") as file:
-        file.seek(max(path.stat().st_size - _LAST_BYTES, 0))
-        lines = file.read(_LAST_BYTES).decode("utf-8", "replace").split("\n")
-    last = next((line.strip() for line in reversed(lines) if line.strip() and not line.startswith(_OURS)), "")
-    return f"; its last line: {printable(last, _SHOWN)}" if last else "; it printed nothing"
+        line = last_line(file, but=_OURS)
+    return f"; its last line: {line}" if line else "; it printed nothing"

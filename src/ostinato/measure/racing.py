@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -40,13 +41,25 @@ _WHOLE = Key("graph", "whole")
 Progress = Callable[[str], None]
 
 
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How long to measure, and when a candidate counts as faster."""
+
+    seconds: float
+    delta: float
+    """It must save more than this part of the time."""
+    confidence: float
+    """Of all intervals together."""
+
+
 def race(
-    first: Contender, others: Sequence[Contender], seconds: float, confidence: float, delta: float, say: Progress
+    first: Contender, others: Sequence[Contender], limits: Limits, progress: Progress
 ) -> tuple[dict[int, float], dict[int, Row]]:
     """Time the others beside the first: the ratios that picked the finalists, and the comparison of each finalist.
 
     Both are by number. Where the time does not suffice for all, the last are not timed.
     """
+    seconds = limits.seconds
     end = time.monotonic() + seconds
     replay_s = _seconds_of(first)
     alive = list(range(min(len(others), max(int(seconds * _SCREENING / (2 * replay_s)), 1))))
@@ -56,7 +69,7 @@ def race(
         heats = [alive[at : at + _HEAT] for at in range(0, len(alive), _HEAT)]
         heat_s = seconds * _SCREENING / rungs / len(heats)
         for heat in heats:
-            say(f"{len(alive)} candidates left, round {rung + 1} of {rungs + 1}")
+            progress(f"{len(alive)} candidates left, round {rung + 1} of {rungs + 1}")
             ratios.update(zip(heat, _heat(first, [others[number] for number in heat], heat_s), strict=True))
         going_on = max(math.ceil(len(alive) / 2), FINALISTS) if rung + 1 < rungs else FINALISTS
         alive = sorted(sorted(alive, key=ratios.__getitem__)[:going_on])
@@ -66,20 +79,20 @@ def race(
         alive = sorted(sorted(alive, key=ratios.__getitem__)[: max(fitting, 1)])
     if not alive:
         return ratios, {}
-    say(f"{len(alive)} candidates left, the final")
-    rows = _final(first, [others[number] for number in alive], left, confidence, delta)
+    progress(f"{len(alive)} candidates left, the final")
+    rows = _final(first, [others[number] for number in alive], replace(limits, seconds=left))
     return ratios, dict(zip(alive, rows, strict=True))
 
 
 def _seconds_of(contender: Contender) -> float:
     """A replay, on the host's clock."""
     with counters.uncounted(), restored(contender.run.graph):
-        took = []
+        seconds = []
         for _ in range(2):
             began = time.perf_counter()
             contender.run.replay(**contender.values).wait()
-            took.append(time.perf_counter() - began)
-        return min(took)
+            seconds.append(time.perf_counter() - began)
+        return min(seconds)
 
 
 def _heat(first: Contender, others: Sequence[Contender], seconds: float) -> list[float]:
@@ -110,8 +123,9 @@ def _visit(contender: Contender) -> float:
     return float(np.median(times))
 
 
-def _final(first: Contender, others: Sequence[Contender], seconds: float, confidence: float, delta: float) -> list[Row]:
+def _final(first: Contender, others: Sequence[Contender], limits: Limits) -> list[Row]:
     """Each of the others, compared with the first; it looks early, and ends when all are decided, as `compare` does."""
+    seconds = limits.seconds
     begin, looking = time.monotonic(), 0.0
     with Rounds((first, *others), seconds) as rounds:
         for part in (*EARLY, 1.0):
@@ -120,10 +134,10 @@ def _final(first: Contender, others: Sequence[Contender], seconds: float, confid
                 rounds.run(0.0)
             looked = time.monotonic()
             error = EARLY_ERROR if part < 1.0 else 1.0 - len(EARLY) * EARLY_ERROR
-            level = simultaneous(1 - (1 - confidence) * error, len(others))
-            rows = _compared(rounds, level, delta)
+            level = simultaneous(1 - (1 - limits.confidence) * error, len(others))
+            rows = _compared(rounds, level, limits.delta)
             looking = time.monotonic() - looked
-            if all(_decided(row, delta) for row in rows):
+            if all(_decided(row, limits.delta) for row in rows):
                 break
     return rows
 
@@ -136,17 +150,19 @@ def _decided(row: Row, delta: float) -> bool:
 def _compared(rounds: Rounds, level: float, delta: float) -> list[Row]:
     """Whole replays of each contender but the first, compared with those of the first."""
     columns, of_contender, of_round = rounds.columns()
-    numbers = range(len(rounds.contenders))
-    present = [(of_contender == number) & columns.submissions.ran for number in numbers]
-    chosen = comparable([(columns, side) for side in present])
-    sides = [
-        {_WHOLE: joined_times(columns, rounds.replays(columns, of_contender, number), of_round, rounds.count, which)}
-        for number, which in zip(numbers, chosen, strict=True)
-    ]
+    replays = [rounds.replays(columns, of_contender, number) for number in range(len(rounds.contenders))]
+    counts = np.zeros(len(columns.submissions), bool)
+    # Part by part: the parts of a split graph take different times, with different numbers of workers.
+    for part in range(max(each.shape[1] for each in replays)):
+        rows = [each[:, part] for each in replays if part < each.shape[1]]
+        sides = [np.isin(np.arange(len(counts)), submissions) for submissions in rows]
+        for chosen in comparable([(columns, side) for side in sides]):
+            counts |= chosen
+    times = [{_WHOLE: joined_times(columns, each, of_round, rounds.count, counts)} for each in replays]
     groups, turned = rounds.group_of_round(), rounds.turned(np.arange(rounds.count))
     return [
         compare_times(
-            sides[0], side, unit="round", paired=True, groups=groups, turned=turned, delta=delta, confidence=level
+            times[0], side, unit="round", paired=True, groups=groups, turned=turned, delta=delta, confidence=level
         ).rows[0]
-        for side in sides[1:]
+        for side in times[1:]
     ]

@@ -7,13 +7,11 @@ only in the candidate: what is fastest alone, with warm caches and an idle devic
 
 from __future__ import annotations
 
-import hashlib
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,20 +19,20 @@ from ..base.tolerances import Tolerance, checked_tolerance
 from ..encode.encoder import capture
 from ..errors import ArgumentError, DeviceError, OstinatoError, TuningError
 from ..graph.graph import Graph
-from ..ir.commands import BufferBinding, Dispatch
 from ..profiling.analyse.comparison import Row
 from ..profiling.analyse.statistics import Interval
 from ..profiling.analyse.verdicts import Verdict
 from ..runtime import tuned as files
 from ..runtime.buffer import Buffer, allocate
 from ..runtime.queue import OnQueue, Queue, queue_of
+from . import kept
 from . import space as spaces
 from .checks import check_seconds, check_share
-from .inside import places, replaced, the_dispatch
-from .oracle import Oracle
-from .racing import Progress, race
+from .inside import only_dispatch, places, replaced
+from .oracle import Expectation, Oracle
+from .racing import Limits, Progress, race
 from .space import Choice, Space
-from .subjects import contender
+from .subjects import Contender, contender
 from .trials import Trials
 
 DELTA = 0.005
@@ -66,7 +64,7 @@ class Tuning:
     first: Choice
     candidates: tuple[Candidate, ...]
     gain: Interval | None
-    """Time of the best choice as a part of the first one's; None if the first was best."""
+    """Time of the best choice as a part of the first one's; None if none is surely faster."""
     inside: bool
     """Whether whole graphs were timed."""
     space_size: int
@@ -81,8 +79,12 @@ class Tuning:
 
     @property
     def decided(self) -> bool:
-        """Whether another run would probably say the same; not on a machine too busy to tell."""
-        return self.improved or not any(each.state == "cannot tell" for each in self.candidates)
+        """Whether a better choice was named, or every candidate that is not out was timed and could be judged."""
+        return self.improved or not self._states & {"cannot tell", "not tried"}
+
+    @property
+    def _states(self) -> set[str]:
+        return {each.state for each in self.candidates}
 
     def __str__(self) -> str:
         where = " of the whole graph" if self.inside else ""
@@ -91,10 +93,10 @@ class Tuning:
                 f"best: {spaces.text(self.choice)}; takes {ratio_text(self.gain)} of the time{where}"
                 f" with the first choice ({spaces.text(self.first)})"
             )
-        elif not self.decided:
-            head = f"cannot tell, so the first choice stays: {spaces.text(self.choice)}"
         else:
-            head = f"the first choice was best: {spaces.text(self.choice)}"
+            why = "no candidate is surely faster" if self.decided else "not all candidates were timed"
+            why = "cannot tell" if "cannot tell" in self._states else why
+            head = f"{why}, so the first choice stays: {spaces.text(self.choice)}"
         if self.kept:
             return f"{head} (kept from an earlier tuning)"
         lines = [head, f"{self._counted()} in {self.seconds:.1f} s"]
@@ -146,7 +148,7 @@ def tune(
     False; one that faults there, or is not done after `timeout` seconds, is out.
 
     It takes about `seconds`, after the first choice is compiled. With `file`, the result is kept there, and a later
-    call for the same sources, constants, shape and space returns it without measuring, unless `again` is True.
+    call that would measure the same returns it without measuring, unless `again` is True.
     """
     began = time.monotonic()
     parameters = spaces.checked(space)
@@ -159,7 +161,9 @@ def tune(
     if oracle is not None and (not callable(oracle) or buffers is None):
         raise ArgumentError("oracle: expected a function, with outputs= naming the buffers that it gives arrays for")
     queue = _queue(device, buffers, inside)
-    say: Progress = progress or (lambda what: None)
+    progress = progress or _silent
+    limits, values = Limits(seconds, delta, confidence), values or {}
+    expectation = Expectation(allowed, buffers, oracle)
 
     def make(choice: Choice) -> Graph:
         graph = capture(queue, lambda encoder: encode(encoder, **choice))
@@ -168,74 +172,80 @@ def tune(
         return graph
 
     newest = allocate(queue, 1, "uint8")._allocation().backing.number
-    say("the first choice")
+    progress("the first choice")
     first_choice = spaces.combinations(parameters, 1)[0]
     first = make(first_choice)
-    key = _key(first, parameters)
-    kept = None if file is None else files.for_device(file, queue.backend.capabilities)
-    if kept is not None and not again:
-        entry = next((entry for entry in kept.entries if entry.key == key.key), None)
-        choice = None if entry is None else spaces.found_again(parameters, entry.choice)
-        if entry is not None and choice is not None and entry.best_source == _sources(make(choice)):
-            return _from(entry, choice, first_choice, parameters, time.monotonic() - began)
-    numbers: list[int] = []
-    own = None
-    if inside is not None:
-        own = the_dispatch(first)
-        numbers = places(inside, own)
-
-    def place(_: Choice, graph: Graph) -> Graph:
-        return graph if inside is None or own is None else replaced(inside, numbers, own, graph)
-
-    check = Oracle(first, spaces.text(first_choice), buffers, oracle, allowed, values or {}, newest)
-    began = time.monotonic()
-    with ExitStack() as scope:
-        trials = scope.enter_context(Trials(queue, timeout)) if isolate else None
-        result = search(
-            spaces.combinations(parameters),
-            make,
-            place,
-            check,
-            first,
-            values=values or {},
-            seconds=seconds,
-            delta=delta,
-            confidence=confidence,
-            trials=trials,
-            say=say,
-            inside=inside is not None,
-            space_size=spaces.size(parameters),
-            began=began,
-        )
-    if kept is not None and file is not None and result.decided:
-        files.add(file, queue.backend.capabilities, [_entry(key, result, make(result.choice))])
+    place = None if inside is None else _placing(inside, first)
+    key = kept.key_of(first, parameters, expectation, limits, values, inside)
+    if file is not None:
+        tuned = files.for_device(file, queue.backend.capabilities)
+        entry = None if again else kept.found(tuned, key, parameters, make)
+        if entry is not None:
+            return _from(entry, first_choice, parameters, time.monotonic() - began)
+        files.check_writable(file)
+    task = Task(
+        choices=spaces.combinations(parameters),
+        make=make,
+        place=place,
+        first=first,
+        oracle=Oracle(first, spaces.text(first_choice), expectation, values, newest),
+        values=values,
+        space_size=spaces.size(parameters),
+    )
+    with Trials(queue, timeout) if isolate else nullcontext() as trials:
+        result = search(task, limits, progress, trials)
+    if file is not None and result.decided:
+        files.add(file, queue.backend.capabilities, [kept.entry_of(key, result, make(result.choice))])
     return result
 
 
-def search(
-    choices: Sequence[Choice],
-    make: Callable[[Choice], Graph],
-    place: Callable[[Choice, Graph], Graph],
-    oracle: Oracle,
-    first: Graph,
-    *,
-    values: Mapping[str, Any],
-    seconds: float,
-    delta: float,
-    confidence: float,
-    trials: Trials | None,
-    say: Progress,
-    inside: bool,
-    space_size: int,
-    began: float,
-) -> Tuning:
-    """Check and race these choices, of which the first is what others are compared with.
+def _silent(what: str) -> None:
+    """Progress that nobody wants to see."""
 
-    `make` captures a candidate by itself, `place` returns the graph that is timed for it.
-    """
+
+def _placing(inside: Graph, first: Graph) -> Callable[[Choice, Graph], Graph]:
+    dispatch = only_dispatch(first)
+    numbers = places(inside, dispatch)
+    return lambda _, graph: replaced(inside, numbers, dispatch, graph)
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What is searched, and for what."""
+
+    choices: Sequence[Choice]
+    """The others are compared with the first."""
+    make: Callable[[Choice], Graph]
+    """Captures a candidate by itself."""
+    place: Callable[[Choice, Graph], Graph] | None
+    """Returns the graph that is timed for a candidate. None: the candidate itself is timed."""
+    first: Graph
+    """The first choice by itself."""
+    oracle: Oracle
+    values: Mapping[str, Any]
+    """Parameters of a replay."""
+    space_size: int
+
+    def timed(self, choice: Choice, graph: Graph) -> Graph:
+        """The graph that is timed for a candidate."""
+        return graph if self.place is None else self.place(choice, graph)
+
+    def contender(self, name: str, graph: Graph) -> Contender:
+        """A graph with those values that it takes."""
+        return contender(graph, name=name, values=self.values_of(graph))
+
+    def values_of(self, graph: Graph) -> dict[str, Any]:
+        """The values of parameters and buffers that a graph has."""
+        return {name: value for name, value in self.values.items() if name in graph.params or name in graph.names}
+
+
+def search(task: Task, limits: Limits, progress: Progress, trials: Trials | None = None) -> Tuning:
+    """Check the candidates, in a child process first if there are `trials`, and race those with the right results."""
+    began = time.monotonic()
+    choices, seconds = task.choices, limits.seconds
     outcomes: dict[int, Candidate] = {0: Candidate(choices[0], "first")}
     timed: dict[int, Graph] = {}
-    took: dict[int, float] = {}
+    run_s: dict[int, float] = {}
     # In random order: where the time does not suffice, those that are tried are a fair sample.
     numbers = list(range(1, len(choices)))
     random.Random(0).shuffle(numbers)
@@ -244,30 +254,32 @@ def search(
         if time.monotonic() - began > seconds * _CHECKING:
             outcomes[number] = Candidate(choice, "not tried", _OVER)
             continue
-        say(f"checking {done} of {len(numbers)}: {spaces.text(choice)}")
+        progress(f"checking {done} of {len(numbers)}: {spaces.text(choice)}")
+        if trials is not None:
+            trials.ready()  # a child that cannot start is no fault of the candidate
         try:
-            graph = make(choice)
-            reason = "" if trials is None else trials.run(graph, _known(values, graph))
+            graph = task.make(choice)
+            reason = "" if trials is None else trials.run(graph, task.values_of(graph))
             if not reason:
-                reason, took[number] = oracle.problem(graph)
+                reason, run_s[number] = task.oracle.problem(graph)
             if not reason:
-                timed[number] = place(choice, graph)
+                timed[number] = task.timed(choice, graph)
         except (OstinatoError, ValueError) as error:
-            reason = _reason(error, choice, first.queue)
+            reason = _reason(error, choice, task.first.queue)
         if reason:
             outcomes[number] = Candidate(choice, "out", reason)
     # Where the time does not suffice to race all, those whose first run was shortest are raced.
-    order = sorted(timed, key=took.__getitem__)
-    whole = place(choices[0], first)
-    base = contender(whole, name="first", values=_known(values, whole))
-    others = [contender(timed[at], name=str(at), values=_known(values, timed[at])) for at in order]
-    left = max(seconds - (time.monotonic() - began), seconds * _CHECKING / 2)
-    ratios, rows = race(base, others, left, confidence, delta, say)
+    order = sorted(timed, key=run_s.__getitem__)
+    first = task.contender("first", task.timed(choices[0], task.first))
+    others = [task.contender(str(number), timed[number]) for number in order]
+    left_s = max(seconds - (time.monotonic() - began), seconds * _CHECKING / 2)
+    ratios, rows = race(first, others, replace(limits, seconds=left_s), progress)
     for at, number in enumerate(order):
         outcomes[number] = _outcome(choices[number], ratios.get(at), rows.get(at))
     candidates = tuple(outcomes[number] for number in sorted(outcomes))
     best, gain = _winner(candidates)
-    return Tuning(best, choices[0], candidates, gain, inside, space_size, time.monotonic() - began)
+    inside = task.place is not None
+    return Tuning(best, choices[0], candidates, gain, inside, task.space_size, time.monotonic() - began)
 
 
 def _outcome(choice: Choice, ratio: float | None, row: Row | None) -> Candidate:
@@ -282,7 +294,7 @@ def _outcome(choice: Choice, ratio: float | None, row: Row | None) -> Candidate:
 
 
 def _winner(candidates: Sequence[Candidate]) -> tuple[Choice, Interval | None]:
-    """Of those that are surely faster, the first that cannot be told from the fastest; else the first choice."""
+    """Of those that are surely faster, the first that may be as fast as the fastest; else the first choice."""
     faster = [(each, each.interval) for each in candidates if each.state == "faster" and each.interval is not None]
     if not faster:
         return candidates[0].choice, None
@@ -291,15 +303,12 @@ def _winner(candidates: Sequence[Candidate]) -> tuple[Choice, Interval | None]:
     return winner.choice, gain
 
 
-def _known(values: Mapping[str, Any], graph: Graph) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if name in graph.params or name in graph.names}
-
-
 def _reason(error: Exception, choice: Choice, queue: Queue) -> str:
     """Why a candidate is out; raises if nothing can run on the device any more."""
     if isinstance(error, DeviceError) and not queue.usable:
         raise TuningError(
-            f"the candidate {spaces.text(choice)} took the device along ({error}); isolate=True runs it elsewhere first"
+            f"the candidate {spaces.text(choice)} made the device unusable ({error});"
+            " isolate=True tries it in a child process first"
         ) from error
     return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
 
@@ -316,61 +325,8 @@ def _queue(device: OnQueue | None, outputs: Sequence[Buffer] | None, inside: Gra
     raise ArgumentError("tune: a function encodes on a device: pass device=")
 
 
-# --- files -------------------------------------------------------------------------------------------------------
-
-
-def _key(first: Graph, parameters: Space) -> files.Entry:
-    """An entry with the key of a tuning: source, constants and shape of the first choice, and the space."""
-    dispatches = [command for command in first.commands if isinstance(command, Dispatch)]
-    shapes = []
-    for dispatch in dispatches:
-        sizes = [binding.nbytes for binding in dispatch.bindings if isinstance(binding, BufferBinding)]
-        shapes.append(f"{'x'.join(map(str, dispatch.threads))}:{','.join(map(str, sizes))}")
-    return files.Entry(
-        kernel="+".join(dict.fromkeys(dispatch.kernel.name for dispatch in dispatches))[:1000],
-        source=_sources(first),
-        constants=";".join(
-            dict.fromkeys(each.kernel.origin.specialisation for each in dispatches if each.kernel.origin)
-        )[:1000],
-        shape=";".join(dict.fromkeys(shapes))[:1000],
-        space=spaces.digest(parameters),
-        choice={},
-        first={},
-    )
-
-
-def _sources(graph: Graph) -> str:
-    """A digest of the kernels of a graph, each by its own source and constants."""
-    parts = []
-    for command in graph.commands:
-        if isinstance(command, Dispatch) and command.kernel.origin is not None:
-            origin, name = command.kernel.origin, command.kernel.name
-            parts.append(f"{name} {origin.module.kernel_key(name)} {origin.specialisation}")
-    return hashlib.sha256("\n".join(dict.fromkeys(parts)).encode()).hexdigest()[:16]
-
-
-def _entry(key: files.Entry, result: Tuning, best: Graph) -> files.Entry:
-    gain = result.gain
-    return files.Entry(
-        kernel=key.kernel,
-        source=key.source,
-        constants=key.constants,
-        shape=key.shape,
-        space=key.space,
-        choice=spaces.written_choice(result.choice),
-        first=spaces.written_choice(result.first),
-        best_source=_sources(best),
-        ratio=None if gain is None else (gain.estimate, gain.low, gain.high),
-        inside=result.inside,
-        measured=now(),
-    )
-
-
-def _from(entry: files.Entry, choice: Choice, first: Choice, parameters: Space, seconds: float) -> Tuning:
+def _from(entry: files.Entry, first: Choice, parameters: Space, seconds: float) -> Tuning:
     gain = None if entry.ratio is None else Interval(*entry.ratio)
+    choice = spaces.found_again(parameters, entry.choice)
+    assert choice is not None
     return Tuning(choice, first, (), gain, entry.inside, spaces.size(parameters), seconds, kept=True)
-
-
-def now() -> str:
-    """The time of a measurement, for files."""
-    return datetime.now(UTC).isoformat(timespec="seconds")

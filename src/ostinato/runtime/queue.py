@@ -23,7 +23,7 @@ import sys
 import time
 import weakref
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Protocol
 
 from .. import settings
@@ -96,13 +96,16 @@ class Queue:
         "marks",
         "name",
         "number",
+        "options",
         "residency",
         "tuned",
         "usable",
     )
 
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, backend: Backend, options: Mapping[str, Any] | None = None) -> None:
         self.backend = backend
+        self.options = dict(options or {})
+        """What its device was opened with."""
         self.name = backend.capabilities.name
         _opened[self.name] += 1
         self.number = _opened[self.name]

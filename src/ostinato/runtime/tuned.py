@@ -1,6 +1,7 @@
 """The file of tuned choices: what measurements chose for kernels of one device, as JSON that people can read.
 
 An entry is keyed by kernel, source, constants and shape, so a changed kernel makes its own entries stale and no others.
+So does a rule of `ops` that changed: a choice was the fastest compared with the rule's.
 A file from a stranger is data: its size is bounded, every field is checked, and what a choice means is checked again by
 whoever applies it. Files are written beside and renamed, so a reader sees the old one or the new one.
 """
@@ -86,13 +87,15 @@ class Entry:
     shape: str
     space: str = ""
     """A digest of what could be chosen from; empty for built-in operations, which check choices themselves."""
+    conditions: str = ""
+    """A digest of all else that such a result depends on; empty for built-in operations."""
     choice: Choice
     first: Choice
     """What it was compared with."""
     best_source: str = ""
     """The sources of the chosen candidate, where that is not the first."""
     ratio: tuple[float, float, float] | None = None
-    """Time of the choice as a part of the first one's: estimate, low, high; None if the first was best."""
+    """Time of the choice as a part of the first one's: estimate, low, high; None if none is surely faster."""
     changes_sums: bool = False
     inside: bool = False
     """Whether whole graphs were timed, rather than the candidates alone."""
@@ -102,7 +105,8 @@ class Entry:
     @property
     def key(self) -> tuple[str, ...]:
         """What identifies it in a file."""
-        return (self.kernel, self.source, self.constants, self.shape, self.space, str(self.changes_sums))
+        built_in = (self.kernel, self.source, self.constants, self.shape)
+        return (*built_in, self.space, self.conditions, str(self.changes_sums))
 
 
 @dataclass(frozen=True)
@@ -126,12 +130,12 @@ class Tuned:
         object.__setattr__(self, "_sites", sites)
 
     def choice(self, site: Site) -> Mapping[str, int] | None:
-        """The choice for a site, checked; None if the file has none for this source and shape."""
+        """The choice for a site, checked; None if the file has none for this source, shape and rule."""
         entry = self._sites.get((site.kernel, site.source, site.shape))
-        if entry is None:
+        if entry is None or entry.first != site.defaults:
             return None
         chosen: Mapping[str, Any] = entry.choice
-        changed = {name for name in chosen if chosen[name] != site.defaults.get(name)}
+        changed = {name for name in chosen if chosen[name] != entry.first.get(name)}
         if not site.fits(chosen) or (not self.sums and changed & site.changes_sums):
             raise TuningError(
                 f"{printable(self.path)}: the choice {printable(str(dict(chosen)), 200)} for {site.kernel} of shape"
@@ -236,6 +240,15 @@ def for_device(path: str | Path, capabilities: Capabilities) -> Tuned:
     tuned = read(path)
     check_device(tuned, capabilities)
     return tuned
+
+
+def check_writable(path: str | Path) -> None:
+    """Raise a `TuningError` if the file cannot be written: before a measurement, whose result would be lost."""
+    try:
+        with tempfile.TemporaryFile(dir=Path(path).parent):
+            pass
+    except OSError as error:
+        raise TuningError(f"cannot write the tuned file {printable(str(path))}: {error.strerror}") from None
 
 
 def check_device(tuned: Tuned, capabilities: Capabilities) -> None:

@@ -1,18 +1,14 @@
-"""The child process of `isolation`: runs dispatches that are described on its standard input, one per line.
-
-Started as `python -m ostinato.testing.isolated_runs DEVICE`. It ends with its input, so also with its parent.
-"""
+"""The child process of `isolation`: runs the dispatches that its requests describe, all on one device."""
 
 from __future__ import annotations
 
 import json
-import os
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from ..base.children import serve
 from ..device import Device, open_device
 from ..errors import OstinatoError
 from ..runtime.library import Library
@@ -20,21 +16,21 @@ from ..runtime.library import Library
 _Libraries = dict[str, Library]
 
 
-def main(name: str) -> None:
+def main() -> None:
     """Serve until the input ends."""
-    replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # what kernels, drivers and compilers print is no reply
     libraries: _Libraries = {}
-    device = None
-    for line in sys.stdin:
+    device: Device | None = None
+
+    def answer(job: dict[str, Any]) -> dict[str, Any]:
+        nonlocal device
         try:
-            device = device or open_device(name)
-            reply = _reply(device, libraries, json.loads(line))
+            device = device or open_device(job["device"])
+            return _reply(device, libraries, job)
         except OstinatoError as error:
             usable = device is not None and device._queue.usable and not device.capabilities.after_fault
-            reply = {"outcome": "error", "type": type(error).__name__, "message": str(error), "usable": usable}
-        replies.write(json.dumps(reply) + "\n")
-        replies.flush()
+            return {"outcome": "error", "type": type(error).__name__, "message": str(error), "usable": usable}
+
+    serve(answer)
 
 
 def _reply(device: Device, libraries: _Libraries, job: dict[str, Any]) -> dict[str, Any]:
@@ -61,4 +57,4 @@ def _reply(device: Device, libraries: _Libraries, job: dict[str, Any]) -> dict[s
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main()
