@@ -195,6 +195,17 @@ def test_an_oracle_that_differs_from_itself_is_one_sentence(work: Work, monkeypa
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(("first", "reason"), [("endless", "still running after 1 s"), ("faults", "does not run")])
+def test_a_first_choice_that_does_not_run_is_an_error_and_no_wait(work: Work, first: str, reason: str) -> None:
+    with pytest.raises(ost.TuningError, match=reason):
+        work.tune({"kernel": [first, "good"]}, isolate=True, timeout=1.0, seconds=5.0)
+
+
+def test_a_timeout_is_positive(work: Work) -> None:
+    with pytest.raises(ost.ArgumentError, match="timeout=-1 is not a positive time"):
+        work.tune({"kernel": ["good"]}, timeout=-1)
+
+
 def test_what_faults_or_never_ends_in_the_child_is_out_and_tuning_goes_on(work: Work) -> None:
     result = work.tune(
         {"kernel": ["good", "faults", "endless", "wrong"]}, isolate=True, timeout=3.0, seconds=60.0, delta=0.5

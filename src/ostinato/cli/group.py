@@ -58,6 +58,9 @@ class _Commands(click.Group):
     def invoke(self, context: click.Context) -> Any:
         try:
             return super().invoke(context)
+        except KeyboardInterrupt:
+            click.echo("interrupted", err=True)
+            context.exit(130)
         except OstinatoError as error:
             click.echo(f"error: {error}", err=True)
             context.exit(2 if isinstance(error, SettingError) else 1)

@@ -13,7 +13,7 @@ def check_share(name: str, value: float) -> None:
         raise ArgumentError(f"{name}={value!r} is not a part between 0 and 1, such as 0.02 for 2 %")
 
 
-def check_seconds(value: float) -> None:
+def check_seconds(value: float, name: str = "seconds") -> None:
     """Raises for anything but a positive time."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
-        raise ArgumentError(f"seconds={value!r} is not a positive time")
+        raise ArgumentError(f"{name}={value!r} is not a positive time")

@@ -17,7 +17,6 @@ import numpy as np
 from ..errors import ArgumentError
 from ..profiling.analyse import machine
 from ..profiling.analyse.columns import Columns
-from ..profiling.analyse.comparable import comparable
 from ..profiling.analyse.comparison import Comparison, Key, compare_times, joined_times, unit_times
 from ..profiling.analyse.lists import warm_ups
 from ..profiling.analyse.timeline import submission_times
@@ -111,17 +110,17 @@ def compare_contenders(
 
 def _judged(rounds: Rounds, delta: float, confidence: float, level: float) -> Comparison:
     columns, of_contender, of_round = rounds.columns()
-    sides = [(of_contender == number) & columns.submissions.ran for number in (0, 1)]
-    chosen = comparable([(columns, side) for side in sides])
+    counts = rounds.counting(columns, of_contender)
     times = []
-    for number, (side, which) in enumerate(zip(sides, chosen, strict=True)):
-        rows = unit_times(columns, np.where(side, of_round, -1), rounds.count, which)
+    for number in (0, 1):
+        mine = (of_contender == number) & columns.submissions.ran
+        rows = unit_times(columns, np.where(mine, of_round, -1), rounds.count, counts & mine)
         graph = rounds.contenders[number].run.graph
         if graph.splits:
             rows = {key: row for key, row in rows.items() if key.kind != "graph"}
             replays = rounds.replays(columns, of_contender, number)
             rows[Key("graph", graph.label or "graph", grid=f"{len(graph):,}")] = joined_times(
-                columns, replays, of_round, rounds.count, which
+                columns, replays, of_round, rounds.count, counts
             )
         times.append(rows)
     a, b = rounds.contenders

@@ -19,7 +19,6 @@ import numpy as np
 
 from .. import counters
 from ..passes.snapshot import restored
-from ..profiling.analyse.comparable import comparable
 from ..profiling.analyse.comparison import Key, Row, compare_times, joined_times
 from ..profiling.analyse.verdicts import LEAST_UNITS, Verdict, simultaneous
 from .comparing import EARLY, EARLY_ERROR
@@ -151,13 +150,7 @@ def _compared(rounds: Rounds, level: float, delta: float) -> list[Row]:
     """Whole replays of each contender but the first, compared with those of the first."""
     columns, of_contender, of_round = rounds.columns()
     replays = [rounds.replays(columns, of_contender, number) for number in range(len(rounds.contenders))]
-    counts = np.zeros(len(columns.submissions), bool)
-    # Part by part: the parts of a split graph take different times, with different numbers of workers.
-    for part in range(max(each.shape[1] for each in replays)):
-        rows = [each[:, part] for each in replays if part < each.shape[1]]
-        sides = [np.isin(np.arange(len(counts)), submissions) for submissions in rows]
-        for chosen in comparable([(columns, side) for side in sides]):
-            counts |= chosen
+    counts = rounds.counting(columns, of_contender)
     times = [{_WHOLE: joined_times(columns, each, of_round, rounds.count, counts)} for each in replays]
     groups, turned = rounds.group_of_round(), rounds.turned(np.arange(rounds.count))
     return [

@@ -23,6 +23,7 @@ from ..graph.replay import Replayable
 from ..passes.snapshot import restored
 from ..profiling.analyse import Columns, columns_of
 from ..profiling.analyse.columns import Flags, Ints
+from ..profiling.analyse.comparable import comparable
 from ..profiling.analyse.comparison import WARM_UP
 from ..profiling.session import Profile
 from ..runtime import tracing
@@ -185,6 +186,20 @@ class Rounds:
         """The submissions of each replay of a contender, of shape (replays, parts): a split graph has several."""
         rows = np.flatnonzero((of_contender == number) & columns.submissions.ran)
         return rows.reshape(-1, len(self.contenders[number].run.graph.splits) + 1)
+
+    def counting(self, columns: Columns, of_contender: Ints) -> Flags:
+        """The submissions that count, by one rule for all contenders.
+
+        Part by part: the parts of a split graph take different times, with different numbers of workers.
+        """
+        replays = [self.replays(columns, of_contender, number) for number in range(len(self.contenders))]
+        counts: Flags = np.zeros(len(columns.submissions), bool)
+        for part in range(max(each.shape[1] for each in replays)):
+            rows = [each[:, part] for each in replays if part < each.shape[1]]
+            sides = [np.isin(np.arange(len(counts)), submissions) for submissions in rows]
+            for chosen in comparable([(columns, side) for side in sides]):
+                counts |= chosen
+        return counts
 
     def group_of_round(self) -> Ints:
         """Which rounds have something in common: a placement, or where there are too few of those, a time."""

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from ..base.printable import printable
 from ..base.tolerances import Tolerance, checked_tolerance
 from ..encode.encoder import capture
 from ..errors import ArgumentError, DeviceError, OstinatoError, TuningError
@@ -153,6 +154,7 @@ def tune(
     began = time.monotonic()
     parameters = spaces.checked(space)
     check_seconds(seconds)
+    check_seconds(timeout, "timeout")
     check_share("confidence", confidence)
     if not 0 <= delta < 1:
         raise ArgumentError(f"delta={delta!r} is not a part from 0 to 1, such as 0.005 for 0.5 %")
@@ -183,20 +185,27 @@ def tune(
         if entry is not None:
             return _from(entry, first_choice, parameters, time.monotonic() - began)
         files.check_writable(file)
-    task = Task(
-        choices=spaces.combinations(parameters),
-        make=make,
-        place=place,
-        first=first,
-        oracle=Oracle(first, spaces.text(first_choice), expectation, values, newest),
-        values=values,
-        space_size=spaces.size(parameters),
-    )
     with Trials(queue, timeout) if isolate else nullcontext() as trials:
+        if trials is not None and (problem := trials.run(first, _values_of(first, values))):
+            raise TuningError(f"the first choice ({spaces.text(first_choice)}) does not run: {problem}")
+        task = Task(
+            choices=spaces.combinations(parameters),
+            make=make,
+            place=place,
+            first=first,
+            oracle=Oracle(first, spaces.text(first_choice), expectation, values, newest),
+            values=values,
+            space_size=spaces.size(parameters),
+        )
         result = search(task, limits, progress, trials)
     if file is not None and result.decided:
         files.add(file, queue.backend.capabilities, [kept.entry_of(key, result, make(result.choice))])
     return result
+
+
+def _values_of(graph: Graph, values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of parameters and buffers that a graph has."""
+    return {name: value for name, value in values.items() if name in graph.params or name in graph.names}
 
 
 def _silent(what: str) -> None:
@@ -232,11 +241,7 @@ class Task:
 
     def contender(self, name: str, graph: Graph) -> Contender:
         """A graph with those values that it takes."""
-        return contender(graph, name=name, values=self.values_of(graph))
-
-    def values_of(self, graph: Graph) -> dict[str, Any]:
-        """The values of parameters and buffers that a graph has."""
-        return {name: value for name, value in self.values.items() if name in graph.params or name in graph.names}
+        return contender(graph, name=name, values=_values_of(graph, self.values))
 
 
 def search(task: Task, limits: Limits, progress: Progress, trials: Trials | None = None) -> Tuning:
@@ -259,7 +264,7 @@ def search(task: Task, limits: Limits, progress: Progress, trials: Trials | None
             trials.ready()  # a child that cannot start is no fault of the candidate
         try:
             graph = task.make(choice)
-            reason = "" if trials is None else trials.run(graph, task.values_of(graph))
+            reason = "" if trials is None else trials.run(graph, _values_of(graph, task.values))
             if not reason:
                 reason, run_s[number] = task.oracle.problem(graph)
             if not reason:
@@ -267,7 +272,7 @@ def search(task: Task, limits: Limits, progress: Progress, trials: Trials | None
         except (OstinatoError, ValueError) as error:
             reason = _reason(error, choice, task.first.queue)
         if reason:
-            outcomes[number] = Candidate(choice, "out", reason)
+            outcomes[number] = Candidate(choice, "out", printable(reason))
     # Where the time does not suffice to race all, those whose first run was shortest are raced.
     order = sorted(timed, key=run_s.__getitem__)
     first = task.contender("first", task.timed(choices[0], task.first))

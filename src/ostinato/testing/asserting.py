@@ -58,6 +58,8 @@ def assert_kernel(
     if not isinstance(kernel, Kernel):
         raise ArgumentError(f"assert_kernel: expected a Kernel, got {kernel!r}; device.library(source)[name] gives one")
     checked = checked_tolerance(tolerance, "assert_kernel")
+    if not timeout > 0:
+        raise ArgumentError(f"assert_kernel: timeout={timeout!r} is not a positive time")
     given = _by_index(kernel, args, "args")
     arrays = {
         argument.index: given[argument.index]
