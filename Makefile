@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 NATIVE := $(shell find src tests examples -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.metal')
 
 .PHONY: demo test test-cuda test-metal test-models test-dist coverage lint lint-workflows docs fuzz bench bench-advice \
-  bench-decode clean
+  bench-compare bench-tune bench-decode clean
 
 demo: $(VENV)/base
 	$(BIN)/ostinato demo --force
@@ -75,6 +75,13 @@ bench: $(VENV)/bench
 # A quarter of an hour; the machine must be idle otherwise.
 bench-advice: $(VENV)/base
 	$(BIN)/python bench/advice.py
+
+bench-compare: $(VENV)/base
+	$(BIN)/python bench/compare.py
+	$(BIN)/python bench/programs.py
+
+bench-tune: $(VENV)/base
+	$(BIN)/python bench/tune.py --device cpu --small
 
 bench-decode: $(VENV)/oracle
 	$(BIN)/python bench/decode.py

@@ -248,17 +248,25 @@ def test_an_interrupt_is_not_a_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_an_error_that_nobody_foresaw_is_not_a_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ostinato.cli.compare.read_unit", lambda *arguments: 1 / 0)
-    a = write_run(tmp_path / "a.ostinato", TIMES)
-    done = ostinato(a, a)
+    a, b = (write_run(tmp_path / f"{name}.ostinato", TIMES) for name in "ab")
+    done = ostinato(a, b)
     assert done.exit_code == 2
     assert "ZeroDivisionError" in done.stderr
 
 
-def test_a_closed_pipe_is_not_a_verdict(tmp_path: Path) -> None:
+def test_a_recording_is_not_compared_with_itself(tmp_path: Path) -> None:
     a = write_run(tmp_path / "a.ostinato", TIMES)
+    (tmp_path / "link").symlink_to(a)
+    done = ostinato(a, tmp_path / "link")
+    assert done.exit_code == 2
+    assert done.stderr == "error: A and B are the same recordings\n"
+
+
+def test_a_closed_pipe_is_not_a_verdict(tmp_path: Path) -> None:
+    a, b = (write_run(tmp_path / f"{name}.ostinato", TIMES) for name in "ab")
     reader, writer = os.pipe()
     os.close(reader)
-    command = [sys.executable, "-m", "ostinato", "compare", str(a), str(a)]
+    command = [sys.executable, "-m", "ostinato", "compare", str(a), str(b)]
     tables, report = (
         subprocess.Popen([*command, *options], stdout=writer, stderr=subprocess.PIPE) for options in ([], ["--json"])
     )

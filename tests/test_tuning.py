@@ -235,7 +235,7 @@ def test_a_child_that_cannot_open_the_device_names_the_way_out(work: Work) -> No
 
 
 def test_a_child_that_cannot_be_replaced_ends_the_tuning(work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
-    lives = iter([[""], []])  # the first opens the device and dies with its first candidate, the second never answers
+    lives = iter([["", ""], []])  # the first runs the first choice and dies with a candidate, the second never answers
 
     class Dying:
         def __init__(self, module: str) -> None:
@@ -353,7 +353,7 @@ def test_a_replay_of_a_split_graph_counts_with_all_its_parts(work: Work, monkeyp
         turned.append(options["turned"])
         return comparison.compare_times(*sides, **options)
 
-    monkeypatch.setattr(racing, "comparable", comparable)
+    monkeypatch.setattr("ostinato.measure.rounds.comparable", comparable)
     monkeypatch.setattr(racing, "compare_times", compare_times)
     with Rounds([contender(graph, name=str(number)) for number in range(3)], 0.0) as rounds:
         for _ in range(8):

@@ -237,6 +237,8 @@ def _folder(save: Path | None) -> Iterator[Path]:
 
 
 def _recordings(paths: Sequence[Path], judge: _Judge) -> Comparison:
+    if paths[0].samefile(paths[1]):
+        raise ComparisonError("A and B are the same recordings")
     with busy_after("reading") as progress:
         a, b = (_read(units_in(path), progress) for path in paths)
         progress("comparing")
