@@ -74,7 +74,7 @@ def test_help_lists_the_options(project: pytest.Pytester) -> None:
 
 
 def test_a_test_runs_once_on_every_device_that_was_asked_for(project: pytest.Pytester) -> None:
-    project.makepyfile(KERNEL + "def test_x(kernels, ostinato_device): print('ran on', ostinato_device.name)")
+    project.makepyfile(KERNEL + "def test_x(kernels, ostinato_device): print(f'ran on {ostinato_device.name}')")
     chosen = [f"--ostinato-device={name}" for name in ("cpu", "small", "metal-sim", "cpu")]
     result = project.runpytest_inprocess("-v", "-s", *chosen)
     result.assert_outcomes(passed=3)
@@ -85,7 +85,7 @@ def test_a_test_runs_once_on_every_device_that_was_asked_for(project: pytest.Pyt
 def test_the_device_is_that_of_the_environment_else_the_cpu(
     project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    project.makepyfile("def test_x(ostinato_device): print('ran on', ostinato_device.name)")
+    project.makepyfile("def test_x(ostinato_device): print(f'ran on {ostinato_device.name}')")
     project.runpytest_inprocess("-s").stdout.fnmatch_lines(["*ran on cpu*"])
     monkeypatch.setenv("OSTINATO_DEVICE", "small")
     project.runpytest_inprocess("-s").stdout.fnmatch_lines(["*ran on small*"])
