@@ -22,8 +22,7 @@ import json
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -33,6 +32,7 @@ import numpy as np
 
 import ostinato
 from harness import Table, interleaved, median, report
+from harness import busy as beside
 from ostinato.profiling import ceilings
 
 METAL = """
@@ -81,7 +81,6 @@ SPIN_STEPS, BRIEF_STEPS = 600_000, 60_000
 RANK_ROUNDS = 201
 ADJUSTMENTS = 8
 CEILINGS = 5
-BUSY = "while True: pass"
 
 
 @dataclass(frozen=True)
@@ -166,18 +165,6 @@ def recorded(steps: Steps, limit_s: float) -> Answer:
         max(max(s.saving_share or 0, s.saving_high or 0) for one in summary.suspects for s in one.ranked),
         next(f"{check.status}: {check.sentence}" for check in summary.checks if check.name == "machine"),
     )
-
-
-@contextmanager
-def beside(busy: int) -> Iterator[None]:
-    """So many processes that compute endlessly."""
-    processes = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(busy)]
-    try:
-        yield
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
 
 
 def recordings(case: str, steps: Steps, count: int, limit_s: float, busy: int) -> list[Answer]:

@@ -14,20 +14,17 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 import ostinato as ost
-from harness import Table, report
+from harness import Table, busy, report
 from ostinato import Comparison
 from ostinato.measure.programs import run_in_turns
 from ostinato.profiling.analyse.units import compare_units, read_unit
@@ -129,18 +126,6 @@ def program(given: str) -> None:
 
 
 # --- figures -------------------------------------------------------------------------------------------------
-
-
-@contextmanager
-def busy(count: int) -> Iterator[None]:
-    """So many processes compute endlessly."""
-    processes = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
-    try:
-        yield
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
 
 
 def equal(device: ost.Device, pairs: int, seconds: float, beside: int) -> Table:

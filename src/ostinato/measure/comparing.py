@@ -7,7 +7,6 @@ part of the error that the comparison may make in all, so ending early does not 
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
@@ -24,12 +23,7 @@ from ..profiling.analyse.verdicts import Verdict
 from ..runtime.queue import OnQueue
 from .checks import check_seconds, check_share
 from .rounds import Rounds
-from .subjects import Contender, contender
-
-EARLY = (0.125, 0.25, 0.5)
-"""When to look before the end, as parts of the time."""
-EARLY_ERROR = 0.05
-"""The part of the admitted error that each early look uses up."""
+from .subjects import contender
 
 _PLACEMENT = (
     "the memory of A and B is large and differs, so it could not be moved often: where it lies may make a difference"
@@ -75,37 +69,19 @@ def compare(
     sides = [contender(what, name=name, device=device, values=values) for what, name in zip((a, b), names, strict=True)]
     if sides[0].queue is not sides[1].queue:
         raise ArgumentError("A and B are on different devices; only what runs on one device can take turns on it")
-    result = compare_contenders(sides[0], sides[1], delta, seconds, confidence, save, progress, cold)
-    return LiveComparison(**{each.name: getattr(result, each.name) for each in fields(result)})
 
+    def until(moment: float) -> None:
+        if progress is not None:
+            progress(f"{names[0]} and {names[1]} in turns, {moment:.1f} of {seconds:g} s")
 
-def compare_contenders(
-    a: Contender,
-    b: Contender,
-    delta: float,
-    seconds: float,
-    confidence: float = 0.95,
-    save: str | os.PathLike[str] | None = None,
-    progress: Progress | None = None,
-    cold: bool = False,
-) -> Comparison:
-    """The same for contenders that are ready."""
-    begin, looking = time.monotonic(), 0.0
-    with Rounds((a, b), seconds, cold) as rounds:
-        for part in (*EARLY, 1.0):
-            if progress is not None:
-                progress(f"{a.name} and {b.name} in turns, {part * seconds:.1f} of {seconds:g} s")
-            # The last look takes about twice as long as the one before, at half of the time.
-            rounds.run(begin + part * seconds - time.monotonic() - 2 * looking)
-            looked = time.monotonic()
-            error = EARLY_ERROR if part < 1.0 else 1.0 - len(EARLY) * EARLY_ERROR
+    with Rounds(sides, seconds, cold) as rounds:
+        for error in rounds.looks(progress=until):
             comparison = _judged(rounds, delta, confidence, 1 - (1 - confidence) * error)
-            looking = time.monotonic() - looked
             if all(row.verdict is not Verdict.CANNOT_TELL for row in comparison.rows):
                 break
     if save is not None:
         rounds.profile.save(save)
-    return comparison
+    return LiveComparison(**{each.name: getattr(comparison, each.name) for each in fields(comparison)})
 
 
 def _judged(rounds: Rounds, delta: float, confidence: float, level: float) -> Comparison:

@@ -40,51 +40,73 @@ def placements(graphs: Sequence[Graph], count: int, seconds: float) -> list[list
     Memory of the same size and contents is one copy for all graphs, so that only what they do with it differs.
     """
     end = time.monotonic() + seconds
+    stretches = [_stretches(graph) for graph in graphs]
     runs: list[list[Replayable]] = [[] for _ in graphs]
     for number in range(count):
         if number and time.monotonic() >= end:
             break
-        blocks: list[_Block] = []
-        for which, graph in enumerate(graphs):
-            runs[which].append(elsewhere(graph, blocks).instantiate())
+        taken: list[tuple[_Stretch, Buffer]] = []
+        for graph, of_graph, its_runs in zip(graphs, stretches, runs, strict=True):
+            buffers: list[Buffer] = []
+            for stretch in of_graph:
+                alike = (buffer for other, buffer in taken if other.alike(stretch) and buffer not in buffers)
+                shared = next(alike, None)
+                buffers.append(_copy(graph, stretch) if shared is None else shared)
+            taken += zip(of_graph, buffers, strict=True)
+            its_runs.append(_moved(graph, of_graph, buffers).instantiate())
     return runs
 
 
-@dataclass(slots=True)
-class _Block:
-    """A copy of a stretch of memory."""
+def elsewhere(graph: Graph) -> Graph:
+    """The graph on a fresh copy of all memory that it uses."""
+    stretches = _stretches(graph)
+    return _moved(graph, stretches, [_copy(graph, stretch) for stretch in stretches])
 
+
+@dataclass(frozen=True, slots=True)
+class _Stretch:
+    """Consecutive memory of a graph."""
+
+    begin: int
+    memory: int
+    """Number of the memory that it begins with."""
     contents: bytes
-    buffer: Buffer
-    users: list[Graph]
+
+    @property
+    def offset(self) -> int:
+        """Borrowed memory may begin at any address; keeping its offset keeps the alignment of what is in it."""
+        return self.begin % _ALIGNMENT
+
+    def alike(self, other: _Stretch) -> bool:
+        """Whether one copy can serve for both."""
+        return self.offset == other.offset and self.contents == other.contents
 
 
-def elsewhere(graph: Graph, blocks: list[_Block] | None = None) -> Graph:
-    """The graph on a fresh copy of all memory that it uses; copies for other graphs that fit are used too."""
-    blocks = [] if blocks is None else blocks
-    names: dict[str, NamedRange] = {}
-    buffers: dict[str, Buffer] = {}
-    for number, (begin, end, members) in enumerate(overlapping(graph.memories.values())):
+def _stretches(graph: Graph) -> list[_Stretch]:
+    stretches = []
+    for begin, end, members in overlapping(graph.memories.values()):
         contents = bytearray(end - begin)
         for memory in members:
             known = memory_contents(memory, 0, memory.nbytes)
             assert known is not None
             contents[memory.address - begin : memory.address - begin + memory.nbytes] = known
-        block = next((each for each in blocks if graph not in each.users and each.contents == contents), None)
-        if block is None:
-            blocks.append(block := _Block(bytes(contents), _copy(graph, contents, begin % _ALIGNMENT), []))
-        block.users.append(graph)
-        name = f"memory {number}"
-        names[name] = NamedRange(name, members[0].number, begin, end, np.dtype(np.uint8), (end - begin,))
-        buffers[name] = block.buffer
-    moved = rebound(replace(graph, names=names), buffers)
+        stretches.append(_Stretch(begin, members[0].number, bytes(contents)))
+    return stretches
+
+
+def _copy(graph: Graph, stretch: _Stretch) -> Buffer:
+    memory = allocate(graph.queue, len(stretch.contents) + stretch.offset, np.uint8)
+    memory._allocation().backing.write(stretch.offset, np.frombuffer(stretch.contents, np.uint8))
+    return memory.view(np.uint8, (len(stretch.contents),), stretch.offset)
+
+
+def _moved(graph: Graph, stretches: Sequence[_Stretch], buffers: Sequence[Buffer]) -> Graph:
+    """The graph with its memory replaced by these buffers, one for each stretch."""
+    names = {}
+    for number, stretch in enumerate(stretches):
+        name, size = f"memory {number}", len(stretch.contents)
+        names[name] = NamedRange(name, stretch.memory, stretch.begin, stretch.begin + size, np.dtype(np.uint8), (size,))
+    moved = rebound(replace(graph, names=names), dict(zip(names, buffers, strict=True)))
     return replace(
         moved, memories={number: kept for number, kept in moved.memories.items() if number not in graph.memories}
     )
-
-
-def _copy(graph: Graph, contents: bytearray, offset: int) -> Buffer:
-    # Borrowed memory may begin at any address; keeping its offset keeps the alignment of what is in it.
-    memory = allocate(graph.queue, len(contents) + offset, np.uint8)
-    memory._allocation().backing.write(offset, np.frombuffer(contents, np.uint8))
-    return memory.view(np.uint8, (len(contents),), offset)

@@ -21,7 +21,6 @@ from .. import counters
 from ..passes.snapshot import restored
 from ..profiling.analyse.comparison import Key, Row, compare_times, joined_times
 from ..profiling.analyse.verdicts import LEAST_UNITS, Verdict, simultaneous
-from .comparing import EARLY, EARLY_ERROR
 from .rounds import Rounds
 from .subjects import Contender
 
@@ -124,18 +123,10 @@ def _visit(contender: Contender) -> float:
 
 def _final(first: Contender, others: Sequence[Contender], limits: Limits) -> list[Row]:
     """Each of the others, compared with the first; it looks early, and ends when all are decided, as `compare` does."""
-    seconds = limits.seconds
-    begin, looking = time.monotonic(), 0.0
-    with Rounds((first, *others), seconds) as rounds:
-        for part in (*EARLY, 1.0):
-            rounds.run(begin + part * seconds - time.monotonic() - 2 * looking)
-            while part == 1.0 and rounds.count < LEAST_UNITS:
-                rounds.run(0.0)
-            looked = time.monotonic()
-            error = EARLY_ERROR if part < 1.0 else 1.0 - len(EARLY) * EARLY_ERROR
+    with Rounds((first, *others), limits.seconds) as rounds:
+        for error in rounds.looks(least=LEAST_UNITS):
             level = simultaneous(1 - (1 - limits.confidence) * error, len(others))
             rows = _compared(rounds, level, limits.delta)
-            looking = time.monotonic() - looked
             if all(_decided(row, limits.delta) for row in rows):
                 break
     return rows

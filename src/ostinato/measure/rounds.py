@@ -10,7 +10,7 @@ between rounds, with a region for every round and in it one for every visit.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from types import TracebackType
 
@@ -40,6 +40,10 @@ _SAMPLED_EVERY = 4
 """Where sampling costs something, dispatches are timed in one of so many rounds."""
 _PLACING = 0.15
 """The part of the time that making placements may take."""
+_EARLY = (0.125, 0.25, 0.5)
+"""When to look at the data before the end, as parts of the time."""
+_EARLY_ERROR = 0.05
+"""The part of the admitted error that each early look uses up."""
 _ROUND = "round"
 
 
@@ -48,6 +52,7 @@ class Rounds:
 
     def __init__(self, contenders: Sequence[Contender], seconds: float, cold: bool = False) -> None:
         """`seconds` is how long it is meant to run in all."""
+        self._began = time.monotonic()
         self.contenders = tuple(contenders)
         self._seconds = seconds
         self._cold = cold
@@ -80,6 +85,25 @@ class Rounds:
             self._write()
             self.profile.close()
             self._runs, self._flush = [], []
+
+    def looks(self, least: int = 1, progress: Callable[[float], None] | None = None) -> Iterator[float]:
+        """Measure for the whole time, at least so many rounds, and stop in between for a look at the data.
+
+        Yields the part of the admitted error that this look may use; whoever has seen enough leaves the loop.
+        `progress` is called with the seconds until when it measures.
+        """
+        looking = 0.0
+        for part in (*_EARLY, 1.0):
+            until = part * self._seconds
+            if progress is not None:
+                progress(until)
+            # The last look takes about twice as long as the one before, at half of the time.
+            self.run(self._began + until - time.monotonic() - 2 * looking)
+            while part == 1.0 and self.count < least:
+                self.run(0.0)
+            looked = time.monotonic()
+            yield _EARLY_ERROR if part < 1.0 else 1.0 - len(_EARLY) * _EARLY_ERROR
+            looking = time.monotonic() - looked
 
     def run(self, seconds: float) -> None:
         """Measure for so long, at least one round."""
