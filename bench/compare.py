@@ -6,20 +6,27 @@
   than δ = 2 %, so that FASTER and SLOWER are wrong.
 
     python bench/compare.py [--json] [--pairs N] [--seconds S] [--added N] [--added-seconds S] [--busy 0 1]
+                            [--only KERNEL] [--at-once N]
 
-With `--busy` N, as many processes compute endlessly on the cores that this one may use.
+With `--busy` N, as many processes compute endlessly on the cores that this one may use. With `--at-once` N, as many
+copies of this script run side by side, each on two cores of its own, and their counts are added.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
+import statistics
+import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -128,10 +135,10 @@ def program(given: str) -> None:
 # --- figures -------------------------------------------------------------------------------------------------
 
 
-def equal(device: ost.Device, pairs: int, seconds: float, beside: int) -> Table:
+def equal(device: ost.Device, cases: Sequence[Case], pairs: int, seconds: float, beside: int) -> Table:
     """A kernel against itself, again and again."""
     rows, total, live, apart = [], Counter[str](), Counter[str](), Counter[str]()
-    for case in CASES:
+    for case in cases:
         verdicts, times, took, reached = Counter[str](), [], [], []
         for number in range(pairs):
             begin = time.monotonic()
@@ -182,7 +189,8 @@ def added(device: ost.Device, pairs: int, seconds: float, beside: int) -> Table:
     return Table(f"Work added{f', beside {beside} busy process' if beside else ''}", COLUMNS, rows)
 
 
-COLUMNS = ("kernel", "µs", "FASTER", "SLOWER", "SAME", "CANNOT TELL", "interval ± %", "seconds")
+COUNTS = ("FASTER", "SLOWER", "SAME", "CANNOT TELL")
+COLUMNS = ("kernel", "µs", *COUNTS, "interval ± %", "seconds")
 
 
 def row(
@@ -197,6 +205,38 @@ def row(
     )
 
 
+def at_once(count: int, arguments: list[str]) -> list[Table]:
+    """The tables of copies of this script that run side by side, on two cores each: counts added, else medians."""
+    cores = sorted(os.sched_getaffinity(0))
+    if 2 * count > len(cores):
+        raise SystemExit(f"--at-once {count} needs {2 * count} cores; there are {len(cores)}")
+    command = (sys.executable, __file__, "--json", *arguments)
+    copies = [
+        subprocess.Popen((*command, "--cores", *map(str, cores[2 * n : 2 * n + 2])), stdout=subprocess.PIPE)
+        for n in range(count)
+    ]
+    printed = [copy.communicate()[0] for copy in copies]
+    if any(copy.returncode for copy in copies):
+        raise SystemExit("a copy failed; its message stands above")
+    tables = zip(*(json.loads(each)["tables"] for each in printed), strict=True)
+    return [
+        Table(same[0]["title"], COLUMNS, [added_up(rows) for rows in zip(*(t["rows"] for t in same), strict=True)])
+        for same in tables
+    ]
+
+
+def added_up(rows: Sequence[dict[str, Any]]) -> tuple[object, ...]:
+    """One row of the rows of all copies."""
+
+    def cell(column: str) -> object:
+        values = [row[column] for row in rows if row[column] != ""]
+        if column in COUNTS:
+            return sum(values)
+        return values[0] if column == "kernel" else round(statistics.median(values), 2) if values else ""
+
+    return tuple(cell(column) for column in COLUMNS)
+
+
 def progress(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
@@ -209,17 +249,26 @@ def main() -> None:
     parser.add_argument("--added", type=int, default=100, help="comparisons of each kernel with work added")
     parser.add_argument("--added-seconds", type=float, default=20.0)
     parser.add_argument("--busy", type=int, nargs="*", default=[0, 1])
+    parser.add_argument("--only", default="", help="of the equal kernels, only those with this in their name")
+    parser.add_argument("--at-once", type=int, default=1, help="copies of this script that run side by side")
     parser.add_argument("--program", help=argparse.SUPPRESS)
+    parser.add_argument("--cores", type=int, nargs="*", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.program:
         program(options.program)
+        return
+    if options.cores:
+        os.sched_setaffinity(0, options.cores)
+    elif options.at_once > 1:
+        report(at_once(options.at_once, [each for each in sys.argv[1:] if each != "--json"]), options.json)
         return
     device = ost.open_device("cpu")
     tables = []
     for beside in options.busy:
         with busy(beside):
             if options.pairs:
-                tables.append(equal(device, options.pairs, options.seconds, beside))
+                cases = [case for case in CASES if options.only in case.name]
+                tables.append(equal(device, cases, options.pairs, options.seconds, beside))
             if options.added:
                 tables.append(added(device, options.added, options.added_seconds, beside))
     report(tables, options.json)
