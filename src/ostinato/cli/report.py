@@ -8,10 +8,11 @@ import click
 
 from ..base.printable import printable
 from ..errors import ArgumentError
-from ..profiling.analyse import columns_of, summarise
+from ..profiling.analyse import columns_of, formatting, summarise
 from ..profiling.recording import expand, merge, open_recording, upgrade
 from ..profiling.report import DEFAULT_GROUPINGS, GROUPINGS, console, print_summary, write_trace
 from ..profiling.report import as_json as summary_json
+from ..profiling.report.page import save_page
 from ..profiling.report.terminal import NARROWEST
 from .group import busy_after, main
 from .output import FORCE_HELP, refuse_existing, refuse_recording
@@ -23,6 +24,7 @@ _NEW_FILE = click.Path(dir_okay=False, path_type=Path)
 @main.command("report")
 @click.argument("file", type=_FILE)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
+@click.option("--html", type=_NEW_FILE, help="Also write a page for a browser: timeline, kernels, roofline, graph.")
 @click.option("--trace", type=_NEW_FILE, help="Also write a timeline for Perfetto or Chrome.")
 @click.option("--tables", is_flag=True, help="Also expand the samples into plain SQL tables, for other tools.")
 @click.option(
@@ -42,6 +44,7 @@ _NEW_FILE = click.Path(dir_okay=False, path_type=Path)
 def report_command(
     file: Path,
     as_json: bool,
+    html: Path | None,
     trace: Path | None,
     tables: bool,
     by: tuple[str, ...],
@@ -58,10 +61,11 @@ def report_command(
       ostinato report merged.ostinato --by rank        (or host, or process; see ostinato merge)
       ostinato report run.ostinato --per layer         (with ostinato.region("layer") in the program)
       ostinato report run.ostinato --json | jq .suspects
+      ostinato report run.ostinato --html run.html     (one file; needs no network)
       ostinato report run.ostinato --trace run.json    (open it at ui.perfetto.dev)
     """
-    if trace is not None:
-        refuse_recording(trace)
+    for path in filter(None, (html, trace)):
+        refuse_recording(path)
     with busy_after("reading") as progress:
         if tables:
             progress("plain tables")
@@ -76,12 +80,17 @@ def report_command(
             summary = summarise(columns, per)
         except ArgumentError as error:
             raise click.BadParameter(printable(str(error)), param_hint="--per") from None
+        if html is not None:
+            progress("page")
+            size = save_page(columns, html, summary)
     if as_json:
         click.echo(summary_json(summary))
         return
     print_summary(summary, console(width=width), by)
     if trace is not None:
         click.echo(f"{events:,} events in {trace}", err=True)
+    if html is not None:
+        click.echo(f"{formatting.size(size)} in {html}; open it in a browser", err=True)
 
 
 @main.command("merge")

@@ -137,6 +137,14 @@ class Profile:
         with self.recording() as recording:
             save(recording, path)
 
+    def save_html(self, path: str | os.PathLike[str]) -> None:
+        """Write what was recorded so far as a page for a browser: one file that needs no network."""
+        from .analyse import columns_of
+        from .report.page import save_page
+
+        with self.recording() as recording:
+            save_page(columns_of(recording), path, self.summary())
+
     def to_pandas(self) -> Any:
         """Every dispatch recorded so far as a row of a `pandas.DataFrame`. Needs pandas; waits for what was committed.
 

@@ -8,7 +8,6 @@ whoever applies it. Files are written beside and renamed, so a reader sees the o
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import hashlib
 import json
@@ -20,6 +19,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from ..base.files import write_whole
 from ..base.printable import printable
 from ..errors import TuningError
 
@@ -204,18 +204,7 @@ def write(tuned: Tuned, path: str | Path) -> None:
         "device": dict(tuned.device),
         "entries": [asdict(entry) for entry in tuned.entries],
     }
-    target = Path(path)
-    text = json.dumps(document, indent=2, allow_nan=False) + "\n"
-    handle, beside = tempfile.mkstemp(prefix=f".{target.name}-", dir=target.parent)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.chmod(beside, 0o644)
-        os.replace(beside, target)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(beside)
-        raise
+    write_whole(path, (json.dumps(document, indent=2, allow_nan=False) + "\n").encode())
 
 
 def add(path: str | Path, capabilities: Capabilities, entries: Iterable[Entry]) -> None:

@@ -1,4 +1,4 @@
-"""What people look at: terminal tables, HTML for notebooks, JSON for programs, traces for Perfetto.
+"""What people look at: terminal tables, a page for browsers, HTML for notebooks, JSON for programs, Perfetto traces.
 
 Reports show a `Summary` (or, for traces, the columns of a recording) and measure nothing themselves. Everything that
 came from a program or a file is escaped for the place where it is shown.

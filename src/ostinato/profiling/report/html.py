@@ -7,7 +7,7 @@ from .tables import Table, checks, overview, tables
 from .text import LONGEST_NAME, LONGEST_SENTENCE, for_html
 
 # Colours are mixed from the page's own, so that the fragment suits light and dark pages without knowing which it is on.
-_STYLE = """<style>
+STYLE = """
 .ostinato {font-size: 0.9em; line-height: 1.35; color: inherit}
 .ostinato table {border-collapse: collapse; margin: 0.2em 0 0.1em 0}
 .ostinato th, .ostinato td {padding: 0.1em 0.6em; border: none; background: none; vertical-align: top; color: inherit}
@@ -19,17 +19,20 @@ _STYLE = """<style>
 .ostinato .note {opacity: 0.7}
 .ostinato .fine {color: #2e8b57} .ostinato .noted {color: #b8860b} .ostinato .error {color: #d03030; font-weight: 600}
 .ostinato .first {margin-top: 0.9em; font-weight: 600; overflow-wrap: anywhere}
-</style>"""
+"""
 
 
 def fragment(summary: Summary) -> str:
-    """One `<div>` with everything in it."""
-    parts = ['<div class="ostinato">', _STYLE]
-    parts += [f"<div>{for_html(line, LONGEST_SENTENCE)}</div>" for line in overview(summary)]
+    """One `<div>` with everything in it, its style too."""
+    return f'<div class="ostinato">\n<style>{STYLE}</style>\n{report_body(summary)}\n</div>'
+
+
+def report_body(summary: Summary) -> str:
+    """What is inside it, for a page that has `STYLE` elsewhere."""
+    parts = [f"<div>{for_html(line, LONGEST_SENTENCE)}</div>" for line in overview(summary)]
     parts += [_table(table) for table in tables(summary)]
     parts.append(_table(checks(summary)))
     parts.append(f'<div class="first">{for_html(look_first(summary), LONGEST_SENTENCE)}</div>')
-    parts.append("</div>")
     return "\n".join(parts)
 
 

@@ -1,0 +1,128 @@
+// @ts-check
+"use strict";
+// The page itself: head, tabs, themes.
+
+/** @param {Head} head @param {string} title */
+function headOf(head, title) {
+  const bad = head.checks.filter((check) => check.status !== "fine");
+  const summary = bad.length ? `${bad.length} of ${head.checks.length} checks need a look` : `all ${head.checks.length} checks are fine`;
+  return h("header", {},
+    h("div", { class: "bar" }, h("h1", {}, title), themeButton()),
+    h("div", { class: "overview" }, ...head.overview.map((line) => h("div", {}, line))),
+    h("p", { class: head.sure ? "look-first sure" : "look-first", id: "look-first" }, head.look_first),
+    h("details", { class: "checks", id: "checks" },
+      h("summary", {},
+        h("span", { class: "strip", "aria-hidden": "true" },
+          ...head.checks.map((check) => h("span", { class: `dot ${statusClass(check.status)}` }))),
+        summary),
+      h("table", {}, h("tbody", {}, ...head.checks.map((check) => h("tr", {},
+        h("th", { scope: "row" }, check.name),
+        h("td", { class: `status ${statusClass(check.status)}` }, check.status),
+        h("td", {}, check.sentence)))))));
+}
+
+/** @param {string} status */
+const statusClass = (status) => status.replace(/[^a-z]/g, "-");
+
+function themeButton() {
+  const names = ["auto", "light", "dark"];
+  const button = h("button", { type: "button", class: "theme", onclick: () => set((names.indexOf(theme()) + 1) % 3) });
+  const theme = () => document.documentElement.dataset.theme || "auto";
+  /** @param {number} number */
+  function set(number) {
+    document.documentElement.dataset.theme = names[number];
+    button.textContent = `theme: ${names[number]}`;
+    window.dispatchEvent(new Event("ostinato-theme"));
+  }
+  set(0);
+  return button;
+}
+
+/** @param {PageData} data @param {HTMLElement} root */
+function build(data, root) {
+  const views = VIEWS.filter((view) => data[view.key] !== undefined);
+  /** @type {Map<string, Drawn>} */ const drawn = new Map();
+  /** @type {((kernel: number) => void)[]} */ const listeners = [];
+  let current = "", selected = -1;
+
+  /** @type {Page} */
+  const page = {
+    data,
+    select(kernel) {
+      selected = kernel;
+      listeners.forEach((listener) => listener(kernel));
+    },
+    selected: () => selected,
+    onSelect: (listener) => { listeners.push(listener); },
+    open,
+  };
+  const tabs = h("div", { role: "tablist", class: "tabs", "aria-label": "Views", onkeydown: move });
+  const panels = h("div", { class: "panels" });
+  for (const view of views) {
+    tabs.append(h("button", {
+      type: "button", role: "tab", id: `tab-${view.key}`, "aria-controls": `panel-${view.key}`, "aria-selected": "false",
+      tabindex: "-1", onclick: () => open(view.key),
+    }, view.title));
+    panels.append(h("section", { role: "tabpanel", id: `panel-${view.key}`, "aria-labelledby": `tab-${view.key}`, hidden: true }));
+  }
+  root.append(tabs, panels);
+
+  /** @param {string} key @param {any} [target] */
+  function open(key, target) {
+    const view = views.find((each) => each.key === key);
+    if (!view) return;
+    current = key;
+    tooltip.hide();
+    for (const each of views) {
+      const chosen = each.key === key;
+      const tab = element(`tab-${each.key}`);
+      tab.setAttribute("aria-selected", String(chosen));
+      tab.tabIndex = chosen ? 0 : -1;
+      element(`panel-${each.key}`).hidden = !chosen;
+    }
+    if (!drawn.has(key)) drawn.set(key, view.make(element(`panel-${key}`), page));
+    const made = /** @type {Drawn} */ (drawn.get(key));
+    made.shown?.();
+    if (target !== undefined) made.reveal?.(target);
+    if (location.hash !== `#${key}`) history.replaceState(null, "", `#${key}`);
+  }
+
+  /** @param {KeyboardEvent} event */
+  function move(event) {
+    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    if (!step) return;
+    const at = views.findIndex((view) => view.key === current);
+    const next = views[(at + step + views.length) % views.length];
+    open(next.key);
+    element(`tab-${next.key}`).focus();
+    event.preventDefault();
+  }
+
+  const redraw = () => drawn.get(current)?.shown?.();
+  let waiting = 0;
+  addEventListener("resize", () => { cancelAnimationFrame(waiting); waiting = requestAnimationFrame(redraw); });
+  addEventListener("ostinato-theme", redraw);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
+  const asked = location.hash.slice(1);
+  const first = views.some((view) => view.key === asked) ? asked : views[0]?.key;
+  if (first) open(first);
+}
+
+/** @param {string} id */
+const element = (id) => /** @type {HTMLElement} */ (document.getElementById(id));
+
+async function start() {
+  const root = element("page");
+  /** @type {PageData} */
+  const data = JSON.parse(element("data").textContent || "{}");
+  root.append(headOf(data.head, data.title));
+  await unpackAll(data);
+  build(data, root);
+  document.documentElement.dataset.ready = "true";
+}
+
+start().catch((error) => {
+  element("page").append(h("p", { class: "failure", role: "alert" },
+    `This page could not be drawn: ${error}. It needs a browser of 2023 or newer.`));
+  throw error;
+});

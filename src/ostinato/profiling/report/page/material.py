@@ -1,0 +1,50 @@
+"""What every view is made from: the columns of a recording, its summary, and one numbering of kernels for all views."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ...analyse.columns import Columns, Ints, usable
+from ...analyse.summary import Summary
+from ..text import visible
+
+
+@dataclass(frozen=True, slots=True)
+class Material:
+    """A recording, ready to be shown."""
+
+    columns: Columns
+    """With the devices of the summary: distinct names, and ceilings as the report has them."""
+    summary: Summary
+    kernel: Ints
+    """For each command the number of its kernel: a row of `summary.kernels`; -1 for barriers and what never ran."""
+
+    def timed(self) -> tuple[Any, Ints]:
+        """The samples that have a time, and the kernel of each."""
+        samples = usable(self.columns.samples)
+        return samples, self.kernel[self.columns.plans.command[samples.node]]
+
+
+def material(columns: Columns, summary: Summary) -> Material:
+    """Puts together what views need."""
+    commands = columns.commands
+    rows = {(group.name, group.detail): row for row, group in enumerate(summary.kernels)}
+    kernel = np.array(
+        [
+            rows.get((str(name), str(detail)), -1) if kind != "barrier" else -1
+            for kind, name, detail in zip(commands.kind, commands.kernel, commands.detail, strict=True)
+        ],
+        np.int64,
+    )
+    return Material(replace(columns, devices=summary.devices), summary, kernel)
+
+
+def kernels(given: Material) -> list[dict[str, Any]]:
+    """The kernels in the order of all views: by total time, the longest first."""
+    return [
+        {"name": visible(group.name), "detail": visible(group.detail), "share": group.share, "total_ns": group.total_ns}
+        for group in given.summary.kernels
+    ]

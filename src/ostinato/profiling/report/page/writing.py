@@ -1,0 +1,96 @@
+"""Puts a page together: template, style, scripts and data, under a content-security policy that names them by hash.
+
+Nothing from a recording is part of the markup: it is all in one block of JSON, which scripts show as text. The policy
+lets the browser run these scripts alone and load nothing.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+from collections.abc import Callable, Mapping
+from importlib import resources
+from typing import Any
+
+from ....base.files import write_whole
+from ...analyse.columns import Columns
+from ...analyse.summary import Summary, summarise
+from ..html import STYLE as PLAIN_STYLE
+from ..html import report_body
+from ..json import plain
+from ..text import for_html, visible
+from .head import head
+from .material import Material, kernels, material
+
+View = Callable[[Material], Mapping[str, Any] | None]
+
+VIEWS: tuple[tuple[str, View], ...] = ()
+"""The views of a recording, in the order of their tabs: the key of its data, which names its script and its style
+too, and the function that makes the data."""
+_SCRIPTS = ("core.js", "charts.js", *(f"{name}.js" for name, _ in VIEWS), "app.js")
+_STYLES = ("page.css", *(f"{name}.css" for name, _ in VIEWS))
+VERSION = 1
+
+
+def page_text(columns: Columns, summary: Summary | None = None, title: str = "") -> str:
+    """The page of a recording."""
+    summary = summary or summarise(columns)
+    given = material(columns, summary)
+    data: dict[str, Any] = {"kernels": kernels(given), "head": head(given)}
+    for name, view in VIEWS:
+        made = view(given)
+        if made is not None:
+            data[name] = made
+    return assembled(data, title or _title(summary), PLAIN_STYLE, report_body(summary))
+
+
+def save_page(columns: Columns, path: str | os.PathLike[str], summary: Summary | None = None, title: str = "") -> int:
+    """Writes the page of a recording to a file, which is there whole or not at all; its size in bytes."""
+    text = page_text(columns, summary, title).encode()
+    write_whole(path, text)
+    return len(text)
+
+
+def assembled(data: Mapping[str, Any], title: str, plain_style: str, plain_body: str) -> str:
+    """A page of some data. `plain_body` is shown where scripts do not run."""
+    style, script = "".join(map(_asset, _STYLES)), "".join(map(_asset, _SCRIPTS))
+    policy = (
+        f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)} {_hash(plain_style)}; "
+        "img-src data:; base-uri 'none'; form-action 'none'"
+    )
+    whole = {"format": "ostinato.page", "version": VERSION, "title": visible(title), **data}
+    parts = {
+        "policy": policy,
+        "title": for_html(title),
+        "style": style,
+        "plain_style": plain_style,
+        "plain": plain_body,
+        "data": _inert(json.dumps(plain(whole), ensure_ascii=True, allow_nan=False, separators=(",", ":"))),
+        "script": script,
+    }
+    template = _asset("page.html")
+    pieces = template.split("{{")
+    filled = [pieces[0]]
+    for piece in pieces[1:]:
+        name, _, rest = piece.partition("}}")
+        filled += [parts[name], rest]
+    return "".join(filled)
+
+
+def _title(summary: Summary) -> str:
+    return summary.origins[0].program if summary.origins and summary.origins[0].program else "recording"
+
+
+def _asset(name: str) -> str:
+    return resources.files(__package__).joinpath("assets", name).read_text(encoding="utf-8")
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode('ascii')}'"
+
+
+def _inert(text: str) -> str:
+    """JSON that cannot end the block it stands in."""
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")

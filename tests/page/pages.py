@@ -1,0 +1,54 @@
+"""What the tests of pages share: pages of recordings made by hand, and the data inside a page."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from ostinato.profiling.report.page import save_page
+from synthetic import Synthetic
+
+_DATA = re.compile(r'<script type="application/json" id="data">(.*?)</script>', re.DOTALL)
+
+
+class OpenPage:
+    """Opens files in a browser, each in a tab of its own, and collects what goes wrong there."""
+
+    def __init__(self, browser: Any) -> None:
+        self._browser = browser
+        self.pages: list[Any] = []
+        self.problems: list[str] = []
+
+    def __call__(self, path: Path, width: int = 1400, height: int = 900, scheme: str = "light", **options: Any) -> Any:
+        context = self._browser.new_context(
+            viewport={"width": width, "height": height}, color_scheme=scheme, offline=True, **options
+        )
+        page = context.new_page()
+        page.on("console", lambda said: self.problems.append(said.text) if said.type in ("error", "warning") else None)
+        page.on("pageerror", lambda error: self.problems.append(str(error)))
+        page.on("request", lambda asked: None if asked.url.startswith("file:") else self.problems.append(asked.url))
+        self.pages.append(page)
+        page.goto(path.as_uri())
+        page.wait_for_selector("html[data-ready=true]")
+        return page
+
+    def close(self) -> None:
+        """Closes everything."""
+        for page in self.pages:
+            page.context.close()
+
+
+def data_of(text: str) -> dict[str, Any]:
+    """What a page shows."""
+    (data,) = _DATA.findall(text)
+    parsed: dict[str, Any] = json.loads(data)
+    return parsed
+
+
+def page_of(made: Synthetic, folder: Path, name: str = "page.html") -> Path:
+    """The page of a recording made by hand."""
+    path = folder / name
+    save_page(made.columns(), path)
+    return path
