@@ -8,22 +8,10 @@ from typing import Any
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pages import OpenPage, data_of, page_of
 
 from ostinato.profiling.report.page.packing import packed
 from ostinato.profiling.report.page.writing import assembled
-from synthetic import Synthetic, node
-
-HOSTILE = "</script><script>document.title='owned'</script><img src=x onerror=alert(1)>\u202e\x1b[31m"
-
-
-def hostile() -> Synthetic:
-    """A recording in which every name tries to be markup."""
-    made = Synthetic()
-    plan = made.plan([node(HOSTILE, label=HOSTILE + "/deep", place=HOSTILE, op_kind=HOSTILE, source=HOSTILE)])
-    for at in range(8):
-        made.submit(plan, [(1000 + 10_000 * at, 5000 + 10_000 * at)], label=HOSTILE)
-    return made
+from pages import OpenPage, data_of, hostile, page_of
 
 
 def test_a_page_has_a_head_tabs_and_checks_that_open(open_page: OpenPage, demo_page: Path) -> None:
@@ -90,12 +78,12 @@ def test_the_policy_lets_nothing_else_run(open_page: OpenPage, demo_page: Path) 
     assert "Content Security Policy" in open_page.problems.pop()
 
 
-def columns() -> st.SearchStrategy[list[int]]:
+def numbers() -> st.SearchStrategy[list[int]]:
     return st.lists(st.integers(-(2**52), 2**52), max_size=20)
 
 
 @settings(max_examples=30)
-@given(st.lists(columns(), max_size=4), st.lists(columns().map(sorted), max_size=4))
+@given(st.lists(numbers(), max_size=4), st.lists(numbers().map(sorted), max_size=4))
 def test_columns_take_no_more_than_they_need(plain: list[list[int]], rising: list[list[int]]) -> None:
     for values in plain:
         assert packed(np.array(values, np.int64))["n"] == len(values)
@@ -114,10 +102,9 @@ def test_columns_arrive_in_the_browser_as_they_were(open_page: OpenPage, tmp_pat
     }
     times = np.sort(rng.integers(0, 2**50, 1000))
     head = {"overview": [], "look_first": "", "sure": False, "checks": []}
-    data = {"head": head, "sent": {name: packed(values) for name, values in sent.items()}}
-    data["sent"]["times"] = packed(times, rising=True)
+    columns = {name: packed(values) for name, values in sent.items()} | {"times": packed(times, rising=True)}
     path = tmp_path / "columns.html"
-    path.write_text(assembled(data, "columns", "", ""), encoding="utf-8")
+    path.write_text(assembled({"head": head, "sent": columns}, "columns", "", ""), encoding="utf-8")
     page = open_page(path)
     arrived = page.evaluate("""async () => {
         const sent = JSON.parse(document.getElementById("data").textContent).sent;

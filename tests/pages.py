@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ostinato.profiling.report.page import save_page
-from synthetic import Synthetic
+from synthetic import Synthetic, node
 
 _DATA = re.compile(r'<script type="application/json" id="data">(.*?)</script>', re.DOTALL)
 
@@ -52,3 +52,15 @@ def page_of(made: Synthetic, folder: Path, name: str = "page.html") -> Path:
     path = folder / name
     save_page(made.columns(), path)
     return path
+
+
+HOSTILE = "</script><script>document.title='owned'</script><img src=x onerror=alert(1)>\u202e\x1b[31m"
+
+
+def hostile() -> Synthetic:
+    """A recording in which every name tries to be markup."""
+    made = Synthetic()
+    plan = made.plan([node(HOSTILE, label=HOSTILE + "/deep", place=HOSTILE, op_kind=HOSTILE, source=HOSTILE)])
+    for at in range(8):
+        made.submit(plan, [(1000 + 10_000 * at, 5000 + 10_000 * at)], label=HOSTILE)
+    return made
