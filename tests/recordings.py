@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import threading
 from pathlib import Path
 
@@ -9,6 +10,8 @@ import numpy as np
 
 from ostinato.profiling.recording import NONE, PlanNode, PlanTerm, Recording, Writer, open_recording
 
+TEXT = b"// the largest of N\nkernel void top_k(device float *x) {\n  x[0] = 1;\n}\n"
+DIGEST = hashlib.sha256(TEXT).hexdigest()
 NODES = [
     PlanNode(
         *("dispatch", "top_k", "decoder/sample", "N=32,use_bias=true", "top_k"),
@@ -21,6 +24,12 @@ NODES = [
         flops=1024,
         place="model.py:12",
         origin="0",
+        source="kernels/top_k.metal",
+        file="kernels/top_k.metal",
+        line=2,
+        source_digest=DIGEST,
+        execution="loop: its threads never meet",
+        text=TEXT,
         constants=(("N", "32"), ("use_bias", "true")),
     ),
     PlanNode("barrier", "barrier"),
@@ -87,6 +96,7 @@ def read_everything(recording: Recording) -> int:
     assert ((submissions.end_ns == NONE) | (submissions.start_ns <= submissions.end_ns)).all()
     assert set(recording.terms.command.tolist()) <= set(range(len(recording.commands)))
     assert set(recording.constants.command.tolist()) <= set(range(len(recording.commands)))
+    assert all(len(source.text) <= 1 << 20 for source in recording.sources.values())
     assert set(recording.values.submission.tolist()) <= set(range(len(submissions)))
     sizes = {}
     for row, plan in enumerate(recording.plans.id.tolist()):

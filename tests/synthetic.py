@@ -36,6 +36,7 @@ def node(kernel: str = "k", **given: Any) -> dict[str, Any]:
         "op_kind": "Other", "origin": "", "groups": groups,
         "threads": (groups * 256, 1, 1), "group": (256, 1, 1), "bytes_read": 0, "bytes_written": 0,
         "declared": False, "flops": None, "place": "",
+        "file": "", "line": None, "source_digest": "", "execution": "",
     }  # fmt: skip
     return plain | {"kernel": kernel} | given
 

@@ -49,6 +49,13 @@ def test_the_view_knows_the_source_line(tmp_path: Path) -> None:
     assert viewed["place"][:3] == [NODES[0].place, None, None] == ["model.py:12", None, None]
 
 
+def test_the_view_knows_where_the_kernel_stands_and_how_it_runs(tmp_path: Path) -> None:
+    viewed = viewed_columns(write(tmp_path / "run.ostinato"))
+    for name in ("file", "line", "source_digest", "execution"):
+        assert viewed[name][:3] == [getattr(NODES[0], name), None, None]
+        assert viewed[name][0] is not None
+
+
 def test_amounts_without_their_value_are_missing(tmp_path: Path) -> None:
     with Writer(tmp_path / "run.ostinato") as writer:
         device = writer.device("cpu", "cpu")

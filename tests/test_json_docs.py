@@ -64,17 +64,57 @@ def emitted(value: Any, path: str = "") -> Iterator[str]:
             yield from emitted(one, here)
 
 
+def misdescribed(value: Any, kind: str, known: Tables, path: str) -> Iterator[str]:
+    """The paths whose values are not of the type that their table says."""
+    for key, of in known[kind].items():
+        if key not in value:
+            continue
+        here, item = f"{path}.{key}", value[key]
+        if item is None:
+            if not of.endswith("…"):
+                yield f"{here} is null"
+            continue
+        inner = re.search(r"\[([\w ]+)\]", of)
+        items = item if of.startswith("list") and isinstance(item, list) else [item]
+        expected = next(types for word, types in _TYPES.items() if of.startswith(word))
+        if not isinstance(item, expected) or (isinstance(item, bool) and expected is not bool):
+            yield f"{here} is {item!r}, not {of}"
+        elif inner:
+            for each in filter(None, items):
+                yield from misdescribed(each, inner[1], known, here)
+
+
+_TYPES: dict[str, Any] = {
+    "text": str, "number": (int, float), "true or false": bool, "list": list, "[": dict, "facts": dict, "object": dict,
+}  # fmt: skip
+
+
 def assert_documented(kind: str, *values: Any) -> None:
-    expected = set(documented(kind, tables()))
+    known = tables()
+    expected = set(documented(kind, known))
     found = {path for value in values for path in emitted(value)}
     assert found - expected == set(), "emitted, but not documented"
     assert expected - found == set(), "documented, but not emitted"
+    for value in values:
+        for each in value if isinstance(value, list) else [value]:
+            assert list(misdescribed(each, kind, known, kind)) == []
+
+
+def test_every_field_has_a_type_and_a_meaning() -> None:
+    rows = re.findall(r"^\| `.*", PAGE.read_text(), re.MULTILINE)
+    assert len(rows) > 100
+    for row in rows:
+        keys, kind, meaning = (cell.strip() for cell in row.strip("| ").split(" | "))
+        assert re.fullmatch(r"`\w+`(, `\w+`)*", keys), row
+        assert kind.startswith(tuple(_TYPES)), row
+        assert meaning, row
 
 
 def eventful() -> Synthetic:
     """A recording in which every list of a report has an entry."""
     made = Synthetic()
-    plan = made.plan([node("a", label="x/y"), node("b")])
+    where = {"file": "a.metal", "line": 3, "source_digest": "ab", "execution": "loop: its threads never meet"}
+    plan = made.plan([node("a", label="x/y", **where), node("b")])
     for turn in range(20):
         at = 1_000_000 * turn
         region = made.region("token", at, at + 900_000)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import sqlite3
 from pathlib import Path
 
 import pytest
 
 from ostinato.profiling.recording import Recording, RecordingError, expand, merge, open_recording
-from recordings import START_NS, read_everything, read_file, write
+from recordings import DIGEST, START_NS, TEXT, read_everything, read_file, write
 from scripting import Script
 
 
@@ -177,3 +178,30 @@ def test_nonsense_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RecordingError, match="cannot record into"):
         merge([path], tmp_path / "no" / "all.ostinato")
     assert read_file(path) == 9
+
+
+def test_source_texts_are_kept_once_and_with_their_text_if_any_recording_has_it(tmp_path: Path) -> None:
+    paths = [set_facts(write(tmp_path / f"{number}.ostinato"), pid=number) for number in (1, 2, 3)]
+    other = b"kernel void other() {}"
+    with contextlib.closing(sqlite3.connect(paths[0])) as database:
+        database.execute("UPDATE sources SET left_out = 1, text = x''")
+        database.execute(
+            "INSERT INTO sources VALUES (9, ?, ?, NULL, ?)", (hashlib.sha256(other).hexdigest(), len(other), other)
+        )
+        database.commit()
+    merge(paths, tmp_path / "all.ostinato")
+    with open_recording(tmp_path / "all.ostinato") as recording:
+        assert sorted(source.text.encode() for source in recording.sources.values()) == sorted([TEXT, other])
+        assert set(recording.commands.source_digest.tolist()) == {DIGEST, ""}
+        read_everything(recording)
+
+
+def test_what_is_left_out_in_all_recordings_stays_so(tmp_path: Path) -> None:
+    path = write(tmp_path / "one.ostinato")
+    with contextlib.closing(sqlite3.connect(path)) as database:
+        database.execute("UPDATE sources SET left_out = 0, text = x'', size_bytes = 2000000")
+        database.commit()
+    merge([path], tmp_path / "all.ostinato")
+    with open_recording(tmp_path / "all.ostinato") as recording:
+        (source,) = recording.sources.values()
+        assert (source.left_out, source.size_bytes, source.text) == ("larger than 1 MiB", 2_000_000, "")

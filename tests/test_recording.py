@@ -116,7 +116,8 @@ _NODE = st.builds(
         column.name: st.none() | _DRAWN[column.kind] if column.optional else _DRAWN[column.kind]
         for column in TABLES["commands"].columns
         if column.name in PlanNode._fields
-    },
+    }
+    | {"line": st.none() | st.integers(1, 2**63 - 1)},
     terms=st.lists(
         st.builds(PlanTerm, st.sampled_from(AMOUNTS), _TEXT, _COUNTS, _SIGNED, st.none() | _COUNTS), max_size=3
     ).map(tuple),
@@ -146,7 +147,8 @@ def _rows(nodes: Commands, terms: dict[int, tuple[PlanTerm, ...]]) -> list[PlanN
     """What was described, as it was read; a text that is not given is empty."""
     columns = {name: column.tolist() for name, column in nodes.by_name().items()}
     columns["threads"], columns["group"] = ([tuple(size) for size in columns[name]] for name in ("threads", "group"))
-    columns["flops"] = [None if flops == NONE else flops for flops in columns["flops"]]
+    for name in ("flops", "line"):
+        columns[name] = [None if number == NONE else number for number in columns[name]]
     columns["terms"] = [terms.get(command - 1, ()) for command in columns.pop("id")]
     return [PlanNode(**dict(zip(columns, row, strict=True))) for row in zip(*columns.values(), strict=True)]
 

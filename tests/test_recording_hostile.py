@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import resource
 import shutil
@@ -320,6 +321,19 @@ def test_edited_rows_are_refused_or_harmless(
         ("UPDATE sample_chunks SET data = zeroblob(1000)", "checksum"),
         ("UPDATE sample_chunks SET data = 'text'", "does not hold"),
         ("UPDATE plans SET nodes = 3", "not as long as it says"),
+        ("UPDATE commands SET line = 0", "line .*out of range"),
+        ("UPDATE commands SET line = 'first'", "line .*something else than integers"),
+        ("UPDATE commands SET file = 4711", "file .*refers to a text that is not there"),
+        ("UPDATE sources SET text = 'text'", "does not hold"),
+        ("UPDATE sources SET text = zeroblob(5)", "source text 1 is not as long as it says"),
+        ("UPDATE sources SET text = zeroblob(size_bytes)", "source text 1 does not match its digest"),
+        ("UPDATE sources SET digest = x'05'", "digest .*something else than text"),
+        ("UPDATE sources SET left_out = 3", "left_out .*out of range"),
+        ("UPDATE sources SET size_bytes = 68000000", "more than 67108864 bytes"),
+        (
+            "INSERT INTO sources SELECT value + 9, '', 0, 0, x'' FROM generate_series(1, 20000)",
+            "more than 10000 rows in the table sources",
+        ),
         ("UPDATE plans SET edge_pairs = zeroblob(24)", "checksum"),
         ("INSERT INTO meta SELECT 1, 'key' || value, '' FROM generate_series(1, 20000)", "10000"),
     ],
@@ -366,6 +380,16 @@ def test_forged_chunks_with_right_checksums_are_refused_or_possible(columns: lis
         assert (decoded.start_ns >= 0).all()
         assert (decoded.start_ns <= decoded.end_ns).all()
         assert (decoded.end_ns < 2**62).all()
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"), [(b"x" * (1 << 20) + b"y", "larger than"), (b"\xff\xfe no text", "is not text")]
+)
+def test_a_forged_source_with_a_right_digest_is_refused(copy: Path, text: bytes, reason: str) -> None:
+    values = (hashlib.sha256(text).hexdigest(), len(text), text)
+    edit(copy, "UPDATE sources SET digest = ?, size_bytes = ?, text = ?", values=values)
+    with pytest.raises(RecordingError, match=f"stranger.ostinato.*{reason}"):
+        read_file(copy)
 
 
 def test_a_small_file_cannot_claim_many_samples(copy: Path) -> None:

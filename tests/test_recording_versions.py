@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -14,7 +15,16 @@ from click.testing import CliRunner
 from keep_recording import KEPT, expectations
 from ostinato.cli import main
 from ostinato.profiling.analyse import summarise
-from ostinato.profiling.recording import RecordingError, Writer, expand, merge, open_recording, schema, upgrade
+from ostinato.profiling.recording import (
+    RecordingError,
+    Writer,
+    expand,
+    merge,
+    open_recording,
+    schema,
+    statements,
+    upgrade,
+)
 from ostinato.profiling.recording.declaring import (
     InColumns,
     Ints,
@@ -32,20 +42,22 @@ from ostinato.profiling.recording.declaring import (
 )
 from recordings import START_NS, fill, read_file, write
 
+THIS, NEXT = schema.VERSION, schema.VERSION + 1
+
 
 @table("submissions")
 class HotSubmissions(schema.Submissions):
     """Submissions with more columns than there are."""
 
-    heat_mk: Ints = integer(optional=True, since=5)
-    draught: Reals = real(optional=True, since=5)
-    mood: Texts = text(optional=True, since=5)
-    weather: Texts = code(("dry", "wet"), optional=True, since=5)
-    watched: Ints = flag(optional=True, since=5)
-    cooled_ns: Ints = time(optional=True, since=5)
+    heat_mk: Ints = integer(optional=True, since=NEXT)
+    draught: Reals = real(optional=True, since=NEXT)
+    mood: Texts = text(optional=True, since=NEXT)
+    weather: Texts = code(("dry", "wet"), optional=True, since=NEXT)
+    watched: Ints = flag(optional=True, since=NEXT)
+    cooled_ns: Ints = time(optional=True, since=NEXT)
 
 
-@table("notes", since=5)
+@table("notes", since=NEXT)
 class Notes(InColumns):
     """A table that older versions do not have."""
 
@@ -65,9 +77,9 @@ def old(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def version_5(old: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def next_version(old: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The next version, with more columns and a table more; `old` was written before."""
-    monkeypatch.setattr(schema, "VERSION", 5)
+    monkeypatch.setattr(schema, "VERSION", NEXT)
     monkeypatch.setitem(schema.TABLES, "submissions", HotSubmissions.table)
     monkeypatch.setitem(schema.TABLES, "notes", Notes.table)
 
@@ -80,7 +92,7 @@ def hot(path: Path) -> Path:
     return path
 
 
-@pytest.mark.usefixtures("version_5")
+@pytest.mark.usefixtures("next_version")
 def test_a_column_that_is_declared_is_written_read_and_merged(tmp_path: Path) -> None:
     paths = [hot(tmp_path / f"{name}.ostinato") for name in "ab"]
     with sqlite3.connect(paths[1]) as database:
@@ -99,13 +111,13 @@ def test_a_column_that_is_declared_is_written_read_and_merged(tmp_path: Path) ->
             assert submissions.ordinal[notes.submission].tolist() == [2] * times
 
 
-@pytest.mark.usefixtures("version_5")
+@pytest.mark.usefixtures("next_version")
 def test_what_an_older_version_did_not_record_is_not_given(old: Path) -> None:
     assert read_file(old) == 9
     with open_recording(old) as recording:
         submissions = recording.submissions
         assert isinstance(submissions, HotSubmissions)
-        assert recording.version == 4
+        assert recording.version == THIS
         assert (
             submissions.heat_mk.tolist() == submissions.watched.tolist() == submissions.cooled_ns.tolist() == [-1] * 3
         )
@@ -115,19 +127,21 @@ def test_what_an_older_version_did_not_record_is_not_given(old: Path) -> None:
         assert len(summarise(recording).kernels) == 3
 
 
-@pytest.mark.usefixtures("version_5")
+@pytest.mark.usefixtures("next_version")
 def test_an_older_file_is_upgraded_in_its_place_and_says_the_same(old: Path, tmp_path: Path) -> None:
     with open_recording(old) as recording:
         written_anew = ("strings", "processes", "unwritten")
+        sources = recording.sources
         before = {name: recording.columns(name) for name in schema.TABLES if name not in written_anew}
         facts = recording.processes, recording.drops, recording.samples().by_name()
     said: list[str] = []
-    assert upgrade(old, progress=said.append) == (4, 5)
-    assert upgrade(old) == (5, 5)
+    assert upgrade(old, progress=said.append) == (THIS, NEXT)
+    assert upgrade(old) == (NEXT, NEXT)
     assert "samples" in said
     assert [path.name for path in tmp_path.iterdir()] == [old.name]
     with open_recording(old) as recording:
-        assert recording.version == 5
+        assert recording.version == NEXT
+        assert recording.sources == sources
         for name, columns in before.items():
             for column, values in columns.items():
                 if column != "crc":
@@ -140,7 +154,7 @@ def test_an_older_file_is_upgraded_in_its_place_and_says_the_same(old: Path, tmp
         assert database.execute("SELECT heat_mk FROM submissions").fetchall() == [(None,)] * 3
 
 
-@pytest.mark.usefixtures("version_5")
+@pytest.mark.usefixtures("next_version")
 def test_an_upgrade_that_fails_leaves_the_old_file_as_it_was(
     old: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -162,11 +176,11 @@ def test_a_recording_that_is_being_written_is_not_upgraded(tmp_path: Path) -> No
         upgrade(tmp_path / "live.ostinato")
 
 
-@pytest.mark.usefixtures("version_5")
+@pytest.mark.usefixtures("next_version")
 def test_what_a_kill_left_in_the_log_is_upgraded_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "killed.ostinato"
     with monkeypatch.context() as patch:
-        patch.setattr(schema, "VERSION", 4)
+        patch.setattr(schema, "VERSION", THIS)
         patch.setitem(schema.TABLES, "submissions", schema.Submissions.table)
         patch.delitem(schema.TABLES, "notes")
         with Writer(tmp_path / "run.ostinato") as writer:
@@ -180,16 +194,17 @@ def test_what_a_kill_left_in_the_log_is_upgraded_too(tmp_path: Path, monkeypatch
         database.commit()
         log = Path(f"{path}-wal").read_bytes()
     Path(f"{path}-wal").write_bytes(log)
-    assert upgrade(path) == (4, 5)
+    assert upgrade(path) == (THIS, NEXT)
     assert not Path(f"{path}-wal").exists()
     assert read_file(path) == 9
 
 
 def test_a_newer_file_is_refused_with_both_versions(old: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(schema, "VERSION", 5)
+    monkeypatch.setattr(schema, "VERSION", NEXT)
     written = write(old.with_name("new.ostinato"))
-    monkeypatch.setattr(schema, "VERSION", 4)
-    with pytest.raises(RecordingError, match=r"new.ostinato: is of version 5.*reads version 4.*Update ostinato"):
+    monkeypatch.setattr(schema, "VERSION", THIS)
+    refused = rf"new.ostinato: is of version {NEXT}.*reads versions 4 to {THIS}.*Update ostinato"
+    with pytest.raises(RecordingError, match=refused):
         open_recording(written)
 
 
@@ -198,21 +213,21 @@ def test_a_column_that_older_files_lack_must_be_optional() -> None:
 
         @table("submissions")
         class Broken(schema.Submissions):
-            heat_mk: Ints = integer(since=5)
+            heat_mk: Ints = integer(since=NEXT)
 
 
-def test_the_command_upgrades_and_replaces_no_other_file_unasked(old: Path, tmp_path: Path, version_5: None) -> None:
+def test_the_command_upgrades_and_replaces_no_other_file_unasked(old: Path, tmp_path: Path, next_version: None) -> None:
     run = CliRunner().invoke
     other = write(tmp_path / "other.ostinato")
     refused = run(main, ["upgrade", str(old), "-o", str(other)])
     assert refused.exit_code == 1
     assert "--force" in refused.output
     made = run(main, ["upgrade", str(old), "-o", str(other), "--force"])
-    assert (made.exit_code, made.output) == (0, f"{other} is of version 5 now; it was of version 4\n")
+    assert (made.exit_code, made.output) == (0, f"{other} is of version {NEXT} now; it was of version {THIS}\n")
     made = run(main, ["upgrade", str(other)])
-    assert (made.exit_code, made.output) == (0, f"{other} is of version 5 already; nothing was written\n")
+    assert (made.exit_code, made.output) == (0, f"{other} is of version {NEXT} already; nothing was written\n")
     with open_recording(old) as recording:
-        assert recording.version == 4
+        assert recording.version == THIS
 
 
 # --- recordings of every version from 4 on ------------------------------------------------------------------------
@@ -227,6 +242,22 @@ def test_kept_recordings_are_read_as_they_were(path: Path) -> None:
     assert expectations(path) == json.loads(path.with_suffix(".json").read_text())
 
 
+@pytest.mark.parametrize("path", sorted(KEPT.glob("*.ostinato")), ids=lambda path: path.stem)
+def test_kept_recordings_say_the_same_when_they_are_upgraded(path: Path, tmp_path: Path) -> None:
+    copy = Path(shutil.copy(path, tmp_path))
+    before, _ = upgrade(copy)
+    assert expectations(copy) == json.loads(path.with_suffix(".json").read_text()) | {"version": THIS}
+    with open_recording(copy) as recording:
+        commands = recording.commands
+        if before < 5:
+            assert commands.file.tolist() == commands.source_digest.tolist() == commands.execution.tolist() == [""] * 4
+            assert commands.line.tolist() == [-1] * 4
+            assert recording.sources == {}
+    expand(copy)
+    with closing(sqlite3.connect(copy)) as database:
+        assert database.execute("SELECT count(*) FROM dispatch_report WHERE line IS NULL").fetchone() > (0,)
+
+
 def test_every_table_and_column_is_documented() -> None:
     page = (Path(__file__).parent.parent / "docs" / "recording.md").read_text()
     assert f"## Tables, version {schema.VERSION}" in page
@@ -235,3 +266,7 @@ def test_every_table_and_column_is_documented() -> None:
         for column in declared.columns:
             shown = f"{column.name}_x/y/z" if len(column.sql_names) > 1 else column.name
             assert f"`{shown}`" in rows[name], f"{name}.{column.name}"
+        assert all(f"`{blob}`" in rows[name] for blob in declared.blobs)
+    view = page[page.index("The view `dispatch_report`") :].split("\n\n")[0]
+    for alias in statements.REPORT:
+        assert f"`{alias}`" in view or f"`{alias}_x/y/z`" in view, alias

@@ -55,7 +55,7 @@ def run(
     tokens_per_s = TOKENS / (time.perf_counter() - begin)
     say("generating, profiled")
     decoder.reset()
-    with profile(path=path) as recorded:
+    with profile(path=path, with_source=True) as recorded:
         decoder.prefill(PROMPT)
         for _ in range(TOKENS):
             with region("token"):

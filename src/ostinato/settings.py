@@ -176,6 +176,14 @@ GATES: Mapping[str, Gate] = {
             "the recording's file (PROGRAM-PID.ostinato if only OSTINATO_PROFILE is set)",
         ),
         Gate(
+            "profile_source",
+            "OSTINATO_PROFILE_SOURCE",
+            _permission,
+            (),
+            "0 or 1",
+            "1: recordings contain the source texts of kernels; 0: they never do",
+        ),
+        Gate(
             "profile_barriers",
             "OSTINATO_PROFILE_BARRIERS",
             _switch,

@@ -269,3 +269,29 @@ def test_a_hostile_label_costs_no_more_than_its_first_components() -> None:
     made.submit(made.plan([node(label="/" * 50_000)]), [(0, 1)])
     columns = made.columns()
     assert len(groups.by_label(columns, groups.command_times(columns))) == 16
+
+
+def test_a_group_says_what_all_its_commands_share() -> None:
+    made = Synthetic()
+    where = {"file": "a.metal", "line": 3, "source_digest": "ab", "execution": "loop: its threads never meet"}
+    plan = made.plan(
+        [
+            node("a", place="x.py:1", **where),
+            node("b", **where),
+            node("a", place="x.py:1", **where | {"execution": "native"}),
+            node("b", **where | {"line": 4, "file": "b.metal"}),
+            node("c"),
+        ]
+    )
+    made.submit(plan, [(at, at + 10) for at in range(0, 50, 10)])
+    columns = made.columns()
+    kernels = {group.name: group for group in groups.by_kernel(columns, groups.command_times(columns))}
+    shared = {
+        name: (group.place, group.file, group.line, group.source_digest, group.execution)
+        for name, group in kernels.items()
+    }
+    assert shared == {
+        "a": ("x.py:1", "a.metal", 3, "ab", ""),
+        "b": ("", "", None, "ab", "loop: its threads never meet"),
+        "c": ("", "", None, "", ""),
+    }

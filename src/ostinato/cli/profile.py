@@ -42,6 +42,7 @@ _OTHERWISE = "set OSTINATO_PROFILE=1 in its environment, which records every Pyt
     show_default=True,
     help="What to time.",
 )
+@click.option("--with-source", is_flag=True, help="Record the source texts of the kernels, for reports to show.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON; the program's output goes to standard error.")
 def profile_command(
     program: str,
@@ -50,6 +51,7 @@ def profile_command(
     output: Path | None,
     force: bool,
     level: str,
+    with_source: bool,
     as_json: bool,
 ) -> None:
     """Run a program, record what it submits, and show where the time goes.
@@ -74,7 +76,7 @@ def profile_command(
         raise click.BadParameter(str(error), param_hint="PROGRAM") from None
     path = recording_to_make(output, parsed.name, force)
     output_of_program = printing_to_stderr() if as_json else nullcontext()
-    with output_of_program, as_main(parsed), profile(level=level, path=path):
+    with output_of_program, as_main(parsed), profile(level=level, path=path, with_source=with_source):
         status = run_program(parsed)
     with open_recording(path) as recording:
         summary = summarise(recording)

@@ -8,8 +8,9 @@ commands be memoised without keeping any buffer alive.
 from __future__ import annotations
 
 import hashlib
+import os
 import struct
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ..base.source_lines import Place
-    from ..msl import Execution, Module, Signature
+    from ..msl import Definition, Execution, Module, Signature
 
 
 class DispatchKind(Enum):
@@ -68,6 +69,7 @@ class KernelOrigin:
     """Constants and macros with their values, as text."""
     specialisation: str = field(init=False)
     """The same in words, 'N=4,T=float'."""
+    _definitions: dict[str, Definition | None] = field(init=False, repr=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         constants = sorted(self.module.check_constants(self.constants).items())
@@ -76,6 +78,30 @@ class KernelOrigin:
         object.__setattr__(self, "digest", digest)
         object.__setattr__(self, "values", tuple((str(name), str(value)) for name, value in settings))
         object.__setattr__(self, "specialisation", ",".join(f"{name}={value}" for name, value in self.values))
+
+    def definition(self, kernel: str) -> Definition | None:
+        """Where the function of a kernel stands; None if that is not known.
+
+        Its file is named as the source's file was passed: a file that it includes is relative where that was, and
+        relative to the current folder where the source was a text.
+        """
+        if kernel not in self._definitions:
+            written = self.module.definition(kernel)
+            named = None if written is None else replace(written, file=self._as_passed(written.file))
+            self._definitions[kernel] = named
+        return self._definitions[kernel]
+
+    def _as_passed(self, file: str) -> str:
+        if not file:
+            return ""
+        try:
+            if not self.file:
+                return os.path.relpath(file)
+            root = self.module.files[0]
+            inside = os.path.relpath(file, os.path.dirname(root))
+            return self.file if file == root else os.path.normpath(os.path.join(os.path.dirname(self.file), inside))
+        except (OSError, ValueError):  # the current folder is gone, or another drive
+            return os.path.basename(file)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

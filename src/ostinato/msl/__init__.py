@@ -3,6 +3,7 @@
 from .columns import SourceTexts, find_places
 from .cuda_entry import ParameterLayout, parameter_layout
 from .cuda_target import cuda_options
+from .definitions import Definition
 from .layouts import Field, StructLayout
 from .module import Module, Translation, parse
 from .reflect import Argument, FunctionConstant, SharedArgument, Signature
@@ -11,6 +12,7 @@ from .target import NATIVE, Execution
 __all__ = [
     "NATIVE",
     "Argument",
+    "Definition",
     "Execution",
     "Field",
     "FunctionConstant",

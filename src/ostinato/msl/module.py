@@ -19,11 +19,12 @@ from .convergence import Convergence
 from .cpu_target import translate_for_cpu
 from .cuda_target import translate_for_cuda
 from .declarations import Declarations, parse_declarations
+from .definitions import Definition, Definitions
 from .kernels import KernelInstance, find_kernels, is_kernel, refuse_shared_indices, signature
 from .layouts import StructLayouts
 from .native_cuda import check_native
 from .overloads import told_apart_by_place
-from .preprocess import known_macros, preprocess
+from .preprocess import Preprocessed, known_macros, preprocess
 from .reflect import FunctionConstant, Signature, element_type
 from .safety import check_declarations, check_text, check_tokens, shelter
 from .single_text import single_text
@@ -54,18 +55,12 @@ class Translation:
 class Module:
     """One source after parsing. Made by `parse`."""
 
-    def __init__(
-        self,
-        tokens: list[Token],
-        files: Sequence[str],
-        text: str | None = None,
-        native: Mapping[str, str] | None = None,
-    ) -> None:
-        self.files = tuple(files)
+    def __init__(self, read: Preprocessed, native: Mapping[str, str] | None = None) -> None:
+        self.files = tuple(read.files)
         self.native = dict(native or {})
         """Sources in the languages of targets, for some of the kernels."""
-        self._text = text
-        self._syntax = Syntax(tokens)
+        self._text = read.text
+        self._syntax = Syntax(read.tokens)
         self._tokens = self._syntax.tokens
         self.token_count = self._syntax.count
         check_tokens(self._syntax)
@@ -80,6 +75,8 @@ class Module:
         self._layouts = StructLayouts(self._syntax, self._declarations.aliases, self._constant_value({}))
         self._instances = find_kernels(self._syntax, self._declarations, self._constant_value({}))
         self.kernels = self._signatures(self._instances.values(), None)
+        named = ((name, self._tokens[each.function.name_at]) for name, each in self._instances.items())
+        self._definitions = Definitions(read.written, read.moved, named)
         parts = [*self._syntax.texts, *(part for item in sorted(self.native.items()) for part in item)]
         self.text_key = hashlib.sha256("\0".join(parts).encode()).digest()
         check_native(self.native.get("cuda", ""), self.kernels)
@@ -118,6 +115,10 @@ class Module:
             parts += [part for item in sorted(self.native.items()) for part in item]
             self._kernel_keys[name] = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
         return self._kernel_keys[name]
+
+    def definition(self, name: str) -> Definition | None:
+        """Where a kernel's function stands in the files that were read; None if that is not known."""
+        return self._definitions.get(name)
 
     # -- function constants -----------------------------------------------------------------------------------------
 
@@ -373,8 +374,7 @@ def parse(
     ``native`` holds sources in the language of a target ("cuda"), which replace some of the kernels there.
     """
     try:
-        read = preprocess(source, include_dirs, defines)
-        return Module(read.tokens, read.files, read.text, native)
+        return Module(preprocess(source, include_dirs, defines), native)
     except RecursionError:
         raise KernelCompileError(
             "the source is nested too deeply", file=str(source) if isinstance(source, Path) else "<source>"

@@ -21,6 +21,7 @@ from pathlib import Path
 
 from ..errors import KernelCompileError, UnsupportedFeature
 from .constant_expression import NotConstant, Value, evaluate
+from .definitions import SOURCE, Moved
 from .single_text import base_name, line_marker
 from .tokens import IDENTIFIER, MAX_TOKENS, NUMBER, PRAGMA, PUNCTUATION, STRAY, STRING, Token, lex, lex_line, unexpected
 from .unwinding import Steps, unwound
@@ -80,6 +81,8 @@ class _Condition:
 class _Shown:
     """The file and line that a text claims for its lines: `#line` may change both."""
 
+    text: str
+    """The file that is read."""
     file: str
     ahead: int = 0
 
@@ -92,6 +95,10 @@ class Preprocessed:
     files: list[str] = field(default_factory=list)
     text: str | None = None
     """The source itself, if it reads the same without other files or defines."""
+    written: Mapping[str, bytes] = field(default_factory=dict)
+    """What was read, by the file that tokens name."""
+    moved: Sequence[Moved] = ()
+    """What `#line` directives changed."""
 
 
 @cache
@@ -117,6 +124,8 @@ class Preprocessor:
         self.macros: dict[str, Macro] = {}
         self.output: list[Token] = []
         self.files: list[str] = []
+        self.written: dict[str, bytes] = {}
+        self.moved: list[Moved] = []
         self.first_text: str | None = None
         self.reads_alike = True
         """Whether a compiler with other macros than ours would read the same files."""
@@ -143,11 +152,13 @@ class Preprocessor:
                 raise KernelCompileError(f"{path} is not a regular file")
             if size > MAX_FILE_BYTES:
                 raise KernelCompileError(f"{path} has {size} bytes; at most {MAX_FILE_BYTES} are read")
-            text = path.read_text(encoding="utf-8-sig", errors="replace")
+            written = path.read_bytes()
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else error
             raise KernelCompileError(f"cannot read {str(path)!r}: {reason}") from error
         self.files.append(str(path))
+        self.written[str(path)] = written
+        text = written.decode("utf-8-sig", "replace").replace("\r\n", "\n").replace("\r", "\n")
         self.read_text(text, str(path), path, depth)
 
     def read_text(self, text: str, file: str, path: Path | None, depth: int) -> None:
@@ -156,7 +167,7 @@ class Preprocessor:
             self.first_text = text
         conditions: list[_Condition] = []
         pending: list[Token] = []
-        shown = _Shown(file)
+        shown = _Shown(file, file)
         for tokens in _lines(text, file, shown):
             if tokens[0].text != "#":
                 if not conditions or conditions[-1].active:
@@ -229,6 +240,7 @@ class Preprocessor:
                 raise KernelCompileError(f"{words[1].text!r} is not a valid file name", file=here.file, line=here.line)
             shown.file = name
         shown.ahead += int(number) - (here.line + 1)
+        self.moved.append(Moved(shown.file, int(number), shown.text, shown.ahead))
 
     def _directive(self, directive: str, tokens: list[Token], path: Path | None, depth: int) -> None:
         here = tokens[0]
@@ -567,13 +579,15 @@ def preprocess(
     else:
         if len(source) > MAX_FILE_BYTES:
             raise KernelCompileError(f"the source has {len(source)} characters; at most {MAX_FILE_BYTES} are read")
-        reader.read_text(_checked_text(source, "<source>").removeprefix("\ufeff"), "<source>", None, 0)
-    return Preprocessed(_finished(reader.output), reader.files, _alone(reader, source, bool(defines)))
+        reader.written[SOURCE] = _checked_text(source, SOURCE).encode()
+        reader.read_text(source.removeprefix("\ufeff"), SOURCE, None, 0)
+    text = _alone(reader, source, bool(defines))
+    return Preprocessed(_finished(reader.output), reader.files, text, reader.written, reader.moved)
 
 
 def _alone(reader: Preprocessor, source: str | Path, has_defines: bool) -> str | None:
     """The source as it was read, if nothing else was read with it."""
-    root = str(source.resolve()) if isinstance(source, Path) else "<source>"
+    root = str(source.resolve()) if isinstance(source, Path) else SOURCE
     is_file = isinstance(source, Path)
     if has_defines or len(reader.files) > is_file or not reader.reads_alike:
         return None

@@ -41,7 +41,13 @@ def kernel(queue: Queue, source: Module, function: str, constants: Mapping[int |
     with _lock:
         kept = _kernels.setdefault(queue, {})
         if key not in kept:
-            compiled = Library(queue, source, values)[function]._compiled
+            compiled = Library(queue, source, values, file=_shown_file(source))[function]._compiled
             kept[key] = (compiled, {})
         compiled, memo = kept[key]
     return Kernel(compiled, queue, memo)
+
+
+def _shown_file(source: Module) -> str:
+    """The file of a built-in source from the package on, since recordings do not name the folder it is installed in."""
+    inside = [Path(file).relative_to(FOLDER) for file in source.files[:1] if Path(file).is_relative_to(FOLDER)]
+    return f"ostinato/ops/kernels/{inside[0].as_posix()}" if inside else ""

@@ -35,9 +35,10 @@ _DESCRIBED = 65_536
 class Recorder:
     """Listens, and writes down."""
 
-    def __init__(self, writer: Writer, level: Level) -> None:
+    def __init__(self, writer: Writer, level: Level, with_source: bool = False) -> None:
         self._writer = writer
         self._level = level
+        self._with_source = with_source
         self._devices: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self._conditions: weakref.WeakKeyDictionary[Any, Conditions] = weakref.WeakKeyDictionary()
         self._unmeasured: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
@@ -163,12 +164,12 @@ class Recorder:
         for node in commands.nodes:
             command = node.command
             if node.origin:
-                nodes.append(_node(command, node.place, ",".join(map(str, node.origin))))
+                nodes.append(_node(command, node.place, self._with_source, ",".join(map(str, node.origin))))
                 continue
             known = self._described.get(id(command))
             if known is None:
                 place = command.place if isinstance(command, Dispatch) else None
-                known = self._described[id(command)] = (command, _node(command, place))
+                known = self._described[id(command)] = (command, _node(command, place, self._with_source))
                 if len(self._described) > _DESCRIBED:
                     self._described.popitem(last=False)
             nodes.append(known[1])
@@ -251,10 +252,10 @@ def _worst(readings: Sequence[Conditions]) -> dict[str, Any]:
     }
 
 
-def _node(command: Command, place: Place | None, origin: str | None = None) -> PlanNode:
+def _node(command: Command, place: Place | None, with_source: bool, origin: str | None = None) -> PlanNode:
     where = None if place is None else str(place)
     if isinstance(command, Dispatch):
-        return _dispatch_node(command, where, origin)
+        return _dispatch_node(command, where, with_source, origin)
     if isinstance(command, Barrier):
         return PlanNode("barrier", "barrier", place=where, origin=origin)
     read = command.source.nbytes if isinstance(command, Copy) else 0
@@ -271,7 +272,7 @@ def _node(command: Command, place: Place | None, origin: str | None = None) -> P
     )
 
 
-def _dispatch_node(command: Dispatch, place: str | None, origin: str | None) -> PlanNode:
+def _dispatch_node(command: Dispatch, place: str | None, with_source: bool, origin: str | None) -> PlanNode:
     read, written = command.bytes_read, command.bytes_written
     declared = read is not None or written is not None
     if not declared:
@@ -282,10 +283,12 @@ def _dispatch_node(command: Dispatch, place: str | None, origin: str | None) -> 
                     written += binding.nbytes
                 else:
                     read += binding.nbytes
-    compiled_from = command.kernel.origin
+    kernel = command.kernel
+    compiled_from = kernel.origin
+    definition = None if compiled_from is None else compiled_from.definition(kernel.name)
     return PlanNode(
         kind="dispatch",
-        kernel=command.kernel.name,
+        kernel=kernel.name,
         label=command.label,
         specialisation="" if compiled_from is None else compiled_from.specialisation,
         op_kind=command.op_kind.value,
@@ -300,6 +303,11 @@ def _dispatch_node(command: Dispatch, place: str | None, origin: str | None) -> 
         origin=origin,
         source=None if compiled_from is None else compiled_from.file or None,
         digest=None if compiled_from is None else compiled_from.digest,
+        file=None if definition is None else definition.file or None,
+        line=None if definition is None else definition.line,
+        source_digest=None if definition is None else definition.digest,
+        execution=None if kernel.execution is None else str(kernel.execution),
+        text=definition.text if with_source and definition is not None else None,
         constants=() if compiled_from is None else compiled_from.values,
         terms=tuple(
             PlanTerm(name, term.param, term.factor, term.plus, term.upto)

@@ -18,7 +18,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from .. import counters
+from .. import counters, settings
 from ..backends.protocol import Level
 from ..base import host
 from ..base.copies import refuse_copy
@@ -44,9 +44,10 @@ kernel void sampling_probe(device float *x [[buffer(0)]]) { x[0] = 1.0f; }
 class Profile:
     """What was submitted while it was open. Made by `ostinato.profile`."""
 
-    def __init__(self, level: Level, path: str | os.PathLike[str] | None) -> None:
+    def __init__(self, level: Level, path: str | os.PathLike[str] | None, with_source: bool = False) -> None:
         self._level = level
         self._path = path
+        self._with_source = with_source
         self._writer: Writer | None = None
         self._recorder: Recorder | None = None
         self._open = False
@@ -68,8 +69,9 @@ class Profile:
         """Opens the recording and returns its recorder. `with` also attaches it to everything that is submitted."""
         if self._writer is not None:
             raise ArgumentError("a profile is entered once; make another with ostinato.profile()")
+        asked = settings.get("profile_source")
         self._writer = Writer(self._path)
-        self._recorder = Recorder(self._writer, self._level)
+        self._recorder = Recorder(self._writer, self._level, self._with_source if asked is None else asked is True)
         self._open = True
         self._before = host.counters()
         _unfinished.add(self)
@@ -243,13 +245,16 @@ def sampling_found(device: OnQueue) -> tuple[Level, str]:
     return Level.DISPATCHES, f"times dispatches, to about {resolution:.0f} ns"
 
 
-def profile(level: str = "dispatches", path: str | os.PathLike[str] | None = None) -> Profile:
+def profile(
+    level: str = "dispatches", path: str | os.PathLike[str] | None = None, with_source: bool = False
+) -> Profile:
     """A profile, to be entered with `with`.
 
     `level` is "dispatches", or "command_buffers" for less; `path` names a file to record into, which is written while
-    the program runs and can be looked at with `ostinato report`.
+    the program runs and can be looked at with `ostinato report`. `with_source` records the source texts of the kernels
+    too; without it a recording has their file, line and digest. The setting `OSTINATO_PROFILE_SOURCE` overrides it.
     """
     chosen = level_named(level)
     if chosen is Level.OFF:
         raise ArgumentError("level='off' records nothing; leave the profile out instead")
-    return Profile(chosen, path)
+    return Profile(chosen, path, with_source)

@@ -30,6 +30,7 @@ from ..recording.schema import (
     HostSpans,
     Regions,
     Samples,
+    Source,
     Submissions,
     SubmissionValues,
 )
@@ -108,6 +109,8 @@ class Columns:
     """How many numbers are left out between those of the submissions that are there."""
     terms: CommandTerms = field(default_factory=CommandTerms.without_rows)
     values: SubmissionValues = field(default_factory=SubmissionValues.without_rows)
+    sources: Mapping[str, Source] = field(default_factory=dict)
+    """The source texts that were recorded, by digest; `sources.source_of` finds the one of a command."""
 
 
 def usable(samples: Samples) -> Samples:

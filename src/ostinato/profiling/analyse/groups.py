@@ -78,6 +78,14 @@ class Group:
     for what never ran inside one."""
     place: str
     """Where it was encoded, if that is one place."""
+    file: str = ""
+    """The file with the kernel's function, if that is one; "" also where the source was a text."""
+    line: int | None = None
+    """The line of the function in it."""
+    source_digest: str = ""
+    """Of that file or text: SHA-256, hexadecimal."""
+    execution: str = ""
+    """How the kernel's threads run, and why, if all run the same way; "" also where the backend does not say."""
 
     @property
     def total_ns(self) -> int:
@@ -220,7 +228,17 @@ def grouped(
         np.bincount(chosen, weights=column[order], minlength=size)
         for column in (spent.dispatched, spent.bounded, spent.busy_ns, spent.instance_ns, spent.instance_counts)
     )
-    places = _places(columns.commands.place[order], chosen, size)
+    commands = columns.commands
+    shared = [
+        _shared(column[order], chosen, missing)
+        for column, missing in (
+            (commands.place, ""),
+            (commands.file, ""),
+            (commands.line, ABSENT),
+            (commands.source_digest, ""),
+            (commands.execution, ""),
+        )
+    ]
     made = []
     begin = 0
     for number, (name, detail) in enumerate(names):
@@ -229,6 +247,7 @@ def grouped(
         begin = int(ends[number])
         if ran[number] == 0:
             continue
+        place, file, line, source_digest, execution = (values[number] for values in shared)
         made.append(
             Group(
                 name,
@@ -240,7 +259,11 @@ def grouped(
                 times,
                 float(busy[number]) / total_busy if times and total_busy > 0 else None,
                 float(inside[number]) / spent.instances if counted[number] else None,
-                places[number],
+                place,
+                file,
+                None if line == ABSENT else line,
+                source_digest,
+                execution,
             )
         )
 
@@ -251,12 +274,13 @@ def grouped(
     return sorted(made, key=largest_first)
 
 
-def _places(place: Any, code: Ints, size: int) -> list[str]:
-    """The place of each group; "" where there are several."""
-    places: list[set[str]] = [set() for _ in range(size)]
-    for line, number in zip(place.tolist(), code.tolist(), strict=True):
-        places[number].add(line)
-    return [lines.pop() if len(lines) == 1 else "" for lines in places]
+def _shared(column: Any, code: Ints, missing: Any) -> dict[int, Any]:
+    """For each group the value that all its commands have; `missing` where they differ. `code` rises."""
+    starts = np.flatnonzero(np.diff(code, prepend=-1))
+    firsts = column[starts]
+    same = np.logical_and.reduceat(column == np.repeat(firsts, np.diff(starts, append=len(code))), starts)
+    values = zip(code[starts].tolist(), firsts.tolist(), same.tolist(), strict=True)
+    return {number: value if alike else missing for number, value, alike in values}
 
 
 # --- the groupings -------------------------------------------------------------------------------------------

@@ -33,6 +33,7 @@ def columns_of(recording: Recording) -> Columns:
         thread_names=recording.threads,
         terms=recording.terms,
         values=recording.values,
+        sources=recording.sources,
         missing_submissions=int(submissions.id[-1]) - len(submissions) if len(submissions) else 0,
         closed=recording.path is None or all(process.closed for process in recording.processes),
     )

@@ -78,6 +78,8 @@ def _columns(
                 columns[alias] = text(values, rows[table], column.optional)
             elif column.kind is Kind.TIME:
                 columns[alias] = nullable(values, untimed)
+            elif column.optional:
+                columns[alias] = nullable(values[rows[table]], values[rows[table]] == NONE)
             elif column.kind is Kind.REFERENCE:
                 columns[alias] = ids[column.table][values[rows[table]]]
             else:

@@ -1,9 +1,9 @@
 """Recordings written anew: several made into one, and one of an older version made into one of this version.
 
-To merge is to renumber: ids are shifted, texts stored once, times brought to one clock (`alignment.py` says when
-that is possible). All that is known about each process is kept, with what was added to its times and how far off they
-may be. To upgrade is to merge a single recording, which changes nothing but its version. What happens to a column
-follows from its declaration, so a new one needs nothing here.
+To merge is to renumber: ids are shifted, texts and sources stored once, times brought to one clock (`alignment.py`
+says when that is possible). All that is known about each process is kept, with what was added to its times and how far
+off they may be. To upgrade is to merge a single recording, which changes nothing but its version. What happens to a
+column follows from its declaration, so a new one needs nothing here.
 
 The new file appears whole or not at all, and until then the old one stays as it is.
 """
@@ -21,12 +21,12 @@ from typing import Any
 import numpy as np
 
 from ...errors import RecordingError
-from . import chunks, database, expansion, opening, schema
+from . import chunks, database, expansion, opening, schema, source_texts
 from .alignment import Shift, align
 from .declaring import MAX_TIME_NS, NONE, Column, Ints, Kind
 from .reader import Recording, open_recording
 
-_SPECIAL = ("strings", "processes", "meta", "drops", "unwritten", "plans", "sample_chunks", *schema.EXPANDED)
+_SPECIAL = ("strings", "processes", "meta", "drops", "unwritten", "sources", "plans", "sample_chunks", *schema.EXPANDED)
 """Tables of which more is known than that their columns are copied."""
 
 Progress = Callable[[str], None]
@@ -148,7 +148,18 @@ def _fill(
         copy.samples()
         base = copy.last
     database.insert_many(connection, schema.TABLES["strings"], ((number, text) for text, number in texts.items()))
+    _fill_sources(connection, recordings)
     connection.execute("COMMIT")
+
+
+def _fill_sources(connection: sqlite3.Connection, recordings: Sequence[Recording]) -> None:
+    """The source texts of all recordings, each once."""
+    made, table = source_texts.SourceRows(), schema.TABLES["sources"]
+    every = source_texts.together(source for recording in recordings for source in recording.sources.values())
+    rows = [row for row in map(made.row_of, every) if row is not None]
+    code = {word: number for number, word in enumerate(schema.LEFT_OUT)}
+    stored = [row | {"left_out": code.get(row["left_out"])} for row in rows]
+    database.insert_many(connection, table, ([row[name] for name in table.sql_names] for row in stored))
 
 
 class _Copy:

@@ -25,7 +25,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from ...errors import RecordingError
-from . import chunks, opening, schema, tables, unwritten
+from . import chunks, opening, schema, source_texts, tables, unwritten
 from .declaring import NONE, Ints, Kind, Table
 from .schema import (
     CommandConstants,
@@ -38,6 +38,7 @@ from .schema import (
     Process,
     Regions,
     Samples,
+    Source,
     Submissions,
     SubmissionValues,
 )
@@ -199,6 +200,18 @@ class Recording:
         details = self.columns("device_details")
         facts = _facts(details["device"], details)
         return tuple(replace(device, details=facts.get(row, {})) for row, device in enumerate(self.records(Device)))
+
+    @cached_property
+    def sources(self) -> Mapping[str, Source]:
+        """The texts that kernels were compiled from, by digest, if the program was recorded with them."""
+        rows = self.records(Source)
+        with self._reading():
+            if sum(row.size_bytes for row in rows if not row.left_out) > schema.MAX_SOURCES_BYTES:
+                raise RecordingError(f"holds source texts of more than {schema.MAX_SOURCES_BYTES} bytes")
+            return {
+                row.digest: row if row.left_out else source_texts.checked(row, *self._blobs(Source, row.id))
+                for row in rows
+            }
 
     commands = _InColumns(Commands)
     """The different commands that occur in plans."""

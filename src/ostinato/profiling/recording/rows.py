@@ -20,6 +20,7 @@ import numpy as np
 from . import chunks, database, schema, statements
 from .declaring import MAX_TIME_NS, Column, Kind, Table
 from .schema import MAX_PLAN_EDGES, MAX_PLAN_NODES, MAX_TEXT_CHARACTERS, PlanNode
+from .source_texts import SourceRows
 
 # Beyond this many remembered texts, commands or plans all are forgotten and stored anew when they come again: a
 # program that makes up a label per token costs room in the file, not memory.
@@ -47,6 +48,7 @@ class Rows:
         self._strings_stored = 0
         self._commands: dict[PlanNode, int] = {}
         self._commands_stored = 0
+        self._sources = SourceRows()
         self._plans: dict[bytes, int] = {}
         self._plan_aliases = array("q", [0])
         self._plan_sizes = array("q", [0])
@@ -315,7 +317,7 @@ class Rows:
         number = self._commands.get(node)
         if number is None:
             columns = node._asdict()
-            terms, constants = columns.pop("terms"), columns.pop("constants")
+            terms, constants, text = (columns.pop(name) for name in ("terms", "constants", "text"))
             number = self._commands_stored + 1
             self._add("commands", id=number, **columns)
             self._commands_stored = number
@@ -326,6 +328,9 @@ class Rows:
                 self._add("command_terms", command=number, number=at, **term._asdict())
             for at, (name, value) in enumerate(constants):
                 self._add("command_constants", command=number, number=at, name=name, value=value)
+            source = self._sources.row(node.source_digest, text) if text is not None else None
+            if source is not None:
+                self._add("sources", **source)
         return number
 
     def _region(self, region: int | None) -> int | None:

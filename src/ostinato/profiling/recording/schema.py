@@ -38,7 +38,7 @@ from .declaring import (
 
 APPLICATION_ID = 0x4F535449
 """'OSTI', in the header of the file."""
-VERSION = 4
+VERSION = 5
 SUFFIX = ".ostinato"
 
 MAX_FILE_BYTES = 1 << 36
@@ -48,6 +48,11 @@ MAX_CHUNK_BYTES = 1 << 26
 MAX_PLAN_NODES = 1 << 21
 MAX_PLAN_EDGES = 1 << 24
 MAX_BLOB_BYTES = 8 * MAX_PLAN_EDGES
+MAX_SOURCE_BYTES = 1 << 20
+"""Of one source text."""
+MAX_SOURCES_BYTES = 1 << 26
+"""Of all of them, which are held in memory."""
+MAX_SOURCES = 10_000
 _FEW = 10_000
 
 STATUSES = ("measured", "bounded", "unavailable")
@@ -57,6 +62,9 @@ LEVELS = ("command_buffers", "dispatches")
 """What was sampled of a submission."""
 NODE_KINDS = ("dispatch", "barrier", "copy", "fill")
 SPAN_KINDS = ("encode", "commit", "wait", "region", "compile", "setup")
+LEFT_OUT = ("larger than 1 MiB", "no room: the texts together are larger than 64 MiB", "not UTF-8")
+TOO_LARGE, NO_ROOM, NOT_TEXT = LEFT_OUT
+"""Why a source text is not in a recording."""
 AMOUNTS = ("bytes_read", "bytes_written", "flops")
 """The amounts of a command, which may depend on values of a submission."""
 
@@ -213,6 +221,28 @@ class Commands(InColumns):
     """The file that the kernel was compiled from; "" for a text."""
     digest: Texts = text(optional=True)
     """Of the kernel's source and function constants."""
+    file: Texts = text(optional=True, since=5)
+    """The file with the kernel's function: `source`, or a file that it includes; "" for a text."""
+    line: Ints = integer(low=1, optional=True, since=5)
+    """The line of the function in it."""
+    source_digest: Texts = text(optional=True, since=5)
+    """Of that file, or of the text: SHA-256, hexadecimal."""
+    execution: Texts = text(optional=True, since=5)
+    """How the device runs the kernel's threads, and why, 'loop: its threads never meet'."""
+
+
+@table("sources", records=True, blobs=("text",), most_rows=MAX_SOURCES, since=5)
+class Source(Declared):
+    """A text that kernels were compiled from, as it was written. Recorded only when that is asked for."""
+
+    id: int = identity()
+    digest: str = word()
+    """What `source_digest` of commands refers to."""
+    size_bytes: int = integer()
+    """In UTF-8."""
+    left_out: str = code(LEFT_OUT, optional=True)
+    """Why the text is not here; "" if it is."""
+    text: str = ""
 
 
 @table("command_constants", key=("command", "number"))
@@ -407,8 +437,8 @@ class Samples(InColumns):
 
 
 _DECLARED: tuple[Any, ...] = (
-    *(Process, Meta, Strings, Threads, Device, DeviceDetails, Commands, CommandConstants, CommandTerms, Plans, Regions),
-    *(Submissions, SubmissionValues, HostSpans, Drops, Unwritten, SampleChunks, PlanNodes, PlanEdges, Samples),
+    *(Process, Meta, Strings, Threads, Device, DeviceDetails, Commands, CommandConstants, CommandTerms, Source, Plans),
+    *(Regions, Submissions, SubmissionValues, HostSpans, Drops, Unwritten, SampleChunks, PlanNodes, PlanEdges, Samples),
 )
 TABLES: dict[str, Table] = {rows.table.name: rows.table for rows in _DECLARED}
 """All tables by name, in the order in which rows are stored."""
@@ -441,7 +471,10 @@ _DESCRIBED = [column for column in TABLES["commands"].columns if column.kind is 
 if TYPE_CHECKING:
 
     class PlanNode(tuple[Any, ...]):
-        """One command of a list, as it is described to a writer: a row of `commands`, its constants and its terms."""
+        """One command of a list, as it is described to a writer: a row of `commands`, its constants and its terms.
+
+        `text` is the source that `source_digest` is of, in bytes, if it is to be recorded.
+        """
 
         _fields: ClassVar[tuple[str, ...]]
 
@@ -452,6 +485,6 @@ else:
     # A tuple, because many are hashed and compared.
     PlanNode = namedtuple(
         "PlanNode",
-        [*(column.name for column in _DESCRIBED), "terms", "constants"],
-        defaults=[*(column.default for column in _DESCRIBED[2:]), (), ()],
+        [*(column.name for column in _DESCRIBED), "terms", "constants", "text"],
+        defaults=[*(column.default for column in _DESCRIBED[2:]), (), (), None],
     )

@@ -74,13 +74,15 @@ REPORT = {
     "ordinal": "submissions.ordinal", "submission_label": "submissions.label", "node": "dispatches.node",
     "kind": "commands.kind", "label": "commands.label", "kernel": "commands.kernel",
     "specialisation": "commands.specialisation", "source": "commands.source", "kernel_digest": "commands.digest",
+    "file": "commands.file", "line": "commands.line", "source_digest": "commands.source_digest",
+    "execution": "commands.execution",
     "op_kind": "commands.op_kind", "threads": "commands.threads", "group": "commands.group",
     "bytes_read": "commands.bytes_read", "bytes_written": "commands.bytes_written",
     "bytes_declared": "commands.bytes_declared", "flops": "commands.flops", "start_ns": "dispatches.start_ns",
     "end_ns": "dispatches.end_ns", "duration_ns": "dispatches.duration_ns", "place": "commands.place",
     "status": "dispatches.status",
 }  # fmt: skip
-"""The columns of the view `dispatch_report`, and where they come from."""
+"""The columns of the view `dispatch_report`, and where they come from. A version has those that its tables have."""
 
 
 def dispatch_report(version: int) -> str:
@@ -103,7 +105,9 @@ def _shown(tables: Mapping[str, Table], source: str, alias: str) -> list[str]:
         return [f"CASE {source} {words} END AS status"]
     if name in schema.AMOUNTS:
         return [_amount(name)]
-    column = tables[table].column(name)
+    column = schema.TABLES[table].column(name)
+    if column not in tables[table].columns:
+        return []
     if column.kind is Kind.TEXT:
         return [f"(SELECT text FROM strings WHERE id = {source}) AS {alias}"]
     return [f"{table}.{part}" for part in column.sql_names] if len(column.sql_names) > 1 else [f"{source} AS {alias}"]

@@ -16,7 +16,8 @@ field. Keys:
     kernels, labels, label_patterns, op_kinds, shapes
                            groups: name, detail, depth, dispatched, count, bounded, total_ns, mean_ns, p50_ns, p90_ns,
                            p99_ns, min_ns, max_ns, share (of busy time), per_instance_ns, place (of live work: of the
-                           first dispatch that was equal in everything else)
+                           first dispatch that was equal in everything else), source and line (of the kernel's
+                           function), source_digest (SHA-256 of that file or text), execution (how its threads run)
     by_rank, by_host, by_process
                            the same groups for each rank, host or process, with its kernels
     repeated_region        the region of per_instance_ns: the one with most instances, or the one asked for
@@ -170,6 +171,10 @@ def _group(group: Group) -> dict[str, Any]:
         "share": group.share,
         "per_instance_ns": group.per_instance_ns,
         "place": group.place or None,
+        "source": group.file or None,
+        "line": group.line,
+        "source_digest": group.source_digest or None,
+        "execution": group.execution or None,
     }
 
 

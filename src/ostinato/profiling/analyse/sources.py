@@ -1,0 +1,91 @@
+"""The source text of a kernel, for reports to show beside its times.
+
+It comes from the recording, if the program was recorded with its sources; else from the file that the recording names,
+if that is on this machine and still has the recorded digest. A recording may come from a stranger and name any file. So
+a file is opened only if it is called like a Metal source or header, is a regular file (a pipe or a device may never
+end, or do something when it is read) and is not larger than a text that would be recorded. What is shown has the
+digest of the recording, so its maker knew the text already.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from ..recording.schema import MAX_SOURCE_BYTES
+from .columns import ABSENT, Columns
+
+SUFFIXES = (".metal", ".msl", ".h", ".hpp", ".inc")
+"""How the files are called that kernels are written in, with what they include."""
+_PACKAGE = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True, slots=True)
+class SourceText:
+    """The text that a kernel was compiled from."""
+
+    text: str
+    """As it was written; lines end in a line feed."""
+    line: int
+    """The line of the kernel's function, from 1; it lies in the text."""
+    file: str
+    """As the program named it; "" if it passed a text."""
+    origin: Literal["recording", "file"]
+    """Where the text comes from."""
+
+
+def source_of(columns: Columns, command: int) -> SourceText | None:
+    """The source of the kernel of a command, which is given by its row; None if it is not to be had."""
+    commands = columns.commands
+    file, digest = str(commands.file[command]), str(commands.source_digest[command])
+    recorded = columns.sources.get(digest)
+    text = recorded.text if recorded is not None and not recorded.left_out else None
+    origin: Literal["recording", "file"] = "recording"
+    if text is None:
+        text, origin = _unchanged(file, digest), "file"
+    if text is None:
+        return None
+    text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
+    line = min(max(int(commands.line[command]), 1), text.count("\n") + 1)
+    return SourceText(text, line, file, origin)
+
+
+def why_missing(columns: Columns, command: int) -> str:
+    """Why `source_of` has no text, as a sentence."""
+    commands = columns.commands
+    file, digest = str(commands.file[command]), str(commands.source_digest[command])
+    recorded = columns.sources.get(digest)
+    if not digest:
+        return "The recording does not say where the source of this kernel is."
+    if recorded is not None and recorded.left_out:
+        return f"The source was not recorded: {recorded.left_out}."
+    if not file:
+        return "The program passed the source as text, and the recording does not contain it (--with-source)."
+    where = f"{file}:{commands.line[command]}" if commands.line[command] != ABSENT else file
+    return f"{where} is not here or has changed since, and the recording does not contain it (--with-source)."
+
+
+def _unchanged(file: str, digest: str) -> str | None:
+    """The text of a local file that has this digest."""
+    if not digest or not file.endswith(SUFFIXES):
+        return None
+    # The kernels of this package are named from the package on.
+    path = _PACKAGE.parent / file if file.startswith(f"{_PACKAGE.name}/") else Path(file)
+    try:
+        contents = _read(path) if path.is_file() else b""
+        return contents.decode() if hashlib.sha256(contents).hexdigest() == digest else None
+    except (OSError, ValueError):
+        return None
+
+
+def _read(path: Path) -> bytes:
+    """A regular file that is not too large; nothing of any other, should the file have become one meanwhile."""
+    with open(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as opened:
+        status = os.fstat(opened.fileno())
+        if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_SOURCE_BYTES:
+            return b""
+        return opened.read(MAX_SOURCE_BYTES)
