@@ -13,7 +13,7 @@ import numpy as np
 from ..recording.reader import Recording
 from . import formatting, groups, machine, ranking, timeline, validity
 from .by_process import Part, by_process
-from .columns import Columns, Device, with_distinct_names
+from .columns import Columns, Device, Flags, with_distinct_names
 from .critical_path import CriticalPath, Schedule, critical_path
 from .kernels import named
 from .lists import warm_ups
@@ -109,6 +109,8 @@ class Summary:
     """Where to look first, with its confidence; None without suspects."""
     drops: tuple[tuple[str, int], ...]
     meta: Mapping[str, str]
+    aside: Flags
+    """The command buffers that suspects, what-ifs and efficiencies exclude: warm-ups and disturbed runs."""
 
     @property
     def suspect(self) -> Suspect | None:
@@ -185,6 +187,7 @@ def summarise(source: Recording | Columns, per: str | None = None) -> Summary:
             *((("missing command buffers", missing),) if missing else ()),
         ),
         meta=columns.meta,
+        aside=aside,
     )
 
 
