@@ -21,12 +21,17 @@ from ..html import STYLE as PLAIN_STYLE
 from ..html import report_body
 from ..json import plain
 from ..text import for_html, visible
+from .graph import graph
 from .head import head
+from .labels import labels
 from .material import Material, kernels, material
 
 View = Callable[[Material], Mapping[str, Any] | None]
 
-VIEWS: tuple[tuple[str, View], ...] = ()
+VIEWS: tuple[tuple[str, View], ...] = (
+    ("graph", graph),
+    ("labels", labels),
+)
 """The views of a recording, in the order of their tabs: the key of its data, which names its script and its style
 too, and the function that makes the data."""
 _SCRIPTS = ("core.js", "charts.js", *(f"{name}.js" for name, _ in VIEWS), "app.js")
