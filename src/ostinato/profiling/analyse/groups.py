@@ -327,7 +327,7 @@ def by_label(columns: Columns, spent: CommandTimes, fold: bool = False) -> list[
     not in here.
     """
     commands = columns.commands
-    paths = [_path(label, fold) for label in commands.label]
+    paths = [label_path(label, fold) for label in commands.label]
     by_path: list[Group] = []
     for depth in range(1, max(map(len, paths), default=0) + 1):
         deep = np.array([len(path) >= depth for path in paths]) & (commands.kind != "barrier")
@@ -336,7 +336,8 @@ def by_label(columns: Columns, spent: CommandTimes, fold: bool = False) -> list[
     return by_path
 
 
-def _path(label: str, fold: bool) -> tuple[str, ...]:
+def label_path(label: str, fold: bool = False) -> tuple[str, ...]:
+    """The parts of a label, with their numbers folded if asked; none of an empty one."""
     if not label:
         return ()
     parts = label.split("/", _MAX_DEPTH - 1)

@@ -22,7 +22,9 @@ from ..html import report_body
 from ..json import plain
 from ..text import for_html, visible
 from .by_kernel import by_kernel
+from .graph import graph
 from .head import head
+from .labels import labels
 from .material import Material, kernels, material
 from .regions import regions
 
@@ -30,6 +32,8 @@ View = Callable[[Material], Mapping[str, Any] | None]
 
 VIEWS: tuple[tuple[str, View], ...] = (
     ("by_kernel", by_kernel),
+    ("graph", graph),
+    ("labels", labels),
     ("regions", regions),
 )
 """The views of a recording, in the order of their tabs: the key of its data, which names its script and its style
