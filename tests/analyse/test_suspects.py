@@ -22,7 +22,7 @@ CALIBRATED = Device("cpu", workers=4, clock_uncertainty_ns=50.0, copy_bytes_per_
 def ranked(made: Synthetic) -> Suspects:
     columns = made.columns()
     aside = warm_ups(columns)
-    return suspects(columns, 0, schedules(columns, 0, aside), aside)
+    return suspects(columns, 0, schedules(columns, 0, aside), roofline.rates(columns, 0, aside))
 
 
 def decode(
@@ -163,7 +163,7 @@ def test_ceilings_come_with_their_spread_and_age(seconds_before: int | None, sai
     made.submit(made.plan([node("k", bytes_read=4000)]), [(0, 1_000_000)])
     columns = replace(made.columns(), began_ns=10**18)
     aside = warm_ups(columns)
-    found = suspects(columns, 0, schedules(columns, 0, aside), aside)
+    found = suspects(columns, 0, schedules(columns, 0, aside), roofline.rates(columns, 0, aside))
     assert said in found.measure
 
 

@@ -29,9 +29,9 @@ def _executable() -> str | None:
     return named or next(filter(None, map(shutil.which, _BROWSERS)), None)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    """Chromium, without a window."""
+    """Chromium, without a window. While it is open, an event loop runs that other tests must not meet."""
     executable = _executable()
     if executable is None:
         pytest.skip(

@@ -107,7 +107,8 @@ def test_columns_arrive_in_the_browser_as_they_were(open_page: OpenPage, tmp_pat
         "none": np.zeros(0, np.int64),
     }
     times = np.sort(rng.integers(0, 2**50, 1000))
-    head = {"overview": [], "look_first": "", "sure": False, "checks": []}
+    empty: dict[str, Any] = dict.fromkeys(("overview", "figures", "named", "checks"), ())
+    head = empty | {"look_first": "", "sure": False, "checks_title": ""}
     columns = {name: packed(values) for name, values in sent.items()} | {"times": packed(times, rising=True)}
     path = tmp_path / "columns.html"
     path.write_text(assembled({"head": head, "sent": columns}, "columns", "", ""), encoding="utf-8")

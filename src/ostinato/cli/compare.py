@@ -31,8 +31,10 @@ from ..profiling.analyse.units import Unit, compare_units, read_unit, units_in
 from ..profiling.analyse.verdicts import LEAST_UNITS, Verdict
 from ..profiling.report.comparison import as_json as comparison_json
 from ..profiling.report.comparison import as_markdown, print_comparison
+from ..profiling.report.page import save_comparison_page
 from .group import busy_after, main, still_line
 from .options import part
+from .output import refuse_recording
 
 _Judge = Callable[[Sequence[Unit], Sequence[Unit]], Comparison]
 
@@ -108,6 +110,7 @@ def _split(arguments: Sequence[str]) -> list[list[str]]:
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
 @click.option("--markdown", is_flag=True, help="Print Markdown, for a pull request.")
+@click.option("--html", type=click.Path(dir_okay=False, path_type=Path), help="Also write a page for a browser.")
 @click.pass_context
 def compare_command(
     context: click.Context,
@@ -124,6 +127,7 @@ def compare_command(
     seconds: float,
     as_json: bool,
     markdown: bool,
+    html: Path | None,
 ) -> None:
     """Say whether B is slower than A: FASTER, SLOWER, SAME or CANNOT TELL, for each graph, label and kernel.
 
@@ -143,12 +147,15 @@ def compare_command(
       ostinato compare -- python old.py -- python new.py
       ostinato compare --runs 20 --save runs -- python decode.py --fused no -- python decode.py --fused yes
       ostinato compare runs/A runs/B --markdown > comment.md
+      ostinato compare runs/A runs/B --html comparison.html
       ostinato compare before.ostgraph after.ostgraph --seconds 10
       ostinato compare --baselines perf --baseline main run.ostinato
       ostinato compare --baselines perf --baseline main run.ostinato --keep
     """
     commands: list[list[str]] = context.meta[_COMMANDS]
     _check_usage(paths, commands, save, (baseline, baselines, keep), as_json and markdown)
+    if html is not None:
+        _refuse_page(html)
 
     def judge(a: Sequence[Unit], b: Sequence[Unit]) -> Comparison:
         return compare_units(
@@ -177,6 +184,9 @@ def compare_command(
         click.echo(as_markdown(comparison), nl=False)
     else:
         print_comparison(comparison)
+    if html is not None:
+        size = save_comparison_page(comparison, html)
+        click.echo(f"{formatting.size(size)} in {html}; open it in a browser", err=True)
     context.exit(exit_status(comparison, strict))
 
 
@@ -215,6 +225,13 @@ def _check_usage(
         raise click.UsageError("a saved graph is compared with another saved graph, a recording with another recording")
     if save is not None and not commands and not (name is None and all(map(is_graph_file, paths))):
         raise click.UsageError("--save keeps what a comparison records, and this one records nothing")
+
+
+def _refuse_page(path: Path) -> None:
+    """Raises an error if a page cannot be written there, before anything is measured."""
+    refuse_recording(path)
+    if not os.access(path.absolute().parent, os.W_OK | os.X_OK):
+        raise ComparisonError(f"the folder of {path} does not exist or cannot be written to")
 
 
 def _programs(commands: Sequence[Sequence[str]], runs: int, save: Path | None, judge: _Judge) -> Comparison:

@@ -42,6 +42,12 @@ class LiveComparison(Comparison):
 
         return render(self)
 
+    def save_html(self, path: str | os.PathLike[str]) -> None:
+        """Write the comparison as a page for a browser: one file that needs no network."""
+        from ..profiling.report.page import save_comparison_page
+
+        save_comparison_page(self, path)
+
 
 def compare(
     a: Any,
@@ -56,7 +62,7 @@ def compare(
     cold: bool = False,
     save: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
-) -> Comparison:
+) -> LiveComparison:
     """Compare B with A by replays in turns, and judge it: FASTER, SLOWER, SAME or CANNOT TELL.
 
     `a` and `b` are what `bench` takes: replayables, graphs, or functions that encode (those need `device`). `values`

@@ -18,8 +18,9 @@ from .critical_path import CriticalPath, Schedule, critical_path
 from .kernels import named
 from .lists import warm_ups
 from .origin import Origin
+from .points import Point, points
 from .reading import columns_of
-from .roofline import raised
+from .roofline import raised, rates
 from .schedules import schedules
 from .suspects import Suspect, Suspects, WhatIf, suspects
 from .validity import Check, Drift, Perturbation
@@ -95,6 +96,8 @@ class Summary:
     outside: groups.Outside | None
     """The command buffers that were committed outside of it; None without such a region."""
     suspects: tuple[Suspects, ...]
+    points: tuple[Point, ...]
+    """The kernels under the rooflines of their devices."""
     what_ifs: tuple[WhatIf, ...]
     replay_residue: float | None
     """How far replays under contention are from the measured time, as a part of it; of the worst device."""
@@ -134,7 +137,8 @@ def summarise(source: Recording | Columns, per: str | None = None) -> Summary:
     aside = disturbance.aside
     columns = replace(columns, devices=tuple(raised(columns, number, aside) for number in range(len(columns.devices))))
     scheduled = [schedules(columns, number, aside) for number in range(len(columns.devices))]
-    ranked = [suspects(columns, number, each, aside, spent) for number, each in enumerate(scheduled)]
+    reached = [rates(columns, number, aside) for number in range(len(columns.devices))]
+    ranked = [suspects(columns, number, each, reached[number], spent) for number, each in enumerate(scheduled)]
     what_ifs = [what_if for of_device in ranked for what_if in of_device.what_ifs]
     paths = [
         _plan_path(columns, number, plan) for number, each in enumerate(scheduled) for plan in each.plans[:_MAX_PATHS]
@@ -164,6 +168,11 @@ def summarise(source: Recording | Columns, per: str | None = None) -> Summary:
         repeated=repeated,
         outside=None if instance is None or repeated is None else groups.outside(columns, repeated, instance),
         suspects=tuple(ranked),
+        points=tuple(
+            point
+            for number, each in enumerate(reached)
+            for point in points(columns, number, each, spent.device_busy_ns[number])
+        ),
         what_ifs=tuple(sorted(what_ifs, key=lambda w: -w.on_path_ns if w.saved_ns is None else -w.saved_ns)),
         replay_residue=max((each.residue for each in scheduled if each.residue is not None), default=None),
         critical_paths=tuple(sorted(paths, key=lambda p: -p.schedule.wall_ns * p.schedule.submissions)[:_MAX_PATHS]),

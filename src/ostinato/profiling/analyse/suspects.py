@@ -16,11 +16,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from . import ranking, reasons
-from .columns import Columns, Flags, Floats, Ints
+from .columns import Columns, Floats, Ints
 from .critical_path import NOT_KNOWN, path_of
 from .groups import CommandTimes, command_times, folded, kernel_codes
 from .lists import runs_per_command, samples_on
-from .roofline import Rates, rates
+from .roofline import Rates
 from .savings import Compared, Savings, evaluated
 from .schedules import Schedules
 from .statistics import median, split_by
@@ -108,18 +108,19 @@ class Suspects:
     """The part of the command buffers' time in lists that have enough undisturbed runs."""
     runs: int
     """Undisturbed runs of the list that takes most of the time."""
+    wall_ns: float
+    """The time of all command buffers that the savings are parts of; 0 where no schedule is known."""
 
 
 def suspects(
-    columns: Columns, device: int, schedules: Schedules, aside: Flags, spent: CommandTimes | None = None
+    columns: Columns, device: int, schedules: Schedules, reached: Rates, spent: CommandTimes | None = None
 ) -> Suspects:
-    """Ranks the kernels of a device. Submissions in `aside` are left out where there are others.
+    """Ranks the kernels of a device by their schedules and the rates that they reached.
 
     `spent` is `command_times(columns)`, if the caller has it already.
     """
     spent = spent or command_times(columns)
     facts = columns.devices[device]
-    reached = rates(columns, device, aside)
     code, names = kernel_codes(columns)
     code = np.where(reached.count > 0, code, -1)
     ran = code >= 0
@@ -177,7 +178,7 @@ def suspects(
         () if savings is None else _what_ifs(compared, device, names, savings),
         reasons.measure(facts, calibrated, bounds, columns.began_ns),
         np.zeros((0, len(ranked))) if savings is None else savings.drawn_attained_ns[:, order],
-        *((0.0, 0) if savings is None else (savings.well_measured, savings.runs)),
+        *((0.0, 0, 0.0) if savings is None else (savings.well_measured, savings.runs, savings.wall_ns)),
     )
 
 

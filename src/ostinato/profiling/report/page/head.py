@@ -1,24 +1,78 @@
-"""The head of the page: what it is of, where to look first, and the validity checks."""
+"""The head of the page: what it is of, the main figures, where to look first, and the validity checks."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from ...analyse.summary import look_first
+from ....base.printable import printable
+from ...analyse import formatting
+from ...analyse.kernels import named
+from ...analyse.summary import Summary, look_first
+from ...analyse.validity import Status
 from ..tables import overview
 from ..text import LONGEST_SENTENCE, visible
-from .material import Material
+from .material import Material, kernel_rows
+
+_OPENING = "Look first at "
 
 
 def head(material: Material) -> dict[str, Any]:
     """What stands above the tabs."""
     summary = material.summary
+    sentence = visible(look_first(summary), LONGEST_SENTENCE)
     return {
         "overview": [visible(line, LONGEST_SENTENCE) for line in overview(summary)],
-        "look_first": visible(look_first(summary), LONGEST_SENTENCE),
+        "figures": [{"name": name, "value": value} for name, value in _figures(summary)],
+        "look_first": sentence,
+        "named": _named(summary, sentence),
         "sure": summary.verdict is not None and summary.verdict.sure,
+        "checks_title": _checks_title(summary),
         "checks": [
             {"name": check.name, "status": str(check.status), "sentence": visible(check.sentence, LONGEST_SENTENCE)}
             for check in summary.checks
         ],
     }
+
+
+def _figures(summary: Summary) -> list[tuple[str, str]]:
+    """The few figures that people ask for first."""
+    figures = []
+    if summary.device_times:
+        busiest = max(summary.device_times, key=lambda device: device.span_ns)
+        figures.append(("from first to last work", formatting.time(busiest.span_ns)))
+        for device in summary.device_times[:2]:
+            name = f"{visible(device.device)} busy" if len(summary.device_times) > 1 else "device busy"
+            if device.span_ns:
+                figures.append((name, formatting.percent(device.busy_ns / device.span_ns)))
+    repeated = next((region for region in summary.regions if region.name == summary.repeated), None)
+    if repeated is not None:
+        median = formatting.time(repeated.wall.p50_ns)
+        figures.append((f"per {visible(repeated.name)}, median of {repeated.instances:,}", median))
+    if summary.dispatched:
+        figures.append(("dispatches", f"{summary.dispatched:,}"))
+        figures.append(("kernels", f"{len(summary.kernels):,}"))
+    return figures
+
+
+def _named(summary: Summary, sentence: str) -> list[dict[str, Any]]:
+    """The kernels that the sentence tells to look at: the number of each, and where its name stands in the sentence."""
+    places, begin, rows = [], len(_OPENING), kernel_rows(summary)
+    for suspect in summary.verdict.named if summary.verdict is not None else ():
+        name = printable(named(suspect.kernel, suspect.detail))
+        at = sentence.find(name, begin)
+        row = rows.get((suspect.kernel, suspect.detail))
+        if at >= 0 and row is not None:
+            # JavaScript counts the characters beyond the first 65,536 twice.
+            first, length = (len(text.encode("utf-16-le")) // 2 for text in (sentence[:at], name))
+            places.append({"kernel": row, "begin": first, "end": first + length})
+            begin = at + len(name)
+    return places
+
+
+def _checks_title(summary: Summary) -> str:
+    worth_a_look = [check.name for check in summary.checks if check.status in (Status.NOTED, Status.ERROR)]
+    if worth_a_look:
+        return f"{len(worth_a_look)} of {len(summary.checks)} checks to look at: {', '.join(worth_a_look)}"
+    open_ones = sum(check.status is Status.NOT_JUDGED for check in summary.checks)
+    fine = f"{formatting.count(len(summary.checks) - open_ones, 'check')} fine"
+    return f"{fine}, {open_ones} not judged" if open_ones else fine

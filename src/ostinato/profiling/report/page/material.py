@@ -31,7 +31,7 @@ class Material:
 def material(columns: Columns, summary: Summary) -> Material:
     """Puts together what views need."""
     commands = columns.commands
-    rows = {(group.name, group.detail): row for row, group in enumerate(summary.kernels)}
+    rows = kernel_rows(summary)
     kernel = np.array(
         [
             rows.get((str(name), str(detail)), -1) if kind != "barrier" else -1
@@ -40,6 +40,11 @@ def material(columns: Columns, summary: Summary) -> Material:
         np.int64,
     )
     return Material(replace(columns, devices=summary.devices), summary, kernel)
+
+
+def kernel_rows(summary: Summary) -> dict[tuple[str, str], int]:
+    """The number of each kernel, by its name and detail."""
+    return {(group.name, group.detail): row for row, group in enumerate(summary.kernels)}
 
 
 def kernels(given: Material) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ import base64
 import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib import resources
 from typing import Any
 
@@ -27,19 +27,21 @@ from .head import head
 from .labels import labels
 from .material import Material, kernels, material
 from .regions import regions
+from .roofline import roofline
+from .what_if import what_if
 
 View = Callable[[Material], Mapping[str, Any] | None]
 
 VIEWS: tuple[tuple[str, View], ...] = (
     ("by_kernel", by_kernel),
+    ("roofline", roofline),
     ("graph", graph),
+    ("what_if", what_if),
     ("labels", labels),
     ("regions", regions),
 )
 """The views of a recording, in the order of their tabs: the key of its data, which names its script and its style
 too, and the function that makes the data."""
-_SCRIPTS = ("core.js", "charts.js", *(f"{name}.js" for name, _ in VIEWS), "app.js")
-_STYLES = ("page.css", *(f"{name}.css" for name, _ in VIEWS))
 VERSION = 1
 
 
@@ -62,9 +64,13 @@ def save_page(columns: Columns, path: str | os.PathLike[str], summary: Summary |
     return len(text)
 
 
-def assembled(data: Mapping[str, Any], title: str, plain_style: str, plain_body: str) -> str:
-    """A page of some data. `plain_body` is shown where scripts do not run."""
-    style, script = "".join(map(_asset, _STYLES)), "".join(map(_asset, _SCRIPTS))
+def assembled(
+    data: Mapping[str, Any], title: str, plain_style: str, plain_body: str, views: Sequence[str] | None = None
+) -> str:
+    """A page of some data, with these views or all of a recording. `plain_body` is shown where scripts do not run."""
+    names = [name for name, _ in VIEWS] if views is None else views
+    style = "".join(map(_asset, ("page.css", *(f"{name}.css" for name in names))))
+    script = "".join(map(_asset, ("core.js", "charts.js", *(f"{name}.js" for name in names), "app.js")))
     policy = (
         f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)} {_hash(plain_style)}; "
         "img-src data:; base-uri 'none'; form-action 'none'"

@@ -2,23 +2,44 @@
 "use strict";
 // The page itself: head, tabs, themes.
 
-/** @param {Head} head @param {string} title */
-function headOf(head, title) {
-  const bad = head.checks.filter((check) => check.status !== "fine");
-  const summary = bad.length ? `${bad.length} of ${head.checks.length} checks need a look` : `all ${head.checks.length} checks are fine`;
+/**
+ * What stands above the tabs. `open` shows a kernel; it is null where the page has no view for that.
+ * @param {Head} head @param {string} title @param {((kernel: number) => void)|null} open
+ */
+function headOf(head, title, open) {
+  const worth = head.checks.some((check) => check.status === "noted" || check.status === "error");
   return h("header", {},
     h("div", { class: "bar" }, h("h1", {}, title), themeButton()),
-    h("div", { class: "overview" }, ...head.overview.map((line) => h("div", {}, line))),
-    h("p", { class: head.sure ? "look-first sure" : "look-first", id: "look-first" }, head.look_first),
-    h("details", { class: "checks", id: "checks" },
+    h("div", { class: "overview" }, ...head.overview.filter((line) => line !== title).map((line) => h("div", {}, line))),
+    head.figures.length ? h("dl", { class: "figures" }, ...head.figures.map((figure) =>
+      h("div", {}, h("dt", {}, figure.name), h("dd", {}, figure.value)))) : null,
+    lookFirst(head, open),
+    h("details", { class: worth ? "checks worth" : "checks", id: "checks", open: head.checks_open },
       h("summary", {},
         h("span", { class: "strip", "aria-hidden": "true" },
-          ...head.checks.map((check) => h("span", { class: `dot ${statusClass(check.status)}` }))),
-        summary),
+          ...head.checks.map((check) => h("span", { class: `dot ${statusClass(check.status)}`, title: `${check.name}: ${check.status}` }))),
+        head.checks_title),
       h("table", {}, h("tbody", {}, ...head.checks.map((check) => h("tr", {},
         h("th", { scope: "row" }, check.name),
         h("td", { class: `status ${statusClass(check.status)}` }, check.status),
         h("td", {}, check.sentence)))))));
+}
+
+/** The sentence, with its first words in bold and the names of kernels as buttons. @param {Head} head @param {((kernel: number) => void)|null} open */
+function lookFirst(head, open) {
+  const text = head.look_first;
+  const bold = h("strong", {});
+  let at = 0;
+  for (const { kernel, begin, end } of head.named) {
+    const name = text.slice(begin, end);
+    bold.append(text.slice(at, begin), open
+      ? h("button", { type: "button", class: "link name", onclick: () => open(kernel) }, name) : h("span", { class: "name" }, name));
+    at = end;
+  }
+  const colon = text.indexOf(":", at);
+  const rest = colon < 0 ? text.length : colon;
+  bold.append(text.slice(at, rest));
+  return h("p", { class: head.sure ? "look-first sure" : "look-first", id: "look-first" }, bold, text.slice(rest));
 }
 
 /** @param {string} status */
@@ -31,14 +52,15 @@ function themeButton() {
   /** @param {number} number */
   function set(number) {
     document.documentElement.dataset.theme = names[number];
-    button.textContent = `theme: ${names[number]}`;
+    button.textContent = `◐ ${names[number]}`;
+    button.setAttribute("aria-label", `Theme: ${names[number]}`);
     window.dispatchEvent(new Event("ostinato-theme"));
   }
   set(0);
   return button;
 }
 
-/** @param {PageData} data @param {HTMLElement} root */
+/** @param {PageData} data @param {HTMLElement} root @returns {Page} */
 function build(data, root) {
   const views = VIEWS.filter((view) => data[view.key] !== undefined);
   /** @type {Map<string, Drawn>} */ const drawn = new Map();
@@ -65,6 +87,7 @@ function build(data, root) {
     }, view.title));
     panels.append(h("section", { role: "tabpanel", id: `panel-${view.key}`, "aria-labelledby": `tab-${view.key}`, hidden: true }));
   }
+  tabs.hidden = views.length < 2;
   root.append(tabs, panels);
 
   /** @param {string} key @param {any} [target] */
@@ -106,6 +129,7 @@ function build(data, root) {
   const asked = location.hash.slice(1);
   const first = views.some((view) => view.key === asked) ? asked : views[0]?.key;
   if (first) open(first);
+  return page;
 }
 
 /** @param {string} id */
@@ -115,11 +139,20 @@ async function start() {
   const root = element("page");
   /** @type {PageData} */
   const data = JSON.parse(element("data").textContent || "{}");
-  root.append(headOf(data.head, data.title));
+  /** @type {Page|null} */ let page = null;
+  root.append(headOf(data.head, data.title, data.by_kernel ? (kernel) => page?.open("by_kernel", { kernel }) : null));
+  await painted();
   await unpackAll(data);
-  build(data, root);
+  page = build(data, root);
   document.documentElement.dataset.ready = "true";
+  performance.mark("ostinato-ready");
 }
+
+/** Lets the browser draw what is there; a page in the background is not drawn, and does not wait for it. */
+const painted = () => new Promise((resolve) => {
+  requestAnimationFrame(() => setTimeout(resolve));
+  setTimeout(resolve, 100);
+});
 
 start().catch((error) => {
   element("page").append(h("p", { class: "failure", role: "alert" },

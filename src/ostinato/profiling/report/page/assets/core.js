@@ -9,7 +9,9 @@
  * @typedef {Int8Array|Uint8Array|Int16Array|Uint16Array|Int32Array|Uint32Array|Float32Array|Float64Array} Column
  * @typedef {{name: string, detail: string, share: number|null, total_ns: number}} KernelName
  * @typedef {{name: string, status: string, sentence: string}} Check
- * @typedef {{overview: string[], look_first: string, sure: boolean, checks: Check[]}} Head
+ * @typedef {{kernel: number, begin: number, end: number}} NamedKernel
+ * @typedef {{overview: string[], figures: {name: string, value: string}[], look_first: string, named: NamedKernel[], sure: boolean,
+ *   checks_title: string, checks_open?: boolean, checks: Check[]}} Head
  * @typedef {{format: string, version: number, title: string, kernels: KernelName[], head: Head, [view: string]: any}} PageData
  */
 
