@@ -40,7 +40,6 @@ NOT_RUN = (
     NotRun("cuda", "library = dev.library(metal_source, cuda=", "needs an NVIDIA GPU"),
     NotRun("tuning", 'tuned="h200.json"', "needs an NVIDIA GPU"),
     NotRun("models", 'weights = models.load_weights("Qwen3-0.6B")', "needs a checkpoint"),
-    NotRun("recording", "import polars", "pandas and Polars are not installed for the tests"),
     NotRun("examples", "--8<--", "includes a program that test_examples.py runs"),
 )
 

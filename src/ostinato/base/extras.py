@@ -7,6 +7,9 @@ PACKAGES = {
     "cuda": "cuda-bindings>=13 nvidia-cuda-nvrtc>=13",
     "models": "tokenizers>=0.20",
     "metal": "pyobjc-framework-Metal>=11",
+    "pandas": "pandas>=2.2",
+    "polars": "polars>=1.9",
+    "arrow": "pyarrow>=17",
 }
 
 

@@ -155,6 +155,16 @@ class Profile:
         with self.recording() as recording:
             return recording.to_pandas()
 
+    def to_polars(self) -> Any:
+        """The same as a `polars.DataFrame`. Needs Polars."""
+        with self.recording() as recording:
+            return recording.to_polars()
+
+    def to_arrow(self) -> Any:
+        """The same as a `pyarrow.Table`. Needs PyArrow."""
+        with self.recording() as recording:
+            return recording.to_arrow()
+
     def look_first(self) -> str:
         """The closing line of the report: where to look first, and why."""
         from .analyse import look_first

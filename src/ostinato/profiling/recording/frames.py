@@ -1,16 +1,19 @@
-"""A recording as a pandas data frame: one row for each dispatch, the columns of the view `dispatch_report`.
+"""A recording as a data frame: one row for each dispatch, with the columns of the view `dispatch_report`.
 
-pandas is imported when a frame is asked for; this library does not depend on it.
+The columns are made once, as NumPy arrays; each library turns them into its own without a loop over dispatches. pandas,
+Polars and PyArrow are imported when a frame is asked for; this library does not depend on them.
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from ...base.extras import install_command
 from ...errors import MissingPackage
 from . import statements
 from .declaring import NONE, Flags, Ints, Kind, Texts
@@ -19,36 +22,87 @@ from .schema import AMOUNTS, STATUSES, TABLES, UNAVAILABLE
 from .tables import objects
 
 
+@dataclass(frozen=True, slots=True)
+class Words:
+    """A column of texts, few of them different."""
+
+    words: list[str]
+    code: NDArray[np.int32]
+    """The number of each row's word; -1 for a text that is missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """A column of integers of which some may be missing."""
+
+    values: Ints
+    missing: Flags
+
+
+Column = Words | Numbers | NDArray[Any]
+"""A column without missing values is an array."""
+
+
 def to_pandas(recording: Recording) -> Any:
     """A `pandas.DataFrame` of all dispatches, copies and fills that have a sample.
 
     Texts are categorical, and numbers that may be missing are nullable integers (`Int64`). Raises `MissingPackage`
     without pandas, and `RecordingError` for a recording that is damaged or does not fit in memory.
     """
+    pandas = _imported("pandas", "to_pandas()", "pandas")
+
+    def made(column: Column) -> Any:
+        if isinstance(column, Words):
+            return pandas.Categorical.from_codes(column.code, column.words)
+        if isinstance(column, Numbers):
+            return pandas.arrays.IntegerArray(column.values, column.missing)
+        return column
+
+    return pandas.DataFrame({name: made(column) for name, column in columns_of(recording).items()}, copy=False)
+
+
+def to_polars(recording: Recording) -> Any:
+    """The same as a `polars.DataFrame`. Texts are categorical, and what is missing is null."""
+    polars = _imported("polars", "to_polars()", "polars")
+
+    def made(column: Column) -> Any:
+        if isinstance(column, Words):
+            code = polars.Series(column.code)
+            return polars.Series(column.words, dtype=polars.Categorical).gather(code.set(code < 0, None))
+        if isinstance(column, Numbers):
+            return polars.Series(column.values).set(polars.Series(column.missing), None)
+        return polars.Series(column)
+
+    return polars.DataFrame({name: made(column) for name, column in columns_of(recording).items()})
+
+
+def to_arrow(recording: Recording) -> Any:
+    """The same as a `pyarrow.Table`. Texts are dictionaries, and what is missing is null."""
+    arrow = _imported("pyarrow", "to_arrow()", "arrow")
+
+    def made(column: Column) -> Any:
+        if isinstance(column, Words):
+            code = arrow.array(column.code, mask=column.code < 0)
+            return arrow.DictionaryArray.from_arrays(code, arrow.array(column.words, arrow.string()))
+        if isinstance(column, Numbers):
+            return arrow.array(column.values, mask=column.missing)
+        return arrow.array(column)
+
+    return arrow.table({name: made(column) for name, column in columns_of(recording).items()})
+
+
+def _imported(module: str, function: str, extra: str) -> Any:
     try:
-        pandas = importlib.import_module("pandas")
+        return importlib.import_module(module)
     except ImportError:
         raise MissingPackage(
-            "to_pandas() needs the package pandas: pip install pandas. Without it, recording.samples() gives NumPy"
-            " columns, and any tool that reads SQLite reads the view dispatch_report of a recording's file"
+            f"{function} needs the package {module}: {install_command(extra)}. Without it, recording.samples() gives"
+            " NumPy columns, and any tool that reads SQLite reads the view dispatch_report of a recording's file"
         ) from None
 
-    def text(values: Texts, rows: Ints, optional: bool) -> Any:
-        numbers: dict[str, int] = {}
-        codes = np.array(
-            [-1 if optional and not value else numbers.setdefault(value, len(numbers)) for value in values], int
-        )
-        return pandas.Categorical.from_codes(codes[rows] if len(codes) else rows, list(numbers))
 
-    def nullable(values: Ints, missing: Flags) -> Any:
-        return pandas.arrays.IntegerArray(np.where(missing, 0, values), missing)
-
-    return pandas.DataFrame(_columns(recording, text, nullable), copy=False)
-
-
-def _columns(
-    recording: Recording, text: Callable[[Texts, Ints, bool], Any], nullable: Callable[[Ints, Flags], Any]
-) -> dict[str, Any]:
+def columns_of(recording: Recording) -> dict[str, Column]:
+    """The columns of the view `dispatch_report`, a row for each sample."""
     submissions, samples, lists = recording.submissions, recording.samples(), recording.lists()
     samples = samples.where(submissions.plan[samples.submission] != NONE)
     owner = samples.submission
@@ -59,35 +113,48 @@ def _columns(
         "commands": lists.command[lists.first[submissions.plan[owner]] + samples.node],
     }
     untimed = samples.status == UNAVAILABLE
-    ids = {name: recording.columns(name)["id"] for name in ("processes", "submissions")}
-    columns: dict[str, Any] = {}
+    columns: dict[str, Column] = {}
     for alias, source in statements.REPORT.items():
         table, _, name = source.partition(".")
         if name == "duration_ns":
-            columns[alias] = nullable(samples.end_ns - samples.start_ns, untimed)
+            columns[alias] = Numbers(np.where(untimed, 0, samples.end_ns - samples.start_ns), untimed)
         elif name in AMOUNTS:
-            columns[alias] = nullable(*_amount(recording, name, rows["commands"], owner))
+            columns[alias] = _amount(recording, name, rows["commands"], owner)
         elif name == "status":
-            columns[alias] = text(objects(STATUSES), samples.status.astype(np.int64), False)
+            columns[alias] = _words(objects(STATUSES), samples.status.astype(np.int64))
+        elif table == "dispatches" and name.endswith("_ns"):
+            columns[alias] = Numbers(np.where(untimed, 0, getattr(samples, name)), untimed)
         else:
-            column = TABLES[table].column(name)
             values = getattr(samples, name) if table == "dispatches" else recording.columns(table)[name]
-            if column.kind is Kind.SIZES:
-                columns |= {part: values[rows[table], axis] for axis, part in enumerate(column.sql_names)}
-            elif column.kind in (Kind.TEXT, Kind.WORD):
-                columns[alias] = text(values, rows[table], column.optional)
-            elif column.kind is Kind.TIME:
-                columns[alias] = nullable(values, untimed)
-            elif column.optional:
-                columns[alias] = nullable(values[rows[table]], values[rows[table]] == NONE)
-            elif column.kind is Kind.REFERENCE:
-                columns[alias] = ids[column.table][values[rows[table]]]
-            else:
-                columns[alias] = values[rows[table]]
+            columns |= _from_table(recording, alias, table, name, values, rows[table])
     return columns
 
 
-def _amount(recording: Recording, name: str, command: Ints, owner: Ints) -> tuple[Ints, Flags]:
+def _from_table(recording: Recording, alias: str, table: str, name: str, values: Any, rows: Ints) -> dict[str, Column]:
+    """The columns that one of a table becomes, as its declaration says."""
+    column = TABLES[table].column(name)
+    if column.kind is Kind.SIZES:
+        return {part: values[rows, axis] for axis, part in enumerate(column.sql_names)}
+    if column.kind in (Kind.TEXT, Kind.WORD, Kind.CODE):
+        return {alias: _words(values, rows, column.optional)}
+    if column.kind is Kind.REAL:
+        return {alias: values[rows]}
+    found = values[rows]
+    missing = found == NONE if column.optional else np.zeros(len(rows), bool)
+    if column.kind is Kind.REFERENCE:
+        ids = recording.columns(column.table)["id"]
+        found = np.append(ids, 0)[found]
+    return {alias: Numbers(np.where(missing, 0, found), missing) if column.optional else found}
+
+
+def _words(values: Texts, rows: Ints, optional: bool = False) -> Words:
+    """The texts of some rows of a table, of which "" is a missing one if they are optional."""
+    numbers: dict[str, int] = {}
+    code = [-1 if optional and not value else numbers.setdefault(value, len(numbers)) for value in values]
+    return Words(list(numbers), np.array(code, np.int32)[rows])
+
+
+def _amount(recording: Recording, name: str, command: Ints, owner: Ints) -> Numbers:
     """An amount of each dispatch, with what its submission's values make of it, and where it is missing."""
     constant: Ints = recording.columns("commands")[name][command]
     amount, missing = constant.copy(), constant == NONE
@@ -103,4 +170,4 @@ def _amount(recording: Recording, name: str, command: Ints, owner: Ints) -> tupl
             counted = np.minimum(counted, terms.upto[row])
         amount[chosen] += terms.factor[row] * counted
         missing[chosen] |= ~known[owner[chosen]]
-    return amount, missing
+    return Numbers(np.where(missing, 0, amount), missing)

@@ -326,6 +326,18 @@ class Recording:
 
         return to_pandas(self)
 
+    def to_polars(self) -> Any:
+        """The same as a `polars.DataFrame`. Needs Polars."""
+        from .frames import to_polars
+
+        return to_polars(self)
+
+    def to_arrow(self) -> Any:
+        """The same as a `pyarrow.Table`. Needs PyArrow."""
+        from .frames import to_arrow
+
+        return to_arrow(self)
+
     # --- what the others need -----------------------------------------------------------------------------------
 
     @cached_property
