@@ -7,7 +7,7 @@ import io
 import json
 import threading
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from decimal import Decimal
 from itertools import pairwise
@@ -22,8 +22,11 @@ from sampled import HOSTILE, decoder, hostile
 from trace_format import Event, validate
 
 import ostinato as ost
+from keep_recording import KEPT
+from ostinato import demo
 from ostinato.profiling.analyse import columns_of
-from ostinato.profiling.analyse.columns import Columns
+from ostinato.profiling.analyse.columns import Columns, Device
+from ostinato.profiling.recording import open_recording
 from ostinato.profiling.report import trace, write_trace
 from synthetic import Synthetic, node
 
@@ -94,12 +97,62 @@ def test_counters_say_what_is_in_flight_and_what_it_moves(times: list[tuple[int,
     assert counted(events, "bandwidth")[-1][1] == running[-1][1] == 0
 
 
-def test_command_buffers_count_from_their_commit() -> None:
+def test_the_queue_is_as_deep_as_command_buffers_wait_and_run() -> None:
     made = Synthetic()
     for begin in (0, 10):
         made.submit(made.plan([node()]), [(100 + begin, 110 + begin)], commit_begin_ns=begin, commit_end_ns=begin + 5)
-    found = [(int(at * 1000), value) for at, value in counted(written(made), "command buffers")]
-    assert found == [(0, 1), (10, 2), (110, 1), (120, 0)]
+    made.submit(made.plan([node()]), [(130, 140)], commit_begin_ns=135, commit_end_ns=136)  # clocks are a little off
+    depth = [(int(at * 1000), waiting, running) for at, waiting, running in counted(written(made), "queue depth")]
+    assert depth == [(0, 1, 0), (10, 2, 0), (100, 1, 1), (110, 0, 1), (120, 0, 0), (130, 0, 1), (140, 0, 0)]
+
+
+@given(st.lists(st.tuples(st.integers(0, 6), spans), min_size=1, max_size=10), st.integers(1, 5))
+def test_no_more_workers_are_busy_than_have_a_threadgroup(
+    work: list[tuple[int, tuple[int, int]]], workers: int
+) -> None:
+    made = Synthetic(devices=[Device("cpu", workers=workers)])
+    nodes = [node(groups=groups) if groups else node("copy", kind="copy", groups=0) for groups, _ in work]
+    made.submit(made.plan(nodes, edges=[]), [times for _, times in work])
+    zero = min(begin for _, (begin, _) in work)
+    busy = counted(written(made), "busy workers")
+    assert busy[-1][1] == 0
+    for at, value in busy:
+        running = [groups for groups, (begin, end) in work if begin <= int(at * 1000) + zero < end]
+        assert value == min(workers, sum(groups or workers for groups in running))
+
+
+def test_command_buffers_without_times_of_dispatches_may_keep_all_workers_busy() -> None:
+    made = Synthetic(devices=[Device("cpu", workers=3)])
+    plan = made.plan([node(groups=1), node(groups=1)])
+    made.submit(plan, [(0, 10), (20, 30)])
+    made.submit(plan, [None, None], probe=True, start_ns=40, end_ns=50)
+    made.submit(plan, [(60, 70), (70, 80)], quality=[0, 2])
+    busy = [(int(at * 1000), value) for at, value in counted(written(made), "busy workers")]
+    assert busy == [(0, 1), (10, 0), (20, 1), (30, 0), (40, 3), (50, 0), (60, 3), (70, 3), (80, 0)]
+
+
+def test_a_device_of_unknown_size_has_no_busy_workers() -> None:
+    made = Synthetic(devices=[Device("gpu")])
+    made.submit(made.plan([node()]), [(0, 10)])
+    assert counted(written(made), "busy workers") == []
+
+
+def test_a_command_buffer_carries_what_is_known_of_its_workers_and_its_wait() -> None:
+    made = Synthetic()
+    token = made.region("token", 0, 200_000)
+    times = {"commit_begin_ns": 500, "commit_end_ns": 900}
+    workers = {"worked_ns": 170_000, "lost_ns": 20_000, "late_ns": 0, "joined": 2}
+    made.submit(made.plan([node(), node()]), [(2000, 52_000), (52_000, 102_000)], region=token, **times, **workers)
+    (buffer,) = slices(written(made), "command buffer")
+    assert buffer["args"] == {
+        "command buffer": 1,
+        "replay": True,
+        "commands": 2,
+        "region": "token",
+        "queued, µs": Decimal("1.5"),
+        "workers that took part": 2,
+        "busy workers, mean": Decimal("1.5"),
+    }
 
 
 labels = st.lists(st.sampled_from("abc"), max_size=3).map("/".join)
@@ -227,6 +280,182 @@ def test_encoders_that_take_turns_on_one_thread_get_a_line_each() -> None:
     events = written(made)
     assert len({e["tid"] for e in slices(events, "encode")}) == 2
     assert {e["args"]["name"] for e in events if e["name"] == "thread_name"} >= {"thread 1", "thread 1 (2)"}
+
+
+def test_tasks_that_wait_at_the_same_time_get_a_line_each_however_many_they_are() -> None:
+    made = Synthetic()
+    for number in range(300):
+        made.span("wait", number, 1000 + number)
+    events = written(made)
+    assert len({e["tid"] for e in slices(events, "wait")}) == 300
+
+
+def test_threads_of_one_name_or_number_stay_apart() -> None:
+    made = Synthetic()
+    for thread in (5, 6, 5 + (1 << 31)):  # viewers keep 31 bits
+        made.span("wait", 10, 20, thread)
+    named = replace(made.columns(), thread_names={(0, 5): "worker", (0, 6): "worker", (0, 5 + (1 << 31)): "worker"})
+    events = written(named)
+    names = {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name"}
+    assert sorted(names[e["tid"]] for e in slices(events, "wait")) == ["worker", "worker #2", "worker #3"]
+
+
+def test_an_outer_slice_stands_before_an_inner_one_that_begins_with_it() -> None:
+    made = Synthetic()
+    made.span("wait", 10, 20)
+    times = {"commit_begin_ns": 10, "commit_end_ns": 30}
+    made.submit(made.plan([node()]), [(40, 50)], **times)
+    made.region("token", 10, 60)
+    events = written(made)
+    assert [e["cat"] for e in events if e["ph"] == "X"][:3] == ["region", "commit", "wait"]
+
+
+# --- any recording -------------------------------------------------------------------------------------------
+
+names = st.sampled_from(["", "a", "a/b", "a/c", "b"])
+times = st.tuples(st.integers(0, 30), st.integers(0, 15)).map(lambda pair: (pair[0], sum(pair)))
+
+
+@st.composite
+def recordings(draw: st.DrawFn) -> Columns:
+    """Devices, processes and threads of equal names, gaps in what was timed, clocks that disagree, open regions."""
+    workers = st.none() | st.integers(1, 3)
+    made = Synthetic(devices=[Device("cpu", workers=draw(workers)) for _ in range(draw(st.integers(1, 2)))])
+    plans = []
+    for _ in range(draw(st.integers(1, 2))):
+        kinds = draw(st.lists(st.sampled_from(["dispatch", "dispatch", "copy", "barrier"]), min_size=1, max_size=5))
+        pairs = [(a, b) for b in range(len(kinds)) for a in range(b)]
+        edges = draw(st.lists(st.sampled_from(pairs), unique=True)) if pairs else []
+        commands = [node(kind=kind, label=draw(names), groups=draw(st.integers(0, 4)), bytes_read=8) for kind in kinds]
+        plans.append((made.plan(commands, edges), kinds))
+    for name, (begin, end) in draw(st.lists(st.tuples(names, times), max_size=3)):
+        made.region(name, begin, draw(st.sampled_from([end, -1])))
+    for kind, (begin, end), thread in draw(
+        st.lists(st.tuples(st.sampled_from(["wait", "compile"]), times, st.integers(1, 2)), max_size=4)
+    ):
+        made.span(kind, begin, end, thread)
+    for _ in range(draw(st.integers(0, 5))):
+        plan, kinds = draw(st.sampled_from(plans))
+        ran = [None if kind == "barrier" else draw(st.none() | times) for kind in kinds]
+        host = dict.fromkeys(("encode_begin_ns", "encode_end_ns", "commit_begin_ns", "commit_end_ns"))
+        for what in ("encode", "commit"):
+            span = draw(st.none() | times)
+            if span is not None:
+                host |= {f"{what}_begin_ns": span[0], f"{what}_end_ns": span[1]}
+        made.submit(
+            plan,
+            ran,
+            quality=[draw(st.integers(0, 2)) for _ in kinds],
+            device=draw(st.integers(0, len(made.devices) - 1)),
+            process=draw(st.integers(0, 1)),
+            thread=draw(st.integers(1, 2)),
+            probe=draw(st.booleans()),
+            label=draw(names),
+            **host,
+        )
+    return replace(
+        made.columns(), pids=draw(st.sampled_from([(7, 7), (7, 8)])), thread_names={(0, 1): "worker", (0, 2): "worker"}
+    )
+
+
+@given(recordings())
+def test_whatever_a_recording_holds_its_trace_is_valid_and_complete(columns: Columns) -> None:
+    events = written(columns)
+    subs, regions = columns.submissions, columns.regions
+    assert len(slices(events, "dispatch")) == (columns.samples.status != 2).sum()
+    assert len(slices(events, "command buffer")) == subs.ran.sum()
+    assert len(slices(events, "commit")) == (subs.commit_begin_ns >= 0).sum()
+    assert len(slices(events, "region")) == (regions.end_ns >= 0).sum()
+
+
+@pytest.mark.parametrize("path", sorted(KEPT.glob("*.ostinato")), ids=lambda path: path.stem)
+def test_the_trace_of_a_kept_recording_is_valid(path: Path) -> None:
+    with open_recording(path) as recording:
+        columns = columns_of(recording)
+    events = written(columns)
+    assert len(slices(events, "command buffer")) == len(columns.submissions) > 0
+    assert len(slices(events, "dispatch")) > 0
+
+
+def test_the_trace_of_the_demonstration_is_valid(
+    dev: ost.Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(demo, "TOKENS", 10)
+    monkeypatch.setattr(demo, "_CHECKED", 1)
+    result = demo.run(dev, tmp_path / "demo.ostinato")
+    with open_recording(tmp_path / "demo.ostinato") as recording:
+        events = written(columns_of(recording))
+    assert len(slices(events, "dispatch")) == result.summary.timed
+    assert len([e for e in slices(events, "region") if e["name"] == "token"]) == 10
+    counters = {e["name"] for e in events if e["ph"] == "C"}
+    assert counters == {"queue depth", "busy workers", "dispatches", "bandwidth"}
+    arrows = flows(events, "dependency")
+    assert len(arrows) > len(slices(events, "dispatch"))  # nearly every dispatch waits for another
+    facts = slices(events, "dispatch")[0]["args"].keys()
+    assert {"kernel", "label", "place", "threads", "group", "threadgroups", "node", "command buffer"} <= facts
+
+
+# --- the validator -------------------------------------------------------------------------------------------
+
+
+def first(events: list[Any], phase: str, **facts: Any) -> Any:
+    return next(e for e in events if e["ph"] == phase and all(e[key] == value for key, value in facts.items()))
+
+
+def last_of_a_counter(events: list[Any]) -> Any:
+    return [e for e in events if e["ph"] == "C" and e["name"] == "dispatches"][-1]
+
+
+def inner_first(events: list[Any]) -> None:
+    label = first(events, "X", cat="label")
+    events.remove(label)
+    events.append(label)
+
+
+BREAKAGES: dict[str, Callable[[list[Any]], object]] = {
+    "a flow without its end": lambda events: events.remove(first(events, "f")),
+    "a flow that begins twice": lambda events: events.append(first(events, "s")),
+    "a flow that ends before it begins": lambda events: first(events, "s").update(first(events, "f") | {"ph": "s"}),
+    "a flow beside its slice": lambda events: first(events, "s", cat="submit").update(ts=0),
+    "a flow of another name": lambda events: first(events, "s").update(name="other"),
+    "a flow that binds to what comes next": lambda events: first(events, "f").pop("bp"),
+    "a dependency of a label": lambda events: first(events, "X", cat="dispatch").update(cat="label"),
+    "a slice that outlasts the one around it": lambda events: first(events, "X", cat="dispatch").update(dur=10**6),
+    "an inner slice before the outer one": inner_first,
+    "a slice without a duration": lambda events: first(events, "X").pop("dur"),
+    "a slice of negative length": lambda events: first(events, "X").update(dur=-1),
+    "a time that is a text": lambda events: first(events, "X").update(ts="1"),
+    "a time that is no number": lambda events: first(events, "X").update(ts=float("nan")),
+    "a part of a nanosecond": lambda events: first(events, "X").update(ts=0.00005),
+    "a process beyond 32 bits": lambda events: first(events, "X").update(pid=1 << 40),
+    "a thread without a name": lambda events: events.remove(first(events, "M", name="thread_name")),
+    "a name that comes too late": lambda events: events.append(events.pop(0)),
+    "a track that is named twice": lambda events: events.insert(0, dict(events[0])),
+    "two threads of one name": lambda events: [
+        e["args"].update(name="same") for e in events if e["name"] == "thread_name"
+    ],
+    "a counter that stays open": lambda events: last_of_a_counter(events)["args"].update({"in flight": 1}),
+    "a counter that is a text": lambda events: last_of_a_counter(events)["args"].update({"in flight": "0"}),
+    "a counter below zero": lambda events: last_of_a_counter(events)["args"].update({"in flight": -1}),
+    "a counter that goes back in time": lambda events: last_of_a_counter(events).update(ts=0),
+    "a counter whose series change": lambda events: last_of_a_counter(events).update(args={"other": 0}),
+    "an unknown kind of event": lambda events: first(events, "X").update(ph="Z"),
+    "a key that means nothing": lambda events: first(events, "X").update(colour="red"),
+}
+
+
+@pytest.mark.parametrize("breakage", BREAKAGES.values(), ids=BREAKAGES)
+def test_the_validator_notices(breakage: Callable[[list[Any]], object]) -> None:
+    out = io.StringIO()
+    write_trace(decoder(tokens=2).columns(), out)
+    whole = json.loads(out.getvalue())
+    validate(json.dumps(whole))
+    breakage(whole["traceEvents"])
+    with pytest.raises(AssertionError):
+        validate(json.dumps(whole))
+
+
+# --- a real run ----------------------------------------------------------------------------------------------
 
 
 def test_the_trace_of_a_real_run_is_valid(dev: ost.Device, kernels: ost.Library) -> None:

@@ -139,13 +139,18 @@ def with_distinct_names(columns: Columns) -> tuple[Device, ...]:
     devices = []
     for device in columns.devices:
         own = f"{device.name} of {columns.origins[device.process].name}" if len(columns.origins) > 1 else device.name
-        name, number = own, 1
-        while name in taken:
-            number += 1
-            name = f"{own} #{number}"
-        taken.add(name)
-        devices.append(replace(device, name=name))
+        devices.append(replace(device, name=distinct(own, taken)))
     return tuple(devices)
+
+
+def distinct(name: str, taken: set[str]) -> str:
+    """The name, with a number behind it if it is taken; then it is taken too."""
+    numbered, number = name, 1
+    while numbered in taken:
+        number += 1
+        numbered = f"{name} #{number}"
+    taken.add(numbered)
+    return numbered
 
 
 def ints(values: Iterable[int | None]) -> Ints:

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..analyse.columns import ABSENT, Columns, Flags, Floats, Ints, Samples
+from ..analyse.columns import ABSENT, Columns, Flags, Floats, Ints, Samples, partly_timed
 from ..analyse.costs import amounts_of
+from ..analyse.lists import samples_on
 from ..analyse.roofline import rates
 
 _MAX_DEPTH = 16
@@ -107,11 +108,44 @@ def in_flight(start_ns: Ints, end_ns: Ints) -> tuple[Ints, Ints]:
     return at, total.astype(np.int64)
 
 
+def queue_depth(committed_ns: Ints, start_ns: Ints, end_ns: Ints) -> tuple[Ints, Ints, Ints]:
+    """How many command buffers wait and how many run from each moment on at which that changes: moments, and counts."""
+    at = np.unique(np.concatenate([committed_ns, start_ns, end_ns]))
+    committed, started, ended = (
+        np.searchsorted(np.sort(moments), at, side="right") for moments in (committed_ns, start_ns, end_ns)
+    )
+    return at, committed - started, started - ended
+
+
+def busy_workers(columns: Columns, device: int) -> tuple[Ints, Ints] | None:
+    """How many workers can have been busy from each moment on at which that changes; None for an unknown number.
+
+    A dispatch keeps at most as many busy as it has threadgroups. What has no groups (copies), and command buffers whose
+    dispatches were not all timed, may keep all of them busy.
+    """
+    workers = columns.devices[device].workers
+    if workers is None:
+        return None
+    subs, samples = columns.submissions, samples_on(columns, device)
+    timed = np.bincount(samples.submission, minlength=len(subs)) > 0
+    untimed = subs.ran & (subs.device == device) & (~timed | partly_timed(columns))
+    groups = columns.commands.groups[columns.plans.command[samples.node]]
+    most = np.where(groups > 0, np.minimum(groups, workers), workers)
+    at, total = _stepwise(
+        np.concatenate([samples.start_ns, subs.start_ns[untimed]]),
+        np.concatenate([samples.end_ns, subs.end_ns[untimed]]),
+        np.concatenate([most, np.full(int(untimed.sum()), workers)]).astype(np.float64),
+    )
+    return at, np.minimum(total, workers).astype(np.int64)
+
+
 def bandwidth(start_ns: Ints, end_ns: Ints, bytes_per_s: Floats) -> tuple[Ints, Floats]:
     """What all dispatches that run move together, from each moment on at which that changes."""
     known = np.isfinite(bytes_per_s)
-    at, total = _stepwise(start_ns[known], end_ns[known], bytes_per_s[known])
-    return at, np.maximum(total, 0.0)
+    start_ns, end_ns = start_ns[known], end_ns[known]
+    at, total = _stepwise(start_ns, end_ns, bytes_per_s[known])
+    # Where nothing runs, a sum of floats may leave a little over.
+    return at, np.where(in_flight(start_ns, end_ns)[1] > 0, np.maximum(total, 0.0), 0.0)
 
 
 def _stepwise(start_ns: Ints, end_ns: Ints, height: Floats) -> tuple[Ints, Floats]:

@@ -2,10 +2,11 @@
 
 Host threads show regions, encoding, commits and waits; every device shows its command buffers and, below, its
 dispatches inside their labels, on as many lanes as ran at the same time. Arrows lead from each commit to its start on
-the device, and to each dispatch from the one whose end it waited for. Counters show how many command buffers and
-dispatches are in flight, and what those move. Dispatches carry their bytes, their rate and their efficiency.
-Slices of one track must nest, so what overlaps on a thread without nesting (two encoders that take turns, tasks that
-wait at the same time) goes to a further lane of that thread.
+the device, and to each dispatch from the one whose end it waited for. Counters show the depth of the queue, how many
+workers can have been busy, how many dispatches are in flight, and what those move. Dispatches carry their bytes, their
+rate and their efficiency.
+Readers sort events by time and keep the order of the file where times are equal, so an outer slice stands before the
+inner ones that begin with it, and an arrow behind the slice that it is bound to.
 Times are microseconds with three decimals since the earliest event. The file is written piece by piece, so a long
 recording needs no more memory than a short one.
 """
@@ -17,25 +18,32 @@ import json
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass
 from itertools import count
 from math import isfinite
 from typing import IO, Any
 
 import numpy as np
 
-from ..analyse.columns import ABSENT, BOUNDED, Columns, Ints, Samples, usable, with_distinct_names
+from ..analyse.columns import ABSENT, BOUNDED, Columns, Ints, Samples, distinct, usable, with_distinct_names
 from ..analyse.lists import samples_on
-from .device_tracks import Reached, bandwidth, in_flight, label_spans, reached, waited_for
+from .device_tracks import (
+    Reached,
+    bandwidth,
+    busy_workers,
+    in_flight,
+    label_spans,
+    queue_depth,
+    reached,
+    waited_for,
+)
+from .host_tracks import HostSlice, host_slices, title
 
 _DEVICES = 1 << 30
 """Processes of devices are numbered from here, where no pid of the host is."""
 _PROCESSES = 1 << 29
 """Processes of the host that cannot have their own number are numbered from here."""
-_BUFFER_LANES, _DISPATCH_LANES = 1, 1000
-_MAX_LANES = 900
-_NEXT_LANE = 1 << 24
-"""Further lanes of a host thread are numbered this far apart, where no thread of its process is."""
+_BUFFER_LANES, _DISPATCH_LANES = 1, 1 << 20
+"""Where the numbers of a device's lanes begin."""
 _LINES = 4096
 
 
@@ -63,7 +71,7 @@ def write_trace(columns: Columns, target: str | os.PathLike[str] | IO[str]) -> i
 def events(columns: Columns) -> Iterator[str]:
     """Every event as one JSON object."""
     base = _base(columns)
-    host = _host_slices(columns)
+    host = host_slices(columns)
     yield from _names(columns, host)
     yield from _host(columns, host, base)
     flows = count(len(columns.submissions) + 1)  # up to there they are those of submissions
@@ -85,15 +93,18 @@ def _base(columns: Columns) -> int:
 # --- tracks --------------------------------------------------------------------------------------------------
 
 
-def _names(columns: Columns, host: list[_HostSlice]) -> Iterator[str]:
+def _names(columns: Columns, host: list[HostSlice]) -> Iterator[str]:
     numbers = _process_numbers(columns)
+    processes: set[str] = set()
+    threads: list[set[str]] = [set() for _ in numbers]
     for row, (number, pid) in enumerate(zip(numbers, columns.pids, strict=True)):
-        yield _meta("process_name", number, 0, _process_name(columns, row, pid))
+        yield _meta("process_name", number, 0, distinct(_process_name(columns, row, pid), processes))
         yield _meta("process_sort_index", number, 0, row)
     lanes = {(each.process, each.thread, each.lane): each.tid for each in host}
     for (process, thread, lane), tid in sorted(lanes.items()):
         name = columns.thread_names.get((process, thread)) or f"thread {thread}"
-        yield _meta("thread_name", numbers[process], tid, f"{name} ({lane + 1})" if lane else name)
+        name = distinct(f"{name} ({lane + 1})" if lane else name, threads[process])
+        yield _meta("thread_name", numbers[process], tid, name)
     for number, device in enumerate(with_distinct_names(columns)):
         yield _meta("process_name", _DEVICES + number, 0, f"device {device.name}")
         yield _meta("process_sort_index", _DEVICES + number, 0, len(columns.pids) + number)
@@ -116,11 +127,6 @@ def _process_numbers(columns: Columns) -> list[int]:
     return found
 
 
-def _tid(thread: int) -> int:
-    """Viewers keep 32 bits of a thread's number."""
-    return thread & 0x7FFFFFFF
-
-
 def _meta(what: str, pid: int, tid: int, value: str | int) -> str:
     key = "sort_index" if what.endswith("sort_index") else "name"
     return _text({"ph": "M", "name": what, "pid": pid, "tid": tid, "args": {key: value}})
@@ -129,91 +135,14 @@ def _meta(what: str, pid: int, tid: int, value: str | int) -> str:
 # --- events --------------------------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class _HostSlice:
-    """Something that a host thread did."""
-
-    process: int
-    thread: int
-    begin_ns: int
-    end_ns: int
-    kind: str
-    title: str
-    submission: int = -1
-    lane: int = 0
-    tid: int = 0
-
-
-def _host_slices(columns: Columns) -> list[_HostSlice]:
-    """What all host threads did, each on a lane where it nests with the others."""
-    regions, spans, subs = columns.regions, columns.host_spans, columns.submissions
-    found = [
-        _HostSlice(process, thread, begin, end, "region", str(name))
-        for process, thread, begin, end, name in _rows(
-            regions.process, regions.thread, regions.begin_ns, regions.end_ns, regions.name
-        )
-        if end != ABSENT
-    ]
-    # Encoding and committing are known from the submissions; their spans would only repeat them.
-    repeated = (spans.submission >= 0) & np.isin(spans.kind, ["encode", "commit"])
-    kept = np.flatnonzero(~repeated & (spans.kind != "region"))
-    found += [
-        _HostSlice(process, thread, begin, end, str(kind), f"{kind} {name}" if name else str(kind))
-        for process, thread, begin, end, kind, name in _rows(
-            *(column[kept] for column in (spans.process, spans.thread, spans.begin_ns, spans.end_ns)),
-            spans.kind[kept],
-            spans.name[kept],
-        )
-    ]
-    for kind, begins, ends in (
-        ("encode", subs.encode_begin_ns, subs.encode_end_ns),
-        ("commit", subs.commit_begin_ns, subs.commit_end_ns),
-    ):
-        found += [
-            _HostSlice(process, thread, begin, end, kind, f"{kind} {_title(columns, row)}", row)
-            for row, (process, thread, begin, end) in enumerate(_rows(subs.process, subs.thread, begins, ends))
-            if begin != ABSENT and end != ABSENT
-        ]
-    _place(found)
-    return found
-
-
-def _rows(*columns: Any) -> Iterable[Any]:
-    return zip(*(column.tolist() for column in columns), strict=True)
-
-
-def _place(slices: list[_HostSlice]) -> None:
-    """Gives every slice the first lane of its thread on which it nests, and every lane a number of its own."""
-    open_until: dict[tuple[int, int], list[list[int]]] = {}
-    tids: dict[tuple[int, int, int], int] = {}
-    taken = {(each.process, _tid(each.thread)) for each in slices}
-    for each in sorted(slices, key=lambda s: (s.begin_ns, -s.end_ns)):
-        lanes = open_until.setdefault((each.process, each.thread), [])
-        for number, lane in enumerate(lanes):
-            while lane and lane[-1] <= each.begin_ns:
-                lane.pop()
-            if not lane or each.end_ns <= lane[-1]:
-                each.lane = number
-                break
-        else:
-            each.lane = len(lanes)
-            lanes.append([])
-        lanes[each.lane].append(each.end_ns)
-        key = each.process, each.thread, each.lane
-        if key not in tids:
-            tid = _tid(each.thread)
-            while each.lane and (each.process, tid) in taken:
-                tid = _tid(tid + _NEXT_LANE)
-            taken.add((each.process, tid))
-            tids[key] = tid
-        each.tid = tids[key]
-
-
-def _host(columns: Columns, slices: list[_HostSlice], base: int) -> Iterator[str]:
-    subs, numbers = columns.submissions, _process_numbers(columns)
+def _host(columns: Columns, slices: list[HostSlice], base: int) -> Iterator[str]:
+    subs, numbers, devices = columns.submissions, _process_numbers(columns), with_distinct_names(columns)
     for each in slices:
         place = numbers[each.process], each.tid
-        facts = {"command buffer": int(subs.ordinal[each.submission])} if each.submission >= 0 else {}
+        facts: dict[str, Any] = {}
+        if each.submission >= 0:
+            facts["command buffer"] = int(subs.ordinal[each.submission])
+            facts["device"] = devices[int(subs.device[each.submission])].name
         yield _complete(each.title, each.kind, place, each.begin_ns, each.end_ns, base, facts)
         if each.kind == "commit" and each.submission >= 0 and _has_flow(columns, each.submission):
             yield _flow("s", each.submission + 1, place, each.begin_ns, base, "submit")
@@ -227,19 +156,51 @@ def _command_buffers(columns: Columns, device: int, base: int) -> Iterator[str]:
     yield from _lane_names(_DEVICES + device, _BUFFER_LANES, "command buffers", used)
     for row, lane in zip(rows.tolist(), lanes, strict=True):
         place = _DEVICES + device, _BUFFER_LANES + lane
-        facts: dict[str, Any] = {"command buffer": int(subs.ordinal[row]), "replay": bool(subs.replay[row])}
-        if subs.probe[row]:
-            facts["sampling"] = "left out on purpose, to measure its cost"
-        for key, value in (("reason", subs.reason[row]), ("error", subs.error[row])):
-            if value:
-                facts[key] = str(value)
         start, end = int(subs.start_ns[row]), int(subs.end_ns[row])
-        yield _complete(_title(columns, row), "command buffer", place, start, end, base, facts)
+        facts = _buffer_facts(columns, row)
+        yield _complete(title(columns, row), "command buffer", place, start, end, base, facts)
         if _has_flow(columns, row):
             yield _flow("f", row + 1, place, start, base, "submit")
-    begun = np.where(subs.commit_begin_ns[rows] == ABSENT, subs.start_ns[rows], subs.commit_begin_ns[rows])
-    at, open_ = in_flight(np.minimum(begun, subs.end_ns[rows]), subs.end_ns[rows])
-    yield from _counter(_DEVICES + device, _BUFFER_LANES, "command buffers", "in flight", at, open_.tolist(), base)
+    if rows.size:
+        yield from _buffer_counters(columns, device, rows, base)
+
+
+def _buffer_counters(columns: Columns, device: int, rows: Ints, base: int) -> Iterator[str]:
+    """What the command buffers in these rows make of the queue and of the workers of their device."""
+    subs, pid = columns.submissions, _DEVICES + device
+    start_ns, commit_ns = subs.start_ns[rows], subs.commit_begin_ns[rows]
+    committed_ns = np.where(commit_ns == ABSENT, start_ns, np.minimum(commit_ns, start_ns))
+    at, waiting, running = queue_depth(committed_ns, start_ns, subs.end_ns[rows])
+    yield from _counter(pid, _BUFFER_LANES, "queue depth", at, {"waiting": waiting, "running": running}, base)
+    workers = busy_workers(columns, device)
+    if workers is not None:
+        at, most = workers
+        yield from _counter(pid, _BUFFER_LANES, "busy workers", at, {"at most, by threadgroups": most}, base)
+
+
+def _buffer_facts(columns: Columns, row: int) -> dict[str, Any]:
+    """What is known about a command buffer, beside its times."""
+    subs = columns.submissions
+    facts: dict[str, Any] = {"command buffer": int(subs.ordinal[row]), "replay": bool(subs.replay[row])}
+    if subs.plan[row] != ABSENT:
+        nodes = columns.plans.nodes(int(subs.plan[row]))
+        facts["commands"] = nodes.stop - nodes.start
+    if subs.region[row] != ABSENT:
+        facts["region"] = str(columns.regions.name[subs.region[row]])
+    if _has_flow(columns, row):
+        facts["queued, µs"] = round(int(subs.start_ns[row] - subs.commit_begin_ns[row]) / 1e3, 3)
+    took_ns = int(subs.end_ns[row] - subs.start_ns[row])
+    if subs.worked_ns[row] != ABSENT and subs.lost_ns[row] != ABSENT and took_ns:
+        facts["workers that took part"] = int(subs.joined[row])
+        facts["busy workers, mean"] = round(int(subs.worked_ns[row] - subs.lost_ns[row]) / took_ns, 3)
+    if subs.probe[row]:
+        facts["sampling"] = "left out on purpose, to measure its cost"
+    if subs.status[row] != "measured":
+        facts["status"] = str(subs.status[row])
+    for key, value in (("reason", subs.reason[row]), ("error", subs.error[row])):
+        if value:
+            facts[key] = str(value)
+    return facts
 
 
 def _dispatches(columns: Columns, device: int, base: int, flows: Iterator[int]) -> Iterator[str]:
@@ -287,10 +248,10 @@ def _dispatches(columns: Columns, device: int, base: int, flows: Iterator[int]) 
     yield from _dependencies(columns, chosen, pid, lanes, base, flows)
     if len(chosen):
         at, running = in_flight(chosen.start_ns, chosen.end_ns)
-        yield from _counter(pid, _DISPATCH_LANES, "dispatches", "in flight", at, running.tolist(), base)
+        yield from _counter(pid, _DISPATCH_LANES, "dispatches", at, {"in flight": running}, base)
         at, rate = bandwidth(chosen.start_ns, chosen.end_ns, facts.bytes_per_s)
         unit = "GB/s, at most" if facts.at_most.any() else "GB/s"
-        yield from _counter(pid, _DISPATCH_LANES, "bandwidth", unit, at, np.round(rate / 1e9, 3).tolist(), base)
+        yield from _counter(pid, _DISPATCH_LANES, "bandwidth", at, {unit: np.round(rate / 1e9, 3)}, base)
 
 
 def _rates(facts: Reached, row: int) -> str:
@@ -322,10 +283,13 @@ def _dependencies(
             yield _flow(phase, number, place, int(chosen.start_ns[at]), base, "dependency")
 
 
-def _counter(pid: int, tid: int, name: str, unit: str, at: Ints, values: list[float], base: int) -> Iterator[str]:
+def _counter(pid: int, tid: int, name: str, at: Ints, series: dict[str, Any], base: int) -> Iterator[str]:
+    """A counter with one value of each series from each moment on. Perfetto names a series by both names."""
     opening = _text({"ph": "C", "name": name, "pid": pid, "tid": tid})[:-1]
-    for moment, value in zip(at.tolist(), values, strict=True):
-        yield f'{opening},"ts":{_micro(moment - base)},"args":{{"{unit}":{value}}}}}'
+    keys = [_text(key) for key in series]
+    for moment, *values in zip(at.tolist(), *(column.tolist() for column in series.values()), strict=True):
+        shown = ",".join(f"{key}:{value}" for key, value in zip(keys, values, strict=True))
+        yield f'{opening},"ts":{_micro(moment - base)},"args":{{{shown}}}}}'
 
 
 def _head(columns: Columns, command: int) -> str:
@@ -337,12 +301,14 @@ def _head(columns: Columns, command: int) -> str:
         ("specialisation", commands.specialisation[command]),
         ("op kind", commands.op_kind[command]),
         ("place", commands.place[command]),
+        ("source", commands.source[command]),
     ):
         if value:
             facts[key] = str(value)
     if commands.kind[command] == "dispatch":
         facts["threads"] = commands.threads[command].tolist()
         facts["group"] = commands.group[command].tolist()
+        facts["threadgroups"] = int(commands.groups[command])
     opening = _text({"ph": "X", "name": commands.title(command), "cat": "dispatch"})
     return f'{opening[:-1]},"args":{_text(facts)[:-1]}'
 
@@ -366,19 +332,14 @@ def _lanes(start: Ints, end: Ints) -> tuple[list[int], int]:
         else:
             lane, used = used, used + 1
         heapq.heappush(busy, (e, lane))
-        lanes.append(min(lane, _MAX_LANES - 1))
-    return lanes, min(used, _MAX_LANES)
+        lanes.append(lane)
+    return lanes, used
 
 
 def _lane_names(pid: int, first: int, name: str, count: int) -> Iterable[str]:
     for lane in range(count):
         yield _meta("thread_name", pid, first + lane, name if lane == 0 else f"{name} {lane + 1}")
         yield _meta("thread_sort_index", pid, first + lane, first + lane)
-
-
-def _title(columns: Columns, row: int) -> str:
-    subs = columns.submissions
-    return str(subs.label[row]) or f"command buffer {int(subs.ordinal[row])}"
 
 
 def _has_flow(columns: Columns, row: int) -> bool:
