@@ -195,6 +195,13 @@ def test_nothing_in_common_is_not_comparable(tmp_path: Path) -> None:
         (("{a}", "{a}", "--delta", "2"), "not a part between 0 and 1"),
         (("{a}", "{a}", "--save", "x"), "this one records nothing"),
         (("{a}", "{a}", "--keep"), "go together"),
+        (("{a}", "{a}", "--runs", "10"), "--runs applies to commands, not to recordings"),
+        (("{a}", "{a}", "--seconds", "3"), "--seconds applies to saved graphs, not to recordings"),
+        (("{a}", "{a}", "--device", "cpu"), "--device applies to saved graphs, not to recordings"),
+        (("{graph}", "{graph}", "--runs", "10"), "--runs applies to commands, not to saved graphs"),
+        (("{graph}", "{graph}", "--allow-different-devices"), "applies to commands and recordings, not to saved"),
+        (("--seconds", "3", "--", "one", "--", "two"), "--seconds applies to saved graphs, not to commands"),
+        (("--baseline", "b", "--baselines", "{empty}", "{a}", "--runs", "10"), "--runs applies to commands"),
         (("--baseline", "main", "{a}"), "go together"),
         (("--baseline", "main", "--baselines", "{empty}"), "give the recordings"),
         (("--baseline", "../main", "--baselines", "{empty}", "{a}"), "'../main' is not a name"),
@@ -252,6 +259,18 @@ def test_an_error_that_nobody_foresaw_is_not_a_verdict(tmp_path: Path, monkeypat
     done = ostinato(a, b)
     assert done.exit_code == 2
     assert "ZeroDivisionError" in done.stderr
+
+
+def test_runs_of_different_programs_are_taken_together_and_that_is_said(tmp_path: Path) -> None:
+    a, b = runs(tmp_path, TIMES, TIMES)
+    for file in sorted(a.iterdir())[:2]:
+        with closing(sqlite3.connect(file)) as database:
+            database.execute("UPDATE meta SET value = 'other.py' WHERE key = 'program'")
+            database.commit()
+    first, second = json.loads(ostinato(a, b, "--json").stdout)["about"]
+    assert first.startswith("A: 2 different programs, taken together: 4 runs of ")
+    assert ", 2 runs of other.py (6 runs" in first
+    assert "different programs" not in second
 
 
 def test_a_recording_is_not_compared_with_itself(tmp_path: Path) -> None:
@@ -367,6 +386,25 @@ def test_saved_graphs_are_replayed_in_turns(dev: ost.Device, kernels: ost.Librar
     assert done.exit_code == any(row["verdict"] == "slower" for row in report["rows"])
     assert report["differences"] is None
     assert saved.exists()
+
+
+def test_a_file_that_cannot_be_written_is_refused_before_anything_is_measured(
+    dev: ost.Device, kernels: ost.Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def measured(*arguments: object) -> None:
+        raise AssertionError("it measured")
+
+    monkeypatch.setattr("ostinato.measure.comparing.Rounds", measured)
+    x = dev.zeros(64, np.float32)
+    graphs = tmp_path / "a.ostgraph", tmp_path / "b.ostgraph"
+    for path in graphs:
+        dev.capture(lambda enc: enc.dispatch(kernels["bump"], x, threads=64)).save(path)
+    (tmp_path / "kept").write_text("kept")
+    for file, problem in (("kept", "kept' exists already; name another file"), ("no/x", "there is no folder")):
+        done = ostinato(*graphs, "--device", "cpu", "--save", tmp_path / file)
+        assert done.exit_code == 2
+        assert problem in done.stderr
+    assert (tmp_path / "kept").read_text() == "kept"
 
 
 # --- baselines -----------------------------------------------------------------------------------------------

@@ -17,7 +17,11 @@ import ostinato as ost
 from calibrations import KNOWN, exactly
 from ostinato.cli.bench import as_dict as bench_dict
 from ostinato.cli.calibrate import as_dict as calibration_dict
+from ostinato.cli.tune import as_dict as tuning_dict
+from ostinato.cli.tune import products_as_dict
+from ostinato.measure.products import TunedProduct, TunedProducts
 from ostinato.measure.spreads import RowSpread
+from ostinato.measure.tuning import Candidate, Tuning
 from ostinato.profiling.analyse import summarise
 from ostinato.profiling.analyse.columns import Drop
 from ostinato.profiling.analyse.comparison import Key, OneSided, UnitTimes, compare_times
@@ -27,6 +31,7 @@ from ostinato.profiling.analyse.validity import Perturbation
 from ostinato.profiling.calibration import BufferRow, DispatchRow
 from ostinato.profiling.report import as_dict
 from ostinato.profiling.report.comparison import as_dict as comparison_dict
+from ostinato.runtime.tuned import Entry
 from synthetic import Synthetic, node
 
 PAGE = Path(__file__).parent.parent / "docs" / "json.md"
@@ -57,7 +62,7 @@ def emitted(value: Any, path: str = "") -> Iterator[str]:
     if isinstance(value, list):
         for one in value:
             yield from emitted(one, path)
-    elif isinstance(value, dict) and path not in ("meta", "capabilities.details"):
+    elif isinstance(value, dict) and path.rpartition(".")[2] not in ("meta", "details", "choice", "first"):
         for key, one in value.items():
             here = f"{path}.{key}" if path else key
             yield here
@@ -85,19 +90,26 @@ def misdescribed(value: Any, kind: str, known: Tables, path: str) -> Iterator[st
 
 
 _TYPES: dict[str, Any] = {
-    "text": str, "number": (int, float), "true or false": bool, "list": list, "[": dict, "facts": dict, "object": dict,
+    "text": str, "number": (int, float), "true or false": bool, "list": list, "[": dict, "facts": dict,
 }  # fmt: skip
 
 
-def assert_documented(kind: str, *values: Any) -> None:
+def assert_documented(kinds: str, *values: Any) -> None:
+    """Values have the keys of all these kinds, which are separated by commas."""
     known = tables()
-    expected = set(documented(kind, known))
+    expected = {path for kind in kinds.split(", ") for path in documented(kind, known)}
     found = {path for value in values for path in emitted(value)}
+    section = re.split(rf"^##+ {kinds.partition(', ')[0]}$", PAGE.read_text(), flags=re.MULTILINE)[1]
+    for key, what in re.findall(
+        r"^\| `(format|version)` \| \w+ \| `?(.*?)`? \|$", section.partition("\n#")[0], re.MULTILINE
+    ):
+        assert json.dumps(values[0][key]) == what
     assert found - expected == set(), "emitted, but not documented"
     assert expected - found == set(), "documented, but not emitted"
     for value in values:
         for each in value if isinstance(value, list) else [value]:
-            assert list(misdescribed(each, kind, known, kind)) == []
+            for kind in kinds.split(", "):
+                assert list(misdescribed(each, kind, known, kind)) == []
 
 
 def test_every_field_has_a_type_and_a_meaning() -> None:
@@ -151,6 +163,24 @@ def test_every_field_of_a_bench_is_documented() -> None:
         kernel = device.library("kernel void one(device float *x) { x[0] = 1; }")["one"]
         result = ost.bench(kernel, np.zeros(1, np.float32), threads=1, seconds=0.05)
         assert_documented("Bench", bench_dict(replace(result, interval=Interval(1.0, 0.5, 2.0)), kernel))
+
+
+def tuning() -> Tuning:
+    ratio = Interval(0.5, 0.4, 0.6)
+    candidates = (Candidate({"group": 32}, "first"), Candidate({"group": 64}, "faster", "why", 0.5, ratio))
+    return Tuning({"group": 64}, {"group": 32}, candidates, ratio, inside=False, space_size=2, seconds=1.0)
+
+
+def test_every_field_of_a_tuning_is_documented() -> None:
+    assert_documented("Tuning, tuning result", json.loads(json.dumps(tuning_dict(tuning()))))
+
+
+def test_every_field_of_tuned_products_is_documented() -> None:
+    entry = Entry(kernel="matvec", source="", shape="8 x 8", choice={}, first={})
+    both, row = Key("graph", "token", grid="2"), UnitTimes(np.arange(1.0, 7.0), 60, 1.0)
+    product = TunedProduct("matvec", "8 x 8", "mlp/up", 2, False, tuning(), tuning(), entry)
+    outcome = TunedProducts((product,), compare_times({both: row}, {both: row}))
+    assert_documented("Tuned products", json.loads(json.dumps(products_as_dict({"tiny": outcome}))))
 
 
 def run_json(*arguments: str, folder: Path) -> Any:

@@ -660,6 +660,12 @@ def test_a_spec_is_a_file_with_the_arguments_as_names(tmp_path: Path) -> None:
         ([], "give either a SPEC or --ops"),
         (["--ops"], "--ops needs --shapes"),
         (["missing.py"], "does not exist"),
+        ([__file__, "--shapes", "tiny"], "--shapes applies to --ops, not to a SPEC"),
+        ([__file__, "--sums"], "--sums applies to --ops, not to a SPEC"),
+        ([__file__, "--dtype", "float32"], "--dtype applies to --ops, not to a SPEC"),
+        ([__file__, "--layers", "4"], "--layers applies to --ops, not to a SPEC"),
+        ([__file__, "--again"], "give --file too"),
+        (["--ops", "--shapes", "tiny", "--file", "x.json", "--again"], "--again applies to a SPEC, not to --ops"),
     ],
 )
 def test_wrong_usage_is_status_2(arguments: list[str], text: str) -> None:
@@ -687,7 +693,8 @@ def test_products_of_a_preset_go_into_the_file_that_operations_read(tmp_path: Pa
     arguments = ["tune", "--ops", "--shapes", "tiny", "--layers", "1", "--seconds", "0.05", "--device", "cpu"]
     done = CliRunner().invoke(main, [*arguments, "--file", str(path), "--json"])
     assert done.exit_code == 0, done.output
-    products = json.loads(done.stdout)["tiny"]["products"]
+    (tiny,) = json.loads(done.stdout)["decoders"]
+    products = tiny["products"]
     assert {each["label"] for each in products} == {"attn/qkv", "attn/o", "mlp/gate_up", "mlp/down"}
     decided = [each for each in products if each["inside"]["decided"]]
     with ost.open_device("cpu", tuned=path) as device:

@@ -33,7 +33,7 @@ from ..profiling.report.comparison import as_json as comparison_json
 from ..profiling.report.comparison import as_markdown, print_comparison
 from ..profiling.report.page import save_comparison_page
 from .group import busy_after, main, still_line
-from .options import part
+from .options import part, refuse_unused
 from .output import refuse_recording
 
 _Judge = Callable[[Sequence[Unit], Sequence[Unit]], Comparison]
@@ -42,6 +42,14 @@ SLOWER, NOT_COMPARABLE, CANNOT_TELL, INTERRUPTED = 1, 2, 3, 130
 _PATH = click.Path(exists=True, path_type=Path)
 _COMMANDS = "ostinato.compare.commands"
 _CONFIDENCE = 0.95
+_PROGRAMS, _GRAPHS, _RECORDINGS = "commands", "saved graphs", "recordings"
+_USES = {
+    "runs": (_PROGRAMS,),
+    "seconds": (_GRAPHS,),
+    "device_name": (_GRAPHS,),
+    "allow_different_devices": (_PROGRAMS, _RECORDINGS),
+}
+"""What options apply to; those that are not here apply to everything."""
 
 
 class _Compare(click.Command):
@@ -154,6 +162,8 @@ def compare_command(
     """
     commands: list[list[str]] = context.meta[_COMMANDS]
     _check_usage(paths, commands, save, (baseline, baselines, keep), as_json and markdown)
+    graphs = not commands and baseline is None and all(map(is_graph_file, paths))
+    refuse_unused(context, _USES, _PROGRAMS if commands else _GRAPHS if graphs else _RECORDINGS)
     if html is not None:
         _refuse_page(html)
 
@@ -172,7 +182,7 @@ def compare_command(
         comparison = _programs(commands, runs, save, judge)
     elif baseline is not None and baselines is not None:
         comparison = _against_baseline(paths, baselines, baseline, keep, judge)
-    elif all(map(is_graph_file, paths)):
+    elif graphs:
         comparison = _graphs(paths, device_name, delta, seconds, save)
     else:
         comparison = _recordings(paths, judge)

@@ -1,11 +1,13 @@
-"""The values of options that several commands take: NAME=VALUE, parts of a whole, grids."""
+"""Options of several commands: values (NAME=VALUE, parts of a whole, grids), and options that have no use."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 import click
+from click.core import ParameterSource
 
 from ..base.options import checked_part
 from ..errors import ArgumentError
@@ -59,3 +61,14 @@ def extent(context: click.Context, option: click.Parameter, text: str | None) ->
     if len(axes) > 3 or not all(re.fullmatch(r"[0-9]{1,18}", axis) and int(axis) for axis in axes):
         raise click.BadParameter(f"{text!r} is not a size of whole numbers from 1, such as 1048576, 64x64 or 8x8x4")
     return tuple(map(int, axes))
+
+
+def refuse_unused(context: click.Context, uses: Mapping[str, Sequence[str]], kind: str) -> None:
+    """Raises a usage error for an option that was given and has no use for this kind of work.
+
+    `uses` names the kinds of work that an option is for, by the name of its parameter.
+    """
+    for option in context.command.params:
+        kinds = uses.get(option.name or "", (kind,))
+        if kind not in kinds and context.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE:
+            raise click.UsageError(f"{option.opts[0]} applies to {' and '.join(kinds)}, not to {kind}")

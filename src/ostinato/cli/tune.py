@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import runpy
 import sys
+from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +28,16 @@ from ..profiling.analyse.statistics import Interval
 from ..profiling.analyse.verdicts import Verdict
 from ..runtime import tuned as files
 from .group import busy_after, main, printing_to_stderr
+from .options import refuse_unused
 
 _NAMES = "encode space device oracle outputs tolerance inside values seconds delta confidence isolate timeout".split()
 """What a spec may define: the arguments of `ostinato.tune`."""
+VERSION = 1
+"""Of the JSON."""
 _LAYERS = 4
+_SPEC, _OPS = "a SPEC", "--ops"
+_USES = {"presets": (_OPS,), "dtype": (_OPS,), "layers": (_OPS,), "sums": (_OPS,), "again": (_SPEC,)}
+"""What options apply to; those that are not here apply to both."""
 
 
 @main.command("tune")
@@ -55,7 +62,9 @@ _LAYERS = 4
 )
 @click.option("--sums", is_flag=True, help="With --ops, also try choices that change the order of additions.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+@click.pass_context
 def tune_command(
+    context: click.Context,
     spec: Path | None,
     of_ops: bool,
     presets: tuple[str, ...],
@@ -87,21 +96,21 @@ def tune_command(
         raise click.UsageError("give either a SPEC or --ops")
     if of_ops and not presets:
         raise click.UsageError("--ops needs --shapes, the name of a decoder")
-    if spec is not None and presets:
-        raise click.UsageError("--shapes belongs to --ops")
+    refuse_unused(context, _USES, _OPS if of_ops else _SPEC)
+    if again and file is None:
+        raise click.UsageError("--again measures what a file has already; give --file too")
     with printing_to_stderr() if as_json else nullcontext(), busy_after("tuning", seconds=0.5) as say:
         if spec is not None:
             result = _of_spec(spec, device_name, seconds, file, again, say)
         else:
             results = _of_products(presets, device_name, seconds or 10.0, file, dtype, layers, sums, say)
     if spec is not None:
-        click.echo(json.dumps(plain(result), indent=2) if as_json else str(result))
-        return
-    if as_json:
-        click.echo(json.dumps({name: plain_products(each) for name, each in results.items()}, indent=2))
-        return
-    for name, each in results.items():
-        show(name, each)
+        click.echo(json.dumps(as_dict(result), indent=2) if as_json else str(result))
+    elif as_json:
+        click.echo(json.dumps(products_as_dict(results), indent=2))
+    else:
+        for name, each in results.items():
+            show(name, each)
 
 
 # --- a spec ------------------------------------------------------------------------------------------------------
@@ -133,8 +142,12 @@ def _loaded(path: Path) -> dict[str, Any]:
     return {name: names[name] for name in _NAMES if name in names}
 
 
-def plain(result: Tuning) -> dict[str, Any]:
-    """A tuning as plain types."""
+def as_dict(result: Tuning) -> dict[str, Any]:
+    """A tuning as it is printed; docs/json.md describes every field."""
+    return {"format": "ostinato.tuning", "version": VERSION, **_plain(result)}
+
+
+def _plain(result: Tuning) -> dict[str, Any]:
     return {
         "choice": spaces.written_choice(result.choice),
         "first": spaces.written_choice(result.first),
@@ -159,9 +172,7 @@ def plain(result: Tuning) -> dict[str, Any]:
 
 
 def _interval(interval: Interval | None) -> dict[str, float] | None:
-    if interval is None:
-        return None
-    return {"estimate": interval.estimate, "low": interval.low, "high": interval.high}
+    return None if interval is None else asdict(interval)
 
 
 # --- products ----------------------------------------------------------------------------------------------------
@@ -244,8 +255,13 @@ def token_text(outcome: TunedProducts) -> str:
     return f"token: {outcome.comparison.verdict.value.upper()}{measured}"
 
 
-def plain_products(outcome: TunedProducts) -> dict[str, Any]:
-    """The products of a decoder as plain types."""
+def products_as_dict(results: Mapping[str, TunedProducts]) -> dict[str, Any]:
+    """The products of decoders as they are printed; docs/json.md describes every field."""
+    decoders = [{"name": name, **_plain_products(each)} for name, each in results.items()]
+    return {"format": "ostinato.tuned_products", "version": VERSION, "decoders": decoders}
+
+
+def _plain_products(outcome: TunedProducts) -> dict[str, Any]:
     comparison = outcome.comparison
     return {
         "products": [
@@ -255,8 +271,8 @@ def plain_products(outcome: TunedProducts) -> dict[str, Any]:
                 "label": each.label,
                 "per_token": each.dispatches,
                 "changes_sums": each.changes_sums,
-                "inside": plain(each.tuning),
-                "alone": None if each.alone is None else plain(each.alone),
+                "inside": _plain(each.tuning),
+                "alone": None if each.alone is None else _plain(each.alone),
             }
             for each in outcome.products
         ],

@@ -1,8 +1,10 @@
-"""Checks of the numbers that a measurement is asked for."""
+"""Checks of what a measurement is asked for, before it begins."""
 
 from __future__ import annotations
 
 import math
+import os
+from pathlib import Path
 
 from ..errors import ArgumentError
 
@@ -17,3 +19,11 @@ def check_seconds(value: float, name: str = "seconds") -> None:
     """Raises for anything but a positive time."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
         raise ArgumentError(f"{name}={value!r} is not a positive time")
+
+
+def check_new_file(name: str, path: str | os.PathLike[str]) -> None:
+    """Raises for a file that exists, or in a folder that does not."""
+    if Path(path).exists():
+        raise ArgumentError(f"{name}: {os.fspath(path)!r} exists already; name another file")
+    if not Path(path).parent.is_dir():
+        raise ArgumentError(f"{name}: there is no folder {str(Path(path).parent)!r}")

@@ -21,7 +21,7 @@ from ..profiling.analyse.lists import warm_ups
 from ..profiling.analyse.timeline import submission_times
 from ..profiling.analyse.verdicts import Verdict
 from ..runtime.queue import OnQueue
-from .checks import check_seconds, check_share
+from .checks import check_new_file, check_seconds, check_share
 from .rounds import Rounds
 from .subjects import contender
 
@@ -67,11 +67,14 @@ def compare(
 
     `a` and `b` are what `bench` takes: replayables, graphs, or functions that encode (those need `device`). `values`
     are the parameters of a replay. Changes within `delta` count as the same. It takes at most about `seconds`, and less
-    when all rows are decided before. Memory that the graphs write is restored afterwards. `save` writes the recording.
+    when all rows are decided before. Memory that the graphs write is restored afterwards. `save` writes the recording
+    to a new file.
     """
     check_share("delta", delta)
     check_share("confidence", confidence)
     check_seconds(seconds)
+    if save is not None:
+        check_new_file("save", save)
     sides = [contender(what, name=name, device=device, values=values) for what, name in zip((a, b), names, strict=True)]
     if sides[0].queue is not sides[1].queue:
         raise ArgumentError("A and B are on different devices; only what runs on one device can take turns on it")

@@ -6,6 +6,7 @@ anew when a program is run again, so intervals are computed over units. Columns 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -21,6 +22,7 @@ from .surroundings import Surroundings, differences, surroundings
 from .verdicts import LEAST_UNITS, Spreads
 
 _REVISION_CHARACTERS = 12
+_UNNAMED = "unnamed program"
 _LONGEST_STREAK = 2
 """Units of one side that follow each other where two programs take turns (A B, B A, …)."""
 
@@ -124,10 +126,6 @@ def took_turns(a: Sequence[Unit], b: Sequence[Unit]) -> bool:
 
 def _about(name: str, units: Sequence[Unit]) -> str:
     origins = [origin for unit in units for origin in unit.origins]
-    programs = list(dict.fromkeys(origin.program for origin in origins if origin.program))
-    program = programs[0] if programs else "unnamed program"
-    if len(programs) > 1:
-        program += f" and {len(programs) - 1} more"
     revisions = {
         f"{origin.revision[:_REVISION_CHARACTERS]}{' with changes' if origin.changed else ''}"
         for origin in origins
@@ -138,7 +136,16 @@ def _about(name: str, units: Sequence[Unit]) -> str:
     facts += [f"revision {' and '.join(sorted(revisions))}"] if revisions else []
     began = min((origin.began for origin in origins if origin.began), default="")
     facts += [f"from {began[:19].replace('T', ' ')} UTC"] if began else []
-    return f"{name}: {program} ({', '.join(facts)})"
+    return f"{name}: {_programs(units)} ({', '.join(facts)})"
+
+
+def _programs(units: Sequence[Unit]) -> str:
+    """The program that was run; a run may consist of several. Where runs are not of the same, that is said."""
+    runs = Counter(" and ".join(dict.fromkeys(origin.program or _UNNAMED for origin in unit.origins)) for unit in units)
+    if len(runs) == 1:
+        return next(iter(runs))
+    listed = ", ".join(f"{formatting.count(count, 'run')} of {program}" for program, count in runs.most_common())
+    return f"{len(runs)} different programs, taken together: {listed}"
 
 
 def _notes(
