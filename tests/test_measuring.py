@@ -15,9 +15,11 @@ from ostinato import Device, Graph, Verdict
 from ostinato.measure import flushing, placements
 from ostinato.measure.rounds import Rounds
 from ostinato.measure.subjects import contender
-from ostinato.profiling.analyse import columns_of
+from ostinato.profiling.analyse import columns_of, look_first, summarise
 from ostinato.profiling.analyse.comparison import process_times
+from ostinato.profiling.analyse.lists import WARM_UP
 from ostinato.profiling.recording import open_recording
+from synthetic import Synthetic, node
 
 _SOURCE = """
 #include <metal_stdlib>
@@ -188,6 +190,28 @@ def test_flushes_and_warm_ups_of_a_kept_benchmark_are_not_compared(device: Devic
     with open_recording(tmp_path / "cold.ostinato") as recording:
         rows = process_times(columns_of(recording))
     assert [key.name for key in rows if key.kind == "graph"] == ["spin"]
+
+
+def test_a_flush_is_no_kernel_of_the_program(device: Device, tmp_path: Path) -> None:
+    ost.bench(_spin(device, 1), cold=True, seconds=0.5).save(tmp_path / "cold.ostinato")
+    with open_recording(tmp_path / "cold.ostinato") as recording:
+        summary = summarise(recording)
+    assert {group.name for group in summary.kernels} == {"spin", "flush_caches"}
+    assert flushing.LABEL in {group.name for group in summary.command_buffers}
+    assert [suspect.kernel for of_device in summary.suspects for suspect in of_device.ranked] == ["spin"]
+    assert {what_if.kernel for what_if in summary.what_ifs} == {"spin"}
+    assert {path.kernel for path in summary.critical_paths} == {("spin",)}
+    assert look_first(summary).startswith("Look first at spin:")
+    assert summary.repeated != WARM_UP
+
+
+def test_work_that_only_warms_up_is_judged_where_there_is_no_other() -> None:
+    made = Synthetic()
+    for turn in range(9):
+        at = 1_000_000 * turn
+        made.submit(made.plan([node("k")]), [(at, at + 1000)], region=made.region(WARM_UP, at, at + 2000))
+    (judged,) = summarise(made.columns()).suspects
+    assert [suspect.kernel for suspect in judged.ranked] == ["k"]
 
 
 # --- placements ----------------------------------------------------------------------------------------------

@@ -12,6 +12,8 @@ _UNKNOWN_BYTES = 256 << 20
 """Used where a device does not say how large its cache is: larger than any known."""
 _LEAST_BYTES = 64 << 20
 _TIMES = 2
+LABEL = "flush of the caches, not measured"
+"""Of its command buffers, in reports of a recording that was kept."""
 
 _SOURCE = """
 #include <metal_stdlib>
@@ -33,4 +35,4 @@ def flush_of(queue: Queue) -> Replayable:
     size = flush_bytes(queue)
     kernel = compile_library(queue, _SOURCE)["flush_caches"]
     memory = allocate(queue, size // 16 * 4, "uint32")
-    return capture(queue, lambda enc: enc.dispatch(kernel, memory, threads=size // 16)).instantiate()
+    return capture(queue, lambda enc: enc.dispatch(kernel, memory, threads=size // 16), LABEL).instantiate()

@@ -24,7 +24,7 @@ from ..passes.snapshot import restored
 from ..profiling.analyse import Columns, columns_of
 from ..profiling.analyse.columns import Flags, Ints
 from ..profiling.analyse.comparable import comparable
-from ..profiling.analyse.comparison import WARM_UP
+from ..profiling.analyse.lists import WARM_UP
 from ..profiling.session import Profile
 from ..runtime import tracing
 from ..runtime.tracing import KeptTraces

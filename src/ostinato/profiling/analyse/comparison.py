@@ -16,11 +16,10 @@ from . import verdicts
 from .columns import Columns, Flags, Floats, Ints, usable
 from .comparable import undisturbed
 from .groups import extent, folded
+from .lists import only_warming
 from .statistics import Interval, median, median_interval, medians_by, split_by
 from .verdicts import LEAST_UNITS, Difference, Spreads, Verdict
 
-WARM_UP = "warm-up"
-"""The region of work that only warms up."""
 _MOST_DEPTH = 16
 _MOST_PARTS = 1_000
 """Runs of one process beyond this number are taken together with their neighbours for its interval."""
@@ -175,8 +174,7 @@ def process_times(columns: Columns, confidence: float | None = None) -> dict[Key
     Work in a region called "warm-up" does not count.
     """
     count = len(columns.submissions)
-    region = columns.submissions.region
-    warm_up = (region >= 0) & (np.append(columns.regions.name, "")[region] == WARM_UP)
+    warm_up = only_warming(columns)
     rows = unit_times(columns, np.where(warm_up, -1, 0), 1)
     if confidence is None:
         return rows

@@ -20,7 +20,7 @@ import numpy as np
 from ...errors import ArgumentError
 from .columns import ABSENT, BOUNDED, Columns, Flags, Floats, Ints, partly_timed, usable
 from .kernels import named
-from .lists import runs_per_command
+from .lists import WARM_UP, runs_per_command
 from .statistics import Interval, median_interval, order_of, percentiles, split_by
 from .timeline import busy_share
 
@@ -449,13 +449,13 @@ def by_region(columns: Columns, sum_ns: Ints) -> list[RegionGroup]:
 
 
 def repeated_region(columns: Columns) -> str | None:
-    """The region to count by: the name with the most instances (two at least) that hold submissions."""
+    """The region to count by: the name with the most instances (two at least) that hold submissions, no warm-up."""
     best: tuple[int, int, str] | None = None
     regions = columns.regions
     for name in _frequent_names(columns):
         held = instances_of(columns, name)
         count = int(np.unique(held[held >= 0]).size)
-        if count < 2:
+        if count < 2 or name == WARM_UP:
             continue
         mine = (regions.name == name) & (regions.end_ns != ABSENT)
         wall = int((regions.end_ns - regions.begin_ns)[mine].sum())

@@ -5,9 +5,14 @@ A *run* is one submission of a command list (a plan) on a device.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
-from .columns import Columns, Flags, Floats, Ints, Samples, usable
+from .columns import ABSENT, Columns, Flags, Floats, Ints, Samples, usable
+
+WARM_UP = "warm-up"
+"""The region of work that a measurement does around what it measures: replays that warm up, flushes of caches."""
 
 
 def runs_by_list(columns: Columns, chosen: Flags) -> list[Ints]:
@@ -26,6 +31,29 @@ def warm_ups(columns: Columns) -> Flags:
     for rows in runs_by_list(columns, columns.submissions.ran):
         first[rows[0]] = rows.size >= 3
     return first
+
+
+def only_warming(columns: Columns) -> Flags:
+    """The submissions that a measurement made in such a region. They are not what was measured."""
+    region = columns.submissions.region
+    warming: Flags = (region >= 0) & (np.append(columns.regions.name, "")[region] == WARM_UP)
+    return warming
+
+
+def measured_only(columns: Columns) -> Columns:
+    """The recording without the lists that only ever ran there, if others are left.
+
+    A flush of the caches takes time on the device and is no kernel of the program.
+    """
+    subs, warming = columns.submissions, only_warming(columns)
+    kept = np.isin(subs.plan, subs.plan[~warming])
+    if kept.all() or not kept.any():
+        return columns
+    return replace(
+        columns,
+        submissions=replace(subs, plan=np.where(kept, subs.plan, ABSENT)),
+        samples=columns.samples.where(kept[columns.samples.submission]),
+    )
 
 
 def runs_per_command(columns: Columns, chosen: Flags) -> Floats:

@@ -16,7 +16,7 @@ from .by_process import Part, by_process
 from .columns import Columns, Device, Flags, with_distinct_names
 from .critical_path import CriticalPath, Schedule, critical_path
 from .kernels import named
-from .lists import warm_ups
+from .lists import measured_only, warm_ups
 from .origin import Origin
 from .points import Point, points
 from .reading import columns_of
@@ -136,9 +136,10 @@ def summarise(source: Recording | Columns, per: str | None = None) -> Summary:
     disturbance = machine.disturbance(columns, times, first)
     aside = disturbance.aside
     columns = replace(columns, devices=tuple(raised(columns, number, aside) for number in range(len(columns.devices))))
-    scheduled = [schedules(columns, number, aside) for number in range(len(columns.devices))]
-    reached = [rates(columns, number, aside) for number in range(len(columns.devices))]
-    ranked = [suspects(columns, number, each, reached[number], spent) for number, each in enumerate(scheduled)]
+    judged = measured_only(columns)
+    scheduled = [schedules(judged, number, aside) for number in range(len(columns.devices))]
+    reached = [rates(judged, number, aside) for number in range(len(columns.devices))]
+    ranked = [suspects(judged, number, each, reached[number], spent) for number, each in enumerate(scheduled)]
     what_ifs = [what_if for of_device in ranked for what_if in of_device.what_ifs]
     paths = [
         _plan_path(columns, number, plan) for number, each in enumerate(scheduled) for plan in each.plans[:_MAX_PATHS]
