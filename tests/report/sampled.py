@@ -16,7 +16,10 @@ def decoder(tokens: int = 8, name: str = "top_k", label: str = "decode/top_k") -
         (node("matvec", label=f"decode/layer.{i}/mlp", groups=512, bytes_read=1_400_000, declared=True), 100_000)
         for i in range(12)
     ]
-    slow = node(name, label=label, groups=1, threads=(32, 1, 1), group=(32, 1, 1), bytes_read=128_000, place="m.py:8")
+    slow = node(
+        name, label=label, groups=1, threads=(32, 1, 1), group=(32, 1, 1), bytes_read=128_000, place="m.py:8",
+        file="topk.metal", line=7, execution="loop: its threads never meet",
+    )  # fmt: skip
     steps = [*layers, (slow, 200_000)]
     plan = made.plan([step for step, _ in steps])
     for token in range(tokens):

@@ -70,6 +70,7 @@ def test_every_dispatch_is_a_slice_with_its_facts() -> None:
     assert last["args"]["bytes read, at most"] == 128_000
     assert last["args"]["GB/s, at most"] == Decimal("0.640")
     assert last["args"]["efficiency, %, at most"] == Decimal("3.20")
+    assert (last["args"]["source"], last["args"]["execution"]) == ("topk.metal:7", "loop: its threads never meet")
     first = events[0]["args"]
     assert (first["bytes read"], first["GB/s"], first["efficiency, %"]) == (1_400_000, 14, 70)
     assert "flops" not in first

@@ -295,13 +295,15 @@ def _counter(pid: int, tid: int, name: str, at: Ints, series: dict[str, Any], ba
 def _head(columns: Columns, command: int) -> str:
     """The start of a dispatch's event, up to the facts that differ from sample to sample."""
     commands = columns.commands
+    file, line = commands.file[command] or commands.source[command], commands.line[command]
     facts: dict[str, Any] = {"kernel": str(commands.kernel[command])}
     for key, value in (
         ("label", commands.label[command]),
         ("specialisation", commands.specialisation[command]),
         ("op kind", commands.op_kind[command]),
         ("place", commands.place[command]),
-        ("source", commands.source[command]),
+        ("source", f"{file}:{line}" if file and line != ABSENT else file),
+        ("execution", commands.execution[command]),
     ):
         if value:
             facts[key] = str(value)
