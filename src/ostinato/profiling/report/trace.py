@@ -12,21 +12,20 @@ recording needs no more memory than a short one.
 
 from __future__ import annotations
 
-import heapq
 import json
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass
 from itertools import count
 from math import isfinite
 from typing import IO, Any
 
 import numpy as np
 
-from ..analyse.columns import ABSENT, BOUNDED, Columns, Ints, Samples, usable, with_distinct_names
+from ..analyse.columns import ABSENT, BOUNDED, Columns, Ints, Samples, with_distinct_names
 from ..analyse.lists import samples_on
-from .device_tracks import Reached, bandwidth, in_flight, label_spans, reached, waited_for
+from .device_tracks import Reached, bandwidth, in_flight, label_runs, reached, waited_for
+from .tracks import HostSlices, buffer_title, first_moment, host_slices, lanes, nested, process_name, thread_name
 
 _DEVICES = 1 << 30
 """Processes of devices are numbered from here, where no pid of the host is."""
@@ -37,6 +36,8 @@ _MAX_LANES = 900
 _NEXT_LANE = 1 << 24
 """Further lanes of a host thread are numbered this far apart, where no thread of its process is."""
 _LINES = 4096
+_Tids = dict[tuple[int, int, int], int]
+"""A number of its own for each lane of each host thread, by process, thread and lane."""
 
 
 def write_trace(columns: Columns, target: str | os.PathLike[str] | IO[str]) -> int:
@@ -45,7 +46,9 @@ def write_trace(columns: Columns, target: str | os.PathLike[str] | IO[str]) -> i
     written = 0
     with opened as file:
         file.write(
-            '{"displayTimeUnit":"ns","otherData":' + _text({"base_ns": str(_base(columns))}) + ',"traceEvents":[\n'
+            '{"displayTimeUnit":"ns","otherData":'
+            + _text({"base_ns": str(first_moment(columns))})
+            + ',"traceEvents":[\n'
         )
         waiting: list[str] = []
         for event in events(columns):
@@ -62,49 +65,32 @@ def write_trace(columns: Columns, target: str | os.PathLike[str] | IO[str]) -> i
 
 def events(columns: Columns) -> Iterator[str]:
     """Every event as one JSON object."""
-    base = _base(columns)
-    host = _host_slices(columns)
-    yield from _names(columns, host)
-    yield from _host(columns, host, base)
+    base = first_moment(columns)
+    host = host_slices(columns)
+    lane_of, _ = nested(host)
+    tids = _lane_tids(host, lane_of)
+    yield from _names(columns, tids)
+    yield from _host(columns, host, lane_of, tids, base)
     flows = count(len(columns.submissions) + 1)  # up to there they are those of submissions
     for device in range(len(columns.devices)):
         yield from _command_buffers(columns, device, base)
         yield from _dispatches(columns, device, base, flows)
 
 
-def _base(columns: Columns) -> int:
-    subs = columns.submissions
-    times = (
-        *(subs.encode_begin_ns, subs.commit_begin_ns, subs.start_ns),
-        *(columns.regions.begin_ns, columns.host_spans.begin_ns, usable(columns.samples).start_ns),
-    )
-    known = [int(column[column != ABSENT].min()) for column in times if (column != ABSENT).any()]
-    return min(known, default=0)
-
-
 # --- tracks --------------------------------------------------------------------------------------------------
 
 
-def _names(columns: Columns, host: list[_HostSlice]) -> Iterator[str]:
+def _names(columns: Columns, tids: _Tids) -> Iterator[str]:
     numbers = _process_numbers(columns)
-    for row, (number, pid) in enumerate(zip(numbers, columns.pids, strict=True)):
-        yield _meta("process_name", number, 0, _process_name(columns, row, pid))
+    for row, number in enumerate(numbers):
+        yield _meta("process_name", number, 0, process_name(columns, row))
         yield _meta("process_sort_index", number, 0, row)
-    lanes = {(each.process, each.thread, each.lane): each.tid for each in host}
-    for (process, thread, lane), tid in sorted(lanes.items()):
-        name = columns.thread_names.get((process, thread)) or f"thread {thread}"
+    for (process, thread, lane), tid in sorted(tids.items()):
+        name = thread_name(columns, process, thread)
         yield _meta("thread_name", numbers[process], tid, f"{name} ({lane + 1})" if lane else name)
     for number, device in enumerate(with_distinct_names(columns)):
         yield _meta("process_name", _DEVICES + number, 0, f"device {device.name}")
         yield _meta("process_sort_index", _DEVICES + number, 0, len(columns.pids) + number)
-
-
-def _process_name(columns: Columns, row: int, pid: int) -> str:
-    if not columns.origins:
-        return f"host process {pid}"
-    origin = columns.origins[row]
-    facts = ("" if origin.rank is None else f"rank {origin.rank}", origin.host, f"pid {pid}")
-    return f"host process {', '.join(filter(None, facts))}"
 
 
 def _process_numbers(columns: Columns) -> list[int]:
@@ -121,6 +107,22 @@ def _tid(thread: int) -> int:
     return thread & 0x7FFFFFFF
 
 
+def _lane_tids(host: HostSlices, lane_of: Ints) -> _Tids:
+    tids: _Tids = {}
+    taken = {(process, _tid(thread)) for process, thread in _rows(host.process, host.thread)}
+    for process, thread, lane in dict.fromkeys(_rows(host.process, host.thread, lane_of)):
+        tid = _tid(thread)
+        while lane and (process, tid) in taken:
+            tid = _tid(tid + _NEXT_LANE)
+        taken.add((process, tid))
+        tids[process, thread, lane] = tid
+    return tids
+
+
+def _rows(*columns: Any) -> Iterable[Any]:
+    return zip(*(column.tolist() for column in columns), strict=True)
+
+
 def _meta(what: str, pid: int, tid: int, value: str | int) -> str:
     key = "sort_index" if what.endswith("sort_index") else "name"
     return _text({"ph": "M", "name": what, "pid": pid, "tid": tid, "args": {key: value}})
@@ -129,103 +131,27 @@ def _meta(what: str, pid: int, tid: int, value: str | int) -> str:
 # --- events --------------------------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class _HostSlice:
-    """Something that a host thread did."""
-
-    process: int
-    thread: int
-    begin_ns: int
-    end_ns: int
-    kind: str
-    title: str
-    submission: int = -1
-    lane: int = 0
-    tid: int = 0
-
-
-def _host_slices(columns: Columns) -> list[_HostSlice]:
-    """What all host threads did, each on a lane where it nests with the others."""
-    regions, spans, subs = columns.regions, columns.host_spans, columns.submissions
-    found = [
-        _HostSlice(process, thread, begin, end, "region", str(name))
-        for process, thread, begin, end, name in _rows(
-            regions.process, regions.thread, regions.begin_ns, regions.end_ns, regions.name
-        )
-        if end != ABSENT
-    ]
-    # Encoding and committing are known from the submissions; their spans would only repeat them.
-    repeated = (spans.submission >= 0) & np.isin(spans.kind, ["encode", "commit"])
-    kept = np.flatnonzero(~repeated & (spans.kind != "region"))
-    found += [
-        _HostSlice(process, thread, begin, end, str(kind), f"{kind} {name}" if name else str(kind))
-        for process, thread, begin, end, kind, name in _rows(
-            *(column[kept] for column in (spans.process, spans.thread, spans.begin_ns, spans.end_ns)),
-            spans.kind[kept],
-            spans.name[kept],
-        )
-    ]
-    for kind, begins, ends in (
-        ("encode", subs.encode_begin_ns, subs.encode_end_ns),
-        ("commit", subs.commit_begin_ns, subs.commit_end_ns),
-    ):
-        found += [
-            _HostSlice(process, thread, begin, end, kind, f"{kind} {_title(columns, row)}", row)
-            for row, (process, thread, begin, end) in enumerate(_rows(subs.process, subs.thread, begins, ends))
-            if begin != ABSENT and end != ABSENT
-        ]
-    _place(found)
-    return found
-
-
-def _rows(*columns: Any) -> Iterable[Any]:
-    return zip(*(column.tolist() for column in columns), strict=True)
-
-
-def _place(slices: list[_HostSlice]) -> None:
-    """Gives every slice the first lane of its thread on which it nests, and every lane a number of its own."""
-    open_until: dict[tuple[int, int], list[list[int]]] = {}
-    tids: dict[tuple[int, int, int], int] = {}
-    taken = {(each.process, _tid(each.thread)) for each in slices}
-    for each in sorted(slices, key=lambda s: (s.begin_ns, -s.end_ns)):
-        lanes = open_until.setdefault((each.process, each.thread), [])
-        for number, lane in enumerate(lanes):
-            while lane and lane[-1] <= each.begin_ns:
-                lane.pop()
-            if not lane or each.end_ns <= lane[-1]:
-                each.lane = number
-                break
-        else:
-            each.lane = len(lanes)
-            lanes.append([])
-        lanes[each.lane].append(each.end_ns)
-        key = each.process, each.thread, each.lane
-        if key not in tids:
-            tid = _tid(each.thread)
-            while each.lane and (each.process, tid) in taken:
-                tid = _tid(tid + _NEXT_LANE)
-            taken.add((each.process, tid))
-            tids[key] = tid
-        each.tid = tids[key]
-
-
-def _host(columns: Columns, slices: list[_HostSlice], base: int) -> Iterator[str]:
+def _host(columns: Columns, host: HostSlices, lane_of: Ints, tids: _Tids, base: int) -> Iterator[str]:
     subs, numbers = columns.submissions, _process_numbers(columns)
-    for each in slices:
-        place = numbers[each.process], each.tid
-        facts = {"command buffer": int(subs.ordinal[each.submission])} if each.submission >= 0 else {}
-        yield _complete(each.title, each.kind, place, each.begin_ns, each.end_ns, base, facts)
-        if each.kind == "commit" and each.submission >= 0 and _has_flow(columns, each.submission):
-            yield _flow("s", each.submission + 1, place, each.begin_ns, base, "submit")
+    slots = (getattr(host, column) for column in HostSlices.__slots__)
+    for process, thread, begin, end, kind, name, submission, lane in _rows(*slots, lane_of):
+        place = numbers[process], tids[process, thread, lane]
+        of_buffer = submission >= 0
+        name = buffer_title(columns, submission) if of_buffer else name
+        title = name if kind == "region" else f"{kind} {name}" if name else kind
+        facts = {"command buffer": int(subs.ordinal[submission])} if of_buffer else {}
+        yield _complete(title, kind, place, begin, end, base, facts)
+        if kind == "commit" and of_buffer and _has_flow(columns, submission):
+            yield _flow("s", submission + 1, place, begin, base, "submit")
 
 
 def _command_buffers(columns: Columns, device: int, base: int) -> Iterator[str]:
     subs = columns.submissions
     rows = np.flatnonzero((subs.device == device) & subs.ran)
     rows = rows[np.argsort(subs.start_ns[rows], kind="stable")]
-    lanes, used = _lanes(subs.start_ns[rows], subs.end_ns[rows])
+    lane_of, used = _lanes(subs.start_ns[rows], subs.end_ns[rows])
     yield from _lane_names(_DEVICES + device, _BUFFER_LANES, "command buffers", used)
-    for row, lane in zip(rows.tolist(), lanes, strict=True):
+    for row, lane in zip(rows.tolist(), lane_of.tolist(), strict=True):
         place = _DEVICES + device, _BUFFER_LANES + lane
         facts: dict[str, Any] = {"command buffer": int(subs.ordinal[row]), "replay": bool(subs.replay[row])}
         if subs.probe[row]:
@@ -234,7 +160,7 @@ def _command_buffers(columns: Columns, device: int, base: int) -> Iterator[str]:
             if value:
                 facts[key] = str(value)
         start, end = int(subs.start_ns[row]), int(subs.end_ns[row])
-        yield _complete(_title(columns, row), "command buffer", place, start, end, base, facts)
+        yield _complete(buffer_title(columns, row), "command buffer", place, start, end, base, facts)
         if _has_flow(columns, row):
             yield _flow("f", row + 1, place, start, base, "submit")
     begun = np.where(subs.commit_begin_ns[rows] == ABSENT, subs.start_ns[rows], subs.commit_begin_ns[rows])
@@ -246,10 +172,9 @@ def _dispatches(columns: Columns, device: int, base: int, flows: Iterator[int]) 
     subs, plans, commands = columns.submissions, columns.plans, columns.commands
     chosen = samples_on(columns, device)
     chosen = chosen.where(np.argsort(chosen.start_ns, kind="stable"))
-    placed, used = _lanes(chosen.start_ns, chosen.end_ns)
-    lanes = np.array(placed, np.int64)
-    by_lane = np.argsort(lanes, kind="stable")
-    chosen, lanes = chosen.where(by_lane), lanes[by_lane]
+    lane_of, used = _lanes(chosen.start_ns, chosen.end_ns)
+    by_lane = np.argsort(lane_of, kind="stable")
+    chosen, lane_of = chosen.where(by_lane), lane_of[by_lane]
     pid = _DEVICES + device
     yield from _lane_names(pid, _DISPATCH_LANES, "dispatches", used)
     # Text is made once per command: a recording has few of them and millions of samples.
@@ -257,7 +182,7 @@ def _dispatches(columns: Columns, device: int, base: int, flows: Iterator[int]) 
     node = chosen.node - plans.first[subs.plan[chosen.submission]] if len(chosen) else chosen.node
     command = plans.command[chosen.node]
     facts = reached(columns, device, chosen)
-    spans, span = label_spans(columns, chosen, lanes), 0
+    labels, label = label_runs(columns, chosen, lane_of), 0
     for begin in range(0, len(chosen), _LINES):
         piece = slice(begin, begin + _LINES)
         for row, (c, n, s, e, q, owner, lane) in enumerate(
@@ -268,23 +193,23 @@ def _dispatches(columns: Columns, device: int, base: int, flows: Iterator[int]) 
                 chosen.end_ns[piece].tolist(),
                 chosen.status[piece].tolist(),
                 chosen.submission[piece].tolist(),
-                lanes[piece].tolist(),
+                lane_of[piece].tolist(),
                 strict=True,
             ),
             begin,
         ):
-            while span < len(spans) and spans.first[span] == row:
-                path = spans.prefixes[spans.prefix[span]]
+            while label < len(labels) and labels.first[label] == row:
+                path = labels.prefixes[labels.prefix[label]]
                 place = pid, _DISPATCH_LANES + lane
-                name = path.rpartition("/")[2] or path
-                yield _complete(name, "label", place, s, int(spans.end_ns[span]), base, {"label": path})
-                span += 1
+                name, until = path.rpartition("/")[2] or path, int(chosen.end_ns[labels.last[label]])
+                yield _complete(name, "label", place, s, until, base, {"label": path})
+                label += 1
             bound = ',"status":"bounded"' if q == BOUNDED else ""
             yield (
                 f'{heads[c]},"node":{n},"command buffer":{int(subs.ordinal[owner])}{bound}{_rates(facts, row)}}},'
                 f'"pid":{pid},"tid":{_DISPATCH_LANES + lane},"ts":{_micro(s - base)},"dur":{_micro(e - s)}}}'
             )
-    yield from _dependencies(columns, chosen, pid, lanes, base, flows)
+    yield from _dependencies(columns, chosen, pid, lane_of, base, flows)
     if len(chosen):
         at, running = in_flight(chosen.start_ns, chosen.end_ns)
         yield from _counter(pid, _DISPATCH_LANES, "dispatches", "in flight", at, running.tolist(), base)
@@ -347,38 +272,16 @@ def _head(columns: Columns, command: int) -> str:
     return f'{opening[:-1]},"args":{_text(facts)[:-1]}'
 
 
-def _lanes(start: Ints, end: Ints) -> tuple[list[int], int]:
-    """A lane for each interval (sorted by start) so that none overlaps another on its lane; and how many lanes."""
-    count = start.size
-    if count == 0:
-        return [], 0
-    if not (start[1:] < np.maximum.accumulate(end)[:-1]).any():
-        return [0] * count, 1
-    busy: list[tuple[int, int]] = []
-    free: list[int] = []
-    lanes: list[int] = []
-    used = 0
-    for s, e in zip(start.tolist(), end.tolist(), strict=True):
-        while busy and busy[0][0] <= s:
-            heapq.heappush(free, heapq.heappop(busy)[1])
-        if free:
-            lane = heapq.heappop(free)
-        else:
-            lane, used = used, used + 1
-        heapq.heappush(busy, (e, lane))
-        lanes.append(min(lane, _MAX_LANES - 1))
-    return lanes, min(used, _MAX_LANES)
+def _lanes(start_ns: Ints, end_ns: Ints) -> tuple[Ints, int]:
+    """As `tracks.lanes`, but no more of them than there are numbers for."""
+    lane_of, used = lanes(start_ns, end_ns)
+    return np.minimum(lane_of, _MAX_LANES - 1), min(used, _MAX_LANES)
 
 
 def _lane_names(pid: int, first: int, name: str, count: int) -> Iterable[str]:
     for lane in range(count):
         yield _meta("thread_name", pid, first + lane, name if lane == 0 else f"{name} {lane + 1}")
         yield _meta("thread_sort_index", pid, first + lane, first + lane)
-
-
-def _title(columns: Columns, row: int) -> str:
-    subs = columns.submissions
-    return str(subs.label[row]) or f"command buffer {int(subs.ordinal[row])}"
 
 
 def _has_flow(columns: Columns, row: int) -> bool:
