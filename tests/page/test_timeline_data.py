@@ -202,6 +202,15 @@ def test_the_slowest_run_is_chosen_and_the_others_are_spread() -> None:
     assert np.diff(chosen).max() <= 1000 / 10
 
 
+def test_the_slowest_dispatch_of_a_kernel_is_chosen() -> None:
+    made = repeated(1000)
+    submission, plan, number, start, end, status = made.samples[4 * 731 + 2]
+    made.samples[4 * 731 + 2] = submission, plan, number, start, end + 90, status
+    columns = made.columns()
+    chosen = chosen_dispatches(columns, columns.samples, 80)
+    assert 731 in columns.samples.submission[chosen]
+
+
 def test_of_one_large_command_buffer_the_longest_are_chosen() -> None:
     made = Synthetic()
     lengths = np.random.default_rng(1).permutation(500) + 1

@@ -286,6 +286,19 @@ def test_a_kernel_that_is_selected_elsewhere_is_highlighted(opened: Any) -> None
     assert opened.text_content("#panel-timeline .tools [role=status]") == ""
 
 
+def test_other_views_lead_to_a_range_and_to_a_dispatch(opened: Any) -> None:
+    opened.evaluate("location.hash = ''")
+    opened.click("#tab-by_kernel")
+    opened.locator("#panel-by_kernel tbody tr").first.click()
+    opened.click("text=slowest dispatch in the timeline")
+    assert opened.is_visible("#panel-timeline")
+    kernel = opened.evaluate("JSON.parse(document.getElementById('data').textContent).kernels[0].name")
+    assert opened.inner_text("#panel-timeline .details h2") == kernel
+    begin, end = view(opened)
+    at = opened.evaluate(f"(({{row, span}}) => row.begin[span])({VIEW}.selection())")
+    assert begin < at < end < begin + 5_000_000
+
+
 def test_the_keyboard_selects_spans(opened: Any) -> None:
     opened.focus(CANVAS)
     opened.keyboard.press("Shift+ArrowRight")

@@ -1,7 +1,8 @@
 """Which dispatches a timeline shows of a recording that has more than a browser can hold.
 
 Whole command buffers are chosen, as many as there is room for: the first of each device, the slowest of each command
-list and of each label, those of the longest regions, and others evenly spaced in time. Of one that is too large by
+list and of each label, those with the slowest dispatch of each kernel, those of the longest regions, and others evenly
+spaced in time. Of one that is too large by
 itself, the longest dispatches are shown.
 """
 
@@ -9,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...analyse.columns import ABSENT, Columns, Flags, Ints, Samples, Texts
+from ...analyse.columns import ABSENT, Columns, Flags, Ints, Samples, Texts, texts
 
 _FIRST = 3
 _GROUPS = 100
@@ -27,7 +28,7 @@ def chosen_dispatches(columns: Columns, timed: Samples, most: int) -> Flags:
     count = np.bincount(timed.submission, minlength=len(columns.submissions))
     sampled = np.flatnonzero(count)
     room = np.minimum(count, most // min(_LARGE, sampled.size))
-    telling, others = _by_interest(columns, sampled)
+    telling, others = _by_interest(columns, timed, sampled)
     taken = telling[np.cumsum(room[telling]) <= most]
     if others.size:
         left = int((most - room[taken].sum()) / room[others].mean())
@@ -41,7 +42,7 @@ def chosen_dispatches(columns: Columns, timed: Samples, most: int) -> Flags:
     return shown
 
 
-def _by_interest(columns: Columns, sampled: Ints) -> tuple[Ints, Ints]:
+def _by_interest(columns: Columns, timed: Samples, sampled: Ints) -> tuple[Ints, Ints]:
     """Command buffers that tell something, the most telling first; and all others, in order of start."""
     subs = columns.submissions
     rows = sampled[np.argsort(subs.start_ns[sampled], kind="stable")]
@@ -49,9 +50,20 @@ def _by_interest(columns: Columns, sampled: Ints) -> tuple[Ints, Ints]:
     firsts = [rows[subs.device[rows] == device][:_FIRST] for device in range(len(columns.devices))]
     by_list = subs.plan[rows] * (len(columns.devices) + 1) + subs.device[rows]
     slowest = [rows[_longest(key, length, 1, _GROUPS)] for key in (by_list, _numbered(subs.label[rows]))]
-    telling = np.concatenate([*firsts, *slowest, _in_long_regions(columns, rows)])
+    telling = np.concatenate([*firsts, *slowest, _with_slowest(columns, timed), _in_long_regions(columns, rows)])
     telling = telling[np.sort(np.unique(telling, return_index=True)[1])]
     return telling, rows[~np.isin(rows, telling)]
+
+
+def _with_slowest(columns: Columns, timed: Samples) -> Ints:
+    """The command buffers with the slowest dispatch of each kernel, of which the slowest come first."""
+    kernel = _numbered(texts(columns.commands.title(row) for row in range(len(columns.commands))))
+    by_length = np.argsort(timed.end_ns - timed.start_ns, kind="stable")
+    of = kernel[columns.plans.command[timed.node[by_length]]]
+    last: Ints = np.zeros(kernel.max() + 1, np.int64)
+    last[of] = np.arange(of.size)  # of several the last one stays, which is the longest
+    slowest = by_length[np.sort(last[np.unique(of)])[::-1]]
+    return timed.submission[slowest[:_GROUPS]]
 
 
 def _in_long_regions(columns: Columns, rows: Ints) -> Ints:
@@ -77,6 +89,6 @@ def _longest(group: Ints, length: Ints, each: int, most: int) -> Ints:
     return kept[np.argsort(-length[kept], kind="stable")][:most]
 
 
-def _numbered(texts: Texts) -> Ints:
+def _numbered(column: Texts) -> Ints:
     numbers: dict[str, int] = {}
-    return np.array([numbers.setdefault(text, len(numbers)) for text in texts.tolist()], np.int64)
+    return np.array([numbers.setdefault(text, len(numbers)) for text in column.tolist()], np.int64)

@@ -148,7 +148,7 @@ def _device(
         shared.notes.append(
             f"{facts.name}: {len(drawn):,} of {here.sum():,} timed dispatches are shown, those of "
             f"{int((shown_counts > 0).sum()):,} of {formatting.count(ran, 'command buffer')}: the first, "
-            "the slowest of each command list and label, those of the longest regions, and others evenly spaced. "
+            "the slowest of each command list, label and kernel, those of the longest regions, others evenly spaced. "
             "Hatched command buffers ran, but their dispatches are left out."
         )
     of_each: dict[str, Ints | Floats] = {"node": node_of, "buffer": bar_of[drawn.submission]}

@@ -4,8 +4,8 @@
 // narrower than a pixel share one, whose height says how much of it they cover.
 
 /**
- * Spans in order, of which none overlaps another. `paint` is the number of each one's colour; `sums[i]` is how long those
- * before the i-th last together.
+ * Spans in order, of which none overlaps another. `paint` is the number of each one's colour; `sums[i]` is how long
+ * those before the i-th last together.
  * @typedef {{begin: Float64Array, duration: Column, paint: Uint16Array, sums: Float64Array}} SpanRow
  * @typedef {{colour: number, faded: number, second: number, secondFaded: number, pattern: number, text: string}} Paint
  */
@@ -17,7 +17,7 @@ function runningSums(duration) {
   return sums;
 }
 
-/** The first number from `low` on at which `values` reach `least`. @param {ArrayLike<number>} values @param {number} least */
+/** The first number from `low` on whose value reaches `least`. @param {ArrayLike<number>} values @param {number} least */
 function firstFrom(values, least, low = 0) {
   let step = 1, high = low;
   while (high < values.length && values[high] < least) {
@@ -40,7 +40,10 @@ function firstEndingAfter(row, at) {
   return next > 0 && row.begin[next - 1] + row.duration[next - 1] > at ? next - 1 : next;
 }
 
-/** The span at a time, or the nearest within `slack`; -1 if there is none. @param {SpanRow} row @param {number} at @param {number} slack */
+/**
+ * The span at a time, or the nearest within `slack`; -1 if there is none.
+ * @param {SpanRow} row @param {number} at @param {number} slack
+ */
 function spanAt(row, at, slack) {
   const next = firstEndingAfter(row, at);
   const away = (/** @type {number} */ i) =>
@@ -76,7 +79,10 @@ function mixed(from, to, part) {
   return word >>> 0;
 }
 
-/** How spans of a colour are painted before a background. @param {string} colour @param {string} back @param {number} pattern @returns {Paint} */
+/**
+ * How spans of a colour are painted before a background.
+ * @param {string} colour @param {string} back @param {number} pattern @returns {Paint}
+ */
 function paintOf(colour, back, pattern = 0) {
   const [full, behind] = [colourWord(colour), colourWord(back)];
   const second = mixed(full, behind, 0.6);
@@ -104,7 +110,11 @@ class Pixels {
     for (let y = Math.max(top, 0); y < end; y++) this.words.fill(word, y * this.width + first, y * this.width + last);
   }
 
-  /** @param {number} left @param {number} right @param {number} top @param {number} bottom @param {Paint} paint @param {boolean} faded */
+  /**
+   * A box with a pattern.
+   * @param {number} left @param {number} right @param {number} top @param {number} bottom
+   * @param {Paint} paint @param {boolean} faded
+   */
   span(left, right, top, bottom, paint, faded) {
     this.box(left, right, top, bottom, faded ? paint.faded : paint.colour);
     if (paint.pattern === 0) return;
@@ -119,8 +129,8 @@ class Pixels {
 /**
  * Paints the spans of a row that are seen.
  *
- * `hits[i]` is how many spans before the i-th match a search; the others are faded. `wide` is called for spans that have
- * room for a name, with their number and their ends.
+ * `hits[i]` is how many spans before the i-th match a search; the others are faded. `wide` is called for spans that
+ * have room for a name, with their number and their ends.
  * @param {Pixels} pixels @param {SpanRow} row @param {number} top @param {number} bottom
  * @param {number} from_ns @param {number} ns_per_pixel @param {Paint[]} paints
  * @param {Uint32Array|null} hits @param {number} [named]

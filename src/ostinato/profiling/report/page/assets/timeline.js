@@ -1,14 +1,17 @@
 // @ts-check
 "use strict";
-// The timeline: devices and host threads as rows of spans that are zoomed and panned by wheel, keys and touch. Times are
-// nanoseconds since the first moment of the recording.
+// The timeline: devices and host threads as rows of spans that are zoomed and panned by wheel, keys and touch. Times
+// are nanoseconds since the first moment of the recording.
 
 {
   const { CAUSES, CAUSE } = TIMELINE;
   const AXIS = 22, GUTTER = 150, LEAST_NS = 10, MOST_ARROWS = 100, LISTED = 8;
   const FONT = "11px ui-monospace, monospace";
-  const HELP = "Wheel or w and s zoom, drag or a and d pan, 0 shows everything, / searches, n and p go to the next and the " +
-    "previous match, a click or Shift with an arrow selects, Enter zooms to the selection, Escape clears it.";
+  const HELP = "Wheel or w and s zoom, drag or a and d pan, 0 shows everything, / searches, n and p go to the next " +
+    "and the previous match, a click or Shift with an arrow selects, Enter zooms to the selection, Escape clears it.";
+  const SMALL = "Where spans are narrower than a pixel, its height says how much of it they cover.";
+
+  /** @typedef {{row: TimelineRow, span: number, left: number, right: number}} Named a span with room for its name */
 
   VIEWS.push({ key: "timeline", title: "Timeline", make: makeTimeline });
 
@@ -16,7 +19,7 @@
   function makeTimeline(panel, page) {
     /** @type {TimelineData} */
     const data = page.data.timeline;
-    const rows = TIMELINE.rowsOf(data), { titleOf, factsOf, ofKernel, matcher } = TIMELINE.wordsFor(page.data);
+    const rows = TIMELINE.rowsOf(data), { titleOf, factsOf, kernelOf, matcher } = TIMELINE.wordsFor(page.data);
     const longestGap = data.causes.map((_, cause) => longest(rows, cause));
     const most_ns = Math.max(data.span_ns, 1);
     let begin_ns = -0.01 * most_ns, end_ns = 1.01 * most_ns;
@@ -53,12 +56,13 @@
     const kernels = h("div", { class: "legend", "aria-label": "Kernels" });
     const causes = h("div", { class: "legend", "aria-label": "Causes of idle time" });
     panel.append(
-      h("div", { class: "tools" }, search, button("‹", "previous match", () => next(-1)), button("›", "next match", () => next(1)),
-        found, h("span", { class: "apart" }), button("−", "zoom out", () => zoom(2)), button("+", "zoom in", () => zoom(0.5)),
+      h("div", { class: "tools" }, search,
+        button("‹", "previous match", () => next(-1)), button("›", "next match", () => next(1)), found,
+        h("span", { class: "apart" }), button("−", "zoom out", () => zoom(2)), button("+", "zoom in", () => zoom(0.5)),
         button("whole", "show everything", whole), range),
       overview, stage, details, kernels, causes,
       ...data.notes.map((note) => h("p", { class: "note left-out" }, note)),
-      h("p", { class: "note" }, `${HELP} Where spans are narrower than a pixel, its height says how much of it they cover.`));
+      h("p", { class: "note" }, `${HELP} ${SMALL}`));
 
     function legends() {
       kernels.replaceChildren(...page.data.kernels.slice(0, KERNEL_COLOURS.length).map((kernel, number) =>
@@ -66,19 +70,18 @@
           type: "button", title: "highlight", "aria-pressed": String(page.selected() === number),
           onclick: () => page.select(page.selected() === number ? -1 : number),
         }, swatch(number), cut(kernelTitle(kernel), 40))));
-      if (page.data.kernels.length > KERNEL_COLOURS.length) {
-        kernels.append(h("span", { class: "note" }, swatch(-1), `${page.data.kernels.length - KERNEL_COLOURS.length} more`));
-      }
+      const others = page.data.kernels.length - KERNEL_COLOURS.length;
+      if (others > 0) kernels.append(h("span", { class: "note" }, swatch(-1), `${others} more`));
       const known = data.causes.map((cause, number) => ({ ...cause, number })).filter((cause) => cause.total_ns > 0);
       causes.replaceChildren(...known.sort((a, b) => b.total_ns - a.total_ns).map((cause) => {
         const sample = /** @type {HTMLCanvasElement} */ (h("canvas", { class: "sample" }));
         const context = sized(sample, 22, 13), area = new Pixels(context, sample.width, sample.height);
         area.span(0, area.width, 0, area.height, paints[CAUSE + cause.number], false);
         context.putImageData(area.image, 0, 0);
-        const text = [sample, h("b", {}, CAUSES[cause.number][0]), ` idle ${formatTime(cause.total_ns)}: ${cause.name}`];
-        const place = longestGap[cause.number];
+        const mark = h("b", {}, CAUSES[cause.number][0]), place = longestGap[cause.number];
+        const text = [sample, mark, ` idle ${formatTime(cause.total_ns)}: ${cause.name}`];
         if (!place) return h("span", { class: "note", title: "only a part of gaps with other causes" }, ...text);
-        return h("button", { type: "button", title: "go to the longest", onclick: () => { select(place); bring(place); } }, ...text);
+        return h("button", { type: "button", title: "go to the longest", onclick: () => go(place) }, ...text);
       }));
     }
 
@@ -187,8 +190,7 @@
         const x = Math.round((tick - from_ns) / ns_per_pixel);
         pixels.box(x, x + 1, 0, pixels.height, colourWord(line));
       }
-      /** @type {{row: TimelineRow, span: number, left: number, right: number}[]} */
-      const names = [];
+      /** @type {Named[]} */ const names = [];
       for (const row of rows) {
         const top = Math.round((row.top - scroll) * ratio), bottom = top + Math.round(row.height * ratio);
         const named = (row.kind === "idle" ? 12 : 24) * ratio;
@@ -211,10 +213,11 @@
       context.fillRect(0, AXIS - 1, width, 1);
       drawOverview();
       const [first, last] = [Math.max(begin_ns, 0), Math.min(end_ns, most_ns)];
-      range.textContent = `${ticks.format(first, 1)} to ${ticks.format(last, 1)} (${formatTime(Math.round(last - first))})`;
+      const length = formatTime(Math.round(last - first));
+      range.textContent = `${ticks.format(first, 1)} to ${ticks.format(last, 1)} (${length})`;
     }
 
-    /** @param {CanvasRenderingContext2D} context @param {{row: TimelineRow, span: number, left: number, right: number}[]} names @param {number} scroll */
+    /** @param {CanvasRenderingContext2D} context @param {Named[]} names @param {number} scroll */
     function drawNames(context, names, scroll) {
       context.font = FONT;
       context.textBaseline = "alphabetic";
@@ -266,7 +269,8 @@
       context.strokeStyle = context.fillStyle = theme.path;
       linked.before.slice(0, MOST_ARROWS).forEach((place, number) => {
         context.lineWidth = number ? 1 : 2;
-        arrow(context, xAt(place.row.begin[place.span] + place.row.duration[place.span]), middle(place.row), start, middle(row));
+        const ended = place.row.begin[place.span] + place.row.duration[place.span];
+        arrow(context, xAt(ended), middle(place.row), start, middle(row));
       });
       context.setLineDash([5, 3]);
       context.lineWidth = 1;
@@ -299,8 +303,9 @@
       const far = Math.max(Math.abs(begin_ns), Math.abs(end_ns));
       const unit = far >= 1e9 ? 1e9 : far >= 1e6 ? 1e6 : far >= 1e3 ? 1e3 : 1;
       const decimals = Math.max(Math.ceil(Math.log10(unit / step) - 1e-9), 0);
+      const name = { 1e9: "s", 1e6: "ms", 1e3: "µs", 1: "ns" }[unit];
       const format = (/** @type {number} */ at_ns, more = 0) =>
-        `${(at_ns / unit).toFixed(unit > 1 ? decimals + more : 0)} ${{ 1e9: "s", 1e6: "ms", 1e3: "µs", 1: "ns" }[unit]}`;
+        `${(at_ns / unit).toFixed(unit > 1 ? decimals + more : 0)} ${name}`;
       return { at, format };
     }
 
@@ -309,28 +314,37 @@
     /** @param {TimelinePlace|null} place */
     function select(place) {
       selected = place;
-      linked = place && place.row.kind === "dispatches" ? TIMELINE.dependenciesOf(rows, place) : { before: [], after: [] };
+      const depends = place && place.row.kind === "dispatches";
+      linked = depends ? TIMELINE.dependenciesOf(rows, place) : { before: [], after: [] };
       details.replaceChildren(...(place ? describe(place) : []));
       later();
     }
 
+    /** Selects a span and shows it. @param {TimelinePlace|null} place */
+    function go(place) {
+      if (!place) return;
+      select(place);
+      bring(place);
+    }
+
     /** @param {TimelinePlace} place */
     function describe(place) {
-      const { row, span } = place, device = /** @type {TimelineDevice} */ (row.device);
-      const kernel = row.kind === "dispatches" ? device.commands.kernel[device.nodes.command[row.columns.node[span]]] : -1;
+      const { row, span } = place, kernel = kernelOf(row, span);
       const link = (/** @type {TimelinePlace} */ other) => h("button", {
-        type: "button", onclick: () => { select(other); bring(other); canvas.focus(); },
+        type: "button", onclick: () => { go(other); canvas.focus(); },
       }, titleOf(other.row, other.span));
       const links = (/** @type {string} */ name, /** @type {TimelinePlace[]} */ places) => places.length === 0 ? [] : [
         h("dt", {}, name),
-        h("dd", {}, ...places.slice(0, LISTED).map(link), places.length > LISTED ? ` and ${places.length - LISTED} more` : null)];
+        h("dd", {}, ...places.slice(0, LISTED).map(link),
+          places.length > LISTED ? ` and ${places.length - LISTED} more` : null)];
       return [
         h("div", { class: "bar" },
           h("h2", {}, kernel >= 0 ? swatch(kernel) : null, titleOf(row, span)),
           h("div", {},
-            kernel >= 0 && page.data.by_kernel ? h("button", { type: "button", onclick: () => page.open("by_kernel", { kernel }) }, "open kernel") : null,
-            h("button", { type: "button", onclick: () => zoomTo(place) }, "zoom to it"),
-            h("button", { type: "button", onclick: () => select(null), "aria-label": "clear the selection" }, "×"))),
+            kernel >= 0 && page.data.by_kernel
+              ? button("open kernel", "show this kernel", () => page.open("by_kernel", { kernel })) : null,
+            button("zoom to it", "zoom to this span", () => zoomTo(place)),
+            button("×", "clear the selection", () => select(null)))),
         h("dl", {},
           ...factsOf(row, span).flatMap(([name, text]) => [h("dt", {}, name), h("dd", {}, text)]),
           ...links("waited for", linked.before), ...links("waited for it", linked.after)),
@@ -349,12 +363,12 @@
       const wanted = search.value.trim().toLowerCase(), kernel = page.selected();
       matches = 0;
       for (const row of rows) {
-        const matching = wanted ? matcher(row, wanted) : kernel >= 0 && row.kind === "dispatches" ? ofKernel(row, kernel) : null;
         row.hits = null;
-        if (!matching) continue;
-        row.hits = new Uint32Array(row.begin.length + 1);
-        for (let span = 0; span < row.begin.length; span++) row.hits[span + 1] = row.hits[span] + (matching(span) ? 1 : 0);
-        matches += row.hits[row.begin.length];
+        if (!wanted && (kernel < 0 || row.kind !== "dispatches")) continue;
+        const matching = wanted ? matcher(row, wanted) : (/** @type {number} */ span) => kernelOf(row, span) === kernel;
+        const hits = row.hits = new Uint32Array(row.begin.length + 1);
+        for (let span = 0; span < row.begin.length; span++) hits[span + 1] = hits[span] + (matching(span) ? 1 : 0);
+        matches += hits[row.begin.length];
       }
       found.textContent = wanted || kernel >= 0 ? `${formatCount(matches)} ${matches === 1 ? "match" : "matches"}` : "";
       legends();
@@ -366,8 +380,8 @@
       if (!matches) return;
       const at = selected ? selected.row.begin[selected.span] : step > 0 ? begin_ns : end_ns;
       const order = selected ? rows.indexOf(selected.row) : -1;
-      const place = step > 0 ? following(at, order) || following(-Infinity, -1) : preceding(at, order) || preceding(Infinity, -1);
-      if (place) { select(place); bring(place); }
+      // After the last comes the first.
+      go(step > 0 ? following(at, order) || following(-Infinity, -1) : preceding(at, order) || preceding(Infinity, -1));
     }
 
     /** @param {number} at @param {number} order */
@@ -399,8 +413,9 @@
 
     /** @param {number} x @param {number} y in CSS pixels of the canvas @returns {TimelinePlace|null} */
     function placeAt(x, y) {
+      if (y < AXIS || x < gutter) return null;
       const down = y - AXIS + stage.scrollTop;
-      const row = y < AXIS || x < gutter ? undefined : rows.find((each) => down >= each.top && down <= each.top + each.height);
+      const row = rows.find((each) => down >= each.top && down <= each.top + each.height);
       const span = row ? spanAt(row, timeAt(x), (3 * (end_ns - begin_ns)) / (width - gutter)) : -1;
       return row && span >= 0 ? { row, span } : null;
     }
@@ -465,7 +480,11 @@
       const [across, along] = [event.deltaX * lines, event.deltaY * lines];
       if (event.altKey) stage.scrollTop += along;
       else if (event.shiftKey || Math.abs(across) > Math.abs(along)) pan((across || along) / (width - gutter));
-      else zoom(Math.exp(Math.min(Math.max(along, -200), 200) * (event.ctrlKey ? 0.01 : 0.002)), timeAt(Math.max(event.offsetX, gutter)));
+      else {
+        // A pinch on a touchpad arrives as a wheel with Ctrl, in small steps.
+        const amount = Math.min(Math.max(along, -200), 200) * (event.ctrlKey ? 0.01 : 0.002);
+        zoom(Math.exp(amount), timeAt(Math.max(event.offsetX, gutter)));
+      }
     }
 
     /** @param {PointerEvent} event */
@@ -507,7 +526,7 @@
         const row = drawn[drawn.indexOf(selected.row) + (arrowKey === "ArrowUp" ? -1 : 1)];
         if (row) place = { row, span: spanAt(row, selected.row.begin[selected.span], Infinity) };
       }
-      if (place) { select(place); bring(place); }
+      go(place);
     }
 
     function clearSearch() {
@@ -527,18 +546,26 @@
     page.onSelect(filter);
     Object.assign(panel, {
       timeline: {
-        view: () => ({ begin_ns, end_ns }), setView, draw, rows, select, selection: () => selected, linked: () => linked,
-        at: (/** @type {TimelinePlace} */ { row, span }) => ({
+        view: () => ({ begin_ns, end_ns }), setView, draw, rows, select,
+        selection: () => selected, linked: () => linked, at: (/** @type {TimelinePlace} */ { row, span }) => ({
           x: xAt(row.begin[span] + row.duration[span] / 2), y: row.top + row.height / 2 + AXIS - stage.scrollTop,
         }),
       },
     });
     return {
       shown() { layout(); filter(); draw(); },
-      /** Shows a range of time. @param {{begin_ns: number, end_ns: number}} target */
-      reveal(target) {
-        const extra = Math.max(target.end_ns - target.begin_ns, LEAST_NS) * 0.05;
-        setView(target.begin_ns - extra, target.end_ns + extra);
+      /**
+       * Shows a range of time; with a kernel, its dispatch that starts there.
+       * @param {{begin_ns: number, end_ns: number, kernel?: number}} target
+       */
+      reveal({ begin_ns: from, end_ns: to, kernel }) {
+        const extra = Math.max(to - from, LEAST_NS) * (kernel === undefined ? 0.05 : 2);
+        setView(from - extra, to + extra);
+        if (kernel === undefined) return;
+        for (const row of rows) {
+          const span = firstFrom(row.begin, from);
+          if (row.begin[span] === from && kernelOf(row, span) === kernel) go({ row, span });
+        }
       },
     };
   }
@@ -549,7 +576,8 @@
     for (const row of rows) {
       if (row.kind !== "idle") continue;
       for (let span = 0; span < row.begin.length; span++) {
-        if (row.columns.cause[span] === cause && !(best && best.row.duration[best.span] >= row.duration[span])) best = { row, span };
+        if (row.columns.cause[span] !== cause || (best && best.row.duration[best.span] >= row.duration[span])) continue;
+        best = { row, span };
       }
     }
     return /** @type {TimelinePlace|null} */ (best);
@@ -557,7 +585,8 @@
 
   /**
    * An arrow; over the spans where both ends lie on one row.
-   * @param {CanvasRenderingContext2D} context @param {number} x @param {number} y @param {number} toX @param {number} toY
+   * @param {CanvasRenderingContext2D} context
+   * @param {number} x @param {number} y @param {number} toX @param {number} toY
    */
   function arrow(context, x, y, toX, toY) {
     const bend = Math.max(Math.min(Math.abs(toX - x) / 2, 60), 14), rise = Math.abs(toY - y) < 1 ? 26 : 0;

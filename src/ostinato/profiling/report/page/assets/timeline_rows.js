@@ -7,11 +7,12 @@
  * @typedef {{kind: string, begin: Float64Array, duration: Column, [column: string]: any}} TimelineRowData
  * @typedef {{[column: string]: Column}} TimelineColumns
  * @typedef {{
- *   name: string, copy_bytes_per_s: number|null, flops_per_s: number|null, buffers: TimelineColumns, commands: TimelineColumns,
- *   nodes: TimelineColumns, edges: TimelineColumns, rows: TimelineRowData[],
+ *   name: string, copy_bytes_per_s: number|null, flops_per_s: number|null, rows: TimelineRowData[],
+ *   buffers: TimelineColumns, commands: TimelineColumns, nodes: TimelineColumns, edges: TimelineColumns,
  * }} TimelineDevice
  * @typedef {{
- *   base: number, span_ns: number, devices: TimelineDevice[], threads: {name: string, process: string, rows: TimelineRowData[]}[],
+ *   base: number, span_ns: number, devices: TimelineDevice[],
+ *   threads: {name: string, process: string, rows: TimelineRowData[]}[],
  *   kinds: string[], names: string[], causes: {name: string, total_ns: number}[], notes: string[],
  * }} TimelineData
  * @typedef {SpanRow & {
@@ -36,13 +37,15 @@ const TIMELINE = (() => {
   const OTHER_ACTIVITY = "#c9c4b8";
   const TITLES = { buffers: "command buffers", idle: "idle, by cause", labels: "labels", dispatches: "dispatches" };
   // Numbers of paints: those of kernels come first.
-  const BAR = KERNEL_COLOURS.length + OTHER_COLOURS.length, HATCHED_BAR = BAR + 1, FAILED_BAR = BAR + 2, MISSING = BAR + 3;
+  const BAR = KERNEL_COLOURS.length + OTHER_COLOURS.length;
+  const HATCHED_BAR = BAR + 1, FAILED_BAR = BAR + 2, MISSING = BAR + 3;
   const CAUSE = BAR + 4, LABEL = CAUSE + CAUSES.length, ACTIVITY = LABEL + LABELS.length;
 
   /** How each kind of span is painted before a background, by the numbers above. @param {string} back */
   const paintsOver = (back) => [
     ...[...KERNEL_COLOURS, ...OTHER_COLOURS].map((colour) => paintOf(colour, back)),
-    paintOf("#8d97a5", back), paintOf("#8d97a5", back, HATCHED), paintOf("#d1242f", back), paintOf("#a9b0ba", back, HATCHED),
+    paintOf("#8d97a5", back), paintOf("#8d97a5", back, HATCHED),
+    paintOf("#d1242f", back), paintOf("#a9b0ba", back, HATCHED),
     ...CAUSES.map(([, colour, pattern]) => paintOf(colour, back, pattern)),
     ...LABELS.map((colour) => paintOf(colour, back)),
     ...[...Object.values(ACTIVITIES), OTHER_ACTIVITY].map((colour) => paintOf(colour, back)),
@@ -53,7 +56,8 @@ const TIMELINE = (() => {
   /** All rows, with the colours of their spans. @param {TimelineData} data @returns {TimelineRow[]} */
   function rowsOf(data) {
     /** @type {TimelineRow[]} */ const rows = [];
-    const add = (/** @type {TimelineRowData} */ columns, /** @type {TimelineDevice|null} */ device, /** @type {string} */ title) => {
+    /** @param {TimelineRowData} columns @param {TimelineDevice|null} device @param {string} title */
+    function add(columns, device, title) {
       const paint = new Uint16Array(columns.begin.length), colour = colourOf(data, columns, device);
       for (let span = 0; span < paint.length; span++) paint[span] = colour(span);
       rows.push({
@@ -61,18 +65,23 @@ const TIMELINE = (() => {
         sums: runningSums(columns.duration), hits: null, behind: null, top: 0,
         height: columns.kind === "labels" || columns.kind === "idle" ? 15 : 18,
       });
-    };
+    }
     for (const device of data.devices) {
       for (const row of device.rows) add(row, device, TITLES[/** @type {keyof typeof TITLES} */ (row.kind)]);
       hatchHidden(rows.filter((row) => row.device === device));
     }
     for (const thread of data.threads) {
-      for (const row of thread.rows) add(row, null, thread.process ? `${thread.name} · ${thread.process}` : thread.name);
+      const title = thread.process ? `${thread.name} · ${thread.process}` : thread.name;
+      for (const row of thread.rows) add(row, null, title);
     }
     return rows;
   }
 
-  /** @param {TimelineData} data @param {TimelineRowData} columns @param {TimelineDevice|null} device @returns {(span: number) => number} */
+  /**
+   * The number of the paint of each span.
+   * @param {TimelineData} data @param {TimelineRowData} columns @param {TimelineDevice|null} device
+   * @returns {(span: number) => number}
+   */
   function colourOf(data, columns, device) {
     if (columns.kind === "idle") return (span) => CAUSE + columns.cause[span];
     if (columns.kind === "labels") return (span) => LABEL + (columns.name[span] % LABELS.length);
@@ -86,7 +95,8 @@ const TIMELINE = (() => {
       return (span) => {
         const bar = columns.buffer[span];
         if (buffers.error[bar] >= 0) return FAILED_BAR;
-        return buffers.count[bar] > 1 || buffers.shown[bar] < buffers.timed[bar] || !buffers.timed[bar] ? HATCHED_BAR : BAR;
+        const whole = buffers.count[bar] === 1 && buffers.timed[bar] > 0 && buffers.shown[bar] === buffers.timed[bar];
+        return whole ? BAR : HATCHED_BAR;
       };
     }
     return (span) => {
@@ -97,13 +107,13 @@ const TIMELINE = (() => {
   }
 
   /**
-   * Hatches the first row of dispatches where command buffers ran of which not all dispatches are shown, so that it does
-   * not look idle there.
+   * Hatches the first row of dispatches where command buffers ran of which not all dispatches are shown, so that it
+   * does not look idle there.
    * @param {TimelineRow[]} rows of one device
    */
   function hatchHidden(rows) {
-    const bars = rows.filter((row) => row.kind === "buffers").flatMap((row) =>
-      Array.from(row.paint, (paint, span) => ({ paint, begin: row.begin[span], end: row.begin[span] + row.duration[span] })));
+    const bars = rows.filter((row) => row.kind === "buffers").flatMap(({ begin, duration, paint }) =>
+      Array.from(paint, (number, span) => ({ paint: number, begin: begin[span], end: begin[span] + duration[span] })));
     /** @type {{begin: number, end: number}[]} */ const merged = [];
     for (const bar of bars.filter((each) => each.paint === HATCHED_BAR).sort((a, b) => a.begin - b.begin)) {
       const last = merged[merged.length - 1];
@@ -127,11 +137,14 @@ const TIMELINE = (() => {
     let lists = LISTS.get(device);
     if (!lists) {
       const { after, back } = device.edges;
-      const order = Uint32Array.from(after, (_, edge) => edge).sort((a, b) => after[a] - back[a] - (after[b] - back[b]) || a - b);
-      const before = Float64Array.from(order, (edge) => after[edge] - back[edge]);
+      const before = Float64Array.from(after, (node, edge) => node - back[edge]);
+      const order = Uint32Array.from(before, (_, edge) => edge).sort((a, b) => before[a] - before[b] || a - b);
+      const sorted = Float64Array.from(order, (edge) => before[edge]);
+      const equal = (/** @type {ArrayLike<number>} */ values, /** @type {number} */ node) =>
+        range(firstFrom(values, node), firstFrom(values, node + 1));
       lists = {
-        earlier: (node) => range(firstFrom(after, node), firstFrom(after, node + 1)).map((edge) => after[edge] - back[edge]),
-        later: (node) => range(firstFrom(before, node), firstFrom(before, node + 1)).map((edge) => after[order[edge]]),
+        earlier: (node) => equal(after, node).map((edge) => before[edge]),
+        later: (node) => equal(sorted, node).map((edge) => after[order[edge]]),
       };
       LISTS.set(device, lists);
     }
@@ -210,7 +223,8 @@ const TIMELINE = (() => {
       if (row.kind === "idle") return `idle: ${data.causes[columns.cause[span]].name}`;
       if (row.kind === "labels") return nameOf(columns.name[span]).replace(/^.*\/(?=.)/, "");
       const activity = data.kinds[columns.activity[span]];
-      const name = nameOf(columns.name[span]) || (columns.ordinal[span] >= 0 ? `command buffer ${columns.ordinal[span]}` : "");
+      const unnamed = columns.ordinal[span] >= 0 ? `command buffer ${columns.ordinal[span]}` : "";
+      const name = nameOf(columns.name[span]) || unnamed;
       return activity === "region" ? name : `${activity} ${name}`.trim();
     }
 
@@ -218,7 +232,10 @@ const TIMELINE = (() => {
     const exactTime = (ns) =>
       `${(ns / 1e6).toLocaleString("en", { minimumFractionDigits: 3, maximumFractionDigits: 3 })} ms`;
 
-    /** Facts in words, the most important first. @param {TimelineRow} row @param {number} span @returns {[string, string][]} */
+    /**
+     * Facts in words, the most important first.
+     * @param {TimelineRow} row @param {number} span @returns {[string, string][]}
+     */
     function factsOf(row, span) {
       const { columns } = row, device = /** @type {TimelineDevice} */ (row.device);
       /** @type {[string, string][]} */
@@ -247,17 +264,20 @@ const TIMELINE = (() => {
       const efficiency = Math.min(Math.max(
         Number.isNaN(rate) ? 0 : rate / (device.copy_bytes_per_s || Infinity),
         Number.isNaN(flops) ? 0 : flops / seconds / (device.flops_per_s || Infinity)), 1);
+      const label = nameOf(buffers.label[bar]);
       const size = (/** @type {Column} */ column) => Array.from(column.slice(3 * command, 3 * command + 3)).join("×");
       const known = (/** @type {number} */ value, /** @type {(value: number) => string} */ format) =>
         Number.isFinite(value) ? format(value) : "";
       return [
         ["label", nameOf(commands.label[command])],
-        ["grid", commands.threads[3 * command] ? `${size(commands.threads)} threads in groups of ${size(commands.group)}` : ""],
+        ["grid", commands.threads[3 * command]
+          ? `${size(commands.threads)} threads in groups of ${size(commands.group)}` : ""],
         ["bytes", commands.unknown[command] ? "not known" : known(read + written, (sum) =>
           `${most}${formatSize(sum)} (${formatSize(read)} read, ${formatSize(written)} written)`)],
-        ["rate", [known(rate, (value) => most + formatByteRate(value)), known(flops / seconds, formatFlopRate)].filter(Boolean).join(", ")],
+        ["rate", [known(rate, (value) => most + formatByteRate(value)), known(flops / seconds, formatFlopRate)]
+          .filter(Boolean).join(", ")],
         ["efficiency", efficiency > 0 ? `${most}${formatPercent(efficiency)}` : ""],
-        ["command buffer", `${buffers.ordinal[bar]}${buffers.label[bar] >= 0 ? ` (${nameOf(buffers.label[bar])})` : ""}, node ${nodes.number[node]}`],
+        ["command buffer", `${buffers.ordinal[bar]}${label ? ` (${label})` : ""}, node ${nodes.number[node]}`],
         ["encoded at", nameOf(commands.place[command])],
       ];
     }
@@ -266,11 +286,11 @@ const TIMELINE = (() => {
     function bufferFacts(device, bar) {
       const of = (/** @type {string} */ name) => device.buffers[name][bar];
       if (of("count") > 1) return [["shown", `${of("count")} neighbours as one bar, without their dispatches`]];
-      const shown = of("timed") === 0 ? "not timed" : of("shown") === of("timed") ? "" :
-        of("shown") ? `${formatCount(of("shown"))} are shown, the longest` : "left out of this page";
+      const shown = of("shown") === of("timed") ? "" :
+        of("shown") ? `; ${formatCount(of("shown"))} are shown, the longest` : "; left out of this page";
       return [
         ["number", String(of("ordinal"))],
-        ["dispatches", `${formatCount(of("dispatches"))}, ${formatCount(of("timed"))} timed${shown && of("timed") ? `; ${shown}` : ""}`],
+        ["dispatches", `${formatCount(of("dispatches"))}, ${formatCount(of("timed"))} timed${shown}`],
         ["queued", of("queue_ns") < 0 ? "" : `${formatTime(of("queue_ns"))} between the commit and the start`],
         ["encoded", of("replay") ? "a replay" : "live"],
         ["not measured", nameOf(of("reason"))],
@@ -278,13 +298,15 @@ const TIMELINE = (() => {
       ];
     }
 
-    /** @param {TimelineRow} row @param {number} kernel @returns {(span: number) => boolean} */
-    function ofKernel(row, kernel) {
-      const { nodes, commands } = /** @type {TimelineDevice} */ (row.device);
-      return (span) => commands.kernel[nodes.command[row.columns.node[span]]] === kernel;
+    /** The kernel of a dispatch; -1 for other spans. @param {TimelineRow} row @param {number} span */
+    function kernelOf({ kind, device, columns }, span) {
+      return kind === "dispatches" && device ? device.commands.kernel[device.nodes.command[columns.node[span]]] : -1;
     }
 
-    /** Text is compared once for each name, not for each span. @param {TimelineRow} row @param {string} wanted @returns {(span: number) => boolean} */
+    /**
+     * Says of a span whether it matches a search. Text is compared once for each name, not for each span.
+     * @param {TimelineRow} row @param {string} wanted @returns {(span: number) => boolean}
+     */
     function matcher(row, wanted) {
       const has = (/** @type {string} */ text) => text.toLowerCase().includes(wanted);
       const { columns } = row;
@@ -306,7 +328,7 @@ const TIMELINE = (() => {
       return (span) => has(titleOf(row, span));
     }
 
-    return { titleOf, factsOf, ofKernel, matcher };
+    return { titleOf, factsOf, kernelOf, matcher };
   }
 
   return { CAUSES, CAUSE, rowsOf, paintsOver, dependenciesOf, wordsFor };
