@@ -146,6 +146,23 @@ def test_the_longest_bubble_says_what_stood_on_both_sides() -> None:
     assert longest.before == "a in command buffer 2 (token 2)"
 
 
+def test_all_gaps_have_the_causes_of_the_summary() -> None:
+    made = two_buffers(commit_end_ns=1900)
+    made.span("wait", 1100, 1700)
+    made.submit(0, [(2500, 2600), (2600, 2700)], commit_end_ns=2150)
+    made.submit(0, [None, None], start_ns=2800, end_ns=2900)
+    columns = made.columns()
+    (gaps,) = timeline.device_gaps(columns).values()
+    (device,) = timeline.device_times(columns)
+    assert gaps.begin_ns.tolist() == [1100, 1200, 2100, 2200, 2700]
+    assert gaps.end_ns.tolist() == [1110, 2000, 2110, 2500, 2800]
+    assert gaps.inside.tolist() == [0, -1, 1, -1, -1]
+    waiting = "host-bound (the next commit came late; the host was waiting)"
+    expected = [timeline.LAUNCH, waiting, timeline.LAUNCH, timeline.QUEUE, timeline.UNKNOWN]
+    assert [timeline.CAUSES[cause] for cause in gaps.cause] == expected
+    assert (gaps.end_ns - gaps.begin_ns).sum() == device.idle_ns
+
+
 def test_a_command_buffer_without_samples_counts_as_a_whole() -> None:
     made = two_buffers(commit_end_ns=1150)
     made.submit(0, [None, None], start_ns=2300, end_ns=2600, commit_end_ns=2000)

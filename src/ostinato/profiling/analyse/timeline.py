@@ -11,6 +11,7 @@ latency after that.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +31,7 @@ _HOST = {
     "setup": "host-bound (the next commit came late; the host was setting up)",
     "commit": "host-bound (the commit itself)",
 }
+CAUSES = (LAUNCH, QUEUE, *_HOST.values(), ELSEWHERE, BETWEEN_REGIONS, UNKNOWN)
 _LONGEST = 10
 _PIECE = 1 << 18
 """Samples are walked in pieces that fit in a cache: it is faster, and memory stays bounded."""
@@ -46,7 +48,7 @@ class Line:
     """All gaps between two intervals of one owner together."""
     inside_count: int
     gap_begin_ns: Ints
-    """The gaps between two owners, and the longest of the others."""
+    """The gaps between two owners, and the longest of the others, or all of them."""
     gap_end_ns: Ints
     gap_after: Ints
     """The row that was the last to end before each gap."""
@@ -54,7 +56,7 @@ class Line:
     """The row that ended each gap by starting."""
 
 
-def line_of(start_ns: Ints, end_ns: Ints, owner: Ints) -> Line:
+def line_of(start_ns: Ints, end_ns: Ints, owner: Ints, every_gap: bool = False) -> Line:
     """Walks along the intervals in order of their start, piece by piece. Intervals that touch leave no gap."""
     count = start_ns.size
     order = _order(start_ns)
@@ -83,8 +85,8 @@ def line_of(start_ns: Ints, end_ns: Ints, owner: Ints) -> Line:
         inside = owner[after] == owner[before]
         lengths = (gap_end - gap_begin)[inside]
         inside_ns, inside_count = inside_ns + int(lengths.sum()), inside_count + lengths.size
-        kept = ~inside
-        if lengths.size:
+        kept = ~inside | every_gap
+        if lengths.size and not every_gap:
             kept[np.flatnonzero(inside)[_largest(lengths)]] = True
         kept_gaps.append((gap_begin[kept], gap_end[kept], after[kept], before[kept]))
     columns = (
@@ -263,35 +265,81 @@ def device_times(columns: Columns) -> tuple[DeviceTime, ...]:
     """
     subs, samples = columns.submissions, usable(columns.samples)
     timed = np.bincount(subs.device[samples.submission], minlength=len(columns.devices))
-    partly = partly_timed(columns)
-    samples = samples.where(~partly[samples.submission]) if partly.any() else samples
-    has_samples = np.bincount(samples.submission, minlength=len(subs)) > 0
     by_device = []
-    for number, device in enumerate(columns.devices):
-        mine = subs.device == number
-        chosen = samples if mine.all() else samples.where(mine[samples.submission])
-        whole = np.flatnonzero(mine & subs.ran & ~has_samples)
-        if len(chosen) + whole.size == 0:
-            continue
-        start, end, owner, node = chosen.start_ns, chosen.end_ns, chosen.submission, chosen.node
-        if whole.size:
-            start, end = np.concatenate([start, subs.start_ns[whole]]), np.concatenate([end, subs.end_ns[whole]])
-            owner, node = np.concatenate([owner, whole]), np.concatenate([node, np.full(whole.size, -1)])
-        line = line_of(start, end, owner)
-        basis = [name for name, some in (("dispatches", len(chosen)), ("command buffers", whole.size)) if some]
+    for number, busy in _busy(columns):
+        line = line_of(busy.start_ns, busy.end_ns, busy.owner)
+        whole = busy.node < 0
+        basis = [name for name, some in (("dispatches", ~whole), ("command buffers", whole)) if some.any()]
         by_device.append(
             DeviceTime(
-                device.name,
-                int((mine & subs.ran).sum()),
+                columns.devices[number].name,
+                int(((subs.device == number) & subs.ran).sum()),
                 int(timed[number]),
                 " and ".join(basis),
                 line.busy_ns,
                 line.sum_ns,
                 line.span_ns,
-                *_bubbles(columns, line, owner, node),
+                *_bubbles(columns, line, busy.owner, busy.node),
             )
         )
     return tuple(by_device)
+
+
+@dataclass(frozen=True, slots=True)
+class _Busy:
+    """What a device was busy with: dispatches, and command buffers (`node` -1) whose dispatches have no times."""
+
+    start_ns: Ints
+    end_ns: Ints
+    owner: Ints
+    node: Ints
+
+
+def _busy(columns: Columns) -> Iterator[tuple[int, _Busy]]:
+    """The devices that ran something, by their rows."""
+    subs, samples = columns.submissions, usable(columns.samples)
+    partly = partly_timed(columns)
+    samples = samples.where(~partly[samples.submission]) if partly.any() else samples
+    has_samples = np.bincount(samples.submission, minlength=len(subs)) > 0
+    for number in range(len(columns.devices)):
+        mine = subs.device == number
+        chosen = samples if mine.all() else samples.where(mine[samples.submission])
+        whole = np.flatnonzero(mine & subs.ran & ~has_samples)
+        start, end, owner, node = chosen.start_ns, chosen.end_ns, chosen.submission, chosen.node
+        if whole.size:
+            start, end = np.concatenate([start, subs.start_ns[whole]]), np.concatenate([end, subs.end_ns[whole]])
+            owner, node = np.concatenate([owner, whole]), np.concatenate([node, np.full(whole.size, -1)])
+        if start.size:
+            yield number, _Busy(start, end, owner, node)
+
+
+@dataclass(frozen=True, slots=True)
+class Gaps:
+    """All gaps of one device, in order of time."""
+
+    begin_ns: Ints
+    end_ns: Ints
+    cause: Ints
+    """Row of `CAUSES`: what most of the gap waited for."""
+    inside: Ints
+    """The command buffer that has the dispatches on both sides; -1 between two command buffers."""
+
+
+def device_gaps(columns: Columns) -> dict[int, Gaps]:
+    """The gaps of every device that ran something, by its row; the same gaps as those of `device_times`."""
+    gaps = {}
+    for number, busy in _busy(columns):
+        line = line_of(busy.start_ns, busy.end_ns, busy.owner, every_gap=True)
+        after, before = busy.owner[line.gap_after], busy.owner[line.gap_before]
+        between = np.flatnonzero(after != before)
+        cause = np.full(after.size, CAUSES.index(LAUNCH))
+        if between.size:
+            begin, end = line.gap_begin_ns[between], line.gap_end_ns[between]
+            names, table = _parts(columns, begin, end, after[between], before[between])
+            cause[between] = np.array([CAUSES.index(name) for name in names])[table.argmax(axis=0)]
+        inside = np.where(after == before, after, -1)
+        gaps[number] = Gaps(line.gap_begin_ns, line.gap_end_ns, cause, inside)
+    return gaps
 
 
 def _bubbles(columns: Columns, line: Line, owner: Ints, node: Ints) -> tuple[tuple[Cause, ...], tuple[Bubble, ...]]:

@@ -1,4 +1,4 @@
-"""What a timeline shows of a device beside its slices: label spans, what waited for what, counters, and rates.
+"""What a timeline shows of a device beside its slices: runs of labels, what waited for what, counters, and rates.
 
 Everything is a function over the columns of samples; `trace.py` writes what comes out.
 """
@@ -21,12 +21,14 @@ _CELLS = 1 << 22
 
 
 @dataclass(frozen=True, slots=True)
-class LabelSpans:
-    """Successive dispatches of one submission, on one lane, under one label prefix: outer ones before inner ones."""
+class LabelRuns:
+    """Successive dispatches of one submission under one label prefix, outer runs before the inner ones."""
 
     first: Ints
     """Row of the first dispatch; rising."""
-    end_ns: Ints
+    last: Ints
+    depth: Ints
+    """How many components its prefix has, less one."""
     prefix: Ints
     """Row of `prefixes`."""
     prefixes: tuple[str, ...]
@@ -35,16 +37,18 @@ class LabelSpans:
         return len(self.first)
 
 
-def label_spans(columns: Columns, samples: Samples, lanes: Ints) -> LabelSpans:
-    """The spans of labels around dispatches, which must be sorted by lane and then by start.
+def label_runs(columns: Columns, samples: Samples, lanes: Ints | None = None) -> LabelRuns:
+    """The runs of labels among dispatches in the order given; a run ends where the submission or the lane changes.
 
-    Dispatches of one lane do not overlap, so spans nest: those of an outer label around those of the inner ones.
+    Those of dispatches sorted by lane and start nest in time too, as dispatches of one lane do not overlap.
     """
     command = columns.plans.command[samples.node]
     paths = [str(label).split("/", _MAX_DEPTH - 1) if label else [] for label in columns.commands.label]
-    elsewhere = (np.diff(lanes) != 0) | (np.diff(samples.submission) != 0)
+    elsewhere = np.diff(samples.submission) != 0
+    if lanes is not None:
+        elsewhere |= np.diff(lanes) != 0
     numbers: dict[str, int] = {}
-    firsts, ends, prefixes = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    runs = []
     for depth in range(max(map(len, paths), default=0) if len(samples) else 0):
         cut = ["/".join(path[: depth + 1]) if len(path) > depth else None for path in paths]
         code = np.array([-1 if path is None else numbers.setdefault(path, len(numbers)) for path in cut], np.int64)
@@ -52,12 +56,11 @@ def label_spans(columns: Columns, samples: Samples, lanes: Ints) -> LabelSpans:
         edges = np.flatnonzero(np.concatenate([[True], elsewhere | (np.diff(mine) != 0), [True]]))
         first, last = edges[:-1], edges[1:] - 1
         under = mine[first] >= 0
-        firsts.append(first[under])
-        ends.append(samples.end_ns[last[under]])
-        prefixes.append(mine[first[under]])
-    first = np.concatenate(firsts)
-    order = np.argsort(first, kind="stable")  # spans that begin together stay in order of their depth
-    return LabelSpans(first[order], np.concatenate(ends)[order], np.concatenate(prefixes)[order], tuple(numbers))
+        runs.append(np.stack([first, last, np.full(first.size, depth), mine[first]])[:, under])
+    every = np.concatenate(runs, axis=1) if runs else np.zeros((4, 0), np.int64)
+    # Runs that begin together stay in order of their depth.
+    first, last, depth_of, prefix = every[:, np.argsort(every[0], kind="stable")]
+    return LabelRuns(first, last, depth_of, prefix, tuple(numbers))
 
 
 def waited_for(columns: Columns, samples: Samples) -> Ints:

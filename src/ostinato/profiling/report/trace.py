@@ -13,7 +13,6 @@ recording needs no more memory than a short one.
 
 from __future__ import annotations
 
-import heapq
 import json
 import os
 from collections.abc import Iterable, Iterator
@@ -24,19 +23,10 @@ from typing import IO, Any
 
 import numpy as np
 
-from ..analyse.columns import ABSENT, BOUNDED, Columns, Ints, Samples, distinct, usable, with_distinct_names
+from ..analyse.columns import ABSENT, BOUNDED, Columns, Ints, Samples, distinct, with_distinct_names
 from ..analyse.lists import samples_on
-from .device_tracks import (
-    Reached,
-    bandwidth,
-    busy_workers,
-    in_flight,
-    label_spans,
-    queue_depth,
-    reached,
-    waited_for,
-)
-from .host_tracks import HostSlice, host_slices, title
+from .device_tracks import Reached, bandwidth, busy_workers, in_flight, label_runs, queue_depth, reached, waited_for
+from .tracks import HostSlices, buffer_title, first_moment, host_slices, lanes, nested, process_name, thread_name
 
 _DEVICES = 1 << 30
 """Processes of devices are numbered from here, where no pid of the host is."""
@@ -44,7 +34,11 @@ _PROCESSES = 1 << 29
 """Processes of the host that cannot have their own number are numbered from here."""
 _BUFFER_LANES, _DISPATCH_LANES = 1, 1 << 20
 """Where the numbers of a device's lanes begin."""
+_STEP = (1 << 24) + 1
+"""Tracks whose number is taken try the one this far on. It is odd, so they try all numbers before they repeat one."""
 _LINES = 4096
+_Tids = dict[tuple[int, int, int], int]
+"""A number of its own for each lane of each host thread, by process, thread and lane."""
 
 
 def write_trace(columns: Columns, target: str | os.PathLike[str] | IO[str]) -> int:
@@ -53,7 +47,9 @@ def write_trace(columns: Columns, target: str | os.PathLike[str] | IO[str]) -> i
     written = 0
     with opened as file:
         file.write(
-            '{"displayTimeUnit":"ns","otherData":' + _text({"base_ns": str(_base(columns))}) + ',"traceEvents":[\n'
+            '{"displayTimeUnit":"ns","otherData":'
+            + _text({"base_ns": str(first_moment(columns))})
+            + ',"traceEvents":[\n'
         )
         waiting: list[str] = []
         for event in events(columns):
@@ -70,52 +66,35 @@ def write_trace(columns: Columns, target: str | os.PathLike[str] | IO[str]) -> i
 
 def events(columns: Columns) -> Iterator[str]:
     """Every event as one JSON object."""
-    base = _base(columns)
+    base = first_moment(columns)
     host = host_slices(columns)
-    yield from _names(columns, host)
-    yield from _host(columns, host, base)
+    lane_of, _ = nested(host)
+    tids = _lane_tids(host, lane_of)
+    yield from _names(columns, tids)
+    yield from _host(columns, host, lane_of, tids, base)
     flows = count(len(columns.submissions) + 1)  # up to there they are those of submissions
     for device in range(len(columns.devices)):
         yield from _command_buffers(columns, device, base)
         yield from _dispatches(columns, device, base, flows)
 
 
-def _base(columns: Columns) -> int:
-    subs = columns.submissions
-    times = (
-        *(subs.encode_begin_ns, subs.commit_begin_ns, subs.start_ns),
-        *(columns.regions.begin_ns, columns.host_spans.begin_ns, usable(columns.samples).start_ns),
-    )
-    known = [int(column[column != ABSENT].min()) for column in times if (column != ABSENT).any()]
-    return min(known, default=0)
-
-
 # --- tracks --------------------------------------------------------------------------------------------------
 
 
-def _names(columns: Columns, host: list[HostSlice]) -> Iterator[str]:
+def _names(columns: Columns, tids: _Tids) -> Iterator[str]:
     numbers = _process_numbers(columns)
     processes: set[str] = set()
     threads: list[set[str]] = [set() for _ in numbers]
-    for row, (number, pid) in enumerate(zip(numbers, columns.pids, strict=True)):
-        yield _meta("process_name", number, 0, distinct(_process_name(columns, row, pid), processes))
+    for row, number in enumerate(numbers):
+        yield _meta("process_name", number, 0, distinct(process_name(columns, row), processes))
         yield _meta("process_sort_index", number, 0, row)
-    lanes = {(each.process, each.thread, each.lane): each.tid for each in host}
-    for (process, thread, lane), tid in sorted(lanes.items()):
-        name = columns.thread_names.get((process, thread)) or f"thread {thread}"
+    for (process, thread, lane), tid in sorted(tids.items()):
+        name = thread_name(columns, process, thread)
         name = distinct(f"{name} ({lane + 1})" if lane else name, threads[process])
         yield _meta("thread_name", numbers[process], tid, name)
     for number, device in enumerate(with_distinct_names(columns)):
         yield _meta("process_name", _DEVICES + number, 0, f"device {device.name}")
         yield _meta("process_sort_index", _DEVICES + number, 0, len(columns.pids) + number)
-
-
-def _process_name(columns: Columns, row: int, pid: int) -> str:
-    if not columns.origins:
-        return f"host process {pid}"
-    origin = columns.origins[row]
-    facts = ("" if origin.rank is None else f"rank {origin.rank}", origin.host, f"pid {pid}")
-    return f"host process {', '.join(filter(None, facts))}"
 
 
 def _process_numbers(columns: Columns) -> list[int]:
@@ -127,6 +106,24 @@ def _process_numbers(columns: Columns) -> list[int]:
     return found
 
 
+def _lane_tids(host: HostSlices, lane_of: Ints) -> _Tids:
+    """Gives every lane a number: that of its thread, as far as viewers keep it, unless another has it."""
+    tids: _Tids = {}
+    taken: set[tuple[int, int]] = set()
+    # First lanes are numbered first, so that threads have their own numbers.
+    for lane, process, thread in sorted(set(_rows(lane_of, host.process, host.thread))):
+        tid = thread & 0x7FFFFFFF
+        while (process, tid) in taken:
+            tid = (tid + _STEP) & 0x7FFFFFFF
+        taken.add((process, tid))
+        tids[process, thread, lane] = tid
+    return tids
+
+
+def _rows(*columns: Any) -> Iterable[Any]:
+    return zip(*(column.tolist() for column in columns), strict=True)
+
+
 def _meta(what: str, pid: int, tid: int, value: str | int) -> str:
     key = "sort_index" if what.endswith("sort_index") else "name"
     return _text({"ph": "M", "name": what, "pid": pid, "tid": tid, "args": {key: value}})
@@ -135,30 +132,34 @@ def _meta(what: str, pid: int, tid: int, value: str | int) -> str:
 # --- events --------------------------------------------------------------------------------------------------
 
 
-def _host(columns: Columns, slices: list[HostSlice], base: int) -> Iterator[str]:
+def _host(columns: Columns, host: HostSlices, lane_of: Ints, tids: _Tids, base: int) -> Iterator[str]:
     subs, numbers, devices = columns.submissions, _process_numbers(columns), with_distinct_names(columns)
-    for each in slices:
-        place = numbers[each.process], each.tid
+    slots = (getattr(host, column) for column in HostSlices.__slots__)
+    for process, thread, begin, end, kind, name, submission, lane in _rows(*slots, lane_of):
+        place = numbers[process], tids[process, thread, lane]
         facts: dict[str, Any] = {}
-        if each.submission >= 0:
-            facts["command buffer"] = int(subs.ordinal[each.submission])
-            facts["device"] = devices[int(subs.device[each.submission])].name
-        yield _complete(each.title, each.kind, place, each.begin_ns, each.end_ns, base, facts)
-        if each.kind == "commit" and each.submission >= 0 and _has_flow(columns, each.submission):
-            yield _flow("s", each.submission + 1, place, each.begin_ns, base, "submit")
+        if submission >= 0:
+            facts["command buffer"] = int(subs.ordinal[submission])
+            facts["device"] = devices[int(subs.device[submission])].name
+        if kind in ("encode", "commit") and submission >= 0:
+            name = buffer_title(columns, submission)
+        title = name if kind == "region" else f"{kind} {name}" if name else kind
+        yield _complete(title, kind, place, begin, end, base, facts)
+        if kind == "commit" and submission >= 0 and _has_flow(columns, submission):
+            yield _flow("s", submission + 1, place, begin, base, "submit")
 
 
 def _command_buffers(columns: Columns, device: int, base: int) -> Iterator[str]:
     subs = columns.submissions
     rows = np.flatnonzero((subs.device == device) & subs.ran)
     rows = rows[np.argsort(subs.start_ns[rows], kind="stable")]
-    lanes, used = _lanes(subs.start_ns[rows], subs.end_ns[rows])
+    lane_of, used = lanes(subs.start_ns[rows], subs.end_ns[rows])
     yield from _lane_names(_DEVICES + device, _BUFFER_LANES, "command buffers", used)
-    for row, lane in zip(rows.tolist(), lanes, strict=True):
+    for row, lane in zip(rows.tolist(), lane_of.tolist(), strict=True):
         place = _DEVICES + device, _BUFFER_LANES + lane
         start, end = int(subs.start_ns[row]), int(subs.end_ns[row])
         facts = _buffer_facts(columns, row)
-        yield _complete(title(columns, row), "command buffer", place, start, end, base, facts)
+        yield _complete(buffer_title(columns, row), "command buffer", place, start, end, base, facts)
         if _has_flow(columns, row):
             yield _flow("f", row + 1, place, start, base, "submit")
     if rows.size:
@@ -207,10 +208,9 @@ def _dispatches(columns: Columns, device: int, base: int, flows: Iterator[int]) 
     subs, plans, commands = columns.submissions, columns.plans, columns.commands
     chosen = samples_on(columns, device)
     chosen = chosen.where(np.argsort(chosen.start_ns, kind="stable"))
-    placed, used = _lanes(chosen.start_ns, chosen.end_ns)
-    lanes = np.array(placed, np.int64)
-    by_lane = np.argsort(lanes, kind="stable")
-    chosen, lanes = chosen.where(by_lane), lanes[by_lane]
+    lane_of, used = lanes(chosen.start_ns, chosen.end_ns)
+    by_lane = np.argsort(lane_of, kind="stable")
+    chosen, lane_of = chosen.where(by_lane), lane_of[by_lane]
     pid = _DEVICES + device
     yield from _lane_names(pid, _DISPATCH_LANES, "dispatches", used)
     # Text is made once per command: a recording has few of them and millions of samples.
@@ -218,7 +218,7 @@ def _dispatches(columns: Columns, device: int, base: int, flows: Iterator[int]) 
     node = chosen.node - plans.first[subs.plan[chosen.submission]] if len(chosen) else chosen.node
     command = plans.command[chosen.node]
     facts = reached(columns, device, chosen)
-    spans, span = label_spans(columns, chosen, lanes), 0
+    labels, label = label_runs(columns, chosen, lane_of), 0
     for begin in range(0, len(chosen), _LINES):
         piece = slice(begin, begin + _LINES)
         for row, (c, n, s, e, q, owner, lane) in enumerate(
@@ -229,23 +229,23 @@ def _dispatches(columns: Columns, device: int, base: int, flows: Iterator[int]) 
                 chosen.end_ns[piece].tolist(),
                 chosen.status[piece].tolist(),
                 chosen.submission[piece].tolist(),
-                lanes[piece].tolist(),
+                lane_of[piece].tolist(),
                 strict=True,
             ),
             begin,
         ):
-            while span < len(spans) and spans.first[span] == row:
-                path = spans.prefixes[spans.prefix[span]]
+            while label < len(labels) and labels.first[label] == row:
+                path = labels.prefixes[labels.prefix[label]]
                 place = pid, _DISPATCH_LANES + lane
-                name = path.rpartition("/")[2] or path
-                yield _complete(name, "label", place, s, int(spans.end_ns[span]), base, {"label": path})
-                span += 1
+                name, until = path.rpartition("/")[2] or path, int(chosen.end_ns[labels.last[label]])
+                yield _complete(name, "label", place, s, until, base, {"label": path})
+                label += 1
             bound = ',"status":"bounded"' if q == BOUNDED else ""
             yield (
                 f'{heads[c]},"node":{n},"command buffer":{int(subs.ordinal[owner])}{bound}{_rates(facts, row)}}},'
                 f'"pid":{pid},"tid":{_DISPATCH_LANES + lane},"ts":{_micro(s - base)},"dur":{_micro(e - s)}}}'
             )
-    yield from _dependencies(columns, chosen, pid, lanes, base, flows)
+    yield from _dependencies(columns, chosen, pid, lane_of, base, flows)
     if len(chosen):
         at, running = in_flight(chosen.start_ns, chosen.end_ns)
         yield from _counter(pid, _DISPATCH_LANES, "dispatches", at, {"in flight": running}, base)
@@ -313,29 +313,6 @@ def _head(columns: Columns, command: int) -> str:
         facts["threadgroups"] = int(commands.groups[command])
     opening = _text({"ph": "X", "name": commands.title(command), "cat": "dispatch"})
     return f'{opening[:-1]},"args":{_text(facts)[:-1]}'
-
-
-def _lanes(start: Ints, end: Ints) -> tuple[list[int], int]:
-    """A lane for each interval (sorted by start) so that none overlaps another on its lane; and how many lanes."""
-    count = start.size
-    if count == 0:
-        return [], 0
-    if not (start[1:] < np.maximum.accumulate(end)[:-1]).any():
-        return [0] * count, 1
-    busy: list[tuple[int, int]] = []
-    free: list[int] = []
-    lanes: list[int] = []
-    used = 0
-    for s, e in zip(start.tolist(), end.tolist(), strict=True):
-        while busy and busy[0][0] <= s:
-            heapq.heappush(free, heapq.heappop(busy)[1])
-        if free:
-            lane = heapq.heappop(free)
-        else:
-            lane, used = used, used + 1
-        heapq.heappush(busy, (e, lane))
-        lanes.append(lane)
-    return lanes, used
 
 
 def _lane_names(pid: int, first: int, name: str, count: int) -> Iterable[str]:

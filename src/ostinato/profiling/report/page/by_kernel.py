@@ -17,7 +17,7 @@ from ...analyse.summary import PlanPath
 from ...analyse.validity import Status
 from .. import tables
 from ..text import LONGEST_SENTENCE, visible
-from ..trace import _base as base_ns
+from ..tracks import first_moment
 from .material import Material
 from .packing import packed
 
@@ -89,7 +89,7 @@ def _charts(material: Material, rows: list[dict[str, Any]]) -> dict[str, Any]:
     drawn = (kernel >= 0) & (kernel < len(rows))
     if not drawn.all():
         samples, kernel = samples.where(drawn), kernel[drawn]
-    base = base_ns(material.columns)
+    base = first_moment(material.columns)
     start, duration = samples.start_ns - base, samples.end_ns - samples.start_ns
     bins = histograms(kernel, duration, len(rows))
     over, slowest = series(kernel, start, duration, material.summary.aside[samples.submission], len(rows))

@@ -15,7 +15,7 @@ from ...analyse.kernels import named
 from ...analyse.timeline import submission_times
 from .. import tables
 from ..text import visible
-from ..trace import _base as base_ns
+from ..tracks import first_moment
 from .material import Material
 from .packing import packed
 
@@ -31,7 +31,7 @@ def regions(material: Material) -> dict[str, Any] | None:
     summary = material.summary
     if not summary.regions:
         return None
-    sum_ns, base = submission_times(material.columns).sum_ns, base_ns(material.columns)
+    sum_ns, base = submission_times(material.columns).sum_ns, first_moment(material.columns)
     hidden = len(summary.regions) - _MOST_NAMES
     return {
         "regions": [_region(material, group, sum_ns, base) for group in summary.regions[:_MOST_NAMES]],

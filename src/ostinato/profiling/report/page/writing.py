@@ -28,11 +28,13 @@ from .labels import labels
 from .material import Material, kernels, material
 from .regions import regions
 from .roofline import roofline
+from .timeline import timeline
 from .what_if import what_if
 
 View = Callable[[Material], Mapping[str, Any] | None]
 
 VIEWS: tuple[tuple[str, View], ...] = (
+    ("timeline", timeline),
     ("by_kernel", by_kernel),
     ("roofline", roofline),
     ("graph", graph),
@@ -42,6 +44,8 @@ VIEWS: tuple[tuple[str, View], ...] = (
 )
 """The views of a recording, in the order of their tabs: the key of its data, which names its script and its style
 too, and the function that makes the data."""
+_PARTS = {"timeline": ("spans.js", "timeline_rows.js")}
+"""Scripts that the one of a view needs before it."""
 VERSION = 1
 
 
@@ -70,7 +74,8 @@ def assembled(
     """A page of some data, with these views or all of a recording. `plain_body` is shown where scripts do not run."""
     names = [name for name, _ in VIEWS] if views is None else views
     style = "".join(map(_asset, ("page.css", *(f"{name}.css" for name in names))))
-    script = "".join(map(_asset, ("core.js", "charts.js", *(f"{name}.js" for name in names), "app.js")))
+    scripts = [part for name in names for part in (*_PARTS.get(name, ()), f"{name}.js")]
+    script = "".join(map(_asset, ("core.js", "charts.js", *scripts, "app.js")))
     policy = (
         f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)} {_hash(plain_style)}; "
         "img-src data:; base-uri 'none'; form-action 'none'"
