@@ -133,7 +133,7 @@ function graphFirstDepth(model) {
   return depth;
 }
 
-const GRAPH_GAP_X = 14, GRAPH_GAP_Y = 24, GRAPH_PAD = 12, GRAPH_HEAD = 26, GRAPH_LANE = 8, GRAPH_LANES = 5;
+const GRAPH_GAP_X = 14, GRAPH_GAP_Y = 24, GRAPH_PAD = 12, GRAPH_HEAD = 26, GRAPH_LANE = 8, GRAPH_LANES = 5, GRAPH_WIDEST = 1100;
 
 /**
  * Puts the boxes of open groups side by side in levels, from top to bottom. A group that would be too tall goes on in
@@ -157,10 +157,26 @@ function graphPlace(model, open, sizeOf, headOf, aspect) {
     return made;
   }
 
+  /** The boxes of a group by level; a level that is very wide takes several lines. @param {GraphPlaced[]} inside */
+  function linesOf(inside) {
+    /** @type {GraphPlaced[][]} */ const lines = [];
+    let level = -1, width = 0;
+    for (const each of inside) {
+      if (model.list.level[each.box] !== level || width + each.w > GRAPH_WIDEST) {
+        lines.push([]);
+        width = 0;
+      }
+      level = model.list.level[each.box];
+      width += each.w + GRAPH_GAP_X;
+      lines[lines.length - 1].push(each);
+    }
+    return lines;
+  }
+
   /** @param {GraphPlaced} frame @param {number} key */
   function arrange(frame, key) {
-    /** @type {GraphPlaced[][]} */ const rows = [];
-    for (const each of frame.inside) (rows[model.list.level[each.box]] ||= []).push(each);
+    const rows = linesOf(frame.inside);
+    const rowOf = new Map(rows.flatMap((row, number) => row.map((each) => [each.box, number])));
     const heights = rows.map((row) => Math.max(...row.map((each) => each.h)));
     const widths = rows.map((row) => row.reduce((sum, each) => sum + each.w + GRAPH_GAP_X, -GRAPH_GAP_X));
     const total = heights.reduce((sum, height) => sum + height + GRAPH_GAP_Y, 0);
@@ -193,7 +209,7 @@ function graphPlace(model, open, sizeOf, headOf, aspect) {
     const at = new Map(frame.inside.map((each) => [each.box, each]));
     const routed = model.edges[key].map((edge) => {
       const from = /** @type {GraphPlaced} */ (at.get(edge.before)), to = /** @type {GraphPlaced} */ (at.get(edge.after));
-      const [rowFrom, rowTo] = [model.list.level[edge.before], model.list.level[edge.after]];
+      const [rowFrom, rowTo] = [Number(rowOf.get(edge.before)), Number(rowOf.get(edge.after))];
       const [low, high] = [from.x + from.w / 2, to.x + to.w / 2].sort((a, b) => a - b);
       let direct = columnOf[rowFrom] === columnOf[rowTo] && rowTo > rowFrom;
       for (let row = rowFrom + 1; direct && row < rowTo; row++) {
@@ -319,6 +335,7 @@ VIEWS.push({
     }));
     const status = h("p", { class: "note", role: "status" });
     const notes = h("div", {});
+    const legend = h("p", { class: "note legend" });
     const details = h("div", { class: "details", "aria-live": "polite" });
     const table = h("div", {});
     const depths = /** @type {HTMLSelectElement} */ (h("select", { "aria-label": "Depth", onchange: () => openTo(Number(depths.value)) }));
@@ -333,11 +350,7 @@ VIEWS.push({
         h("span", { class: "set" }, button("−", () => zoom(1 / 1.3), "zoom out"), button("+", () => zoom(1.3), "zoom in"), button("fit", fit))),
       status,
       h("div", { class: "body" }, h("div", { class: "picture" }, canvas), details),
-      h("p", { class: "note legend" },
-        h("span", { class: "on-path" }, "◆ thick outline: on the critical path"),
-        h("span", {}, "dashed: waited for a worker, not for a result"),
-        h("span", {}, "dotted: leads back up, between groups that wait for each other"),
-        h("span", {}, "bar of a group: its share of the list, by kernel; of a node: its time next to the longest")),
+      legend,
       h("p", { class: "note", id: "graph-keys" },
         "Click or Enter opens and closes a group. Arrow keys move, Backspace closes the group around, + and − zoom, 0 fits, Shift with arrows pans. "
         + "Drag pans; Ctrl and wheel zooms, after a click the wheel alone."),
@@ -529,10 +542,10 @@ VIEWS.push({
         return widthOf(text, font);
       }
 
-      /** The sign before a name. @param {number} box @param {number} x @param {number} y @param {string} sign */
-      function lead(box, x, y, sign) {
+      /** The signs before a name. @param {number} box @param {number} x @param {number} y @param {string} sign @param {string} [colour] */
+      function lead(box, x, y, sign, colour = colours.path) {
         if (model.onPath[box]) {
-          write("◆", x, y, FONT, colours.path);
+          write("◆", x, y, FONT, colour);
           x += 14;
         }
         return sign ? x + write(sign, x, y, FONT, colours.dim) + 5 : x;
@@ -565,7 +578,7 @@ VIEWS.push({
           context.fillRect(x + 9, y + height - 5, (w - 13) * (model.list.busy[box] / model.mostBusy), 3);
         }
         const ink = kernel >= 0 && kernel === marked ? textOn(colour) : colours.text;
-        const at = lead(box, x + 13, y + 16, "");
+        const at = lead(box, x + 13, y + 16, "", ink === colours.text ? colours.path : ink);
         write(cut(titleOf(box), 30), at, y + 16, FONT, ink);
         if (!model.timed) return;
         const time = figuresOf(box);
@@ -739,6 +752,12 @@ VIEWS.push({
         : h("button", { type: "button", class: "link name", onclick: () => page.open("by_kernel", { kernel }) }, name));
     }
 
+    /** @param {string} label */
+    function labelButton(label) {
+      if (!label || page.data.labels === undefined) return label || "none";
+      return h("button", { type: "button", class: "link", onclick: () => page.open("labels", { label }) }, label);
+    }
+
     /** Buttons that show other boxes. @param {number[]} boxes */
     function boxButtons(boxes) {
       if (!boxes.length) return "nothing";
@@ -774,7 +793,7 @@ VIEWS.push({
         const at = model.pathPlace[box];
         details.replaceChildren(h("h2", {}, titleOf(box)), facts([
           ["kernel", list.kernel[box] < 0 ? null : kernelButton(list.kernel[box])],
-          ["label", list.labels[list.label_of[box]] || "none"],
+          ["label", labelButton(list.labels[list.label_of[box]])],
           ["critical path", !list.path.length ? null : at < 0 ? "not on it" : `◆ number ${formatCount(at + 1)} of ${formatCount(list.path.length)} on it`],
           ["median start", known(list.start[box])],
           ["median duration", known(list.duration[box])],
@@ -802,6 +821,7 @@ VIEWS.push({
 
     // --- the critical path as a table -------------------------------------------------------------------------------
 
+    /** What stands below the picture. */
     function fillTable() {
       const { list } = model;
       const first = 100;
@@ -820,6 +840,11 @@ VIEWS.push({
         }
       }
       table.replaceChildren();
+      legend.replaceChildren(
+        ...(list.path.length ? [h("span", { class: "on-path" }, "◆ thick outline: on the critical path")] : []),
+        ...(list.path_depends.includes(0) ? [h("span", {}, "dashed line: waited for a worker, not for a result")] : []),
+        ...(list.edge_back.includes(1) ? [h("span", {}, "dotted line: leads back up, between groups that wait for each other")] : []),
+        ...(model.timed ? [h("span", {}, "bar of a group: its share of the list, by kernel; of a node: its time next to the longest")] : []));
       notes.replaceChildren(...notesOf(list).map((text) => h("p", { class: "note" }, text)));
       if (!list.path.length) return;
       rows(0, Math.min(first, list.path.length));
@@ -977,6 +1002,17 @@ VIEWS.push({
       describe();
     }
 
+    /** The node of a kernel that takes most time, in the first list that has any. @param {number} kernel */
+    function longestOf(kernel) {
+      for (let list = 0; list < models.length; list++) {
+        const { kernel: of, busy } = models[list].list;
+        let node = -1;
+        of.forEach((each, at) => { if (each === kernel && (node < 0 || busy[at] > busy[node])) node = at; });
+        if (node >= 0) return { list, node };
+      }
+      return null;
+    }
+
     graphView.boxes = () => [...placedAt.values()].filter((each) => each.box !== GRAPH_ROOT).map((each) => ({
       box: each.box, title: titleOf(each.box), open: each.open, x: each.x * view.scale + view.x, y: each.y * view.scale + view.y,
       w: each.w * view.scale, h: handle(each).h * view.scale,
@@ -996,11 +1032,15 @@ VIEWS.push({
         } else draw();
         lastWidth = width;
       },
-      /** `{list, node}`: a node of a list, as numbered in this view; `{kernel}`: the first node of a kernel. */
+      /** `{list, node}`: a node of a list, as numbered in this view; `{kernel}`: the longest node of a kernel. */
       reveal(target) {
-        if (target.list !== undefined && target.list !== chosen) choose(target.list);
-        const node = target.node !== undefined ? target.node : model.list.kernel.indexOf(target.kernel);
-        if (node >= 0 && node < model.nodes) reveal(node);
+        if (target.kernel !== undefined) {
+          const busiest = longestOf(target.kernel);
+          if (busiest) this.reveal?.(busiest);
+          return;
+        }
+        if (target.list !== chosen) choose(target.list);
+        reveal(target.node);
       },
     };
   },
