@@ -15,6 +15,7 @@
  *   parent: Column, kind: Column, name_of: Column, names: string[], level: Column, place: Column,
  *   edge_before: Column, edge_after: Column, edge_count: Column, edge_back: Column,
  * }} GraphList
+ * @typedef {"curve"|"lane"|"line"} GraphShape down to the next level; around what lies between; straight
  * @typedef {{before: number, after: number, count: number, back: boolean, path: boolean, depends: boolean}} GraphEdge
  * @typedef {{
  *   list: GraphList, nodes: number, boxes: number, inside: number[][], edges: GraphEdge[][], count: Uint32Array,
@@ -22,7 +23,7 @@
  *   before: number[][], after: number[][], pathPlace: Int32Array,
  * }} GraphModel
  * @typedef {{box: number, x: number, y: number, w: number, h: number, open: boolean, inside: GraphPlaced[], routes: GraphRoute[]}} GraphPlaced
- * @typedef {{edge: GraphEdge, points: number[], direct: boolean, left: number, top: number, right: number, bottom: number}} GraphRoute
+ * @typedef {{edge: GraphEdge, points: number[], shape: GraphShape, left: number, top: number, right: number, bottom: number}} GraphRoute
  */
 
 const GRAPH_NODE = 0, GRAPH_ALIKE = 2, GRAPH_STRETCH = 3;
@@ -215,8 +216,10 @@ function graphPlace(model, open, sizeOf, headOf, aspect) {
       for (let row = rowFrom + 1; direct && row < rowTo; row++) {
         direct = rows[row].every((each) => each.x > high + 3 || each.x + each.w < low - 3);
       }
-      const lane = direct ? 0 : lanes[columnOf[rowFrom]]++ % GRAPH_LANES;
-      return { edge, from, to, rowFrom, rowTo, direct, lane };
+      /** @type {GraphShape} */
+      const shape = !edge.depends && rowTo <= rowFrom + 1 ? "line" : direct ? "curve" : "lane";
+      const lane = shape === "lane" ? lanes[columnOf[rowFrom]]++ % GRAPH_LANES : 0;
+      return { edge, from, to, rowFrom, rowTo, shape, lane };
     });
     const lefts = /** @type {number[]} */ ([]);
     let x = GRAPH_PAD;
@@ -232,13 +235,15 @@ function graphPlace(model, open, sizeOf, headOf, aspect) {
       const column = columnOf[number];
       for (const each of row) each.x += lefts[column] + columnWidth[column] / 2 + spare;
     });
-    for (const { edge, from, to, rowFrom, rowTo, direct, lane } of routed) {
+    for (const { edge, from, to, rowFrom, rowTo, shape, lane } of routed) {
       const [x1, y1, x2, y2] = [from.x + from.w / 2, from.y + from.h, to.x + to.w / 2, to.y];
       const out = tops[rowFrom] + heights[rowFrom] + 6 + 2 * lane, into = tops[rowTo] - 6 - 2 * lane;
       const column = columnOf[rowFrom];
       const across = lefts[column] + columnWidth[column] + GRAPH_GAP_X / 2 + spare + lane * GRAPH_LANE;
-      const points = direct ? [x1, y1, x2, y2] : [x1, y1, x1, out, across, out, across, into, x2, into, x2, y2];
-      frame.routes.push({ edge, points, direct, left: 0, top: 0, right: 0, bottom: 0 });
+      const beside = [from.x < to.x ? from.x + from.w : from.x, from.y + from.h / 2, from.x < to.x ? to.x : to.x + to.w, to.y + to.h / 2];
+      const points = shape === "curve" ? [x1, y1, x2, y2] : shape === "lane" ? [x1, y1, x1, out, across, out, across, into, x2, into, x2, y2]
+        : rowFrom === rowTo ? beside : [x1, from.y + from.h / 2, x2, rowTo > rowFrom ? y2 : y2 + to.h];
+      frame.routes.push({ edge, points, shape, left: 0, top: 0, right: 0, bottom: 0 });
     }
     frame.w = width;
     frame.h = Math.max(...below) - GRAPH_GAP_Y + GRAPH_PAD;
@@ -635,7 +640,7 @@ VIEWS.push({
         context.lineWidth = (edge.path ? 2.5 : 1) * Math.min(1 + Math.log10(Math.max(edge.count, 1)) * 0.5, 2.5);
         context.globalAlpha = edge.path ? 1 : 0.65;
         context.setLineDash(!edge.depends ? [7, 5] : edge.back ? [2, 4] : []);
-        trace(route.points, route.direct);
+        trace(route.points, route.shape);
         context.globalAlpha = 1;
         context.setLineDash([]);
       }
@@ -651,25 +656,28 @@ VIEWS.push({
         context.setLineDash([]);
       }
 
-      /** @param {number[]} points @param {boolean} direct */
-      function trace(points, direct) {
-        const [x2, y2] = points.slice(-2);
+      /** @param {number[]} points @param {GraphShape} shape */
+      function trace(points, shape) {
+        const [x1, y1] = points, [x2, y2] = points.slice(-2);
+        // The way that the head points; all but straight lines arrive from above.
+        const length = Math.hypot(x2 - x1, y2 - y1) || 1;
+        const [right, down] = shape === "line" ? [(x2 - x1) / length, (y2 - y1) / length] : [0, 1];
         context.beginPath();
-        context.moveTo(points[0], points[1]);
-        if (direct) {
-          const [x1, y1] = points, middle = (y1 + y2) / 2;
+        context.moveTo(x1, y1);
+        if (shape === "curve") {
+          const middle = (y1 + y2) / 2;
           context.bezierCurveTo(x1, middle, x2, middle, x2, y2 - 4);
         } else {
           for (let at = 2; at < points.length - 2; at += 2) {
             context.arcTo(points[at], points[at + 1], points[at + 2], points[at + 3], 6);
           }
-          context.lineTo(x2, y2 - 4);
+          context.lineTo(x2 - 4 * right, y2 - 4 * down);
         }
         context.stroke();
         context.beginPath();
         context.moveTo(x2, y2);
-        context.lineTo(x2 - 4, y2 - 7);
-        context.lineTo(x2 + 4, y2 - 7);
+        context.lineTo(x2 - 7 * right - 4 * down, y2 - 7 * down + 4 * right);
+        context.lineTo(x2 - 7 * right + 4 * down, y2 - 7 * down - 4 * right);
         context.fill();
       }
 
@@ -689,7 +697,7 @@ VIEWS.push({
             context.strokeRect(other.x - 3, other.y - 3, other.w + 6, other.h + 6);
             const [from, to] = dash.length ? [at, other] : [other, at];
             context.lineWidth = 1.5 / Math.min(scale, 1);
-            trace([from.x + from.w / 2, from.y + from.h, to.x + to.w / 2, to.y], true);
+            trace([from.x + from.w / 2, from.y + from.h, to.x + to.w / 2, to.y], "curve");
           }
         }
         context.setLineDash([]);
