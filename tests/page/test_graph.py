@@ -133,6 +133,16 @@ def test_alike_layers_are_one_box_that_opens_by_click_and_by_enter(open_page: Op
     assert "layer.3" not in shown(page)
 
 
+def test_what_is_alike_says_how_much_it_differs(open_page: OpenPage, tmp_path: Path) -> None:
+    made = decoder(12)
+    first = 1 + 7 * len(LAYER)
+    made.samples = [(*row[:4], row[4] + (3_000 if row[2] == first + 4 else 0), row[5]) for row in made.samples]
+    page = open_graph(open_page, made, tmp_path)
+    click(page, shown(page)["layer.* × 12"])
+    spread = page.locator("#panel-graph dt", has_text="each takes").locator("xpath=following-sibling::dd[1]")
+    assert spread.inner_text().endswith(" (layer.7)")
+
+
 def test_expand_all_collapse_all_and_depth(open_page: OpenPage, tmp_path: Path) -> None:
     page = open_graph(open_page, decoder(12), tmp_path)
     total = 2 + 12 * len(LAYER)

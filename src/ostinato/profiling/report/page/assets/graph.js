@@ -307,14 +307,20 @@ VIEWS.push({
     /** @param {number} count @param {string} singular */
     const counted = (count, singular) => `${formatCount(count)} ${singular}${count === 1 ? "" : "s"}`;
 
-    /** How many boxes that are alike a group stands for. @param {number} box @returns {number} */
+    /** The boxes that are alike in a group, whatever stretches they are in. @param {number} box @returns {number[]} */
     function alike(box) {
-      return model.inside[box].reduce((sum, each) => sum + (model.list.kind[each] === GRAPH_STRETCH ? alike(each) : 1), 0);
+      return model.inside[box].flatMap((each) => (model.list.kind[each] === GRAPH_STRETCH ? alike(each) : [each]));
+    }
+    /** How much the time of boxes that are alike differs. @param {number} box */
+    function spread(box) {
+      const sorted = alike(box).sort((a, b) => model.busy[a] - model.busy[b]);
+      const say = (/** @type {number} */ each) => `${formatTime(model.busy[each])} (${cut(titleOf(each), 30)})`;
+      return `${say(sorted[0])} to ${say(sorted[sorted.length - 1])}`;
     }
     /** @param {number} box */
     function titleOf(box) {
       if (box < model.nodes) return nodeName(box);
-      return nameOf(box) + (model.list.kind[box] === GRAPH_ALIKE ? ` × ${formatCount(alike(box))}` : "");
+      return nameOf(box) + (model.list.kind[box] === GRAPH_ALIKE ? ` × ${formatCount(alike(box).length)}` : "");
     }
     /** @param {number} box */
     function figuresOf(box) {
@@ -816,7 +822,8 @@ VIEWS.push({
       const closed = !open.has(box);
       details.replaceChildren(h("h2", {}, titleOf(box)), facts([
         ["nodes", formatCount(model.count[box])],
-        ["alike", list.kind[box] === GRAPH_ALIKE ? `${formatCount(alike(box))} with the same labels and kernels in the same order` : null],
+        ["alike", list.kind[box] === GRAPH_ALIKE ? `${formatCount(alike(box).length)} with the same labels and kernels in the same order` : null],
+        ["each takes", list.kind[box] === GRAPH_ALIKE && model.timed ? spread(box) : null],
         ["time", model.timed ? `${formatTime(model.busy[box])}, ${formatPercent(model.busy[box] / model.allBusy)} of the list` : "not known"],
         ["critical path", !list.path.length ? null : model.onPath[box] ? `◆ ${counted(model.onPath[box], "node")} on it` : "does not lead through"],
         ["waits for", waits],
@@ -981,7 +988,8 @@ VIEWS.push({
       else if (direction) step(...direction);
       else if (event.key === "Enter" || event.key === " ") {
         if (selected >= model.nodes) toggle(selected);
-      } else if (event.key === "Backspace" || event.key === "Escape") {
+      } else if (event.key === "Escape") select(GRAPH_ROOT);
+      else if (event.key === "Backspace") {
         const above = selected === GRAPH_ROOT ? GRAPH_ROOT : model.list.parent[selected];
         if (above < 0) select(GRAPH_ROOT);
         else {
