@@ -399,10 +399,15 @@ VIEWS.push({
         view.x += (was.x - is.x) * view.scale;
         view.y += (was.y - is.y) * view.scale;
       }
-      if (root.w * view.scale <= view.width && root.h * view.scale <= view.height) centre();
+      view.x = settled(view.x, root.w * view.scale, view.width);
+      view.y = settled(view.y, root.h * view.scale, view.height);
       describe();
       draw();
     }
+
+    /** Where a picture begins so that no room is lost on one side while it is cut off on the other; in the middle if there
+     * is room for all of it. @param {number} begin @param {number} size @param {number} room */
+    const settled = (begin, size, room) => (size <= room ? (room - size) / 2 : Math.min(Math.max(begin, room - size), 0));
 
     function place() {
       const aspect = Math.min(Math.max(view.width / Math.max(innerHeight * 0.7, 200), 0.4), 2.4);
@@ -427,14 +432,10 @@ VIEWS.push({
       view.height = Math.min(Math.max(Math.ceil(root.h * scale) + 8, 120), most);
     }
 
-    function centre() {
-      view.x = (view.width - root.w * view.scale) / 2;
-      view.y = (view.height - root.h * view.scale) / 2;
-    }
-
     function fit() {
       view.scale = Math.min(view.width / Math.max(root.w, 1), view.height / Math.max(root.h, 1), 1);
-      centre();
+      view.x = (view.width - root.w * view.scale) / 2;
+      view.y = (view.height - root.h * view.scale) / 2;
       draw();
     }
 
