@@ -133,6 +133,16 @@ def test_alike_layers_are_one_box_that_opens_by_click_and_by_enter(open_page: Op
     assert "layer.3" not in shown(page)
 
 
+def test_what_is_alike_says_how_much_it_differs(open_page: OpenPage, tmp_path: Path) -> None:
+    made = decoder(12)
+    first = 1 + 7 * len(LAYER)
+    made.samples = [(*row[:4], row[4] + (3_000 if row[2] == first + 4 else 0), row[5]) for row in made.samples]
+    page = open_graph(open_page, made, tmp_path)
+    click(page, shown(page)["layer.* × 12"])
+    spread = page.locator("#panel-graph dt", has_text="each takes").locator("xpath=following-sibling::dd[1]")
+    assert spread.inner_text().endswith(" (layer.7)")
+
+
 def test_expand_all_collapse_all_and_depth(open_page: OpenPage, tmp_path: Path) -> None:
     page = open_graph(open_page, decoder(12), tmp_path)
     total = 2 + 12 * len(LAYER)
@@ -231,6 +241,69 @@ def test_arrow_keys_move_and_backspace_closes_the_group_around(open_page: OpenPa
     page.wait_for_function("document.querySelector('#panel-graph canvas').ariaLabel.includes('selected: embed')")
     canvas.press("Backspace")
     assert list(shown(page)) == ["decode"]
+
+
+def test_fingers_tap_and_pinch(open_page: OpenPage, tmp_path: Path) -> None:
+    page = open_graph(open_page, decoder(12), tmp_path, width=400, has_touch=True)
+    canvas = page.locator("#panel-graph canvas")
+    folded = shown(page)["layer.* × 12"]
+    canvas.tap(position={"x": folded["x"] + 12, "y": folded["y"] + folded["h"] / 2})
+    assert "layer.3" in shown(page)
+    before = shown(page)["decode"]["w"]
+    box = canvas.bounding_box()
+    session = page.context.new_cdp_session(page)
+    x, y = box["x"] + box["width"] / 2, box["y"] + min(box["height"] / 2, 100)
+
+    def fingers(kind: str, *across: float) -> None:
+        points = [{"x": x + offset, "y": y, "id": number} for number, offset in enumerate(across)]
+        session.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+
+    fingers("touchStart", -20)
+    fingers("touchStart", -20, 20)
+    for spread in range(25, 60, 5):
+        fingers("touchMove", -spread, spread)
+    fingers("touchEnd")
+    page.wait_for_function(f"graphView.boxes()[0].w > {before * 1.5}")
+
+
+def test_a_node_leads_to_its_label(open_page: OpenPage, tmp_path: Path) -> None:
+    page = open_graph(open_page, decoder(12), tmp_path)
+    page.locator("#panel-graph tbody tr", has_text="layer.7/attn").first.get_by_role("button").click()
+    page.locator("#panel-graph .details").get_by_role("button", name="decode/layer.7/attn/q").click()
+    assert page.locator("#panel-labels .crumbs").inner_text() == "all work / decode / layer.7 / attn / q"
+
+
+def test_another_view_can_ask_for_the_longest_node_of_a_kernel(open_page: OpenPage, tmp_path: Path) -> None:
+    made = decoder(12)
+    (kernel,) = (row for row, group in enumerate(summarise(made.columns()).kernels) if group.name == "sample")
+    page = open_graph(open_page, made, tmp_path)
+    page.click("#tab-labels")
+    title = page.evaluate(
+        """async (kernel) => {
+            const data = await unpackAll(JSON.parse(document.getElementById("data").textContent));
+            const panel = document.getElementById("panel-labels");
+            panel.replaceChildren();
+            panel.id = "panel-graph";
+            const asked = {data, select() {}, selected: () => -1, onSelect() {}, open() {}};
+            const drawn = VIEWS.find((view) => view.key === "graph").make(panel, asked);
+            drawn.shown();
+            drawn.reveal({kernel});
+            return panel.querySelector(".details h2").textContent;
+        }""",
+        kernel,
+    )
+    assert title == "sample"
+
+
+def test_a_level_of_very_many_nodes_takes_several_lines(open_page: OpenPage, tmp_path: Path) -> None:
+    made = Synthetic()
+    plan = made.plan([node("k", label=f"part {'abcdefghijklmnopqrstuvwxyz'[i]} of many") for i in range(26)], [])
+    made.submit(plan, [(i * 100, i * 100 + 50) for i in range(26)])
+    page = open_graph(open_page, made, tmp_path)
+    boxes = [box for box in page.evaluate("graphView.boxes()") if not box["open"]]
+    assert len(boxes) == 26
+    assert len({box["y"] for box in boxes}) >= 3
+    assert all(box["h"] > 20 for box in boxes)
 
 
 def test_several_lists_can_be_chosen(open_page: OpenPage, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ Where labels return (norm, attention, norm again), the groups of a list wait for
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -136,7 +137,9 @@ def _stretches(boxes: list[_Box], most: int, begin: int, count: int) -> list[_Bo
     """`boxes` are those from the one numbered `begin` of `count`."""
     if len(boxes) <= most:
         return boxes
-    size = -(-len(boxes) // most)
+    # As few steps down as it takes, with about as many boxes at each.
+    steps = math.ceil(math.log(len(boxes), most))
+    size = -(-len(boxes) // min(math.ceil(len(boxes) ** (1 / steps)), most))
     made = []
     for at in range(0, len(boxes), size):
         some = boxes[at : at + size]

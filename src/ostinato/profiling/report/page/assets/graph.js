@@ -15,6 +15,7 @@
  *   parent: Column, kind: Column, name_of: Column, names: string[], level: Column, place: Column,
  *   edge_before: Column, edge_after: Column, edge_count: Column, edge_back: Column,
  * }} GraphList
+ * @typedef {"curve"|"lane"|"line"} GraphShape down to the next level; around what lies between; straight
  * @typedef {{before: number, after: number, count: number, back: boolean, path: boolean, depends: boolean}} GraphEdge
  * @typedef {{
  *   list: GraphList, nodes: number, boxes: number, inside: number[][], edges: GraphEdge[][], count: Uint32Array,
@@ -22,7 +23,7 @@
  *   before: number[][], after: number[][], pathPlace: Int32Array,
  * }} GraphModel
  * @typedef {{box: number, x: number, y: number, w: number, h: number, open: boolean, inside: GraphPlaced[], routes: GraphRoute[]}} GraphPlaced
- * @typedef {{edge: GraphEdge, points: number[], direct: boolean, left: number, top: number, right: number, bottom: number}} GraphRoute
+ * @typedef {{edge: GraphEdge, points: number[], shape: GraphShape, left: number, top: number, right: number, bottom: number}} GraphRoute
  */
 
 const GRAPH_NODE = 0, GRAPH_ALIKE = 2, GRAPH_STRETCH = 3;
@@ -133,7 +134,7 @@ function graphFirstDepth(model) {
   return depth;
 }
 
-const GRAPH_GAP_X = 14, GRAPH_GAP_Y = 24, GRAPH_PAD = 12, GRAPH_HEAD = 26, GRAPH_LANE = 8, GRAPH_LANES = 5;
+const GRAPH_GAP_X = 14, GRAPH_GAP_Y = 24, GRAPH_PAD = 12, GRAPH_HEAD = 26, GRAPH_LANE = 8, GRAPH_LANES = 5, GRAPH_WIDEST = 1100;
 
 /**
  * Puts the boxes of open groups side by side in levels, from top to bottom. A group that would be too tall goes on in
@@ -157,10 +158,26 @@ function graphPlace(model, open, sizeOf, headOf, aspect) {
     return made;
   }
 
+  /** The boxes of a group by level; a level that is very wide takes several lines. @param {GraphPlaced[]} inside */
+  function linesOf(inside) {
+    /** @type {GraphPlaced[][]} */ const lines = [];
+    let level = -1, width = 0;
+    for (const each of inside) {
+      if (model.list.level[each.box] !== level || width + each.w > GRAPH_WIDEST) {
+        lines.push([]);
+        width = 0;
+      }
+      level = model.list.level[each.box];
+      width += each.w + GRAPH_GAP_X;
+      lines[lines.length - 1].push(each);
+    }
+    return lines;
+  }
+
   /** @param {GraphPlaced} frame @param {number} key */
   function arrange(frame, key) {
-    /** @type {GraphPlaced[][]} */ const rows = [];
-    for (const each of frame.inside) (rows[model.list.level[each.box]] ||= []).push(each);
+    const rows = linesOf(frame.inside);
+    const rowOf = new Map(rows.flatMap((row, number) => row.map((each) => [each.box, number])));
     const heights = rows.map((row) => Math.max(...row.map((each) => each.h)));
     const widths = rows.map((row) => row.reduce((sum, each) => sum + each.w + GRAPH_GAP_X, -GRAPH_GAP_X));
     const total = heights.reduce((sum, height) => sum + height + GRAPH_GAP_Y, 0);
@@ -193,14 +210,16 @@ function graphPlace(model, open, sizeOf, headOf, aspect) {
     const at = new Map(frame.inside.map((each) => [each.box, each]));
     const routed = model.edges[key].map((edge) => {
       const from = /** @type {GraphPlaced} */ (at.get(edge.before)), to = /** @type {GraphPlaced} */ (at.get(edge.after));
-      const [rowFrom, rowTo] = [model.list.level[edge.before], model.list.level[edge.after]];
+      const [rowFrom, rowTo] = [Number(rowOf.get(edge.before)), Number(rowOf.get(edge.after))];
       const [low, high] = [from.x + from.w / 2, to.x + to.w / 2].sort((a, b) => a - b);
       let direct = columnOf[rowFrom] === columnOf[rowTo] && rowTo > rowFrom;
       for (let row = rowFrom + 1; direct && row < rowTo; row++) {
         direct = rows[row].every((each) => each.x > high + 3 || each.x + each.w < low - 3);
       }
-      const lane = direct ? 0 : lanes[columnOf[rowFrom]]++ % GRAPH_LANES;
-      return { edge, from, to, rowFrom, rowTo, direct, lane };
+      /** @type {GraphShape} */
+      const shape = !edge.depends && rowTo <= rowFrom + 1 ? "line" : direct ? "curve" : "lane";
+      const lane = shape === "lane" ? lanes[columnOf[rowFrom]]++ % GRAPH_LANES : 0;
+      return { edge, from, to, rowFrom, rowTo, shape, lane };
     });
     const lefts = /** @type {number[]} */ ([]);
     let x = GRAPH_PAD;
@@ -216,13 +235,15 @@ function graphPlace(model, open, sizeOf, headOf, aspect) {
       const column = columnOf[number];
       for (const each of row) each.x += lefts[column] + columnWidth[column] / 2 + spare;
     });
-    for (const { edge, from, to, rowFrom, rowTo, direct, lane } of routed) {
+    for (const { edge, from, to, rowFrom, rowTo, shape, lane } of routed) {
       const [x1, y1, x2, y2] = [from.x + from.w / 2, from.y + from.h, to.x + to.w / 2, to.y];
       const out = tops[rowFrom] + heights[rowFrom] + 6 + 2 * lane, into = tops[rowTo] - 6 - 2 * lane;
       const column = columnOf[rowFrom];
       const across = lefts[column] + columnWidth[column] + GRAPH_GAP_X / 2 + spare + lane * GRAPH_LANE;
-      const points = direct ? [x1, y1, x2, y2] : [x1, y1, x1, out, across, out, across, into, x2, into, x2, y2];
-      frame.routes.push({ edge, points, direct, left: 0, top: 0, right: 0, bottom: 0 });
+      const beside = [from.x < to.x ? from.x + from.w : from.x, from.y + from.h / 2, from.x < to.x ? to.x : to.x + to.w, to.y + to.h / 2];
+      const points = shape === "curve" ? [x1, y1, x2, y2] : shape === "lane" ? [x1, y1, x1, out, across, out, across, into, x2, into, x2, y2]
+        : rowFrom === rowTo ? beside : [x1, from.y + from.h / 2, x2, rowTo > rowFrom ? y2 : y2 + to.h];
+      frame.routes.push({ edge, points, shape, left: 0, top: 0, right: 0, bottom: 0 });
     }
     frame.w = width;
     frame.h = Math.max(...below) - GRAPH_GAP_Y + GRAPH_PAD;
@@ -286,14 +307,20 @@ VIEWS.push({
     /** @param {number} count @param {string} singular */
     const counted = (count, singular) => `${formatCount(count)} ${singular}${count === 1 ? "" : "s"}`;
 
-    /** How many boxes that are alike a group stands for. @param {number} box @returns {number} */
+    /** The boxes that are alike in a group, whatever stretches they are in. @param {number} box @returns {number[]} */
     function alike(box) {
-      return model.inside[box].reduce((sum, each) => sum + (model.list.kind[each] === GRAPH_STRETCH ? alike(each) : 1), 0);
+      return model.inside[box].flatMap((each) => (model.list.kind[each] === GRAPH_STRETCH ? alike(each) : [each]));
+    }
+    /** How much the time of boxes that are alike differs. @param {number} box */
+    function spread(box) {
+      const sorted = alike(box).sort((a, b) => model.busy[a] - model.busy[b]);
+      const say = (/** @type {number} */ each) => `${formatTime(model.busy[each])} (${cut(titleOf(each), 30)})`;
+      return `${say(sorted[0])} to ${say(sorted[sorted.length - 1])}`;
     }
     /** @param {number} box */
     function titleOf(box) {
       if (box < model.nodes) return nodeName(box);
-      return nameOf(box) + (model.list.kind[box] === GRAPH_ALIKE ? ` × ${formatCount(alike(box))}` : "");
+      return nameOf(box) + (model.list.kind[box] === GRAPH_ALIKE ? ` × ${formatCount(alike(box).length)}` : "");
     }
     /** @param {number} box */
     function figuresOf(box) {
@@ -319,6 +346,7 @@ VIEWS.push({
     }));
     const status = h("p", { class: "note", role: "status" });
     const notes = h("div", {});
+    const legend = h("p", { class: "note legend" });
     const details = h("div", { class: "details", "aria-live": "polite" });
     const table = h("div", {});
     const depths = /** @type {HTMLSelectElement} */ (h("select", { "aria-label": "Depth", onchange: () => openTo(Number(depths.value)) }));
@@ -333,11 +361,7 @@ VIEWS.push({
         h("span", { class: "set" }, button("−", () => zoom(1 / 1.3), "zoom out"), button("+", () => zoom(1.3), "zoom in"), button("fit", fit))),
       status,
       h("div", { class: "body" }, h("div", { class: "picture" }, canvas), details),
-      h("p", { class: "note legend" },
-        h("span", { class: "on-path" }, "◆ thick outline: on the critical path"),
-        h("span", {}, "dashed: waited for a worker, not for a result"),
-        h("span", {}, "dotted: leads back up, between groups that wait for each other"),
-        h("span", {}, "bar of a group: its share of the list, by kernel; of a node: its time next to the longest")),
+      legend,
       h("p", { class: "note", id: "graph-keys" },
         "Click or Enter opens and closes a group. Arrow keys move, Backspace closes the group around, + and − zoom, 0 fits, Shift with arrows pans. "
         + "Drag pans; Ctrl and wheel zooms, after a click the wheel alone."),
@@ -375,10 +399,15 @@ VIEWS.push({
         view.x += (was.x - is.x) * view.scale;
         view.y += (was.y - is.y) * view.scale;
       }
-      if (root.w * view.scale <= view.width && root.h * view.scale <= view.height) centre();
+      view.x = settled(view.x, root.w * view.scale, view.width);
+      view.y = settled(view.y, root.h * view.scale, view.height);
       describe();
       draw();
     }
+
+    /** Where a picture begins so that no room is lost on one side while it is cut off on the other; in the middle if there
+     * is room for all of it. @param {number} begin @param {number} size @param {number} room */
+    const settled = (begin, size, room) => (size <= room ? (room - size) / 2 : Math.min(Math.max(begin, room - size), 0));
 
     function place() {
       const aspect = Math.min(Math.max(view.width / Math.max(innerHeight * 0.7, 200), 0.4), 2.4);
@@ -403,14 +432,10 @@ VIEWS.push({
       view.height = Math.min(Math.max(Math.ceil(root.h * scale) + 8, 120), most);
     }
 
-    function centre() {
-      view.x = (view.width - root.w * view.scale) / 2;
-      view.y = (view.height - root.h * view.scale) / 2;
-    }
-
     function fit() {
       view.scale = Math.min(view.width / Math.max(root.w, 1), view.height / Math.max(root.h, 1), 1);
-      centre();
+      view.x = (view.width - root.w * view.scale) / 2;
+      view.y = (view.height - root.h * view.scale) / 2;
       draw();
     }
 
@@ -529,10 +554,10 @@ VIEWS.push({
         return widthOf(text, font);
       }
 
-      /** The sign before a name. @param {number} box @param {number} x @param {number} y @param {string} sign */
-      function lead(box, x, y, sign) {
+      /** The signs before a name. @param {number} box @param {number} x @param {number} y @param {string} sign @param {string} [colour] */
+      function lead(box, x, y, sign, colour = colours.path) {
         if (model.onPath[box]) {
-          write("◆", x, y, FONT, colours.path);
+          write("◆", x, y, FONT, colour);
           x += 14;
         }
         return sign ? x + write(sign, x, y, FONT, colours.dim) + 5 : x;
@@ -565,7 +590,7 @@ VIEWS.push({
           context.fillRect(x + 9, y + height - 5, (w - 13) * (model.list.busy[box] / model.mostBusy), 3);
         }
         const ink = kernel >= 0 && kernel === marked ? textOn(colour) : colours.text;
-        const at = lead(box, x + 13, y + 16, "");
+        const at = lead(box, x + 13, y + 16, "", ink === colours.text ? colours.path : ink);
         write(cut(titleOf(box), 30), at, y + 16, FONT, ink);
         if (!model.timed) return;
         const time = figuresOf(box);
@@ -622,7 +647,7 @@ VIEWS.push({
         context.lineWidth = (edge.path ? 2.5 : 1) * Math.min(1 + Math.log10(Math.max(edge.count, 1)) * 0.5, 2.5);
         context.globalAlpha = edge.path ? 1 : 0.65;
         context.setLineDash(!edge.depends ? [7, 5] : edge.back ? [2, 4] : []);
-        trace(route.points, route.direct);
+        trace(route.points, route.shape);
         context.globalAlpha = 1;
         context.setLineDash([]);
       }
@@ -638,25 +663,28 @@ VIEWS.push({
         context.setLineDash([]);
       }
 
-      /** @param {number[]} points @param {boolean} direct */
-      function trace(points, direct) {
-        const [x2, y2] = points.slice(-2);
+      /** @param {number[]} points @param {GraphShape} shape */
+      function trace(points, shape) {
+        const [x1, y1] = points, [x2, y2] = points.slice(-2);
+        // The way that the head points; all but straight lines arrive from above.
+        const length = Math.hypot(x2 - x1, y2 - y1) || 1;
+        const [right, down] = shape === "line" ? [(x2 - x1) / length, (y2 - y1) / length] : [0, 1];
         context.beginPath();
-        context.moveTo(points[0], points[1]);
-        if (direct) {
-          const [x1, y1] = points, middle = (y1 + y2) / 2;
+        context.moveTo(x1, y1);
+        if (shape === "curve") {
+          const middle = (y1 + y2) / 2;
           context.bezierCurveTo(x1, middle, x2, middle, x2, y2 - 4);
         } else {
           for (let at = 2; at < points.length - 2; at += 2) {
             context.arcTo(points[at], points[at + 1], points[at + 2], points[at + 3], 6);
           }
-          context.lineTo(x2, y2 - 4);
+          context.lineTo(x2 - 4 * right, y2 - 4 * down);
         }
         context.stroke();
         context.beginPath();
         context.moveTo(x2, y2);
-        context.lineTo(x2 - 4, y2 - 7);
-        context.lineTo(x2 + 4, y2 - 7);
+        context.lineTo(x2 - 7 * right - 4 * down, y2 - 7 * down + 4 * right);
+        context.lineTo(x2 - 7 * right + 4 * down, y2 - 7 * down - 4 * right);
         context.fill();
       }
 
@@ -676,7 +704,7 @@ VIEWS.push({
             context.strokeRect(other.x - 3, other.y - 3, other.w + 6, other.h + 6);
             const [from, to] = dash.length ? [at, other] : [other, at];
             context.lineWidth = 1.5 / Math.min(scale, 1);
-            trace([from.x + from.w / 2, from.y + from.h, to.x + to.w / 2, to.y], true);
+            trace([from.x + from.w / 2, from.y + from.h, to.x + to.w / 2, to.y], "curve");
           }
         }
         context.setLineDash([]);
@@ -739,6 +767,12 @@ VIEWS.push({
         : h("button", { type: "button", class: "link name", onclick: () => page.open("by_kernel", { kernel }) }, name));
     }
 
+    /** @param {string} label */
+    function labelButton(label) {
+      if (!label || page.data.labels === undefined) return label || "none";
+      return h("button", { type: "button", class: "link", onclick: () => page.open("labels", { label }) }, label);
+    }
+
     /** Buttons that show other boxes. @param {number[]} boxes */
     function boxButtons(boxes) {
       if (!boxes.length) return "nothing";
@@ -774,7 +808,7 @@ VIEWS.push({
         const at = model.pathPlace[box];
         details.replaceChildren(h("h2", {}, titleOf(box)), facts([
           ["kernel", list.kernel[box] < 0 ? null : kernelButton(list.kernel[box])],
-          ["label", list.labels[list.label_of[box]] || "none"],
+          ["label", labelButton(list.labels[list.label_of[box]])],
           ["critical path", !list.path.length ? null : at < 0 ? "not on it" : `◆ number ${formatCount(at + 1)} of ${formatCount(list.path.length)} on it`],
           ["median start", known(list.start[box])],
           ["median duration", known(list.duration[box])],
@@ -789,7 +823,8 @@ VIEWS.push({
       const closed = !open.has(box);
       details.replaceChildren(h("h2", {}, titleOf(box)), facts([
         ["nodes", formatCount(model.count[box])],
-        ["alike", list.kind[box] === GRAPH_ALIKE ? `${formatCount(alike(box))} with the same labels and kernels in the same order` : null],
+        ["alike", list.kind[box] === GRAPH_ALIKE ? `${formatCount(alike(box).length)} with the same labels and kernels in the same order` : null],
+        ["each takes", list.kind[box] === GRAPH_ALIKE && model.timed ? spread(box) : null],
         ["time", model.timed ? `${formatTime(model.busy[box])}, ${formatPercent(model.busy[box] / model.allBusy)} of the list` : "not known"],
         ["critical path", !list.path.length ? null : model.onPath[box] ? `◆ ${counted(model.onPath[box], "node")} on it` : "does not lead through"],
         ["waits for", waits],
@@ -802,6 +837,7 @@ VIEWS.push({
 
     // --- the critical path as a table -------------------------------------------------------------------------------
 
+    /** What stands below the picture. */
     function fillTable() {
       const { list } = model;
       const first = 100;
@@ -820,6 +856,11 @@ VIEWS.push({
         }
       }
       table.replaceChildren();
+      legend.replaceChildren(
+        ...(list.path.length ? [h("span", { class: "on-path" }, "◆ thick outline: on the critical path")] : []),
+        ...(list.path_depends.includes(0) ? [h("span", {}, "dashed line: waited for a worker, not for a result")] : []),
+        ...(list.edge_back.includes(1) ? [h("span", {}, "dotted line: leads back up, between groups that wait for each other")] : []),
+        ...(model.timed ? [h("span", {}, "bar of a group: its share of the list, by kernel; of a node: its time next to the longest")] : []));
       notes.replaceChildren(...notesOf(list).map((text) => h("p", { class: "note" }, text)));
       if (!list.path.length) return;
       rows(0, Math.min(first, list.path.length));
@@ -948,7 +989,8 @@ VIEWS.push({
       else if (direction) step(...direction);
       else if (event.key === "Enter" || event.key === " ") {
         if (selected >= model.nodes) toggle(selected);
-      } else if (event.key === "Backspace" || event.key === "Escape") {
+      } else if (event.key === "Escape") select(GRAPH_ROOT);
+      else if (event.key === "Backspace") {
         const above = selected === GRAPH_ROOT ? GRAPH_ROOT : model.list.parent[selected];
         if (above < 0) select(GRAPH_ROOT);
         else {
@@ -977,6 +1019,17 @@ VIEWS.push({
       describe();
     }
 
+    /** The node of a kernel that takes most time, in the first list that has any. @param {number} kernel */
+    function longestOf(kernel) {
+      for (let list = 0; list < models.length; list++) {
+        const { kernel: of, busy } = models[list].list;
+        let node = -1;
+        of.forEach((each, at) => { if (each === kernel && (node < 0 || busy[at] > busy[node])) node = at; });
+        if (node >= 0) return { list, node };
+      }
+      return null;
+    }
+
     graphView.boxes = () => [...placedAt.values()].filter((each) => each.box !== GRAPH_ROOT).map((each) => ({
       box: each.box, title: titleOf(each.box), open: each.open, x: each.x * view.scale + view.x, y: each.y * view.scale + view.y,
       w: each.w * view.scale, h: handle(each).h * view.scale,
@@ -996,11 +1049,15 @@ VIEWS.push({
         } else draw();
         lastWidth = width;
       },
-      /** `{list, node}`: a node of a list, as numbered in this view; `{kernel}`: the first node of a kernel. */
+      /** `{list, node}`: a node of a list, as numbered in this view; `{kernel}`: the longest node of a kernel. */
       reveal(target) {
-        if (target.list !== undefined && target.list !== chosen) choose(target.list);
-        const node = target.node !== undefined ? target.node : model.list.kernel.indexOf(target.kernel);
-        if (node >= 0 && node < model.nodes) reveal(node);
+        if (target.kernel !== undefined) {
+          const busiest = longestOf(target.kernel);
+          if (busiest) this.reveal?.(busiest);
+          return;
+        }
+        if (target.list !== chosen) choose(target.list);
+        reveal(target.node);
       },
     };
   },

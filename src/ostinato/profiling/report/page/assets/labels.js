@@ -257,7 +257,7 @@ VIEWS.push({
       /** `{label}`: a label path as recorded. */
       reveal(target) {
         let row = -1;
-        if (folded) box.checked = false;
+        box.checked = false;
         fold(false);
         for (const part of String(target.label).split("/")) {
           const next = under(row).find((each) => rows.name[each] === part);
