@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
+import zlib
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from ostinato.profiling.report.page import save_page
 from synthetic import Synthetic, node
@@ -45,6 +49,17 @@ def data_of(text: str) -> dict[str, Any]:
     (data,) = _DATA.findall(text)
     parsed: dict[str, Any] = json.loads(data)
     return parsed
+
+
+def unpacked(value: Any) -> Any:
+    """The same with its columns as arrays."""
+    if isinstance(value, dict) and {"$", "d"} <= value.keys():
+        kind = value["$"][0] + str(int(value["$"][1:]) // 8)
+        column = np.frombuffer(zlib.decompress(base64.b64decode(value["d"])), "<" + kind)
+        return np.cumsum(column.astype(np.int64)) if value.get("rising") else column
+    if isinstance(value, dict):
+        return {name: unpacked(part) for name, part in value.items()}
+    return [unpacked(part) for part in value] if isinstance(value, list) else value
 
 
 def page_of(made: Synthetic, folder: Path, name: str = "page.html") -> Path:

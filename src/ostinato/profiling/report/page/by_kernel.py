@@ -20,6 +20,7 @@ from ..text import LONGEST_SENTENCE, visible
 from ..trace import _base as base_ns
 from .material import Material
 from .packing import packed
+from .source_texts import SourceTexts
 
 _MOST_ROWS = 1000
 _MOST_CHARTS = 200
@@ -44,11 +45,15 @@ def by_kernel(material: Material) -> dict[str, Any]:
     _add_lists(material, rows)
     _add_rates(material, rows)
     _add_savings(material, rows)
+    texts = SourceTexts(material.columns)
+    for row, mine in zip(rows, _commands_of(material, len(rows)), strict=True):
+        row["code"] = texts.of(mine)
     return {
         "notice": visible(_notice(material), LONGEST_SENTENCE),
         "notes": [visible(note, LONGEST_SENTENCE) for note in notes],
         "per": None if summary.repeated is None else visible(summary.repeated),
         "rows": rows,
+        "texts": texts.made,
         **_charts(material, rows[:drawn]),
     }
 
@@ -137,7 +142,7 @@ def _add_lists(material: Material, rows: list[dict[str, Any]]) -> None:
         # "Other" is what a program gets that sets none.
         row["op_kinds"] = _by_weight((kind if kind != "Other" else "" for kind in commands.op_kind[mine]), weight)
         row["constants"] = _by_weight(commands.specialisation[mine].tolist(), weight)
-        row["source"] = _by_weight(commands.source[mine].tolist(), weight)
+        row["sources"] = _by_weight(commands.source[mine].tolist(), weight)
         shapes = grids.get(named(group.name, group.detail), [])
         row["grids"] = {
             "rows": [
