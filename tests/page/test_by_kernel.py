@@ -84,6 +84,13 @@ def test_a_kernel_has_its_grids_labels_places_rates_and_paths() -> None:
     assert (path["nodes"], path["nodes_on_path"]) == (2, 2)
 
 
+def test_kernels_may_be_named_like_each_other() -> None:
+    made = Synthetic()
+    alike = [node("a", source="x.metal"), node("a", source="y.metal"), node("a (x.metal)")]
+    made.submit(made.plan(alike), [(0, 10), (10, 30), (30, 70)])
+    assert [row["count"] for row in view(made.columns())["rows"]] == [1, 1, 1]
+
+
 def test_what_is_left_out_of_a_long_table_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ostinato.profiling.report.page.by_kernel._MOST_ROWS", 3)
     monkeypatch.setattr("ostinato.profiling.report.page.by_kernel._MOST_CHARTS", 2)
