@@ -203,7 +203,6 @@ def test_without_times_the_view_says_what_to_do(open_page: OpenPage, tmp_path: P
 
 def test_an_empty_recording_says_so(open_page: OpenPage, tmp_path: Path) -> None:
     page = open_page(page_of(Synthetic(), tmp_path))
-    page.click("#tab-by_kernel")
     assert "No dispatch was recorded" in page.locator(PANEL).inner_text()
 
 
