@@ -70,9 +70,9 @@ def test_the_kernel_that_took_longer_is_named() -> None:
 @given(st.lists(st.integers(0, 1000), max_size=300), st.integers(2, 40))
 def test_an_outline_keeps_the_extremes(values: list[int], most: int) -> None:
     given = np.array(values, np.int64)
-    kept = np.argsort(-given)[:3]
+    kept = np.arange(given.size)[-1:]
     chosen = outline(given, most, kept)
-    assert len(chosen) == len(values) if len(values) <= most else len(chosen) <= most + 3
+    assert len(chosen) == len(values) if len(values) <= most else len(chosen) <= most + 1
     assert set(kept.tolist()) <= set(chosen.tolist())
     assert (np.diff(chosen) > 0).all()
     if values:

@@ -11,7 +11,7 @@ import pytest
 
 import ostinato
 from ostinato.profiling.analyse.columns import Columns
-from ostinato.profiling.analyse.sources import SourceText, source_of, why_missing
+from ostinato.profiling.analyse.sources import SourceText, function_lines, source_of, why_missing
 from ostinato.profiling.recording.schema import LEFT_OUT, Source
 from synthetic import Synthetic, node
 
@@ -110,3 +110,19 @@ def test_a_copy_has_no_source_and_that_is_said() -> None:
     assert source_of(columns(), 1) is None
     assert "does not say" in why_missing(columns(), 1)
     assert "passed the source as text" in why_missing(columns(), 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "lines"),
+    [
+        ("kernel void a() {\n}\n", 1, range(1, 3)),
+        ("int x;\n// what it does\ntemplate <typename T>\nkernel void a() {\n  { }\n}\n", 4, range(2, 7)),
+        ("INSTANTIATE(a, float);\nint y;\n", 1, range(1, 2)),
+        ("kernel void a() {\n  char c = '}';\n", 1, range(1, 3)),
+        ("kernel void a() { /*\n" * 3, 2, range(2, 5)),
+        ("", 1, range(1, 2)),
+        ("kernel void a() {\n" + "x;\n" * 1000 + "}", 1, range(1, 402)),
+    ],
+)
+def test_a_function_ends_where_its_braces_do(text: str, line: int, lines: range) -> None:
+    assert function_lines(text, line) == lines

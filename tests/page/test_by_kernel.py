@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +14,11 @@ from ostinato.profiling.analyse import columns_of
 from ostinato.profiling.analyse.columns import Columns, Device, usable
 from ostinato.profiling.analyse.summary import summarise
 from ostinato.profiling.recording import open_recording
+from ostinato.profiling.recording.schema import Source
+from ostinato.profiling.report.page import save_page
 from ostinato.profiling.report.page.by_kernel import by_kernel
 from ostinato.profiling.report.page.material import material
-from pages import HOSTILE, OpenPage, data_of, hostile, page_of
+from pages import HOSTILE, OpenPage, data_of, hostile, page_of, unpacked
 from synthetic import Synthetic, node
 
 PANEL = "#panel-by_kernel"
@@ -78,6 +82,13 @@ def test_a_kernel_has_its_grids_labels_places_rates_and_paths() -> None:
     assert rate["nearer"] == "copy bandwidth"
     (path,) = row["paths"]
     assert (path["nodes"], path["nodes_on_path"]) == (2, 2)
+
+
+def test_kernels_may_be_named_like_each_other() -> None:
+    made = Synthetic()
+    alike = [node("a", source="x.metal"), node("a", source="y.metal"), node("a (x.metal)")]
+    made.submit(made.plan(alike), [(0, 10), (10, 30), (30, 70)])
+    assert [row["count"] for row in view(made.columns())["rows"]] == [1, 1, 1]
 
 
 def test_what_is_left_out_of_a_long_table_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,7 +203,6 @@ def test_without_times_the_view_says_what_to_do(open_page: OpenPage, tmp_path: P
 
 def test_an_empty_recording_says_so(open_page: OpenPage, tmp_path: Path) -> None:
     page = open_page(page_of(Synthetic(), tmp_path))
-    page.click("#tab-by_kernel")
     assert "No dispatch was recorded" in page.locator(PANEL).inner_text()
 
 
@@ -208,3 +218,70 @@ def test_a_kernel_on_two_devices_has_the_rates_of_both(open_page: OpenPage, tmp_
     page.click("#tab-by_kernel")
     page.locator(f"{PANEL} button.kernel").click()
     assert page.locator("#by_kernel-details h4").all_inner_texts() == ["slow", "fast"]
+
+
+# --- source --------------------------------------------------------------------------------------------------
+
+TEXT = """// a library
+constant int unused = 1;
+
+/* Adds one.
+   Really. */
+kernel void add(device float *x) { // }
+    const char *hostile = "</pre><script>document.title='owned'</script>";
+\tx[0] += 1.0; /* { */
+}
+
+kernel void other() {}
+"""
+
+
+def with_source() -> Columns:
+    """One kernel at line 6 of a text that is in the recording."""
+    digest = hashlib.sha256(TEXT.encode()).hexdigest()
+    made = Synthetic()
+    facts = {"file": "add.metal", "line": 6, "source_digest": digest, "execution": "loop: its threads never meet"}
+    made.submit(made.plan([node("add", **facts)]), [(0, 100)])
+    source = Source(id=1, digest=digest, size_bytes=len(TEXT), left_out="", text=TEXT)
+    return replace(made.columns(), sources={digest: source})
+
+
+def test_the_source_is_the_function_with_its_comment() -> None:
+    shown = view(with_source())
+    (row,), (text,) = shown["rows"], unpacked(shown["texts"])
+    assert row["code"]["lines"] == [4, 9]
+    assert (row["code"]["file"], row["code"]["line"]) == ("add.metal", 6)
+    assert row["code"]["execution"] == "loop: its threads never meet"
+    assert bytes(text["text"]).decode().split("\n")[7] == "    x[0] += 1.0; /* { */"
+
+
+def test_a_text_that_has_no_room_is_cut_to_the_function(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ostinato.profiling.report.page.source_texts._MOST_CHARACTERS", 100)
+    (text,) = unpacked(view(with_source())["texts"])
+    assert (text["first"], text["whole"]) == (4, False)
+    assert bytes(text["text"]).decode().startswith("/* Adds one.")
+
+
+def test_without_its_source_a_kernel_says_why() -> None:
+    columns = replace(with_source(), sources={})
+    (row,) = view(columns)["rows"]
+    assert row["code"]["text"] is None
+    assert "--with-source" in row["code"]["why"]
+    assert len(row["code"]["digest"]) == 64
+
+
+def test_the_browser_shows_source_as_text(open_page: OpenPage, tmp_path: Path) -> None:
+    path = tmp_path / "page.html"
+    save_page(with_source(), path)
+    page = open_page(path)
+    page.click("#tab-by_kernel")
+    page.locator(f"{PANEL} button.kernel").click()
+    listing = page.locator(f"{PANEL} pre.source")
+    assert listing.inner_text().rstrip("\n") == "\n".join(TEXT.expandtabs(4).split("\n")[3:9])
+    assert listing.locator(".marked").inner_text().startswith("kernel void add")
+    assert page.title() != "owned"
+    assert "add.metal:6" in page.locator("#by_kernel-details").inner_text()
+    page.click(f"{PANEL} summary")
+    assert "a library" in listing.nth(1).inner_text()
+    page.fill(f"{PANEL} input[type=search]", "add.metal")
+    assert names(page) == ["add"]

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import stat
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,12 @@ from .columns import ABSENT, Columns
 SUFFIXES = (".metal", ".msl", ".h", ".hpp", ".inc")
 """How the files are called that kernels are written in, with what they include."""
 _PACKAGE = Path(__file__).parents[2]
+_TOKEN = re.compile(r"""//[^\n]*|/\*.*?(?:\*/|\Z)|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|[{};]""", re.DOTALL)
+"""What begins and ends a function, and what must be skipped for that: comments and literals."""
+_BELONGS_ABOVE = ("//", "template", "[[")
+"""How the lines begin that stand above a function and belong to it."""
+_LONGEST_FUNCTION = 400
+_MOST_ABOVE = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +74,31 @@ def why_missing(columns: Columns, command: int) -> str:
         return "The program passed the source as text, and the recording does not contain it (--with-source)."
     where = f"{file}:{commands.line[command]}" if commands.line[command] != ABSENT else file
     return f"{where} is not here or has changed since, and the recording does not contain it (--with-source)."
+
+
+def function_lines(text: str, line: int) -> range:
+    """The lines, from 1, of the function that begins at a line, with the comment above it.
+
+    It ends where its braces are balanced, or where a declaration ends; of a very long one the beginning is taken.
+    """
+    lines = text.split("\n")
+    first, inside = line, False
+    while first > 1 and line - first < _MOST_ABOVE:
+        above = lines[first - 2].strip()
+        inside = inside or above.endswith("*/")
+        if not inside and not above.startswith(_BELONGS_ABOVE):
+            break
+        inside = inside and "/*" not in above
+        first -= 1
+    begin = sum(len(each) + 1 for each in lines[: line - 1])
+    end, depth = begin, 0
+    for token in _TOKEN.finditer(text, begin):
+        end = token.end()
+        depth += {"{": 1, "}": -1}.get(token[0], 0)
+        if depth <= 0 and token[0] in "};":
+            break
+    last = line + text.count("\n", begin, end)
+    return range(first, min(last, line + _LONGEST_FUNCTION) + 1)
 
 
 def _unchanged(file: str, digest: str) -> str | None:

@@ -20,7 +20,7 @@ from .lists import measured_only, warm_ups
 from .origin import Origin
 from .points import Point, points
 from .reading import columns_of
-from .roofline import raised, rates
+from .roofline import Rates, raised, rates
 from .schedules import schedules
 from .suspects import Suspect, Suspects, WhatIf, suspects
 from .validity import Check, Drift, Perturbation
@@ -96,6 +96,8 @@ class Summary:
     outside: groups.Outside | None
     """The command buffers that were committed outside of it; None without such a region."""
     suspects: tuple[Suspects, ...]
+    rates: tuple[Rates, ...]
+    """What each command moved and computed per second, on each device."""
     points: tuple[Point, ...]
     """The kernels under the rooflines of their devices."""
     what_ifs: tuple[WhatIf, ...]
@@ -169,6 +171,7 @@ def summarise(source: Recording | Columns, per: str | None = None) -> Summary:
         repeated=repeated,
         outside=None if instance is None or repeated is None else groups.outside(columns, repeated, instance),
         suspects=tuple(ranked),
+        rates=tuple(reached),
         points=tuple(
             point
             for number, each in enumerate(reached)

@@ -8,18 +8,19 @@ from typing import Any
 import numpy as np
 
 from ...analyse import reasons
-from ...analyse.columns import Ints
+from ...analyse.columns import Device, Ints
 from ...analyse.distributions import BINS, MOST_POINTS, histograms, series
 from ...analyse.groups import Group, Times, folded
 from ...analyse.kernels import named
-from ...analyse.roofline import Rates, rates
+from ...analyse.roofline import Rates
 from ...analyse.summary import PlanPath
 from ...analyse.validity import Status
 from .. import tables
 from ..text import LONGEST_SENTENCE, visible
 from ..tracks import first_moment
-from .material import Material
+from .material import Material, kernel_rows
 from .packing import packed
+from .source_texts import SourceTexts
 
 _MOST_ROWS = 1000
 _MOST_CHARTS = 200
@@ -44,11 +45,15 @@ def by_kernel(material: Material) -> dict[str, Any]:
     _add_lists(material, rows)
     _add_rates(material, rows)
     _add_savings(material, rows)
+    texts = SourceTexts(material.columns)
+    for row, mine in zip(rows, _commands_of(material, len(rows)), strict=True):
+        row["code"] = texts.of(mine)
     return {
         "notice": visible(_notice(material), LONGEST_SENTENCE),
         "notes": [visible(note, LONGEST_SENTENCE) for note in notes],
         "per": None if summary.repeated is None else visible(summary.repeated),
         "rows": rows,
+        "texts": texts.made,
         **_charts(material, rows[:drawn]),
     }
 
@@ -137,7 +142,7 @@ def _add_lists(material: Material, rows: list[dict[str, Any]]) -> None:
         # "Other" is what a program gets that sets none.
         row["op_kinds"] = _by_weight((kind if kind != "Other" else "" for kind in commands.op_kind[mine]), weight)
         row["constants"] = _by_weight(commands.specialisation[mine].tolist(), weight)
-        row["source"] = _by_weight(commands.source[mine].tolist(), weight)
+        row["sources"] = _by_weight(commands.source[mine].tolist(), weight)
         shapes = grids.get(named(group.name, group.detail), [])
         row["grids"] = {
             "rows": [
@@ -185,8 +190,7 @@ def _add_rates(material: Material, rows: list[dict[str, Any]]) -> None:
     mine = _commands_of(material, len(rows))
     for row in rows:
         row["rates"] = []
-    for number, device in enumerate(material.columns.devices):
-        reached = rates(material.columns, number, material.summary.aside)
+    for device, reached in zip(material.summary.devices, material.summary.rates, strict=True):
         for row, commands in zip(rows, mine, strict=True):
             here = commands[reached.count[commands] > 0]
             if here.size:
@@ -195,7 +199,7 @@ def _add_rates(material: Material, rows: list[dict[str, Any]]) -> None:
         row["rates"].sort(key=lambda rate: -rate["total_ns"])
 
 
-def _rate(device: Any, reached: Rates, commands: Ints) -> dict[str, Any]:
+def _rate(device: Device, reached: Rates, commands: Ints) -> dict[str, Any]:
     efficiency, bound = reasons.efficiency_of(reached, commands)
     moved, computed = (reasons.rate_of(amount, reached, commands) for amount in (reached.bytes_moved, reached.flops))
     of_copy = None if moved is None or not device.copy_bytes_per_s else moved / device.copy_bytes_per_s
@@ -229,8 +233,8 @@ def _mean(amount: Any, reached: Rates, commands: Ints) -> float | None:
 def _add_savings(material: Material, rows: list[dict[str, Any]]) -> None:
     """What-ifs, reasons and critical paths of each kernel."""
     summary = material.summary
-    numbers = {(group.name, group.detail): number for number, group in enumerate(summary.kernels[: len(rows)])}
-    titles = {named(*key): number for key, number in numbers.items()}
+    numbers = {kernel: number for kernel, number in kernel_rows(summary).items() if number < len(rows)}
+    titles = {named(*kernel): number for kernel, number in numbers.items()}
     for row in rows:
         row.update(what_ifs=[], suspects=[], paths=[])
     for what_if in summary.what_ifs:
@@ -257,21 +261,21 @@ def _add_savings(material: Material, rows: list[dict[str, Any]]) -> None:
                 }
             )
     for path in summary.critical_paths:
-        for at, facts in _on_path(path, titles).items():
+        for at, facts in _on_path(path, titles, len(rows)).items():
             rows[at]["paths"].append(facts)
 
 
-def _on_path(listed: PlanPath, titles: dict[str, int]) -> dict[int, dict[str, Any]]:
+def _on_path(listed: PlanPath, titles: dict[str, int], size: int) -> dict[int, dict[str, Any]]:
     """For each kernel of a command list: its nodes, those on the critical path, and the least slack of the others."""
     kernel = np.array([titles.get(title, -1) for title in listed.kernel], np.int64)
     on_path = np.zeros(kernel.size, bool)
     on_path[list(listed.path.nodes)] = True
     known, path = kernel >= 0, (kernel >= 0) & on_path
     duration, slack = listed.schedule.duration_ns, listed.path.slack_ns
-    nodes, nodes_on_path = (np.bincount(kernel[chosen], minlength=len(titles)) for chosen in (known, path))
-    total, on_path_ns = (np.bincount(kernel[c], weights=duration[c], minlength=len(titles)) for c in (known, path))
+    nodes, nodes_on_path = (np.bincount(kernel[chosen], minlength=size) for chosen in (known, path))
+    total, on_path_ns = (np.bincount(kernel[c], weights=duration[c], minlength=size) for c in (known, path))
     rest = known & ~on_path & ~np.isnan(slack)
-    least = np.full(len(titles), np.inf)
+    least = np.full(size, np.inf)
     np.minimum.at(least, kernel[rest], slack[rest])
     return {
         number: {

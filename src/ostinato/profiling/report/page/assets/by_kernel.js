@@ -14,13 +14,15 @@
    * @typedef {{device: string, saving_ns: number, saving_share: number|null, is_bound: boolean, reasons: string[]}} Suspect
    * @typedef {{device: string, label: string, wall_ns: number, nodes: number, nodes_on_path: number,
    *   on_path_ns: number, total_ns: number, slack_ns: number|null}} PathFacts
+   * @typedef {{file: string, line: number|null, digest: string, execution: string, text: number|null, why: string,
+   *   lines?: [number, number]}} Code
    * @typedef {{grid: string, count: number, p50_ns: number|null, total_ns: number|null}} Grid
    * @typedef {{dispatched: number, count: number, bounded: number, per_instance_ns: number|null, mean_ns: number|null,
    *   p50_ns: number|null, p90_ns: number|null, p99_ns: number|null, min_ns: number|null, max_ns: number|null,
    *   slowest_ns?: [number, number], bins_ns?: [number, number], rates: Rate[], what_ifs: Halved[], suspects: Suspect[],
-   *   paths: PathFacts[], labels: List, places: List, op_kinds: List, constants: List, source: List,
+   *   paths: PathFacts[], labels: List, places: List, op_kinds: List, constants: List, sources: List, code: Code|null,
    *   grids: {rows: Grid[], more: number}}} Row
-   * @typedef {{notice: string, notes: string[], per: string|null, rows: Row[], bins: number, most_points: number,
+   * @typedef {{notice: string, notes: string[], per: string|null, rows: Row[], bins: number, texts: {text: Column, first: number, whole: boolean}[], most_points: number,
    *   counts: Column, series: {first: Column, at_us: Column, median_ns: Column, below_ns: Column, above_ns: Column,
    *   aside: Column}}} Data
    * @typedef {{key: string, title: string, hint: string, keep: string, text?: boolean,
@@ -146,7 +148,8 @@
 
   /** @param {KernelName} kernel @param {Row} row */
   const searchable = (kernel, row) => [kernelTitle(kernel),
-    ...[row.labels, row.source, row.places, row.op_kinds].flatMap((list) => list.rows.map((each) => each.text))].join("\n").toLowerCase();
+    row.code ? row.code.file : "",
+    ...[row.labels, row.sources, row.places, row.op_kinds].flatMap((list) => list.rows.map((each) => each.text))].join("\n").toLowerCase();
 
   /** @param {KernelName[]} kernels @param {Data} data @returns {ColumnOf[]} */
   function columnsOf(kernels, data) {
@@ -177,7 +180,7 @@
         key: "share", title: "share", hint: "Part of device busy time", keep: "always", value: (kernel) => kernels[kernel].share,
         cell: (kernel) => h("span", { class: "share" }, h("span", { class: "part", "aria-hidden": "true" },
           h("span", { css: { width: `${100 * (kernels[kernel].share || 0)}%`, background: kernelColour(kernel) } })),
-        formatPercent(kernels[kernel].share)),
+        h("span", { class: "percent" }, formatPercent(kernels[kernel].share))),
       },
       data.per === null ? time("per", "mean", "Mean time of a dispatch", "wide", "mean_ns")
         : time("per", `per ${cut(data.per, 14)}`, `Time per instance of the region ${data.per}`, "wide", "per_instance_ns"),
@@ -234,7 +237,8 @@
           const [begin_ns, end_ns] = /** @type {[number, number]} */ (row.slowest_ns);
           page.open("timeline", { begin_ns, end_ns, kernel });
         }) : null,
-        page.data.roofline ? button("in the roofline", () => page.open("roofline", { kernel })) : null),
+        page.data.roofline ? button("in the roofline", () => page.open("roofline", { kernel })) : null,
+        page.data.graph && row.paths.length ? button("in the graph", () => page.open("graph", { kernel })) : null),
       figures(data, row, name),
       row.bins_ns ? h("div", { class: "charts" },
         figure(`Times of ${formatCount(row.count)} dispatches`, durationHistogram({
@@ -243,7 +247,8 @@
         seriesOf(data, kernel, half)) : null,
       h("div", { class: "facts" }, why(row), ceilings(row), paths(row), grids(row),
         listed("Labels", row.labels), listed("Encoded at", row.places), listed("Op kinds", row.op_kinds),
-        listed("Function constants", row.constants), listed("Source", row.source)),
+        listed("Function constants", row.constants)),
+      row.code ? codeOf(data, row.code, kernelTitle(name)) : null,
     ].filter((node) => node !== null);
   }
 
@@ -390,4 +395,55 @@
 
   /** @param {number} count */
   const more = (count) => (count ? h("p", { class: "note" }, `${formatCount(count)} more`) : null);
+
+  // --- source -----------------------------------------------------------------------------------------------------
+
+  const KEYWORDS = new Set(("kernel template typename struct using namespace inline static const constexpr constant device threadgroup "
+    + "thread return if else for while do switch case break continue void bool char uchar short ushort int uint long ulong half float "
+    + "bfloat size_t auto true false").split(" "));
+  const TOKEN = /\/\/.*|\/\*.*?(?:\*\/|$)|"(?:\\.|[^"\\])*"|\[\[.*?\]\]|^\s*#\s*\w+|[A-Za-z_]\w*|\d[\w.]*/g;
+
+  /** @param {Data} data @param {Code} code @param {string} title */
+  function codeOf(data, code, title) {
+    const where = code.file ? `${code.file}${code.line ? `:${code.line}` : ""}` : code.line ? `line ${code.line} of a text` : "";
+    const digest = code.digest ? `SHA-256 ${code.digest.slice(0, 16)}` : "";
+    const facts = h("p", {}, h("span", { class: "name" }, where), " ", h("span", { class: "note" }, [code.why, digest].filter(Boolean).join("; ")));
+    const runs = code.execution ? h("p", {}, "How its threads run: ", code.execution) : null;
+    const text = code.text === null ? null : data.texts[code.text];
+    if (!text || !code.lines) return section("Source", facts, runs);
+    const lines = new TextDecoder().decode(/** @type {Uint8Array} */ (text.text)).split("\n");
+    const [first, last] = code.lines;
+    const whole = text.whole ? h("details", {
+      ontoggle: () => { if (whole && whole.childElementCount === 1) whole.append(listing(lines, 1, code.line, `Whole source of ${title}`)); },
+    }, h("summary", {}, `the whole text (${formatCount(lines.length)} lines)`)) : null;
+    return section("Source", facts, runs, listing(lines.slice(first - text.first, last - text.first + 1), first, code.line, `Source of ${title}`), whole);
+  }
+
+  /** Lines of source with their numbers. @param {string[]} lines @param {number} first @param {number|null} marked @param {string} title */
+  function listing(lines, first, marked, title) {
+    let inside = false;
+    return h("pre", { class: "source", tabindex: "0", role: "region", "aria-label": title, css: { "counter-reset": `line ${first - 1}` } },
+      ...lines.flatMap((line, number) => {
+        const element = h("span", { class: first + number === marked ? "line marked" : "line" });
+        let at = 0;
+        if (inside) {
+          const end = line.indexOf("*/");
+          at = end < 0 ? line.length : end + 2;
+          inside = end < 0;
+          element.append(h("span", { class: "comment" }, line.slice(0, at)));
+        }
+        TOKEN.lastIndex = at;
+        for (let token = TOKEN.exec(line); token; token = TOKEN.exec(line)) {
+          const [word] = token;
+          const kind = word.startsWith("//") || word.startsWith("/*") ? "comment" : KEYWORDS.has(word) || /^\s*#/.test(word) ? "keyword" : /^[\d"]/.test(word) ? "literal"
+            : word.startsWith("[[") ? "attribute" : "";
+          if (word.startsWith("/*") && !word.endsWith("*/")) inside = true;
+          if (!kind) continue;
+          element.append(line.slice(at, token.index), h("span", { class: kind }, word));
+          at = token.index + word.length;
+        }
+        element.append(line.slice(at));
+        return [element, "\n"];
+      }));
+  }
 }
