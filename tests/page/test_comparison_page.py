@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from pages import OpenPage, data_of
 
 from made_runs import spread_out, write_in_turns
 from ostinato.cli import main
@@ -18,6 +17,7 @@ from ostinato.measure.comparing import LiveComparison
 from ostinato.profiling.analyse.comparison import Comparison, Key, UnitTimes, compare_times
 from ostinato.profiling.report.comparison import closing, word
 from ostinato.profiling.report.page import save_comparison_page
+from pages import OpenPage, data_of
 
 HOSTILE = "</script><img src=x onerror=alert(1)>\x1b[31m"
 GRID = "4096×1×1 / 256×1×1"

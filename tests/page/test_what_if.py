@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pages import OpenPage, data_of, page_of
 
 from ostinato.profiling.analyse.summary import summarise
+from pages import OpenPage, data_of, page_of
 from synthetic import Synthetic, node, wandering
 
 
