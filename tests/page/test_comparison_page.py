@@ -162,7 +162,7 @@ def test_single_recordings_show_their_intervals_and_no_ratio_has_one(open_page: 
     page = open_page(path)
     assert set(verdicts(page)) == {"CANNOT TELL"}
     assert page.locator("#comparison-rows line.interval").count() == 0
-    assert "No ratio has an interval" in page.inner_text("#panel-comparison")
+    assert "ratios without an interval" in page.inner_text("#panel-comparison")
     assert "nothing differs" in page.inner_text("#checks summary")
 
 
