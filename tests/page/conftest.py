@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pages import OpenPage
 
 import ostinato as ost
 from ostinato import demo
 from ostinato.profiling.analyse import columns_of
 from ostinato.profiling.recording import open_recording
 from ostinato.profiling.report.page import save_page
+from pages import OpenPage
 
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 _QUIET = ("--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-sync")

@@ -7,9 +7,9 @@ from importlib import resources
 from pathlib import Path
 
 import pytest
-from pages import OpenPage, data_of, page_of
 
 from ostinato.profiling.report import page as page_package
+from pages import OpenPage, data_of, page_of
 from synthetic import Synthetic, node
 
 STYLE = (resources.files(page_package) / "assets" / "page.css").read_text()

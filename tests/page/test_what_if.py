@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pages import OpenPage, data_of, page_of
 
 from ostinato.profiling.analyse.summary import summarise
+from pages import OpenPage, data_of, page_of
 from synthetic import Synthetic, node, wandering
 
 
@@ -60,7 +60,7 @@ def test_bars_are_as_long_as_the_savings_and_in_the_order_that_is_chosen(open_pa
 
 
 def test_what_is_bounded_or_not_known_is_said(open_page: OpenPage, tmp_path: Path) -> None:
-    path = page_of(wandering(), tmp_path)
+    path = page_of(wandering(copy_bytes_per_s=20e9), tmp_path)
     rows = data_of(path.read_text())["what_if"]["rows"]
     assert any(row["twice_unknown"] for row in rows)
     assert any(row["could_is_bound"] for row in rows)

@@ -45,7 +45,8 @@ def _head(comparison: Comparison) -> dict[str, Any]:
         "figures": [],
         "look_first": visible(closing(comparison), LONGEST_SENTENCE),
         "named": [],
-        "sure": comparison.verdict is not Verdict.CANNOT_TELL,
+        "sure": comparison.combined is not Verdict.CANNOT_TELL,
+        "tone": comparison.combined.value if comparison.combined is not Verdict.CANNOT_TELL else "",
         "checks_title": title if differing else "beside the program, nothing differs",
         "checks_open": any(check["status"] != "fine" for check in surroundings),
         "checks": surroundings,
@@ -89,7 +90,10 @@ def _notes(comparison: Comparison) -> list[str]:
     confidence = formatting.whole_percent(comparison.confidence)
     unit = {"process": "runs"}.get(comparison.unit, f"{comparison.unit}s")
     if all(row.ratio is None for row in comparison.rows):
-        return [f"{a}, {b}: medians, with the {confidence} interval within the recording. No ratio has an interval."]
+        return [
+            f"{a}, {b}: medians, with the {confidence} interval within the recording.",
+            "Diamonds are ratios without an interval.",
+        ]
     ratio = "the mean ratio of neighbouring ones" if comparison.paired else "the ratio of their geometric means"
     return [
         f"{a}, {b}: medians over {unit}. {b} / {a}: {ratio}. Dot and line: the ratio and its interval. All intervals"

@@ -39,7 +39,7 @@ function lookFirst(head, open) {
   const colon = text.indexOf(":", at);
   const rest = colon < 0 ? text.length : colon;
   bold.append(text.slice(at, rest));
-  return h("p", { class: head.sure ? "look-first sure" : "look-first", id: "look-first" }, bold, text.slice(rest));
+  return h("p", { class: `look-first ${head.tone ?? (head.sure ? "sure" : "")}`, id: "look-first" }, bold, text.slice(rest));
 }
 
 /** @param {string} status */

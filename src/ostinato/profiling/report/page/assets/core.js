@@ -10,7 +10,7 @@
  * @typedef {{name: string, detail: string, share: number|null, total_ns: number}} KernelName
  * @typedef {{name: string, status: string, sentence: string}} Check
  * @typedef {{kernel: number, begin: number, end: number}} NamedKernel
- * @typedef {{overview: string[], figures: {name: string, value: string}[], look_first: string, named: NamedKernel[], sure: boolean,
+ * @typedef {{overview: string[], figures: {name: string, value: string}[], look_first: string, named: NamedKernel[], sure: boolean, tone?: string,
  *   checks_title: string, checks_open?: boolean, checks: Check[]}} Head
  * @typedef {{format: string, version: number, title: string, kernels: KernelName[], head: Head, [view: string]: any}} PageData
  */

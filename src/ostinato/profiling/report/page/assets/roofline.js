@@ -14,7 +14,7 @@
  */
 
 {
-  const WHOLE_RADIUS = 44, LEAST_RADIUS = 4, MOST_NAMES = 30;
+  const WHOLE_RADIUS = 44, LEAST_RADIUS = 4, MOST_NAMES = 30, MOST_ROWS = 30;
   const NARROW = 620;
 
   /** @param {number} value */
@@ -221,49 +221,39 @@
 
     // --- bandwidth only ----------------------------------------------------------------------------------------
 
-    /** @param {RooflinePoint[]} points @param {number} width */
+    /** A row for each point, the longest first, along one axis of bytes per second. @param {RooflinePoint[]} points @param {number} width */
     function strip(points, width) {
-      const row = 17, named = points.slice(0, 24);
-      const height = Math.max(300, 70 + named.length * row);
-      const area = { left: 66, right: width - 4, top: 22, bottom: height - 16 };
+      const shown = points.slice(0, MOST_ROWS);
       const { copy } = device;
-      const rates = points.map((point) => /** @type {number} */ (point.bytes_per_s));
+      const rates = shown.map((point) => /** @type {number} */ (point.bytes_per_s));
       const all = [...rates, ...(copy ? [copy.rate] : [])];
-      const y = logScale(Math.min(...all) / 2, Math.max(...all) * 2, area.bottom, area.top, (rate) => shortNumber(rate));
-      const x = area.left + WHOLE_RADIUS + 6;
-      const order = named.map((_, number) => number).sort((a, b) => rates[b] - rates[a]);
-      const at = spacedOut(order.map((number) => y(rates[number])), row, area.top + 8, area.bottom);
-      const labelled = order.flatMap((number, place) => {
-        const from = x + radius(points[number]) + 2, to = x + WHOLE_RADIUS + 14;
-        return [
-          s("polyline", { class: "leader", points: `${from},${y(rates[number])} ${to - 6},${at[place]} ${to - 2},${at[place]}` }),
-          s("text", { x: to, y: at[place] + 4 }, fitted(shortTitle(points[number]), width - to)),
-        ];
+      const left = Math.min(width * 0.45, Math.max(...shown.map((point) => textWidth(shortTitle(point)))) + 12);
+      const heights = shown.map((point) => Math.max(2 * radius(point) + 4, 20));
+      const top = 24, bottom = top + heights.reduce((sum, each) => sum + each, 6);
+      const x = logScale(Math.min(...all) / 2, Math.max(...all) * 2, left, width - 22, shortNumber);
+      let next = top;
+      const rows = shown.map((point, number) => {
+        const y = next + heights[number] / 2;
+        next += heights[number];
+        return s("g", {},
+          s("line", { class: "leader", x1: left, x2: x(rates[number]), y1: y, y2: y }),
+          s("text", { x: left - 6, y: y + 4, "text-anchor": "end" }, fitted(shortTitle(point), left - 8)),
+          circle(point, x(rates[number]), y));
       });
+      const text = copy ? `copy ${ceilingText(copy, formatByteRate)}` : "";
       const ceiling = copy ? [
         s("rect", {
-          class: "spread", x: area.left, width: area.right - area.left, y: y(copy.rate * (1 + (copy.spread || 0))),
-          height: Math.max(y(copy.rate * (1 - (copy.spread || 0))) - y(copy.rate * (1 + (copy.spread || 0))), 0),
+          class: "spread", y: top, height: bottom - top, x: x(copy.rate * (1 - (copy.spread || 0))),
+          width: x(copy.rate * (1 + (copy.spread || 0))) - x(copy.rate * (1 - (copy.spread || 0))),
         }),
-        s("line", { class: "roof", x1: area.left, x2: area.right, y1: y(copy.rate), y2: y(copy.rate) }),
-        s("text", { class: "ceiling", x: area.left + 4, y: y(copy.rate) - 6 }, `copy ${ceilingText(copy, formatByteRate)}`),
+        s("line", { class: "roof", x1: x(copy.rate), x2: x(copy.rate), y1: top, y2: bottom }),
+        s("text", { class: "ceiling", x: Math.min(x(copy.rate) + textWidth(text) * 0.55, width - 2), y: top - 6, "text-anchor": "end" }, text),
       ] : [];
+      const height = bottom + 38;
       return s("svg", {
         width, height, viewBox: `0 0 ${width} ${height}`, role: "group",
         "aria-label": `Bandwidth of ${points.length} points without flops. The table below has all figures.`,
-      }, leftAxis(y, area.left, "bytes/s", area.right), ...ceiling, ...labelled,
-      ...[...points.keys()].reverse().sort((a, b) => radius(points[b]) - radius(points[a]))
-        .map((number) => circle(points[number], x, y(rates[number]))));
-    }
-
-    /** Heights in rising order, moved apart. @param {number[]} wanted @param {number} step @param {number} top @param {number} bottom */
-    function spacedOut(wanted, step, top, bottom) {
-      const at = [];
-      let last = top - step;
-      for (const height of wanted) at.push(last = Math.max(height, last + step));
-      let next = bottom;
-      for (let place = at.length - 1; place >= 0 && at[place] > next; place--, next -= step) at[place] = next;
-      return at;
+      }, bottomAxis(x, bottom, "bytes/s", width - 4), ...ceiling, ...rows);
     }
 
     // --- all of it ---------------------------------------------------------------------------------------------
@@ -274,7 +264,7 @@
       const moving = points.filter((point) => point.bytes_per_s && !point.flops_per_byte);
       const width = Math.max(panel.clientWidth, 280);
       const beside = both.length > 0 && moving.length > 0 && width >= NARROW + 300;
-      const stripWidth = beside ? 330 : Math.min(width, 560);
+      const stripWidth = beside ? 380 : Math.min(width, 900);
       /** @param {string} heading @param {SVGElement} svg */
       const figure = (heading, svg) => h("figure", {}, h("figcaption", {}, heading), svg);
       charts.replaceChildren(
@@ -292,12 +282,13 @@
       return [
         "Area: share of the device's busy time. Grids of a kernel that reach very different rates have a circle each.",
         ...(points.some((point) => point.bound) ? ["Hollow, dashed: no bytes are declared, and the buffers that are bound give an "
-          + "upper bound. Such a kernel may move less: its true point lies further right, or lower where only bandwidth is shown."] : []),
+          + "upper bound. Such a kernel may move less: its true point lies further right, or further left where only bandwidth is drawn."] : []),
         ...(copy || flops ? [] : ["No ceilings were measured on this device (ostinato calibrate measures them): "
           + "how far these rates are from what it can do is not known."]),
         ...(copy && !flops ? ["No peak flop rate was measured on this device."] : []),
         ...(flops && !copy ? ["No copy bandwidth was measured on this device."] : []),
         ...(other.length ? [`Only in the table: ${other.length} of ${points.length} points, without bytes per second.`] : []),
+        ...(moving.length > MOST_ROWS ? [`Bandwidth is drawn of ${MOST_ROWS} of ${moving.length} points, the longest.`] : []),
         ...device.notes,
       ];
     }

@@ -20,17 +20,20 @@
     return ` (${formatPercent(saving.low)} to ${formatPercent(saving.high)})`;
   }
 
+  /** @param {string} verb @param {WhatIfSaving} saving */
+  const savingText = (verb, saving) => (saving.share === 0 && !saving.high ? "saves nothing"
+    : `${verb} ${formatPercent(saving.share)}${within(saving)}, ${formatTime(saving.ns)}`);
+
   /** @param {WhatIfRow} row @returns {string} */
   function twiceText(row) {
-    if (row.twice) return `saves ${formatPercent(row.twice.share)}${within(row.twice)}, ${formatTime(row.twice.ns)}`;
+    if (row.twice) return savingText("saves", row.twice);
     return row.twice_unknown ? "not known: it competes for a full device, and no replay reproduces how" : "not computed: it is not among the kernels that take most time";
   }
 
   /** @param {WhatIfRow} row */
   function couldText(row) {
     if (!row.could) return "it is not among the kernels that could save most";
-    const most = row.could_is_bound ? "saves up to " : "saves ";
-    return `${most}${formatPercent(row.could.share)}${within(row.could)}, ${formatTime(row.could.ns)}`;
+    return savingText(row.could_is_bound ? "saves up to" : "saves", row.could);
   }
 
   /** What a row is sorted by: [name, value]. @type {Record<string, [string, (row: WhatIfRow) => number]>} */
@@ -81,7 +84,7 @@
 
     /** @param {WhatIfSaving|null} saving @param {string} kind @param {number} y @param {Scale} x */
     function bar(saving, kind, y, x) {
-      if (!saving) return [];
+      if (!saving || (saving.share === 0 && !saving.high)) return [];
       const middle = y + BAR / 2;
       const [low, high] = [saving.low ?? saving.share, saving.high ?? saving.share];
       return [
