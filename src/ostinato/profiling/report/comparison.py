@@ -66,13 +66,19 @@ def print_comparison(comparison: Comparison, to: Console | None = None) -> None:
 
 def as_html(comparison: Comparison) -> str:
     """The same as a fragment of HTML."""
-    return fragments.fragment(
-        *(fragments.line(text) for text in _opening(comparison)),
+    return fragments.fragment(comparison_body(comparison))
+
+
+def comparison_body(comparison: Comparison) -> str:
+    """What is inside it, for a page that has `fragments.STYLE` elsewhere."""
+    parts = [
+        *map(fragments.line, _opening(comparison)),
         *(table_html(table) for table in _tables(comparison, _WIDE)),
         fragments.line(_legend(comparison), "note"),
-        *(fragments.line(text) for text in (*_one_sided(comparison), *comparison.notes)),
+        *map(fragments.line, (*_one_sided(comparison), *comparison.notes)),
         fragments.line(closing(comparison), "first"),
-    )
+    ]
+    return "\n".join(parts)
 
 
 def closing(comparison: Comparison) -> str:
