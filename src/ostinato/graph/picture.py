@@ -196,8 +196,9 @@ def _path(layout: _Layout, route: Sequence[int]) -> str:
 def _drawn(graph: Graph, box: _Box, centre: float, top: int) -> str:
     first = graph[box.first]
     if box.end - box.first == 1:
-        name, second = f"{box.first}  {shortened(title(first), _LETTERS - 6)}", details(graph, first)
-        hints = [f"{box.first}  {first}", second]
+        number, second = f"{box.first}  ", details(graph, first)
+        name = number + shortened(title(first), _LETTERS - len(number))
+        hints = [f"{number}{first}", second]
     else:
         count = box.end - box.first
         kernels = Counter(graph[index].name for index in range(box.first, box.end))
