@@ -11,6 +11,7 @@ import pytest
 
 FOLDER = Path(__file__).parent.parent / "examples"
 PROGRAMS = sorted(FOLDER.glob("*.py"))
+NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))  # test_notebook.py runs them
 
 
 def run(program: Path) -> subprocess.CompletedProcess[str]:
@@ -42,4 +43,4 @@ def test_an_example_that_needs_torch_says_so_without_it(tmp_path: Path, monkeypa
 
 def test_every_example_is_listed() -> None:
     text = (FOLDER.parent / "docs" / "examples.md").read_text()
-    assert [program.name for program in PROGRAMS if f"`{program.name}`" not in text] == []
+    assert [program.name for program in (*PROGRAMS, *NOTEBOOKS) if f"`{program.name}`" not in text] == []

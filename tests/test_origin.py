@@ -60,6 +60,14 @@ def test_the_program_is_recorded_with_its_arguments_and_without_secrets() -> Non
     assert len(provenance.command_line(["x", "y" * 100_000])) == 2_000
 
 
+def test_a_notebook_is_recorded_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["/venv/ipykernel_launcher.py", "-f", "/run/kernel-1.json"])
+    monkeypatch.setenv("JPY_SESSION_NAME", "/home/me/kernels.ipynb")
+    assert dict(provenance.start_facts())["program"] == "kernels.ipynb"
+    monkeypatch.delenv("JPY_SESSION_NAME")
+    assert dict(provenance.start_facts())["program"] == "notebook"
+
+
 def test_a_module_is_recorded_by_its_name(tmp_path: Path) -> None:
     (tmp_path / "pkg").mkdir()
     (tmp_path / "pkg" / "__main__.py").write_text(

@@ -194,6 +194,21 @@ class Device:
         able = self.capabilities
         return f"<Device {self._queue.title}: {able.description}, {able.workers} workers>"
 
+    def _repr_html_(self) -> str:
+        from .base import fragments
+
+        capabilities = self.capabilities
+        facts = (
+            ("device", capabilities.description),
+            ("workers", f"{capabilities.workers:,}"),
+            ("simdgroup", f"{capabilities.simd_width} threads"),
+            ("group", f"at most {capabilities.max_threads_per_group:,} threads"),
+            ("threadgroup memory", f"{capabilities.threadgroup_memory_bytes:,} bytes"),
+            ("memory", "shared with the host" if capabilities.shared_memory else "its own"),
+            *capabilities.details.items(),
+        )
+        return fragments.fragment(fragments.facts(facts, f"Device {self._queue.title}"))
+
 
 def open_device(
     name: str = "auto", *, tuned: str | Path | None = None, tuned_sums: bool = False, **options: Any

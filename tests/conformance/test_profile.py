@@ -400,6 +400,7 @@ def test_it_is_a_page_in_a_notebook_with_everything_escaped(dev: ost.Device, ker
             enc.dispatch(kernels["bump"], x, threads=1)
         enc.commit_labeled("[red]\x1b[2J")
     page = prof._repr_html_()
+    assert page is not None
     assert "<script>" not in page
     assert "\x1b" not in page
     assert "\x1b" not in str(prof)

@@ -115,6 +115,12 @@ def test_dots_and_lines_lie_on_one_logarithmic_axis_with_the_band_of_the_same(op
             assert place - one == pytest.approx(per_log * math.log(ratio), abs=0.1)
 
 
+def test_without_scripts_the_page_has_the_tables(path: Path) -> None:
+    without_scripts = path.read_text().partition("<noscript>")[2].partition("</noscript>")[0]
+    assert '<td class="t word bad">SLOWER</td>' in without_scripts
+    assert "<img" not in without_scripts
+
+
 def test_rows_are_sorted_by_a_heading(open_page: OpenPage, path: Path) -> None:
     page = open_page(path)
     page.click("#comparison-rows thead button:text-is('B / A')")

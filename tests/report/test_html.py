@@ -1,64 +1,40 @@
-"""The fragment for notebooks is whole and harmless."""
+"""The tables of a profile for notebooks are whole and harmless."""
 
 from __future__ import annotations
 
-from html.parser import HTMLParser
-
+from fragment_reader import Reader, read
 from sampled import decoder, hostile
 
+from ostinato.base.fragments import escaped
 from ostinato.profiling.analyse import look_first, summarise
 from ostinato.profiling.report import fragment
-from ostinato.profiling.report.text import for_html
 from synthetic import Synthetic
 
 
-class Reader(HTMLParser):
-    def __init__(self) -> None:
-        super().__init__()
-        self.tags: set[str] = set()
-        self.open: list[str] = []
-        self.text: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.add(tag)
-        assert {name for name, _ in attrs} <= {"class"}
-        self.open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        self.text.append(data)
-
-
-def read(made: Synthetic) -> Reader:
-    reader = Reader()
-    reader.feed(fragment(summarise(made.columns())))
-    reader.close()
-    assert reader.open == []
-    return reader
+def tables(made: Synthetic) -> Reader:
+    return read(fragment(summarise(made.columns())))
 
 
 def test_the_fragment_is_well_formed_and_self_contained() -> None:
-    reader = read(decoder())
-    assert reader.tags <= {"div", "style", "table", "thead", "tbody", "tr", "th", "td"}
-    text = "".join(reader.text)
-    assert "top_k" in text
-    assert "Validity checks" in text
+    reader = tables(decoder())
+    assert set(reader.tags) == {"div", "style", "table", "thead", "tbody", "tr", "th", "td"}
+    assert "top_k" in reader.text
+    assert "Validity checks" in reader.text
     assert "http" not in fragment(summarise(decoder().columns()))
 
 
 def test_it_ends_with_the_closing_line() -> None:
     summary = summarise(decoder().columns())
-    assert fragment(summary).endswith(f'<div class="first">{for_html(look_first(summary), 2000)}</div>\n</div>')
+    assert fragment(summary).endswith(f'<div class="first">{escaped(look_first(summary), 2000)}</div>\n</div>')
+
+
+def test_statuses_have_colours() -> None:
+    assert '<td class="t word good">fine</td>' in fragment(summarise(decoder().columns()))
 
 
 def test_hostile_names_are_text() -> None:
-    reader = read(hostile())
-    assert "script" not in reader.tags
-    assert "<script>alert(1)</script>" in "".join(reader.text)
-    assert "\x1b" not in "".join(reader.text)
+    assert "<script>alert(1)</script>" in tables(hostile()).text
 
 
 def test_an_empty_recording_has_a_fragment() -> None:
-    assert "Nothing to look at first" in "".join(read(Synthetic(devices=[])).text)
+    assert "Nothing to look at first" in tables(Synthetic(devices=[])).text

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
+from ostinato.base.fragments import escaped
 from ostinato.profiling.analyse import formatting
-from ostinato.profiling.report.text import folded, for_html, visible
+from ostinato.profiling.report.text import folded, visible
 
 
 @given(st.text(st.characters(exclude_categories=())))
@@ -65,7 +66,7 @@ def test_text_is_folded_at_blanks_then_between_the_parts_of_names(text: str, wid
 
 
 def test_html_is_escaped_in_text_and_attributes() -> None:
-    assert for_html("<script>\"'&") == "&lt;script&gt;&quot;&#x27;&amp;"
+    assert escaped("<script>\"'&") == "&lt;script&gt;&quot;&#x27;&amp;"
 
 
 @pytest.mark.parametrize(

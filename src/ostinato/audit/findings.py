@@ -122,6 +122,11 @@ class Audit:
 
         return renderable(self)
 
+    def _repr_html_(self) -> str:
+        from .table import as_html
+
+        return as_html(self)
+
 
 def title(node: CapturedNode) -> str:
     """Scope and kernel of a node."""

@@ -1,9 +1,9 @@
-"""Audits as tables, with one row per finding, for a terminal and as plain text; and as JSON."""
+"""Audits as tables, with one row per finding, for a terminal, as plain text and for notebooks; and as JSON."""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,8 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from ..base import fragments
+from ..base.fragments import Column
 from ..base.printable import printable
 from ..base.source_lines import Place
 from .findings import Audit, Coverage, Finding, InferredBarrier
@@ -43,16 +45,21 @@ def findings_table(findings: Iterable[Finding]) -> Table:
     table.add_column("where", ratio=6, overflow="fold")
     table.add_column("why", ratio=8, overflow="fold")
     table.add_column("what to do", ratio=6, overflow="fold")
-    for finding, count in grouped(findings):
-        more = f" ({count} times)" if count > 1 else ""
+    for finding, why in _finding_rows(findings):
         table.add_row(
             Text(finding.severity, _COLOURS[finding.severity]),
             finding.kind,
             "\n".join(_safe(place) for place in finding.where) or "the list",
-            _safe(finding.why + more),
+            _safe(why),
             _safe(finding.advice),
         )
     return table
+
+
+def _finding_rows(findings: Iterable[Finding]) -> Iterator[tuple[Finding, str]]:
+    """The findings to show, and why, with how often."""
+    for finding, count in grouped(findings):
+        yield finding, finding.why + (f" ({count} times)" if count > 1 else "")
 
 
 def inferred_table(inferred: Sequence[InferredBarrier], at_most: int | None = None) -> Table:
@@ -60,16 +67,21 @@ def inferred_table(inferred: Sequence[InferredBarrier], at_most: int | None = No
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     table.add_column("inferred before", ratio=2, overflow="fold")
     table.add_column("because of", ratio=5, overflow="fold")
+    for where, why in _inferred_rows(inferred, at_most):
+        table.add_row(_safe(where), _safe(why))
+    return table
+
+
+def _inferred_rows(inferred: Sequence[InferredBarrier], at_most: int | None) -> Iterator[tuple[str, str]]:
     rows: dict[tuple[str, str], int] = {}
     for barrier in inferred:
         where = f"{barrier.name} ({barrier.place or f'node {barrier.node}'})"
         rows[where, barrier.why] = rows.get((where, barrier.why), 0) + 1
     for number, ((where, why), count) in enumerate(rows.items()):
         if number == at_most:
-            table.add_row(f"… and {len(rows) - number} more", "")
-            break
-        table.add_row(_safe(where), _safe(why + (f" ({count} times)" if count > 1 else "")))
-    return table
+            yield f"… and {len(rows) - number} more", ""
+            return
+        yield where, why + (f" ({count} times)" if count > 1 else "")
 
 
 def summary(coverage: Coverage, findings: Sequence[Finding]) -> str:
@@ -98,6 +110,27 @@ def renderable(audit: Audit) -> RenderableType:
         parts += [inferred_table(audit.inferred, _SHOWN_INFERRED), ""]
     parts.append(Text(summary(audit.coverage, audit.findings)))
     return Group(*parts)
+
+
+def as_html(audit: Audit) -> str:
+    """An audit as a fragment of HTML."""
+    parts = []
+    if audit.findings:
+        columns = (Column("", "status"), Column("what"), Column("where"), Column("why"), Column("what to do"))
+        rows = (
+            (finding.severity, finding.kind, ", ".join(finding.where) or "the list", why, finding.advice)
+            for finding, why in _finding_rows(audit.findings)
+        )
+        parts.append(fragments.table(columns, rows, "Audit: findings"))
+    if audit.inferred:
+        barriers = _inferred_rows(audit.inferred, _SHOWN_INFERRED)
+        columns_of_barriers = (Column("before", "name"), Column("because of"))
+        parts.append(fragments.table(columns_of_barriers, barriers, "Audit: inferred barriers"))
+    checked, unchecked = summary(audit.coverage, audit.findings).split("\n", 1)
+    status = "fine" if audit.ok else "error"
+    return fragments.fragment(
+        *parts, fragments.line(f"{status}: {checked}", "status"), fragments.line(unchecked, "note")
+    )
 
 
 def checked(result: Checked, why: bool) -> RenderableType:

@@ -19,13 +19,22 @@ _LIBRARY = str(Path(__file__).parents[1]) + os.sep
 
 
 class Place(NamedTuple):
-    """A line of a source file."""
+    """A line of a source file or of a notebook's cell."""
 
     file: str
     line: int
 
     def __str__(self) -> str:
-        return f"{os.path.basename(self.file)}:{self.line}"
+        return f"{_cell(self.file) or os.path.basename(self.file)}:{self.line}"
+
+
+def _cell(file: str) -> str:
+    """The cell of a notebook that a file name stands for, "In[3]"; empty outside of notebooks."""
+    ipython = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
+    # The name of a cell's code is a hash; IPython knows the number, as its tracebacks show it.
+    named = getattr(getattr(shell, "compile", None), "format_code_name", lambda name: None)(file)
+    return named[1] if named else ""
 
 
 def caller() -> Place | None:

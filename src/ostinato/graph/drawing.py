@@ -39,14 +39,14 @@ def to_text(graph: Graph, limit: int | None = _SHOWN_NODES) -> str:
     if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
         raise ArgumentError(f"to_text: limit={limit!r}: expected a number of nodes, or None for all nodes")
     count = len(graph)
-    lines = [printable(line, COLUMNS) for line in _header(graph)]
+    lines = [printable(line, COLUMNS) for line in header(graph)]
     shown = list(range(count))
     if limit is not None and count > limit:
         first = -(-2 * limit // 3)
         shown = [*range(first), *range(count - (limit - first), count)]
     waits = _predecessors(graph, set(shown))
     word = "waits for" if graph.ordering is Ordering.INFERRED else "needs"
-    titles = {index: _title(graph[index]) for index in shown}
+    titles = {index: shortened(title(graph[index]), 44) for index in shown}
     widths = len(str(max(count - 1, 0))), max(map(len, titles.values()), default=0)
     splits = set(graph.splits)
     previous = -1
@@ -61,7 +61,8 @@ def to_text(graph: Graph, limit: int | None = _SHOWN_NODES) -> str:
     return "\n".join(lines)
 
 
-def _header(graph: Graph) -> Iterable[str]:
+def header(graph: Graph) -> Iterable[str]:
+    """Lines about the graph as a whole; names in them are not escaped."""
     where = f"on {graph.queue.name!r}" if graph.on_device else "on no device"
     name = f" {graph.label!r}" if graph.label else ""
     kinds = [(graph.dispatches, "dispatch", "dispatches")]
@@ -93,9 +94,14 @@ def _header(graph: Graph) -> Iterable[str]:
         yield f"report: {str(report).strip().partition(chr(10))[0]}"
 
 
-def _title(node: CapturedNode) -> str:
-    title = printable(f"{node.label}/{node.name}" if node.label else node.name)
-    return title if len(title) <= 44 else "…" + title[-43:]  # the end of a path says more than its beginning
+def title(node: CapturedNode) -> str:
+    """Label and name of a node."""
+    return printable(f"{node.label}/{node.name}" if node.label else node.name)
+
+
+def shortened(text: str, letters: int) -> str:
+    """The end of a text that is too long: the end of a path says more than its beginning."""
+    return text if len(text) <= letters else "…" + text[-(letters - 1) :]
 
 
 def _line(graph: Graph, index: int, left: str, word: str, waits: list[int]) -> str:
@@ -105,13 +111,13 @@ def _line(graph: Graph, index: int, left: str, word: str, waits: list[int]) -> s
         listed = ", ".join(map(str, waits[:_SHOWN_WAITS])) + (", …" if len(waits) > _SHOWN_WAITS else "")
         right += f"  {word} {listed}"
     if node.place is not None:
-        place = printable(str(node.place))
-        right += "  " + (place if len(place) <= 28 else "…" + place[-27:])
-    details = printable(_details(graph, node), max(COLUMNS - len(left) - len(right) - 2, 8))
-    return f"{left}  {details}{right}"[:COLUMNS].rstrip()
+        right += "  " + shortened(printable(str(node.place)), 28)
+    room = max(COLUMNS - len(left) - len(right) - 2, 8)
+    return f"{left}  {printable(details(graph, node), room)}{right}"[:COLUMNS].rstrip()
 
 
-def _details(graph: Graph, node: CapturedNode) -> str:
+def details(graph: Graph, node: CapturedNode) -> str:
+    """Grid, arguments and memory of a node; empty for a barrier."""
     command = node.command
     if isinstance(command, Barrier):
         return ""
@@ -207,10 +213,10 @@ def to_dot(graph: Graph) -> str:
     Nodes are clustered by the first part of their labels, and edges name the bytes that make one node wait for another.
     A dashed node may touch anything; a double outline begins a new submission; dotted edges come from barriers.
     """
-    title = f"{graph.label + ': ' if graph.label else ''}{graph.ordering.value}"
+    heading = f"{graph.label + ': ' if graph.label else ''}{graph.ordering.value}"
     lines = [
         "digraph ostinato {",
-        f"  graph [label={_quoted(title)}, fontname=Helvetica, fontsize=11];",
+        f"  graph [label={_quoted(heading)}, fontname=Helvetica, fontsize=11];",
         "  node [shape=box, fontname=Helvetica, fontsize=10];",
         "  edge [fontname=Helvetica, fontsize=8];",
     ]
@@ -244,7 +250,7 @@ def _attributes(graph: Graph, index: int, begins: bool) -> str:
     if isinstance(node.command, Barrier):
         return f"shape=point, width=0.12, xlabel={_quoted(str(index))}"
     rest = node.label.partition("/")[2] if node.label else ""
-    texts = [f"{index}  {f'{rest}/' if rest else ''}{node.name}", _details(graph, node)]
+    texts = [f"{index}  {f'{rest}/' if rest else ''}{node.name}", details(graph, node)]
     if node.place is not None:
         texts.append(str(node.place))
     shape = "" if isinstance(node.command, Dispatch) else ", shape=note"

@@ -291,10 +291,21 @@ class Graph:
 
         return to_dot(self)
 
+    def to_svg(self) -> str:
+        """A picture of the graph: commands below those that they wait for, by labels where there are many."""
+        from .picture import to_svg
+
+        return to_svg(self)
+
     def __str__(self) -> str:
         from .drawing import to_text
 
         return to_text(self)
+
+    def _repr_html_(self) -> str:
+        from .picture import as_html
+
+        return as_html(self)
 
     def __repr__(self) -> str:
         where = f"on {self._queue.name!r}" if self._queue is not None else "on no device"

@@ -259,3 +259,6 @@ class Replayable:
 
     def __repr__(self) -> str:
         return f"<Replayable {self.graph!r}>"
+
+    def _repr_html_(self) -> str:
+        return self.graph._repr_html_()

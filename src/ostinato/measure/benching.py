@@ -132,13 +132,9 @@ class Bench:
         return table
 
     def _repr_html_(self) -> str:
-        from html import escape
+        from ..base import fragments
 
-        rows = (
-            f'<tr><th style="text-align: left">{heading}</th><td style="text-align: left">{escape(text)}</td></tr>'
-            for heading, text in self.facts()
-        )
-        return f"<table><caption>{escape(self.title)}</caption>{''.join(rows)}</table>"
+        return fragments.fragment(fragments.facts(self.facts(), self.title))
 
 
 def bench(

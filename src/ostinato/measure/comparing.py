@@ -35,12 +35,17 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class LiveComparison(Comparison):
-    """A comparison that prints as its table."""
+    """A comparison that prints as its table, also in a notebook."""
 
     def __str__(self) -> str:
         from ..profiling.report.comparison import render  # rich takes a third of a second
 
         return render(self)
+
+    def _repr_html_(self) -> str:
+        from ..profiling.report.comparison import as_html
+
+        return as_html(self)
 
     def save_html(self, path: str | os.PathLike[str]) -> None:
         """Write the comparison as a page for a browser: one file that needs no network."""

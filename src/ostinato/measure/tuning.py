@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -88,6 +88,24 @@ class Tuning:
         return {each.state for each in self.candidates}
 
     def __str__(self) -> str:
+        if self.kept:
+            return self._head()
+        lines = [self._head(), f"{self._counted()} in {self.seconds:.1f} s"]
+        for choice, *rest in self._rows():
+            lines.append(f"  {choice}: {', '.join(filter(None, rest))}")
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        from ..base import fragments
+        from ..base.fragments import Column
+
+        parts = [fragments.line(self._head(), "title")]
+        if not self.kept:
+            columns = (Column("choice", "name"), Column("", "status"), Column("time", "number"), Column("why"))
+            parts.append(fragments.table(columns, self._rows(), notes=[f"{self._counted()} in {self.seconds:.1f} s"]))
+        return fragments.fragment(*parts)
+
+    def _head(self) -> str:
         where = " of the whole graph" if self.inside else ""
         if self.gain is not None:
             head = (
@@ -98,14 +116,14 @@ class Tuning:
             why = "no candidate is surely faster" if self.decided else "not all candidates were timed"
             why = "cannot tell" if "cannot tell" in self._states else why
             head = f"{why}, so the first choice stays: {spaces.text(self.choice)}"
-        if self.kept:
-            return f"{head} (kept from an earlier tuning)"
-        lines = [head, f"{self._counted()} in {self.seconds:.1f} s"]
+        return f"{head} (kept from an earlier tuning)" if self.kept else head
+
+    def _rows(self) -> Iterator[tuple[str, str, str, str]]:
+        """Choice, state, time as a part of the first choice's, and reason of every candidate."""
         for each in self.candidates:
             ratio = "" if each.ratio is None else f"{each.ratio:.1%}".replace("%", " %")
             ratio = ratio if each.interval is None else ratio_text(each.interval)
-            lines.append(f"  {spaces.text(each.choice)}: {', '.join(filter(None, (each.state, ratio, each.reason)))}")
-        return "\n".join(lines)
+            yield spaces.text(each.choice), each.state, ratio, each.reason
 
     def _counted(self) -> str:
         states = [each.state for each in self.candidates]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 import struct
+import textwrap
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -99,10 +100,8 @@ class Module:
 
         Instances of one template differ in it by their arguments only, and changing a kernel changes no other's.
         """
-        if name not in self._instances:
-            raise KernelNotFound(f"no kernel {name!r} in this library; it has {', '.join(self._instances) or 'none'}")
+        instance = self._instance(name)
         if name not in self._kernel_keys:
-            instance = self._instances[name]
             left_out = [(each.start, each.end) for each in self._declarations.instantiations if each.kernel]
             for function in self._declarations.functions:
                 if function is not instance.function and is_kernel(self._syntax, function):
@@ -119,6 +118,18 @@ class Module:
     def definition(self, name: str) -> Definition | None:
         """Where a kernel's function stands in the files that were read; None if that is not known."""
         return self._definitions.get(name)
+
+    def function_text(self, name: str) -> str:
+        """The function of a kernel: its lines as they were written, or its tokens if they do not fill lines."""
+        function = self._instance(name).function
+        begin = min([function.start, *(header.start for header in function.templates)])
+        tokens, named = self._tokens[begin : function.end], self._tokens[function.name_at]
+        first, last, definition = tokens[0], tokens[-1], self.definition(name)
+        if definition is None or first.file != last.file or first.line >= last.line:  # of one line, or from a macro
+            return "\n".join(line for line in single_text(tokens, ()).splitlines() if not line.startswith("#")).strip()
+        lines = definition.text.decode("utf-8-sig", "replace").replace("\r\n", "\n").replace("\r", "\n").split("\n")
+        start = definition.line - 1 - (named.line - first.line)
+        return textwrap.dedent("\n".join(lines[start : start + last.line - first.line + 1]))
 
     # -- function constants -----------------------------------------------------------------------------------------
 
@@ -239,6 +250,11 @@ class Module:
 
     # -- kernels ----------------------------------------------------------------------------------------------------
 
+    def _instance(self, name: str) -> KernelInstance:
+        if name not in self._instances:
+            raise KernelNotFound(f"no kernel {name!r} in this library; it has {', '.join(self._instances) or 'none'}")
+        return self._instances[name]
+
     def _meets(self, instance: KernelInstance) -> bool:
         function = instance.function
         assert function.body is not None
@@ -276,9 +292,7 @@ class Module:
 
     def signature(self, name: str, constants: Mapping[int | str, object]) -> Signature:
         """The signature of a kernel with these constants, which may remove arguments; nothing is translated."""
-        if name not in self._instances:
-            raise KernelNotFound(f"no kernel {name!r} in this library; it has {', '.join(self._instances) or 'none'}")
-        instance, names = self._instances[name], tuple(constant.name for constant in self.constants)
+        instance, names = self._instance(name), tuple(constant.name for constant in self.constants)
         absent = self._absent(self.check_constants(constants))
         kernel_signature = signature(
             instance, self._declarations, names, self.kernels[name].meets, absent, self._layouts
@@ -309,11 +323,8 @@ class Module:
         if target not in _TARGETS:
             raise ValueError(f"no translation for target {target!r}; there are {', '.join(_TARGETS)}")
         given = self.check_constants(constants or {})
-        unknown = sorted(set(only or ()) - set(self._instances))
-        if unknown:
-            raise KernelNotFound(
-                f"no kernel {unknown[0]!r} in this library; it has {', '.join(self._instances) or 'none'}"
-            )
+        for name in sorted(only or ()):
+            self._instance(name)
         instances = [instance for name, instance in self._instances.items() if only is None or name in only]
         # Translation edits the declarations, so it works on its own copy.
         declarations: Declarations = parse_declarations(self._syntax)

@@ -40,10 +40,15 @@ class Difference:
     found: float | int | None
     """The same number, as the other graph left it."""
 
+    @property
+    def numbers(self) -> tuple[str, str]:
+        """The first number that differs and the expected one, as text; empty where the element type is not known."""
+        return ("", "") if self.dtype is None else (f"{self.dtype} {self.found!r}", repr(self.expected))
+
     def __str__(self) -> str:
         where = f"{self.buffer}[{self.begin}:{self.end}]"
-        what = "" if self.dtype is None else f"; first {self.dtype} {self.found!r}, expected {self.expected!r}"
-        return f"{where}: {self.count} bytes differ{what}"
+        first, expected = self.numbers
+        return f"{where}: {self.count} bytes differ" + (f"; first {first}, expected {expected}" if first else "")
 
 
 class Region:

@@ -54,16 +54,33 @@ class Verification:
             raise GraphError(str(self))
         return self
 
-    def __str__(self) -> str:
+    @property
+    def _compared(self) -> str:
         to = "bit for bit" if not self.tolerance else f"to a tolerance of {self.tolerance}"
-        lines = [
-            f"verify: {'the same' if self.ok else 'DIFFERENT'}, {self.compared_bytes:,} bytes compared {to}"
-            f" after each of {self.replays} replay{'' if self.replays == 1 else 's'}"
-        ]
+        replays = f"{self.replays} replay{'' if self.replays == 1 else 's'}"
+        return f"{self.compared_bytes:,} bytes compared {to} after each of {replays}"
+
+    def __str__(self) -> str:
+        lines = [f"verify: {'the same' if self.ok else 'DIFFERENT'}, {self._compared}"]
         lines += [f"  {difference}" for difference in self.differences]
         if self.where:
             lines.append(f"  first diverging: {self.where}")
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        from ..base import fragments
+
+        parts = [fragments.line(f"{'same' if self.ok else 'different'}: {self._compared}", "status")]
+        if self.differences:
+            columns = [fragments.Column(heading, "number") for heading in ("bytes", "differ", "first", "expected")]
+            rows = (
+                (each.buffer, f"{each.begin:,} … {each.end:,}", f"{each.count:,}", *each.numbers)
+                for each in self.differences
+            )
+            parts.append(fragments.table((fragments.Column("buffer", "name"), *columns), rows))
+        if self.where:
+            parts.append(fragments.line(f"first diverging: {self.where}"))
+        return fragments.fragment(*parts)
 
 
 def verify(

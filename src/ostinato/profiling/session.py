@@ -197,10 +197,14 @@ class Profile:
 
         return report.render(self.summary())
 
-    def _repr_html_(self) -> str:
-        from . import report
+    def _repr_html_(self) -> str | None:
+        if self._writer is None:
+            return None  # a notebook shows the repr instead
+        from .analyse import columns_of
+        from .report.notebook import embedded
 
-        return report.fragment(self.summary())
+        with self.recording() as recording:
+            return embedded(columns_of(recording), self.summary())
 
     __reduce_ex__ = refuse_copy
 

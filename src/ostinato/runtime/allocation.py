@@ -22,7 +22,7 @@ import numpy as np
 
 from ..backends.protocol import Backend, Memory
 from ..base.locks import ForkLock
-from ..errors import FaultedBuffer
+from ..errors import FaultedBuffer, KernelFault
 from .fault_marks import FaultMarks
 from .residency import ResidencySet
 
@@ -95,10 +95,14 @@ class Backing:
                 latest = submission
         return latest
 
+    def fault_at(self, offset: int, nbytes: int) -> KernelFault | None:
+        """The fault that left some of these bytes with undefined contents; None if there is none."""
+        begin = self.address + offset
+        return self._marks.at(begin, begin + nbytes)
+
     def check_contents(self, offset: int, nbytes: int, what: object) -> None:
         """Raise if a fault left some of these bytes with undefined contents; `what` names the buffer."""
-        begin = self.address + offset
-        fault = self._marks.at(begin, begin + nbytes)
+        fault = self.fault_at(offset, nbytes)
         if fault is not None:
             fault.note_told()
             raise FaultedBuffer(

@@ -84,6 +84,11 @@ class Buffer:
         state = ", freed" if self.freed else ""
         return f"Buffer({self.shape}, {self.dtype.name}, {self._nbytes} bytes on {self._queue.name!r}{kind}{state})"
 
+    def _repr_html_(self) -> str:
+        from .notebook import buffer_html
+
+        return buffer_html(self)
+
     # --- contents ------------------------------------------------------------------------------------------
 
     def numpy(self) -> np.ndarray:

@@ -116,6 +116,11 @@ class Kernel:
             f" on {self._queue.name!r}, {self.execution}>"
         )
 
+    def _repr_html_(self) -> str:
+        from .notebook import kernel_html
+
+        return kernel_html(self)
+
 
 class Library:
     """The kernels of one source. `library["name"]` gives a kernel, iterating gives the names.
@@ -206,6 +211,11 @@ class Library:
 
     def __repr__(self) -> str:
         return f"<Library of {len(self)}: {_listed(self)}>"
+
+    def _repr_html_(self) -> str:
+        from .notebook import library_html
+
+        return library_html(self)
 
 
 def _believed(kernel: CompiledKernel) -> msl.Signature:

@@ -330,6 +330,11 @@ class Submission:
             state = "done" if times is None else f"done in {(times[1] - times[0]) / 1000:.1f} µs"
         return f"<Submission {self.ordinal} on {self._queue.name!r}{f' {self.label!r}' if self.label else ''}, {state}>"
 
+    def _repr_html_(self) -> str:
+        from .notebook import submission_html
+
+        return submission_html(self)
+
 
 def _fault_of(error: OstinatoError | None) -> KernelFault | None:
     """The fault that an error is or follows from; None if there is none."""

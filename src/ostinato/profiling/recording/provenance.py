@@ -83,7 +83,7 @@ def start_facts() -> Iterator[tuple[str, str]]:
     yield "python", f"{platform.python_implementation()} {platform.python_version()}"
     yield "platform", f"{platform.system()} {platform.release()} {platform.machine()}"
     yield "sqlite", sqlite3.sqlite_version
-    yield "program", command_line(getattr(sys, "argv", None) or [""])
+    yield "program", _program(getattr(sys, "argv", None) or [""])
     yield "processor", host.processor()
     governor = _read(Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")).strip()
     if governor:
@@ -111,6 +111,13 @@ def ranks() -> tuple[int | None, int | None, int | None]:
 
 def _number(text: str) -> int | None:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
+
+
+def _program(arguments: Sequence[str]) -> str:
+    """The command line; in a notebook, the name of the notebook, which Jupyter's server tells."""
+    if Path(arguments[0]).name == "ipykernel_launcher.py":
+        return Path(os.environ.get("JPY_SESSION_NAME", "")).name[:_MOST_COMMAND_CHARACTERS] or "notebook"
+    return command_line(arguments)
 
 
 def command_line(arguments: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""A comparison for people and programs: tables on a terminal, JSON, and Markdown for a pull request.
+"""A comparison for people and programs: tables on a terminal and in a notebook, JSON, and Markdown for a pull request.
 
 What differs beside the program stands above the tables. A row shows the medians of A and B, the ratio with its
 interval, the verdict, and the smallest change that would have been found. Names come from programs and files and are
@@ -18,10 +18,12 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
+from ...base import fragments
 from ..analyse import formatting
 from ..analyse.comparison import Comparison, Key, OneSided, Row, Side
 from ..analyse.statistics import Interval
 from ..analyse.verdicts import Verdict
+from .html import table_html
 from .json import plain as plain_types
 from .tables import MISSING, Column, Table
 from .terminal import console, print_line, print_sentence, print_table
@@ -60,6 +62,23 @@ def print_comparison(comparison: Comparison, to: Console | None = None) -> None:
         print_sentence(line, to)
     # Neither wrapped nor cut: this line is also what a script looks for.
     print_line(Text(visible(closing(comparison), LONGEST_SENTENCE), style="bold"), to)
+
+
+def as_html(comparison: Comparison) -> str:
+    """The same as a fragment of HTML."""
+    return fragments.fragment(comparison_body(comparison))
+
+
+def comparison_body(comparison: Comparison) -> str:
+    """What is inside it, for a page that has `fragments.STYLE` elsewhere."""
+    parts = [
+        *map(fragments.line, _opening(comparison)),
+        *(table_html(table) for table in _tables(comparison, _WIDE)),
+        fragments.line(_legend(comparison), "note"),
+        *map(fragments.line, (*_one_sided(comparison), *comparison.notes)),
+        fragments.line(closing(comparison), "first"),
+    ]
+    return "\n".join(parts)
 
 
 def closing(comparison: Comparison) -> str:

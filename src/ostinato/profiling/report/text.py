@@ -1,36 +1,22 @@
-"""Text from strangers, made safe to show.
+"""Text from strangers, made safe to show and broken into lines.
 
 Labels and kernel names are whatever a program or a file says. `visible` cuts what is too long and writes out what a
-terminal would act on or what would hide something (control codes, directions of writing, invisible characters);
-`for_html` adds what HTML needs. `folded` breaks what is shown into lines.
+terminal would act on or what would hide something (control codes, directions of writing, invisible characters).
+`folded` breaks what is shown into lines.
 """
 
 from __future__ import annotations
 
-import html
 import re
 
 from rich.cells import cell_len
 
-from ...base.printable import printable
+from ...base.printable import LONGEST_NAME, LONGEST_SENTENCE, visible
 
-LONGEST_NAME = 300
-LONGEST_SENTENCE = 2000
+__all__ = ["LONGEST_NAME", "LONGEST_SENTENCE", "folded", "visible"]
+
 _PIECE = re.compile(r"[^_./,:<>()×+-]*[_./,:<>()×+-]*")
 """A part of a name, with the punctuation that ends it."""
-
-
-def visible(text: str, longest: int = LONGEST_NAME) -> str:
-    """The text with everything invisible written out (`\\x1b`, `\\u202e`), and cut in the middle when too long."""
-    if len(text) > longest:
-        half = (longest - 1) // 2
-        text = f"{text[:half]}…{text[-half:]}"
-    return printable(text)
-
-
-def for_html(text: str, longest: int = LONGEST_NAME) -> str:
-    """For HTML, in text and in attributes."""
-    return html.escape(visible(text, longest), quote=True)
 
 
 def folded(text: str, width: int) -> list[str]:

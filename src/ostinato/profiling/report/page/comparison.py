@@ -6,15 +6,14 @@ import os
 from typing import Any
 
 from ....base.files import write_whole
+from ....base.fragments import STYLE as PLAIN_STYLE
 from ...analyse import formatting
 from ...analyse.comparison import Comparison, Key, OneSided, Row, Side
 from ...analyse.verdicts import Verdict
-from ..comparison import closing, render, word
-from ..html import STYLE as PLAIN_STYLE
-from ..text import LONGEST_SENTENCE, for_html, visible
+from ..comparison import closing, comparison_body, word
+from ..text import LONGEST_SENTENCE, visible
 from .writing import assembled
 
-_PLAIN_COLUMNS = 120
 _NOTHING_DIFFERS = "nothing that was recorded differs (device, versions, settings, clocks, load)"
 _ONE_PROCESS = "both ran in one process, in turns"
 
@@ -22,11 +21,8 @@ _ONE_PROCESS = "both ran in one process, in turns"
 def comparison_page(comparison: Comparison) -> str:
     """The page, as text."""
     a, b = comparison.names
-    plain = render(comparison, _PLAIN_COLUMNS)
     data = {"kernels": [], "head": _head(comparison), "comparison": _shown(comparison)}
-    return assembled(
-        data, f"{b} compared with {a}", PLAIN_STYLE, f"<pre>{for_html(plain, len(plain))}</pre>", ["comparison"]
-    )
+    return assembled(data, f"{b} compared with {a}", PLAIN_STYLE, comparison_body(comparison), ["comparison"])
 
 
 def save_comparison_page(comparison: Comparison, path: str | os.PathLike[str]) -> int:

@@ -15,12 +15,13 @@ from importlib import resources
 from typing import Any
 
 from ....base.files import write_whole
+from ....base.fragments import STYLE as PLAIN_STYLE
+from ....base.fragments import escaped
 from ...analyse.columns import Columns
 from ...analyse.summary import Summary, summarise
-from ..html import STYLE as PLAIN_STYLE
 from ..html import report_body
 from ..json import plain
-from ..text import for_html, visible
+from ..text import visible
 from .by_kernel import by_kernel
 from .graph import graph
 from .head import head
@@ -83,7 +84,7 @@ def assembled(
     whole = {"format": "ostinato.page", "version": VERSION, "title": visible(title), **data}
     parts = {
         "policy": policy,
-        "title": for_html(title),
+        "title": escaped(title),
         "style": style,
         "plain_style": plain_style,
         "plain": plain_body,

@@ -107,7 +107,8 @@ function build(data, root) {
     const made = /** @type {Drawn} */ (drawn.get(key));
     made.shown?.();
     if (target !== undefined) made.reveal?.(target);
-    if (location.hash !== `#${key}`) history.replaceState(null, "", `#${key}`);
+    // In a notebook the page stands in a frame, whose address cannot change.
+    if (location.protocol !== "about:" && location.hash !== `#${key}`) history.replaceState(null, "", `#${key}`);
   }
 
   /** @param {KeyboardEvent} event */
