@@ -163,7 +163,7 @@ def test_function_constants_come_back_exactly(dev: ost.Device, value: Any, tmp_p
         (GraphMemory, "number address nbytes allocation contents"),
         (NamedRange, "name memory begin end dtype shape"),
         # Not saved: the source is one text that the macros are already in, and the rest follows from it.
-        (KernelOrigin, "module constants file defines digest values specialisation"),
+        (KernelOrigin, "module constants file defines digest values specialisation _definitions"),
         (
             CompiledKernel,
             "name signature max_threads_per_group threadgroup_bytes argument_bytes argument_alignments code origin "

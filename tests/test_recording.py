@@ -188,6 +188,20 @@ def test_random_recordings_are_read_back_exactly(
             assert writer.dropped == {}
 
 
+def test_commands_that_were_forgotten_are_not_taken_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python uses the place of a node that is gone for the next one."""
+    monkeypatch.setattr("ostinato.profiling.recording.rows._REMEMBERED", 3)
+    with Writer() as writer:
+        device = writer.device("d", "cpu")
+        plans = []
+        for number in range(100):
+            plans.append(writer.plan(device, [PlanNode("dispatch", f"k{number}"), PlanNode("dispatch", "same")]))
+            writer.flush()
+        with writer.recording() as recording:
+            for number, plan in enumerate(plans):
+                assert recording.plan_nodes(plan).kernel.tolist() == [f"k{number}", "same"]
+
+
 @given(st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1), st.binary(max_size=9))
 def test_every_column_of_integers_packs_and_unpacks(values: list[int], before: bytes) -> None:
     column = np.array(values, np.int64)

@@ -108,16 +108,16 @@ def _unchanged(file: str, digest: str) -> str | None:
     # The kernels of this package are named from the package on.
     path = _PACKAGE.parent / file if file.startswith(f"{_PACKAGE.name}/") else Path(file)
     try:
-        contents = _read(path) if path.is_file() else b""
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_SOURCE_BYTES:
+            return None
+        contents = _read(path)
         return contents.decode() if hashlib.sha256(contents).hexdigest() == digest else None
     except (OSError, ValueError):
         return None
 
 
 def _read(path: Path) -> bytes:
-    """A regular file that is not too large; nothing of any other, should the file have become one meanwhile."""
+    """The beginning of a file. It does not wait, should the file have become a pipe meanwhile."""
     with open(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as opened:
-        status = os.fstat(opened.fileno())
-        if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_SOURCE_BYTES:
-            return b""
         return opened.read(MAX_SOURCE_BYTES)

@@ -48,6 +48,9 @@ class Rows:
         self._strings_stored = 0
         self._commands: dict[PlanNode, int] = {}
         self._commands_stored = 0
+        # Live lists bring the same nodes again and again, and to hash one costs more than all the rest. By identity:
+        # `_commands` keeps each node that is named here.
+        self._same_commands: dict[int, int] = {}
         self._sources = SourceRows()
         self._plans: dict[bytes, int] = {}
         self._plan_aliases = array("q", [0])
@@ -314,7 +317,7 @@ class Rows:
         return number
 
     def _command(self, node: PlanNode) -> int:
-        number = self._commands.get(node)
+        number = self._same_commands.get(id(node)) or self._commands.get(node)
         if number is None:
             columns = node._asdict()
             terms, constants, text = (columns.pop(name) for name in ("terms", "constants", "text"))
@@ -323,7 +326,8 @@ class Rows:
             self._commands_stored = number
             if len(self._commands) >= _REMEMBERED:
                 self._commands.clear()
-            self._commands[node] = number
+                self._same_commands.clear()
+            self._commands[node] = self._same_commands[id(node)] = number
             for at, term in enumerate(terms):
                 self._add("command_terms", command=number, number=at, **term._asdict())
             for at, (name, value) in enumerate(constants):
