@@ -8,6 +8,7 @@ import os
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -183,6 +184,54 @@ def test_the_program_can_close_its_recording_tidily_while_it_is_watched(tmp_path
     assert picture.state is State.ENDED
     assert picture.over
     assert "ended after" in shown(picture)
+
+
+def test_closing_waits_a_moment_for_somebody_who_reads(tmp_path: Path) -> None:
+    path = tmp_path / "run.ostinato"
+    program = Program(path)
+    program.writer.flush()
+    reader = opening.open_file(path)
+    reader.connection.execute("COMMIT")  # it holds the file, but no snapshot
+    threading.Timer(0.1, reader.close).start()
+    program.writer.close()
+    assert path.read_bytes()[18:20] == b"\1\1"
+
+
+def test_what_could_not_be_read_comes_with_the_next_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "run.ostinato"
+    program, viewer = Program(path), Viewer(path)
+    program.token(0)
+    program.writer.flush()
+
+    def fail(*arguments: object) -> None:
+        raise RecordingError("not now")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(chunks, "decode", fail)
+        with pytest.raises(RecordingError, match="not now"):
+            viewer.look()
+    picture = viewer.look()
+    assert (picture.submissions, picture.regions_begun, picture.samples) == (1, 1, 4)
+    assert len(picture.kernels) == 3
+    assert len(picture.regions) == 1
+    program.writer.close()
+
+
+def test_command_buffers_without_timed_dispatches_count_as_busy(tmp_path: Path) -> None:
+    path = tmp_path / "run.ostinato"
+    program, viewer = Program(path), Viewer(path)
+    for level, probe in (("command_buffers", False), ("dispatches", True)):
+        begin = program.began_ns
+        program.writer.submission(
+            *(), device=program.device, plan=program.plan, ordinal=1, level=level, probe=probe, start_ns=begin,
+            end_ns=begin + 10 * MS,
+        )  # fmt: skip
+    program.writer.flush()
+    picture = viewer.look()
+    assert picture.busy == pytest.approx(min(20 * MS / picture.window_ns, 1))
+    assert picture.kernels == ()
+    assert "no dispatch is timed" in shown(picture)
+    program.writer.close()
 
 
 def test_a_program_that_was_killed_is_told_from_one_that_runs(tmp_path: Path) -> None:

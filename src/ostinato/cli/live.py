@@ -342,8 +342,10 @@ class _Screen:
         if picture is not None and len(lines) > height:
             kernels = min(len(picture.kernels), MOST_KERNELS) - (len(lines) - height)
             lines = self._lines(picture, missing, width, max(kernels - 1, 1))  # one line says how many are left out
+        if len(lines) > height:
+            lines = [*lines[: height - 1], lines[-1]]
         with to.capture() as drawn:
-            to.print(Text("\n").join(lines[:height]), soft_wrap=True, end="")
+            to.print(Text("\n").join(lines), soft_wrap=True, end="")
         # In place: clearing the screen first would flicker.
         to.file.write("\x1b[H" + drawn.get().replace("\n", "\x1b[K\n") + "\x1b[K\x1b[J")
         to.file.flush()

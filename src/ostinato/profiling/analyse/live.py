@@ -72,7 +72,7 @@ class Picture:
     queue_depth: float | None
     """Mean number of command buffers committed and not ended; None if no commit was recorded."""
     busy: float | None
-    """Mean part of the time in which a device ran a dispatch; None if not all dispatches were looked at."""
+    """Mean part of the time in which a device was busy; None if nothing ran, or not all dispatches were looked at."""
     in_part: bool
     """Whether shares are of the newest dispatches only, because there were too many to look at."""
     checks: tuple[Check, ...]
@@ -160,8 +160,8 @@ class Window:
         kernels, regions, buffers = self._kernels.since(first), self._regions.since(first), self._buffers.since(first)
         busy_ns = sum(figures[0] for figures in kernels.values())
         in_part = news.until_ns < self._partly_until_ns
-        totals = [sum(column) for column in zip(*buffers.values(), strict=True)] or [0.0] * 7
-        ended, in_flight_ns, committed, *of_workers = totals
+        totals = [sum(column) for column in zip(*buffers.values(), strict=True)] or [0.0] * 8
+        ended, in_flight_ns, committed, unsampled_ns, *of_workers = totals
         a_second = length_ns / 1e9
         return Picture(
             state=news.state,
@@ -182,7 +182,7 @@ class Window:
             ),
             buffers_per_s=ended / a_second,
             queue_depth=in_flight_ns / length_ns if committed else None,
-            busy=min(busy_ns / length_ns / max(len(buffers), 1), 1.0) if kernels and not in_part else None,
+            busy=min((busy_ns + unsampled_ns) / length_ns / len(buffers), 1.0) if buffers and not in_part else None,
             in_part=in_part,
             checks=(_drops(news), _machine(news.devices, *of_workers), _measured(news)),
             submissions=news.submissions,

@@ -37,6 +37,8 @@ _MOST_SAMPLES = 30_000
 _MOST_RUNS = 4_000
 _MOST_OPEN_REGIONS = 1_000
 _MOST_NOTES = 100
+_COMMAND_BUFFERS = schema.LEVELS.index("command_buffers")
+_CHUNKS = schema.TABLES["sample_chunks"]
 _OWNERS = schema.TABLES["submissions"].only("id", "device", "plan")
 
 
@@ -72,6 +74,8 @@ class BufferStep(NamedTuple):
     """From commit to end, added up over those whose commit was recorded."""
     committed: int
     """How many those are."""
+    unsampled_ns: int
+    """Time on the device of those whose dispatches were not sampled."""
     worked_ns: int
     """Time in which workers had work of them, added up over those whose workers reported it."""
     lost_ns: int
@@ -135,6 +139,21 @@ class _Facts(NamedTuple):
     drops: tuple[Drop, ...]
 
 
+class _Position(NamedTuple):
+    """How far a recording was read: the last ids, and what was counted up to them."""
+
+    submission: int = 0
+    region: int = 0
+    chunk: int = 0
+    last_ns: int = 0
+    """When something last ended."""
+    submissions: int = 0
+    failed: int = 0
+    samples: int = 0
+    regions_begun: int = 0
+    open_regions: tuple[int, ...] = ()
+
+
 class Follower:
     """Reads one recording again and again.
 
@@ -150,11 +169,8 @@ class Follower:
         self._file: tuple[int, int] | None = None
         self._facts: _Facts | None = None
         self._texts: dict[int, str] = {}
-        self._submission = self._region = self._chunk = 0  # the last ids that were read
-        self._last_ns = 0
-        self._submissions = self._failed = self._samples = self._regions_begun = 0
-        self._open_regions: list[int] = []
         self._kernels = Kernels()
+        self._position = _Position()
 
     def read(self) -> News:
         """What came since the last call. Raises `RecordingError` if the file is no recording, or another one now."""
@@ -162,7 +178,11 @@ class Follower:
         with closing(opening.open_file(self.path, checked)) as source, opening.reading(self.path):
             self._check_file()
             texts = Texts(source.connection, self._texts)
-            return self._news(Recording(source, texts), source.connection, texts, copied=source.temporary is not None)
+            recording = Recording(source, texts)
+            self._kernels.begin(recording, source.connection, texts)
+            # Moved on only when all was read: what a failure left unread comes with the next call.
+            news, self._position = self._news(recording, source.connection, copied=source.temporary is not None)
+            return news
 
     def _check_file(self) -> None:
         status = self.path.stat()
@@ -170,39 +190,47 @@ class Follower:
             raise RecordingError("was replaced by another recording")
         self._file = (status.st_dev, status.st_ino)
 
-    def _news(self, recording: Recording, connection: sqlite3.Connection, texts: Texts, copied: bool) -> News:
+    def _news(self, recording: Recording, connection: sqlite3.Connection, copied: bool) -> tuple[News, _Position]:
         facts = self._facts = self._read_facts(recording, connection)
         state = _state(connection, facts.processes)
         if state is State.RUNNING and copied:
             raise RecordingError("cannot be read while it is written, as its file system has no shared memory")
-        before = self._submission, self._region
-        self._count(connection)
+        before, after = self._position, _counted(connection, self._position)
         now_ns = time.monotonic_ns()
-        until_ns = self._last_ns
+        until_ns = after.last_ns
         if state is State.RUNNING or not until_ns:
             until_ns = max(facts.written_ns, now_ns - _LATE_NS if state is State.RUNNING else 0)
         since_ns = (until_ns - self._window_ns) // self._step_ns * self._step_ns
-        dispatches, in_part = self._new_dispatches(recording, connection, texts, since_ns)
-        return News(
+        regions, open_regions = self._new_regions(connection, recording._texts, before, after, since_ns)
+        buffers = self._new_buffers(connection, before, after, since_ns)
+        headers = tables.read(connection, _CHUNKS, recording.version, {}, "id > ?", (before.chunk,))
+        dispatches, in_part = self._new_dispatches(recording, connection, headers, since_ns)
+        after = after._replace(
+            open_regions=open_regions,
+            chunk=int(headers["id"].max(initial=before.chunk)),
+            samples=before.samples + int(headers["samples"].sum()),
+        )
+        news = News(
             state=state,
             until_ns=until_ns,
-            last_ns=self._last_ns,
+            last_ns=after.last_ns,
             now_ns=now_ns,
             step_ns=self._step_ns,
             processes=facts.processes,
             devices=facts.devices,
             drops=facts.drops,
             kernels=self._kernels.seen,
-            regions=self._new_regions(connection, texts, before[1], since_ns),
-            buffers=self._new_buffers(connection, before[0], since_ns),
+            regions=regions,
+            buffers=buffers,
             dispatches=dispatches,
             in_part=in_part,
-            submissions=self._submissions,
-            failed=self._failed,
-            samples=self._samples,
-            regions_begun=self._regions_begun,
+            submissions=after.submissions,
+            failed=after.failed,
+            samples=after.samples,
+            regions_begun=after.regions_begun,
             file_bytes=self.path.stat().st_size,
         )
+        return news, after
 
     def _read_facts(self, recording: Recording, connection: sqlite3.Connection) -> _Facts:
         """What is known of processes and devices, and what was lost. Most of it stays the same while a program runs."""
@@ -216,64 +244,50 @@ class Follower:
             return self._facts._replace(written_ns=written_ns)
         return _Facts(written_ns, (*sums, *notes), recording.processes, recording.devices, recording.drops)
 
-    def _count(self, connection: sqlite3.Connection) -> None:
-        """Count what is new, and move on to it."""
-        query = "SELECT ifnull(max(id), ?), count(*), ifnull(max(end_ns), 0), {} FROM {} NOT INDEXED WHERE id > ?"
-        given = (self._submission, self._submission)
-        ((last, count, last_ns, failed),) = _integers(connection, query.format("count(error)", "submissions"), given)
-        self._submission, self._submissions, self._failed = last, self._submissions + count, self._failed + failed
-        given = (self._region, self._region)
-        ((last, count, region_ns, _),) = _integers(connection, query.format("0", "regions"), given)
-        self._region, self._regions_begun = last, self._regions_begun + count
-        self._last_ns = max(self._last_ns, last_ns, region_ns)
-
     # --- regions and command buffers ------------------------------------------------------------------------------
 
     def _new_regions(
-        self, connection: sqlite3.Connection, texts: Texts, after: int, since_ns: int
-    ) -> tuple[RegionStep, ...]:
-        columns = f"end_ns / {self._step_ns}, name, count(*), sum(end_ns - begin_ns) FROM regions NOT INDEXED"
-        new = "id > ? AND id <= ? AND end_ns >= ?"
-        rows = _integers(connection, f"SELECT {columns} WHERE {new} GROUP BY 1, 2", (after, self._region, since_ns))
-        marks = ",".join("?" * len(self._open_regions))
-        ended = f"id IN ({marks}) AND end_ns >= ?"
-        rows += _integers(connection, f"SELECT {columns} WHERE {ended} GROUP BY 1, 2", (*self._open_regions, since_ns))
-        still = f"SELECT id FROM regions NOT INDEXED WHERE end_ns IS NULL AND (id > ? AND id <= ? OR id IN ({marks}))"
-        limit = f"ORDER BY id DESC LIMIT {_MOST_OPEN_REGIONS}"
-        open_now = _integers(connection, f"{still} {limit}", (after, self._region, *self._open_regions))
-        self._open_regions = [number for (number,) in open_now]
-        return tuple(RegionStep(step, texts[name], count, total_ns) for step, name, count, total_ns in rows)
+        self, connection: sqlite3.Connection, texts: tables.Texts, before: _Position, after: _Position, since_ns: int
+    ) -> tuple[tuple[RegionStep, ...], tuple[int, ...]]:
+        """The regions that ended, and the ids of those that are open."""
+        sums = f"SELECT end_ns / {self._step_ns}, name, count(*), sum(end_ns - begin_ns) FROM regions NOT INDEXED"
+        marks = ",".join("?" * len(before.open_regions))
+        mine = f"(id > ? AND id <= ? OR id IN ({marks}))"
+        ids = before.region, after.region, *before.open_regions
+        rows = _integers(connection, f"{sums} WHERE {mine} AND end_ns >= ? GROUP BY 1, 2", (*ids, since_ns))
+        still = f"SELECT id FROM regions NOT INDEXED WHERE {mine} AND end_ns IS NULL ORDER BY id DESC LIMIT ?"
+        open_now = _integers(connection, still, (*ids, _MOST_OPEN_REGIONS))
+        ended = tuple(RegionStep(step, texts[name], count, total_ns) for step, name, count, total_ns in rows)
+        return ended, tuple(number for (number,) in open_now)
 
-    def _new_buffers(self, connection: sqlite3.Connection, after: int, since_ns: int) -> tuple[BufferStep, ...]:
+    def _new_buffers(
+        self, connection: sqlite3.Connection, before: _Position, after: _Position, since_ns: int
+    ) -> tuple[BufferStep, ...]:
         query = f"""SELECT end_ns / {self._step_ns}, device, count(*),
  ifnull(sum(max(end_ns - commit_end_ns, 0)), 0), count(commit_end_ns),
+ ifnull(sum(CASE WHEN probe OR level = {_COMMAND_BUFFERS} THEN end_ns - start_ns END), 0),
  ifnull(sum(worked_ns), 0), ifnull(sum(min(lost_ns, worked_ns)), 0), count(worked_ns),
  ifnull(sum(lost_ns > ? * worked_ns), 0)
  FROM submissions NOT INDEXED WHERE id > ? AND id <= ? AND end_ns >= ? GROUP BY 1, 2"""
-        rows = _integers(connection, query, (self._disturbed_from, after, self._submission, since_ns))
-        return tuple(BufferStep(*row) for row in rows)
+        values = (self._disturbed_from, before.submission, after.submission, since_ns)
+        return tuple(BufferStep(*row) for row in _integers(connection, query, values))
 
     # --- dispatches -----------------------------------------------------------------------------------------------
 
     def _new_dispatches(
-        self, recording: Recording, connection: sqlite3.Connection, texts: Texts, since_ns: int
+        self, recording: Recording, connection: sqlite3.Connection, headers: dict[str, Any], since_ns: int
     ) -> tuple[Dispatches, bool]:
         """The newest first, until they are older than the window or more than can be looked at; whether they were."""
-        table = schema.TABLES["sample_chunks"]
-        headers = tables.read(connection, table, recording.version, {}, "id > ?", (self._chunk,))
-        ids = headers.pop("id").tolist()
-        self._chunk = ids[-1] if ids else self._chunk
-        self._samples += int(headers["samples"].sum())
         runs, samples = _MOST_RUNS, _MOST_SAMPLES
-        self._kernels.begin(recording, connection, texts)
         parts = [Dispatches(*(np.zeros(0, np.int64),) * 4)]
         in_part = False
-        for row in reversed(range(len(ids))):
+        for row in reversed(range(len(headers["id"]))):
             if runs <= 0 or samples <= 0:
                 in_part = True
                 break
-            (data,) = recording._blobs(schema.SampleChunks, ids[row])
-            chunk = chunks.Chunk(**{name: int(column[row]) for name, column in headers.items()}, data=data)
+            header = {name: int(column[row]) for name, column in headers.items()}
+            (data,) = recording._blobs(schema.SampleChunks, header.pop("id"))
+            chunk = chunks.Chunk(**header, data=data)
             decoded = chunks.decode(chunk, runs, samples)
             if decoded.end_ns.max() < since_ns:
                 break
@@ -306,6 +320,25 @@ class Follower:
         if (kernel == NONE).any():
             device, kernel, start_ns, end_ns = (c[kernel != NONE] for c in (device, kernel, start_ns, end_ns))
         return Dispatches(device, kernel, start_ns, end_ns), bool((sizes > 0).all())
+
+
+def _counted(connection: sqlite3.Connection, before: _Position) -> _Position:
+    """How far the recording goes now."""
+    query = "SELECT ifnull(max(id), ?), count(*), ifnull(max(end_ns), 0), {} FROM {} NOT INDEXED WHERE id > ?"
+    values = before.submission, before.submission
+    ((submission, count, buffer_ns, failed),) = _integers(
+        connection, query.format("count(error)", "submissions"), values
+    )
+    values = before.region, before.region
+    ((region, begun, region_ns, _),) = _integers(connection, query.format("0", "regions"), values)
+    return before._replace(
+        submission=submission,
+        region=region,
+        last_ns=max(before.last_ns, buffer_ns, region_ns),
+        submissions=before.submissions + count,
+        failed=before.failed + failed,
+        regions_begun=before.regions_begun + begun,
+    )
 
 
 def _state(connection: sqlite3.Connection, processes: Sequence[Process]) -> State:
