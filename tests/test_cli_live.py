@@ -18,8 +18,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from rich.cells import cell_len
 
+from ostinato.cli import main
 from ostinato.profiling.recording import open_recording
 
 PROGRAM = """
@@ -255,7 +257,7 @@ def test_without_a_terminal_the_program_keeps_its_output_and_lines_go_to_standar
     assert done.returncode == 7
     assert done.stdout == "it begins\n"
     assert "it ends" in done.stderr
-    line = r"ended after .*; token .*/s; .*bump 100 %; .*recorded: 50 command buffers, "
+    line = r"ended after .*: token .*/s, .*; bump 100 %; .*recorded: 50 command buffers, "
     assert re.search(line, done.stderr), done.stderr
     assert "recorded in decode.ostinato; to see it: ostinato report decode.ostinato" in done.stderr
     nothing = live("--", "decode.py", "0", folder=folder)
@@ -279,20 +281,28 @@ def test_a_signal_reaches_the_program_and_the_status_says_so(folder: Path) -> No
     assert "recorded in new.ostinato" in errors
 
 
-def test_what_is_no_recording_is_said_in_one_sentence(folder: Path) -> None:
-    for name, contents, text in (
-        ("text.ostinato", b"hello" * 100, "is damaged or not a recording"),
-        ("empty.ostinato", b"", "is empty"),
-    ):
-        (folder / name).write_bytes(contents)
-        for options in ((), ("--once",)):
-            done = live(name, *options, folder=folder)
-            assert done.returncode == 1
-            assert done.stdout == ""
-            assert text in done.stderr
-            assert done.stderr.count("\n") == 1
-    missing = live("nowhere.ostinato", "--once", folder=folder)
-    assert (missing.returncode, missing.stderr) == (1, "error: there is no file nowhere.ostinato\n")
+def in_process(*arguments: str) -> tuple[int, str, str]:
+    """The exit status of the command and what it prints, without a process of its own."""
+    done = CliRunner().invoke(main, ["live", *arguments])
+    return done.exit_code, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("options", [(), ("--once",)])
+def test_what_is_no_recording_is_said_in_one_sentence(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...]
+) -> None:
+    monkeypatch.chdir(folder)
+    for contents, text in ((b"hello" * 100, "is damaged or not a recording"), (b"", "is empty")):
+        Path("other.ostinato").write_bytes(contents)
+        status, printed, error = in_process("other.ostinato", *options)
+        assert (status, printed) == (1, "")
+        assert text in error
+        assert error.count("\n") == 1
+
+
+def test_one_picture_of_no_file_is_an_error() -> None:
+    missing = in_process("nowhere.ostinato", "--once")
+    assert missing == (1, "", "error: there is no file nowhere.ostinato\n")
 
 
 def test_a_recording_that_does_not_exist_yet_is_waited_for(folder: Path) -> None:
@@ -316,19 +326,20 @@ def test_a_recording_that_does_not_exist_yet_is_waited_for(folder: Path) -> None
         (("--", "no-such-program"), "cannot run 'no-such-program': No such file or directory"),
     ],
 )
-def test_wrong_usage_is_said(folder: Path, arguments: tuple[str, ...], text: str) -> None:
-    done = live(*arguments, folder=folder)
-    assert done.returncode == 2
-    assert text in " ".join(done.stderr.split())
+def test_wrong_usage_is_said(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], text: str
+) -> None:
+    monkeypatch.chdir(folder)
+    status, _, error = in_process(*arguments)
+    assert status == 2
+    assert text in " ".join(error.split())
 
 
-def test_a_recording_that_exists_is_replaced_only_when_asked(folder: Path) -> None:
-    (folder / "stop").touch()
-    (folder / "old.ostinato").write_bytes(b"something else")
-    refused = live("-o", "old.ostinato", "--", "decode.py", folder=folder)
-    assert refused.returncode == 1
-    assert "exists already" in refused.stderr
-    refused = live("-o", "old.ostinato", "--force", "--", "decode.py", folder=folder)
-    assert refused.returncode == 1
-    assert "is not replaced" in refused.stderr
-    assert (folder / "old.ostinato").read_bytes() == b"something else"
+def test_a_recording_that_exists_is_replaced_only_when_asked(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    Path("old.ostinato").write_bytes(b"something else")
+    for options, text in (((), "exists already"), (("--force",), "is not replaced")):
+        status, _, error = in_process("-o", "old.ostinato", *options, "--", "decode.py")
+        assert status == 1
+        assert text in error
+    assert Path("old.ostinato").read_bytes() == b"something else"

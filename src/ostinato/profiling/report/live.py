@@ -19,7 +19,8 @@ from .text import cut, visible
 
 MOST_KERNELS = 15
 _REGIONS, _KERNELS_IN_LINE = 4, 3
-_SHORTEST_PROGRAM = 20
+_SHORTEST_NAME = 20
+_IDLE_NS = 2_000_000_000
 _GAP = "  "
 _MORE = "a terminal of {width} columns"
 _STATES = {State.RUNNING: "green", State.ENDED: "bold", State.KILLED: "bold red", State.UNKNOWN: "yellow"}
@@ -34,9 +35,8 @@ def print_picture(picture: Picture, path: Path, to: Console) -> None:
 def picture_lines(picture: Picture, path: Path, width: int, rows: int = MOST_KERNELS) -> list[Text]:
     """The lines of the picture, with so many kernels at most."""
     lines = _head(picture, width)
-    for sentence in _figures(picture):
-        lines += sentence_lines(sentence, width)
-    for table in (_regions(picture), _kernels(picture, rows), _checks(picture)):
+    lines += sentence_lines(_figures(picture), width)
+    for table in (_kernels(picture, rows), _regions(picture), _checks(picture)):
         if table.rows:
             lines += [Text(), *table_lines(table, width, _MORE)]
     return lines + sentence_lines(f"recorded: {_recorded(picture)} in {path}", width)
@@ -45,11 +45,10 @@ def picture_lines(picture: Picture, path: Path, width: int, rows: int = MOST_KER
 def as_line(picture: Picture) -> str:
     """The picture in one line, without colours."""
     if not picture.submissions:
-        return f"{_state(picture)}; {_figures(picture)[0]}"
+        return f"{_state(picture)}; {_figures(picture)}"
     kernels = ", ".join(f"{visible(k.name)} {formatting.percent(k.share)}" for k in picture.kernels[:_KERNELS_IN_LINE])
     noted = [f"{c.name}: {visible(c.sentence)}" for c in picture.checks if c.status in (Status.NOTED, Status.ERROR)]
-    regions = [f"{visible(region.name)} {_per_second(region.per_s)}" for region in picture.regions[:1]]
-    parts = (_state(picture), *regions, *_figures(picture), kernels, *noted, f"recorded: {_recorded(picture)}")
+    parts = (_state(picture), _figures(picture), kernels, *noted, f"recorded: {_recorded(picture)}")
     return "; ".join(filter(None, parts))
 
 
@@ -58,7 +57,7 @@ def _head(picture: Picture, width: int) -> list[Text]:
     state, style = _state(picture), _STATES[picture.state]
     program = visible(picture.program or "unnamed program")
     room = width - len(state) - len(_GAP)
-    if room < _SHORTEST_PROGRAM:
+    if room < _SHORTEST_NAME:
         return [Text(cut(program, width), style="bold"), *sentence_lines(state, width, style=style)]
     return [Text(cut(program, room), style="bold").append(_GAP + state, style=style)]
 
@@ -66,7 +65,7 @@ def _head(picture: Picture, width: int) -> list[Text]:
 def _state(picture: Picture) -> str:
     lasted = formatting.time(picture.lasted_ns)
     if picture.state is State.RUNNING:
-        idle = f", idle for {formatting.time(picture.idle_ns)}" if picture.idle_ns > 2_000_000_000 else ""
+        idle = f", idle for {formatting.time(picture.idle_ns)}" if picture.idle_ns > _IDLE_NS else ""
         return f"running, {lasted}{idle}"
     if picture.state is State.ENDED:
         return f"ended after {lasted}"
@@ -75,16 +74,19 @@ def _state(picture: Picture) -> str:
     return f"{lasted}, not closed; whether it runs is not known"
 
 
-def _figures(picture: Picture) -> list[str]:
+def _figures(picture: Picture) -> str:
     if not picture.submissions:
         waiting = "" if picture.over else " yet: waiting for the first command buffer"
-        return [f"nothing was recorded{waiting}"]
-    parts = [f"command buffers {_per_second(picture.buffers_per_s)}"]
+        return f"nothing was recorded{waiting}"
+    parts = [
+        f"{cut(visible(region.name), _SHORTEST_NAME)} {_per_second(region.per_s)}" for region in picture.regions[:1]
+    ]
+    parts.append(f"command buffers {_per_second(picture.buffers_per_s)}")
     if picture.queue_depth is not None:
         parts.append(f"queue depth {formatting.digits(picture.queue_depth)}")
     if picture.busy is not None:
         parts.append(f"device busy {formatting.percent(picture.busy)}")
-    return [f"last {formatting.time(picture.window_ns)}: {', '.join(parts)}"]
+    return f"last {formatting.time(picture.window_ns)}: {', '.join(parts)}"
 
 
 def _regions(picture: Picture) -> Table:
