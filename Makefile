@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 NATIVE := $(shell find src tests examples -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.metal')
 
 .PHONY: demo test test-cuda test-metal test-models test-dist coverage lint lint-workflows lint-page docs fuzz bench bench-advice \
-  bench-compare bench-tune bench-decode clean
+  bench-compare bench-live bench-tune bench-decode clean
 
 demo: $(VENV)/base
 	$(BIN)/ostinato demo --force
@@ -83,6 +83,9 @@ bench-advice: $(VENV)/base
 bench-compare: $(VENV)/base
 	$(BIN)/python bench/compare.py
 	$(BIN)/python bench/programs.py
+
+bench-live: $(VENV)/base
+	$(BIN)/python bench/live.py
 
 bench-tune: $(VENV)/base
 	$(BIN)/python bench/tune.py --device cpu --small

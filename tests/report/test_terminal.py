@@ -108,12 +108,32 @@ def test_columns_that_do_not_fit_are_named_with_the_width_that_shows_them() -> N
     assert "hidden: " in report(decoder(), needed - 1).partition("\nKernels")[2].partition("\nLabels")[0]
 
 
-def test_names_are_folded_between_their_parts() -> None:
-    made = decoder(name="expert_gated_matvec_bfloat16", label="decode/expert_gated_matvec")
-    text = report(made, 80)
-    rows = text.partition("\nKernels")[2].partition("\nLabels")[0].splitlines()
-    first = next(number for number, line in enumerate(rows) if line.startswith("expert_"))
-    assert [rows[first].split()[0], rows[first + 1]] == ["expert_gated_matvec_", "bfloat16"]
+def kernel_rows(text: str) -> list[str]:
+    """The rows of the table of kernels."""
+    lines = text.partition("\nKernels\n")[2].partition("\n\n")[0].splitlines()[2:]
+    return [line for line in lines if not line.startswith(" ")]
+
+
+def test_names_are_cut_in_the_middle_and_a_row_is_one_line() -> None:
+    name = "expert_gated_matvec_with_a_very_long_name_bfloat16"
+    for width in (80, 60, 40):
+        rows = kernel_rows(report(decoder(name=name, label="decode/expert_gated_matvec"), width))
+        assert len(rows) == 2
+        short = next(row.split()[0] for row in rows if row.startswith("exp"))
+        begin, dots, end = short.partition("…")
+        assert dots
+        assert name.startswith(begin)
+        assert name.endswith(end)
+    assert any(row.startswith(name) for row in kernel_rows(report(decoder(name=name), 200)))
+
+
+def test_names_that_differ_in_the_middle_still_differ_when_they_are_cut() -> None:
+    names = [f"decoder_block_attention_{part}_projection_bfloat16_simd" for part in ("query", "key", "value")]
+    made = Synthetic()
+    made.submit(made.plan([node(name) for name in names]), [(i, i + 1) for i in range(3)])
+    shown = [row.split()[0] for row in kernel_rows(report(made, 60))]
+    assert all("…" in name for name in shown)
+    assert len(set(shown)) == 3
 
 
 def test_what_never_ran_inside_the_repeated_region_has_a_dash_not_zero() -> None:

@@ -11,7 +11,7 @@ from rich.cells import cell_len
 
 from ostinato.base.fragments import escaped
 from ostinato.profiling.analyse import formatting
-from ostinato.profiling.report.text import folded, visible
+from ostinato.profiling.report.text import cut, cut_apart, folded, visible
 
 
 @given(st.text(st.characters(exclude_categories=())))
@@ -63,6 +63,54 @@ def test_folded_text_fits_and_loses_only_blanks(text: str, width: int) -> None:
 )
 def test_text_is_folded_at_blanks_then_between_the_parts_of_names(text: str, width: int, lines: list[str]) -> None:
     assert folded(text, width) == lines
+
+
+@pytest.mark.parametrize(
+    ("text", "width", "shown"),
+    [
+        ("expert_gated_matvec_bfloat16", 16, "expert_g…float16"),
+        ("matvec", 6, "matvec"),
+        ("  decode/layer.3/attention", 12, "  decod…tion"),
+        ("          deep", 8, "    deep"),
+        ("          deeper", 8, "    de…r"),
+        ("名前名前名前", 7, "名…前"),
+        ("ab", 1, "…"),
+    ],
+)
+def test_the_middle_of_a_long_name_is_left_out(text: str, width: int, shown: str) -> None:
+    assert cut(text, width) == shown
+
+
+@pytest.mark.parametrize(
+    ("names", "shown"),
+    [
+        (["matvec_one_bfloat16", "matvec_two_bfloat16"], ["matvec_o…at16", "matvec_t…at16"]),
+        (["a_very_long_prefix_1_tail", "a_very_long_prefix_2_tail"], None),
+        (["x" * 40 + "1" + "x" * 40, "x" * 40 + "2" + "x" * 40], None),
+        (["x" * 40, "x" * 41], None),
+        (["x" * 5000 + "1" + "x" * 5000, "x" * 5000 + "2" + "x" * 5000], None),
+        (["\x1b", "\\x1b"], None),
+    ],
+)
+def test_what_differs_is_kept(names: list[str], shown: list[str] | None) -> None:
+    cut_names = cut_apart(names, 13)
+    assert len(set(cut_names)) == len(names)
+    assert max(map(cell_len, cut_names)) <= 13
+    assert shown is None or cut_names == shown
+
+
+ALIKE = st.tuples(st.sampled_from(["", "  ", "layer.12/", "名" * 9]), st.text("ab_…#1\x1b名", max_size=30)).map("".join)
+
+
+@given(st.lists(ALIKE | st.text(), max_size=12), st.integers(8, 40))
+def test_cut_names_fit_and_stay_apart(names: list[str], width: int) -> None:
+    shown = cut_apart(names, width)
+    assert len(shown) == len(names)
+    assert all(cell_len(short) <= width for short in shown)
+    assert len(set(shown)) == len(set(names))
+    for name, short in zip(names, shown, strict=True):
+        if "…" not in short and "#" not in short:
+            assert short.strip() == visible(name).strip()
 
 
 def test_html_is_escaped_in_text_and_attributes() -> None:

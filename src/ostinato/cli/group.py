@@ -30,6 +30,7 @@ _COMMANDS = {
     "decode": ("decode", "Generate tokens greedily, from a checkpoint or random weights."),
     "demo": ("demo", "Generate tokens with a small mixture of experts, and profile it."),
     "devices": ("devices", "List the devices and their capabilities."),
+    "live": ("live", "Watch a program while it is recorded: kernels, tokens per second."),
     "merge": ("report", "Merge the recordings of several processes into one, on one clock."),
     "profile": ("profile", "Run a program, record what it submits, and show where the time goes."),
     "report": ("report", "Show where the time of a recording went."),

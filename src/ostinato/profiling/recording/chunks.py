@@ -102,19 +102,20 @@ def _width(value: int) -> int:
     return (value.bit_length() + 7) // 8
 
 
-def unpack(data: bytes, offset: int, count: int) -> tuple[Ints, int]:
-    """The packed column that begins at an offset, and where the next one begins."""
+def unpack(data: bytes, offset: int, count: int, first: int = 0) -> tuple[Ints, int]:
+    """The packed column that begins at an offset, from its value `first` on, and where the next column begins."""
     start = offset + _HEADER_BYTES
     if start > len(data) or (width := data[offset]) > 8 or start + width * count > len(data):
         raise RecordingError("a chunk of samples is shorter than its columns")
     end = start + width * count
-    raw = np.frombuffer(data, np.uint8, width * count, start).reshape(count, width)
+    wanted = count - first
+    raw = np.frombuffer(data, np.uint8, width * wanted, start + width * first).reshape(wanted, width)
     if width in (1, 2, 4, 8):
-        rest = raw.view(f"<u{width}").reshape(count).astype(np.uint64)
+        rest = raw.view(f"<u{width}").reshape(wanted).astype(np.uint64)
     else:
-        padded = np.zeros((count, 8), np.uint8)
+        padded = np.zeros((wanted, 8), np.uint8)
         padded[:, :width] = raw
-        rest = padded.view("<u8").reshape(count).astype(np.uint64, copy=False)
+        rest = padded.view("<u8").reshape(wanted).astype(np.uint64, copy=False)
     rest += np.uint64(int.from_bytes(data[offset + 1 : start], "little"))
     return rest.view(np.int64), end
 
@@ -259,8 +260,8 @@ class Decoded:
         )
 
 
-def decode(chunk: Chunk) -> Decoded:
-    """The samples of a chunk."""
+def decode(chunk: Chunk, most_runs: int = MAX_CHUNK_SAMPLES, most_samples: int = MAX_CHUNK_SAMPLES) -> Decoded:
+    """The samples of a chunk, or only those of its last runs, as many as these limits allow, but at least one run."""
     data, runs, total = chunk.data, chunk.runs, chunk.samples
     if not 0 < runs <= total <= MAX_CHUNK_SAMPLES or not total <= len(data) <= MAX_CHUNK_BYTES:
         raise RecordingError(f"a chunk of samples claims {total} samples in {runs} runs and {len(data)} bytes")
@@ -268,17 +269,26 @@ def decode(chunk: Chunk) -> Decoded:
         raise RecordingError("a chunk of samples does not match its checksum")
     offset = 0
     columns: list[NDArray[np.int64]] = []
-    for count in (runs, runs, runs, runs, total, total, total, total):
-        column, offset = unpack(data, offset, count)
+    for _ in range(4):
+        column, offset = unpack(data, offset, runs)
         columns.append(column)
-    if offset != len(data):
-        raise RecordingError("a chunk of samples is longer than its columns")
-    submission, first_node, counts, base_ns, skip, start_ns, duration, status = columns
+    submission, first_node, counts, base_ns = columns
     # The checks come before the sums, so that these cannot overflow.
     if counts.min() < 1 or counts.max() > total or counts.sum() != total:
         raise RecordingError("the runs of a chunk do not add up to its samples")
     if submission.min() != chunk.submission_first or submission.max() != chunk.submission_last:
         raise RecordingError("a chunk holds samples of other submissions than it says")
+    fitting = int(np.searchsorted(np.cumsum(counts[::-1]), most_samples, side="right"))
+    left_out = runs - max(min(fitting, most_runs), 1)
+    skipped = int(counts[:left_out].sum())
+    submission, first_node, counts, base_ns = (column[left_out:] for column in columns)
+    columns = []
+    for _ in range(4):
+        column, offset = unpack(data, offset, total, skipped)
+        columns.append(column)
+    if offset != len(data):
+        raise RecordingError("a chunk of samples is longer than its columns")
+    skip, start_ns, duration, status = columns
     if _outside(first_node, MAX_PLAN_NODES) or _outside(np.abs(skip), MAX_PLAN_NODES):
         raise RecordingError("a chunk holds impossible node numbers")
     if any(_outside(times, MAX_TIME_NS) for times in (base_ns, np.abs(start_ns), duration)) or _outside(status, 3):
@@ -286,7 +296,7 @@ def decode(chunk: Chunk) -> Decoded:
     firsts = np.cumsum(counts) - counts
     node = skip
     node += np.repeat(first_node - firsts, counts)
-    node += np.arange(total)
+    node += np.arange(total - skipped)
     if _outside(node, MAX_PLAN_NODES):
         raise RecordingError("a chunk holds impossible node numbers")
     start_ns += np.repeat(base_ns, counts)

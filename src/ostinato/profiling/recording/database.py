@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, closing, suppress
 from itertools import chain
@@ -25,6 +26,8 @@ from .declaring import Table
 _ROWS_PER_STATEMENT = 1_500
 _STATEMENTS_KEPT = 8
 _BUSY_S = 1.0
+_READERS_S = 0.5
+"""How long a closing recording waits for somebody who reads it at that moment, such as `ostinato live`."""
 _MOST_PREFIX = 200
 
 Row = Sequence[Any]
@@ -177,7 +180,13 @@ def checkpoint(connection: sqlite3.Connection) -> None:
 
 
 def make_plain(connection: sqlite3.Connection) -> None:
-    """Leave WAL mode, unless somebody is reading: then the file stays whole, with its log beside it."""
-    with suppress(sqlite3.OperationalError):
-        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-        connection.execute("PRAGMA journal_mode = DELETE").fetchall()
+    """Leave WAL mode, unless somebody keeps reading: then the file stays whole, with its log beside it."""
+    end = time.monotonic() + _READERS_S
+    while True:
+        with suppress(sqlite3.OperationalError):
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            if connection.execute("PRAGMA journal_mode = DELETE").fetchall() != [("wal",)]:
+                return
+        if time.monotonic() > end:
+            return
+        time.sleep(_READERS_S / 50)

@@ -135,6 +135,10 @@ class Table:
         """The same with the columns that a version has."""
         return replace(self, columns=tuple(column for column in self.columns if column.since <= version))
 
+    def only(self, *names: str) -> Table:
+        """The same with some of its columns."""
+        return replace(self, columns=tuple(column for column in self.columns if column.name in names))
+
     def column(self, name: str) -> Column:
         """The column of a name."""
         return next(column for column in self.columns if column.name == name)

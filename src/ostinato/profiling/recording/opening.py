@@ -73,8 +73,11 @@ def reading(path: Path | None) -> Iterator[None]:
         raise RecordingError(f"{name} is damaged: {type(problem).__name__}: {problem}") from problem
 
 
-def open_file(path: str | os.PathLike[str]) -> Source:
-    """Open a recording read-only, or say why it cannot be believed."""
+def open_file(path: str | os.PathLike[str], checked: bool = False) -> Source:
+    """Open a recording read-only, or say why it cannot be believed.
+
+    `checked` says that the same file was opened before: its schema and its pages are not checked again.
+    """
     given = Path(path)
     try:
         real = given.resolve(strict=True)
@@ -87,10 +90,10 @@ def open_file(path: str | os.PathLike[str]) -> Source:
         raise RecordingError(f"{given} is empty: not a recording, or one that was interrupted while it was opened")
     if status.st_size > MAX_FILE_BYTES:
         raise RecordingError(f"{given} has {status.st_size} bytes; recordings have at most {MAX_FILE_BYTES}")
-    wal, shm, journal = (_is_there(side) for side in side_files(real))
-    if wal or shm:
+    wal, shm, journal = (_size(side) for side in side_files(real))
+    if wal is not None or shm is not None:
         attempts: tuple[Callable[[Path], Source], ...] = (_beside_its_log, _copied_with_its_log)
-    elif journal:
+    elif journal is not None:
         attempts = (_beside_its_log, _alone)
     else:
         attempts = (_alone,)
@@ -103,7 +106,10 @@ def open_file(path: str | os.PathLike[str]) -> Source:
                     raise
                 continue
             try:
-                _check(source.connection, status.st_size, whole=journal)
+                # The log grows while it is written; what the snapshot holds is in it by now.
+                _limit(source.connection, status.st_size + (_size(side_files(real)[0]) or 0))
+                if not checked:
+                    _check(source.connection, whole=journal is not None)
             except (sqlite3.DatabaseError, RecordingError) as problem:
                 source.close()
                 if attempt is _alone and _was_being_written(real):
@@ -120,11 +126,20 @@ def is_live(connection: sqlite3.Connection) -> int | None:
     """The pid of a process of this machine that is still recording into a file, if there is one."""
     query = "SELECT pid FROM processes WHERE boot = ? AND NOT closed"
     for (pid,) in connection.execute(query, (boot(),)).fetchmany(100):
-        with contextlib.suppress(OSError, OverflowError, TypeError):
-            if pid > 0:
-                os.kill(pid, 0)
-                return int(pid)
+        if isinstance(pid, int) and _runs(pid):
+            return pid
     return None
+
+
+def _runs(pid: int) -> bool:
+    try:
+        if pid > 0:
+            os.kill(pid, 0)
+    except PermissionError:  # of another user
+        return True
+    except (OSError, OverflowError):
+        return False
+    return pid > 0
 
 
 def check_replaceable(path: Path) -> None:
@@ -144,14 +159,15 @@ def check_replaceable(path: Path) -> None:
         raise RecordingError(f"process {process} is recording into {path}; each process needs a file of its own")
 
 
-def _is_there(side: Path) -> bool:
+def _size(side: Path) -> int | None:
+    """How long a file beside a recording is; None if there is none."""
     try:
         status = side.lstat()
     except OSError:
-        return False
+        return None
     if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_FILE_BYTES:
         raise RecordingError(f"{side.name} beside the recording is not a file of SQLite")
-    return True
+    return status.st_size
 
 
 def _another_way_may_work(problem: sqlite3.OperationalError) -> bool:
@@ -224,10 +240,13 @@ def restrict(connection: sqlite3.Connection) -> None:
     connection.setlimit(sqlite3.SQLITE_LIMIT_SQL_LENGTH, 100_000)
 
 
-def _check(connection: sqlite3.Connection, size: int, whole: bool) -> None:
-    # No value can be longer than the file (and its log) that it stands in.
+def _limit(connection: sqlite3.Connection, size: int) -> None:
+    """No value can be longer than the file (and its log) that it stands in."""
     length = min(MAX_BLOB_BYTES, max(size, _SMALL_LENGTH)) + _SMALL_LENGTH
     connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, length)
+
+
+def _check(connection: sqlite3.Connection, whole: bool) -> None:
     if connection.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
         raise RecordingError("is a database of SQLite, but not a recording")
     version = version_of(connection)

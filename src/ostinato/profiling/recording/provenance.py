@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -196,6 +197,7 @@ def _read(path: Path) -> str:
         return ""
 
 
+@lru_cache(maxsize=1)
 def boot() -> str:
     """What tells one start of one machine from all others: the monotonic clock means nothing beyond it."""
     boot = _read(Path("/proc/sys/kernel/random/boot_id")).strip()

@@ -86,9 +86,10 @@ def open_recording(path: str | os.PathLike[str]) -> Recording:
 class Recording:
     """One recording, read-only; `close` it, or use it with `with`. May be shared between threads."""
 
-    def __init__(self, source: opening.Source) -> None:
+    def __init__(self, source: opening.Source, texts: tables.Texts | None = None) -> None:
         self.path: Path | None = source.path
         """The file, or None for a recording that lives in memory."""
+        self._given_texts = texts  # by id; otherwise all are read when the first is needed
         self._connection = source.connection
         self._lock = threading.RLock()
         self._read: dict[str, dict[str, Any]] = {}
@@ -342,6 +343,8 @@ class Recording:
 
     @cached_property
     def _texts(self) -> tables.Texts:
+        if self._given_texts is not None:
+            return self._given_texts
         strings = tables.read(self._connection, schema.TABLES["strings"], self.version, {})
         return {NONE: "", **dict(zip(strings["id"].tolist(), strings["text"].tolist(), strict=True))}
 

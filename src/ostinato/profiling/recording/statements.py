@@ -55,12 +55,12 @@ def update(table: Table, names: Iterable[str]) -> str:
 
 
 @cache
-def select(table: Table) -> str:
-    """The query for all columns but the blobs, by rising key."""
+def select(table: Table, where: str = "") -> str:
+    """The query for all columns but the blobs, by rising key; `where` is a condition on the rows."""
     names = [_read(column, name) for column in table.columns for name in column.sql_names]
     # An index that somebody added may disagree with its table.
     order = f" ORDER BY {', '.join(table.key)}" if table.key else ""
-    return f"SELECT {', '.join(names)} FROM {table.name} NOT INDEXED{order}"
+    return f"SELECT {', '.join(names)} FROM {table.name} NOT INDEXED{where and f' WHERE {where}'}{order}"
 
 
 def _read(column: Column, name: str) -> str:

@@ -8,7 +8,7 @@ would otherwise go round in circles.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,13 +24,23 @@ _ROWS_AT_ONCE = 20_000
 Texts = Mapping[int, str]
 
 
-def read(connection: sqlite3.Connection, table: Table, version: int, texts: Texts) -> dict[str, Any]:
-    """The columns of a table by name, as `declaring.py` describes them; references are ids still."""
+def read(
+    connection: sqlite3.Connection,
+    table: Table,
+    version: int,
+    texts: Texts,
+    where: str = "",
+    values: Sequence[int] = (),
+) -> dict[str, Any]:
+    """The columns of a table by name, as `declaring.py` describes them; references are ids still.
+
+    `where` is a condition on the rows, with a `?` for each of the `values`.
+    """
     known = table.at(version)
     pieces: dict[str, list[Any]] = {column.name: [] for column in known.columns}
     count, last = 0, None
     if table.since <= version:
-        cursor = connection.execute(statements.select(known))
+        cursor = connection.execute(statements.select(known, where), values)
         while rows := cursor.fetchmany(_ROWS_AT_ONCE):
             count += len(rows)
             if count > table.most_rows:

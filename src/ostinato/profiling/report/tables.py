@@ -34,7 +34,7 @@ class Column:
     spare: int = 0
     """Columns with the largest number are dropped first; 0 is never dropped."""
     wide: bool = False
-    """Text that may wrap."""
+    """Sentences, which may wrap; other text is names, which are cut."""
     status: bool = False
     """Words of a fixed set, shown in colours."""
 
@@ -309,7 +309,7 @@ def devices(summary: Summary) -> Table:
             Column("share"),
             Column("sum", spare=1),
             Column("idle"),
-            Column("busy while running", right=False, spare=2),
+            Column("busy while running", right=False, spare=2, wide=True),
         ),
         tuple(rows),
         tuple(notes),

@@ -1,8 +1,8 @@
 """The report on a terminal: tables as wide as it is, the validity checks, and one unwrapped closing line.
 
 Colours only where there is a terminal. Columns that do not fit are hidden, the least important first, and a note
-under the table names them and the width that they need. Names are folded between their parts, never cut, so that a
-row can be matched to a program.
+under the table names them and the width that they need. A row is one line: names are cut in the middle, and those that
+differ still do. Only sentences take several lines.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from rich.text import Text
 
 from ..analyse.summary import Summary, look_first
 from .tables import DEFAULT_GROUPINGS, Column, Table, checks, overview, tables
-from .text import LONGEST_SENTENCE, folded, visible
+from .text import LONGEST_SENTENCE, cut_apart, folded, visible
 
 WIDTH_WITHOUT_TERMINAL = 100
 NARROWEST = 40
-_NAME_WIDTH = 16
+_NAME_WIDTH = 20
 _TEXT_WIDTH = 30
 _LEAST_TEXT_WIDTH = 8
 _GAP = "  "
@@ -79,47 +79,71 @@ def print_line(line: Text, to: Console) -> None:
 
 def print_sentence(text: str, to: Console, indent: str = "", style: str = "") -> None:
     """Prints text that may come from strangers, escaped and folded."""
-    for line in folded(visible(text, LONGEST_SENTENCE), to.width - len(indent)):
-        print_line(Text(indent + line, style=style), to)
+    for line in sentence_lines(text, to.width, indent, style):
+        print_line(line, to)
+
+
+def sentence_lines(text: str, width: int, indent: str = "", style: str = "") -> list[Text]:
+    """The lines of text that may come from strangers, escaped and folded."""
+    return [Text(indent + line, style=style) for line in folded(visible(text, LONGEST_SENTENCE), width - len(indent))]
 
 
 def print_table(table: Table, to: Console, more: str = "ostinato report --width {width}, or --json") -> None:
     """Prints a table; `more` says how to see the columns that did not fit."""
-    layout = _layout(table, to.width)
+    for line in table_lines(table, to.width, more):
+        print_line(line, to)
+
+
+def table_lines(table: Table, width: int, more: str) -> list[Text]:
+    """The lines of a table."""
+    layout = _layout(table, width)
     shown = [table.columns[number] for number, _ in layout.columns]
-    print_line(Text(table.title, style="bold"), to)
+    lines = [Text(table.title, style="bold")]
     if any(column.heading for column in table.columns[1:]):
-        _print_row([column.heading for column in shown], shown, layout, to, style="bold")
-        print_line(Text("─" * layout.width), to)
-    for row in table.rows:
-        _print_row([row[number] for number, _ in layout.columns], shown, layout, to)
+        headings = [
+            _stacks([column.heading], column, room)[0] for column, room in zip(shown, layout.rooms, strict=True)
+        ]
+        lines += _row_lines(headings, shown, layout, style="bold")
+        lines.append(Text("─" * layout.width))
+    cells = [
+        _stacks([row[number] for row in table.rows], table.columns[number], room) for number, room in layout.columns
+    ]
+    for row in zip(*cells, strict=True):
+        lines += _row_lines(row, shown, layout)
     for note in table.notes:
-        print_sentence(note, to, _INDENT, style="dim")
+        lines += sentence_lines(note, width, _INDENT, style="dim")
     if layout.left_out:
         names = ", ".join(table.columns[number].heading for number in layout.left_out)
-        print_sentence(
-            f"hidden: {names}; to see all columns: {more.format(width=layout.needed)}",
-            to,
-            _INDENT,
-            style="dim",
-        )
+        hidden = f"hidden: {names}; to see all columns: {more.format(width=layout.needed)}"
+        lines += sentence_lines(hidden, width, _INDENT, style="dim")
+    return lines
 
 
-def _print_row(cells: Sequence[str], columns: Sequence[Column], layout: _Layout, to: Console, style: str = "") -> None:
-    stacks = [
-        [visible(text)] if column.right else folded(_shown(text, column), width)
-        for text, column, (_, width) in zip(cells, columns, layout.columns, strict=True)
-    ]
+def _stacks(texts: Sequence[str], column: Column, width: int) -> list[list[str]]:
+    """The lines of each cell of a column."""
+    if column.wide:
+        return [folded(_shown(text, column), width) for text in texts]
+    return [[text] for text in (map(visible, texts) if column.right else cut_apart(texts, width))]
+
+
+def _row_lines(
+    stacks: Sequence[Sequence[str]], columns: Sequence[Column], layout: _Layout, style: str = ""
+) -> list[Text]:
+    lines = []
     for number in range(max(map(len, stacks))):
-        line = Text(style=style)
-        for stack, column, (_, width) in zip(stacks, columns, layout.columns, strict=True):
-            text = stack[number] if number < len(stack) else ""
-            blank = " " * (width - cell_len(text))
-            look = _STYLES.get(text, "") if column.status else ""
-            line.append(_GAP if line else "")
-            line.append(blank + text if column.right else text, style=look)
-            line.append("" if column.right else blank)
-        print_line(line, to)
+        texts = [stack[number] if number < len(stack) else "" for stack in stacks]
+        blanks = [" " * (width - cell_len(text)) for text, width in zip(texts, layout.rooms, strict=True)]
+        padded = [
+            blank + text if column.right else text + blank
+            for text, blank, column in zip(texts, blanks, columns, strict=True)
+        ]
+        line = Text(_GAP.join(padded), style=style)
+        for at, (text, column) in enumerate(zip(texts, columns, strict=True)):
+            if column.status and text in _STYLES:
+                begin = len(_GAP.join((*padded[:at], "")))
+                line.stylize(_STYLES[text], begin, begin + len(text))
+        lines.append(line)
+    return lines
 
 
 def _shown(text: str, column: Column) -> str:
@@ -137,9 +161,14 @@ class _Layout:
     """The width at which none is left out."""
 
     @property
+    def rooms(self) -> list[int]:
+        """The width of each column."""
+        return [width for _, width in self.columns]
+
+    @property
     def width(self) -> int:
         """Of the whole table."""
-        return sum(width for _, width in self.columns) + len(_GAP) * (len(self.columns) - 1)
+        return sum(self.rooms) + len(_GAP) * (len(self.columns) - 1)
 
 
 def _layout(table: Table, width: int) -> _Layout:
