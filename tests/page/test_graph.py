@@ -25,6 +25,15 @@ def shown(page: Any) -> dict[str, dict[str, Any]]:
     return {box["title"]: box for box in page.evaluate("graphView.boxes()")}
 
 
+def until(page: Any, expression: str) -> None:
+    """Waits for something that the next frames bring."""
+    for _ in range(100):
+        if page.evaluate(expression):
+            return
+        page.wait_for_timeout(20)
+    pytest.fail(f"never true: {expression}")
+
+
 def lists_of(page: Any) -> Any:
     """Where a command list is chosen."""
     return page.locator("#panel-graph select").first
@@ -114,7 +123,6 @@ def test_the_demo_folds_its_layers(demo_recording: Path) -> None:
 def open_graph(open_page: OpenPage, made: Synthetic, folder: Path, **options: Any) -> Any:
     page = open_page(page_of(made, folder), **options)
     page.click("#tab-graph")
-    page.wait_for_function("graphView.boxes().length > 0")
     return page
 
 
@@ -216,7 +224,7 @@ def test_wheel_drag_keys_and_buttons_zoom_and_pan(open_page: OpenPage, tmp_path:
     page.keyboard.down("Control")
     page.mouse.wheel(0, -300)
     page.keyboard.up("Control")
-    page.wait_for_function(f"graphView.boxes().some((box) => box.title === 'embed' && box.w > {before['w'] * 1.1})")
+    until(page, f"graphView.boxes().some((box) => box.title === 'embed' && box.w > {before['w'] * 1.1})")
     before = shown(page)["embed"]
     page.mouse.down()
     page.mouse.move(box["x"] + box["width"] / 2 + 50, box["y"] + box["height"] / 2 + 30, steps=4)
@@ -238,7 +246,7 @@ def test_arrow_keys_move_and_backspace_closes_the_group_around(open_page: OpenPa
     canvas.press("ArrowDown")
     assert "selected: decode" in canvas.get_attribute("aria-label")
     canvas.press("ArrowDown")
-    page.wait_for_function("document.querySelector('#panel-graph canvas').ariaLabel.includes('selected: embed')")
+    until(page, "document.querySelector('#panel-graph canvas').ariaLabel.includes('selected: embed')")
     canvas.press("Backspace")
     assert list(shown(page)) == ["decode"]
 
@@ -263,7 +271,7 @@ def test_fingers_tap_and_pinch(open_page: OpenPage, tmp_path: Path) -> None:
     for spread in range(25, 60, 5):
         fingers("touchMove", -spread, spread)
     fingers("touchEnd")
-    page.wait_for_function(f"graphView.boxes()[0].w > {before * 1.5}")
+    until(page, f"graphView.boxes()[0].w > {before * 1.5}")
 
 
 def test_a_node_leads_to_its_label(open_page: OpenPage, tmp_path: Path) -> None:

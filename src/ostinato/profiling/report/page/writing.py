@@ -45,7 +45,7 @@ VIEWS: tuple[tuple[str, View], ...] = (
 )
 """The views of a recording, in the order of their tabs: the key of its data, which names its script and its style
 too, and the function that makes the data."""
-_PARTS = {"timeline": ("spans.js", "timeline_rows.js")}
+_PARTS = {"timeline": ("spans.js", "timeline_rows.js"), "graph": ("graph_layout.js", "graph_drawing.js")}
 """Scripts that the one of a view needs before it."""
 VERSION = 1
 
