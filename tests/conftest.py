@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
 import ostinato as ost
+from ostinato import demo
 from scripting import Script, run_script
 from small_kernels import KERNELS
 
@@ -57,6 +59,14 @@ def dev(private_environment: None) -> Iterator[ost.Device]:
 def kernels(dev: ost.Device) -> ost.Library:
     """The small kernels, compiled once."""
     return dev.library(KERNELS)
+
+
+@pytest.fixture(scope="session")
+def demo_recording(dev: ost.Device, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the demo records."""
+    path = tmp_path_factory.mktemp("demo") / "demo.ostinato"
+    demo.run(dev, path)
+    return path
 
 
 @pytest.fixture

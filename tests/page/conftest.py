@@ -13,8 +13,6 @@ from typing import Any
 
 import pytest
 
-import ostinato as ost
-from ostinato import demo
 from ostinato.profiling.analyse import columns_of
 from ostinato.profiling.recording import open_recording
 from ostinato.profiling.report.page import save_page
@@ -56,14 +54,6 @@ def open_page(browser: Any, request: pytest.FixtureRequest) -> Iterator[OpenPage
         opener.pages[-1].screenshot(path=Path(folder) / f"{name}.png", full_page=True)
     opener.close()
     assert not opener.problems, opener.problems
-
-
-@pytest.fixture(scope="session")
-def demo_recording(dev: ost.Device, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the demo records."""
-    path = tmp_path_factory.mktemp("page") / "demo.ostinato"
-    demo.run(dev, path)
-    return path
 
 
 @pytest.fixture(scope="session")

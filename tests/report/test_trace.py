@@ -25,7 +25,7 @@ import ostinato as ost
 from keep_recording import KEPT
 from ostinato import demo
 from ostinato.profiling.analyse import columns_of
-from ostinato.profiling.analyse.columns import Columns, Device
+from ostinato.profiling.analyse.columns import Columns, Device, usable
 from ostinato.profiling.recording import open_recording
 from ostinato.profiling.report import trace, write_trace
 from synthetic import Synthetic, node
@@ -378,16 +378,12 @@ def test_the_trace_of_a_kept_recording_is_valid(path: Path) -> None:
     assert len(slices(events, "dispatch")) > 0
 
 
-def test_the_trace_of_the_demonstration_is_valid(
-    dev: ost.Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(demo, "TOKENS", 10)
-    monkeypatch.setattr(demo, "_CHECKED", 1)
-    result = demo.run(dev, tmp_path / "demo.ostinato")
-    with open_recording(tmp_path / "demo.ostinato") as recording:
-        events = written(columns_of(recording))
-    assert len(slices(events, "dispatch")) == result.summary.timed
-    assert len([e for e in slices(events, "region") if e["name"] == "token"]) == 10
+def test_the_trace_of_the_demonstration_is_valid(demo_recording: Path) -> None:
+    with open_recording(demo_recording) as recording:
+        columns = columns_of(recording)
+    events = written(columns)
+    assert len(slices(events, "dispatch")) == len(usable(columns.samples))
+    assert len([e for e in slices(events, "region") if e["name"] == "token"]) == demo.TOKENS
     counters = {e["name"] for e in events if e["ph"] == "C"}
     assert counters == {"queue depth", "busy workers", "dispatches", "bandwidth"}
     arrows = flows(events, "dependency")

@@ -285,11 +285,12 @@ def _dependencies(
 
 def _counter(pid: int, tid: int, name: str, at: Ints, series: dict[str, Any], base: int) -> Iterator[str]:
     """A counter with one value of each series from each moment on. Perfetto names a series by both names."""
-    opening = _text({"ph": "C", "name": name, "pid": pid, "tid": tid})[:-1]
-    keys = [_text(key) for key in series]
-    for moment, *values in zip(at.tolist(), *(column.tolist() for column in series.values()), strict=True):
-        shown = ",".join(f"{key}:{value}" for key, value in zip(keys, values, strict=True))
-        yield f'{opening},"ts":{_micro(moment - base)},"args":{{{shown}}}}}'
+    # One format for all events of a counter, which are the most numerous of a trace.
+    opening = _text({"ph": "C", "name": name, "pid": pid, "tid": tid})[:-1].replace("%", "%%")
+    values = ",".join(_text(key).replace("%", "%%") + ":%s" for key in series)
+    event = f'{opening},"ts":%d.%03d,"args":{{{values}}}}}'
+    columns = (*np.divmod(at - base, 1000), *series.values())
+    return map(event.__mod__, zip(*(column.tolist() for column in columns), strict=True))
 
 
 def _head(columns: Columns, command: int) -> str:
