@@ -22,7 +22,9 @@ from click.testing import CliRunner
 from rich.cells import cell_len
 
 from ostinato.cli import main
+from ostinato.cli.live import _View
 from ostinato.profiling.recording import open_recording
+from test_following import Program
 
 PROGRAM = """
 import signal
@@ -279,6 +281,20 @@ def test_a_signal_reaches_the_program_and_the_status_says_so(folder: Path) -> No
     assert process.returncode == 128 + signal.SIGTERM
     assert "killed after" in errors
     assert "recorded in new.ostinato" in errors
+
+
+def test_the_last_picture_is_of_the_last_seconds_even_if_nothing_happened_for_long(tmp_path: Path) -> None:
+    path = tmp_path / "run.ostinato"
+    program, view = Program(path), _View(path, 1.0)
+    program.token(0)
+    program.writer.flush()
+    idle = view.look()
+    assert idle is not None
+    assert not idle.kernels  # two seconds ago
+    program.writer.close()
+    last = view.look()
+    assert last is not None
+    assert [kernel.name for kernel in last.kernels] == ["copy", "softmax", "matvec"]
 
 
 def in_process(*arguments: str) -> tuple[int, str, str]:

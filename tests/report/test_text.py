@@ -87,7 +87,9 @@ def test_the_middle_of_a_long_name_is_left_out(text: str, width: int, shown: str
         (["matvec_one_bfloat16", "matvec_two_bfloat16"], ["matvec_o…at16", "matvec_t…at16"]),
         (["a_very_long_prefix_1_tail", "a_very_long_prefix_2_tail"], None),
         (["x" * 40 + "1" + "x" * 40, "x" * 40 + "2" + "x" * 40], None),
-        (["x" * 40, "x" * 41], None),
+        (["x" * 40, "x" * 41], ["xxxxx…xxxxx#1", "xxxxx…xxxxx#2"]),
+        (["x" * 40, "x" * 41, "xxxxx…xxxxx#1"], ["xxxxx…xxxxx#2", "xxxxx…xxxxx#3", "xxxxx…xxxxx#1"]),
+        (["matvec_one_bfloat16", "matvec_two_bfloat16", "matvec_o…at16"], None),
         (["x" * 5000 + "1" + "x" * 5000, "x" * 5000 + "2" + "x" * 5000], None),
         (["\x1b", "\\x1b"], None),
     ],
@@ -99,7 +101,12 @@ def test_what_differs_is_kept(names: list[str], shown: list[str] | None) -> None
     assert shown is None or cut_names == shown
 
 
-ALIKE = st.tuples(st.sampled_from(["", "  ", "layer.12/", "名" * 9]), st.text("ab_…#1\x1b名", max_size=30)).map("".join)
+ALIKE = st.tuples(
+    st.sampled_from(["", "      ", "layer.12/attention_query_key_value_", "名" * 21]),
+    st.text("a1#…\x1b名", max_size=3),
+    st.sampled_from(["", "_projection_of_the_output_bfloat16_simdgroup", "名" * 21]),
+).map("".join)
+"""Long names that differ in few places."""
 
 
 @given(st.lists(ALIKE | st.text(), max_size=12), st.integers(8, 40))

@@ -140,17 +140,30 @@ class _View:
 
     def __init__(self, path: Path, seconds: float) -> None:
         self.path = path
-        window_ns = round(seconds * 1e9)
-        self._follower, self._window = Follower(path, window_ns, DISTURBED_FROM), Window(window_ns)
+        self._window_ns = round(seconds * 1e9)
+        self._begin()
+
+    def _begin(self) -> None:
+        self._follower = Follower(self.path, self._window_ns, DISTURBED_FROM)
+        self._window = Window(self._window_ns)
+        self._looked = False
 
     def look(self) -> Picture | None:
         """The picture now; None if there is no file yet."""
         try:
-            return self._window.add(self._follower.read())
+            picture = self._read()
         except RecordingError:
             if not self.path.exists():
                 return None
-        time.sleep(_RETRY_S)  # the program may be closing it at this moment
+            time.sleep(_RETRY_S)  # the program may be closing it at this moment
+            picture = self._read()
+        if picture.over and self._looked:
+            self._begin()  # the last seconds of a recording end with its last event, and may be forgotten by now
+            picture = self._read()
+        self._looked = True
+        return picture
+
+    def _read(self) -> Picture:
         return self._window.add(self._follower.read())
 
 
