@@ -17,7 +17,7 @@ function runningSums(duration) {
   return sums;
 }
 
-/** The first number from `low` on whose value reaches `least`. @param {ArrayLike<number>} values @param {number} least */
+/** The first from `low` on whose value is at least `least`. @param {ArrayLike<number>} values @param {number} least */
 function firstFrom(values, least, low = 0) {
   let step = 1, high = low;
   while (high < values.length && values[high] < least) {
