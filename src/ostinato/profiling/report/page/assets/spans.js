@@ -94,10 +94,10 @@ function paintOf(colour, back, pattern = 0) {
 class Pixels {
   /** @param {CanvasRenderingContext2D} context @param {number} width @param {number} height */
   constructor(context, width, height) {
-    this.image = context.createImageData(width, height);
+    this.width = Math.max(width, 1);
+    this.height = Math.max(height, 1);
+    this.image = context.createImageData(this.width, this.height);
     this.words = new Uint32Array(this.image.data.buffer);
-    this.width = width;
-    this.height = height;
   }
 
   /** @param {number} left @param {number} right @param {number} top @param {number} bottom @param {number} word */
