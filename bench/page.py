@@ -13,7 +13,9 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import sys
 import tempfile
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -97,7 +99,9 @@ def write(recording: Path, page: Path) -> None:
 
 
 def browser_path(asked: str | None) -> str | None:
-    """The machine's Chromium."""
+    """The machine's Chromium; None without one, or without the package that drives it."""
+    if find_spec("playwright") is None:
+        return None
     return asked or next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 
@@ -162,7 +166,9 @@ def main() -> None:
             rows.append([name, median(taken), page.stat().st_size / 1e6])
         tables = [Table("Writing pages", ["recording", "write s", "MB"], rows)]
         executable = browser_path(options.browser)
-        if executable:
+        if executable is None:
+            print("no Chromium, or no package playwright: pages are not opened", file=sys.stderr)
+        else:
             tables += look(executable, here / "demo.html", here / "100,000 dispatches.html")
     report(tables, options.json)
 

@@ -117,6 +117,12 @@ def test_every_span_is_on_one_row_and_rows_do_not_overlap(made: Synthetic) -> No
     assert sorted(drawn) == sorted(spans)
 
 
+def overlapping(samples: list[tuple[int, ...]]) -> bool:
+    """Whether one starts before all that started before it have ended."""
+    times = sorted((start, position, end) for position, (_, _, _, start, end, _) in enumerate(samples))
+    return any(start < max(end for *_, end in times[:at]) for at, (start, *_) in enumerate(times) if at)
+
+
 @settings(max_examples=40, deadline=None)
 @given(recordings())
 def test_a_label_lasts_as_long_as_what_it_is_around(made: Synthetic) -> None:
@@ -124,7 +130,10 @@ def test_a_label_lasts_as_long_as_what_it_is_around(made: Synthetic) -> None:
     result = shown(columns)
     expected = []
     by_submission: dict[int, list[tuple[str, int, int]]] = {}
-    for submission, plan, number, start, end, _ in sorted(made.samples):
+    overlap = {d: overlapping([s for s in made.samples if made.submissions[s[0]]["device"] == d]) for d in (0, 1)}
+    by_time = [s for s in made.samples if not overlap[made.submissions[s[0]]["device"]]]
+    by_number = [s for s in made.samples if overlap[made.submissions[s[0]]["device"]]]
+    for submission, plan, number, start, end, _ in [*sorted(by_number), *sorted(by_time, key=lambda s: (s[3], s[2]))]:
         label = made.commands[made.plans[plan][0][number]]["label"]
         by_submission.setdefault(submission, []).append((label, start - result["base"], end - result["base"]))
     for dispatches in by_submission.values():

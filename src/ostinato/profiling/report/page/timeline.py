@@ -235,7 +235,11 @@ def _idle(gaps: Gaps, opened: Flags, shared: _Shared) -> list[dict[str, Any]]:
 
 def _labels(columns: Columns, drawn: Samples, shared: _Shared) -> list[dict[str, Any]]:
     """Rows of labels, the outer ones first. A label lasts from the first start to the last end of its dispatches."""
-    ordered = drawn.where(np.lexsort((drawn.node, drawn.submission)))
+    # In order of time labels of one depth fit on one row; but where dispatches overlap, those of other labels would
+    # come in between and cut them to pieces.
+    by_start = np.argsort(drawn.start_ns, kind="stable")
+    overlap = (drawn.start_ns[by_start][1:] < np.maximum.accumulate(drawn.end_ns[by_start])[:-1]).any()
+    ordered = drawn.where(np.lexsort((drawn.node if overlap else drawn.start_ns, drawn.submission)))
     runs = label_runs(columns, ordered)
     number = shared.numbers(runs.prefixes)
     # One more of each, so that a run may end with the last dispatch; every second result is that of no run.

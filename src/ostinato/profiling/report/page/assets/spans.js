@@ -17,7 +17,7 @@ function runningSums(duration) {
   return sums;
 }
 
-/** The first number from `low` on whose value reaches `least`. @param {ArrayLike<number>} values @param {number} least */
+/** The first from `low` on whose value is at least `least`. @param {ArrayLike<number>} values @param {number} least */
 function firstFrom(values, least, low = 0) {
   let step = 1, high = low;
   while (high < values.length && values[high] < least) {
@@ -94,10 +94,10 @@ function paintOf(colour, back, pattern = 0) {
 class Pixels {
   /** @param {CanvasRenderingContext2D} context @param {number} width @param {number} height */
   constructor(context, width, height) {
-    this.image = context.createImageData(width, height);
+    this.width = Math.max(width, 1);
+    this.height = Math.max(height, 1);
+    this.image = context.createImageData(this.width, this.height);
     this.words = new Uint32Array(this.image.data.buffer);
-    this.width = width;
-    this.height = height;
   }
 
   /** @param {number} left @param {number} right @param {number} top @param {number} bottom @param {number} word */

@@ -155,7 +155,7 @@
       const context = sized(canvas, width, height);
       context.font = FONT;
       letter = context.measureText("mmmmmmmmmm").width / 10;
-      pixels = new Pixels(context, Math.max(canvas.width - Math.round(gutter * ratio), 1), canvas.height);
+      pixels = new Pixels(context, canvas.width - Math.round(gutter * ratio), canvas.height);
       layoutOverview();
     }
 
