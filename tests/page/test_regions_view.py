@@ -116,3 +116,27 @@ def test_names_are_text(open_page: OpenPage, tmp_path: Path) -> None:
     page.click("#tab-regions")
     assert HOSTILE[:40] in page.locator(f"{PANEL} h2").inner_text()
     assert page.locator("img").count() == 0
+
+
+def by_mouse(page: Any) -> None:
+    page.locator(f"{PANEL} ol.slowest button").first.click()
+
+
+def by_keyboard(page: Any) -> None:
+    page.locator(f"{PANEL} ol.slowest button").first.press("Enter")
+
+
+def in_the_chart(page: Any) -> None:
+    box = page.locator(f"{PANEL} svg.instances .outlier").bounding_box()
+    page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+
+
+@pytest.mark.parametrize("choose", [by_mouse, by_keyboard, in_the_chart])
+def test_a_slow_instance_leads_to_the_timeline(open_page: OpenPage, tmp_path: Path, choose: Any) -> None:
+    page = open_page(page_of(tokens(), tmp_path))
+    page.click("#tab-regions")
+    choose(page)
+    assert page.is_visible("#panel-timeline")
+    shown = page.evaluate("document.getElementById('panel-timeline').timeline.view()")
+    begin, end = 700_000_000, 704_000_070
+    assert begin - 1e6 < shown["begin_ns"] < begin < end < shown["end_ns"] < end + 1e6
