@@ -169,6 +169,22 @@ def test_a_kernel_opens_by_click_and_by_enter(open_page: OpenPage, tmp_path: Pat
     assert page.locator(f"{PANEL} button.kernel[aria-expanded=true]").inner_text() == "rarely"
 
 
+def test_a_very_long_table_is_listed_in_two_steps(open_page: OpenPage, tmp_path: Path) -> None:
+    made = Synthetic()
+    made.submit(
+        made.plan([node(f"k{at}") for at in range(250)]), [(at * 900, at * 900 + 500 - at) for at in range(250)]
+    )
+    page = open_page(page_of(made, tmp_path))
+    page.click("#tab-by_kernel")
+    assert len(names(page)) == 200
+    page.fill(f"{PANEL} input[type=search]", "k249")
+    assert names(page) == ["k249"]
+    page.fill(f"{PANEL} input[type=search]", "")
+    page.click(f"{PANEL} button.rest")
+    assert len(names(page)) == 250
+    assert not page.is_visible(f"{PANEL} button.rest")
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_narrow_table_keeps_what_matters(open_page: OpenPage, demo_page: Path, scheme: str) -> None:
     page = open_page(demo_page, width=400, height=800, scheme=scheme)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from ostinato.profiling.analyse.origin import Origin
 from ostinato.profiling.analyse.summary import summarise
 from ostinato.profiling.report.page.material import material
 from ostinato.profiling.report.page.regions import regions
@@ -40,7 +42,7 @@ def test_the_slowest_instance_says_what_differed() -> None:
     assert slow["begin_ns"] == 10_000_000 * 70
     assert slow["end_ns"] - slow["begin_ns"] == slow["wall_ns"] == 4_000_070
     assert slow["over_ns"] == pytest.approx(3_000_020, abs=5)
-    assert "+3.00 ms while its command buffers ran (gemv +2.97 ms), +20" in slow["what"]
+    assert "+3.00 ms in command buffers (gemv +2.97 ms), +20" in slow["what"]
     assert region["outliers"] == 1
     assert sum(region["histogram"]["counts"]) == 100
 
@@ -52,6 +54,29 @@ def test_the_first_instance_and_unusual_command_buffers_are_named() -> None:
     assert slow["number"] == 0
     assert slow["what"].startswith("the first one; ")
     assert slow["what"].endswith("2 command buffers, usually 1")
+
+
+def test_of_several_processes_the_slow_ones_say_which() -> None:
+    columns = tokens(10, slow=3).columns()
+    process = np.arange(10) % 2
+    origins = tuple(
+        Origin(f"rank {rank}", "x", "", 1, "node", rank, rank, rank, 2, "", "", None, (2, 2), (0.0, 0.0), 1)
+        for rank in range(2)
+    )
+    columns = replace(columns, regions=replace(columns.regions, process=process), origins=origins, pids=(1, 2))
+    shown = regions(material(columns, summarise(columns)))
+    assert shown is not None
+    (region,) = shown["regions"]
+    assert region["slowest"][0]["what"].endswith("; rank 1")
+    assert region["note"] == "instances of several processes together"
+
+
+def test_instances_without_command_buffers_say_only_how_long_they_took() -> None:
+    made = Synthetic()
+    for number in range(5):
+        made.region("load", 1000 * number, 1000 * number + 100 * (number + 1))
+    (region,) = view(made)["regions"]
+    assert [slow["what"] for slow in region["slowest"]] == ["", "", "", "", "the first one"]
 
 
 def test_of_many_instances_the_outliers_are_kept() -> None:
@@ -116,3 +141,27 @@ def test_names_are_text(open_page: OpenPage, tmp_path: Path) -> None:
     page.click("#tab-regions")
     assert HOSTILE[:40] in page.locator(f"{PANEL} h2").inner_text()
     assert page.locator("img").count() == 0
+
+
+def by_mouse(page: Any) -> None:
+    page.locator(f"{PANEL} ol.slowest button").first.click()
+
+
+def by_keyboard(page: Any) -> None:
+    page.locator(f"{PANEL} ol.slowest button").first.press("Enter")
+
+
+def in_the_chart(page: Any) -> None:
+    box = page.locator(f"{PANEL} svg.instances .outlier").bounding_box()
+    page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+
+
+@pytest.mark.parametrize("choose", [by_mouse, by_keyboard, in_the_chart])
+def test_a_slow_instance_leads_to_the_timeline(open_page: OpenPage, tmp_path: Path, choose: Any) -> None:
+    page = open_page(page_of(tokens(), tmp_path))
+    page.click("#tab-regions")
+    choose(page)
+    assert page.is_visible("#panel-timeline")
+    shown = page.evaluate("document.getElementById('panel-timeline').timeline.view()")
+    begin, end = 700_000_000, 704_000_070
+    assert begin - 1e6 < shown["begin_ns"] < begin < end < shown["end_ns"] < end + 1e6

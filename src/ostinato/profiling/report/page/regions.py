@@ -14,7 +14,7 @@ from ...analyse.instances import Instances, instances, kernel_excess, outline
 from ...analyse.kernels import named
 from ...analyse.timeline import submission_times
 from .. import tables
-from ..text import visible
+from ..text import LONGEST_SENTENCE, visible
 from ..tracks import first_moment
 from .material import Material
 from .packing import packed
@@ -78,7 +78,7 @@ def _slow(material: Material, group: RegionGroup, each: Instances, slowest: Any,
     """The slowest instances, each with what was different."""
     columns, kernels = material.columns, material.summary.kernels
     excess = kernel_excess(columns, each, group.name, material.kernel, slowest, len(kernels))
-    known = each.running_ns != ABSENT
+    known = (each.running_ns != ABSENT) & bool(each.submissions.any())
     running = float(np.median(each.running_ns[known])) if known.any() else None
     outside = float(np.median((each.wall_ns - each.running_ns)[known])) if known.any() else None
     buffers = float(np.median(each.submissions))
@@ -90,8 +90,8 @@ def _slow(material: Material, group: RegionGroup, each: Instances, slowest: Any,
             inside_more = float(each.running_ns[number]) - running
             outside_more = float(each.wall_ns[number] - each.running_ns[number]) - outside
             parts.append(
-                f"{_more(inside_more)} while its command buffers ran{_longer(material, excess[position], over)},"
-                f" {_more(outside_more)} while none of them did"
+                f"{_more(inside_more)} in command buffers{_longer(material, excess[position], over)},"
+                f" {_more(outside_more)} outside of them"
             )
         if each.submissions[number] != buffers:
             parts.append(f"{formatting.count(int(each.submissions[number]), 'command buffer')}, usually {buffers:g}")
@@ -107,7 +107,7 @@ def _slow(material: Material, group: RegionGroup, each: Instances, slowest: Any,
                 "wall_ns": int(each.wall_ns[number]),
                 "over_ns": over,
                 "over_share": over / group.wall.p50_ns if group.wall.p50_ns else None,
-                "what": visible("; ".join(parts)),
+                "what": visible("; ".join(parts), LONGEST_SENTENCE),
             }
         )
     return listed

@@ -31,13 +31,16 @@
 
   VIEWS.push({ key: "by_kernel", title: "Kernels", make });
 
+  /** Rows that are listed at first: laying out a table of thousands takes seconds. */
+  const MOST_ROWS = 200;
+
   /** @param {HTMLElement} panel @param {Page} page @returns {Drawn} */
   function make(panel, page) {
     /** @type {Data} */ const data = page.data.by_kernel;
     const { rows } = data;
     const columns = columnsOf(page.data.kernels, data);
     const found = rows.map((row, kernel) => searchable(page.data.kernels[kernel], row));
-    let sorted = "total", falling = true, opened = -1, wanted = "";
+    let sorted = "total", falling = true, opened = -1, wanted = "", most = MOST_ROWS;
 
     const count = h("span", { class: "note", role: "status" });
     const filter = h("input", {
@@ -49,6 +52,7 @@
         column.title, h("span", { class: "arrow", "aria-hidden": "true" }))));
     const body = h("tbody", { onkeydown: step });
     const lines = rows.map((_, kernel) => line(kernel));
+    const rest = h("button", { type: "button", class: "rest", onclick: () => { most = Infinity; list(); } });
     const details = h("tr", { class: "details" });
 
     if (data.notice) panel.append(h("p", { class: "notice", role: "note" }, data.notice));
@@ -57,7 +61,7 @@
         h("div", { class: "filter" }, h("label", {}, "Filter ", filter), count),
         h("table", { class: "kernels" },
           h("caption", { class: "unseen" }, "Kernels. The headings sort; a name opens the kernel."),
-          h("thead", {}, h("tr", {}, ...heads)), body),
+          h("thead", {}, h("tr", {}, ...heads)), body), rest,
         ...data.notes.map((note) => h("p", { class: "note" }, note)));
       list();
     }
@@ -86,7 +90,9 @@
       columns.forEach((each, number) => {
         heads[number].setAttribute("aria-sort", each.key !== sorted ? "none" : falling ? "descending" : "ascending");
       });
-      body.replaceChildren(...shown.flatMap((kernel) => (kernel === opened ? [lines[kernel], details] : [lines[kernel]])));
+      rest.hidden = shown.length <= most;
+      rest.textContent = `show ${formatCount(shown.length - most)} more`;
+      body.replaceChildren(...shown.slice(0, most).flatMap((kernel) => (kernel === opened ? [lines[kernel], details] : [lines[kernel]])));
       count.textContent = shown.length === rows.length ? `${formatCount(rows.length)} kernels` : `${formatCount(shown.length)} of ${formatCount(rows.length)} kernels`;
     }
 
@@ -131,6 +137,7 @@
         if (!rows[target.kernel]) return;
         if (!lines[target.kernel].isConnected) {
           wanted = /** @type {HTMLInputElement} */ (filter).value = "";
+          most = Infinity;
           list();
         }
         open(target.kernel);
