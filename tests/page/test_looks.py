@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ostinato.profiling.report import page as page_package
+from ostinato.profiling.report.page.writing import assembled
 from pages import OpenPage, data_of, page_of
 from synthetic import Synthetic, node
 
@@ -90,11 +92,19 @@ def test_the_head_has_the_main_figures(open_page: OpenPage, demo_page: Path) -> 
     assert any(name.startswith("per token") for name in names)
 
 
-def test_the_head_is_drawn_before_the_views(open_page: OpenPage, demo_page: Path) -> None:
-    page = open_page(demo_page)
-    painted, ready = page.evaluate("""["first-contentful-paint", "ostinato-ready"].map(
-        (name) => performance.getEntriesByName(name)[0].startTime)""")
-    assert painted < ready
+def test_the_head_is_drawn_before_the_views(open_page: OpenPage, tmp_path: Path) -> None:
+    """Also where nothing is to be unpacked, which would take its time."""
+    head: dict[str, Any] = dict.fromkeys(("overview", "figures", "named", "checks"), ())
+    path = tmp_path / "head.html"
+    path.write_text(assembled({"head": head | {"look_first": "Look here", "checks_title": ""}}, "head", "", "", []))
+    page = open_page(path)
+    page.add_init_script("""(function look() {
+        if (document.querySelector("header")) window.atFirstFrame = document.querySelector("[data-ready]") ? "all" : "head only";
+        else requestAnimationFrame(look);
+    })()""")
+    page.reload()
+    page.wait_for_selector("html[data-ready=true]")
+    assert page.evaluate("atFirstFrame") == "head only"
 
 
 def test_checks_to_look_at_are_named_in_the_strip(tmp_path: Path) -> None:

@@ -146,13 +146,12 @@ async function start() {
   await unpackAll(data);
   page = build(data, root);
   document.documentElement.dataset.ready = "true";
-  performance.mark("ostinato-ready");
 }
 
 /** Lets the browser draw what is there; a page in the background is not drawn, and does not wait for it. */
 const painted = () => new Promise((resolve) => {
   requestAnimationFrame(() => setTimeout(resolve));
-  setTimeout(resolve, 100);
+  setTimeout(resolve, 1000);
 });
 
 start().catch((error) => {
