@@ -127,6 +127,15 @@ def test_names_are_cut_in_the_middle_and_a_row_is_one_line() -> None:
     assert any(row.startswith(name) for row in kernel_rows(report(decoder(name=name), 200)))
 
 
+def test_grids_are_not_cut() -> None:
+    out = io.StringIO()
+    made = decoder(name="expert_gated_matvec_with_a_very_long_name_bfloat16")
+    print_summary(summarise(made.columns()), console(out, 80), by=["shape"])
+    rows = out.getvalue().partition("Shapes")[2].partition("\n\n")[0]
+    assert "…" in rows
+    assert "threads 32×1×1, group 32×1×1" in rows
+
+
 def test_names_that_differ_in_the_middle_still_differ_when_they_are_cut() -> None:
     names = [f"decoder_block_attention_{part}_projection_bfloat16_simd" for part in ("query", "key", "value")]
     made = Synthetic()

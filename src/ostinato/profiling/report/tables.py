@@ -135,7 +135,14 @@ def op_kinds(summary: Summary, rows: int = _ROWS) -> Table:
 
 def shapes(summary: Summary, rows: int = _ROWS) -> Table:
     """Kernels and grids by total time."""
-    return _grouped(summary, "Shapes: kernels by grid", "kernel and grid", summary.shapes, rows)
+    table = _grouped(summary, "Shapes: kernels by grid", "kernel", summary.shapes, rows)
+    kernel, *columns = table.columns
+    lines = zip(summary.shapes, table.rows, strict=False)
+    return replace(
+        table,
+        columns=(kernel, Column("grid"), *columns),
+        rows=tuple((group.name, group.detail or MISSING, *row[1:]) for group, row in lines),
+    )
 
 
 def split(part: str, summary: Summary, rows: int = _ROWS) -> Table:
