@@ -186,6 +186,16 @@ def test_expand_all_collapse_all_and_depth(open_page: OpenPage, tmp_path: Path) 
     assert set(shown(page)) == {"decode", "embed", "layer.* × 12", "sample"}
 
 
+def test_what_is_too_tall_to_read_begins_at_its_top(open_page: OpenPage, tmp_path: Path) -> None:
+    page = open_graph(open_page, decoder(9), tmp_path, width=700, height=600)
+    page.get_by_role("button", name="expand all").click()
+    first = shown(page)["embed"]
+    assert first["h"] > 0.42 * 26
+    assert first["y"] >= 0
+    page.get_by_role("button", name="fit").click()
+    assert shown(page)["embed"]["h"] < first["h"]
+
+
 def test_boxes_of_one_level_are_side_by_side_and_levels_below_each_other(open_page: OpenPage, tmp_path: Path) -> None:
     page = open_graph(open_page, decoder(1), tmp_path)
     page.get_by_role("button", name="expand all").click()

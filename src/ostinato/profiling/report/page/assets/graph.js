@@ -68,7 +68,7 @@ VIEWS.push({
       if (depth === Infinity) for (let box = model.nodes; box < model.boxes; box++) open.add(box);
       else for (const box of graphOpenTo(model, depth)) open.add(box);
       place();
-      fit();
+      begin();
       describe();
     }
 
@@ -122,6 +122,14 @@ VIEWS.push({
       view.x = (view.width - root.w * view.scale) / 2;
       view.y = (view.height - root.h * view.scale) / 2;
       draw();
+    }
+
+    /** Shows everything, or of a picture that would be too small to read its upper part, as wide as the canvas. */
+    function begin() {
+      fit();
+      const wide = Math.min(view.width / Math.max(root.w, 1), 1);
+      if (view.scale > GRAPH_READABLE || wide <= GRAPH_READABLE) return;
+      Object.assign(view, { scale: wide, x: (view.width - root.w * wide) / 2, y: 0 });
     }
 
     /** @param {number} factor @param {number} [x] @param {number} [y] on the canvas */
@@ -469,7 +477,7 @@ VIEWS.push({
       depths.replaceChildren(h("option", { value: "" }, "depth"), ...Array.from({ length: deepest }, (_, at) => h("option", { value: at + 1 }, `depth ${at + 1}`)));
       depths.value = String(Math.min(graphFirstDepth(model), deepest));
       place();
-      fit();
+      begin();
       fillTable();
       describe();
     }
@@ -500,7 +508,7 @@ VIEWS.push({
         } else if (width !== lastWidth) {
           view.width = width;
           place();
-          fit();
+          begin();
         } else draw();
         lastWidth = width;
       },
