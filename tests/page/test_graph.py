@@ -84,6 +84,17 @@ def test_the_critical_path_is_that_of_the_summary() -> None:
     assert set(numbers(shown_list["path_depends"])) == {1}
 
 
+def test_the_slowest_run_is_where_the_timeline_has_it() -> None:
+    made = decoder(3)
+    last = len(made.plans[0][0]) - 1
+    made.submissions[4]["end_ns"] += 5_000
+    made.samples = [(*row[:4], row[4] + 5_000 * (row[0] == 4 and row[2] == last), row[5]) for row in made.samples]
+    (shown_list,) = graph_of(made)["lists"]
+    first, slow = made.submissions[0], made.submissions[4]
+    expected = {name: slow[name] - first["start_ns"] for name in ("start_ns", "end_ns")}
+    assert shown_list["slowest"] == {"begin_ns": expected["start_ns"], "end_ns": expected["end_ns"]}
+
+
 def test_a_wait_for_a_worker_is_no_dependency() -> None:
     made = Synthetic(devices=[Device("cpu", clock_uncertainty_ns=50.0, workers=1, first_come=True)])
     plan = made.plan([node("a", groups=1), node("b", groups=1)], [])
@@ -93,6 +104,18 @@ def test_a_wait_for_a_worker_is_no_dependency() -> None:
     if len(numbers(shown_list["path"])) == 2:
         assert numbers(shown_list["path_depends"]) == [0]
     assert numbers(shown_list["before"]) == []
+
+
+def test_of_a_very_long_list_the_first_nodes_are_shown_and_the_rest_is_counted() -> None:
+    made = Synthetic(devices=[Device("cpu", clock_uncertainty_ns=50.0)])
+    nodes = [node("k") if i % 2 else node("barrier", kind="barrier") for i in range(20_100)]
+    plan = made.plan(nodes)
+    made.submit(plan, [(i * 10, i * 10 + 10) if i % 2 else None for i in range(len(nodes))])
+    (shown_list,) = graph_of(made)["lists"]
+    assert shown_list["commands"] == 10_050
+    assert len(numbers(shown_list["kernel"])) == 10_000
+    assert numbers(shown_list["path"]) == list(range(10_000))
+    assert numbers(shown_list["before"]) == list(range(9_999))
 
 
 def test_without_times_lists_are_shown_without_a_path() -> None:
@@ -161,6 +184,16 @@ def test_expand_all_collapse_all_and_depth(open_page: OpenPage, tmp_path: Path) 
     assert list(shown(page)) == ["decode"]
     page.get_by_label("Depth").select_option("2")
     assert set(shown(page)) == {"decode", "embed", "layer.* × 12", "sample"}
+
+
+def test_what_is_too_tall_to_read_begins_at_its_top(open_page: OpenPage, tmp_path: Path) -> None:
+    page = open_graph(open_page, decoder(9), tmp_path, width=700, height=600)
+    page.get_by_role("button", name="expand all").click()
+    first = shown(page)["embed"]
+    assert first["h"] > 0.42 * 26
+    assert first["y"] >= 0
+    page.get_by_role("button", name="fit").click()
+    assert shown(page)["embed"]["h"] < first["h"]
 
 
 def test_boxes_of_one_level_are_side_by_side_and_levels_below_each_other(open_page: OpenPage, tmp_path: Path) -> None:

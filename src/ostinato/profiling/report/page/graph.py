@@ -17,6 +17,7 @@ from ...analyse.label_tree import label_tree
 from ...analyse.layering import Edges, layers, lifted, reduced, without_hidden
 from ...analyse.summary import PlanPath
 from ..text import visible
+from ..tracks import first_moment
 from .material import Material
 from .packing import packed
 
@@ -49,6 +50,10 @@ def _timed(material: Material, path: PlanPath) -> dict[str, Any]:
     mine = ran & (subs.plan == schedule.plan) & (subs.device == device)
     spent = (subs.end_ns - subs.start_ns).astype(np.float64)
     everything = float(spent[ran].sum())
+    # The timeline has the dispatches of the slowest run that was sampled, whatever it leaves out.
+    rows = np.flatnonzero(mine & subs.sampled if (mine & subs.sampled).any() else mine)
+    slowest = rows[np.argmax(spent[rows])]
+    base = first_moment(columns)
     known = schedule.measured
     times = {
         "start": np.where(known, schedule.start_ns, np.nan),
@@ -65,6 +70,7 @@ def _timed(material: Material, path: PlanPath) -> dict[str, Any]:
         "wall_ns": schedule.wall_ns,
         "execution_ns": path.path.execution_ns,
         "gap_ns": path.path.gap_ns,
+        "slowest": {"begin_ns": subs.start_ns[slowest] - base, "end_ns": subs.end_ns[slowest] - base},
         **_picture(material, schedule.plan, times, list(path.path.nodes)),
     }
 
@@ -82,6 +88,7 @@ def _untimed(material: Material, plan: int) -> dict[str, Any]:
         "wall_ns": None,
         "execution_ns": None,
         "gap_ns": None,
+        "slowest": None,
         **_picture(material, plan, {}, []),
     }
 
@@ -90,8 +97,12 @@ def _picture(material: Material, plan: int, times: dict[str, Floats], path: list
     columns = material.columns
     command = columns.plans.command[columns.plans.nodes(plan)]
     barrier = columns.commands.kind[command] == "barrier"
-    hidden, edges = without_hidden(barrier, columns.plans.edges[plan])
-    shown = np.flatnonzero(~hidden)[:_MOST_NODES]
+    real = np.flatnonzero(~barrier)
+    end = int(real[_MOST_NODES]) if real.size > _MOST_NODES else command.size
+    before, after = columns.plans.edges[plan]
+    # Edges lead forward, so nothing that is left out stands between nodes that are shown.
+    hidden, edges = without_hidden(barrier[:end], (before[after < end], after[after < end]))
+    shown = np.flatnonzero(~hidden)
     number = np.full(command.size, -1, np.int64)
     number[shown] = np.arange(shown.size)
     path = [int(number[node]) for node in path if number[node] >= 0]
@@ -114,7 +125,7 @@ def _picture(material: Material, plan: int, times: dict[str, Floats], path: list
         box_names[node] = box_names[node] or columns.commands.title(int(command[node]))
     names, name_number = _table(box_names)
     return {
-        "commands": int((~hidden).sum()),
+        "commands": shown.size + int((real >= end).sum()),
         "barriers": int(hidden.sum()),
         "implied": int(edges[0].size - least[0].size),
         "kernel": packed(kernel),

@@ -68,7 +68,7 @@ VIEWS.push({
       if (depth === Infinity) for (let box = model.nodes; box < model.boxes; box++) open.add(box);
       else for (const box of graphOpenTo(model, depth)) open.add(box);
       place();
-      fit();
+      begin();
       describe();
     }
 
@@ -122,6 +122,14 @@ VIEWS.push({
       view.x = (view.width - root.w * view.scale) / 2;
       view.y = (view.height - root.h * view.scale) / 2;
       draw();
+    }
+
+    /** Shows everything, or of a picture that would be too small to read its upper part, as wide as the canvas. */
+    function begin() {
+      fit();
+      const wide = Math.min(view.width / Math.max(root.w, 1), 1);
+      if (view.scale > GRAPH_READABLE || wide <= GRAPH_READABLE) return;
+      Object.assign(view, { scale: wide, x: (view.width - root.w * wide) / 2, y: 0 });
     }
 
     /** @param {number} factor @param {number} [x] @param {number} [y] on the canvas */
@@ -248,11 +256,13 @@ VIEWS.push({
           ["device", list.device],
           ["submissions", formatCount(list.submissions)],
           ["share", list.share === null ? null : `${formatPercent(list.share)} of command-buffer time`],
-          ["wall time", list.wall_ns === null ? "no dispatch of this list has a time" : `${formatTime(list.wall_ns)}, the median`],
+          ["wall time", list.wall_ns === null ? "no dispatch of this list has a time" : formatTime(list.wall_ns) + (list.submissions > 1 ? ", the median" : "")],
           ["critical path", list.execution_ns === null ? null
             : `${graphCounted(list.path.length, "node")}: ${formatTime(list.execution_ns)} running, ${formatTime(list.gap_ns)} between, before and after`
               + (list.wall_ns !== null && list.execution_ns > list.wall_ns ? "; they share a full device and overlap" : "")],
-        ]), h("p", { class: "note" }, "Select a box for its details."));
+        ]), list.slowest && page.data.timeline !== undefined
+          ? h("button", { type: "button", onclick: () => page.open("timeline", list.slowest) }, "slowest run in the timeline") : "",
+        h("p", { class: "note" }, "Select a box for its details."));
         return;
       }
       const box = selected, above = list.parent[box];
@@ -467,7 +477,7 @@ VIEWS.push({
       depths.replaceChildren(h("option", { value: "" }, "depth"), ...Array.from({ length: deepest }, (_, at) => h("option", { value: at + 1 }, `depth ${at + 1}`)));
       depths.value = String(Math.min(graphFirstDepth(model), deepest));
       place();
-      fit();
+      begin();
       fillTable();
       describe();
     }
@@ -498,7 +508,7 @@ VIEWS.push({
         } else if (width !== lastWidth) {
           view.width = width;
           place();
-          fit();
+          begin();
         } else draw();
         lastWidth = width;
       },

@@ -3,6 +3,8 @@
 // What the boxes of a command list say, and how they are drawn on a canvas: those in sight alone.
 
 const GRAPH_FONT = "12px system-ui, sans-serif", GRAPH_BOLD = "600 12px system-ui, sans-serif";
+/** At a smaller scale boxes are only spots: of their kernel's colour, pale off the critical path. */
+const GRAPH_READABLE = 0.42;
 const graphMeasuring = document.createElement("canvas").getContext("2d");
 /** @type {Map<string, number>} */ const graphMeasured = new Map();
 
@@ -97,8 +99,7 @@ function graphDraw(context, scene) {
   const colours = Object.fromEntries(["back", "raised", "line", "text", "dim", "accent", "path"].map((name) => [name, themeColour(name)]));
   context.clearRect(0, 0, view.width, view.height);
   const { scale } = view;
-  // Smaller than that, boxes are only spots: of their kernel's colour, pale off the critical path.
-  const readable = scale > 0.42;
+  const readable = scale > GRAPH_READABLE;
   context.save();
   context.translate(view.x, view.y);
   context.scale(scale, scale);

@@ -7,7 +7,7 @@
  * See page/graph.py.
  * @typedef {{
  *   label: string, device: string, submissions: number, share: number|null, wall_ns: number|null,
- *   execution_ns: number|null, gap_ns: number|null, commands: number, barriers: number, implied: number,
+ *   execution_ns: number|null, gap_ns: number|null, slowest: {begin_ns: number, end_ns: number}|null, commands: number, barriers: number, implied: number,
  *   kernel: Column, label_of: Column, labels: string[], place_of: Column, places: string[],
  *   start: Column, duration: Column, busy: Column, gap: Column, slack: Column,
  *   path: Column, path_before: Column, path_after: Column, path_depends: Column, before: Column, after: Column,

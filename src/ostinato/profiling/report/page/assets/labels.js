@@ -110,7 +110,7 @@ VIEWS.push({
       if (row >= 0 && rows.count[row] !== dispatched) made.push(["timed", formatCount(rows.count[row])]);
       made.push(["total", formatTime(row < 0 ? data.total_ns : rows.total[row])]);
       made.push(["share of busy time", formatPercent(row < 0 ? 1 : rows.share[row])]);
-      if (data.repeated !== null && row >= 0) made.push([`per ${data.repeated}`, rows.per_instance[row] < 0 ? "–" : formatTime(rows.per_instance[row])]);
+      if (data.repeated !== null && row >= 0 && rows.per_instance[row] >= 0) made.push([`per ${data.repeated}`, formatTime(rows.per_instance[row])]);
       return made;
     }
 
@@ -164,7 +164,7 @@ VIEWS.push({
         data.timed ? "Widths are shares of device busy time; overlapping dispatches split it evenly." : "Nothing has a time, so widths are numbers of dispatches.",
         "Width that no label below takes is a label's own work, at the right" + (top < 0 ? "; in the first row, work without a label." : "."),
         data.in_part ? "Dispatches took turns at being timed: totals are of the timed ones, shares of all." : "",
-        narrow ? `${formatCount(narrow)} labels are too narrow to draw here: a click on the one above shows them.` : "",
+        narrow ? `Too narrow to draw here: ${formatCount(narrow)} of the labels; a click on the one above shows them.` : "",
         rows.recorded > total ? `The ${formatCount(total)} largest of ${formatCount(rows.recorded)} labels are here.` : "",
         "Click or Enter: a label as wide as the picture. Arrow keys: up, down and beside. Backspace: back.",
       ].filter(Boolean).join(" ");
