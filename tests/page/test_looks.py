@@ -99,8 +99,8 @@ def test_the_head_is_drawn_before_the_views(open_page: OpenPage, tmp_path: Path)
     path.write_text(assembled({"head": head | {"look_first": "Look here", "checks_title": ""}}, "head", "", "", []))
     page = open_page(path)
     page.add_init_script("""(function look() {
-        if (document.querySelector("header")) window.atFirstFrame = document.querySelector("[data-ready]") ? "all" : "head only";
-        else requestAnimationFrame(look);
+        if (!document.querySelector("header")) requestAnimationFrame(look);
+        else window.atFirstFrame = document.querySelector("[data-ready]") ? "all" : "head only";
     })()""")
     page.reload()
     page.wait_for_selector("html[data-ready=true]")
