@@ -57,6 +57,8 @@ def test_bars_are_as_long_as_the_savings_and_in_the_order_that_is_chosen(open_pa
     page.select_option("#what_if-order", "could")
     assert names() == order(lambda row: row["could"]["share"] if row["could"] else -1)
     assert "twice as fast: saves 30.0 %" in page.inner_text("#panel-what_if li:has-text('long')")
+    page.click("#panel-what_if button:text-is('short')")
+    assert page.get_attribute("#tab-by_kernel", "aria-selected") == "true"
 
 
 def test_what_is_bounded_or_not_known_is_said(open_page: OpenPage, tmp_path: Path) -> None:

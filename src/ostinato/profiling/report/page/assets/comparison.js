@@ -57,7 +57,7 @@
       .map((value) => /** @type {HTMLInputElement} */ (h("input", { type: "checkbox", value, checked: true, onchange: draw })));
     const body = h("tbody", {});
     const heads = new Map(Object.entries(columns).map(([key, [heading]]) => [key, h("th", { scope: "col", class: numeric(key) },
-      h("button", { type: "button", class: "link", onclick: () => sortBy(key) }, heading))]));
+      h("button", { type: "button", class: "sort", onclick: () => sortBy(key) }, heading, h("span", { class: "arrow", "aria-hidden": "true" })))]));
     const chartHead = h("th", { scope: "col", class: "chart" }, axisSvg(x));
     const shown = h("p", { class: "note", role: "status" });
     const headCells = [...heads.entries()].flatMap(([key, cell]) => (key === "ratio" ? [cell, chartHead] : [cell]));
