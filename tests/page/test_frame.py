@@ -44,6 +44,10 @@ def test_a_narrow_page_does_not_scroll_sideways(open_page: OpenPage, demo_page: 
     for tab in page.locator("[role=tab]").all():
         tab.click()
         assert page.evaluate("document.documentElement.scrollWidth") <= 400, tab.inner_text()
+        narrowest = page.evaluate("""() => Math.min(...[...document.querySelectorAll("td")]
+            .filter((cell) => cell.checkVisibility() && cell.textContent.length > 5)
+            .map((cell) => cell.clientWidth))""")
+        assert narrowest > 30, (tab.inner_text(), narrowest)
 
 
 def test_the_theme_follows_the_system_and_the_button(open_page: OpenPage, demo_page: Path) -> None:

@@ -16,7 +16,7 @@ from ostinato.profiling.recording.schema import CommandTerms, SubmissionValues
 from ostinato.profiling.report.device_tracks import reached
 from ostinato.profiling.report.page import save_page
 from ostinato.profiling.report.page import timeline as module
-from pages import OpenPage, page_of
+from pages import OpenPage, data_of, page_of
 from synthetic import Synthetic, node
 
 VIEW = "document.getElementById('panel-timeline').timeline"
@@ -393,3 +393,20 @@ def test_amounts_that_vary_with_each_submission_are_those_of_the_dispatch(open_p
             f"{VIEW}.select({{row: {VIEW}.rows.find((row) => row.kind === 'dispatches'), span: {3 * token}}})"
         )
         assert f"{formatting.size(1_000_000 + 1_000_000 * token)} read" in page.inner_text("#panel-timeline .details")
+
+
+def test_a_highlighted_kernel_is_named_and_a_range_shows_everything(open_page: OpenPage, demo_page: Path) -> None:
+    page = open_page(demo_page)
+    page.click("#tab-by_kernel")
+    page.locator("#panel-by_kernel tbody tr").first.click()
+    page.click("#tab-timeline")
+    name = data_of(demo_page.read_text())["kernels"][0]["name"]
+    assert name in page.inner_text("#panel-timeline .chip")
+    page.click("#panel-timeline .chip")
+    assert not page.is_visible("#panel-timeline .chip")
+    page.locator("#panel-timeline .legend button").first.click()
+    assert page.is_visible("#panel-timeline .chip")
+    page.click("#tab-regions")
+    page.locator("#panel-regions ol button").first.click()
+    assert page.locator("#tab-timeline").get_attribute("aria-selected") == "true"
+    assert not page.is_visible("#panel-timeline .chip")

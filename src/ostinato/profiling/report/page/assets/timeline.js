@@ -49,6 +49,7 @@
       oninput: filter, onkeydown: searchKey,
     }));
     const found = h("span", { class: "note", role: "status" });
+    const chip = h("button", { type: "button", class: "chip", title: "stop highlighting", onclick: () => page.select(-1) });
     const range = h("span", { class: "note range" });
     const details = h("div", { class: "details", "aria-live": "polite" });
     const button = (/** @type {string} */ text, /** @type {string} */ label, /** @type {() => void} */ act) =>
@@ -57,7 +58,7 @@
     const causes = h("div", { class: "legend", "aria-label": "Causes of idle time" });
     panel.append(
       h("div", { class: "tools" }, search,
-        button("‹", "previous match", () => next(-1)), button("›", "next match", () => next(1)), found,
+        button("‹", "previous match", () => next(-1)), button("›", "next match", () => next(1)), found, chip,
         h("span", { class: "apart" }), button("−", "zoom out", () => zoom(2)), button("+", "zoom in", () => zoom(0.5)),
         button("whole", "show everything", whole), range),
       overview, stage, details, kernels, causes,
@@ -371,6 +372,8 @@
         matches += hits[row.begin.length];
       }
       found.textContent = wanted || kernel >= 0 ? `${formatCount(matches)} ${matches === 1 ? "match" : "matches"}` : "";
+      chip.hidden = Boolean(wanted) || kernel < 0;
+      chip.textContent = kernel < 0 ? "" : `highlighted: ${cut(kernelTitle(page.data.kernels[kernel]), 40)} ×`;
       legends();
       later();
     }
@@ -561,7 +564,10 @@
       reveal({ begin_ns: from, end_ns: to, kernel }) {
         const extra = Math.max(to - from, LEAST_NS) * (kernel === undefined ? 0.05 : 2);
         setView(from - extra, to + extra);
-        if (kernel === undefined) return;
+        if (kernel === undefined) {
+          if (page.selected() >= 0) page.select(-1); // what else ran there is asked for, too
+          return;
+        }
         for (const row of rows) {
           const span = firstFrom(row.begin, from);
           if (row.begin[span] === from && kernelOf(row, span) === kernel) go({ row, span });

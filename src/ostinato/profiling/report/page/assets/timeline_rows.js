@@ -23,16 +23,17 @@
  */
 
 const TIMELINE = (() => {
-  // In the order of CAUSES in analyse/timeline.py: a letter, a colour, a pattern.
+  // In the order of CAUSES in analyse/timeline.py: a letter, a colour, a pattern. No kernel has such a dull colour, and
+  // nothing that ran has a pattern.
   /** @type {[string, string, number][]} */
   const CAUSES = [
-    ["L", "#aeb4bc", 5], ["Q", "#56b4e9", 3], ["W", "#e69f00", 0], ["E", "#009e73", 1], ["C", "#cc79a7", 2],
-    ["S", "#f0e442", 4], ["T", "#0072b2", 0], ["H", "#d55e00", 1], ["R", "#9b7fc4", 3], ["?", "#7f868f", 2],
+    ["L", "#aeb4bc", 5], ["Q", "#8391b5", 3], ["W", "#a3806b", 1], ["E", "#7d9a86", 2], ["C", "#9a7f9e", 4],
+    ["S", "#a09a6b", 5], ["T", "#6e8aa0", 4], ["H", "#8f6b6b", 2], ["R", "#9b7fc4", 3], ["?", "#7f868f", 1],
   ];
   const LABELS = ["#b9cbe4", "#cfe3c8", "#f2dcb8", "#dccbe4", "#c6e3e3", "#ebd0d0"];
   /** @type {{[kind: string]: string}} */
   const ACTIVITIES = {
-    region: "#b9c2cc", encode: "#7fc8a9", commit: "#5aa2d6", wait: "#f0c36b", compile: "#dba3c4", setup: "#eee28a",
+    region: "#b9c2cc", encode: "#7fc8a9", commit: "#5aa2d6", wait: "#cfc3ad", compile: "#dba3c4", setup: "#eee28a",
   };
   const OTHER_ACTIVITY = "#c9c4b8";
   const TITLES = { buffers: "command buffers", idle: "idle, by cause", labels: "labels", dispatches: "dispatches" };
