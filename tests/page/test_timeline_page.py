@@ -344,15 +344,14 @@ def test_dispatches_that_are_left_out_are_hatched_and_said(
     assert "#ffffff" not in seen
 
 
-def test_the_painter_shows_every_span_and_nothing_else(open_page: OpenPage, demo_page: Path) -> None:
-    page = open_page(demo_page)
+def test_the_painter_shows_every_span_and_nothing_else(opened: Any) -> None:
     random = np.random.default_rng(3)
     for _ in range(20):
         gaps, lengths = (random.lognormal(2, 2, 300).astype(int) for _ in range(2))
         begin = np.cumsum(gaps + np.append(0, lengths[:-1]))
         first, last = np.sort(random.integers(0, int(begin[-1] + 100), 2))
         scale = max((last - first) / 200, 0.5)
-        painted = page.evaluate(
+        painted = opened.evaluate(
             """([begin, duration, from, scale]) => {
                 const context = document.createElement("canvas").getContext("2d");
                 const pixels = new Pixels(context, 200, 10), lengths = Float64Array.from(duration);
@@ -370,6 +369,7 @@ def test_the_painter_shows_every_span_and_nothing_else(open_page: OpenPage, demo
         for a, b, length in zip(left, right, lengths, strict=True):
             if length and b > 0 and a < 199:
                 assert any(painted[max(int(a) - 1, 0) : int(max(b, 0)) + 2]), (a, b)
+                assert all(painted[max(int(a) + 2, 0) : max(int(b) - 2, 0)]), (a, b)
 
 
 def test_amounts_that_vary_with_each_submission_are_those_of_the_dispatch(open_page: OpenPage, tmp_path: Path) -> None:
