@@ -153,4 +153,4 @@ def test_many_points_are_cut_and_the_page_says_so(tmp_path: Path) -> None:
     made.submit(plan, [(number * 1_000_000, (number + 1) * 1_000_000) for number in range(310)])
     (device,) = data_of(page_of(made, tmp_path).read_text())["roofline"]["devices"]
     assert len(device["points"]) == 300
-    assert device["notes"] == ["10 more points with 3.2 % of the busy time left out: the shortest"]
+    assert device["notes"] == ["10 more points with 3.2 % of the busy time are left out"]

@@ -67,7 +67,7 @@ class Point:
 
 
 def points(columns: Columns, device: int, reached: Rates, busy_ns: Floats) -> list[Point]:
-    """The points of a device, the longest first.
+    """The points of a device, the largest share first.
 
     `busy_ns` is the busy time of each command on the device.
     """
@@ -104,7 +104,7 @@ def points(columns: Columns, device: int, reached: Rates, busy_ns: Floats) -> li
             total = {name: float(values[part].sum()) for name, values in sums.items()}
             shown = tuple(dict.fromkeys(filter(None, (grids[each] for each in part.tolist()))))
             made.append(_point(names[kernel], device, facts, shown, total, flags, whole_ns))
-    return sorted(made, key=lambda point: -point.total_ns)
+    return sorted(made, key=lambda point: (-(point.share or 0.0), -point.total_ns))
 
 
 def _numbered(facts: Ints) -> tuple[Ints, Ints]:

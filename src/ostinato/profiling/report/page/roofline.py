@@ -15,7 +15,7 @@ from ..text import LONGEST_SENTENCE, visible
 from .material import Material, kernel_rows
 
 _MOST_POINTS = 300
-"""Of one device; the longest are kept."""
+"""Of one device; those with the largest shares are kept."""
 _MOST_GRIDS = 4
 
 
@@ -39,7 +39,7 @@ def _device(device: Device, points: list[Point], rows: dict[tuple[str, str], int
         notes.append("the machine was busy when the ceilings were measured, so they may be too low")
     if left_out:
         counted = formatting.count(len(left_out), "more point")
-        notes.append(f"{counted} with {formatting.percent(part)} of the busy time left out: the shortest")
+        notes.append(f"{counted} with {formatting.percent(part)} of the busy time are left out")
     return {
         "name": visible(device.name),
         "copy": _ceiling(device.copy_bytes_per_s, device.copy_spread),

@@ -14,7 +14,7 @@
  */
 
 {
-  const WHOLE_RADIUS = 44, LEAST_RADIUS = 4, MOST_NAMES = 30, MOST_ROWS = 30;
+  const LEAST_RADIUS = 4, MOST_NAMES = 30, MOST_ROWS = 30;
   const NARROW = 620;
 
   /** @param {number} value */
@@ -24,9 +24,6 @@
     }
     return String(+value.toPrecision(2));
   };
-
-  /** @param {RooflinePoint} point */
-  const radius = (point) => Math.max(WHOLE_RADIUS * Math.sqrt(point.share || 0), LEAST_RADIUS);
 
   const pen = /** @type {CanvasRenderingContext2D} */ (document.createElement("canvas").getContext("2d"));
   /** @param {string} text */
@@ -52,7 +49,7 @@
   /** @param {HTMLElement} panel @param {Page} page @returns {Drawn} */
   function make(panel, page) {
     /** @type {RooflineDevice[]} */ const devices = page.data.roofline.devices;
-    let device = devices[0];
+    let device = devices[0], wholeRadius = 44;
     const charts = h("div", { class: "charts" });
     const notes = h("div", { class: "note" });
     const table = h("div", { class: "scroll" });
@@ -65,6 +62,8 @@
       charts, notes, h("h2", {}, "All points"), table);
     page.onSelect(mark);
 
+    /** @param {RooflinePoint} point */
+    const radius = (point) => Math.max(wholeRadius * Math.sqrt(point.share || 0), LEAST_RADIUS);
     /** @param {RooflinePoint} point */
     const title = (point) => (point.kernel < 0 ? "?" : kernelTitle(page.data.kernels[point.kernel]));
     /** With the grid, where another one of the kernel has a circle too. @param {RooflinePoint} point */
@@ -156,6 +155,16 @@
       ];
       /** @type {RooflineBox[]} */ const taken = [];
       /** @type {SVGElement[]} */ const names = [];
+      if (ridge.length) {
+        const middle = x(ridge[0]), at = area.bottom - 6;
+        ceilings.push(s("line", { class: "ridge", x1: middle, x2: middle, y1: y(/** @type {RooflineCeiling} */ (flops).rate), y2: area.bottom }));
+        for (const [text, side] of /** @type {[string, number][]} */ ([["limited by bandwidth", -1], ["limited by arithmetic", 1]])) {
+          const wide = textWidth(text) + 6, left = side < 0 ? middle - wide : middle + 6;
+          if (left < area.left || left + wide > area.right) continue;
+          names.push(s("text", { class: "side", x: left, y: at }, text));
+          taken.push({ left, right: left + wide, top: at - 12, bottom: at + 4 });
+        }
+      }
       if (flops) {
         const at = y(flops.rate) - 6, text = `peak ${ceilingText(flops, formatFlopRate)}`;
         names.push(s("text", { class: "ceiling", x: area.right - 4, y: at, "text-anchor": "end" }, text));
@@ -221,7 +230,7 @@
 
     // --- bandwidth only ----------------------------------------------------------------------------------------
 
-    /** A row for each point, the longest first, along one axis of bytes per second. @param {RooflinePoint[]} points @param {number} width */
+    /** A row for each point, the largest share first, along one axis of bytes per second. @param {RooflinePoint[]} points @param {number} width */
     function strip(points, width) {
       const shown = points.slice(0, MOST_ROWS);
       const { copy } = device;
@@ -263,6 +272,7 @@
       const both = points.filter((point) => point.flops_per_byte && point.flops_per_s);
       const moving = points.filter((point) => point.bytes_per_s && !point.flops_per_byte);
       const width = Math.max(panel.clientWidth, 280);
+      wholeRadius = Math.min(Math.max(width / 16, 24), 44);
       const beside = both.length > 0 && moving.length > 0 && width >= NARROW + 300;
       const stripWidth = beside ? 380 : Math.min(width, 900);
       /** @param {string} heading @param {SVGElement} svg */
@@ -288,7 +298,7 @@
         ...(copy && !flops ? ["No peak flop rate was measured on this device."] : []),
         ...(flops && !copy ? ["No copy bandwidth was measured on this device."] : []),
         ...(other.length ? [`Only in the table: ${other.length} of ${points.length} points, without bytes per second.`] : []),
-        ...(moving.length > MOST_ROWS ? [`Bandwidth is drawn of ${MOST_ROWS} of ${moving.length} points, the longest.`] : []),
+        ...(moving.length > MOST_ROWS ? [`Bandwidth is drawn of ${MOST_ROWS} of ${moving.length} points, those with the largest shares.`] : []),
         ...device.notes,
       ];
     }
