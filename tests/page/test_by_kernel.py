@@ -202,9 +202,10 @@ def test_a_narrow_table_keeps_what_matters(open_page: OpenPage, demo_page: Path,
 
 
 def test_names_are_text(open_page: OpenPage, tmp_path: Path) -> None:
-    page = open_page(page_of(hostile(), tmp_path))
+    page = open_page(page_of(hostile(), tmp_path), width=400)
     page.click("#tab-by_kernel")
     page.locator(f"{PANEL} button.kernel").nth(0).click()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 400
     assert HOSTILE[:40] in page.locator("#by_kernel-details").inner_text()
     assert page.locator("img").count() == 0
 
