@@ -33,7 +33,9 @@ def mixed() -> Synthetic:
     made = Synthetic(devices=[Device("gpu", workers=4, copy_bytes_per_s=1e9, flops_per_s=1e10)])
     often = {"bytes_read": 1000, "declared": True, "flops": 500, "source": "often.metal", "label": "decode/attn"}
     first = made.plan([node("often", **often, place="a.py:3"), node("often", **often, groups=8, place="a.py:9")])
-    second = made.plan([node("rarely", source="other.metal", label="decode/mlp", specialisation="N=4")])
+    second = made.plan(
+        [node("rarely", source="other.metal", file="shared.h", label="decode/mlp", specialisation="N=4")]
+    )
     for run in range(1000):
         t = 100_000 * run
         made.submit(first, [(t, t + 1000 + run), (t + 5000, t + 6000)], label="list")
@@ -139,6 +141,8 @@ def test_a_filter_finds_kernels_labels_and_sources(open_page: OpenPage, tmp_path
         ("RARE", ["rarely"]),
         ("decode/attn", ["often"]),
         ("other.metal", ["rarely"]),
+        ("shared.h", ["rarely"]),
+        ("often.metal", ["often"]),
         ("decode often", ["often"]),
         ("nothing", []),
         ("", ["often", "rarely"]),
@@ -165,7 +169,7 @@ def test_a_kernel_opens_by_click_and_by_enter(open_page: OpenPage, tmp_path: Pat
     button.focus()
     page.keyboard.press("ArrowDown")
     page.keyboard.press("Enter")
-    assert "other.metal" in details.inner_text()
+    assert "shared.h included by other.metal" in details.inner_text()
     assert page.locator(f"{PANEL} button.kernel[aria-expanded=true]").inner_text() == "rarely"
 
 
@@ -198,9 +202,10 @@ def test_a_narrow_table_keeps_what_matters(open_page: OpenPage, demo_page: Path,
 
 
 def test_names_are_text(open_page: OpenPage, tmp_path: Path) -> None:
-    page = open_page(page_of(hostile(), tmp_path))
+    page = open_page(page_of(hostile(), tmp_path), width=400)
     page.click("#tab-by_kernel")
     page.locator(f"{PANEL} button.kernel").nth(0).click()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 400
     assert HOSTILE[:40] in page.locator("#by_kernel-details").inner_text()
     assert page.locator("img").count() == 0
 

@@ -135,10 +135,11 @@ def test_names_are_text(open_page: OpenPage, tmp_path: Path) -> None:
     made = Synthetic()
     plan = made.plan([node("k")])
     for at in range(12):
-        region = made.region(HOSTILE, 1000 * at, 1000 * at + 500 + at)
+        region = made.region(HOSTILE + "x" * 99, 1000 * at, 1000 * at + 500 + at)
         made.submit(plan, [(1000 * at, 1000 * at + 100)], region=region)
-    page = open_page(page_of(made, tmp_path))
+    page = open_page(page_of(made, tmp_path), width=400)
     page.click("#tab-regions")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 400
     assert HOSTILE[:40] in page.locator(f"{PANEL} h2").inner_text()
     assert page.locator("img").count() == 0
 

@@ -38,6 +38,8 @@ def by_kernel(material: Material) -> dict[str, Any]:
     notes = list(tables.kernels(summary, _MOST_ROWS).notes) if shown else []
     if drawn < len(shown):
         notes.append(f"distributions: of the {drawn} kernels with the most time")
+    if 0 < len(summary.what_ifs) < len(shown):
+        notes.append("2× faster saves: computed for the kernels with the most time; – also where it is not known")
     several = len({each.measure for each in summary.suspects}) > 1
     notes += dict.fromkeys(
         f"efficiency{f' on {each.device}' if several else ''}: {each.measure}" for each in summary.suspects
@@ -142,7 +144,6 @@ def _add_lists(material: Material, rows: list[dict[str, Any]]) -> None:
         # "Other" is what a program gets that sets none.
         row["op_kinds"] = _by_weight((kind if kind != "Other" else "" for kind in commands.op_kind[mine]), weight)
         row["constants"] = _by_weight(commands.specialisation[mine].tolist(), weight)
-        row["sources"] = _by_weight(commands.source[mine].tolist(), weight)
         shapes = grids.get(named(group.name, group.detail), [])
         row["grids"] = {
             "rows": [

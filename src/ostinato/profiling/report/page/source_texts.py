@@ -34,8 +34,11 @@ class SourceTexts:
             return None
         command = int(dispatches[0])
         line = int(described.line[command])
+        compiled = str(described.source[command])
+        file = str(described.file[command]) or compiled
         facts: dict[str, Any] = {
-            "file": visible(str(described.file[command] or described.source[command])),
+            "file": visible(file),
+            "compiled": visible(compiled) if compiled != file else "",
             "line": None if line == ABSENT else line,
             "digest": visible(str(described.source_digest[command])),
             "execution": visible(str(described.execution[command]), LONGEST_SENTENCE),

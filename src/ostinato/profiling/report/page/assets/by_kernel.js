@@ -14,13 +14,13 @@
    * @typedef {{device: string, saving_ns: number, saving_share: number|null, is_bound: boolean, reasons: string[]}} Suspect
    * @typedef {{device: string, label: string, wall_ns: number, nodes: number, nodes_on_path: number,
    *   on_path_ns: number, total_ns: number, slack_ns: number|null}} PathFacts
-   * @typedef {{file: string, line: number|null, digest: string, execution: string, text: number|null, why: string,
+   * @typedef {{file: string, compiled: string, line: number|null, digest: string, execution: string, text: number|null, why: string,
    *   lines?: [number, number]}} Code
    * @typedef {{grid: string, count: number, p50_ns: number|null, total_ns: number|null}} Grid
    * @typedef {{dispatched: number, count: number, bounded: number, per_instance_ns: number|null, mean_ns: number|null,
    *   p50_ns: number|null, p90_ns: number|null, p99_ns: number|null, min_ns: number|null, max_ns: number|null,
    *   slowest_ns?: [number, number], bins_ns?: [number, number], rates: Rate[], what_ifs: Halved[], suspects: Suspect[],
-   *   paths: PathFacts[], labels: List, places: List, op_kinds: List, constants: List, sources: List, code: Code|null,
+   *   paths: PathFacts[], labels: List, places: List, op_kinds: List, constants: List, code: Code|null,
    *   grids: {rows: Grid[], more: number}}} Row
    * @typedef {{notice: string, notes: string[], per: string|null, rows: Row[], bins: number, texts: {text: Column, first: number, whole: boolean}[], most_points: number,
    *   counts: Column, series: {first: Column, at_us: Column, median_ns: Column, below_ns: Column, above_ns: Column,
@@ -155,8 +155,8 @@
 
   /** @param {KernelName} kernel @param {Row} row */
   const searchable = (kernel, row) => [kernelTitle(kernel),
-    row.code ? row.code.file : "",
-    ...[row.labels, row.sources, row.places, row.op_kinds].flatMap((list) => list.rows.map((each) => each.text))].join("\n").toLowerCase();
+    row.code?.file, row.code?.compiled,
+    ...[row.labels, row.places, row.op_kinds].flatMap((list) => list.rows.map((each) => each.text))].join("\n").toLowerCase();
 
   /** @param {KernelName[]} kernels @param {Data} data @returns {ColumnOf[]} */
   function columnsOf(kernels, data) {
@@ -253,7 +253,7 @@
         })),
         seriesOf(data, kernel, half)) : null,
       h("div", { class: "facts" }, why(row), ceilings(row), paths(row), grids(row),
-        listed("Labels", row.labels), listed("Encoded at", row.places), listed("Op kinds", row.op_kinds),
+        listed(row.labels.rows.some((each) => each.text.includes("*")) ? "Labels (* stands for a number)" : "Labels", row.labels), listed("Encoded at", row.places), listed("Op kinds", row.op_kinds),
         listed("Function constants", row.constants)),
       row.code ? codeOf(data, row.code, kernelTitle(name)) : null,
     ].filter((node) => node !== null);
@@ -414,7 +414,7 @@
   function codeOf(data, code, title) {
     const where = code.file ? `${code.file}${code.line ? `:${code.line}` : ""}` : code.line ? `line ${code.line} of a text` : "";
     const digest = code.digest ? `SHA-256 ${code.digest.slice(0, 16)}` : "";
-    const facts = h("p", {}, h("span", { class: "name" }, where), " ", h("span", { class: "note" }, [code.why, digest].filter(Boolean).join("; ")));
+    const facts = h("p", {}, h("span", { class: "name" }, where), " ", h("span", { class: "note" }, [code.compiled ? `included by ${code.compiled}` : "", code.why, digest].filter(Boolean).join("; ")));
     const runs = code.execution ? h("p", {}, "How its threads run: ", code.execution) : null;
     const text = code.text === null ? null : data.texts[code.text];
     if (!text || !code.lines) return section("Source", facts, runs);
