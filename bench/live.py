@@ -32,7 +32,8 @@ from ostinato.profiling.analyse.units import compare_units, read_unit
 from ostinato.profiling.recording import SUFFIX, open_recording
 
 DELTA = 0.01
-STARTING_S = 4.0
+FIRST_PICTURES = 4
+"""Measured from here on: the first ones read what was recorded before."""
 METAL = """
 kernel void steps(device uint *x [[buffer(0)]], constant uint &count [[buffer(1)]]) {
     uint value = x[0];
@@ -73,8 +74,8 @@ def program(case: str, seconds: float, watched: bool) -> None:
 
 
 @contextmanager
-def viewing(recording: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A view on a terminal whose output is read and thrown away."""
+def viewing(recording: Path) -> Iterator[tuple[int, threading.Event]]:
+    """A view on a terminal whose output is read and thrown away: its pid, and what is set when it has begun to draw."""
     master, slave = os.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
     kept = {name: value for name, value in os.environ.items() if not name.startswith("OSTINATO_PROFILE")}
@@ -86,18 +87,22 @@ def viewing(recording: Path) -> Iterator[subprocess.Popen[bytes]]:
         stderr=slave,
     )
     os.close(slave)
-    threading.Thread(target=drain, args=(master,), daemon=True).start()
+    drawing = threading.Event()
+    threading.Thread(target=drain, args=(master, drawing), daemon=True).start()
     try:
-        yield view
+        yield view.pid, drawing
     finally:
         view.terminate()
         view.wait()
 
 
-def drain(terminal: int) -> None:
+def drain(terminal: int, drawing: threading.Event) -> None:
+    pictures = 0
     try:
-        while os.read(terminal, 1 << 16):
-            pass
+        while printed := os.read(terminal, 1 << 16):
+            pictures += printed.count(b"\x1b[J")
+            if pictures >= FIRST_PICTURES:
+                drawing.set()
     except OSError:  # nobody has the other end any more
         pass
 
@@ -112,16 +117,17 @@ def viewer(case: str, seconds: float) -> tuple[object, ...]:
     """The share of a core that a view takes, and how much is recorded meanwhile."""
     with tempfile.TemporaryDirectory() as folder:
         recording = Path(folder) / f"run{SUFFIX}"
-        arguments = [sys.executable, __file__, "--program", case, "--seconds", str(seconds + 2 * STARTING_S)]
+        arguments = [sys.executable, __file__, "--program", case, "--seconds", "600"]
         environment = os.environ | {"OSTINATO_PROFILE": "dispatches", "OSTINATO_PROFILE_FILE": str(recording)}
         recorded = subprocess.Popen(arguments, env=environment, stderr=subprocess.DEVNULL)
         while not recording.exists():
             time.sleep(0.1)
-        with viewing(recording) as view:
-            time.sleep(STARTING_S)
-            begin, before = time.monotonic(), core_seconds(view.pid)
+        with viewing(recording) as (pid, drawing):
+            drawing.wait()
+            begin, before = time.monotonic(), core_seconds(pid)
             time.sleep(seconds)
-            spent, took = core_seconds(view.pid) - before, time.monotonic() - begin
+            spent, took = core_seconds(pid) - before, time.monotonic() - begin
+        recorded.terminate()
         recorded.wait()
         with open_recording(recording) as made:
             last_s = (int(made.submissions.end_ns.max()) - int(made.submissions.start_ns.min())) / 1e9

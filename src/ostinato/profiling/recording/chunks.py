@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import NamedTuple
 
 import numpy as np
@@ -258,6 +258,12 @@ class Decoded:
             end_ns=self.end_ns,
             status=self.status,
         )
+
+
+def joined(parts: Sequence[Decoded]) -> Decoded:
+    """Several chunks as one."""
+    columns = (np.concatenate([getattr(part, each.name) for part in parts]) for each in fields(Decoded))
+    return Decoded(*columns)
 
 
 def decode(chunk: Chunk, most_runs: int = MAX_CHUNK_SAMPLES, most_samples: int = MAX_CHUNK_SAMPLES) -> Decoded:

@@ -279,7 +279,7 @@ class Follower:
     ) -> tuple[Dispatches, bool]:
         """The newest first, until they are older than the window or more than can be looked at; whether they were."""
         runs, samples = _MOST_RUNS, _MOST_SAMPLES
-        parts = [Dispatches(*(np.zeros(0, np.int64),) * 4)]
+        parts: list[chunks.Decoded] = []
         in_part = False
         for row in reversed(range(len(headers["id"]))):
             if runs <= 0 or samples <= 0:
@@ -288,20 +288,21 @@ class Follower:
             header = {name: int(column[row]) for name, column in headers.items()}
             (data,) = recording._blobs(schema.SampleChunks, header.pop("id"))
             chunk = chunks.Chunk(**header, data=data)
-            decoded = chunks.decode(chunk, runs, samples)
-            if decoded.end_ns.max() < since_ns:
+            part = chunks.decode(chunk, runs, samples)
+            if part.end_ns.max() < since_ns:
                 break
-            runs, samples = runs - len(decoded.counts), samples - len(decoded.node)
-            part, all_known = self._dispatches(recording, connection, decoded, since_ns)
-            in_part |= len(decoded.node) < chunk.samples or not all_known
+            runs, samples = runs - len(part.counts), samples - len(part.node)
+            in_part |= len(part.node) < chunk.samples
             parts.append(part)
-        columns = ("device", "kernel", "start_ns", "end_ns")
-        return Dispatches(*(np.concatenate([getattr(part, name) for part in parts]) for name in columns)), in_part
+        if not parts:
+            return Dispatches(*(np.zeros(0, np.int64),) * 4), in_part
+        dispatches, all_known = self._dispatches(recording, connection, chunks.joined(parts), since_ns)
+        return dispatches, in_part or not all_known
 
     def _dispatches(
         self, recording: Recording, connection: sqlite3.Connection, decoded: chunks.Decoded, since_ns: int
     ) -> tuple[Dispatches, bool]:
-        """The dispatches of a chunk that ended in the window; whether the plans of all were read."""
+        """The dispatches that ended in the window; whether the plans of all were read."""
         reached = int(decoded.submission.min()), int(decoded.submission.max())
         owners = tables.read(connection, _OWNERS, recording.version, {}, "id BETWEEN ? AND ?", reached)
         samples = schema.TABLES["dispatches"]
