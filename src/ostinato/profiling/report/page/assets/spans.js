@@ -7,7 +7,8 @@
  * Spans in order, of which none overlaps another. `paint` is the number of each one's colour; `sums[i]` is how long
  * those before the i-th last together.
  * @typedef {{begin: Float64Array, duration: Column, paint: Uint16Array, sums: Float64Array}} SpanRow
- * @typedef {{colour: number, faded: number, second: number, secondFaded: number, pattern: number, text: string}} Paint
+ * @typedef {{colour: number, faded: number, second: number, secondFaded: number,
+ *   pattern: number, name: string, text: string}} Paint
  */
 
 /** @param {Column} duration */
@@ -79,6 +80,12 @@ function mixed(from, to, part) {
   return word >>> 0;
 }
 
+/** The colour between two others. @param {string} colour @param {string} other */
+function halfway(colour, other) {
+  const [from, to] = [colour, other].map((each) => parseInt(each.slice(1), 16));
+  return `#${(((from & 0xfefefe) >> 1) + ((to & 0xfefefe) >> 1)).toString(16).padStart(6, "0")}`;
+}
+
 /**
  * How spans of a colour are painted before a background.
  * @param {string} colour @param {string} back @param {number} pattern @returns {Paint}
@@ -87,7 +94,7 @@ function paintOf(colour, back, pattern = 0) {
   const [full, behind] = [colourWord(colour), colourWord(back)];
   const second = mixed(full, behind, 0.6);
   const [faded, secondFaded] = [full, second].map((word) => mixed(word, behind, 0.84));
-  return { colour: full, faded, second, secondFaded, pattern, text: textOn(colour) };
+  return { colour: full, faded, second, secondFaded, pattern, name: colour, text: textOn(colour) };
 }
 
 /** An image that boxes are painted into; in pixels of the screen. */

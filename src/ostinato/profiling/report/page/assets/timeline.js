@@ -60,7 +60,7 @@
       h("div", { class: "tools" }, search,
         button("‹", "previous match", () => next(-1)), button("›", "next match", () => next(1)), found, chip,
         h("span", { class: "apart" }), button("−", "zoom out", () => zoom(2)), button("+", "zoom in", () => zoom(0.5)),
-        button("whole", "show everything", whole), range),
+        button("whole", "show the whole recording", whole), range),
       overview, stage, details, kernels, causes,
       ...data.notes.map((note) => h("p", { class: "note left-out" }, note)),
       h("p", { class: "note" }, `${HELP} ${SMALL}`));
@@ -230,8 +230,13 @@
         const name = row.kind === "idle" ? CAUSES[row.columns.cause[span]][0] : titleOf(row, span);
         if (room < 1 || (room < 3 && name.length > room)) continue;
         const faded = row.hits !== null && row.hits[span + 1] === row.hits[span];
-        context.fillStyle = faded ? theme.dim : paints[row.paint[span]].text;
-        context.fillText(cut(name, room), gutter + left / ratio + 3, y + row.height / 2 + 4);
+        const x = gutter + left / ratio, paint = paints[row.paint[span]];
+        if (paint.pattern && !faded) {
+          context.fillStyle = paint.name;
+          context.fillRect(x, y, Math.min(name.length, room) * letter + 6, row.height);
+        }
+        context.fillStyle = faded ? theme.dim : paint.text;
+        context.fillText(cut(name, room), x + 3, y + row.height / 2 + 4);
       }
     }
 
@@ -343,8 +348,8 @@
           h("h2", {}, kernel >= 0 ? swatch(kernel) : null, titleOf(row, span)),
           h("div", {},
             kernel >= 0 && page.data.by_kernel
-              ? button("open kernel", "show this kernel", () => page.open("by_kernel", { kernel })) : null,
-            button("zoom to it", "zoom to this span", () => zoomTo(place)),
+              ? button("open kernel", "open kernel", () => page.open("by_kernel", { kernel })) : null,
+            button("zoom to it", "zoom to it", () => zoomTo(place)),
             button("×", "clear the selection", () => select(null)))),
         h("dl", {},
           ...factsOf(row, span).flatMap(([name, text]) => [h("dt", {}, name), h("dd", {}, text)]),

@@ -43,14 +43,18 @@ const TIMELINE = (() => {
   const CAUSE = BAR + 4, LABEL = CAUSE + CAUSES.length, ACTIVITY = LABEL + LABELS.length;
 
   /** How each kind of span is painted before a background, by the numbers above. @param {string} back */
-  const paintsOver = (back) => [
-    ...[...KERNEL_COLOURS, ...OTHER_COLOURS].map((colour) => paintOf(colour, back)),
-    paintOf("#8d97a5", back), paintOf("#8d97a5", back, HATCHED),
-    paintOf("#d1242f", back), paintOf("#a9b0ba", back, HATCHED),
-    ...CAUSES.map(([, colour, pattern]) => paintOf(colour, back, pattern)),
-    ...LABELS.map((colour) => paintOf(colour, back)),
-    ...[...Object.values(ACTIVITIES), OTHER_ACTIVITY].map((colour) => paintOf(colour, back)),
-  ];
+  function paintsOver(back) {
+    // Pastel colours would outshine the dispatches in the dark.
+    const dark = textOn(back) === "#ffffff";
+    const quiet = (/** @type {string} */ colour) => paintOf(dark ? halfway(colour, back) : colour, back);
+    return [
+      ...[...KERNEL_COLOURS, ...OTHER_COLOURS].map((colour) => paintOf(colour, back)),
+      paintOf("#8d97a5", back), paintOf("#8d97a5", back, HATCHED),
+      paintOf("#d1242f", back), paintOf("#a9b0ba", back, HATCHED),
+      ...CAUSES.map(([, colour, pattern]) => paintOf(colour, back, pattern)),
+      ...[...LABELS, ...Object.values(ACTIVITIES), OTHER_ACTIVITY].map(quiet),
+    ];
+  }
 
   // --- rows -----------------------------------------------------------------------------------------------------
 
