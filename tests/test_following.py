@@ -260,8 +260,7 @@ def test_a_recording_of_another_machine_may_or_may_not_be_running(
     path = tmp_path / "run.ostinato"
     program = Program(path)
     program.writer.flush()
-    for module in (opening, following):
-        monkeypatch.setattr(module, "boot", lambda: "another one")
+    monkeypatch.setattr(following, "boot", lambda: "another one")
     picture = Viewer(path).look()
     assert picture.state is State.UNKNOWN
     assert "whether it runs is not known" in shown(picture)

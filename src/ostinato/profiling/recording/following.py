@@ -192,7 +192,7 @@ class Follower:
 
     def _news(self, recording: Recording, connection: sqlite3.Connection, copied: bool) -> tuple[News, _Position]:
         facts = self._facts = self._read_facts(recording, connection)
-        state = _state(connection, facts.processes)
+        state = _state(facts.processes)
         if state is State.RUNNING and copied:
             raise RecordingError("cannot be read while it is written, as its file system has no shared memory")
         before, after = self._position, _counted(connection, self._position)
@@ -342,13 +342,14 @@ def _counted(connection: sqlite3.Connection, before: _Position) -> _Position:
     )
 
 
-def _state(connection: sqlite3.Connection, processes: Sequence[Process]) -> State:
-    if all(process.closed for process in processes):
+def _state(processes: Sequence[Process]) -> State:
+    writing = [process for process in processes if not process.closed]
+    if not writing:
         return State.ENDED
-    if opening.is_live(connection) is not None:
+    here = [process.pid for process in writing if process.boot == boot()]
+    if any(map(opening.runs, here)):
         return State.RUNNING
-    here = all(process.boot == boot() for process in processes if not process.closed)
-    return State.KILLED if here else State.UNKNOWN
+    return State.KILLED if len(here) == len(writing) else State.UNKNOWN
 
 
 def _integers(connection: sqlite3.Connection, query: str, values: Sequence[float] = ()) -> list[tuple[int, ...]]:

@@ -126,12 +126,13 @@ def is_live(connection: sqlite3.Connection) -> int | None:
     """The pid of a process of this machine that is still recording into a file, if there is one."""
     query = "SELECT pid FROM processes WHERE boot = ? AND NOT closed"
     for (pid,) in connection.execute(query, (boot(),)).fetchmany(100):
-        if isinstance(pid, int) and _runs(pid):
+        if isinstance(pid, int) and runs(pid):
             return pid
     return None
 
 
-def _runs(pid: int) -> bool:
+def runs(pid: int) -> bool:
+    """Whether there is such a process."""
     try:
         if pid > 0:
             os.kill(pid, 0)
