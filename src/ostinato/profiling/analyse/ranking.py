@@ -5,8 +5,8 @@ run often disturbs the next), and times, efficiencies and savings are computed a
 leads in nearly all resamples. Two whose savings differ by a few percent are not told apart: the model is not more
 precise than that.
 
-A list with too few runs says little about its variation. Its times are assumed to be right within a factor of two, the
-same factor for all such lists: what makes one of them slow may make all of them slow.
+A list with too few runs says little about its variation. The times of a kernel in it are assumed to be right within a
+factor of two, the same factor for all such lists: what makes one of them slow may make all of them slow.
 """
 
 from __future__ import annotations
@@ -93,13 +93,13 @@ def well_measured(plans: Sequence[PlanSavings]) -> tuple[float, int]:
     return enough / float(walls.sum()) if walls.sum() > 0 else 0.0, largest
 
 
-def interval(drawn_ns: Floats, drawn_wall_ns: Floats) -> tuple[float, float]:
-    """The 95 % interval of a saving, as a part of the wall time."""
+def interval(drawn_ns: Floats, drawn_wall_ns: Floats, estimate: float) -> tuple[float, float]:
+    """The 95 % interval of a saving, as a part of the wall time; it contains the estimate."""
     known = drawn_wall_ns > 0
     if not known.any():
-        return 0.0, 0.0
+        return estimate, estimate
     low, high = percentiles(np.clip(drawn_ns[known] / drawn_wall_ns[known], 0.0, 1.0), (2.5, 97.5))
-    return low, high
+    return min(low, estimate), max(high, estimate)
 
 
 def leading(drawn_ns: Floats) -> Floats:

@@ -199,13 +199,13 @@ def _with_savings(suspect: Suspect, savings: Savings | None, number: int) -> Sus
     share = _part(saving, whole_ns)
     if share is None:
         return replace(suspect, saving_ns=saving)
-    low, high = ranking.interval(savings.drawn_attained_ns[:, number], savings.drawn_wall_ns)
+    low, high = ranking.interval(savings.drawn_attained_ns[:, number], savings.drawn_wall_ns, share)
     return replace(
         suspect,
         saving_ns=saving,
         saving_share=share,
-        saving_low=min(low, share),
-        saving_high=max(high, share),
+        saving_low=low,
+        saving_high=high,
         twice_as_fast_ns=halved,
         twice_as_fast_share=_part(halved, whole_ns),
     )
@@ -226,7 +226,8 @@ def _what_ifs(compared: Compared, device: int, names: list[tuple[str, str]], sav
             continue
         known = not savings.unknown[number]
         saved = float(savings.halved_ns[number])
-        low, high = ranking.interval(savings.drawn_halved_ns[:, number], savings.drawn_wall_ns)
+        share = _part(saved, savings.wall_ns)
+        low, high = ranking.interval(savings.drawn_halved_ns[:, number], savings.drawn_wall_ns, share or 0.0)
         what_ifs.append(
             WhatIf(
                 kernel=names[kernel][0],
@@ -235,7 +236,7 @@ def _what_ifs(compared: Compared, device: int, names: list[tuple[str, str]], sav
                 device_row=device,
                 on_path_ns=float(on_path[kernel]),
                 saved_ns=saved if known else None,
-                saved_share=_part(saved, savings.wall_ns) if known else None,
+                saved_share=share if known else None,
                 saved_low=low if known else None,
                 saved_high=high if known else None,
             )
