@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ostinato.profiling.analyse import ranking
+from ostinato.profiling.analyse import formatting, ranking
 from ostinato.profiling.analyse.columns import Device
 from ostinato.profiling.analyse.schedules import PlanSavings
 from ostinato.profiling.analyse.summary import Verdict, look_first, summarise
+from ostinato.profiling.report import as_dict, tables
 from synthetic import Synthetic, node, wandering
 
 CPU = Device(
@@ -68,7 +69,7 @@ def test_noise_larger_than_the_difference_is_no_ground_for_a_name() -> None:
 def test_a_single_kernel_needs_no_ranking_but_says_that_it_ran_once() -> None:
     line = look_first(summarise(recorded(1, 0.0, only=300_000).columns()))
     assert line.startswith("Look first at only: ")
-    assert "not certain: 1 undisturbed run, at least 8 needed" in line
+    assert "not certain: 1 undisturbed run of the longest command list, at least 8 needed" in line
 
 
 def test_the_same_recording_gives_the_same_verdict() -> None:
@@ -209,3 +210,38 @@ def test_two_kernels_side_by_side_save_no_more_than_the_wall(runs: int) -> None:
             assert what_if.saved_low is not None
             assert what_if.saved_high is not None
             assert 0 <= what_if.saved_low <= what_if.saved_share <= what_if.saved_high <= 0.5
+
+
+def test_savings_are_parts_of_typical_runs_and_the_line_says_how_much() -> None:
+    """Ten runs of 400 µs and one of 4 ms that another program disturbed: eleven times 400 µs."""
+    made = Synthetic(devices=[CPU])
+    plan = made.plan([node("a", **SMALL)])
+    for run in range(11):
+        t, took = 100_000_000 * run, 4_000_000 if run == 5 else 400_000
+        made.submit(plan, [(t, t + took)], worked_ns=2 * took, lost_ns=took if run == 5 else 0, label="decode")
+    summary = summarise(made.columns())
+    assert summary.what_if_total_ns == pytest.approx(11 * 400_000)
+    (what_if,) = summary.what_ifs
+    assert what_if.saved_ns == pytest.approx(0.5 * summary.what_if_total_ns)
+    (first,) = summary.suspects[0].ranked
+    assert first.saving_share is not None
+    share, amount = formatting.percent(first.saving_share), formatting.time(first.saving_ns)
+    assert f"could save about {share} ({amount}) of typical command-buffer time" in look_first(summary)
+    assert as_dict(summary)["what_if_total_ns"] == summary.what_if_total_ns
+    for table in (tables.suspects(summary), tables.critical_path(summary)):
+        assert any("4.40 ms, a typical undisturbed run of each command list" in note for note in table.notes)
+
+
+def test_what_has_too_few_runs_is_named() -> None:
+    """`decode` takes most of the time and has enough runs, all others together take more and have not."""
+    made = recorded(9, 0.0, a=300_000, b=20_000)
+    for number in range(12):
+        plan, t = made.plan([node("a", **SMALL)]), 1_000_000_000 + 10_000_000 * number
+        made.submit(plan, [(t, t + 250_000 + number)], label=f"prefill {number}")
+    summary = summarise(made.columns())
+    assert "not certain: 1 undisturbed run of 'prefill 11', at least 8 needed" in look_first(summary)
+    verdict = as_dict(summary)["verdict"]
+    assert verdict["command_list"] == "prefill 11"
+    assert verdict["enough_runs"] is False
+    assert verdict["sure"] is False
+    assert verdict["undisturbed_runs"] < verdict["needed_runs"] == 8

@@ -72,8 +72,8 @@ class Savings:
     """(resamples,)"""
     well_measured: float
     """The part of the wall time in lists that have enough undisturbed runs."""
-    runs: int
-    """Undisturbed runs of the list that takes most of the time."""
+    longest: int
+    """The schedule that takes most of the time, or most of it among those with too few runs."""
 
 
 def evaluated(compared: Compared, attainable: Floats) -> Savings | None:

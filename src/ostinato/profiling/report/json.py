@@ -27,6 +27,7 @@ field. Keys:
     command_buffers        by label: count, times, queue delay, encode time
     suspects               ranked, with the saving, the efficiency and the reasons; `measure` says relative to what
     verdict                where to look first, with its confidence; null without suspects
+    what_if_total_ns       what savings are parts of: the time of a typical undisturbed run of each list, times its runs
     what_if                kernels twice as fast; null where it is not known: they compete for a full device, and no
                            replay reproduces the measured times
     replay_residue         how far those replays are from the measured time, as a part of it; null without any
@@ -49,6 +50,7 @@ import numpy as np
 
 from ..analyse.columns import Device
 from ..analyse.groups import Group, Times
+from ..analyse.machine import WANTED_RUNS
 from ..analyse.origin import moment
 from ..analyse.statistics import Interval
 from ..analyse.summary import PlanPath, Summary, Verdict, look_first
@@ -112,6 +114,7 @@ def as_dict(summary: Summary) -> dict[str, Any]:
         ],
         "suspects": [{**_fields(s), "measure": device.measure} for device in summary.suspects for s in device.ranked],
         "verdict": None if summary.verdict is None else _verdict(summary.verdict),
+        "what_if_total_ns": summary.what_if_total_ns or None,
         "what_if": [_fields(w) for w in summary.what_ifs],
         "replay_residue": summary.replay_residue,
         "critical_paths": [_path(path) for path in summary.critical_paths],
@@ -152,6 +155,9 @@ def _verdict(verdict: Verdict) -> dict[str, Any]:
         "sure": verdict.sure,
         "confidence": verdict.confidence,
         "undisturbed_runs": verdict.runs,
+        "needed_runs": WANTED_RUNS,
+        "command_list": verdict.list_label or None,
+        "enough_runs": verdict.enough,
     }
 
 
