@@ -22,6 +22,7 @@ from .points import Point, points
 from .reading import columns_of
 from .roofline import Rates, raised, rates
 from .schedules import schedules
+from .slowest import SlowInstance, slowest
 from .suspects import Suspect, Suspects, WhatIf, suspects
 from .validity import Check, Drift, Perturbation
 
@@ -93,6 +94,8 @@ class Summary:
     """The dispatches by rank, host and process."""
     command_buffers: tuple[groups.BufferGroup, ...]
     regions: tuple[groups.RegionGroup, ...]
+    slowest: Mapping[str, tuple[SlowInstance, ...]]
+    """The slowest instances of the regions, by name (`slowest.py`)."""
     repeated: str | None
     """The region that `per_instance_ns` counts by."""
     outside: groups.Outside | None
@@ -156,6 +159,7 @@ def summarise(source: Recording | Columns, per: str | None = None) -> Summary:
     ranked = [of_device for of_device in ranked if of_device.ranked]
     drift, perturbation = validity.drift(columns, times, first), validity.perturbation(columns, times, first)
     measured = validity.measured(columns, times)
+    regions = groups.by_region(columns, times.sum_ns)
     missing = validity.uncounted_submissions(columns)
     return Summary(
         origins=columns.origins,
@@ -174,7 +178,8 @@ def summarise(source: Recording | Columns, per: str | None = None) -> Summary:
         command_buffers=tuple(
             groups.by_command_buffer(columns, times.interval_ns, times.queue_delay_ns, times.encode_ns)
         ),
-        regions=tuple(groups.by_region(columns, times.sum_ns)),
+        regions=tuple(regions),
+        slowest=slowest(columns, regions, times.sum_ns, disturbance),
         repeated=repeated,
         outside=None if instance is None or repeated is None else groups.outside(columns, repeated, instance),
         suspects=tuple(ranked),

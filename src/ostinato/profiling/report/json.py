@@ -23,7 +23,7 @@ field. Keys:
     repeated_region        the region of per_instance_ns: the one with most instances, or the one asked for
     outside_region         command buffers outside of any instance of it, and how many of them were committed while
                            one was open, by another thread or task
-    regions                host regions: instances, wall and device time
+    regions                host regions: instances, wall and device time, the slowest instances
     command_buffers        by label: count, times, queue delay, encode time
     suspects               ranked, with the saving, the efficiency and the reasons; `measure` says relative to what
     verdict                where to look first, with its confidence; null without suspects
@@ -52,6 +52,7 @@ from ..analyse.columns import Device
 from ..analyse.groups import Group, Times
 from ..analyse.machine import WANTED_RUNS
 from ..analyse.origin import moment
+from ..analyse.slowest import SlowInstance
 from ..analyse.statistics import Interval
 from ..analyse.summary import PlanPath, Summary, Verdict, look_first
 from ..analyse.timeline import DeviceTime
@@ -98,6 +99,7 @@ def as_dict(summary: Summary) -> dict[str, Any]:
                 "submissions": r.submissions,
                 "dispatches": r.dispatches,
                 "device": _times(r.device_sum),
+                "slowest": [_slow(slow) for slow in summary.slowest.get(r.name, ())],
             }
             for r in summary.regions
         ],
@@ -159,6 +161,10 @@ def _verdict(verdict: Verdict) -> dict[str, Any]:
         "command_list": verdict.list_label or None,
         "enough_runs": verdict.enough,
     }
+
+
+def _slow(slow: SlowInstance) -> dict[str, Any]:
+    return {name: value for name, value in _fields(slow).items() if name != "begin_ns"}
 
 
 def _groups(groups: tuple[Group, ...]) -> list[dict[str, Any]]:
