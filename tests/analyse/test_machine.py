@@ -124,7 +124,7 @@ def test_with_too_few_undisturbed_runs_nothing_is_certain(left: int) -> None:
     assert summary.verdict is not None
     assert not summary.verdict.sure
     assert summary.verdict.runs == left
-    assert f"{left} undisturbed runs, at least 8 needed" in look_first(summary)
+    assert f"{left} undisturbed runs of the longest command list, at least 8 needed" in look_first(summary)
 
 
 def test_runs_for_which_a_worker_did_not_come_are_set_aside_where_there_are_others() -> None:

@@ -68,3 +68,9 @@ def samples_on(columns: Columns, device: int) -> Samples:
     """The samples of a device that have a time."""
     samples, here = usable(columns.samples), columns.submissions.device == device
     return samples if here.all() else samples.where(here[samples.submission])
+
+
+def label_of(columns: Columns, plan: int) -> str:
+    """The label of the command buffers of a list, if they have one."""
+    labels = columns.submissions.label[columns.submissions.plan == plan]
+    return next((label for label in labels.tolist() if label), "")

@@ -5,8 +5,8 @@ run often disturbs the next), and times, efficiencies and savings are computed a
 leads in nearly all resamples. Two whose savings differ by a few percent are not told apart: the model is not more
 precise than that.
 
-A list with too few runs says little about its variation. Its times are assumed to be right within a factor of two, the
-same factor for all such lists: what makes one of them slow may make all of them slow.
+A list with too few runs says little about its variation. The times of a kernel in it are assumed to be right within a
+factor of two, the same factor for all such lists: what makes one of them slow may make all of them slow.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ SURE = 0.95
 LEAD = 0.1
 """By how much it must save more than any other, as a part."""
 RESAMPLES = 400
+ENOUGH_PART = 0.5
+"""The part of the wall time that must be in lists with enough undisturbed runs."""
 _FACTOR = 2.0
 _BLOCK = 4
 """Neighbouring runs that are drawn together."""
@@ -86,20 +88,23 @@ def total_wall(plans: Sequence[PlanSavings]) -> float:
 
 
 def well_measured(plans: Sequence[PlanSavings]) -> tuple[float, int]:
-    """The part of the wall time in lists with enough runs, and the undisturbed runs of the list that takes most."""
+    """The part of the wall time in lists with enough runs, and the number of the list that takes most of it.
+
+    Where that part is too small, it is the list that takes most among those with too few runs.
+    """
     walls = np.array([plan.submissions * float(plan.wall_ns.mean()) for plan in plans])
-    enough = float(walls[[_is_enough(plan) for plan in plans]].sum()) if plans else 0.0
-    largest = plans[int(walls.argmax())].undisturbed if plans else 0
-    return enough / float(walls.sum()) if walls.sum() > 0 else 0.0, largest
+    enough = np.array([_is_enough(plan) for plan in plans])
+    part = float(walls[enough].sum() / walls.sum()) if walls.sum() > 0 else 0.0
+    return part, int((walls if part >= ENOUGH_PART else np.where(enough, -1.0, walls)).argmax())
 
 
-def interval(drawn_ns: Floats, drawn_wall_ns: Floats) -> tuple[float, float]:
-    """The 95 % interval of a saving, as a part of the wall time."""
+def interval(drawn_ns: Floats, drawn_wall_ns: Floats, estimate: float) -> tuple[float, float]:
+    """The 95 % interval of a saving, as a part of the wall time; it contains the estimate."""
     known = drawn_wall_ns > 0
     if not known.any():
-        return 0.0, 0.0
+        return estimate, estimate
     low, high = percentiles(np.clip(drawn_ns[known] / drawn_wall_ns[known], 0.0, 1.0), (2.5, 97.5))
-    return low, high
+    return min(low, estimate), max(high, estimate)
 
 
 def leading(drawn_ns: Floats) -> Floats:

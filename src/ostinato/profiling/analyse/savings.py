@@ -1,12 +1,14 @@
 """How much wall time faster kernels would save, evaluated run by run, and resampled.
 
 Each run of a command list is evaluated again with a kernel at its attainable time, and at half of its time. Off the
-critical path that saves less than the kernel's own time. Resampling the runs (`ranking.py`) gives the intervals.
+critical path that saves less than the kernel's own time. Resampling the runs (`ranking.py`) gives the intervals. In
+every run and in every resample a kernel saves at most the time that it takes there, half of that if it is twice as
+fast, and never more than the wall time.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -70,8 +72,8 @@ class Savings:
     """(resamples,)"""
     well_measured: float
     """The part of the wall time in lists that have enough undisturbed runs."""
-    runs: int
-    """Undisturbed runs of the list that takes most of the time."""
+    longest: int
+    """The schedule that takes most of the time, or most of it among those with too few runs."""
 
 
 def evaluated(compared: Compared, attainable: Floats) -> Savings | None:
@@ -97,15 +99,16 @@ def evaluated(compared: Compared, attainable: Floats) -> Savings | None:
         better = np.minimum(now, attainable[command_of[run.plan]][:, None])
         return np.concatenate([np.where(mine, better, now), np.where(mine, now / 2, now)], axis=1)
 
-    def alone(run: Schedule) -> Floats:
+    def by_itself(run: Schedule) -> tuple[Floats, Floats]:
         saved = np.maximum(run.duration_ns - attainable[command_of[run.plan]], 0.0)
-        by_itself: Floats = saved @ mine_of[run.plan]
-        return by_itself
+        return saved @ mine_of[run.plan], run.duration_ns @ mine_of[run.plan]
 
-    by_plan = schedules.savings(shortened)
-    alone_ns = [np.array([alone(run) for run in runs]) for runs in schedules.runs]
+    alone = [np.array([by_itself(run) for run in runs]) for runs in schedules.runs]
+    by_plan = [
+        _limited(saving, own_ns[:, 1]) for saving, own_ns in zip(schedules.savings(shortened), alone, strict=True)
+    ]
     unknown = schedules.unknown(list(mine_of.values()))
-    drawn_attained, drawn_halved, drawn_wall = _drawn(compared, by_plan, alone_ns)
+    drawn_attained, drawn_halved, drawn_wall = _drawn(compared, by_plan, alone)
     # What is only bounded may be anything up to its bound, whatever the others come to.
     anything = np.repeat(np.linspace(0.0, 1.0, ranking.RESAMPLES)[:, None], kernels.size, axis=1)
     anything = np.random.default_rng(2).permuted(anything, axis=0) * most
@@ -125,11 +128,18 @@ def evaluated(compared: Compared, attainable: Floats) -> Savings | None:
     )
 
 
-def _drawn(compared: Compared, by_plan: list[PlanSavings], alone_ns: list[Floats]) -> tuple[Floats, Floats, Floats]:
+def _limited(saving: PlanSavings, spent_ns: Floats) -> PlanSavings:
+    """The savings of a plan, none larger than what the kernel takes in the run (`spent_ns`), or half of that."""
+    most = np.minimum(spent_ns, saving.wall_ns[:, None])
+    return replace(saving, saved_ns=np.minimum(saving.saved_ns, np.concatenate([most, most / 2], axis=1)))
+
+
+def _drawn(compared: Compared, by_plan: list[PlanSavings], alone: list[Floats]) -> tuple[Floats, Floats, Floats]:
     """Savings at the attainable times, savings when twice as fast, and wall times, a row per resample.
 
-    What the dispatches of a kernel save, each by itself (`alone_ns` in the recording), is worked out from the resampled
-    times. The part of it that the wall shrinks by is that of the runs that were drawn.
+    `alone` has of each plan (runs, 2, kernels): what the dispatches of a kernel save, each by itself, and what they
+    take. The former is worked out again from the resampled times. The part of it that the wall shrinks by is that of
+    the runs that were drawn. Where the time of a kernel gets a factor, its part of the wall gets the same.
     """
     schedules, kernels, code = compared.schedules, compared.kernels, compared.code
     size, count = kernels.size, ranking.RESAMPLES
@@ -139,21 +149,30 @@ def _drawn(compared: Compared, by_plan: list[PlanSavings], alone_ns: list[Floats
     own_code, own_rates = code[own], compared.reached.of(own)
     kernel_count = int(own_code.max(initial=0)) + 1
     factors = ranking.unsure_factors(kernel_count)
-    saved, alone, took = np.zeros((count, 2 * size)), np.zeros((count, size)), np.zeros(count)
+    attained, halved, ideal, most = (np.zeros((count, size)) for _ in range(4))
+    took = np.zeros(count)
     lists = []
     ran = np.zeros(own.size)
     for plan, runs, saving, by_itself, draw in zip(
-        schedules.plans, schedules.runs, by_plan, alone_ns, ranking.draws(by_plan), strict=True
+        schedules.plans, schedules.runs, by_plan, alone, ranking.draws(by_plan), strict=True
     ):
         command = place[compared.commands_of(plan)]
         mine = np.flatnonzero(command >= 0)
         durations = np.array([run.duration_ns[mine] for run in runs])
         lists.append((plan.submissions, command[mine], durations, draw))
         np.add.at(ran, command[mine], plan.submissions)
-        off = 1.0 if draw.enough else factors[:, kernels]
-        saved += draw.means(saving.saved_ns) * (off if draw.enough else np.tile(off, 2)) * plan.submissions
-        alone += draw.means(by_itself) * off * plan.submissions
-        took += draw.means(saving.wall_ns[:, None])[:, 0] * plan.submissions
+        wall = draw.means(saving.wall_ns[:, None])[:, 0]
+        saved = draw.means(saving.saved_ns).reshape(count, 2, size)
+        own_ns = draw.means(by_itself.reshape(len(runs), -1)).reshape(count, 2, size)
+        if not draw.enough:
+            off = factors[:, kernels]
+            wall = wall + (_of_wall(saved, wall) * (off - 1)).sum(axis=1)
+            saved, own_ns = saved * off[:, None, :], own_ns * off[:, None, :]
+        attained += plan.submissions * saved[:, 0]
+        halved += plan.submissions * saved[:, 1]
+        ideal += plan.submissions * own_ns[:, 0]
+        most += plan.submissions * np.minimum(own_ns[:, 1], wall[:, None])
+        took += plan.submissions * wall
     each = np.empty((count, kernel_count))
     step = max(1, _MOST_CELLS // max(own.size, 1))
     for rows in (slice(first, first + step) for first in range(0, count, step)):
@@ -165,5 +184,14 @@ def _drawn(compared: Compared, by_plan: list[PlanSavings], alone_ns: list[Floats
         attainable = attainable_ns(own_rates, own_code, compared.calibrated, typical, compared.judged)
         alone_each = np.where(ran > 0, ran * np.maximum(typical - attainable, 0.0), 0.0)
         each[rows] = by_kernel(alone_each, own_code, kernel_count)
-    part = np.divide(saved[:, :size], alone, out=np.ones_like(alone), where=alone > 0)
-    return each[:, kernels] * np.clip(part, 0.0, 1.0), saved[:, size:], took
+    part = np.divide(attained, ideal, out=np.ones_like(ideal), where=ideal > 0)
+    attained = each[:, kernels] * np.clip(part, 0.0, 1.0)
+    return np.minimum(attained, most), np.minimum(halved, most / 2), took
+
+
+def _of_wall(saved: Floats, wall: Floats) -> Floats:
+    """(resamples, kernels): how much of the wall each kernel is, by its savings: what would be gone without it."""
+    part = np.maximum(saved[:, 0], 2 * saved[:, 1])
+    whole = part.sum(axis=1)
+    of_wall: Floats = part * np.divide(wall, whole, out=np.ones_like(wall), where=whole > wall)[:, None]
+    return of_wall

@@ -16,12 +16,13 @@ from .by_process import Part, by_process
 from .columns import Columns, Device, Flags, with_distinct_names
 from .critical_path import CriticalPath, Schedule, critical_path
 from .kernels import named
-from .lists import measured_only, warm_ups
+from .lists import label_of, measured_only, warm_ups
 from .origin import Origin
 from .points import Point, points
 from .reading import columns_of
 from .roofline import Rates, raised, rates
 from .schedules import schedules
+from .slowest import SlowInstance, slowest
 from .suspects import Suspect, Suspects, WhatIf, suspects
 from .validity import Check, Drift, Perturbation
 
@@ -56,7 +57,9 @@ class Verdict:
     confidence: float
     """The part of the resamples in which the first kernel leads."""
     runs: int
-    """Undisturbed runs of the command list that takes most of the time."""
+    """Undisturbed runs of the command list that takes most of the time, or most of it among those with too few."""
+    list_label: str
+    """Of the command buffers of that list, if they have one."""
     enough: bool
     """Whether most of the time is in lists with enough undisturbed runs for a ranking."""
 
@@ -91,6 +94,8 @@ class Summary:
     """The dispatches by rank, host and process."""
     command_buffers: tuple[groups.BufferGroup, ...]
     regions: tuple[groups.RegionGroup, ...]
+    slowest: Mapping[str, tuple[SlowInstance, ...]]
+    """The slowest instances of the regions, by name (`slowest.py`)."""
     repeated: str | None
     """The region that `per_instance_ns` counts by."""
     outside: groups.Outside | None
@@ -122,6 +127,11 @@ class Summary:
         """The kernel that could save most; `verdict` has the confidence."""
         return None if self.verdict is None else self.verdict.named[0]
 
+    @property
+    def what_if_total_ns(self) -> float:
+        """Typical command-buffer time, which savings are parts of (`Suspects.typical_ns`), of all devices together."""
+        return sum(of_device.typical_ns for of_device in self.suspects)
+
 
 def summarise(source: Recording | Columns, per: str | None = None) -> Summary:
     """Everything that reports show of a recording.
@@ -149,6 +159,7 @@ def summarise(source: Recording | Columns, per: str | None = None) -> Summary:
     ranked = [of_device for of_device in ranked if of_device.ranked]
     drift, perturbation = validity.drift(columns, times, first), validity.perturbation(columns, times, first)
     measured = validity.measured(columns, times)
+    regions = groups.by_region(columns, times.sum_ns)
     missing = validity.uncounted_submissions(columns)
     return Summary(
         origins=columns.origins,
@@ -167,7 +178,8 @@ def summarise(source: Recording | Columns, per: str | None = None) -> Summary:
         command_buffers=tuple(
             groups.by_command_buffer(columns, times.interval_ns, times.queue_delay_ns, times.encode_ns)
         ),
-        regions=tuple(groups.by_region(columns, times.sum_ns)),
+        regions=tuple(regions),
+        slowest=slowest(columns, regions, times.sum_ns, disturbance),
         repeated=repeated,
         outside=None if instance is None or repeated is None else groups.outside(columns, repeated, instance),
         suspects=tuple(ranked),
@@ -206,10 +218,9 @@ def summarise(source: Recording | Columns, per: str | None = None) -> Summary:
 
 def _plan_path(columns: Columns, device: int, plan: Schedule) -> PlanPath:
     command = columns.plans.command[columns.plans.nodes(plan.plan)]
-    labels = columns.submissions.label[columns.submissions.plan == plan.plan]
     return PlanPath(
         device=columns.devices[device].name,
-        label=next((label for label in labels.tolist() if label), ""),
+        label=label_of(columns, plan.plan),
         schedule=plan,
         path=critical_path(plan),
         kernel=tuple(columns.commands.title(row) for row in command.tolist()),
@@ -228,25 +239,25 @@ def _verdict(ranked: Sequence[Suspects]) -> Verdict | None:
     order = sorted(range(len(pairs)), key=lambda at: (-pairs[at][0].saving_ns, -pairs[at][0].total_ns))
     by_saving = [pairs[at][0] for at in order]
     first, device = pairs[order[0]]
-    enough = device.well_measured >= _MOST
+    enough = device.well_measured >= ranking.ENOUGH_PART
     drawn = [each.drawn_ns for each in ranked]
     if any(len(each) == 0 for each in drawn):
-        return Verdict(tuple(by_saving[:2]), 0.0, device.runs, False)
+        return Verdict(tuple(by_saving[:2]), 0.0, device.runs, device.list_label, False)
     if first.saving_share is not None and first.saving_share < _LITTLE:
         # No kernel saves much; name those that take most of the time.
         by_saving.sort(key=lambda suspect: -suspect.total_ns)
         largest = by_saving[0].total_ns
         alike = [suspect for suspect in by_saving if (1 + ranking.LEAD) * suspect.total_ns >= largest]
-        return Verdict(tuple(alike[:_MOST_NAMED]), 0.0, device.runs, enough)
+        return Verdict(tuple(alike[:_MOST_NAMED]), 0.0, device.runs, device.list_label, enough)
     if len(by_saving) == 1:
-        return Verdict(tuple(by_saving), 1.0, device.runs, enough)
+        return Verdict(tuple(by_saving), 1.0, device.runs, device.list_label, enough)
     leads = ranking.leading(np.concatenate(drawn, axis=1))[order]
     if leads[0] >= ranking.SURE or by_saving[1].saving_ns <= 0:
-        return Verdict((first,), float(leads[0]), device.runs, enough)
+        return Verdict((first,), float(leads[0]), device.runs, device.list_label, enough)
     # Where none leads clearly, the next one comes too close.
     rivals = [at for at in range(1, len(by_saving)) if leads[at] > 1 - ranking.SURE] or [1]
     closest = tuple(by_saving[at] for at in [0, *rivals[: _MOST_NAMED - 1]])
-    return Verdict(closest, float(leads[0]), device.runs, enough)
+    return Verdict(closest, float(leads[0]), device.runs, device.list_label, enough)
 
 
 def look_first(summary: Summary) -> str:
@@ -280,8 +291,12 @@ def _saving(suspect: Suspect) -> str:
     if suspect.saving_share is None:
         return f"{formatting.time(suspect.saving_ns)} of dispatch time"
     if suspect.saving_is_bound:
-        return f"up to {formatting.percent(suspect.saving_share)} of command-buffer time"
-    return f"about {formatting.percent(suspect.saving_share)} of command-buffer time{_interval(suspect)}"
+        return f"up to {_amount(suspect.saving_share, suspect.saving_ns)}"
+    return f"about {_amount(suspect.saving_share, suspect.saving_ns)}{_interval(suspect)}"
+
+
+def _amount(share: float, saving_ns: float) -> str:
+    return f"{formatting.percent(share)} ({formatting.time(saving_ns)}) of typical command-buffer time"
 
 
 def _interval(suspect: Suspect) -> str:
@@ -318,9 +333,10 @@ def _cannot_tell(verdict: Verdict) -> str:
 
 
 def _too_few(verdict: Verdict) -> str:
+    which = repr(verdict.list_label) if verdict.list_label else "the longest command list"
     if verdict.runs >= machine.WANTED_RUNS:
-        return "the command list is too long to evaluate run by run"
-    return f"{formatting.count(verdict.runs, 'undisturbed run')}, at least {machine.WANTED_RUNS} needed"
+        return f"{which} is too long to evaluate run by run"
+    return f"{formatting.count(verdict.runs, 'undisturbed run')} of {which}, at least {machine.WANTED_RUNS} needed"
 
 
 def _without_suspects(summary: Summary) -> str:

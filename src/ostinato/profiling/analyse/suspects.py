@@ -19,7 +19,7 @@ from . import ranking, reasons
 from .columns import Columns, Floats, Ints
 from .critical_path import NOT_KNOWN, path_of
 from .groups import CommandTimes, command_times, folded, kernel_codes
-from .lists import runs_per_command, samples_on
+from .lists import label_of, runs_per_command, samples_on
 from .roofline import Rates
 from .savings import Compared, Savings, evaluated
 from .schedules import Schedules
@@ -56,7 +56,7 @@ class Suspect:
     saving_is_bound: bool = False
     """It may save less: it competes for a full device in a way that no replay reproduces."""
     saving_share: float | None = None
-    """The same as a part of the command buffers' time; None when no schedule is known."""
+    """The same as a part of `Suspects.typical_ns`; None when no schedule is known."""
     saving_low: float | None = None
     saving_high: float | None = None
     """The 95 % interval of that part, over runs; None where the saving is a bound or no schedule is known."""
@@ -85,7 +85,7 @@ class WhatIf:
     saved_ns: float | None
     """None where it is not known: it competes for a full device in a way that no replay reproduces."""
     saved_share: float | None
-    """Of the time of all command buffers."""
+    """Of `Suspects.typical_ns`."""
     saved_low: float | None
     saved_high: float | None
     """The 95 % interval of that part, over runs."""
@@ -107,9 +107,12 @@ class Suspects:
     well_measured: float
     """The part of the command buffers' time in lists that have enough undisturbed runs."""
     runs: int
-    """Undisturbed runs of the list that takes most of the time."""
-    wall_ns: float
-    """The time of all command buffers that the savings are parts of; 0 where no schedule is known."""
+    """Undisturbed runs of the list that takes most of the time, or most of it among those with too few."""
+    list_label: str
+    """Of its command buffers, if they have one."""
+    typical_ns: float
+    """What the savings are parts of: the time of a typical undisturbed run of each list, times its runs; 0 where no
+    schedule is known."""
 
 
 def suspects(
@@ -178,8 +181,14 @@ def suspects(
         () if savings is None else _what_ifs(compared, device, names, savings),
         reasons.measure(facts, calibrated, bounds, columns.began_ns),
         np.zeros((0, len(ranked))) if savings is None else savings.drawn_attained_ns[:, order],
-        *((0.0, 0, 0.0) if savings is None else (savings.well_measured, savings.runs, savings.wall_ns)),
+        *((0.0, 0, "", 0.0) if savings is None else _measured(columns, schedules, savings)),
     )
+
+
+def _measured(columns: Columns, schedules: Schedules, savings: Savings) -> tuple[float, int, str, float]:
+    """The last fields of `Suspects`."""
+    label = label_of(columns, schedules.plans[savings.longest].plan)
+    return savings.well_measured, schedules.undisturbed[savings.longest], label, savings.wall_ns
 
 
 def _with_savings(suspect: Suspect, savings: Savings | None, number: int) -> Suspect:
@@ -199,13 +208,13 @@ def _with_savings(suspect: Suspect, savings: Savings | None, number: int) -> Sus
     share = _part(saving, whole_ns)
     if share is None:
         return replace(suspect, saving_ns=saving)
-    low, high = ranking.interval(savings.drawn_attained_ns[:, number], savings.drawn_wall_ns)
+    low, high = ranking.interval(savings.drawn_attained_ns[:, number], savings.drawn_wall_ns, share)
     return replace(
         suspect,
         saving_ns=saving,
         saving_share=share,
-        saving_low=min(low, share),
-        saving_high=max(high, share),
+        saving_low=low,
+        saving_high=high,
         twice_as_fast_ns=halved,
         twice_as_fast_share=_part(halved, whole_ns),
     )
@@ -226,7 +235,8 @@ def _what_ifs(compared: Compared, device: int, names: list[tuple[str, str]], sav
             continue
         known = not savings.unknown[number]
         saved = float(savings.halved_ns[number])
-        low, high = ranking.interval(savings.drawn_halved_ns[:, number], savings.drawn_wall_ns)
+        share = _part(saved, savings.wall_ns)
+        low, high = ranking.interval(savings.drawn_halved_ns[:, number], savings.drawn_wall_ns, share or 0.0)
         what_ifs.append(
             WhatIf(
                 kernel=names[kernel][0],
@@ -235,7 +245,7 @@ def _what_ifs(compared: Compared, device: int, names: list[tuple[str, str]], sav
                 device_row=device,
                 on_path_ns=float(on_path[kernel]),
                 saved_ns=saved if known else None,
-                saved_share=_part(saved, savings.wall_ns) if known else None,
+                saved_share=share if known else None,
                 saved_low=low if known else None,
                 saved_high=high if known else None,
             )

@@ -23,10 +23,11 @@ field. Keys:
     repeated_region        the region of per_instance_ns: the one with most instances, or the one asked for
     outside_region         command buffers outside of any instance of it, and how many of them were committed while
                            one was open, by another thread or task
-    regions                host regions: instances, wall and device time
+    regions                host regions: instances, wall and device time, the slowest instances
     command_buffers        by label: count, times, queue delay, encode time
     suspects               ranked, with the saving, the efficiency and the reasons; `measure` says relative to what
     verdict                where to look first, with its confidence; null without suspects
+    what_if_total_ns       what savings are parts of: the time of a typical undisturbed run of each list, times its runs
     what_if                kernels twice as fast; null where it is not known: they compete for a full device, and no
                            replay reproduces the measured times
     replay_residue         how far those replays are from the measured time, as a part of it; null without any
@@ -49,7 +50,9 @@ import numpy as np
 
 from ..analyse.columns import Device
 from ..analyse.groups import Group, Times
+from ..analyse.machine import WANTED_RUNS
 from ..analyse.origin import moment
+from ..analyse.slowest import SlowInstance
 from ..analyse.statistics import Interval
 from ..analyse.summary import PlanPath, Summary, Verdict, look_first
 from ..analyse.timeline import DeviceTime
@@ -96,6 +99,7 @@ def as_dict(summary: Summary) -> dict[str, Any]:
                 "submissions": r.submissions,
                 "dispatches": r.dispatches,
                 "device": _times(r.device_sum),
+                "slowest": [_slow(slow) for slow in summary.slowest.get(r.name, ())],
             }
             for r in summary.regions
         ],
@@ -112,6 +116,7 @@ def as_dict(summary: Summary) -> dict[str, Any]:
         ],
         "suspects": [{**_fields(s), "measure": device.measure} for device in summary.suspects for s in device.ranked],
         "verdict": None if summary.verdict is None else _verdict(summary.verdict),
+        "what_if_total_ns": summary.what_if_total_ns or None,
         "what_if": [_fields(w) for w in summary.what_ifs],
         "replay_residue": summary.replay_residue,
         "critical_paths": [_path(path) for path in summary.critical_paths],
@@ -152,7 +157,14 @@ def _verdict(verdict: Verdict) -> dict[str, Any]:
         "sure": verdict.sure,
         "confidence": verdict.confidence,
         "undisturbed_runs": verdict.runs,
+        "needed_runs": WANTED_RUNS,
+        "command_list": verdict.list_label or None,
+        "enough_runs": verdict.enough,
     }
+
+
+def _slow(slow: SlowInstance) -> dict[str, Any]:
+    return {name: value for name, value in _fields(slow).items() if name != "begin_ns"}
 
 
 def _groups(groups: tuple[Group, ...]) -> list[dict[str, Any]]:

@@ -107,7 +107,7 @@ def suspects(summary: Summary) -> Table:
     notes = [
         f"efficiency{f' on {s.device}' if len({other.measure for other in summary.suspects}) > 1 else ''}: {s.measure}"
         for s in summary.suspects
-    ]
+    ] + _typical_note(summary, "savings are parts of typical command-buffer time")
     return Table(
         "Suspects, by the wall time that better efficiency could save",
         (
@@ -121,6 +121,14 @@ def suspects(summary: Summary) -> Table:
         tuple(rows[:_ROWS]),
         tuple(dict.fromkeys(notes)),
     )
+
+
+def _typical_note(summary: Summary, what: str) -> list[str]:
+    """What savings are parts of."""
+    if not summary.what_if_total_ns:
+        return []
+    total = formatting.time(summary.what_if_total_ns)
+    return [f"{what}: {total}, a typical undisturbed run of each command list times the number of its runs"]
 
 
 def kernels(summary: Summary, rows: int = _ROWS) -> Table:
@@ -345,6 +353,7 @@ def critical_path(summary: Summary) -> Table:
             "kernels off the critical path also save time when they compete for a full device; estimated by"
             f" replays that match the measured time to within {off}"
         )
+    notes += _typical_note(summary, "typical time")
     for p in summary.critical_paths[:1]:
         which = f"command list {p.label!r}" if p.label else "the longest command list"
         on_it = f"{len(p.path.nodes):,} of {formatting.count(len(p.kernel), 'node')}"
@@ -354,7 +363,7 @@ def critical_path(summary: Summary) -> Table:
         )
     return Table(
         "Critical path: what a kernel would save if it were twice as fast",
-        (Column("kernel", right=False), Column("on the path"), Column("saves"), Column("of command-buffer time")),
+        (Column("kernel", right=False), Column("on the path"), Column("saves"), Column("of typical time")),
         tuple(rows),
         tuple(notes),
     )

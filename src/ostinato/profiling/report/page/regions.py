@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from ...analyse import formatting
-from ...analyse.columns import ABSENT
 from ...analyse.distributions import histograms
 from ...analyse.groups import RegionGroup, Times
-from ...analyse.instances import Instances, instances, kernel_excess, outline
+from ...analyse.instances import instances, outline
 from ...analyse.kernels import named
+from ...analyse.slowest import MOST_NAMES, SlowInstance
 from ...analyse.timeline import submission_times
 from .. import tables
 from ..text import LONGEST_SENTENCE, visible
@@ -19,9 +19,7 @@ from ..tracks import first_moment
 from .material import Material
 from .packing import packed
 
-_MOST_NAMES = 16
 _MOST_DRAWN = 2000
-_SLOWEST = 10
 _WORTH_NAMING = 0.1
 """A kernel is named if it explains this part of what an instance took longer."""
 
@@ -32,9 +30,9 @@ def regions(material: Material) -> dict[str, Any] | None:
     if not summary.regions:
         return None
     sum_ns, base = submission_times(material.columns).sum_ns, first_moment(material.columns)
-    hidden = len(summary.regions) - _MOST_NAMES
+    hidden = len(summary.regions) - MOST_NAMES
     return {
-        "regions": [_region(material, group, sum_ns, base) for group in summary.regions[:_MOST_NAMES]],
+        "regions": [_region(material, group, sum_ns, base) for group in summary.regions[:MOST_NAMES]],
         "notes": [
             *tables.regions(summary).notes,
             *([f"{formatting.count(hidden, 'more name')} of regions in the JSON report"] if hidden > 0 else []),
@@ -44,8 +42,8 @@ def regions(material: Material) -> dict[str, Any] | None:
 
 def _region(material: Material, group: RegionGroup, sum_ns: Any, base: int) -> dict[str, Any]:
     each = instances(material.columns, group.name, sum_ns)
-    slowest = np.argsort(-each.wall_ns, kind="stable")[:_SLOWEST]
-    shown = outline(each.wall_ns, _MOST_DRAWN, slowest)
+    slowest = material.summary.slowest.get(group.name, ())
+    shown = outline(each.wall_ns, _MOST_DRAWN, np.array([slow.number for slow in slowest], np.int64))
     bins = histograms(np.zeros(len(each), np.int64), each.wall_ns, 1)
     interval = group.median_ns
     several = len(material.columns.pids) > 1 and np.unique(material.columns.regions.process[each.row]).size > 1
@@ -65,7 +63,7 @@ def _region(material: Material, group: RegionGroup, sum_ns: Any, base: int) -> d
             "wall_ns": packed(each.wall_ns[shown]),
             "dispatch_ns": packed(each.dispatch_ns[shown]),
         },
-        "slowest": _slow(material, group, each, slowest, base) if len(each) > 1 else [],
+        "slowest": [_slow(material, slow, base) for slow in slowest],
         "note": "instances of several processes together" if several else "",
     }
 
@@ -74,54 +72,38 @@ def _times(times: Times) -> dict[str, Any]:
     return {name: getattr(times, name) for name in Times.__slots__}
 
 
-def _slow(material: Material, group: RegionGroup, each: Instances, slowest: Any, base: int) -> list[dict[str, Any]]:
-    """The slowest instances, each with what was different."""
-    columns, kernels = material.columns, material.summary.kernels
-    excess = kernel_excess(columns, each, group.name, material.kernel, slowest, len(kernels))
-    known = (each.running_ns != ABSENT) & bool(each.submissions.any())
-    running = float(np.median(each.running_ns[known])) if known.any() else None
-    outside = float(np.median((each.wall_ns - each.running_ns)[known])) if known.any() else None
-    buffers = float(np.median(each.submissions))
-    listed = []
-    for position, number in enumerate(slowest.tolist()):
-        over = float(each.wall_ns[number]) - group.wall.p50_ns
-        parts = ["the first one"] if number == 0 else []
-        if running is not None and outside is not None and known[number]:
-            inside_more = float(each.running_ns[number]) - running
-            outside_more = float(each.wall_ns[number] - each.running_ns[number]) - outside
-            parts.append(
-                f"{_more(inside_more)} in command buffers{_longer(material, excess[position], over)},"
-                f" {_more(outside_more)} outside of them"
-            )
-        if each.submissions[number] != buffers:
-            parts.append(f"{formatting.count(int(each.submissions[number]), 'command buffer')}, usually {buffers:g}")
-        process = int(columns.regions.process[each.row[number]])
-        if len(columns.origins) > 1:
-            parts.append(columns.origins[process].name)
-        begin = int(each.begin_ns[number]) - base
-        listed.append(
-            {
-                "number": number,
-                "begin_ns": begin,
-                "end_ns": begin + int(each.wall_ns[number]),
-                "wall_ns": int(each.wall_ns[number]),
-                "over_ns": over,
-                "over_share": over / group.wall.p50_ns if group.wall.p50_ns else None,
-                "what": visible("; ".join(parts), LONGEST_SENTENCE),
-            }
-        )
-    return listed
+def _slow(material: Material, slow: SlowInstance, base: int) -> dict[str, Any]:
+    """One of the slowest instances, with a sentence about what was different."""
+    begin, origins = slow.begin_ns - base, material.columns.origins
+    parts = ["the first one"] if slow.number == 0 else []
+    if slow.running_over_ns is not None and slow.idle_over_ns is not None:
+        inside, outside = _more(slow.running_over_ns), _more(slow.idle_over_ns)
+        parts.append(f"{inside} in command buffers{_longer(slow)}, {outside} outside of them")
+    if slow.submissions != slow.usual_submissions:
+        parts.append(f"{formatting.count(slow.submissions, 'command buffer')}, usually {slow.usual_submissions:g}")
+    if slow.disturbed:
+        which = f"{slow.disturbed:,} of {slow.submissions:,} command buffers " if slow.submissions > 1 else ""
+        parts.append(f"{which}disturbed by other programs")
+    if len(origins) > 1:
+        parts.append(origins[slow.process].name)
+    return {
+        "number": slow.number,
+        "begin_ns": begin,
+        "end_ns": begin + slow.wall_ns,
+        "wall_ns": slow.wall_ns,
+        "over_ns": slow.over_ns,
+        "over_share": slow.over_share,
+        "what": visible("; ".join(parts), LONGEST_SENTENCE),
+    }
 
 
-def _longer(material: Material, excess: Any, over: float) -> str:
+def _longer(slow: SlowInstance) -> str:
     """The kernel that took most longer than usual, if that explains some of what the instance took longer."""
-    if not excess.size or np.isnan(excess).all():
+    if slow.kernel is None or slow.kernel_over_ns is None or slow.over_ns <= 0:
         return ""
-    most = int(excess.argmax())
-    if over <= 0 or excess[most] < _WORTH_NAMING * over:
+    if slow.kernel_over_ns < _WORTH_NAMING * slow.over_ns:
         return ""
-    group = material.summary.kernels[most]
-    return f" ({named(group.name, group.detail)} {_more(float(excess[most]))})"
+    return f" ({named(slow.kernel, slow.detail or '')} {_more(slow.kernel_over_ns)})"
 
 
 def _more(ns: float) -> str:

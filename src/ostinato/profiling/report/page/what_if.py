@@ -15,7 +15,7 @@ def what_if(material: Material) -> dict[str, Any] | None:
     rows = kernel_rows(summary)
     halved = {(each.device_row, each.kernel, each.detail): each for each in summary.what_ifs}
     suspected = {(each.device_row, each.kernel, each.detail): each for of in summary.suspects for each in of.ranked}
-    wall_ns = {of.device_row: of.wall_ns for of in summary.suspects}
+    wall_ns = {of.device_row: of.typical_ns for of in summary.suspects}
     keys = dict.fromkeys([*halved, *suspected])
     if not keys:
         return None
@@ -30,7 +30,7 @@ def what_if(material: Material) -> dict[str, Any] | None:
             }
             for device, kernel, detail in keys
         ],
-        "wall_ns": sum(wall_ns.values()),
+        "wall_ns": summary.what_if_total_ns,
         "residue": summary.replay_residue,
         "measures": [
             visible(sentence, LONGEST_SENTENCE) for sentence in dict.fromkeys(s.measure for s in summary.suspects)

@@ -337,10 +337,10 @@
         h("ul", {}, ...suspect.reasons.map((reason) => h("li", {}, on(suspect.device, row.suspects), reason))),
         h("p", {}, on(suspect.device, row.suspects), suspect.saving_ns <= 0 ? "As efficient as the other kernels, it would save nothing."
           : `As efficient as the other kernels, it would save ${suspect.is_bound ? "up to " : "about "}${suspect.saving_share === null
-            ? formatTime(suspect.saving_ns) : `${formatPercent(suspect.saving_share)} of command-buffer time`}.`)]),
+            ? formatTime(suspect.saving_ns) : `${formatPercent(suspect.saving_share)} of typical command-buffer time`}.`)]),
       ...row.what_ifs.map((halved) => h("p", {}, on(halved.device, row.what_ifs), halved.saved_ns === null
         ? "What it would save if it were twice as fast is not known: it competes for a full device, and no replay reproduces how."
-        : `Twice as fast, it would save ${formatTime(halved.saved_ns)} (${formatPercent(halved.saved_share)} of command-buffer time${interval(halved)}).`)));
+        : `Twice as fast, it would save ${formatTime(halved.saved_ns)} (${formatPercent(halved.saved_share)} of typical command-buffer time${interval(halved)}).`)));
   }
 
   /** @param {Halved} halved */

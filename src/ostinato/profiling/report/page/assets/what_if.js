@@ -53,7 +53,7 @@
     const bounded = data.rows.some((row) => row.could && row.could_is_bound);
     panel.append(
       h("p", { class: "note" },
-        "Parts of the time of all command buffers",
+        "Parts of typical command-buffer time",
         data.wall_ns > 0 ? ` (${formatTime(data.wall_ns)})` : "",
         ". Every measured run is evaluated again with shorter dispatches of one kernel; order and dependencies stay as they are. ",
         "Time on the host, caches and clocks that would change as well are not part of it."),
