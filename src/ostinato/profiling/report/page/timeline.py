@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ...analyse import formatting
-from ...analyse.columns import ABSENT, Columns, Flags, Floats, Ints, Samples, usable
+from ...analyse.columns import ABSENT, BOUNDED, Columns, Flags, Floats, Ints, Samples, usable
 from ...analyse.costs import amounts_of, varying
 from ...analyse.roofline import rates
 from ...analyse.timeline import CAUSES, Gaps, device_gaps
@@ -152,6 +152,9 @@ def _device(
             "Hatched command buffers ran, but their dispatches are left out."
         )
     of_each: dict[str, Ints | Floats] = {"node": node_of, "buffer": bar_of[drawn.submission]}
+    bounded = drawn.status == BOUNDED
+    if bounded.any():
+        of_each["bounded"] = bounded.astype(np.int64)
     varies = varying(columns)[columns.plans.command[drawn.node]]
     if varies.any():
         amounts = amounts_of(columns, columns.plans.command[drawn.node], drawn.submission)
@@ -185,7 +188,10 @@ def _buffers(
     by_lane = np.argsort(lane_of, kind="stable")
     rows, lane_of = rows[by_lane], lane_of[by_lane]
     together = -(-rows.size // MOST_BUFFERS)
+    failed = subs.error[rows] != ""
     opened = shown[rows] > 0
+    if failed.sum() <= MOST_BUFFERS:
+        opened |= failed
     alone = opened | np.concatenate([[True], opened[:-1]])[: rows.size]
     first = alone | (np.diff(lane_of, prepend=-1) != 0) | (np.arange(rows.size) % max(together, 1) == 0)
     heads, bars = np.flatnonzero(first), np.cumsum(first) - 1
@@ -193,7 +199,8 @@ def _buffers(
     if together > 1:
         shared.notes.append(
             f"{columns.devices[device].name}: {rows.size:,} command buffers are shown as {heads.size:,} bars; "
-            f"a hatched bar stands for up to {together} of them."
+            f"a hatched bar stands for up to {together} of them, and those that failed "
+            f"{'have bars of their own' if failed.sum() <= MOST_BUFFERS else 'are too many for bars of their own'}."
         )
     bar_of = np.full(len(subs), -1)
     bar_of[rows] = bars
@@ -212,6 +219,7 @@ def _buffers(
         "replay": subs.replay[of],
         "reason": shared.numbers(subs.reason[of]),
         "error": shared.numbers(subs.error[of]),
+        "failed": np.add.reduceat(failed.astype(np.int64), heads) if heads.size else 0 * of,
     }
     start, end = subs.start_ns[of], np.maximum.reduceat(subs.end_ns[rows], heads) if heads.size else subs.end_ns[of]
     tracks = [
