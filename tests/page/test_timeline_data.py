@@ -311,3 +311,21 @@ def test_command_buffers_that_failed_are_never_lost_in_a_bar(monkeypatch: pytest
         assert {result["names"][number] for number in buffers["error"][alone]} == {"out of memory"}
     said = "have bars of their own" if most > 3 else "are too many for bars of their own"
     assert said in " ".join(result["notes"])
+
+
+def test_spans_of_a_thread_that_do_not_fit_on_its_rows_are_left_out_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_MOST_ROWS", 4)
+    made = Synthetic()
+    for at in range(7):  # on rows of their own
+        made.span("wait", at, 1000 + at)
+    for at in range(6):  # inside each other
+        made.span("compile", 3000 + at, 4000 - at)
+    for at in range(4):
+        made.span("wait", 100 * at, 100 * at + 50, thread=2)
+    result = shown(made.columns())
+    first, second = result["threads"]
+    assert sum(len(row["begin"]) for row in first["rows"]) == 5
+    assert len(second["rows"]) == 1
+    assert result["notes"] == [
+        "8 spans of host threads are left out: they did not fit on the 4 rows of their thread.",
+    ]

@@ -335,7 +335,7 @@ def _threads(columns: Columns, shared: _Shared) -> tuple[list[dict[str, Any]], l
         shared.notes.append(f"Of {len(slices):,} spans of host threads the {MOST_HOST_SPANS:,} longest are shown.")
         longest = np.argpartition(slices.end_ns - slices.begin_ns, len(slices) - MOST_HOST_SPANS)[-MOST_HOST_SPANS:]
         slices = slices.where(np.sort(longest))
-    lane_of, depth = nested(slices)
+    lane_of, depth = nested(slices, _MOST_ROWS)
     kinds: dict[str, int] = {}
     kind = np.array([kinds.setdefault(text, len(kinds)) for text in slices.kind.tolist()], np.int64)
     name = shared.numbers(slices.name)
@@ -344,12 +344,15 @@ def _threads(columns: Columns, shared: _Shared) -> tuple[list[dict[str, Any]], l
         np.where(of_buffer, columns.submissions.ordinal[slices.submission], -1) if of_buffer.any() else -1 + 0 * kind
     )
     who = np.stack([slices.process, slices.thread], axis=1)
-    threads = []
+    threads, left_out = [], 0
     for process, thread in np.unique(who, axis=0)[:_MOST_ROWS].tolist():
         mine = (slices.process == process) & (slices.thread == thread)
+        left_out += int(mine.sum())
         rows = []
-        for lane, level in np.unique(np.stack([lane_of, depth], axis=1)[mine], axis=0)[:_MOST_ROWS].tolist():
+        placed = mine & (lane_of >= 0)
+        for lane, level in np.unique(np.stack([lane_of, depth], axis=1)[placed], axis=0)[:_MOST_ROWS].tolist():
             here = np.flatnonzero(mine & (lane_of == lane) & (depth == level))
+            left_out -= here.size
             rows.append(
                 _row(
                     "host",
@@ -370,4 +373,8 @@ def _threads(columns: Columns, shared: _Shared) -> tuple[list[dict[str, Any]], l
         )
     if len(np.unique(who, axis=0)) > _MOST_ROWS:
         shared.notes.append(f"{_MOST_ROWS} of {len(np.unique(who, axis=0)):,} host threads are shown.")
+    if left_out:
+        shared.notes.append(
+            f"{left_out:,} spans of host threads are left out: they did not fit on the {_MOST_ROWS} rows of their thread."
+        )
     return threads, [visible(text) for text in kinds]
