@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ostinato.profiling.analyse import summarise
-from ostinato.profiling.analyse.columns import Columns, Device
+from ostinato.profiling.analyse.columns import BOUNDED, MEASURED, Columns, Device
 from ostinato.profiling.analyse.kernels import named
 from ostinato.profiling.report.page import timeline as module
 from ostinato.profiling.report.page.choice import chosen_dispatches
@@ -283,3 +283,49 @@ def test_more_lanes_than_rows_are_left_out_and_said(monkeypatch: pytest.MonkeyPa
     result = shown(made.columns())
     assert len(rows(result["devices"][0], "dispatches")) == 4
     assert "3 dispatches that did not fit on 4 rows are left out" in result["notes"][0]
+
+
+def test_a_time_that_is_only_bounded_is_marked() -> None:
+    made = Synthetic()
+    made.submit(made.plan([node(), node()]), [(0, 100), (200, 300)], quality=[MEASURED, BOUNDED])
+    (row,) = rows(shown(made.columns())["devices"][0], "dispatches")
+    assert row["bounded"].tolist() == [0, 1]
+    assert "bounded" not in rows(shown(repeated(2).columns())["devices"][0], "dispatches")[0]
+
+
+@pytest.mark.parametrize("most", [20, 2])
+def test_command_buffers_that_failed_are_never_lost_in_a_bar(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+    monkeypatch.setattr(module, "MOST_DISPATCHES", 40)
+    monkeypatch.setattr(module, "MOST_BUFFERS", most)
+    made = repeated(200)
+    for run in (55, 57, 133):
+        made.submissions[run]["error"] = "out of memory"
+    result = shown(made.columns())
+    buffers = result["devices"][0]["buffers"]
+    assert buffers["failed"].sum() == 3
+    assert buffers["count"].sum() == 200
+    if most > 3:
+        alone = buffers["failed"] > 0
+        assert sorted(buffers["ordinal"][alone].tolist()) == [56, 58, 134]
+        assert (buffers["count"][alone] == 1).all()
+        assert {result["names"][number] for number in buffers["error"][alone]} == {"out of memory"}
+    said = "have bars of their own" if most > 3 else "are too many for bars of their own"
+    assert said in " ".join(result["notes"])
+
+
+def test_spans_of_a_thread_that_do_not_fit_on_its_rows_are_left_out_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_MOST_ROWS", 4)
+    made = Synthetic()
+    for at in range(7):  # on rows of their own
+        made.span("wait", at, 1000 + at)
+    for at in range(6):  # inside each other
+        made.span("compile", 3000 + at, 4000 - at)
+    for at in range(4):
+        made.span("wait", 100 * at, 100 * at + 50, thread=2)
+    result = shown(made.columns())
+    first, second = result["threads"]
+    assert sum(len(row["begin"]) for row in first["rows"]) == 5
+    assert len(second["rows"]) == 1
+    assert result["notes"] == [
+        "8 spans of host threads are left out: they did not fit on the 4 rows of their thread.",
+    ]

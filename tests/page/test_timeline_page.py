@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from ostinato.profiling.analyse import formatting
-from ostinato.profiling.analyse.columns import ABSENT, Device
+from ostinato.profiling.analyse.columns import ABSENT, BOUNDED, MEASURED, Device
 from ostinato.profiling.analyse.timeline import BETWEEN_REGIONS, CAUSES
 from ostinato.profiling.recording.schema import CommandTerms, SubmissionValues
 from ostinato.profiling.report.device_tracks import reached
@@ -252,6 +252,30 @@ def test_bytes_that_are_only_bound_are_said_to_be_at_most_that(opened: Any) -> N
     text = opened.inner_text("#panel-timeline .details")
     assert "at most 3.00 MB" in text
     assert "at most 4.35 GB/s" in text
+
+
+def test_a_time_that_is_only_bounded_is_no_measured_one(open_page: OpenPage, tmp_path: Path) -> None:
+    made = Synthetic(devices=[Device("cpu", workers=4, copy_bytes_per_s=20e9, flops_per_s=100e9)])
+    known = {"bytes_read": 1_000_000, "declared": True, "flops": 4_000_000}
+    plan = made.plan([node(**known), node(**known), node(**known), node(bytes_read=1_000_000)])
+    times = [(0, 100_000), (200_000, 200_000), (300_000, 300_000), (400_000, 500_000)]
+    made.submit(plan, times, quality=[BOUNDED, BOUNDED, MEASURED, BOUNDED])
+    page = open_page(page_of(made, tmp_path))
+
+    def facts(span: int) -> dict[str, str]:
+        page.evaluate(
+            f"{VIEW}.select({{row: {VIEW}.rows.filter((row) => row.kind === 'dispatches')[0], span: {span}}})"
+        )
+        shown = (page.locator(f"#panel-timeline .details {tag}").all_inner_texts() for tag in ("dt", "dd"))
+        return dict(zip(*shown, strict=True))
+
+    assert facts(0)["duration"] == "at most 100 µs"
+    assert facts(0)["rate"] == "at least 10.0 GB/s, at least 40.0 Gflop/s"
+    assert facts(0)["efficiency"] == "at least 50.0 %"
+    assert facts(1)["duration"] == "shorter than the clock can tell"
+    assert facts(2)["duration"] == "0 ns"
+    for span in (1, 2, 3):
+        assert not {"rate", "efficiency"} & facts(span).keys()
 
 
 def test_arrows_lead_to_what_a_dispatch_waited_for_and_what_waited_for_it(opened: Any) -> None:

@@ -110,13 +110,16 @@ def _lane_tids(host: HostSlices, lane_of: Ints) -> _Tids:
     """Gives every lane a number: that of its thread, as far as viewers keep it, unless another has it."""
     tids: _Tids = {}
     taken: set[tuple[int, int]] = set()
+    # Up to there all numbers that a thread tries are taken.
+    tried: dict[tuple[int, int], int] = {}
     # First lanes are numbered first, so that threads have their own numbers.
     for lane, process, thread in sorted(set(_rows(lane_of, host.process, host.thread))):
-        tid = thread & 0x7FFFFFFF
+        own = process, thread & 0x7FFFFFFF
+        tid = tried.get(own, own[1])
         while (process, tid) in taken:
             tid = (tid + _STEP) & 0x7FFFFFFF
         taken.add((process, tid))
-        tids[process, thread, lane] = tid
+        tids[process, thread, lane] = tried[own] = tid
     return tids
 
 
@@ -169,7 +172,7 @@ def _command_buffers(columns: Columns, device: int, base: int) -> Iterator[str]:
 def _buffer_counters(columns: Columns, device: int, rows: Ints, base: int) -> Iterator[str]:
     """What the command buffers in these rows make of the queue and of the workers of their device."""
     subs, pid = columns.submissions, _DEVICES + device
-    start_ns, commit_ns = subs.start_ns[rows], subs.commit_begin_ns[rows]
+    start_ns, commit_ns = subs.start_ns[rows], subs.commit_end_ns[rows]
     committed_ns = np.where(commit_ns == ABSENT, start_ns, np.minimum(commit_ns, start_ns))
     at, waiting, running = queue_depth(committed_ns, start_ns, subs.end_ns[rows])
     yield from _counter(pid, _BUFFER_LANES, "queue depth", at, {"waiting": waiting, "running": running}, base)
@@ -189,7 +192,7 @@ def _buffer_facts(columns: Columns, row: int) -> dict[str, Any]:
     if subs.region[row] != ABSENT:
         facts["region"] = str(columns.regions.name[subs.region[row]])
     if _has_flow(columns, row):
-        facts["queued, µs"] = round(int(subs.start_ns[row] - subs.commit_begin_ns[row]) / 1e3, 3)
+        facts["queued, µs"] = round(max(int(subs.start_ns[row] - subs.commit_end_ns[row]), 0) / 1e3, 3)
     took_ns = int(subs.end_ns[row] - subs.start_ns[row])
     if subs.worked_ns[row] != ABSENT and subs.lost_ns[row] != ABSENT and took_ns:
         facts["workers that took part"] = int(subs.joined[row])

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import dataclass
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -99,27 +100,67 @@ def _part(
     return HostSlices(table.process[rows], table.thread[rows], begins[rows], ends[rows], kinds, names[rows], of)
 
 
-def nested(slices: HostSlices) -> tuple[Ints, Ints]:
-    """For each slice the first lane of its thread on which it nests with others, and how many are around it there."""
-    open_until: dict[tuple[int, int], list[list[int]]] = {}
+def nested(slices: HostSlices, most_lanes: int | None = None) -> tuple[Ints, Ints]:
+    """For each slice the first lane of its thread on which it nests with others, and how many are around it there.
+
+    Lane -1 is that of slices that do not fit on the first `most_lanes` of their thread.
+    """
+    threads: dict[tuple[int, int], _NestingLanes] = {}
     lane_of, depth_of = [], []
     for process, thread, begin, end in zip(
         *(column.tolist() for column in (slices.process, slices.thread, slices.begin_ns, slices.end_ns)), strict=True
     ):
-        thread_lanes = open_until.setdefault((process, thread), [])
-        number = 0
-        for lane in thread_lanes:
-            while lane and lane[-1] <= begin:
-                lane.pop()
-            if not lane or end <= lane[-1]:
-                break
-            number += 1
-        else:
-            thread_lanes.append([])
-        lane_of.append(number)
-        depth_of.append(len(thread_lanes[number]))
-        thread_lanes[number].append(end)
+        if (process, thread) not in threads:
+            threads[process, thread] = _NestingLanes(most_lanes)
+        lane, depth = threads[process, thread].place(begin, end)
+        lane_of.append(lane)
+        depth_of.append(depth)
     return np.array(lane_of, np.int64), np.array(depth_of, np.int64)
+
+
+class _NestingLanes:
+    """The lanes of a thread. None of its operations looks at all lanes: there may be as many as there are slices."""
+
+    def __init__(self, most: int | None) -> None:
+        self._most = most
+        self._open: list[list[int]] = [[]]
+        """Of each lane the ends of the slices that are open, the innermost last."""
+        self._ends: list[tuple[int, int]] = []
+        """A heap of the ends of all open slices, with their lanes."""
+        self._until: list[float] = [inf, inf]
+        """A tree over the lanes, whose leaves are the second half: until when the next slice may last; of an inner node
+        the most below it, which leads to the first lane with room for a slice."""
+
+    def place(self, begin: int, end: int) -> tuple[int, int]:
+        """The lane and the depth of the next slice, in order of begins and, for one begin, of falling ends."""
+        while self._ends and self._ends[0][0] <= begin:
+            _, lane = heapq.heappop(self._ends)
+            self._open[lane].pop()
+            self._update(lane)
+        if self._until[1] < end:
+            self._open += [[] for _ in self._open]
+            self._until = [inf] * (2 * len(self._open))
+            for lane in range(len(self._open) // 2):
+                self._update(lane)
+        node = 1
+        while node < len(self._open):
+            node *= 2
+            node += self._until[node] < end
+        lane = node - len(self._open)
+        if self._most is not None and lane >= self._most:
+            return -1, 0
+        depth = len(self._open[lane])
+        self._open[lane].append(end)
+        heapq.heappush(self._ends, (end, lane))
+        self._update(lane)
+        return lane, depth
+
+    def _update(self, lane: int) -> None:
+        node = lane + len(self._open)
+        self._until[node] = self._open[lane][-1] if self._open[lane] else inf
+        while node > 1:
+            node //= 2
+            self._until[node] = max(self._until[2 * node], self._until[2 * node + 1])
 
 
 # --- names ---------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ...analyse import formatting
-from ...analyse.columns import ABSENT, Columns, Flags, Floats, Ints, Samples, usable
+from ...analyse.columns import ABSENT, BOUNDED, Columns, Flags, Floats, Ints, Samples, usable
 from ...analyse.costs import amounts_of, varying
 from ...analyse.roofline import rates
 from ...analyse.timeline import CAUSES, Gaps, device_gaps
@@ -152,6 +152,9 @@ def _device(
             "Hatched command buffers ran, but their dispatches are left out."
         )
     of_each: dict[str, Ints | Floats] = {"node": node_of, "buffer": bar_of[drawn.submission]}
+    bounded = drawn.status == BOUNDED
+    if bounded.any():
+        of_each["bounded"] = bounded.astype(np.int64)
     varies = varying(columns)[columns.plans.command[drawn.node]]
     if varies.any():
         amounts = amounts_of(columns, columns.plans.command[drawn.node], drawn.submission)
@@ -185,7 +188,10 @@ def _buffers(
     by_lane = np.argsort(lane_of, kind="stable")
     rows, lane_of = rows[by_lane], lane_of[by_lane]
     together = -(-rows.size // MOST_BUFFERS)
+    failed = subs.error[rows] != ""
     opened = shown[rows] > 0
+    if failed.sum() <= MOST_BUFFERS:
+        opened |= failed
     alone = opened | np.concatenate([[True], opened[:-1]])[: rows.size]
     first = alone | (np.diff(lane_of, prepend=-1) != 0) | (np.arange(rows.size) % max(together, 1) == 0)
     heads, bars = np.flatnonzero(first), np.cumsum(first) - 1
@@ -193,7 +199,8 @@ def _buffers(
     if together > 1:
         shared.notes.append(
             f"{columns.devices[device].name}: {rows.size:,} command buffers are shown as {heads.size:,} bars; "
-            f"a hatched bar stands for up to {together} of them."
+            f"a hatched bar stands for up to {together} of them, and those that failed "
+            f"{'have bars of their own' if failed.sum() <= MOST_BUFFERS else 'are too many for bars of their own'}."
         )
     bar_of = np.full(len(subs), -1)
     bar_of[rows] = bars
@@ -212,6 +219,7 @@ def _buffers(
         "replay": subs.replay[of],
         "reason": shared.numbers(subs.reason[of]),
         "error": shared.numbers(subs.error[of]),
+        "failed": np.add.reduceat(failed.astype(np.int64), heads) if heads.size else 0 * of,
     }
     start, end = subs.start_ns[of], np.maximum.reduceat(subs.end_ns[rows], heads) if heads.size else subs.end_ns[of]
     tracks = [
@@ -327,7 +335,7 @@ def _threads(columns: Columns, shared: _Shared) -> tuple[list[dict[str, Any]], l
         shared.notes.append(f"Of {len(slices):,} spans of host threads the {MOST_HOST_SPANS:,} longest are shown.")
         longest = np.argpartition(slices.end_ns - slices.begin_ns, len(slices) - MOST_HOST_SPANS)[-MOST_HOST_SPANS:]
         slices = slices.where(np.sort(longest))
-    lane_of, depth = nested(slices)
+    lane_of, depth = nested(slices, _MOST_ROWS)
     kinds: dict[str, int] = {}
     kind = np.array([kinds.setdefault(text, len(kinds)) for text in slices.kind.tolist()], np.int64)
     name = shared.numbers(slices.name)
@@ -336,12 +344,15 @@ def _threads(columns: Columns, shared: _Shared) -> tuple[list[dict[str, Any]], l
         np.where(of_buffer, columns.submissions.ordinal[slices.submission], -1) if of_buffer.any() else -1 + 0 * kind
     )
     who = np.stack([slices.process, slices.thread], axis=1)
-    threads = []
+    threads, left_out = [], 0
     for process, thread in np.unique(who, axis=0)[:_MOST_ROWS].tolist():
         mine = (slices.process == process) & (slices.thread == thread)
+        left_out += int(mine.sum())
         rows = []
-        for lane, level in np.unique(np.stack([lane_of, depth], axis=1)[mine], axis=0)[:_MOST_ROWS].tolist():
+        placed = mine & (lane_of >= 0)
+        for lane, level in np.unique(np.stack([lane_of, depth], axis=1)[placed], axis=0)[:_MOST_ROWS].tolist():
             here = np.flatnonzero(mine & (lane_of == lane) & (depth == level))
+            left_out -= here.size
             rows.append(
                 _row(
                     "host",
@@ -362,4 +373,8 @@ def _threads(columns: Columns, shared: _Shared) -> tuple[list[dict[str, Any]], l
         )
     if len(np.unique(who, axis=0)) > _MOST_ROWS:
         shared.notes.append(f"{_MOST_ROWS} of {len(np.unique(who, axis=0)):,} host threads are shown.")
+    if left_out:
+        shared.notes.append(
+            f"{left_out:,} spans of host threads are left out: they did not fit on the {_MOST_ROWS} rows of their thread."
+        )
     return threads, [visible(text) for text in kinds]

@@ -99,7 +99,7 @@ const TIMELINE = (() => {
     if (columns.kind === "buffers") {
       return (span) => {
         const bar = columns.buffer[span];
-        if (buffers.error[bar] >= 0) return FAILED_BAR;
+        if (buffers.failed[bar]) return FAILED_BAR;
         const whole = buffers.count[bar] === 1 && buffers.timed[bar] > 0 && buffers.shown[bar] === buffers.timed[bar];
         return whole ? BAR : HATCHED_BAR;
       };
@@ -244,7 +244,7 @@ const TIMELINE = (() => {
     function factsOf(row, span) {
       const { columns } = row, device = /** @type {TimelineDevice} */ (row.device);
       /** @type {[string, string][]} */
-      const facts = [["duration", formatTime(row.duration[span])], ["start", exactTime(row.begin[span])]];
+      const facts = [["duration", durationOf(row, span)], ["start", exactTime(row.begin[span])]];
       if (row.kind === "dispatches") facts.push(...dispatchFacts(device, row, span));
       if (row.kind === "buffers") facts.push(...bufferFacts(device, columns.buffer[span]));
       if (row.kind === "labels") facts.push(["label", nameOf(columns.name[span])]);
@@ -253,6 +253,13 @@ const TIMELINE = (() => {
         if (columns.ordinal[span] >= 0) facts.push(["command buffer", String(columns.ordinal[span])]);
       }
       return facts.filter(([, text]) => text);
+    }
+
+    /** A time that is only bounded is no measured one. @param {TimelineRow} row @param {number} span */
+    function durationOf({ columns, duration }, span) {
+      const bounded = columns.bounded && columns.bounded[span];
+      if (bounded && !duration[span]) return "shorter than the clock can tell";
+      return `${bounded ? "at most " : ""}${formatTime(duration[span])}`;
     }
 
     /** @param {TimelineDevice} device @param {TimelineRow} row @param {number} span @returns {[string, string][]} */
@@ -264,11 +271,14 @@ const TIMELINE = (() => {
         return Number.isNaN(own) ? commands[name][command] : own;
       };
       const [read, written, flops] = ["bytes_read", "bytes_written", "flops"].map(amount);
-      const seconds = row.duration[span] / 1e9, most = commands.at_most[command] ? "at most " : "";
-      const rate = commands.unknown[command] ? NaN : (read + written) / seconds;
+      const seconds = row.duration[span] / 1e9 || NaN, most = commands.at_most[command] ? "at most " : "";
+      const least = columns.bounded && columns.bounded[span] ? "at least " : "";
+      // At most so many bytes in at most so much time bound no rate.
+      const rate = commands.unknown[command] || (most && least) ? NaN : (read + written) / seconds;
+      const flopRate = flops / seconds;
       const efficiency = Math.min(Math.max(
         Number.isNaN(rate) ? 0 : rate / (device.copy_bytes_per_s || Infinity),
-        Number.isNaN(flops) ? 0 : flops / seconds / (device.flops_per_s || Infinity)), 1);
+        Number.isNaN(flopRate) ? 0 : flopRate / (device.flops_per_s || Infinity)), 1);
       const label = nameOf(buffers.label[bar]);
       const size = (/** @type {Column} */ column) => Array.from(column.slice(3 * command, 3 * command + 3)).join("×");
       const known = (/** @type {number} */ value, /** @type {(value: number) => string} */ format) =>
@@ -279,9 +289,11 @@ const TIMELINE = (() => {
           ? `${size(commands.threads)} threads in groups of ${size(commands.group)}` : ""],
         ["bytes", commands.unknown[command] ? "not known" : known(read + written, (sum) =>
           `${most}${formatSize(sum)} (${formatSize(read)} read, ${formatSize(written)} written)`)],
-        ["rate", [known(rate, (value) => most + formatByteRate(value)), known(flops / seconds, formatFlopRate)]
-          .filter(Boolean).join(", ")],
-        ["efficiency", efficiency > 0 ? `${most}${formatPercent(efficiency)}` : ""],
+        ["rate", [
+          known(rate, (value) => (most || least) + formatByteRate(value)),
+          known(flopRate, (value) => least + formatFlopRate(value)),
+        ].filter(Boolean).join(", ")],
+        ["efficiency", efficiency > 0 ? `${least || most}${formatPercent(efficiency)}` : ""],
         ["command buffer", `${buffers.ordinal[bar]}${label ? ` (${label})` : ""}, node ${nodes.number[node]}`],
         ["encoded at", nameOf(commands.place[command])],
       ];
@@ -290,7 +302,12 @@ const TIMELINE = (() => {
     /** @param {TimelineDevice} device @param {number} bar @returns {[string, string][]} */
     function bufferFacts(device, bar) {
       const of = (/** @type {string} */ name) => device.buffers[name][bar];
-      if (of("count") > 1) return [["shown", `${of("count")} neighbours as one bar, without their dispatches`]];
+      if (of("count") > 1) {
+        return [
+          ["shown", `${formatCount(of("count"))} neighbours as one bar, without their dispatches`],
+          ["failed", of("failed") ? `${formatCount(of("failed"))} of them` : ""],
+        ];
+      }
       const shown = of("shown") === of("timed") ? "" :
         of("shown") ? `; ${formatCount(of("shown"))} are shown, the longest` : "; left out of this page";
       return [
