@@ -132,3 +132,11 @@ def test_a_copy_has_no_source_and_that_is_said() -> None:
 )
 def test_a_function_ends_where_its_braces_do(text: str, line: int, lines: range) -> None:
     assert function_lines(text, line) == lines
+
+
+@pytest.mark.parametrize("hostile", ['"' + '\\"' * (1 << 19), "'" + "\\'" * (1 << 19), '"\\\n' * (1 << 18)])
+def test_the_end_of_a_function_is_found_in_one_pass_over_a_hostile_text(hostile: str) -> None:
+    """A megabyte of quotes that none closes: with a pass for each quote this test would not end."""
+    lines = function_lines("kernel void a()\n" + hostile, 1)
+    assert lines.start == 1
+    assert len(lines) <= 401

@@ -23,8 +23,9 @@ from .columns import ABSENT, Columns
 SUFFIXES = (".metal", ".msl", ".h", ".hpp", ".inc")
 """How the files are called that kernels are written in, with what they include."""
 _PACKAGE = Path(__file__).parents[2]
-_TOKEN = re.compile(r"""//[^\n]*|/\*.*?(?:\*/|\Z)|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|[{};]""", re.DOTALL)
-"""What begins and ends a function, and what must be skipped for that: comments and literals."""
+_TOKEN = re.compile(r"""//[^\n]*|/\*.*?(?:\*/|\Z)|"(?:\\[^\n]|[^"\\\n])*+"?|'(?:\\[^\n]|[^'\\\n])*+'?|[{};]""", re.DOTALL)
+"""What begins and ends a function, and what must be skipped for that: comments and literals. A literal that is not
+closed ends with its line; were it no token, the search would begin anew at each quote in it."""
 _BELONGS_ABOVE = ("//", "template", "[[")
 """How the lines begin that stand above a function and belong to it."""
 _LONGEST_FUNCTION = 400
@@ -90,15 +91,17 @@ def function_lines(text: str, line: int) -> range:
             break
         inside = inside and "/*" not in above
         first -= 1
-    begin = sum(len(each) + 1 for each in lines[: line - 1])
-    end, depth = begin, 0
-    for token in _TOKEN.finditer(text, begin):
+    body = "\n".join(lines[line - 1 : line + _LONGEST_FUNCTION])
+    end, depth = 0, 0
+    for token in _TOKEN.finditer(body):
         end = token.end()
         depth += {"{": 1, "}": -1}.get(token[0], 0)
         if depth <= 0 and token[0] in "};":
             break
-    last = line + text.count("\n", begin, end)
-    return range(first, min(last, line + _LONGEST_FUNCTION) + 1)
+    else:
+        if len(lines) > line + _LONGEST_FUNCTION:
+            end = len(body)
+    return range(first, line + body.count("\n", 0, end) + 1)
 
 
 def _unchanged(file: str, digest: str) -> str | None:
