@@ -118,6 +118,37 @@ def test_a_copy_has_no_source_and_that_is_said() -> None:
     assert "passed the source as text" in why_missing(columns(), 0)
 
 
+def test_why_there_is_no_text_is_the_true_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    large = b"x" * ((1 << 20) + 1)
+    files = {"one.txt": TEXT.encode(), "large.metal": large, "one.metal": b"\xff\xfe", "changed.metal": b"x"}
+    for name, contents in files.items():
+        (tmp_path / name).write_bytes(contents)
+    files["changed.metal"] = files["nowhere.metal"] = b"y"
+    (tmp_path / "folder.metal").mkdir()
+    files["folder.metal"] = b""
+    reasons = {
+        "one.txt": "is not opened (its name does not end in .metal, .msl, .h, .hpp, .inc)",
+        "large.metal": "is larger than 1 MiB",
+        "one.metal": "is not UTF-8",
+        "changed.metal": "has changed since",
+        "nowhere.metal": "is not here",
+        "folder.metal": "is not a regular file",
+    }
+    for name, reason in reasons.items():
+        assert f"{name}:2 {reason}, and" in why_missing(columns(tmp_path / name, contents=files[name]), 0)
+
+
+def test_no_file_is_opened_where_the_setting_forbids_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "one.metal"
+    file.write_text(TEXT)
+    for value, shown in (("0", False), ("1", True), ("", True)):
+        monkeypatch.setenv("OSTINATO_PROFILE_SOURCE", value)
+        assert (source_of(columns(file), 0) is not None) is shown
+    monkeypatch.setenv("OSTINATO_PROFILE_SOURCE", "0")
+    assert "OSTINATO_PROFILE_SOURCE=0" in why_missing(columns(file), 0)
+    assert source_of(with_source(columns(file)), 0) == SourceText(TEXT, 2, str(file), "recording")
+
+
 @pytest.mark.parametrize(
     ("text", "line", "lines"),
     [
