@@ -24,7 +24,9 @@ from .columns import ABSENT, Columns
 SUFFIXES = (".metal", ".msl", ".h", ".hpp", ".inc")
 """How the files are called that kernels are written in, with what they include."""
 _PACKAGE = Path(__file__).parents[2]
-_TOKEN = re.compile(r"""//[^\n]*|/\*.*?(?:\*/|\Z)|"(?:\\[^\n]|[^"\\\n])*+"?|'(?:\\[^\n]|[^'\\\n])*+'?|[{};]""", re.DOTALL)
+_TOKEN = re.compile(
+    r"""//[^\n]*|/\*.*?(?:\*/|\Z)|"(?:\\[^\n]|[^"\\\n])*+"?|'(?:\\[^\n]|[^'\\\n])*+'?|[{};]""", re.DOTALL
+)
 """What begins and ends a function, and what must be skipped for that: comments and literals. A literal that is not
 closed ends with its line; were it no token, the search would begin anew at each quote in it."""
 _BELONGS_ABOVE = ("//", "template", "[[")
