@@ -181,7 +181,7 @@ GATES: Mapping[str, Gate] = {
             _permission,
             (),
             "0 or 1",
-            "1: recordings contain the source texts of kernels; 0: they never do",
+            "1: recordings contain the source texts of kernels; 0: they never do, and pages show none from local files",
         ),
         Gate(
             "profile_barriers",

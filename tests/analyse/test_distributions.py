@@ -62,3 +62,11 @@ def test_a_series_has_least_median_and_largest_of_neighbours(given: Values, most
             assert made.high_ns[point] == max(durations)
             aside = [given[row][3] for row in group]
             assert made.aside[point] == (2 if all(aside) else 1 if any(aside) else 0)
+
+
+def test_the_medians_of_more_groups_than_a_page_has_are_right() -> None:
+    size = 300_000
+    code = np.arange(size)
+    values = np.where(code % 2, 1_000_000_007, 3)
+    of_each, _ = series(code, np.zeros(size, np.int64), values, np.zeros(size, bool), size)
+    assert np.array_equal(of_each.median_ns, values)

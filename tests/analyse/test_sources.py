@@ -118,6 +118,37 @@ def test_a_copy_has_no_source_and_that_is_said() -> None:
     assert "passed the source as text" in why_missing(columns(), 0)
 
 
+def test_why_there_is_no_text_is_the_true_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    large = b"x" * ((1 << 20) + 1)
+    files = {"one.txt": TEXT.encode(), "large.metal": large, "one.metal": b"\xff\xfe", "changed.metal": b"x"}
+    for name, contents in files.items():
+        (tmp_path / name).write_bytes(contents)
+    files["changed.metal"] = files["nowhere.metal"] = b"y"
+    (tmp_path / "folder.metal").mkdir()
+    files["folder.metal"] = b""
+    reasons = {
+        "one.txt": "is not opened (its name does not end in .metal, .msl, .h, .hpp, .inc)",
+        "large.metal": "is larger than 1 MiB",
+        "one.metal": "is not UTF-8",
+        "changed.metal": "has changed since",
+        "nowhere.metal": "is not here",
+        "folder.metal": "is not a regular file",
+    }
+    for name, reason in reasons.items():
+        assert f"{name}:2 {reason}, and" in why_missing(columns(tmp_path / name, contents=files[name]), 0)
+
+
+def test_no_file_is_opened_where_the_setting_forbids_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "one.metal"
+    file.write_text(TEXT)
+    for value, shown in (("0", False), ("1", True), ("", True)):
+        monkeypatch.setenv("OSTINATO_PROFILE_SOURCE", value)
+        assert (source_of(columns(file), 0) is not None) is shown
+    monkeypatch.setenv("OSTINATO_PROFILE_SOURCE", "0")
+    assert "OSTINATO_PROFILE_SOURCE=0" in why_missing(columns(file), 0)
+    assert source_of(with_source(columns(file)), 0) == SourceText(TEXT, 2, str(file), "recording")
+
+
 @pytest.mark.parametrize(
     ("text", "line", "lines"),
     [
@@ -132,3 +163,11 @@ def test_a_copy_has_no_source_and_that_is_said() -> None:
 )
 def test_a_function_ends_where_its_braces_do(text: str, line: int, lines: range) -> None:
     assert function_lines(text, line) == lines
+
+
+@pytest.mark.parametrize("hostile", ['"' + '\\"' * (1 << 19), "'" + "\\'" * (1 << 19), '"\\\n' * (1 << 18)])
+def test_the_end_of_a_function_is_found_in_one_pass_over_a_hostile_text(hostile: str) -> None:
+    """A megabyte of quotes that none closes: with a pass for each quote this test would not end."""
+    lines = function_lines("kernel void a()\n" + hostile, 1)
+    assert lines.start == 1
+    assert len(lines) <= 401

@@ -291,6 +291,15 @@ def test_without_its_source_a_kernel_says_why() -> None:
     assert len(row["code"]["digest"]) == 64
 
 
+def test_a_page_without_source_has_no_text_of_any_origin() -> None:
+    columns = with_source()
+    shown = by_kernel(material(columns, summarise(columns), with_source=False))
+    assert shown["texts"] == []
+    (row,) = shown["rows"]
+    assert row["code"]["text"] is None
+    assert "without the source texts" in row["code"]["why"]
+
+
 def test_the_browser_shows_source_as_text(open_page: OpenPage, tmp_path: Path) -> None:
     path = tmp_path / "page.html"
     save_page(with_source(), path)

@@ -30,8 +30,8 @@ class Place(NamedTuple):
 
 def _cell(file: str) -> str:
     """The cell of a notebook that a file name stands for, "In[3]"; empty outside of notebooks."""
-    ipython = sys.modules.get("IPython")
-    shell = None if ipython is None else ipython.get_ipython()
+    # The module may be half imported by another thread, and then lacks the function.
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     # The name of a cell's code is a hash; IPython knows the number, as its tracebacks show it.
     named = getattr(getattr(shell, "compile", None), "format_code_name", lambda name: None)(file)
     return named[1] if named else ""

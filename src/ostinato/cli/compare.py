@@ -34,7 +34,7 @@ from ..profiling.report.comparison import as_markdown, print_comparison
 from ..profiling.report.page import save_comparison_page
 from .group import busy_after, main, still_line
 from .options import part, refuse_unused
-from .output import refuse_recording
+from .output import refuse_page
 
 _Judge = Callable[[Sequence[Unit], Sequence[Unit]], Comparison]
 
@@ -165,7 +165,7 @@ def compare_command(
     graphs = not commands and baseline is None and all(map(is_graph_file, paths))
     refuse_unused(context, _USES, _PROGRAMS if commands else _GRAPHS if graphs else _RECORDINGS)
     if html is not None:
-        _refuse_page(html)
+        refuse_page(html)
 
     def judge(a: Sequence[Unit], b: Sequence[Unit]) -> Comparison:
         return compare_units(
@@ -235,13 +235,6 @@ def _check_usage(
         raise click.UsageError("a saved graph is compared with another saved graph, a recording with another recording")
     if save is not None and not commands and not (name is None and all(map(is_graph_file, paths))):
         raise click.UsageError("--save keeps what a comparison records, and this one records nothing")
-
-
-def _refuse_page(path: Path) -> None:
-    """Raises an error if a page cannot be written there, before anything is measured."""
-    refuse_recording(path)
-    if not os.access(path.absolute().parent, os.W_OK | os.X_OK):
-        raise ComparisonError(f"the folder of {path} does not exist or cannot be written to")
 
 
 def _programs(commands: Sequence[Sequence[str]], runs: int, save: Path | None, judge: _Judge) -> Comparison:

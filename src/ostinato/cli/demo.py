@@ -16,7 +16,7 @@ from ..profiling.recording import open_recording
 from ..profiling.report import print_summary
 from ..profiling.report.page import save_page
 from .group import busy_after, main
-from .output import FORCE_HELP, recording_to_make, refuse_recording
+from .output import FORCE_HELP, recording_to_make, refuse_page
 
 
 @main.command("demo")
@@ -35,7 +35,7 @@ from .output import FORCE_HELP, recording_to_make, refuse_recording
 def demo_command(device_name: str, slow_topk: bool, output: Path | None, html: Path | None, force: bool) -> None:
     """Generate tokens with a small mixture of experts, profile it, and name the kernel to look at first."""
     if html is not None:
-        refuse_recording(html)
+        refuse_page(html)
     path = recording_to_make(output, "demo", force)
     with busy_after("demo", seconds=0.5) as say, open_device(device_name) as device:
         title = escape(repr(device))

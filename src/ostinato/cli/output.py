@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 
-from ..errors import RecordingError
+from ..errors import ArgumentError, RecordingError
 from ..profiling.recording import SUFFIX
 
 FORCE_HELP = "Replace an existing recording."
@@ -34,6 +35,15 @@ def refuse_recording(path: Path) -> None:
         with path.open("rb") as file:
             if file.read(len(_HEADER)) == _HEADER:
                 raise RecordingError(f"{path} is a recording and will not be overwritten; name another file")
+
+
+def refuse_page(path: Path) -> None:
+    """Raises an error if a page cannot be written there, before any work is done for it."""
+    refuse_recording(path)
+    folder = Path(os.path.realpath(path)).parent
+    if (path.is_file() or not path.exists()) and not os.access(folder, os.W_OK | os.X_OK):
+        state = "cannot be written to" if folder.is_dir() else "does not exist"
+        raise ArgumentError(f"{path} cannot be written: the folder {folder} {state}")
 
 
 def recording_to_make(requested: Path | None, name: str, force: bool) -> Path:

@@ -15,7 +15,7 @@ from ..profiling.report import as_json as summary_json
 from ..profiling.report.page import save_page
 from ..profiling.report.terminal import NARROWEST
 from .group import busy_after, main
-from .output import FORCE_HELP, refuse_existing, refuse_recording
+from .output import FORCE_HELP, refuse_existing, refuse_page, refuse_recording
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _NEW_FILE = click.Path(dir_okay=False, path_type=Path)
@@ -25,6 +25,7 @@ _NEW_FILE = click.Path(dir_okay=False, path_type=Path)
 @click.argument("file", type=_FILE)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
 @click.option("--html", type=_NEW_FILE, help="Also write a page for a browser: timeline, kernels, roofline, graph.")
+@click.option("--without-source", is_flag=True, help="Leave the source texts of kernels out of the page.")
 @click.option("--trace", type=_NEW_FILE, help="Also write a timeline for Perfetto or Chrome.")
 @click.option("--tables", is_flag=True, help="Also expand the samples into plain SQL tables, for other tools.")
 @click.option(
@@ -45,6 +46,7 @@ def report_command(
     file: Path,
     as_json: bool,
     html: Path | None,
+    without_source: bool,
     trace: Path | None,
     tables: bool,
     by: tuple[str, ...],
@@ -64,8 +66,12 @@ def report_command(
       ostinato report run.ostinato --html run.html     (one file; needs no network)
       ostinato report run.ostinato --trace run.json    (open it at ui.perfetto.dev)
     """
-    for path in filter(None, (html, trace)):
-        refuse_recording(path)
+    if without_source and html is None:
+        raise click.UsageError("--without-source is about the page that --html writes")
+    if html is not None:
+        refuse_page(html)
+    if trace is not None:
+        refuse_recording(trace)
     with busy_after("reading") as progress:
         if tables:
             progress("plain tables")
@@ -82,7 +88,7 @@ def report_command(
             raise click.BadParameter(printable(str(error)), param_hint="--per") from None
         if html is not None:
             progress("page")
-            size = save_page(columns, html, summary)
+            size = save_page(columns, html, summary, with_source=not without_source)
     if as_json:
         click.echo(summary_json(summary))
         return

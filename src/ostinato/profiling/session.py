@@ -139,13 +139,16 @@ class Profile:
         with self.recording() as recording:
             save(recording, path)
 
-    def save_html(self, path: str | os.PathLike[str]) -> None:
-        """Write what was recorded so far as a page for a browser: one file that needs no network."""
+    def save_html(self, path: str | os.PathLike[str], *, with_source: bool = True) -> None:
+        """Write what was recorded so far as a page for a browser: one file that needs no network.
+
+        It shows the source texts of kernels that are recorded or lie on this machine, unless `with_source` is False.
+        """
         from .analyse import columns_of
         from .report.page import save_page
 
         with self.recording() as recording:
-            save_page(columns_of(recording), path, self.summary())
+            save_page(columns_of(recording), path, self.summary(), with_source=with_source)
 
     def to_pandas(self) -> Any:
         """Every dispatch recorded so far as a row of a `pandas.DataFrame`. Needs pandas; waits for what was committed.

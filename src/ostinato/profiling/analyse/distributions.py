@@ -17,8 +17,6 @@ MOST_POINTS = 600
 """Of the series of one kind; longer ones are drawn in groups of values that follow each other."""
 _NARROWEST = 1.02
 """The least ratio of the two ends of a histogram: equal times need a width too."""
-_LONGEST_BITS = 46
-"""Times are cut at 2**46 ns (19 hours) where one is sorted together with its group in 64 bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +75,11 @@ def series(
     if not heads.size:
         none = np.zeros(0, np.int64)
         return Series(first, none, none, none, none, none), np.full(size, -1)
-    # One sort of plain integers puts the values of all groups in order.
-    longest = (1 << _LONGEST_BITS) - 1
-    ordered = np.sort((group << _LONGEST_BITS) | np.minimum(values, longest)) & longest
+    # One sort of plain integers puts the values of all groups in order: the group is in the upper bits, the time in
+    # the others. A time that is too long for them is cut: beyond 19 hours with 131,072 groups, an hour with 2 million.
+    bits = 63 - int(group[-1]).bit_length()
+    longest = (1 << bits) - 1
+    ordered = np.sort((group << bits) | np.minimum(values, longest)) & longest
     median = (ordered[heads + (sizes - 1) // 2] + ordered[heads + sizes // 2]) // 2
     set_aside = np.add.reduceat(aside.astype(np.int64), heads)
     high = np.maximum.reduceat(values, heads)

@@ -4,7 +4,7 @@ It comes from the recording, if the program was recorded with its sources; else 
 if that is on this machine and still has the recorded digest. A recording may come from a stranger and name any file. So
 a file is opened only if it is called like a Metal source or header, is a regular file (a pipe or a device may never
 end, or do something when it is read) and is not larger than a text that would be recorded. What is shown has the
-digest of the recording, so its maker knew the text already.
+digest of the recording, so its maker knew the text already. With `OSTINATO_PROFILE_SOURCE=0` no file is opened.
 """
 
 from __future__ import annotations
@@ -17,14 +17,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from ... import settings
 from ..recording.schema import MAX_SOURCE_BYTES
 from .columns import ABSENT, Columns
 
 SUFFIXES = (".metal", ".msl", ".h", ".hpp", ".inc")
 """How the files are called that kernels are written in, with what they include."""
 _PACKAGE = Path(__file__).parents[2]
-_TOKEN = re.compile(r"""//[^\n]*|/\*.*?(?:\*/|\Z)|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|[{};]""", re.DOTALL)
-"""What begins and ends a function, and what must be skipped for that: comments and literals."""
+_TOKEN = re.compile(
+    r"""//[^\n]*|/\*.*?(?:\*/|\Z)|"(?:\\[^\n]|[^"\\\n])*+"?|'(?:\\[^\n]|[^'\\\n])*+'?|[{};]""", re.DOTALL
+)
+"""What begins and ends a function, and what must be skipped for that: comments and literals. A literal that is not
+closed ends with its line; were it no token, the search would begin anew at each quote in it."""
 _BELONGS_ABOVE = ("//", "template", "[[")
 """How the lines begin that stand above a function and belong to it."""
 _LONGEST_FUNCTION = 400
@@ -53,7 +57,7 @@ def source_of(columns: Columns, command: int) -> SourceText | None:
     text = recorded.text if recorded is not None and not recorded.left_out else None
     origin: Literal["recording", "file"] = "recording"
     if text is None:
-        text, origin = _unchanged(file, digest), "file"
+        text, origin = _local(file, digest)[0], "file"
     if text is None:
         return None
     text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
@@ -73,7 +77,7 @@ def why_missing(columns: Columns, command: int) -> str:
     if not file:
         return "The program passed the source as text, and the recording does not contain it (--with-source)."
     where = f"{file}:{commands.line[command]}" if commands.line[command] != ABSENT else file
-    return f"{where} is not here or has changed since, and the recording does not contain it (--with-source)."
+    return f"{where} {_local(file, digest)[1]}, and the recording does not contain it (--with-source)."
 
 
 def function_lines(text: str, line: int) -> range:
@@ -90,31 +94,44 @@ def function_lines(text: str, line: int) -> range:
             break
         inside = inside and "/*" not in above
         first -= 1
-    begin = sum(len(each) + 1 for each in lines[: line - 1])
-    end, depth = begin, 0
-    for token in _TOKEN.finditer(text, begin):
+    body = "\n".join(lines[line - 1 : line + _LONGEST_FUNCTION])
+    end, depth = 0, 0
+    for token in _TOKEN.finditer(body):
         end = token.end()
         depth += {"{": 1, "}": -1}.get(token[0], 0)
         if depth <= 0 and token[0] in "};":
             break
-    last = line + text.count("\n", begin, end)
-    return range(first, min(last, line + _LONGEST_FUNCTION) + 1)
+    else:
+        if len(lines) > line + _LONGEST_FUNCTION:
+            end = len(body)
+    return range(first, line + body.count("\n", 0, end) + 1)
 
 
-def _unchanged(file: str, digest: str) -> str | None:
-    """The text of a local file that has this digest."""
+def _local(file: str, digest: str) -> tuple[str | None, str]:
+    """The text of a local file that has this digest; or None, and why it is not shown."""
     if not digest or not file.endswith(SUFFIXES):
-        return None
+        return None, f"is not opened (its name does not end in {', '.join(SUFFIXES)})"
+    if settings.get("profile_source") is False:
+        return None, "is not opened (OSTINATO_PROFILE_SOURCE=0)"
     # The kernels of this package are named from the package on.
     path = _PACKAGE.parent / file if file.startswith(f"{_PACKAGE.name}/") else Path(file)
     try:
         status = path.stat()
-        if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_SOURCE_BYTES:
-            return None
+        if not stat.S_ISREG(status.st_mode):
+            return None, "is not a regular file"
+        if status.st_size > MAX_SOURCE_BYTES:
+            return None, f"is larger than {MAX_SOURCE_BYTES >> 20} MiB"
         contents = _read(path)
-        return contents.decode() if hashlib.sha256(contents).hexdigest() == digest else None
-    except (OSError, ValueError):
-        return None
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return None, "is not here"
+    except OSError as error:
+        return None, f"cannot be read ({error.strerror})"
+    if hashlib.sha256(contents).hexdigest() != digest:
+        return None, "has changed since"
+    try:
+        return contents.decode(), ""
+    except UnicodeDecodeError:
+        return None, "is not UTF-8"
 
 
 def _read(path: Path) -> bytes:

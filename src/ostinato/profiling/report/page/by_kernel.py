@@ -47,7 +47,7 @@ def by_kernel(material: Material) -> dict[str, Any]:
     _add_lists(material, rows)
     _add_rates(material, rows)
     _add_savings(material, rows)
-    texts = SourceTexts(material.columns)
+    texts = SourceTexts(material.columns, material.with_source)
     for row, mine in zip(rows, _commands_of(material, len(rows)), strict=True):
         row["code"] = texts.of(mine)
     return {

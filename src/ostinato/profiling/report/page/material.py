@@ -21,6 +21,8 @@ class Material:
     summary: Summary
     kernel: Ints
     """For each command the number of its kernel: a row of `summary.kernels`; -1 for barriers and what never ran."""
+    with_source: bool
+    """Whether the source texts of kernels may be shown."""
 
     def timed(self) -> tuple[Any, Ints]:
         """The samples that have a time, and the kernel of each."""
@@ -28,7 +30,7 @@ class Material:
         return samples, self.kernel[self.columns.plans.command[samples.node]]
 
 
-def material(columns: Columns, summary: Summary) -> Material:
+def material(columns: Columns, summary: Summary, with_source: bool = True) -> Material:
     """Puts together what views need."""
     commands = columns.commands
     rows = kernel_rows(summary)
@@ -39,7 +41,7 @@ def material(columns: Columns, summary: Summary) -> Material:
         ],
         np.int64,
     )
-    return Material(replace(columns, devices=summary.devices), summary, kernel)
+    return Material(replace(columns, devices=summary.devices), summary, kernel, with_source)
 
 
 def kernel_rows(summary: Summary) -> dict[tuple[str, str], int]:

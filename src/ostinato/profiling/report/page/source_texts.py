@@ -20,8 +20,8 @@ _ORIGINS = {"recording": "recorded with the program", "file": "read from the loc
 class SourceTexts:
     """Collects the texts while kernels are listed."""
 
-    def __init__(self, columns: Columns) -> None:
-        self._columns, self._left = columns, _MOST_CHARACTERS
+    def __init__(self, columns: Columns, with_source: bool) -> None:
+        self._columns, self._left, self._with_source = columns, _MOST_CHARACTERS, with_source
         self._numbers: dict[tuple[str, int], int] = {}
         self.made: list[dict[str, Any]] = []
         """`text` in UTF-8, packed; `first` is the number of its first line, and `whole` whether all lines are there."""
@@ -43,6 +43,8 @@ class SourceTexts:
             "digest": visible(str(described.source_digest[command])),
             "execution": visible(str(described.execution[command]), LONGEST_SENTENCE),
         }
+        if not self._with_source:
+            return {**facts, "text": None, "why": "This page was made without the source texts of kernels."}
         source = source_of(self._columns, command)
         if source is None:
             return {**facts, "text": None, "why": visible(why_missing(self._columns, command), LONGEST_SENTENCE)}

@@ -50,10 +50,10 @@ _PARTS = {"timeline": ("spans.js", "timeline_rows.js"), "graph": ("graph_layout.
 VERSION = 1
 
 
-def page_text(columns: Columns, summary: Summary | None = None, title: str = "") -> str:
-    """The page of a recording."""
+def page_text(columns: Columns, summary: Summary | None = None, title: str = "", *, with_source: bool = True) -> str:
+    """The page of a recording; the source texts of kernels are left out unless `with_source`."""
     summary = summary or summarise(columns)
-    given = material(columns, summary)
+    given = material(columns, summary, with_source)
     data: dict[str, Any] = {"kernels": kernels(given), "head": head(given)}
     for name, view in VIEWS:
         made = view(given)
@@ -62,9 +62,16 @@ def page_text(columns: Columns, summary: Summary | None = None, title: str = "")
     return assembled(data, title or _title(summary), PLAIN_STYLE, report_body(summary))
 
 
-def save_page(columns: Columns, path: str | os.PathLike[str], summary: Summary | None = None, title: str = "") -> int:
+def save_page(
+    columns: Columns,
+    path: str | os.PathLike[str],
+    summary: Summary | None = None,
+    title: str = "",
+    *,
+    with_source: bool = True,
+) -> int:
     """Writes the page of a recording to a file, which is there whole or not at all; its size in bytes."""
-    text = page_text(columns, summary, title).encode()
+    text = page_text(columns, summary, title, with_source=with_source).encode()
     write_whole(path, text)
     return len(text)
 
