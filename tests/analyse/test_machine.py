@@ -12,6 +12,7 @@ from ostinato.profiling.analyse.columns import Device
 from ostinato.profiling.analyse.lists import warm_ups
 from ostinato.profiling.analyse.summary import look_first, summarise
 from ostinato.profiling.analyse.validity import Check, Status
+from ostinato.profiling.report import as_dict
 from synthetic import Synthetic, node
 
 CPU = Device(
@@ -193,3 +194,23 @@ def test_a_list_of_no_length_has_a_report() -> None:
     for run in range(12):
         made.submit(plan, [(run, run)])
     assert summarise(made.columns()).submissions == 12
+
+
+def test_the_report_has_the_figures_of_the_check() -> None:
+    made = chain(40, {3, 4, 5}, "b", a=300_000, b=200_000)
+    summary = summarise(made.columns())
+    reported = as_dict(summary)["machine"]
+    check = next(check for check in summary.checks if check.name == "machine")
+    assert (reported["name"], reported["status"], reported["sentence"]) == ("machine", check.status, check.sentence)
+    assert (reported["runs"], reported["disturbed"], reported["late"], reported["outliers"]) == (40, 3, 0, 0)
+    lost, worked = (sum(run[name] for run in made.submissions) for name in ("lost_ns", "worked_ns"))
+    assert reported["lost_part"] == pytest.approx(lost / worked)
+    assert reported["unsteady"] == 0.0
+
+
+@pytest.mark.parametrize(("runs", "counted"), [(1, 1), (2, 2), (10, 9)])
+def test_a_critical_path_says_how_many_runs_its_medians_are_of(runs: int, counted: int) -> None:
+    """The first run warms up, and is left out where there are several others."""
+    summary = summarise(chain(runs, set(), "b", a=300_000, b=200_000).columns())
+    assert [path.runs for path in summary.critical_paths] == [counted]
+    assert [path["runs"] for path in as_dict(summary)["critical_paths"]] == [counted]

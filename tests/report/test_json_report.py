@@ -15,8 +15,8 @@ from synthetic import Synthetic, node, wandering
 
 KEYS = """format version processes devices submissions dispatched timed timed_in_part timeline kernels labels
 label_patterns op_kinds shapes by_rank by_host by_process repeated_region outside_region regions command_buffers
-suspects verdict what_if_total_ns what_if replay_residue critical_paths drift perturbation drops checks look_first
-meta""".split()
+suspects verdict what_if_total_ns what_if replay_residue critical_paths drift perturbation machine drops checks
+look_first meta""".split()
 
 
 def plain(value: object) -> bool:

@@ -126,15 +126,41 @@ def _with_all_hands(columns: Columns, times: SubmissionTimes, rows: Ints) -> Int
     return np.asarray(rows_known[hands >= _ALL_HANDS * np.sort(hands)[-WANTED_RUNS]], np.int64)
 
 
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """How many runs were disturbed, and how much."""
+
+    runs: int
+    disturbed: int
+    """Runs of which other programs took a part."""
+    late: int
+    """Other runs, whose workers came late or not at all."""
+    outliers: int
+    """Other runs that are unusually long."""
+    lost_part: float | None
+    unsteady: float | None
+
+
+def figures(columns: Columns, runs: Disturbance) -> Figures:
+    """What the check judges by."""
+    subs = columns.submissions
+    return Figures(
+        int((subs.ran & (subs.plan >= 0)).sum()),
+        int(runs.preempted.sum()),
+        int((runs.short_handed & ~runs.preempted).sum()),
+        int((runs.outlier & ~runs.preempted).sum()),
+        runs.lost_part,
+        runs.unsteady,
+    )
+
+
 def check(columns: Columns, runs: Disturbance) -> Check:
     """Whether other programs disturbed the measurement."""
-    subs = columns.submissions
-    ran = int((subs.ran & (subs.plan >= 0)).sum())
+    counted = figures(columns, runs)
+    ran, disturbed, late, outliers = counted.runs, counted.disturbed, counted.late, counted.outliers
     if not ran:
         return Check("machine", Status.NOT_JUDGED, "nothing ran")
     parts, noted = [], (runs.lost_part or 0.0) > LOST_PART
-    disturbed, outliers = int(runs.preempted.sum()), int((runs.outlier & ~runs.preempted).sum())
-    late = int((runs.short_handed & ~runs.preempted).sum())
     if runs.lost_part is None:
         parts.append("how much CPU time the workers got was not recorded")
     else:

@@ -62,6 +62,8 @@ class Schedules:
     """Of each plan: those of single runs, or the typical one alone."""
     undisturbed: tuple[int, ...]
     """Of each plan: how many whole runs remained without first and disturbed ones."""
+    counts: tuple[int, ...]
+    """Of each plan: how many runs its typical schedule has the medians of."""
 
     def savings(self, shortened: Callable[[Schedule], Floats]) -> list[PlanSavings]:
         """What single runs of each plan save; `shortened` gives other durations of a run, a column per what-if."""
@@ -147,6 +149,7 @@ def schedules(columns: Columns, device: int, aside: Flags) -> Schedules:
     typical: list[Schedule] = []
     singles: list[tuple[Schedule, ...]] = []
     undisturbed: list[int] = []
+    counts: list[int] = []
     budget, steps = _MAX_NODES, _MAX_STEPS
     for number in np.argsort(-spent[plans], kind="stable").tolist():
         plan, rows = int(plans[number]), rows_of[number]
@@ -171,7 +174,8 @@ def schedules(columns: Columns, device: int, aside: Flags) -> Schedules:
         typical.append(middle)
         singles.append(runs or (middle,))
         undisturbed.append(len(whole) if left else 0)
-    return Schedules(tuple(typical), tuple(singles), tuple(undisturbed))
+        counts.append(len(times))
+    return Schedules(tuple(typical), tuple(singles), tuple(undisturbed), tuple(counts))
 
 
 def _times(columns: Columns, plan: int, chosen: Ints, index: tuple[Ints | None, Ints]) -> _Runs:

@@ -46,6 +46,8 @@ class PlanPath:
     kernel: tuple[str, ...]
     """Of every node of the list."""
     node_label: tuple[str, ...]
+    runs: int
+    """How many runs the medians are of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +113,7 @@ class Summary:
     critical_paths: tuple[PlanPath, ...]
     drift: Drift
     perturbation: Perturbation
+    machine: machine.Figures
     checks: tuple[Check, ...]
     """All validity checks, in the order in which reports show them."""
     measured: Check
@@ -154,7 +157,9 @@ def summarise(source: Recording | Columns, per: str | None = None) -> Summary:
     ranked = [suspects(judged, number, each, reached[number], spent) for number, each in enumerate(scheduled)]
     what_ifs = [what_if for of_device in ranked for what_if in of_device.what_ifs]
     paths = [
-        _plan_path(columns, number, plan) for number, each in enumerate(scheduled) for plan in each.plans[:_MAX_PATHS]
+        _plan_path(columns, number, plan, runs)
+        for number, each in enumerate(scheduled)
+        for plan, runs in list(zip(each.plans, each.counts, strict=True))[:_MAX_PATHS]
     ]
     ranked = [of_device for of_device in ranked if of_device.ranked]
     drift, perturbation = validity.drift(columns, times, first), validity.perturbation(columns, times, first)
@@ -194,6 +199,7 @@ def summarise(source: Recording | Columns, per: str | None = None) -> Summary:
         critical_paths=tuple(sorted(paths, key=lambda p: -p.schedule.wall_ns * p.schedule.submissions)[:_MAX_PATHS]),
         drift=drift,
         perturbation=perturbation,
+        machine=machine.figures(columns, disturbance),
         checks=(
             drift.check,
             perturbation.check,
@@ -216,7 +222,7 @@ def summarise(source: Recording | Columns, per: str | None = None) -> Summary:
     )
 
 
-def _plan_path(columns: Columns, device: int, plan: Schedule) -> PlanPath:
+def _plan_path(columns: Columns, device: int, plan: Schedule, runs: int) -> PlanPath:
     command = columns.plans.command[columns.plans.nodes(plan.plan)]
     return PlanPath(
         device=columns.devices[device].name,
@@ -225,6 +231,7 @@ def _plan_path(columns: Columns, device: int, plan: Schedule) -> PlanPath:
         path=critical_path(plan),
         kernel=tuple(columns.commands.title(row) for row in command.tolist()),
         node_label=tuple(columns.commands.label[command].tolist()),
+        runs=runs,
     )
 
 

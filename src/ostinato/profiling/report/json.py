@@ -32,7 +32,7 @@ field. Keys:
                            replay reproduces the measured times
     replay_residue         how far those replays are from the measured time, as a part of it; null without any
     critical_paths         of the command lists that take most time: nodes on the path, slack of every node
-    drift, perturbation, drops
+    drift, perturbation, machine, drops
                            the validity checks that have figures; `status` is fine, noted, error or not judged
     checks                 all validity checks: name, status, sentence
     look_first             the closing line
@@ -131,6 +131,10 @@ def as_dict(summary: Summary) -> dict[str, Any]:
             "sampled": summary.perturbation.sampled,
             "estimate": summary.perturbation.estimate,
         },
+        "machine": {
+            **_fields(next(check for check in summary.checks if check.name == "machine")),
+            **_fields(summary.machine),
+        },
         "drops": {
             **_fields(drops),
             "total": sum(count for _, count in summary.drops),
@@ -216,6 +220,7 @@ def _path(listed: PlanPath) -> dict[str, Any]:
         "label": listed.label,
         "submissions": schedule.submissions,
         "wall_ns": schedule.wall_ns,
+        "runs": listed.runs,
         "execution_ns": path.execution_ns,
         "gap_ns": path.gap_ns,
         "nodes": len(listed.kernel),

@@ -256,7 +256,7 @@ VIEWS.push({
           ["device", list.device],
           ["submissions", formatCount(list.submissions)],
           ["share", list.share === null ? null : `${formatPercent(list.share)} of command-buffer time`],
-          ["wall time", list.wall_ns === null ? "no dispatch of this list has a time" : formatTime(list.wall_ns) + (list.submissions > 1 ? ", the median" : "")],
+          ["wall time", list.wall_ns === null ? "no dispatch of this list has a time" : `${formatTime(list.wall_ns)}, ${list.runs > 1 ? `the median of ${graphCounted(list.runs, "run")}` : "1 run"}`],
           ["critical path", list.execution_ns === null ? null
             : `${graphCounted(list.path.length, "node")}: ${formatTime(list.execution_ns)} running, ${formatTime(list.gap_ns)} between, before and after`
               + (list.wall_ns !== null && list.execution_ns > list.wall_ns ? "; they share a full device and overlap" : "")],

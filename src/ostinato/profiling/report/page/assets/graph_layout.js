@@ -6,7 +6,7 @@
 /**
  * See page/graph.py.
  * @typedef {{
- *   label: string, device: string, submissions: number, share: number|null, wall_ns: number|null,
+ *   label: string, device: string, submissions: number, share: number|null, wall_ns: number|null, runs: number,
  *   execution_ns: number|null, gap_ns: number|null, slowest: {begin_ns: number, end_ns: number}|null, commands: number, barriers: number, implied: number,
  *   kernel: Column, label_of: Column, labels: string[], place_of: Column, places: string[],
  *   start: Column, duration: Column, busy: Column, gap: Column, slack: Column,
