@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -23,7 +24,8 @@ from rich.cells import cell_len
 
 from ostinato.cli import main
 from ostinato.cli.live import _View
-from ostinato.profiling.recording import open_recording
+from ostinato.profiling.recording import open_recording, opening
+from ostinato.profiling.recording.following import State
 from test_following import Program
 
 PROGRAM = """
@@ -295,6 +297,52 @@ def test_the_last_picture_is_of_the_last_seconds_even_if_nothing_happened_for_lo
     last = view.look()
     assert last is not None
     assert [kernel.name for kernel in last.kernels] == ["copy", "softmax", "matvec"]
+
+
+def test_a_recording_that_another_replaces_is_watched_from_its_beginning(tmp_path: Path) -> None:
+    path = tmp_path / "run.ostinato"
+    first, view = Program(path), _View(path, 5.0)
+    for at in (0, 100):
+        first.token(at)
+    first.writer.close()
+    assert (picture := view.look()) is not None
+    assert picture.over
+    path.unlink()  # the next file may get the same inode
+    assert view.look() is None
+    second = Program(path)
+    second.token(0)
+    second.writer.flush()
+    assert (picture := view.look()) is not None
+    assert (picture.state, picture.submissions) == (State.RUNNING, 1)
+    assert len(picture.kernels) == 3
+    second.writer.close()
+
+
+def test_a_recording_that_vanishes_while_it_is_read_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "run.ostinato"
+    Program(path).writer.close()
+    opened = opening.open_file
+
+    def open_and_lose(*arguments: Any) -> opening.Source:
+        source = opened(*arguments)
+        path.unlink()
+        return source
+
+    monkeypatch.setattr(opening, "open_file", open_and_lose)
+    assert _View(path, 5.0).look() is None
+
+
+def test_what_the_view_cannot_read_is_said_and_the_program_keeps_its_output_and_status(tmp_path: Path) -> None:
+    program = "echo hello > new.ostinato; until [ -e stop ]; do sleep 0.1; done; echo it ends; exit 5"
+    with terminal("-o", "new.ostinato", "--", "sh", "-c", program, folder=tmp_path) as screen:
+        screen.read_until("is damaged or not a recording")
+        (tmp_path / "stop").touch()
+        status, left = screen.end()
+    assert status == 5
+    assert left.startswith("it ends\n")
+    assert "is damaged or not a recording" in " ".join(left.split())
 
 
 def in_process(*arguments: str) -> tuple[int, str, str]:

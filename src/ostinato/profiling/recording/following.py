@@ -166,7 +166,7 @@ class Follower:
         self._window_ns = window_ns
         self._step_ns = max(window_ns // _STEPS, 1)
         self._disturbed_from = disturbed_from
-        self._file: tuple[int, int] | None = None
+        self._file: tuple[object, ...] | None = None
         self._facts: _Facts | None = None
         self._texts: dict[int, str] = {}
         self._kernels = Kernels()
@@ -176,24 +176,33 @@ class Follower:
         """What came since the last call. Raises `RecordingError` if the file is no recording, or another one now."""
         checked = self._file is not None
         with closing(opening.open_file(self.path, checked)) as source, opening.reading(self.path):
-            self._check_file()
+            file_bytes = self._check_file(source.connection)
             texts = Texts(source.connection, self._texts)
             recording = Recording(source, texts)
             self._kernels.begin(recording, source.connection, texts)
             # Moved on only when all was read: what a failure left unread comes with the next call.
-            news, self._position = self._news(recording, source.connection, copied=source.temporary is not None)
+            news, self._position = self._news(recording, source, file_bytes)
             return news
 
-    def _check_file(self) -> None:
-        status = self.path.stat()
-        if self._file is not None and self._file != (status.st_dev, status.st_ino):
+    def _check_file(self, connection: sqlite3.Connection) -> int:
+        """How many bytes the file has, which must be the one of the last time."""
+        try:
+            status = self.path.stat()
+        except OSError as problem:  # it was removed after it was opened
+            raise RecordingError(f"cannot be read: {problem.strerror}") from problem
+        # A new file may get the inode of the one that it replaces.
+        begun = "SELECT pid, start_monotonic_ns, start_realtime_ns FROM processes NOT INDEXED ORDER BY id LIMIT 1"
+        file = (status.st_dev, status.st_ino, connection.execute(begun).fetchone())
+        if self._file is not None and self._file != file:
             raise RecordingError("was replaced by another recording")
-        self._file = (status.st_dev, status.st_ino)
+        self._file = file
+        return status.st_size
 
-    def _news(self, recording: Recording, connection: sqlite3.Connection, copied: bool) -> tuple[News, _Position]:
+    def _news(self, recording: Recording, source: opening.Source, file_bytes: int) -> tuple[News, _Position]:
+        connection = source.connection
         facts = self._facts = self._read_facts(recording, connection)
         state = _state(connection, facts.processes)
-        if state is State.RUNNING and copied:
+        if state is State.RUNNING and source.temporary is not None:
             raise RecordingError("cannot be read while it is written, as its file system has no shared memory")
         before, after = self._position, _counted(connection, self._position)
         now_ns = time.monotonic_ns()
@@ -228,7 +237,7 @@ class Follower:
             failed=after.failed,
             samples=after.samples,
             regions_begun=after.regions_begun,
-            file_bytes=self.path.stat().st_size,
+            file_bytes=file_bytes,
         )
         return news, after
 
