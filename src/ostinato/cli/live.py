@@ -17,9 +17,9 @@ import termios
 import time
 import tty
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, Self
 
 import click
 from rich.text import Text
@@ -289,15 +289,24 @@ def _passing_on_signals(process: subprocess.Popen[bytes]) -> Iterator[None]:
     """The view ends with the program: Ctrl-C reaches that by itself, and other signals are passed on."""
 
     def pass_on(number: int, frame: object) -> None:
-        process.send_signal(number)
+        if number != signal.SIGINT or not _ctrl_c_reaches(process):
+            process.send_signal(number)
 
-    before = {number: signal.signal(number, pass_on) for number in (signal.SIGTERM, signal.SIGHUP)}
-    before[signal.SIGINT] = signal.signal(signal.SIGINT, lambda number, frame: None)
+    before = {number: signal.signal(number, pass_on) for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)}
     try:
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _ctrl_c_reaches(process: subprocess.Popen[bytes]) -> bool:
+    """Whether the program is in the foreground of this terminal, whose Ctrl-C is a signal for all that are."""
+    try:
+        with open("/dev/tty", "rb", buffering=0) as terminal:
+            return os.tcgetpgrp(terminal.fileno()) == os.getpgid(process.pid)
+    except OSError:  # there is no terminal, or the program has ended
+        return False
 
 
 # --- showing -------------------------------------------------------------------------------------------------
@@ -313,8 +322,15 @@ def _display(path: Path, keys: str, lines_to: IO[str], output: IO[bytes] | None 
     if not _has_screen():
         yield _Lines(lines_to)
         return
+    with _Screen(path, keys, output) as screen:
+        yield screen
+
+
+@contextmanager
+def _alternate_screen() -> Iterator[int | None]:
+    """The terminal is the picture's; gives what `_keyboard` does."""
     with _keyboard() as keyboard, console().screen():
-        yield _Screen(path, keys, keyboard, output)
+        yield keyboard
 
 
 @contextmanager
@@ -357,13 +373,40 @@ class _Lines:
 
 
 class _Screen:
-    """A picture, or a sentence, on the alternate screen in place of the last one."""
+    """A picture, or a sentence, on the alternate screen in place of the last one.
+
+    Ctrl-Z gives the terminal back until the process goes on.
+    """
 
     vanishes = True
 
-    def __init__(self, path: Path, keys: str, keyboard: int | None, output: IO[bytes] | None) -> None:
-        self._path, self._keyboard, self._output = path, keyboard, output
-        self._keys = keys if keyboard is not None else ""
+    def __init__(self, path: Path, keys: str, output: IO[bytes] | None) -> None:
+        self._path, self._keys, self._output = path, keys, output
+        self._keyboard: int | None = None
+        self._terminal = ExitStack()
+        self._stop_asked = False
+
+    def __enter__(self) -> Self:
+        def ask(number: int, frame: object) -> None:
+            self._stop_asked = True  # in `wait`: a handler may come in the middle of a picture
+
+        self._stop_before = signal.getsignal(signal.SIGTSTP)
+        if self._stop_before is not signal.SIG_IGN:
+            signal.signal(signal.SIGTSTP, ask)
+        self._keyboard = self._terminal.enter_context(_alternate_screen())
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._terminal.close()
+        signal.signal(signal.SIGTSTP, self._stop_before)
+
+    def _stop(self) -> None:
+        self._stop_asked = False
+        self._terminal.close()
+        ask = signal.signal(signal.SIGTSTP, signal.SIG_DFL)
+        signal.raise_signal(signal.SIGTSTP)  # returns when the process goes on
+        signal.signal(signal.SIGTSTP, ask)
+        self._keyboard = self._terminal.enter_context(_alternate_screen())
 
     def show(self, picture: Picture | str) -> None:
         """Draw a picture, with as many kernels as the screen has room for."""
@@ -388,12 +431,15 @@ class _Screen:
             lines = picture_lines(picture, self._path, width, kernels)
         if self._output is not None and (line := last_line(self._output)):
             lines += sentence_lines(f"output: {line}", width, style="dim")
-        return lines + (sentence_lines(self._keys, width, style="dim") if self._keys else [])
+        return lines + (sentence_lines(self._keys, width, style="dim") if self._keyboard is not None else [])
 
     def wait(self, seconds: float, until: Callable[[], bool] = lambda: False) -> bool:
         """Wait for the next picture, or until something happens; whether q was pressed."""
         end = time.monotonic() + seconds
         while not until() and (left := end - time.monotonic()) > 0:
+            if self._stop_asked:
+                self._stop()
+                return False
             watched = [] if self._keyboard is None else [self._keyboard]
             if select.select(watched, [], [], min(left, _POLL_S))[0]:
                 pressed = os.read(watched[0], 64)
