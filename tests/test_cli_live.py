@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -23,7 +24,8 @@ from rich.cells import cell_len
 
 from ostinato.cli import main
 from ostinato.cli.live import _View
-from ostinato.profiling.recording import open_recording
+from ostinato.profiling.recording import open_recording, opening
+from ostinato.profiling.recording.following import State
 from test_following import Program
 
 PROGRAM = """
@@ -52,6 +54,20 @@ except KeyboardInterrupt:
     sys.exit(3)
 print("it ends", file=sys.stderr)
 sys.exit(7)
+"""
+SHELL = """
+import os, signal, subprocess, sys, termios
+
+signal.signal(signal.SIGTTOU, signal.SIG_IGN)
+process = subprocess.Popen(sys.argv[1:], process_group=0)
+os.tcsetpgrp(0, process.pid)
+stopped = os.WIFSTOPPED(os.waitpid(process.pid, os.WUNTRACED)[1])
+os.tcsetpgrp(0, os.getpgrp())
+edited = bool(termios.tcgetattr(0)[3] & termios.ICANON)
+input(f"stopped: {stopped}, lines are edited: {edited}")
+os.tcsetpgrp(0, process.pid)
+process.send_signal(signal.SIGCONT)
+sys.exit(process.wait())
 """
 LIMIT_S = 60
 
@@ -111,14 +127,16 @@ def wait_until(condition: object) -> None:
 
 
 class Terminal:
-    """A program on a terminal of its own."""
+    """`ostinato live` on a terminal of its own, started by another program if one is given."""
 
-    def __init__(self, arguments: Sequence[str], folder: Path, columns: int = 80, lines: int = 30) -> None:
+    def __init__(
+        self, arguments: Sequence[str], folder: Path, columns: int, lines: int, through: Sequence[str]
+    ) -> None:
         self.master, slave = os.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
         environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "ostinato", "live", *arguments],
+            [*through, sys.executable, "-m", "ostinato", "live", *arguments],
             cwd=folder,
             env=environment | {"TERM": "xterm"},
             stdin=slave,
@@ -170,8 +188,10 @@ def _with_ctrl_c() -> None:
 
 
 @contextmanager
-def terminal(*arguments: str, folder: Path, columns: int = 80, lines: int = 30) -> Iterator[Terminal]:
-    made = Terminal(arguments, folder, columns, lines)
+def terminal(
+    *arguments: str, folder: Path, columns: int = 80, lines: int = 30, through: Sequence[str] = ()
+) -> Iterator[Terminal]:
+    made = Terminal(arguments, folder, columns, lines, through)
     try:
         yield made
     finally:
@@ -232,6 +252,21 @@ def test_the_picture_fits_a_small_terminal_and_ctrl_c_ends_it(folder: Path, colu
         assert max(map(cell_len, shown)) <= columns
 
 
+def test_ctrl_z_gives_the_terminal_back_until_the_view_goes_on(tmp_path: Path) -> None:
+    shell = (sys.executable, "-c", SHELL)
+    with terminal("run.ostinato", "--refresh", "0.1", folder=tmp_path, through=shell) as screen:
+        screen.read_until("waiting for run.ostinato")
+        screen.press(b"\x1a")
+        screen.read_until("stopped: True, lines are edited: True")
+        assert "\x1b[?1049h" not in screen.text.rpartition("\x1b[?1049l")[2]
+        screen.text = ""
+        screen.press(b"\n")
+        screen.read_until("(?s)1049h.*waiting for run.ostinato")
+        screen.press(b"q")
+        status, left = screen.end()
+    assert (status, left) == (0, "")
+
+
 def test_around_a_program_ctrl_c_is_for_the_program_and_its_output_comes_after_the_picture(folder: Path) -> None:
     with terminal("-o", "new.ostinato", "--", "decode.py", folder=folder) as screen:
         screen.read_until("(?s)bump.*output: it begins")
@@ -267,19 +302,30 @@ def test_without_a_terminal_the_program_keeps_its_output_and_lines_go_to_standar
     assert "nothing was recorded: the program submitted no work" in nothing.stderr
 
 
-def test_a_signal_reaches_the_program_and_the_status_says_so(folder: Path) -> None:
+@pytest.mark.parametrize(
+    ("number", "status", "state"),
+    [(signal.SIGTERM, 128 + signal.SIGTERM, "killed after"), (signal.SIGINT, 3, "ended after")],
+)
+def test_a_signal_reaches_the_program_and_the_status_says_so(
+    folder: Path, number: signal.Signals, status: int, state: str
+) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "ostinato", "live", "-o", "new.ostinato", "--", "decode.py"],
         cwd=folder,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        start_new_session=True,  # without a terminal, so the signal is not its Ctrl-C
     )
-    wait_until(lambda: recorded(folder / "new.ostinato"))
-    process.send_signal(signal.SIGTERM)
-    _, errors = process.communicate(timeout=LIMIT_S)
-    assert process.returncode == 128 + signal.SIGTERM
-    assert "killed after" in errors
+    try:
+        wait_until(lambda: recorded(folder / "new.ostinato"))
+        process.send_signal(number)
+        _, errors = process.communicate(timeout=LIMIT_S)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    assert process.returncode == status
+    assert state in errors
     assert "recorded in new.ostinato" in errors
 
 
@@ -295,6 +341,52 @@ def test_the_last_picture_is_of_the_last_seconds_even_if_nothing_happened_for_lo
     last = view.look()
     assert last is not None
     assert [kernel.name for kernel in last.kernels] == ["copy", "softmax", "matvec"]
+
+
+def test_a_recording_that_another_replaces_is_watched_from_its_beginning(tmp_path: Path) -> None:
+    path = tmp_path / "run.ostinato"
+    first, view = Program(path), _View(path, 5.0)
+    for at in (0, 100):
+        first.token(at)
+    first.writer.close()
+    assert (picture := view.look()) is not None
+    assert picture.over
+    path.unlink()  # the next file may get the same inode
+    assert view.look() is None
+    second = Program(path)
+    second.token(0)
+    second.writer.flush()
+    assert (picture := view.look()) is not None
+    assert (picture.state, picture.submissions) == (State.RUNNING, 1)
+    assert len(picture.kernels) == 3
+    second.writer.close()
+
+
+def test_a_recording_that_vanishes_while_it_is_read_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "run.ostinato"
+    Program(path).writer.close()
+    opened = opening.open_file
+
+    def open_and_lose(*arguments: Any) -> opening.Source:
+        source = opened(*arguments)
+        path.unlink()
+        return source
+
+    monkeypatch.setattr(opening, "open_file", open_and_lose)
+    assert _View(path, 5.0).look() is None
+
+
+def test_what_the_view_cannot_read_is_said_and_the_program_keeps_its_output_and_status(tmp_path: Path) -> None:
+    program = "echo hello > new.ostinato; until [ -e stop ]; do sleep 0.1; done; echo it ends; exit 5"
+    with terminal("-o", "new.ostinato", "--", "sh", "-c", program, folder=tmp_path) as screen:
+        screen.read_until("is damaged or not a recording")
+        (tmp_path / "stop").touch()
+        status, left = screen.end()
+    assert status == 5
+    assert left.startswith("it ends\n")
+    assert "is damaged or not a recording" in " ".join(left.split())
 
 
 def in_process(*arguments: str) -> tuple[int, str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import itertools
 import os
@@ -12,6 +13,7 @@ import threading
 import time
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -23,7 +25,16 @@ from ostinato.errors import RecordingError
 from ostinato.profiling.analyse import summarise
 from ostinato.profiling.analyse.live import DISTURBED_FROM, Picture, Window
 from ostinato.profiling.analyse.validity import Status
-from ostinato.profiling.recording import PlanNode, Writer, chunks, following, open_recording, opening, plan_kernels
+from ostinato.profiling.recording import (
+    PlanNode,
+    Writer,
+    chunks,
+    following,
+    merge,
+    open_recording,
+    opening,
+    plan_kernels,
+)
 from ostinato.profiling.recording.database import side_files
 from ostinato.profiling.recording.following import Follower, State
 from ostinato.profiling.report import console
@@ -157,6 +168,18 @@ def test_a_region_that_was_open_counts_when_it_ends_and_once(tmp_path: Path) -> 
     program.writer.close()
 
 
+def test_a_region_that_was_open_ends_an_idle_time_when_it_ends(tmp_path: Path) -> None:
+    path = tmp_path / "run.ostinato"
+    program, viewer = Program(path), Viewer(path)
+    region = program.token(-60_000, end=False)
+    program.writer.flush()
+    assert viewer.look().idle_ns > 60_000 * MS
+    program.writer.end_region(region, program.began_ns)
+    program.writer.flush()
+    assert viewer.look().idle_ns < 60_000 * MS
+    program.writer.close()
+
+
 def test_what_is_older_than_the_window_is_forgotten(tmp_path: Path) -> None:
     path = tmp_path / "run.ostinato"
     program, viewer = Program(path), Viewer(path, window_ns=1_000 * MS)
@@ -217,21 +240,54 @@ def test_what_could_not_be_read_comes_with_the_next_picture(tmp_path: Path, monk
     program.writer.close()
 
 
-def test_command_buffers_without_timed_dispatches_count_as_busy(tmp_path: Path) -> None:
+def test_command_buffers_without_timed_dispatches_count_as_busy_once_where_they_overlap(tmp_path: Path) -> None:
     path = tmp_path / "run.ostinato"
     program, viewer = Program(path), Viewer(path)
-    for level, probe in (("command_buffers", False), ("dispatches", True)):
-        begin = program.began_ns
+    timed = [("command_buffers", False), ("dispatches", True), ("command_buffers", False)]
+    for (level, probe), begin_ms, end_ms in zip(timed, (0, 4, 200), (10, 14, 206), strict=True):
+        begin_ns, end_ns = (program.began_ns + at_ms * MS for at_ms in (begin_ms, end_ms))
         program.writer.submission(
-            *(), device=program.device, plan=program.plan, ordinal=1, level=level, probe=probe, start_ns=begin,
-            end_ns=begin + 10 * MS,
+            *(), device=program.device, plan=program.plan, ordinal=1, level=level, probe=probe, start_ns=begin_ns,
+            end_ns=end_ns,
         )  # fmt: skip
     program.writer.flush()
-    picture = viewer.look()
+    news = viewer.follower.read()
+    assert sum(buffers.unsampled_ns for buffers in news.buffers) == 20 * MS
+    picture = viewer.window.add(news)
     assert picture.busy == pytest.approx(min(20 * MS / picture.window_ns, 1))
     assert picture.kernels == ()
     assert "no dispatch is timed" in shown(picture)
     program.writer.close()
+
+
+@pytest.mark.parametrize("level", ["command_buffers", "dispatches"])
+def test_a_command_buffer_that_began_before_the_window_counts_from_the_start_of_the_window(
+    tmp_path: Path, level: str
+) -> None:
+    path = tmp_path / "run.ostinato"
+    program, viewer = Program(path, [PlanNode("dispatch", "long"), PlanNode("dispatch", "short")]), Viewer(path)
+    begin_ns, end_ns = program.began_ns - 60_000 * MS, program.began_ns
+    for start_ns in (begin_ns, end_ns - 2_000 * MS):
+        number = program.writer.submission(
+            *(), device=program.device, plan=program.plan, ordinal=1, level=level, commit_begin_ns=start_ns,
+            commit_end_ns=start_ns, start_ns=start_ns, end_ns=end_ns,
+        )  # fmt: skip
+    if level == "dispatches":
+        program.writer.samples(number, 0, [begin_ns, end_ns - 2_000 * MS], [end_ns, end_ns])
+    program.writer.close()
+    with contextlib.closing(sqlite3.connect(path)) as database:  # it began with what it recorded
+        database.execute("UPDATE processes SET start_monotonic_ns = ?", (begin_ns,))
+        database.commit()
+    picture = viewer.look()
+    assert WINDOW_NS <= picture.window_ns < WINDOW_NS * 1.06
+    assert picture.queue_depth == pytest.approx(1 + 2_000 * MS / picture.window_ns)
+    assert picture.busy == pytest.approx(1)
+    if level == "dispatches":
+        assert [(kernel.name, kernel.mean_ns) for kernel in picture.kernels] == [
+            ("long", 60_000 * MS),
+            ("short", 2_000 * MS),
+        ]
+        assert picture.kernels[1].share == pytest.approx(1_000 * MS / picture.window_ns)
 
 
 def test_a_program_that_was_killed_is_told_from_one_that_runs(tmp_path: Path) -> None:
@@ -311,6 +367,39 @@ def test_of_too_many_dispatches_the_newest_are_looked_at(tmp_path: Path, monkeyp
     monkeypatch.setattr(following, "_MOST_SAMPLES", 1000)
     monkeypatch.setattr(following, "_MOST_RUNS", 7)
     assert len(Follower(path, WINDOW_NS, DISTURBED_FROM).read().dispatches.kernel) == 21
+    program.writer.close()
+
+
+def test_of_a_merged_recording_the_newest_chunks_are_looked_at_wherever_they_are(tmp_path: Path) -> None:
+    newer, older, merged = (tmp_path / f"{name}.ostinato" for name in ("newer", "older", "merged"))
+    for path, at_ms in ((newer, 0), (older, -60_000)):
+        program = Program(path)
+        for turn in range(3):
+            program.token(at_ms + 100 * turn)
+            program.writer.flush()  # a chunk each
+        program.writer.close()
+    merge([newer, older], merged)
+    news = Follower(merged, WINDOW_NS, DISTURBED_FROM).read()
+    assert len(news.dispatches.kernel) == 9
+    assert not news.in_part
+
+
+def test_no_more_chunks_are_decoded_than_can_be_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "run.ostinato"
+    program = Program(path)
+    for _ in range(9):
+        number = program.writer.submission(device=program.device, plan=program.plan, ordinal=1)  # its end is not known
+        long_ago = program.began_ns - 60_000 * MS + np.arange(4)
+        program.writer.samples(number, 0, long_ago, long_ago + MS)
+        program.writer.flush()
+    program.token(0)
+    program.writer.flush()
+    monkeypatch.setattr(following, "_MOST_RUNS", 4)
+    with mock.patch.object(chunks, "decode", wraps=chunks.decode) as decode:
+        news = Follower(path, WINDOW_NS, DISTURBED_FROM).read()
+    assert decode.call_count == 4
+    assert len(news.dispatches.kernel) == 3
+    assert news.in_part
     program.writer.close()
 
 

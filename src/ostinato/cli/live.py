@@ -17,9 +17,9 @@ import termios
 import time
 import tty
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, Self
 
 import click
 from rich.text import Text
@@ -146,7 +146,7 @@ class _View:
     def _begin(self) -> None:
         self._follower = Follower(self.path, self._window_ns, DISTURBED_FROM)
         self._window = Window(self._window_ns)
-        self._looked = False
+        self._ran = False
 
     def look(self) -> Picture | None:
         """The picture now; None if there is no file yet."""
@@ -155,12 +155,13 @@ class _View:
         except RecordingError:
             if not self.path.exists():
                 return None
-            time.sleep(_RETRY_S)  # the program may be closing it at this moment
+            time.sleep(_RETRY_S)  # the program may be closing it at this moment, or another one has replaced it
+            self._begin()
             picture = self._read()
-        if picture.over and self._looked:
+        if picture.over and self._ran:
             self._begin()  # the last seconds of a recording end with its last event, and may be forgotten by now
             picture = self._read()
-        self._looked = True
+        self._ran = not picture.over
         return picture
 
     def _read(self) -> Picture:
@@ -179,7 +180,7 @@ def _watch_recording(view: _View, once: bool, refresh_s: float) -> None:
     with _ended_by_signals(), shown_on as display, suppress(KeyboardInterrupt):
         while True:
             picture = view.look()
-            display.show(picture, "it does not exist yet")
+            display.show(picture or f"waiting for {view.path}: it does not exist yet")
             if (picture is not None and picture.over) or display.wait(refresh_s):
                 break
     if picture is not None and display.vanishes:
@@ -218,26 +219,43 @@ def _watch_program(command: Sequence[str], path: Path, level: str, seconds: floa
         process = _started(command, path, level, output)
         path = Path(str(path).replace("{pid}", str(process.pid)))
         view = _View(path, seconds)
-        with _passing_on_signals(process), _display(path, "q: interrupt the program", sys.stderr, output) as display:
-            while True:
-                ended = process.poll() is not None
-                picture = view.look()
-                display.show(picture, "the program has submitted nothing yet")
-                if ended:
-                    break
-                if display.wait(refresh_s, until=lambda: process.poll() is not None):
-                    process.send_signal(signal.SIGINT)
-        if output is not None:
-            output.seek(0)
-            shutil.copyfileobj(output, sys.stdout.buffer)
-            sys.stdout.flush()
-    if picture is None or not picture.submissions:
+        with _passing_on_signals(process):
+            try:
+                with _display(path, "q: interrupt the program", sys.stderr, output) as display:
+                    picture = _watched_to_its_end(process, view, display, refresh_s)
+            finally:  # whatever became of the view, the program is not left alone
+                process.wait()
+                if output is not None:
+                    output.seek(0)
+                    shutil.copyfileobj(output, sys.stdout.buffer)
+                    sys.stdout.flush()
+    if isinstance(picture, str):
+        click.echo(f"error: {printable(picture)}", err=True)
+    elif picture is None or not picture.submissions:
         click.echo("nothing was recorded: the program submitted no work to a device of ostinato", err=True)
     elif display.vanishes:
         print_picture(picture, path, console())
     else:
         click.echo(f"recorded in {path}; to see it: ostinato report {path}", err=True)
     return process.returncode if process.returncode >= 0 else 128 - process.returncode
+
+
+def _watched_to_its_end(
+    process: subprocess.Popen[bytes], view: _View, display: _Screen | _Lines, refresh_s: float
+) -> Picture | str | None:
+    """The last picture, or why there is none."""
+    while True:
+        ended = process.poll() is not None
+        picture: Picture | str | None
+        try:
+            picture = view.look()
+        except (RecordingError, OSError) as error:
+            picture = str(error)
+        display.show(picture or f"waiting for {view.path}: the program has submitted nothing yet")
+        if ended:
+            return picture
+        if display.wait(refresh_s, until=lambda: process.poll() is not None):
+            process.send_signal(signal.SIGINT)
 
 
 @contextmanager
@@ -271,15 +289,24 @@ def _passing_on_signals(process: subprocess.Popen[bytes]) -> Iterator[None]:
     """The view ends with the program: Ctrl-C reaches that by itself, and other signals are passed on."""
 
     def pass_on(number: int, frame: object) -> None:
-        process.send_signal(number)
+        if number != signal.SIGINT or not _ctrl_c_reaches(process):
+            process.send_signal(number)
 
-    before = {number: signal.signal(number, pass_on) for number in (signal.SIGTERM, signal.SIGHUP)}
-    before[signal.SIGINT] = signal.signal(signal.SIGINT, lambda number, frame: None)
+    before = {number: signal.signal(number, pass_on) for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)}
     try:
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _ctrl_c_reaches(process: subprocess.Popen[bytes]) -> bool:
+    """Whether the program is in the foreground of this terminal, whose Ctrl-C is a signal for all that are."""
+    try:
+        with open("/dev/tty", "rb", buffering=0) as terminal:
+            return os.tcgetpgrp(terminal.fileno()) == os.getpgid(process.pid)
+    except OSError:  # there is no terminal, or the program has ended
+        return False
 
 
 # --- showing -------------------------------------------------------------------------------------------------
@@ -293,10 +320,17 @@ def _has_screen() -> bool:
 def _display(path: Path, keys: str, lines_to: IO[str], output: IO[bytes] | None = None) -> Iterator[_Screen | _Lines]:
     """A screen on a terminal, otherwise lines."""
     if not _has_screen():
-        yield _Lines(path, lines_to)
+        yield _Lines(lines_to)
         return
+    with _Screen(path, keys, output) as screen:
+        yield screen
+
+
+@contextmanager
+def _alternate_screen() -> Iterator[int | None]:
+    """The terminal is the picture's; gives what `_keyboard` does."""
     with _keyboard() as keyboard, console().screen():
-        yield _Screen(path, keys, keyboard, output)
+        yield keyboard
 
 
 @contextmanager
@@ -315,17 +349,17 @@ def _keyboard() -> Iterator[int | None]:
 
 
 class _Lines:
-    """A line per picture."""
+    """A line per picture, or per sentence in its place."""
 
     vanishes = False
 
-    def __init__(self, path: Path, to: IO[str]) -> None:
-        self._path, self._to = path, to
+    def __init__(self, to: IO[str]) -> None:
+        self._to = to
         self._printed = ""
 
-    def show(self, picture: Picture | None, missing: str) -> None:
+    def show(self, picture: Picture | str) -> None:
         """Print a line, unless it is the same again."""
-        line = f"waiting for {printable(str(self._path))}: {missing}" if picture is None else as_line(picture)
+        line = printable(picture) if isinstance(picture, str) else as_line(picture)
         if line != self._printed:
             click.echo(f"{time.strftime('%H:%M:%S')} {line}", self._to)
         self._printed = line
@@ -339,22 +373,49 @@ class _Lines:
 
 
 class _Screen:
-    """A picture on the alternate screen, in place of the last one."""
+    """A picture, or a sentence, on the alternate screen in place of the last one.
+
+    Ctrl-Z gives the terminal back until the process goes on.
+    """
 
     vanishes = True
 
-    def __init__(self, path: Path, keys: str, keyboard: int | None, output: IO[bytes] | None) -> None:
-        self._path, self._keyboard, self._output = path, keyboard, output
-        self._keys = keys if keyboard is not None else ""
+    def __init__(self, path: Path, keys: str, output: IO[bytes] | None) -> None:
+        self._path, self._keys, self._output = path, keys, output
+        self._keyboard: int | None = None
+        self._terminal = ExitStack()
+        self._stop_asked = False
 
-    def show(self, picture: Picture | None, missing: str) -> None:
+    def __enter__(self) -> Self:
+        def ask(number: int, frame: object) -> None:
+            self._stop_asked = True  # in `wait`: a handler may come in the middle of a picture
+
+        self._stop_before = signal.getsignal(signal.SIGTSTP)
+        if self._stop_before is not signal.SIG_IGN:
+            signal.signal(signal.SIGTSTP, ask)
+        self._keyboard = self._terminal.enter_context(_alternate_screen())
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._terminal.close()
+        signal.signal(signal.SIGTSTP, self._stop_before)
+
+    def _stop(self) -> None:
+        self._stop_asked = False
+        self._terminal.close()
+        ask = signal.signal(signal.SIGTSTP, signal.SIG_DFL)
+        signal.raise_signal(signal.SIGTSTP)  # returns when the process goes on
+        signal.signal(signal.SIGTSTP, ask)
+        self._keyboard = self._terminal.enter_context(_alternate_screen())
+
+    def show(self, picture: Picture | str) -> None:
         """Draw a picture, with as many kernels as the screen has room for."""
         to = console()
         width, height = to.width, to.size.height
-        lines = self._lines(picture, missing, width, MOST_KERNELS)
-        if picture is not None and len(lines) > height:
+        lines = self._lines(picture, width, MOST_KERNELS)
+        if not isinstance(picture, str) and len(lines) > height:
             kernels = min(len(picture.kernels), MOST_KERNELS) - (len(lines) - height)
-            lines = self._lines(picture, missing, width, max(kernels - 1, 1))  # one line says how many are left out
+            lines = self._lines(picture, width, max(kernels - 1, 1))  # one line says how many are left out
         if len(lines) > height:
             lines = [*lines[: height - 1], lines[-1]]
         with to.capture() as drawn:
@@ -363,19 +424,22 @@ class _Screen:
         to.file.write("\x1b[H" + drawn.get().replace("\n", "\x1b[K\n") + "\x1b[K\x1b[J")
         to.file.flush()
 
-    def _lines(self, picture: Picture | None, missing: str, width: int, kernels: int) -> list[Text]:
-        if picture is None:
-            lines = sentence_lines(f"waiting for {self._path}: {missing}", width)
+    def _lines(self, picture: Picture | str, width: int, kernels: int) -> list[Text]:
+        if isinstance(picture, str):
+            lines = sentence_lines(picture, width)
         else:
             lines = picture_lines(picture, self._path, width, kernels)
         if self._output is not None and (line := last_line(self._output)):
             lines += sentence_lines(f"output: {line}", width, style="dim")
-        return lines + (sentence_lines(self._keys, width, style="dim") if self._keys else [])
+        return lines + (sentence_lines(self._keys, width, style="dim") if self._keyboard is not None else [])
 
     def wait(self, seconds: float, until: Callable[[], bool] = lambda: False) -> bool:
         """Wait for the next picture, or until something happens; whether q was pressed."""
         end = time.monotonic() + seconds
         while not until() and (left := end - time.monotonic()) > 0:
+            if self._stop_asked:
+                self._stop()
+                return False
             watched = [] if self._keyboard is None else [self._keyboard]
             if select.select(watched, [], [], min(left, _POLL_S))[0]:
                 pressed = os.read(watched[0], 64)

@@ -3,7 +3,8 @@
 A `Window` adds up what a `Follower` reads, in short steps of time, and forgets what is older than its length. Rates are
 over the time from the first step to the moment that the recording reaches. *Share* is of device busy time, as in a
 report: dispatches that overlap split it evenly. *Queue depth* is the mean number of command buffers that were committed
-and had not ended. A recording holds only those that have ended, so one that still runs counts when it ends.
+and had not ended. A recording holds only those that have ended, so one that still runs counts when it ends. What began
+before the window counts from the start of the window.
 """
 
 from __future__ import annotations
@@ -143,18 +144,22 @@ class Window:
         step = np.minimum(dispatches.end_ns, news.until_ns) // news.step_ns
         first = int(step.min(initial=news.until_ns))
         place = (step - first) * kernels + dispatches.kernel
+        since_ns = self._first_step(news) * news.step_ns
         for device in news.devices:
             mine: Any = dispatches.device == device.id if len(news.devices) > 1 else slice(None)
             start_ns, end_ns = dispatches.start_ns[mine], dispatches.end_ns[mine]
-            columns = busy_share(start_ns, end_ns), end_ns - start_ns
+            columns = busy_share(np.maximum(start_ns, since_ns), end_ns), end_ns - start_ns
             busy_ns, spent_ns = (np.bincount(place[mine], weights=column) for column in columns)
             ran = np.bincount(place[mine])
             for at in np.flatnonzero(ran).tolist():
                 steps, kernel = divmod(at, kernels)
                 self._kernels.add(first + steps, kernel, float(busy_ns[at]), int(ran[at]), float(spent_ns[at]))
 
+    def _first_step(self, news: News) -> int:
+        return (news.until_ns - self._length_ns) // news.step_ns
+
     def _picture(self, news: News) -> Picture:
-        first = (news.until_ns - self._length_ns) // news.step_ns
+        first = self._first_step(news)
         began_ns = min((process.start_monotonic_ns or news.until_ns for process in news.processes), default=0)
         length_ns = max(news.until_ns - max(first * news.step_ns, began_ns), 1)
         kernels, regions, buffers = self._kernels.since(first), self._regions.since(first), self._buffers.since(first)

@@ -71,11 +71,12 @@ class BufferStep(NamedTuple):
     ended: int
     """How many."""
     in_flight_ns: int
-    """From commit to end, added up over those whose commit was recorded."""
+    """From commit to end, as far as it is in the window; added up over those whose commit was recorded."""
     committed: int
     """How many those are."""
     unsampled_ns: int
-    """Time on the device of those whose dispatches were not sampled."""
+    """Time in the window in which those ran whose dispatches were not sampled. Where some overlap it counts once, for
+    the first; unless they came with different reads."""
     worked_ns: int
     """Time in which workers had work of them, added up over those whose workers reported it."""
     lost_ns: int
@@ -166,7 +167,7 @@ class Follower:
         self._window_ns = window_ns
         self._step_ns = max(window_ns // _STEPS, 1)
         self._disturbed_from = disturbed_from
-        self._file: tuple[int, int] | None = None
+        self._file: tuple[object, ...] | None = None
         self._facts: _Facts | None = None
         self._texts: dict[int, str] = {}
         self._kernels = Kernels()
@@ -176,24 +177,33 @@ class Follower:
         """What came since the last call. Raises `RecordingError` if the file is no recording, or another one now."""
         checked = self._file is not None
         with closing(opening.open_file(self.path, checked)) as source, opening.reading(self.path):
-            self._check_file()
+            file_bytes = self._check_file(source.connection)
             texts = Texts(source.connection, self._texts)
             recording = Recording(source, texts)
             self._kernels.begin(recording, source.connection, texts)
             # Moved on only when all was read: what a failure left unread comes with the next call.
-            news, self._position = self._news(recording, source.connection, copied=source.temporary is not None)
+            news, self._position = self._news(recording, source, file_bytes)
             return news
 
-    def _check_file(self) -> None:
-        status = self.path.stat()
-        if self._file is not None and self._file != (status.st_dev, status.st_ino):
+    def _check_file(self, connection: sqlite3.Connection) -> int:
+        """How many bytes the file has, which must be the one of the last time."""
+        try:
+            status = self.path.stat()
+        except OSError as problem:  # it was removed after it was opened
+            raise RecordingError(f"cannot be read: {problem.strerror}") from problem
+        # A new file may get the inode of the one that it replaces.
+        begun = "SELECT pid, start_monotonic_ns, start_realtime_ns FROM processes NOT INDEXED ORDER BY id LIMIT 1"
+        file = (status.st_dev, status.st_ino, connection.execute(begun).fetchone())
+        if self._file is not None and self._file != file:
             raise RecordingError("was replaced by another recording")
-        self._file = (status.st_dev, status.st_ino)
+        self._file = file
+        return status.st_size
 
-    def _news(self, recording: Recording, connection: sqlite3.Connection, copied: bool) -> tuple[News, _Position]:
+    def _news(self, recording: Recording, source: opening.Source, file_bytes: int) -> tuple[News, _Position]:
+        connection = source.connection
         facts = self._facts = self._read_facts(recording, connection)
         state = _state(facts.processes)
-        if state is State.RUNNING and copied:
+        if state is State.RUNNING and source.temporary is not None:
             raise RecordingError("cannot be read while it is written, as its file system has no shared memory")
         before, after = self._position, _counted(connection, self._position)
         now_ns = time.monotonic_ns()
@@ -204,7 +214,8 @@ class Follower:
         regions, open_regions = self._new_regions(connection, recording._texts, before, after, since_ns)
         buffers = self._new_buffers(connection, before, after, since_ns)
         headers = tables.read(connection, _CHUNKS, recording.version, {}, "id > ?", (before.chunk,))
-        dispatches, in_part = self._new_dispatches(recording, connection, headers, since_ns)
+        newest = _newest_chunks(connection, before.chunk, since_ns)
+        dispatches, in_part = self._new_dispatches(recording, connection, headers, newest, since_ns)
         after = after._replace(
             open_regions=open_regions,
             chunk=int(headers["id"].max(initial=before.chunk)),
@@ -228,7 +239,7 @@ class Follower:
             failed=after.failed,
             samples=after.samples,
             regions_begun=after.regions_begun,
-            file_bytes=self.path.stat().st_size,
+            file_bytes=file_bytes,
         )
         return news, after
 
@@ -263,25 +274,38 @@ class Follower:
     def _new_buffers(
         self, connection: sqlite3.Connection, before: _Position, after: _Position, since_ns: int
     ) -> tuple[BufferStep, ...]:
-        query = f"""SELECT end_ns / {self._step_ns}, device, count(*),
- ifnull(sum(max(end_ns - commit_end_ns, 0)), 0), count(commit_end_ns),
- ifnull(sum(CASE WHEN probe OR level = {_COMMAND_BUFFERS} THEN end_ns - start_ns END), 0),
+        step = f"end_ns / {self._step_ns}"
+        new = "FROM submissions NOT INDEXED WHERE id > :before AND id <= :after AND end_ns >= :since"
+        values = {"before": before.submission, "after": after.submission, "since": since_ns}
+        earlier = "PARTITION BY device ORDER BY start_ns ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
+        alone = f"""SELECT {step}, device, ifnull(sum(max(end_ns - max(start_ns, reached_ns, :since), 0)), 0)
+ FROM (SELECT end_ns, device, start_ns, ifnull(max(end_ns) OVER ({earlier}), 0) AS reached_ns
+ {new} AND (probe OR level = {_COMMAND_BUFFERS})) GROUP BY 1, 2"""
+        unsampled_ns = {(at, device): ns for at, device, ns in _integers(connection, alone, values)}
+        sums = f"""SELECT {step}, device, count(*),
+ ifnull(sum(max(end_ns - max(commit_end_ns, :since), 0)), 0), count(commit_end_ns),
  ifnull(sum(worked_ns), 0), ifnull(sum(min(lost_ns, worked_ns)), 0), count(worked_ns),
- ifnull(sum(lost_ns > ? * worked_ns), 0)
- FROM submissions NOT INDEXED WHERE id > ? AND id <= ? AND end_ns >= ? GROUP BY 1, 2"""
-        values = (self._disturbed_from, before.submission, after.submission, since_ns)
-        return tuple(BufferStep(*row) for row in _integers(connection, query, values))
+ ifnull(sum(lost_ns > {self._disturbed_from} * worked_ns), 0) {new} GROUP BY 1, 2"""
+        return tuple(
+            BufferStep(at, device, ended, in_flight_ns, committed, unsampled_ns.get((at, device), 0), *of_workers)
+            for at, device, ended, in_flight_ns, committed, *of_workers in _integers(connection, sums, values)
+        )
 
     # --- dispatches -----------------------------------------------------------------------------------------------
 
     def _new_dispatches(
-        self, recording: Recording, connection: sqlite3.Connection, headers: dict[str, Any], since_ns: int
+        self,
+        recording: Recording,
+        connection: sqlite3.Connection,
+        headers: dict[str, Any],
+        newest: Sequence[int],
+        since_ns: int,
     ) -> tuple[Dispatches, bool]:
-        """The newest first, until they are older than the window or more than can be looked at; whether they were."""
+        """Those of the newest chunks, until they are more than can be looked at; whether they were."""
         runs, samples = _MOST_RUNS, _MOST_SAMPLES
         parts: list[chunks.Decoded] = []
         in_part = False
-        for row in reversed(range(len(headers["id"]))):
+        for row in np.searchsorted(headers["id"], newest).tolist():
             if runs <= 0 or samples <= 0:
                 in_part = True
                 break
@@ -289,11 +313,10 @@ class Follower:
             (data,) = recording._blobs(schema.SampleChunks, header.pop("id"))
             chunk = chunks.Chunk(**header, data=data)
             part = chunks.decode(chunk, runs, samples)
-            if part.end_ns.max() < since_ns:
-                break
             runs, samples = runs - len(part.counts), samples - len(part.node)
-            in_part |= len(part.node) < chunk.samples
-            parts.append(part)
+            if part.end_ns.max() >= since_ns:
+                in_part |= len(part.node) < chunk.samples
+                parts.append(part)
         if not parts:
             return Dispatches(*(np.zeros(0, np.int64),) * 4), in_part
         dispatches, all_known = self._dispatches(recording, connection, chunks.joined(parts), since_ns)
@@ -323,6 +346,16 @@ class Follower:
         return Dispatches(device, kernel, start_ns, end_ns), bool((sizes > 0).all())
 
 
+def _newest_chunks(connection: sqlite3.Connection, after: int, since_ns: int) -> list[int]:
+    """The ids of chunks that may reach into the window, the newest first: in a merged file ids do not rise with time.
+
+    One more than can be looked at, at most. The time of a chunk is the end of its last submission.
+    """
+    query = """SELECT c.id FROM sample_chunks c LEFT JOIN submissions s ON s.id = c.submission_last
+ WHERE c.id > ? AND ifnull(s.end_ns >= ?, 1) ORDER BY s.end_ns DESC, c.id DESC LIMIT ?"""
+    return [number for (number,) in _integers(connection, query, (after, since_ns, _MOST_RUNS + 1))]
+
+
 def _counted(connection: sqlite3.Connection, before: _Position) -> _Position:
     """How far the recording goes now."""
     query = "SELECT ifnull(max(id), ?), count(*), ifnull(max(end_ns), 0), {} FROM {} NOT INDEXED WHERE id > ?"
@@ -332,10 +365,12 @@ def _counted(connection: sqlite3.Connection, before: _Position) -> _Position:
     )
     values = before.region, before.region
     ((region, begun, region_ns, _),) = _integers(connection, query.format("0", "regions"), values)
+    were_open = f"SELECT ifnull(max(end_ns), 0) FROM regions WHERE id IN ({','.join('?' * len(before.open_regions))})"
+    ((ended_ns,),) = _integers(connection, were_open, before.open_regions)
     return before._replace(
         submission=submission,
         region=region,
-        last_ns=max(before.last_ns, buffer_ns, region_ns),
+        last_ns=max(before.last_ns, buffer_ns, region_ns, ended_ns),
         submissions=before.submissions + count,
         failed=before.failed + failed,
         regions_begun=before.regions_begun + begun,
@@ -352,7 +387,9 @@ def _state(processes: Sequence[Process]) -> State:
     return State.KILLED if len(here) == len(writing) else State.UNKNOWN
 
 
-def _integers(connection: sqlite3.Connection, query: str, values: Sequence[float] = ()) -> list[tuple[int, ...]]:
+def _integers(
+    connection: sqlite3.Connection, query: str, values: Sequence[int] | dict[str, int] = ()
+) -> list[tuple[int, ...]]:
     """The rows of a query, which must all be integers: SQLite keeps whatever type a row was given."""
     rows: list[tuple[Any, ...]] = connection.execute(query, values).fetchall()
     if any(type(value) is not int for row in rows for value in row):
