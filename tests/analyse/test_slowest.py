@@ -33,6 +33,7 @@ def test_each_says_what_was_different() -> None:
     assert (first.submissions, first.usual_submissions, first.disturbed) == (1, 1, 1)
     assert (second.number, second.over_ns, second.idle_ns, second.disturbed) == (5, 2_000_000, 2_500_000, 0)
     assert (second.running_over_ns, second.idle_over_ns) == (0, 2_000_000)
+    assert (second.kernel, second.kernel_over_ns) == (None, None)
     assert "load" not in summary.slowest
 
 

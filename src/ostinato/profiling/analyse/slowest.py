@@ -46,7 +46,7 @@ class SlowInstance:
     disturbed: int | None
     """Command buffers of which other programs took a part of the workers' time, or whose workers came late."""
     kernel: str | None
-    """The kernel that exceeded its mean over all instances most."""
+    """The kernel that exceeded its mean over all instances most; None if none did, too."""
     detail: str | None
     kernel_over_ns: float | None
     """By how much."""
@@ -82,7 +82,7 @@ def _of_name(
     for number, more in zip(chosen.tolist(), excess, strict=True):
         inside = within == each.row[number]
         wall, timed = int(each.wall_ns[number]), bool(known[number])
-        most = None if not more.size or np.isnan(more).any() else int(more.argmax())
+        most = int(more.argmax()) if (more > 0).any() else None
         over = wall - group.wall.p50_ns
         listed.append(
             SlowInstance(
