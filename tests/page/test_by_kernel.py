@@ -283,6 +283,21 @@ def test_a_text_that_has_no_room_is_cut_to_the_function(monkeypatch: pytest.Monk
     assert bytes(text["text"]).decode().startswith("/* Adds one.")
 
 
+def test_functions_take_room_too_and_what_has_none_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ostinato.profiling.report.page.source_texts._MOST_CHARACTERS", 100)
+    columns = with_source()
+    made = Synthetic()
+    facts = {"file": "add.metal", "source_digest": str(columns.commands.source_digest[0])}
+    kernels = [node("add", line=6, **facts), node("other", line=11, **facts), node("add", line=6, groups=8, **facts)]
+    made.submit(made.plan(kernels), [(0, 100), (200, 210), (300, 305)])
+    shown = view(replace(made.columns(), sources=columns.sources))
+    first, second = (row["code"] for row in shown["rows"])
+    assert len(shown["texts"]) == 1
+    assert first["text"] == 0
+    assert (second["text"], second["line"]) == (None, 11)
+    assert second["why"].startswith("left out: ")
+
+
 def test_without_its_source_a_kernel_says_why() -> None:
     columns = replace(with_source(), sources={})
     (row,) = view(columns)["rows"]

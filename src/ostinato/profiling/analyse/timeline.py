@@ -247,6 +247,7 @@ class DeviceTime:
     """'dispatches', 'command buffers' or both: what busy time is the union of."""
     busy_ns: int
     sum_ns: int
+    begin_ns: int
     span_ns: int
     causes: tuple[Cause, ...]
     bubbles: tuple[Bubble, ...]
@@ -278,6 +279,7 @@ def device_times(columns: Columns) -> tuple[DeviceTime, ...]:
                 " and ".join(basis),
                 line.busy_ns,
                 line.sum_ns,
+                int(busy.start_ns.min()),
                 line.span_ns,
                 *_bubbles(columns, line, busy.owner, busy.node),
             )

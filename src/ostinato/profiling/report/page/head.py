@@ -14,6 +14,8 @@ from ..text import LONGEST_SENTENCE, visible
 from .material import Material, kernel_rows
 
 _OPENING = "Look first at "
+_MOST_DEVICES = 2
+"""That have a figure of their own."""
 
 
 def head(material: Material) -> dict[str, Any]:
@@ -38,12 +40,18 @@ def _figures(summary: Summary) -> list[tuple[str, str]]:
     """The few figures that people ask for first."""
     figures = []
     if summary.device_times:
-        busiest = max(summary.device_times, key=lambda device: device.span_ns)
-        figures.append(("from first to last work", formatting.time(busiest.span_ns)))
-        for device in summary.device_times[:2]:
-            name = f"{visible(device.device)} busy" if len(summary.device_times) > 1 else "device busy"
-            if device.span_ns:
-                figures.append((name, formatting.percent(device.busy_ns / device.span_ns)))
+        # Times of all devices are on one clock, also those of recordings that were merged.
+        last_ns = max(device.begin_ns + device.span_ns for device in summary.device_times)
+        first_ns = min(device.begin_ns for device in summary.device_times)
+        figures.append(("from first to last work", formatting.time(last_ns - first_ns)))
+        busy = [(device.device, device.busy_ns / device.span_ns) for device in summary.device_times if device.span_ns]
+        for device, part in busy[:_MOST_DEVICES]:
+            name = f"{visible(device)} busy" if len(summary.device_times) > 1 else "device busy"
+            figures.append((name, formatting.percent(part)))
+        others = sorted(part for _, part in busy[_MOST_DEVICES:])
+        if others:
+            reach = " to ".join(dict.fromkeys(formatting.percent(part) for part in (others[0], others[-1])))
+            figures.append((f"{formatting.count(len(others), 'other device')} busy", reach))
     repeated = next((region for region in summary.regions if region.name == summary.repeated), None)
     if repeated is not None:
         median = formatting.time(repeated.wall.p50_ns)

@@ -12,7 +12,8 @@ from ..text import LONGEST_SENTENCE, visible
 from .packing import packed
 
 _MOST_CHARACTERS = 2_000_000
-"""Of all texts together; of what comes after these, functions are shown alone."""
+"""Of all texts together; of what does not fit whole, functions are shown alone while there is room."""
+_NO_ROOM = "left out: the sources of kernels that take more time fill the room that this page has for sources"
 _TAB = 4
 _ORIGINS = {"recording": "recorded with the program", "file": "read from the local file, which has not changed since"}
 
@@ -50,6 +51,8 @@ class SourceTexts:
             return {**facts, "text": None, "why": visible(why_missing(self._columns, command), LONGEST_SENTENCE)}
         function = function_lines(source.text, source.line)
         number = self._number(source, function, facts["digest"])
+        if number is None:
+            return {**facts, "line": source.line, "text": None, "why": _NO_ROOM}
         return {
             **facts,
             "line": source.line,
@@ -58,17 +61,19 @@ class SourceTexts:
             "why": _ORIGINS[source.origin],
         }
 
-    def _number(self, source: SourceText, function: range, digest: str) -> int:
-        """Of the text with these lines; the whole text, if there is room for it."""
+    def _number(self, source: SourceText, function: range, digest: str) -> int | None:
+        """Of the text with these lines; the whole text, if there is room for it. None: there is room for nothing."""
         key = digest, 0
         if key not in self._numbers and len(source.text) > self._left:
             key = digest, function.start
+            if key not in self._numbers and self._left <= 0:
+                return None
         if key not in self._numbers:
             lines = source.text.split("\n")
             whole = key[1] == 0
             shown = lines if whole else lines[function.start - 1 : function.stop - 1]
             text = "\n".join(visible(line.expandtabs(_TAB), LONGEST_SENTENCE) for line in shown)
-            self._left -= len(text) if whole else 0
+            self._left -= len(text)
             self._numbers[key] = len(self.made)
             first = 1 if whole else function.start
             self.made.append({"text": packed(np.frombuffer(text.encode(), np.uint8)), "first": first, "whole": whole})

@@ -375,6 +375,7 @@ def _threads(columns: Columns, shared: _Shared) -> tuple[list[dict[str, Any]], l
         shared.notes.append(f"{_MOST_ROWS} of {len(np.unique(who, axis=0)):,} host threads are shown.")
     if left_out:
         shared.notes.append(
-            f"{left_out:,} spans of host threads are left out: they did not fit on the {_MOST_ROWS} rows of their thread."
+            f"{left_out:,} spans of host threads are left out: "
+            f"they did not fit on the {_MOST_ROWS} rows of their thread."
         )
     return threads, [visible(text) for text in kinds]

@@ -158,9 +158,6 @@ VIEWS.push({
       return shown;
     }
 
-    /** What of a box can be clicked. @param {GraphPlaced} placed */
-    const handle = (placed) => (placed.open ? { ...placed, h: GRAPH_HEAD } : placed);
-
     /** @param {number} box */
     function bringIntoSight(box) {
       const placed = placedAt.get(box);
@@ -343,7 +340,7 @@ VIEWS.push({
         left ? `The ${formatCount(model.nodes)} nodes encoded first are shown; ${formatCount(left)} more are not.` : "",
         list.barriers ? `Not drawn: ${graphCounted(list.barriers, "barrier")}. What barriers order is drawn.` : "",
         list.implied ? `Not drawn: ${formatCount(list.implied)} ${list.implied === 1 ? "dependency that follows" : "dependencies that follow"} from others.` : "",
-        data.recorded > data.lists.length ? `${formatCount(data.lists.length)} of ${formatCount(data.recorded)} command lists are shown: those that took most time.` : "",
+        data.recorded > data.lists.length ? `${formatCount(data.lists.length)} of ${formatCount(data.recorded)} command lists are shown: those that ${list.wall_ns === null ? "ran most often" : "took most time"}.` : "",
       ].filter(Boolean);
     }
 

@@ -18,14 +18,14 @@
  * @typedef {{before: number, after: number, count: number, back: boolean, path: boolean, depends: boolean}} GraphEdge
  * @typedef {{
  *   list: GraphList, nodes: number, boxes: number, inside: number[][], edges: GraphEdge[][], count: Uint32Array,
- *   busy: Float64Array, onPath: Uint32Array, depth: Uint8Array, timed: boolean, allBusy: number, mostBusy: number,
+ *   busy: Float64Array, onPath: Uint32Array, timed: boolean, allBusy: number, mostBusy: number,
  *   before: number[][], after: number[][], pathPlace: Int32Array,
  * }} GraphModel
  * @typedef {{box: number, x: number, y: number, w: number, h: number, open: boolean, inside: GraphPlaced[], routes: GraphRoute[]}} GraphPlaced
  * @typedef {{edge: GraphEdge, points: number[], shape: GraphShape, left: number, top: number, right: number, bottom: number}} GraphRoute
  */
 
-const GRAPH_NODE = 0, GRAPH_ALIKE = 2, GRAPH_STRETCH = 3;
+const GRAPH_ALIKE = 2, GRAPH_STRETCH = 3;
 const GRAPH_ROOT = -1;
 
 /** Sums and neighbours of all boxes of a list; what is in no group is inside the last one. @param {GraphList} list @returns {GraphModel} */
@@ -33,7 +33,7 @@ function graphModel(list) {
   const nodes = list.kernel.length, boxes = list.parent.length;
   const inside = Array.from({ length: boxes + 1 }, () => /** @type {number[]} */ ([]));
   const edges = Array.from({ length: boxes + 1 }, () => /** @type {GraphEdge[]} */ ([]));
-  const count = new Uint32Array(boxes + 1), onPath = new Uint32Array(boxes + 1), depth = new Uint8Array(boxes + 1);
+  const count = new Uint32Array(boxes + 1), onPath = new Uint32Array(boxes + 1);
   const busy = new Float64Array(boxes + 1);
   const above = (/** @type {number} */ box) => (list.parent[box] < 0 ? boxes : list.parent[box]);
   const pathPlace = new Int32Array(nodes).fill(-1);
@@ -48,10 +48,7 @@ function graphModel(list) {
       if (box === boxes) break;
     }
   }
-  for (let box = 0; box < boxes; box++) {
-    inside[above(box)].push(box);
-    for (let at = box; at !== boxes; at = above(at)) depth[box]++;
-  }
+  for (let box = 0; box < boxes; box++) inside[above(box)].push(box);
   for (const each of inside) each.sort((a, b) => list.level[a] - list.level[b] || list.place[a] - list.place[b]);
   /** @type {Map<number, GraphEdge>} */ const known = new Map();
   /** @param {number} before @param {number} after @param {boolean} back */
@@ -79,7 +76,7 @@ function graphModel(list) {
     neighbours[1][before].push(list.after[at]);
   });
   return {
-    list, nodes, boxes, inside, edges, count, busy, onPath, depth, timed: busy[boxes] > 0, allBusy: busy[boxes], mostBusy,
+    list, nodes, boxes, inside, edges, count, busy, onPath, timed: busy[boxes] > 0, allBusy: busy[boxes], mostBusy,
     before: neighbours[0], after: neighbours[1], pathPlace,
   };
 }

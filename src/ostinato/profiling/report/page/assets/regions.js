@@ -1,7 +1,7 @@
 // @ts-check
 "use strict";
 // The view "Regions": of each region of the host program, "token" for example, the time of every instance, how those
-// times are distributed, and the slowest ones, which lead to the timeline. `reveal({region})` chooses a region.
+// times are distributed, and the slowest ones, which lead to the timeline.
 {
   /**
    * @typedef {{mean_ns: number, p50_ns: number, p90_ns: number, p99_ns: number, min_ns: number, max_ns: number}} RegionTimes
@@ -45,13 +45,7 @@
       box.replaceChildren(...regionOf(page, data.regions[chosen], panel.clientWidth));
     }
 
-    return {
-      shown: draw,
-      reveal(target) {
-        const at = data.regions.findIndex((region) => region.name === target.region);
-        if (at >= 0) choose(at);
-      },
-    };
+    return { shown: draw };
   }
 
   const HEADINGS = [["instances", "always"], ["median", "always"], ["95 % interval", "wide"], ["p90", "wide"], ["p99", "always"], ["max", "wide"],

@@ -129,11 +129,7 @@
           h("div", { class: "note" }, [path, efficiency, row.why].filter(Boolean).join("; "))));
     }
 
-    return {
-      shown: draw,
-      /** Marks a kernel. @param {{kernel: number}} target */
-      reveal: (target) => page.select(target.kernel),
-    };
+    return { shown: draw };
   }
 
   VIEWS.push({ key: "what_if", title: "What if", make });
