@@ -17,7 +17,7 @@ function headOf(head, title, open) {
     head.doubt ? h("p", { class: "doubt", id: "doubt" },
       h("span", { class: `dot ${statusClass(head.doubt.status)}`, "aria-hidden": "true" }),
       h("strong", { class: `status ${statusClass(head.doubt.status)}` }, `${head.doubt.name}: ${head.doubt.status}`),
-      h("span", {}, head.doubt.sentence)) : null,
+      ` ${head.doubt.sentence}`) : null,
     h("details", { class: worth ? "checks worth" : "checks", id: "checks", open: head.checks_open },
       h("summary", {},
         h("span", { class: "strip", "aria-hidden": "true" },
