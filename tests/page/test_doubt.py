@@ -1,44 +1,37 @@
-"""The head of the page: its figures, of one device and of several."""
+"""The head: what is doubtful stands in the open, idle time has a cause, and units stay with their numbers."""
 
 from __future__ import annotations
 
-from ostinato.profiling.analyse import summarise
-from ostinato.profiling.analyse.columns import Device
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ostinato.profiling.analyse.summary import summarise
+from ostinato.profiling.analyse.timeline import BETWEEN_REGIONS, ELSEWHERE, QUEUE, Cause
+from ostinato.profiling.analyse.validity import Check, Status
+from ostinato.profiling.report.page import save_page
 from ostinato.profiling.report.page.head import head
 from ostinato.profiling.report.page.material import material
-from pages import plain
+from ostinato.profiling.report.page.sentences import unbroken
+from pages import OpenPage, plain
 from synthetic import Synthetic, node
 
-
-def figures(*spans: tuple[int, int]) -> dict[str, str]:
-    """Of devices that each ran for the first and for the last tenth of their span."""
-    made = Synthetic(devices=[Device(f"gpu{number}") for number in range(len(spans))])
-    plan = made.plan([node(), node()])
-    for device, (begin, end) in enumerate(spans):
-        tenth = (end - begin) // 10 * (device + 1)
-        made.submit(plan, [(begin, begin + tenth), (end - tenth, end)], device=device)
-    columns = made.columns()
-    shown = head(material(columns, summarise(columns)))["figures"]
-    return {figure["name"].partition(";")[0]: plain(figure["value"]) for figure in shown}
+MACHINE = Check("machine", Status.NOTED, "other programs took 7.0 % of the workers' time")
+DRIFT = Check("drift", Status.ERROR, "intervals and spans differ by 12.0 %")
+DROPS = Check("drops", Status.NOTED, "3 were lost")
+QUIET = replace(MACHINE, status=Status.NOT_JUDGED)
 
 
-def test_the_time_from_first_to_last_work_is_that_of_all_devices() -> None:
-    assert figures((1000, 2000))["from first to last work"] == "1.00 µs"
-    assert figures((1000, 2000), (5000, 7000))["from first to last work"] == "6.00 µs"
-    assert figures((5000, 7000), (1000, 9000))["from first to last work"] == "8.00 µs"
+def made() -> Synthetic:
+    recording = Synthetic()
+    plan = recording.plan([node("gemv")])
+    for run in range(10):
+        recording.submit(plan, [(10_000_000 * run, 10_000_000 * run + 1_300_000)])
+    return recording
 
 
-<<<<<<<< HEAD:tests/page/test_head.py
-def test_every_device_is_in_the_figures() -> None:
-    assert figures((0, 1000))["device busy"] == "20.0 %"
-    several = figures(*[(0, 1000)] * 3)
-    assert (several["gpu0 busy"], several["gpu1 busy"], several["1 other device busy"]) == (
-        "20.0 %",
-        "40.0 %",
-        "60.0 %",
-    )
-    assert figures(*[(0, 1000)] * 4)["2 other devices busy"] == "60.0 % to 80.0 %"
-========
 def shown(**changes: Any) -> dict[str, Any]:
     columns = made().columns()
     return head(material(columns, replace(summarise(columns), **changes)))
@@ -86,4 +79,3 @@ def test_the_browser_shows_the_doubt_and_tears_no_number_from_its_unit(
         "50.0\u00a0%",
         "12\u00a0B",
     ]
->>>>>>>> 5baab8f (Page: the doubtful check takes the whole width):tests/page/test_doubt.py
