@@ -384,6 +384,28 @@ def test_without_times_the_view_says_so(open_page: OpenPage, tmp_path: Path) -> 
     assert "NaN" not in page.locator("#panel-graph").inner_text()
 
 
+def test_lists_without_times_are_those_that_ran_most_often(open_page: OpenPage, tmp_path: Path) -> None:
+    made = Synthetic()
+    for number in range(4):
+        plan = made.plan([node("k", label=f"list.{number}")])
+        for _ in range(number + 1):
+            made.submit(plan, [None])
+    text = open_graph(open_page, made, tmp_path).locator("#panel-graph").inner_text()
+    assert "3 of 4 command lists are shown: those that ran most often." in text
+
+
+def test_times_of_one_run_are_not_called_medians(open_page: OpenPage, tmp_path: Path) -> None:
+    made = Synthetic()
+    made.submit(made.plan([node("alone")]), [(0, 5000)])
+    page = open_graph(open_page, made, tmp_path)
+    assert "5.00 µs, 1 run" in page.locator("#panel-graph .details").inner_text()
+    click(page, shown(page)["alone"])
+    until(page, "document.querySelector('#panel-graph .details dt').textContent === 'kernel'")
+    text = page.locator("#panel-graph").inner_text()
+    assert "Times are those of 1 run" in text
+    assert "median" not in text
+
+
 def test_the_demo_has_a_readable_graph(open_page: OpenPage, demo_page: Path) -> None:
     page = open_page(demo_page)
     page.click("#tab-graph")

@@ -256,7 +256,7 @@ def test_bytes_that_are_only_bound_are_said_to_be_at_most_that(opened: Any) -> N
 def test_a_time_that_is_only_bounded_is_no_measured_one(open_page: OpenPage, tmp_path: Path) -> None:
     made = Synthetic(devices=[Device("cpu", workers=4, copy_bytes_per_s=20e9, flops_per_s=100e9)])
     known = {"bytes_read": 1_000_000, "declared": True, "flops": 4_000_000}
-    plan = made.plan([node("k", **known), node("k", **known), node("k", **known), node(bytes_read=1_000_000)])
+    plan = made.plan([*(node("k", **known) for _ in range(3)), node("k", bytes_read=1_000_000)])
     times = [(0, 100_000), (200_000, 200_000), (300_000, 300_000), (400_000, 500_000)]
     made.submit(plan, times, quality=[BOUNDED, BOUNDED, MEASURED, BOUNDED])
     page = open_page(page_of(made, tmp_path))

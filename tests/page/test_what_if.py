@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from ostinato.profiling.analyse.columns import Device
 from ostinato.profiling.analyse.summary import summarise
 from pages import OpenPage, data_of, page_of
 from synthetic import Synthetic, node, wandering
@@ -33,7 +34,33 @@ def test_rows_are_those_of_the_summary(tmp_path: Path) -> None:
     assert rows["long"]["twice"]["share"] == pytest.approx(0.3)
     assert rows["long"]["on_path"] == pytest.approx(0.6)
     assert rows["short"]["on_path"] == pytest.approx(0.1)
-    assert data["what_if"]["wall_ns"] == pytest.approx(10 * 1_000_000)
+    (whole,) = data["what_if"]["parts_of"]
+    assert whole == {"what": "typical command-buffer time", "typical_ns": pytest.approx(10 * 1_000_000)}
+
+
+def test_savings_on_several_devices_are_parts_of_the_time_of_each(open_page: OpenPage, tmp_path: Path) -> None:
+    made = Synthetic(devices=[Device("fast"), Device("slow")])
+    plan = made.plan([node("k", bytes_read=1000, declared=True), node("other", bytes_read=1000, declared=True)])
+    for device, length in enumerate((1_000_000, 3_000_000)):
+        for run in range(10):
+            at = 100_000_000 * run
+            made.submit(plan, [(at, at + length // 2), (at + length // 2, at + length)], device=device)
+    path = page_of(made, tmp_path)
+    data = data_of(path.read_text())
+    each = {whole["what"]: whole["typical_ns"] for whole in data["what_if"]["parts_of"]}
+    assert each == {
+        "the typical command-buffer time of fast": pytest.approx(10_000_000),
+        "the typical command-buffer time of slow": pytest.approx(30_000_000),
+    }
+    halved = [(one["saved_share"], one["parts_of"]) for one in data["by_kernel"]["rows"][0]["what_ifs"]]
+    assert sorted(what for _, what in halved) == sorted(each)
+    assert [share for share, _ in halved] == pytest.approx([0.25, 0.25])
+    page = open_page(path)
+    page.click("#tab-what_if")
+    assert (
+        "the typical command-buffer time of fast (10.0 ms) and of the typical command-buffer time of slow (30.0 ms), "
+        "each of that of its own device"
+    ) in page.inner_text("#panel-what_if .note >> nth=0")
 
 
 def test_bars_are_as_long_as_the_savings_and_in_the_order_that_is_chosen(open_page: OpenPage, tmp_path: Path) -> None:

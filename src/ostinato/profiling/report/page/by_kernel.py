@@ -22,6 +22,7 @@ from .material import Material, kernel_rows
 from .packing import packed
 from .sentences import sentence
 from .source_texts import SourceTexts
+from .what_if import parts_of
 
 _MOST_ROWS = 1000
 _MOST_CHARTS = 200
@@ -247,6 +248,7 @@ def _add_savings(material: Material, rows: list[dict[str, Any]]) -> None:
                     "on_path_ns": what_if.on_path_ns,
                     "saved_ns": what_if.saved_ns,
                     "saved_share": what_if.saved_share,
+                    "parts_of": parts_of(summary, what_if.device_row),
                     "low": what_if.saved_low,
                     "high": what_if.saved_high,
                 }
@@ -258,6 +260,7 @@ def _add_savings(material: Material, rows: list[dict[str, Any]]) -> None:
                     "device": visible(suspect.device),
                     "saving_ns": suspect.saving_ns,
                     "saving_share": suspect.saving_share,
+                    "parts_of": parts_of(summary, suspect.device_row),
                     "is_bound": suspect.saving_is_bound,
                     "reasons": [sentence(reason) for reason in suspect.reasons],
                 }

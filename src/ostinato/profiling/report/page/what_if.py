@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...analyse.summary import Summary
 from ...analyse.suspects import Suspect, WhatIf
 from ..text import visible
 from .material import Material, kernel_rows
@@ -16,7 +17,7 @@ def what_if(material: Material) -> dict[str, Any] | None:
     rows = kernel_rows(summary)
     halved = {(each.device_row, each.kernel, each.detail): each for each in summary.what_ifs}
     suspected = {(each.device_row, each.kernel, each.detail): each for of in summary.suspects for each in of.ranked}
-    wall_ns = {of.device_row: of.typical_ns for of in summary.suspects}
+    typical_ns = {of.device_row: of.typical_ns for of in summary.suspects}
     keys = dict.fromkeys([*halved, *suspected])
     if not keys:
         return None
@@ -26,18 +27,29 @@ def what_if(material: Material) -> dict[str, Any] | None:
             {
                 "kernel": rows.get((kernel, detail), -1),
                 "device": visible(summary.devices[device].name) if several else "",
-                **_twice(halved.get((device, kernel, detail)), wall_ns.get(device, 0.0)),
+                **_twice(halved.get((device, kernel, detail)), typical_ns.get(device, 0.0)),
                 **_suspected(suspected.get((device, kernel, detail))),
             }
             for device, kernel, detail in keys
         ],
-        "wall_ns": summary.what_if_total_ns,
+        "parts_of": [
+            {"what": parts_of(summary, device), "typical_ns": total_ns}
+            for device, total_ns in typical_ns.items()
+            if total_ns > 0
+        ],
         "residue": summary.replay_residue,
         "measures": [sentence(measure) for measure in dict.fromkeys(s.measure for s in summary.suspects)],
     }
 
 
-def _twice(what_if: WhatIf | None, wall_ns: float) -> dict[str, Any]:
+def parts_of(summary: Summary, device: int) -> str:
+    """What savings on a device are parts of, in words; each device has its own."""
+    if sum(each.typical_ns > 0 for each in summary.suspects) < 2:
+        return "typical command-buffer time"
+    return f"the typical command-buffer time of {visible(summary.devices[device].name)}"
+
+
+def _twice(what_if: WhatIf | None, typical_ns: float) -> dict[str, Any]:
     """What it saves if it is twice as fast, and how much of the time it is on the critical path."""
     if what_if is None:
         return {"twice": None, "twice_unknown": False, "on_path_ns": None, "on_path": None}
@@ -46,7 +58,7 @@ def _twice(what_if: WhatIf | None, wall_ns: float) -> dict[str, Any]:
         "twice": _interval(what_if.saved_share, what_if.saved_low, what_if.saved_high, what_if.saved_ns),
         "twice_unknown": not known,
         "on_path_ns": what_if.on_path_ns if known else None,
-        "on_path": what_if.on_path_ns / wall_ns if known and wall_ns > 0 else None,
+        "on_path": what_if.on_path_ns / typical_ns if known and typical_ns > 0 else None,
     }
 
 

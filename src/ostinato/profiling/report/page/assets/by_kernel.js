@@ -9,9 +9,10 @@
    * @typedef {{device: string, total_ns: number, efficiency: number|null, is_bound: boolean, bytes: number|null,
    *   bytes_are_bound: boolean, flops: number|null, bytes_per_s: number|null, flops_per_s: number|null,
    *   copy_bytes_per_s: number|null, peak_flops_per_s: number|null, nearer: string|null}} Rate
-   * @typedef {{device: string, on_path_ns: number, saved_ns: number|null, saved_share: number|null, low: number|null,
-   *   high: number|null}} Halved
-   * @typedef {{device: string, saving_ns: number, saving_share: number|null, is_bound: boolean, reasons: string[]}} Suspect
+   * @typedef {{device: string, on_path_ns: number, saved_ns: number|null, saved_share: number|null, parts_of: string,
+   *   low: number|null, high: number|null}} Halved
+   * @typedef {{device: string, saving_ns: number, saving_share: number|null, parts_of: string, is_bound: boolean,
+   *   reasons: string[]}} Suspect
    * @typedef {{device: string, label: string, wall_ns: number, nodes: number, nodes_on_path: number,
    *   on_path_ns: number, total_ns: number, slack_ns: number|null}} PathFacts
    * @typedef {{file: string, compiled: string, line: number|null, digest: string, execution: string, text: number|null, why: string,
@@ -202,7 +203,7 @@
         value: (kernel) => rows[kernel].rates[0]?.efficiency, cell: (kernel) => efficiency(rows[kernel].rates[0]),
       },
       {
-        key: "halving", title: "2× faster saves", hint: "What the command buffers would save if the kernel were twice as fast", keep: "wide",
+        key: "halving", title: "2× faster saves", hint: "Part of typical command-buffer time that the kernel would save if it were twice as fast; of its first device, if it ran on several", keep: "wide",
         value: (kernel) => rows[kernel].what_ifs[0]?.saved_share, cell: (kernel) => formatPercent(rows[kernel].what_ifs[0]?.saved_share),
       },
       {
@@ -337,10 +338,10 @@
         h("ul", {}, ...suspect.reasons.map((reason) => h("li", {}, on(suspect.device, row.suspects), reason))),
         h("p", {}, on(suspect.device, row.suspects), suspect.saving_ns <= 0 ? "As efficient as the other kernels, it would save nothing."
           : `As efficient as the other kernels, it would save ${suspect.is_bound ? "up to " : "about "}${suspect.saving_share === null
-            ? formatTime(suspect.saving_ns) : `${formatPercent(suspect.saving_share)} of typical command-buffer time`}.`)]),
+            ? formatTime(suspect.saving_ns) : `${formatPercent(suspect.saving_share)} of ${suspect.parts_of}`}.`)]),
       ...row.what_ifs.map((halved) => h("p", {}, on(halved.device, row.what_ifs), halved.saved_ns === null
         ? "What it would save if it were twice as fast is not known: it competes for a full device, and no replay reproduces how."
-        : `Twice as fast, it would save ${formatTime(halved.saved_ns)} (${formatPercent(halved.saved_share)} of typical command-buffer time${interval(halved)}).`)));
+        : `Twice as fast, it would save ${formatTime(halved.saved_ns)} (${formatPercent(halved.saved_share)} of ${halved.parts_of}${interval(halved)}).`)));
   }
 
   /** @param {Halved} halved */

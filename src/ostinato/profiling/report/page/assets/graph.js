@@ -270,8 +270,8 @@ VIEWS.push({
           ["kernel", list.kernel[box] < 0 ? null : kernelButton(list.kernel[box])],
           ["label", labelButton(list.labels[list.label_of[box]])],
           ["critical path", !list.path.length ? null : at < 0 ? "not on it" : `◆ number ${formatCount(at + 1)} of ${formatCount(list.path.length)} on it`],
-          ["median start", graphKnown(list.start[box])],
-          ["median duration", graphKnown(list.duration[box])],
+          [list.runs > 1 ? "median start" : "start", graphKnown(list.start[box])],
+          [list.runs > 1 ? "median duration" : "duration", graphKnown(list.duration[box])],
           ["gap before it", graphKnown(list.gap[box])],
           ["slack", list.slack[box] < 0 ? "not known" : `${formatTime(list.slack[box])}${list.slack[box] ? "" : ": any delay extends the command buffer"}`],
           ["waits for", boxButtons(waits)],
@@ -335,7 +335,7 @@ VIEWS.push({
     function notesOf(list) {
       const left = list.commands - model.nodes;
       return [
-        list.path.length ? "Times are medians over the submissions; the time of a group counts overlapping nodes once." : "",
+        list.path.length ? `Times are ${list.runs > 1 ? `medians of ${graphCounted(list.runs, "run")}` : "those of 1 run"}; the time of a group counts overlapping nodes once.` : "",
         list.wall_ns === null ? "No dispatch of this list has a time, so there is no critical path." : "",
         left ? `The ${formatCount(model.nodes)} nodes encoded first are shown; ${formatCount(left)} more are not.` : "",
         list.barriers ? `Not drawn: ${graphCounted(list.barriers, "barrier")}. What barriers order is drawn.` : "",

@@ -8,7 +8,7 @@
  * @typedef {{kernel: number, device: string, twice: WhatIfSaving|null, twice_unknown: boolean, on_path_ns: number|null,
  *   on_path: number|null, could: WhatIfSaving|null, could_is_bound: boolean, efficiency: number|null,
  *   efficiency_is_bound: boolean, why: string, where: string}} WhatIfRow
- * @typedef {{rows: WhatIfRow[], wall_ns: number, residue: number|null, measures: string[]}} WhatIfData
+ * @typedef {{rows: WhatIfRow[], parts_of: {what: string, typical_ns: number}[], residue: number|null, measures: string[]}} WhatIfData
  */
 
 {
@@ -53,8 +53,9 @@
     const bounded = data.rows.some((row) => row.could && row.could_is_bound);
     panel.append(
       h("p", { class: "note" },
-        "Parts of typical command-buffer time",
-        data.wall_ns > 0 ? ` (${formatTime(data.wall_ns)})` : "",
+        "Savings are parts of ",
+        data.parts_of.map((each) => `${each.what} (${formatTime(each.typical_ns)})`).join(" and of ") || "typical command-buffer time",
+        data.parts_of.length > 1 ? ", each of that of its own device" : "",
         ". Every measured run is evaluated again with shorter dispatches of one kernel; order and dependencies stay as they are. ",
         "Time on the host, caches and clocks that would change as well are not part of it."),
       h("div", { class: "legend" },
