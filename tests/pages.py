@@ -44,6 +44,11 @@ class OpenPage:
             page.context.close()
 
 
+def plain(text: str) -> str:
+    """Text of a page with plain spaces before units."""
+    return text.replace("\u00a0", " ")
+
+
 def data_of(text: str) -> dict[str, Any]:
     """What a page shows."""
     (data,) = _DATA.findall(text)

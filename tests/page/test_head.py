@@ -6,6 +6,7 @@ from ostinato.profiling.analyse import summarise
 from ostinato.profiling.analyse.columns import Device
 from ostinato.profiling.report.page.head import head
 from ostinato.profiling.report.page.material import material
+from pages import plain
 from synthetic import Synthetic, node
 
 
@@ -17,7 +18,8 @@ def figures(*spans: tuple[int, int]) -> dict[str, str]:
         tenth = (end - begin) // 10 * (device + 1)
         made.submit(plan, [(begin, begin + tenth), (end - tenth, end)], device=device)
     columns = made.columns()
-    return {figure["name"]: figure["value"] for figure in head(material(columns, summarise(columns)))["figures"]}
+    shown = head(material(columns, summarise(columns)))["figures"]
+    return {figure["name"].partition(";")[0]: plain(figure["value"]) for figure in shown}
 
 
 def test_the_time_from_first_to_last_work_is_that_of_all_devices() -> None:

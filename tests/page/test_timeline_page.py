@@ -16,7 +16,7 @@ from ostinato.profiling.recording.schema import CommandTerms, SubmissionValues
 from ostinato.profiling.report.device_tracks import reached
 from ostinato.profiling.report.page import save_page
 from ostinato.profiling.report.page import timeline as module
-from pages import OpenPage, data_of, page_of
+from pages import OpenPage, data_of, page_of, plain
 from synthetic import Synthetic, node
 
 VIEW = "document.getElementById('panel-timeline').timeline"
@@ -227,19 +227,18 @@ def test_a_click_selects_a_dispatch_and_shows_its_facts(open_page: OpenPage, tmp
     page.mouse.dblclick(*place(page, "buffers", 3))
     settled(page)
     page.mouse.click(*place(page, "dispatches", 10))
-    facts = dict(
-        zip(*(page.locator(f"#panel-timeline .details {tag}").all_inner_texts() for tag in ("dt", "dd")), strict=True)
-    )
+    names, values = (page.locator(f"#panel-timeline .details {tag}").all_inner_texts() for tag in ("dt", "dd"))
+    facts = dict(zip(names, map(plain, values), strict=True))
     (sample,) = np.flatnonzero((columns.samples.submission == 3) & (columns.samples.node == 1))
-    values = reached(columns, 0, columns.samples)
+    rate = reached(columns, 0, columns.samples)
     assert page.inner_text("#panel-timeline .details h2") == "matvec"
     assert facts["duration"] == formatting.time(390_000)
     assert facts["label"] == "decode/layer.0/mlp"
     assert facts["grid"] == "16384×1×1 threads in groups of 256×1×1"
     assert facts["bytes"] == "1.50 MB (1.00 MB read, 500 KB written)"
-    rates = formatting.byte_rate(values.bytes_per_s[sample]), formatting.flop_rate(values.flops_per_s[sample])
+    rates = formatting.byte_rate(rate.bytes_per_s[sample]), formatting.flop_rate(rate.flops_per_s[sample])
     assert facts["rate"] == ", ".join(rates)
-    assert facts["efficiency"] == formatting.percent(values.efficiency[sample])
+    assert facts["efficiency"] == formatting.percent(rate.efficiency[sample])
     assert facts["command buffer"] == "4 (token), node 1"
     assert facts["encoded at"] == "model.py:12"
     page.focus(CANVAS)

@@ -16,10 +16,11 @@ from ...analyse.roofline import Rates
 from ...analyse.summary import PlanPath
 from ...analyse.validity import Status
 from .. import tables
-from ..text import LONGEST_SENTENCE, visible
+from ..text import visible
 from ..tracks import first_moment
 from .material import Material, kernel_rows
 from .packing import packed
+from .sentences import sentence
 from .source_texts import SourceTexts
 
 _MOST_ROWS = 1000
@@ -51,8 +52,8 @@ def by_kernel(material: Material) -> dict[str, Any]:
     for row, mine in zip(rows, _commands_of(material, len(rows)), strict=True):
         row["code"] = texts.of(mine)
     return {
-        "notice": visible(_notice(material), LONGEST_SENTENCE),
-        "notes": [visible(note, LONGEST_SENTENCE) for note in notes],
+        "notice": sentence(_notice(material)),
+        "notes": [sentence(note) for note in notes],
         "per": None if summary.repeated is None else visible(summary.repeated),
         "rows": rows,
         "texts": texts.made,
@@ -258,7 +259,7 @@ def _add_savings(material: Material, rows: list[dict[str, Any]]) -> None:
                     "saving_ns": suspect.saving_ns,
                     "saving_share": suspect.saving_share,
                     "is_bound": suspect.saving_is_bound,
-                    "reasons": [visible(reason, LONGEST_SENTENCE) for reason in suspect.reasons],
+                    "reasons": [sentence(reason) for reason in suspect.reasons],
                 }
             )
     for path in summary.critical_paths:

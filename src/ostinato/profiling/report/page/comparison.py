@@ -11,7 +11,8 @@ from ...analyse import formatting
 from ...analyse.comparison import Comparison, Key, OneSided, Row, Side
 from ...analyse.verdicts import Verdict
 from ..comparison import closing, comparison_body, word
-from ..text import LONGEST_SENTENCE, visible
+from ..text import visible
+from .sentences import sentence
 from .writing import assembled
 
 _NOTHING_DIFFERS = "nothing that was recorded differs (device, versions, settings, clocks, load)"
@@ -37,9 +38,9 @@ def _head(comparison: Comparison) -> dict[str, Any]:
     differing = len(comparison.differences or ())
     title = f"beside the program, {formatting.count(differing, 'thing')} differ{'s' if differing == 1 else ''}"
     return {
-        "overview": [visible(line, LONGEST_SENTENCE) for line in comparison.about],
+        "overview": [sentence(line) for line in comparison.about],
         "figures": [],
-        "look_first": visible(closing(comparison), LONGEST_SENTENCE),
+        "look_first": sentence(closing(comparison)),
         "named": [],
         "sure": comparison.combined is not Verdict.CANNOT_TELL,
         "tone": comparison.combined.value if comparison.combined is not Verdict.CANNOT_TELL else "",
@@ -62,8 +63,8 @@ def _surroundings(comparison: Comparison) -> list[dict[str, str]]:
     return [*checks, *(_check("measurement", "noted", note) for note in comparison.notes)]
 
 
-def _check(name: str, status: str, sentence: str) -> dict[str, str]:
-    return {"name": visible(name), "status": status, "sentence": visible(sentence, LONGEST_SENTENCE)}
+def _check(name: str, status: str, text: str) -> dict[str, str]:
+    return {"name": visible(name), "status": status, "sentence": sentence(text)}
 
 
 def _shown(comparison: Comparison) -> dict[str, Any]:
@@ -73,7 +74,7 @@ def _shown(comparison: Comparison) -> dict[str, Any]:
         "names": [visible(name) for name in comparison.names],
         "delta": comparison.delta,
         "confidence": comparison.confidence,
-        "notes": _notes(comparison),
+        "notes": [sentence(note) for note in _notes(comparison)],
         "whole": None if whole is None else comparison.rows.index(whole),
         "rows": [_row(row) for row in comparison.rows],
         "only": [_one_sided(row, side) for side, rows in only.items() for row in rows],
@@ -82,7 +83,7 @@ def _shown(comparison: Comparison) -> dict[str, Any]:
 
 def _notes(comparison: Comparison) -> list[str]:
     """What the columns mean."""
-    (a, b), delta = (visible(name) for name in comparison.names), formatting.percent(comparison.delta)
+    (a, b), delta = comparison.names, formatting.percent(comparison.delta)
     confidence = formatting.whole_percent(comparison.confidence)
     unit = {"process": "runs"}.get(comparison.unit, f"{comparison.unit}s")
     if all(row.ratio is None for row in comparison.rows):

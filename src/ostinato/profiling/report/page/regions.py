@@ -14,10 +14,11 @@ from ...analyse.kernels import named
 from ...analyse.slowest import MOST_NAMES, SlowInstance
 from ...analyse.timeline import submission_times
 from .. import tables
-from ..text import LONGEST_SENTENCE, visible
+from ..text import visible
 from ..tracks import first_moment
 from .material import Material
 from .packing import packed
+from .sentences import sentence
 
 _MOST_DRAWN = 2000
 _WORTH_NAMING = 0.1
@@ -93,7 +94,7 @@ def _slow(material: Material, slow: SlowInstance, base: int) -> dict[str, Any]:
         "wall_ns": slow.wall_ns,
         "over_ns": slow.over_ns,
         "over_share": slow.over_share,
-        "what": visible("; ".join(parts), LONGEST_SENTENCE),
+        "what": sentence("; ".join(parts)),
     }
 
 

@@ -11,8 +11,9 @@ from typing import Any
 from ...analyse import formatting
 from ...analyse.columns import Device
 from ...analyse.points import Point
-from ..text import LONGEST_SENTENCE, visible
+from ..text import visible
 from .material import Material, kernel_rows
+from .sentences import sentence
 
 _MOST_POINTS = 300
 """Of one device; those with the largest shares are kept."""
@@ -34,12 +35,12 @@ def roofline(material: Material) -> dict[str, Any] | None:
 def _device(device: Device, points: list[Point], rows: dict[tuple[str, str], int]) -> dict[str, Any]:
     kept, left_out = points[:_MOST_POINTS], points[_MOST_POINTS:]
     part = sum(point.share or 0.0 for point in left_out)
-    notes = [visible(sentence, LONGEST_SENTENCE) for sentence in device.raised]
+    notes = [sentence(text) for text in device.raised]
     if device.ceilings_busy:
         notes.append("the machine was busy when the ceilings were measured, so they may be too low")
     if left_out:
         counted = formatting.count(len(left_out), "more point")
-        notes.append(f"{counted} with {formatting.percent(part)} of the busy time are left out")
+        notes.append(sentence(f"{counted} with {formatting.percent(part)} of the busy time are left out"))
     return {
         "name": visible(device.name),
         "copy": _ceiling(device.copy_bytes_per_s, device.copy_spread),

@@ -10,6 +10,7 @@ from ...analyse.columns import ABSENT, Columns, Ints
 from ...analyse.sources import SourceText, function_lines, source_of, why_missing
 from ..text import LONGEST_SENTENCE, visible
 from .packing import packed
+from .sentences import sentence
 
 _MOST_CHARACTERS = 2_000_000
 """Of all texts together; of what does not fit whole, functions are shown alone while there is room."""
@@ -48,7 +49,7 @@ class SourceTexts:
             return {**facts, "text": None, "why": "This page was made without the source texts of kernels."}
         source = source_of(self._columns, command)
         if source is None:
-            return {**facts, "text": None, "why": visible(why_missing(self._columns, command), LONGEST_SENTENCE)}
+            return {**facts, "text": None, "why": sentence(why_missing(self._columns, command))}
         function = function_lines(source.text, source.line)
         number = self._number(source, function, facts["digest"])
         if number is None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from ...analyse.suspects import Suspect, WhatIf
-from ..text import LONGEST_SENTENCE, visible
+from ..text import visible
 from .material import Material, kernel_rows
+from .sentences import sentence
 
 
 def what_if(material: Material) -> dict[str, Any] | None:
@@ -32,9 +33,7 @@ def what_if(material: Material) -> dict[str, Any] | None:
         ],
         "wall_ns": summary.what_if_total_ns,
         "residue": summary.replay_residue,
-        "measures": [
-            visible(sentence, LONGEST_SENTENCE) for sentence in dict.fromkeys(s.measure for s in summary.suspects)
-        ],
+        "measures": [sentence(measure) for measure in dict.fromkeys(s.measure for s in summary.suspects)],
     }
 
 
@@ -68,7 +67,7 @@ def _suspected(suspect: Suspect | None) -> dict[str, Any]:
         "could_is_bound": suspect.saving_is_bound,
         "efficiency": suspect.efficiency,
         "efficiency_is_bound": suspect.efficiency_is_bound,
-        "why": visible("; ".join(suspect.reasons), LONGEST_SENTENCE),
+        "why": sentence("; ".join(suspect.reasons)),
         "where": ", ".join(where),
     }
 

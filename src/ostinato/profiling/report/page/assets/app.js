@@ -14,6 +14,10 @@ function headOf(head, title, open) {
     head.figures.length ? h("dl", { class: "figures" }, ...head.figures.map((figure) =>
       h("div", {}, h("dt", {}, figure.name), h("dd", {}, figure.value)))) : null,
     lookFirst(head, open),
+    head.doubt ? h("p", { class: "doubt", id: "doubt" },
+      h("span", { class: `dot ${statusClass(head.doubt.status)}`, "aria-hidden": "true" }),
+      h("strong", { class: `status ${statusClass(head.doubt.status)}` }, `${head.doubt.name}: ${head.doubt.status}`),
+      ` ${head.doubt.sentence}`) : null,
     h("details", { class: worth ? "checks worth" : "checks", id: "checks", open: head.checks_open },
       h("summary", {},
         h("span", { class: "strip", "aria-hidden": "true" },

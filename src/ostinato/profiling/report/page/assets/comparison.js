@@ -108,7 +108,7 @@
     /** @param {ComparedRow} row */
     function detectable(row) {
       if (row.detectable == null) return "–";
-      return row.detectable < 10 ? `${(row.detectable * 100).toFixed(1)} %` : "> 1000 %";
+      return row.detectable < 10 ? `${(row.detectable * 100).toFixed(1)}${NO_BREAK}%` : `>${NO_BREAK}1000${NO_BREAK}%`;
     }
 
     function draw() {

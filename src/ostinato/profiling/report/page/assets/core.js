@@ -11,7 +11,7 @@
  * @typedef {{name: string, status: string, sentence: string}} Check
  * @typedef {{kernel: number, begin: number, end: number}} NamedKernel
  * @typedef {{overview: string[], figures: {name: string, value: string}[], look_first: string, named: NamedKernel[], sure: boolean, tone?: string,
- *   checks_title: string, checks_open?: boolean, checks: Check[]}} Head
+ *   doubt?: Check|null, checks_title: string, checks_open?: boolean, checks: Check[]}} Head
  * @typedef {{format: string, version: number, title: string, kernels: KernelName[], head: Head, [view: string]: any}} PageData
  */
 
@@ -63,7 +63,9 @@ async function unpackAll(value) {
   return value;
 }
 
-// --- numbers as text; the same as analyse/formatting.py ---------------------------------------------------------
+// --- numbers as text; as analyse/formatting.py, with units that stay on the line of their number ----------------
+
+const NO_BREAK = "\u00a0";
 
 /** @param {number} value */
 function digits(value) {
@@ -74,8 +76,8 @@ function digits(value) {
 
 /** @param {number} value @param {[number, string][]} units @param {string} rest */
 function scaled(value, units, rest) {
-  for (const [size, unit] of units) if (Math.abs(value) >= size * 0.9995) return `${digits(value / size)} ${unit}`;
-  return `${value % 1 ? digits(value) : value} ${rest}`;
+  for (const [size, unit] of units) if (Math.abs(value) >= size * 0.9995) return `${digits(value / size)}${NO_BREAK}${unit}`;
+  return `${value % 1 ? digits(value) : value}${NO_BREAK}${rest}`;
 }
 
 /** @param {number|null|undefined} ns */
@@ -93,9 +95,9 @@ const formatCount = (count) => (count == null ? "–" : count.toLocaleString("en
 function formatPercent(part) {
   if (part == null) return "–";
   const value = part * 100, size = Math.abs(value);
-  if (value === 0) return "0 %";
-  if (size < 0.01) return value > 0 ? "<0.01 %" : ">-0.01 %";
-  return `${value.toFixed(size < 0.095 ? 2 : size < 99.95 ? 1 : 0)} %`;
+  if (value === 0) return `0${NO_BREAK}%`;
+  if (size < 0.01) return value > 0 ? `<0.01${NO_BREAK}%` : `>-0.01${NO_BREAK}%`;
+  return `${value.toFixed(size < 0.095 ? 2 : size < 99.95 ? 1 : 0)}${NO_BREAK}%`;
 }
 
 /** A kernel as reports name it. @param {KernelName} kernel */
