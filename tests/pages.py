@@ -45,8 +45,8 @@ class OpenPage:
 
 
 def plain(text: str) -> str:
-    """Text of a page with plain spaces before units."""
-    return text.replace("\u00a0", " ")
+    """Text or markup of a page with plain spaces before units."""
+    return text.replace("\u00a0", " ").replace("&nbsp;", " ")
 
 
 def data_of(text: str) -> dict[str, Any]:

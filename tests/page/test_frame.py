@@ -11,7 +11,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ostinato.profiling.report.page.packing import packed
+from ostinato.profiling.report.page.packing import numbered, packed
 from ostinato.profiling.report.page.writing import assembled
 from pages import OpenPage, data_of, hostile, page_of
 
@@ -125,3 +125,9 @@ def test_columns_arrive_in_the_browser_as_they_were(open_page: OpenPage, tmp_pat
     }""")
     for name, values in {**sent, "times": times}.items():
         assert arrived[name] == values.tolist(), name
+
+
+def test_texts_are_numbered_as_they_come() -> None:
+    names, number = numbered(["b", "a", "b", ""])
+    assert (names, number.tolist()) == (["b", "a", ""], [0, 1, 0, 2])
+    assert numbered([])[1].dtype == np.int64

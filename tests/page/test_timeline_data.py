@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ostinato.profiling.analyse import summarise
-from ostinato.profiling.analyse.columns import BOUNDED, MEASURED, Columns, Device
+from ostinato.profiling.analyse.columns import BOUNDED, MEASURED, Columns, Device, Flags
 from ostinato.profiling.analyse.kernels import named
 from ostinato.profiling.report.page import timeline as module
 from ostinato.profiling.report.page.choice import chosen_dispatches
@@ -187,15 +187,20 @@ def repeated(runs: int, size: int = 4, slow: int = -1) -> Synthetic:
     return made
 
 
+def choose(columns: Columns, most: int) -> Flags:
+    """With each command as a kernel of its own."""
+    return chosen_dispatches(columns, columns.samples, columns.plans.command[columns.samples.node], most)
+
+
 def test_where_all_fit_all_are_chosen() -> None:
     columns = repeated(10).columns()
-    assert chosen_dispatches(columns, columns.samples, 40).all()
+    assert choose(columns, 40).all()
 
 
 @given(st.integers(1, 60), st.integers(1, 12), st.integers(12, 300))
 def test_no_more_are_chosen_than_there_is_room_for(runs: int, size: int, most: int) -> None:
     columns = repeated(runs, size).columns()
-    chosen = chosen_dispatches(columns, columns.samples, most)
+    chosen = choose(columns, most)
     assert 0 < chosen.sum() <= most
     whole = np.bincount(columns.samples.submission[chosen], minlength=runs)
     if size <= most // 10:
@@ -205,7 +210,7 @@ def test_no_more_are_chosen_than_there_is_room_for(runs: int, size: int, most: i
 
 def test_the_slowest_run_is_chosen_and_the_others_are_spread() -> None:
     columns = repeated(1000, slow=617).columns()
-    chosen = np.unique(columns.samples.submission[chosen_dispatches(columns, columns.samples, 80)])
+    chosen = np.unique(columns.samples.submission[choose(columns, 80)])
     assert 617 in chosen
     assert {0, 1, 2} <= set(chosen.tolist())
     assert np.diff(chosen).max() <= 1000 / 10
@@ -216,7 +221,7 @@ def test_the_slowest_dispatch_of_a_kernel_is_chosen() -> None:
     submission, plan, number, start, end, status = made.samples[4 * 731 + 2]
     made.samples[4 * 731 + 2] = submission, plan, number, start, end + 90, status
     columns = made.columns()
-    chosen = chosen_dispatches(columns, columns.samples, 80)
+    chosen = choose(columns, 80)
     assert 731 in columns.samples.submission[chosen]
 
 
@@ -227,7 +232,7 @@ def test_of_one_large_command_buffer_the_longest_are_chosen() -> None:
     times = [(int(a), int(a + n)) for a, n in zip(starts, lengths, strict=True)]
     made.submit(made.plan([node() for _ in lengths]), times)
     columns = made.columns()
-    chosen = chosen_dispatches(columns, columns.samples, 100)
+    chosen = choose(columns, 100)
     assert chosen.sum() == 100
     assert lengths[chosen].min() == 401
 
@@ -237,7 +242,7 @@ def test_command_buffers_of_the_longest_regions_are_chosen() -> None:
     for run in range(1000):
         made.region("token", 100_000 * run - 10, 100_000 * run + 50_000 + (20_000 if run in (333, 701) else run % 7))
     columns = made.columns()
-    chosen = set(columns.samples.submission[chosen_dispatches(columns, columns.samples, 120)].tolist())
+    chosen = set(columns.samples.submission[choose(columns, 120)].tolist())
     assert {333, 701} <= chosen
 
 

@@ -129,9 +129,7 @@ def _charts(material: Material, rows: list[dict[str, Any]]) -> dict[str, Any]:
 def _add_lists(material: Material, rows: list[dict[str, Any]]) -> None:
     """Grids, labels, places, op kinds and constants of each kernel."""
     columns, commands = material.columns, material.columns.commands
-    samples, _ = material.timed()
-    command = columns.plans.command[samples.node]
-    spent = np.bincount(command, weights=samples.end_ns - samples.start_ns, minlength=len(commands))
+    spent = material.spent_ns
     runs = np.bincount(columns.plans.command, minlength=len(commands))
     grids: dict[str, list[Group]] = {}
     for shape in material.summary.shapes:

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...analyse.columns import ABSENT, Columns, Flags, Ints, Samples, Texts, texts
+from ...analyse.columns import ABSENT, Columns, Flags, Ints, Samples
+from .packing import numbered
 
 _FIRST = 3
 _GROUPS = 100
@@ -21,14 +22,17 @@ _LARGE = 10
 """A command buffer may take this part of the room, where there are so many."""
 
 
-def chosen_dispatches(columns: Columns, timed: Samples, most: int) -> Flags:
-    """Which of the dispatches that have a time are shown: all of them where there are at most so many."""
+def chosen_dispatches(columns: Columns, timed: Samples, kernel: Ints, most: int) -> Flags:
+    """Which of the dispatches that have a time are shown: all of them where there are at most so many.
+
+    `kernel` numbers the kernel of each of them.
+    """
     if len(timed) <= most:
         return np.ones(len(timed), bool)
     count = np.bincount(timed.submission, minlength=len(columns.submissions))
     sampled = np.flatnonzero(count)
     room = np.minimum(count, most // min(_LARGE, sampled.size))
-    telling, others = _by_interest(columns, timed, sampled)
+    telling, others = _by_interest(columns, timed, kernel, sampled)
     taken = telling[np.cumsum(room[telling]) <= most]
     if others.size:
         left = int((most - room[taken].sum()) / room[others].mean())
@@ -42,25 +46,24 @@ def chosen_dispatches(columns: Columns, timed: Samples, most: int) -> Flags:
     return shown
 
 
-def _by_interest(columns: Columns, timed: Samples, sampled: Ints) -> tuple[Ints, Ints]:
+def _by_interest(columns: Columns, timed: Samples, kernel: Ints, sampled: Ints) -> tuple[Ints, Ints]:
     """Command buffers that tell something, the most telling first; and all others, in order of start."""
     subs = columns.submissions
     rows = sampled[np.argsort(subs.start_ns[sampled], kind="stable")]
     length = subs.end_ns[rows] - subs.start_ns[rows]
     firsts = [rows[subs.device[rows] == device][:_FIRST] for device in range(len(columns.devices))]
     by_list = subs.plan[rows] * (len(columns.devices) + 1) + subs.device[rows]
-    slowest = [rows[_longest(key, length, 1, _GROUPS)] for key in (by_list, _numbered(subs.label[rows]))]
-    telling = np.concatenate([*firsts, *slowest, _with_slowest(columns, timed), _in_long_regions(columns, rows)])
+    slowest = [rows[_longest(key, length, 1, _GROUPS)] for key in (by_list, numbered(subs.label[rows].tolist())[1])]
+    telling = np.concatenate([*firsts, *slowest, _with_slowest(timed, kernel), _in_long_regions(columns, rows)])
     telling = telling[np.sort(np.unique(telling, return_index=True)[1])]
     return telling, rows[~np.isin(rows, telling)]
 
 
-def _with_slowest(columns: Columns, timed: Samples) -> Ints:
+def _with_slowest(timed: Samples, kernel: Ints) -> Ints:
     """The command buffers with the slowest dispatch of each kernel, of which the slowest come first."""
-    kernel = _numbered(texts(columns.commands.title(row) for row in range(len(columns.commands))))
     by_length = np.argsort(timed.end_ns - timed.start_ns, kind="stable")
-    of = kernel[columns.plans.command[timed.node[by_length]]]
-    last: Ints = np.zeros(kernel.max() + 1, np.int64)
+    of = kernel[by_length]
+    last: Ints = np.zeros(kernel.max() + 2, np.int64)  # one more for -1, what has no number
     last[of] = np.arange(of.size)  # of several the last one stays, which is the longest
     slowest = by_length[np.sort(last[np.unique(of)])[::-1]]
     return timed.submission[slowest[:_GROUPS]]
@@ -71,7 +74,7 @@ def _in_long_regions(columns: Columns, rows: Ints) -> Ints:
     regions = columns.regions
     ended = np.flatnonzero(regions.end_ns != ABSENT)
     begin, end = regions.begin_ns[ended], regions.end_ns[ended]
-    longest = _longest(_numbered(regions.name[ended]), end - begin, _REGIONS, _REGIONS * _GROUPS)
+    longest = _longest(numbered(regions.name[ended].tolist())[1], end - begin, _REGIONS, _REGIONS * _GROUPS)
     start = columns.submissions.start_ns[rows]
     first, last = np.searchsorted(start, begin[longest]), np.searchsorted(start, end[longest])
     # A region that holds much of the recording says nothing about which of its command buffers to show.
@@ -87,8 +90,3 @@ def _longest(group: Ints, length: Ints, each: int, most: int) -> Ints:
     rank = np.arange(order.size) - np.repeat(heads, np.diff(heads, append=order.size))
     kept = order[rank < each]
     return kept[np.argsort(-length[kept], kind="stable")][:most]
-
-
-def _numbered(column: Texts) -> Ints:
-    numbers: dict[str, int] = {}
-    return np.array([numbers.setdefault(text, len(numbers)) for text in column.tolist()], np.int64)

@@ -19,7 +19,7 @@ from ...analyse.summary import PlanPath
 from ..text import visible
 from ..tracks import first_moment
 from .material import Material
-from .packing import packed
+from .packing import numbered, packed
 
 _MOST_LISTS = 3
 _MOST_NODES = 10_000
@@ -177,6 +177,5 @@ def _contains(edges: Edges, before: Ints, after: Ints, size: int) -> Flags:
 
 def _table(texts: Iterable[str]) -> tuple[list[str], Ints]:
     """The different texts, fit to be shown, and the number of each."""
-    numbers: dict[str, int] = {}
-    of = [numbers.setdefault(text, len(numbers)) for text in texts]
-    return [visible(text) for text in numbers], np.array(of, np.int64)
+    different, number = numbered(texts)
+    return [visible(text) for text in different], number

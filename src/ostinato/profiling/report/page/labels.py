@@ -15,7 +15,7 @@ from ...analyse.columns import Ints
 from ...analyse.groups import Group, label_path
 from ..text import visible
 from .material import Material
-from .packing import packed
+from .packing import numbered, packed
 
 _MOST_ROWS = 5_000
 """Of each tree: the largest labels, which always come with the labels they are below."""
@@ -75,18 +75,14 @@ def _path_of(group: Group) -> tuple[str, ...]:
 
 def _kernels(material: Material, rows: dict[tuple[str, ...], int], fold: bool) -> dict[str, Any]:
     """Which kernels ran below each label, and for how long: entries from `first[row]` on. Kernel -1: all others."""
-    columns = material.columns
-    samples, _ = material.timed()
-    command = columns.plans.command[samples.node]
-    spent = np.bincount(command, weights=samples.end_ns - samples.start_ns, minlength=len(columns.commands))
+    spent = material.spent_ns
     kernels = max(len(material.summary.kernels), 1)
-    numbers: dict[str, int] = {}
-    label = np.array([numbers.setdefault(each, len(numbers)) for each in columns.commands.label.tolist()], np.int64)
+    different, label = numbered(material.columns.commands.label.tolist())
     ran = np.flatnonzero((material.kernel >= 0) & (spent > 0))
     pairs, which = np.unique(label[ran] * kernels + material.kernel[ran], return_inverse=True)
     time = np.bincount(which.reshape(-1), weights=spent[ran], minlength=pairs.size)
     by_row: list[dict[int, float]] = [{} for _ in rows]
-    paths = [label_path(each, fold) for each in numbers]
+    paths = [label_path(each, fold) for each in different]
     for pair, ns in zip(pairs.tolist(), time.tolist(), strict=True):
         path, kernel = paths[pair // kernels], pair % kernels
         for depth in range(1, len(path) + 1):

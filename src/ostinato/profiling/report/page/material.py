@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ...analyse.columns import Columns, Ints, usable
+from ...analyse.columns import Columns, Floats, Ints, usable
 from ...analyse.summary import Summary
 from ..text import visible
 
@@ -21,6 +21,8 @@ class Material:
     summary: Summary
     kernel: Ints
     """For each command the number of its kernel: a row of `summary.kernels`; -1 for barriers and what never ran."""
+    spent_ns: Floats
+    """For each command the time of all its dispatches that have one."""
     with_source: bool
     """Whether the source texts of kernels may be shown."""
 
@@ -41,7 +43,10 @@ def material(columns: Columns, summary: Summary, with_source: bool = True) -> Ma
         ],
         np.int64,
     )
-    return Material(replace(columns, devices=summary.devices), summary, kernel, with_source)
+    samples = usable(columns.samples)
+    command = columns.plans.command[samples.node]
+    spent_ns = np.bincount(command, weights=samples.end_ns - samples.start_ns, minlength=len(commands))
+    return Material(replace(columns, devices=summary.devices), summary, kernel, spent_ns, with_source)
 
 
 def kernel_rows(summary: Summary) -> dict[tuple[str, str], int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import zlib
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,13 @@ def packed(values: npt.NDArray[Any], *, rising: bool = False) -> dict[str, Any]:
     kind = _NAMES[little.dtype.str[1:]]
     data = base64.b64encode(zlib.compress(little.tobytes(), 6)).decode("ascii")
     return {"$": kind, "n": int(values.size), "d": data, **({"rising": True} if rising else {})}
+
+
+def numbered(texts: Iterable[str]) -> tuple[list[str], npt.NDArray[np.int64]]:
+    """The different texts in the order in which they come, and for each text its number among them."""
+    numbers: dict[str, int] = {}
+    of_each = [numbers.setdefault(text, len(numbers)) for text in texts]
+    return list(numbers), np.array(of_each, np.int64)
 
 
 def _smallest(values: npt.NDArray[Any]) -> Any:

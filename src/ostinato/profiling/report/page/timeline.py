@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ...analyse import formatting
-from ...analyse.columns import ABSENT, BOUNDED, Columns, Flags, Floats, Ints, Samples, usable
+from ...analyse.columns import ABSENT, BOUNDED, Columns, Flags, Floats, Ints, Samples
 from ...analyse.costs import amounts_of, varying
 from ...analyse.roofline import rates
 from ...analyse.timeline import CAUSES, Gaps, device_gaps
@@ -22,7 +22,7 @@ from ..text import LONGEST_SENTENCE, visible
 from ..tracks import first_moment, host_slices, lanes, nested, process_name, thread_name
 from .choice import chosen_dispatches
 from .material import Material
-from .packing import packed
+from .packing import numbered, packed
 
 MOST_DISPATCHES = 150_000
 MOST_BUFFERS = 100_000
@@ -65,8 +65,8 @@ def timeline(given: Material) -> dict[str, Any] | None:
     """What the tab shows; None for a recording in which nothing has a time."""
     columns = given.columns
     shared = _Shared(first_moment(columns))
-    timed = usable(columns.samples)
-    shown = chosen_dispatches(columns, timed, MOST_DISPATCHES)
+    timed, kernel = given.timed()
+    shown = chosen_dispatches(columns, timed, kernel, MOST_DISPATCHES)
     gaps = device_gaps(columns)
     devices = [
         _device(given, number, timed, shown, gaps[number], shared)
@@ -336,8 +336,7 @@ def _threads(columns: Columns, shared: _Shared) -> tuple[list[dict[str, Any]], l
         longest = np.argpartition(slices.end_ns - slices.begin_ns, len(slices) - MOST_HOST_SPANS)[-MOST_HOST_SPANS:]
         slices = slices.where(np.sort(longest))
     lane_of, depth = nested(slices, _MOST_ROWS)
-    kinds: dict[str, int] = {}
-    kind = np.array([kinds.setdefault(text, len(kinds)) for text in slices.kind.tolist()], np.int64)
+    kinds, kind = numbered(slices.kind.tolist())
     name = shared.numbers(slices.name)
     of_buffer = slices.submission >= 0
     ordinal = (
