@@ -45,8 +45,9 @@ def material(columns: Columns, summary: Summary, with_source: bool = True) -> Ma
     )
     samples = usable(columns.samples)
     command = columns.plans.command[samples.node]
-    lasted_ns = (samples.end_ns - samples.start_ns).astype(np.float64)
-    spent_ns = np.bincount(command, weights=lasted_ns, minlength=len(commands))
+    spent_ns: Floats = np.bincount(command, weights=samples.end_ns - samples.start_ns, minlength=len(commands)).astype(
+        np.float64
+    )
     return Material(replace(columns, devices=summary.devices), summary, kernel, spent_ns, with_source)
 
 
