@@ -45,7 +45,8 @@ def material(columns: Columns, summary: Summary, with_source: bool = True) -> Ma
     )
     samples = usable(columns.samples)
     command = columns.plans.command[samples.node]
-    spent_ns = np.bincount(command, weights=samples.end_ns - samples.start_ns, minlength=len(commands))
+    length = samples.end_ns - samples.start_ns
+    spent_ns = np.bincount(command, weights=length, minlength=len(commands)).astype(np.float64, copy=False)
     return Material(replace(columns, devices=summary.devices), summary, kernel, spent_ns, with_source)
 
 
