@@ -9,7 +9,7 @@ import pytest
 
 from ostinato.profiling.analyse.columns import Device
 from ostinato.profiling.analyse.summary import summarise
-from pages import OpenPage, data_of, page_of
+from pages import OpenPage, data_of, page_of, plain
 from synthetic import Synthetic, node, wandering
 
 
@@ -60,7 +60,7 @@ def test_savings_on_several_devices_are_parts_of_the_time_of_each(open_page: Ope
     assert (
         "the typical command-buffer time of fast (10.0 ms) and of the typical command-buffer time of slow (30.0 ms), "
         "each of that of its own device"
-    ) in page.inner_text("#panel-what_if .note >> nth=0")
+    ) in plain(page.inner_text("#panel-what_if .note >> nth=0"))
 
 
 def test_bars_are_as_long_as_the_savings_and_in_the_order_that_is_chosen(open_page: OpenPage, tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_bars_are_as_long_as_the_savings_and_in_the_order_that_is_chosen(open_pa
     assert widths[0] / widths[1] == pytest.approx(2, rel=0.02)
     page.select_option("#what_if-order", "could")
     assert names() == order(lambda row: row["could"]["share"] if row["could"] else -1)
-    assert "twice as fast: saves 30.0 %" in page.inner_text("#panel-what_if li:has-text('long')")
+    assert "twice as fast: saves 30.0 %" in plain(page.inner_text("#panel-what_if li:has-text('long')"))
     page.click("#panel-what_if button:text-is('short')")
     assert page.get_attribute("#tab-by_kernel", "aria-selected") == "true"
 
