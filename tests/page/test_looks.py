@@ -85,7 +85,7 @@ def test_the_kernel_to_look_at_is_a_button_that_opens_it(open_page: OpenPage, tm
 def test_the_head_has_the_main_figures(open_page: OpenPage, demo_page: Path) -> None:
     page = open_page(demo_page)
     names = page.locator(".figures dt").all_inner_texts()
-    assert "device busy" in names
+    assert any(name.startswith("device busy") for name in names)
     assert "dispatches" in names
     assert any(name.startswith("per token") for name in names)
 
