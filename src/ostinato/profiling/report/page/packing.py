@@ -26,7 +26,7 @@ def packed(values: npt.NDArray[Any], *, rising: bool = False) -> dict[str, Any]:
         values = values.astype(_smallest(values))
     little = values.astype(values.dtype.newbyteorder("<"), copy=False)
     kind = _NAMES[little.dtype.str[1:]]
-    data = base64.b64encode(zlib.compress(little.tobytes(), 6)).decode("ascii")
+    data = base64.b64encode(zlib.compress(little.data, 6)).decode("ascii")
     return {"$": kind, "n": int(values.size), "d": data, **({"rising": True} if rising else {})}
 
 
