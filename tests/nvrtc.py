@@ -66,13 +66,13 @@ class Nvrtc:
         (compiled,) = api.nvrtcCompileProgram(program, len(options), options)
         status, size = api.nvrtcGetProgramLogSize(program)
         self._check(status)
-        log = b" " * size
+        log = bytearray(size)  # of bytes, those of one byte are shared by the whole process
         self._check(*api.nvrtcGetProgramLog(program, log))
-        ptx = b""
+        ptx = bytearray()
         if compiled == api.nvrtcResult.NVRTC_SUCCESS:
             status, size = api.nvrtcGetPTXSize(program)
             self._check(status)
-            ptx = b" " * size
+            ptx = bytearray(size)
             self._check(*api.nvrtcGetPTX(program, ptx))
         self._check(*api.nvrtcDestroyProgram(program))
         return Compiled(ptx.decode().strip("\0"), log.decode().strip("\0 \n"))

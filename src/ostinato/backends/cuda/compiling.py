@@ -84,9 +84,9 @@ def _compile(text: str, flags: Sequence[str]) -> bytes:
 
 
 def _text(size_of: Any, get: Any, program: Any) -> bytes:
-    contents = bytes(size_of(program)[1])
+    contents = bytearray(size_of(program)[1])  # written to, which bytes must not be
     get(program, contents)
-    return contents
+    return bytes(contents)
 
 
 def _failure(log: str) -> KernelCompileError:
