@@ -52,12 +52,13 @@ class Way(Enum):
 
     LOOP = "one loop over all threads"
     REGIONS = "a loop over the threads between each two barriers"
+    SIMDGROUPS = "a vector of lanes for each simdgroup"
     FIBERS = "a fiber for each thread"
 
 
 def entry(instance: KernelInstance, number: int, way: Way, absent: Callable[[str], bool], stored: bool = False) -> str:
     """The entry point of one kernel."""
-    declared, passed = _arguments(instance, absent, by_value=way is not Way.FIBERS)
+    declared, passed = _arguments(instance, absent, by_value=way in (Way.LOOP, Way.REGIONS))
     namespaces = using_namespaces(instance)
     call = f"{instance.call}({', '.join(['__w', *passed])});"
     setup = " ".join(declared)
@@ -70,6 +71,8 @@ def entry(instance: KernelInstance, number: int, way: Way, absent: Callable[[str
             f"    const __ost::Thread __t = __ost::running_thread(__w); (void)__t;\n"
             f"    {call}\n  }}\n}}\n"
         )
+    if way is Way.SIMDGROUPS:
+        return _simdgroup_entry(number, namespaces, setup, call, heading)
     if way is Way.FIBERS:
         return (
             f"static void __ost_lane_{number}(__ost::Worker *__w) {{{namespaces}\n"
@@ -104,6 +107,31 @@ def entry(instance: KernelInstance, number: int, way: Way, absent: Callable[[str
       }}
     __g += __run;
   }}
+}}
+"""
+
+
+def _simdgroup_entry(number: int, namespaces: str, setup: str, call: str, heading: str) -> str:
+    """One thread in two functions, of which the lane pass makes code for 32, and the entry that calls that.
+
+    Lanes of a row are neighbours along x, so that what they address is too; others may lie anywhere.
+    """
+    body = f"const __ost::Dispatch *__d = __w->dispatch; (void)__d; (void)__t;\n  {setup}\n  {call}"
+    return f"""__OST_EXPORT void __ost_row_{number}(__ost::Worker *__w, uint32_t, uint32_t __first, uint32_t __x, uint32_t __y,
+                                uint32_t __z) {{{namespaces}
+  const __ost::Thread __t = __ost::thread_of_row(__w, __first, __x, __y, __z); {body}
+}}
+__OST_EXPORT void __ost_any_{number}(__ost::Worker *__w, uint32_t, uint32_t __first) {{{namespaces}
+  const __ost::Thread __t = __ost::thread_anywhere(__w, __first); {body}
+}}
+__OST_INTERNAL __ost::RowFn __ost_rows_{number};
+__OST_INTERNAL __ost::AnyFn __ost_anys_{number};
+static void __ost_simdgroup_{number}(__ost::Worker *__w) {{
+  __ost::run_simdgroup(__w, __ost_rows_{number}, __ost_anys_{number});
+}}
+{heading} {{
+  for (uint64_t __g = __first; __g != __end; ++__g)
+    __w->run_simdgroups(__w, __ost_simdgroup_{number}, __d, __g);
 }}
 """
 

@@ -29,6 +29,7 @@ from .preprocess import Preprocessed, known_macros, preprocess
 from .reflect import FunctionConstant, Signature, element_type
 from .safety import check_declarations, check_text, check_tokens, shelter
 from .single_text import single_text
+from .simdgroup_target import translate_for_simdgroups
 from .syntax import Syntax, text_of
 from .target import Execution, Source, TargetText
 from .tokens import Token
@@ -39,7 +40,11 @@ _INTEGER_RANGES = {
     "int32": (-(2**31), 2**31 - 1), "uint32": (0, 2**32 - 1), "int64": (-(2**63), 2**63 - 1), "uint64": (0, 2**64 - 1),
 }  # fmt: skip
 
-_TARGETS: Mapping[str, Callable[[Source], TargetText]] = {"cpu": translate_for_cpu, "cuda": translate_for_cuda}
+_TARGETS: Mapping[str, Callable[[Source], TargetText]] = {
+    "cpu": translate_for_cpu,
+    "cpu-vector": translate_for_simdgroups,
+    "cuda": translate_for_cuda,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,7 +347,7 @@ class Module:
         )
         made = _TARGETS[target](source)
         check_text(made.program)
-        text = swizzle_macros(self._syntax) + made.head + shelter(self._syntax) + made.program
+        text = swizzle_macros(self._syntax) + made.head + shelter(self._syntax) + made.program + made.foot
         return Translation(target, text, self._signatures(instances, given), made.executions)
 
 

@@ -58,3 +58,5 @@ class TargetText:
     """The translated source."""
     executions: Mapping[str, Execution] = field(default_factory=dict)
     """How each kernel runs; kernels that are missing here run on hardware threads."""
+    foot: str = ""
+    """What has to follow the program."""

@@ -17,7 +17,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -60,6 +60,12 @@ class Toolchain:
     def is_zig(self) -> bool:
         """Whether it is the compiler of the ziglang wheel."""
         return Path(self.command[0]).stem == "zig"
+
+    @property
+    def clang_version(self) -> int:
+        """The major version of clang; 0 for another compiler."""
+        found = re.search(r"[Cc]lang (\d+)", self.version)
+        return int(found[1]) if found else 0
 
     @property
     def linker(self) -> tuple[str, ...]:
@@ -108,6 +114,31 @@ def find() -> Toolchain:
         " (g++ 12 or clang++ 15, or newer), or the one that comes as a wheel:"
         f" {install_command('toolchain')}"
     )
+
+
+_clangs: dict[tuple[str, ...], Toolchain | None] = {}
+OLDEST_CLANG = 18
+"""Whose assembly language the lane pass reads and writes."""
+
+
+def find_clang() -> Toolchain | None:
+    """A clang new enough for the lane pass: the compiler that `find` names, one on the path, or that of the wheel."""
+    surroundings = (os.environ.get("CXX", ""), os.environ.get("PATH", ""))
+    if surroundings not in _clangs:
+        _clangs[surroundings] = next((found for found in _each_clang() if found.clang_version >= OLDEST_CLANG), None)
+    return _clangs[surroundings]
+
+
+def _each_clang() -> Iterator[Toolchain]:
+    chosen = find()
+    yield chosen
+    for command in _candidates():
+        path = shutil.which(command[0])
+        if path is None or "clang" not in command[0] and Path(command[0]).stem != "zig":
+            continue
+        examined, _ = _examine((path, *command[1:]))
+        if examined is not None:
+            yield examined
 
 
 def compile_library(
@@ -240,7 +271,7 @@ def _wanted_semantics(clang: bool) -> list[tuple[str, ...]]:
         # A large private array must touch the guard page under its stack, not skip it.
         ("-fstack-clash-protection",),
         # A half is rounded after every operation.
-        ("-ffloat16-excess-precision=none",) if clang else ("-fexcess-precision=16",),
+        ("-Xclang", "-ffloat16-excess-precision=none") if clang else ("-fexcess-precision=16",),
         # To show the line of an error, a compiler would open the file that a `#line` of the source names.
         ("-fno-caret-diagnostics",) if clang else ("-fno-diagnostics-show-caret", "-fdiagnostics-column-unit=byte"),
     ]

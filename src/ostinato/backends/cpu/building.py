@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _RUNTIME = Path(__file__).with_name("runtime")
 _INCLUDE = Path(__file__).parents[2] / "msl" / "include"
+_PASS = Path(__file__).with_name("simt")
 
 _KERNEL_FLAGS = (
     *BASE_FLAGS,
@@ -31,6 +32,8 @@ _KERNEL_FLAGS = (
     "-fno-trapping-math",
     "-ffp-contract=fast",
 )
+# One thread as LLVM assembly: optimised, but nothing made into vectors that the lane pass would have to take apart.
+_THREAD_FLAGS = ("-O2", "-g0", "-fno-vectorize", "-fno-slp-vectorize", "-S", "-emit-llvm")
 # Little optimisation: as far as a compiler allows, each access of the source is one machine access, in source order.
 _CHECKED_FLAGS = tuple("-O1" if flag == "-O3" else flag for flag in _KERNEL_FLAGS)
 
@@ -55,18 +58,7 @@ def kernel_library(compiler: toolchain.Toolchain, translation: Translation, chec
         source.write_text(translation.text, encoding="utf-8")
         folders = ("-I", str(_INCLUDE), "-I", str(_RUNTIME))
         product = toolchain.compile_library(compiler, [source], [*flags, *folders], linking, work, (_INCLUDE, _RUNTIME))
-        try:
-            image = product.read_bytes()
-            load_time, foreign = load_time_code(image, _startup_of(compiler, linking)), foreign_functions(image)
-        except ValueError as error:
-            raise ToolchainError(f"{compiler.command[0]} produced a library that cannot be loaded: {error}") from None
-        if load_time is not None:
-            raise KernelCompileError(
-                f"the compiled kernels contain code that would run when they are loaded: {load_time}"
-            )
-        if foreign:
-            raise KernelCompileError(f"the kernels call {foreign[0]!r}, which kernels may not call")
-        return product
+        return _examined(compiler, product, linking)
 
     from ...msl.columns import follow_columns  # the front end made the translation, so it is loaded already
 
@@ -78,6 +70,54 @@ def kernel_library(compiler: toolchain.Toolchain, translation: Translation, chec
             raise
         first = next(iter(translation.kernels.values()))
         raise KernelCompileError(error.message, first.file, first.line, error.details) from None
+
+
+def _examined(compiler: toolchain.Toolchain, product: Path, linking: tuple[str, ...]) -> Path:
+    """A library of kernels, which neither runs anything when it is loaded nor calls foreign functions."""
+    try:
+        image = product.read_bytes()
+        load_time, foreign = load_time_code(image, _startup_of(compiler, linking)), foreign_functions(image)
+    except ValueError as error:
+        raise ToolchainError(f"{compiler.command[0]} produced a library that cannot be loaded: {error}") from None
+    if load_time is not None:
+        raise KernelCompileError(f"the compiled kernels contain code that would run when they are loaded: {load_time}")
+    if foreign:
+        raise KernelCompileError(f"the kernels call {foreign[0]!r}, which kernels may not call")
+    return product
+
+
+def vector_library(compiler: toolchain.Toolchain, translation: Translation) -> ctypes.CDLL:
+    """The compiled kernels of a translation for simdgroups as vectors; its `__ost_refused` names those left out."""
+    semantics = tuple(flag for flag in compiler.semantics if "sanitize" not in flag)
+    flags = compile_flags(compiler, (*_KERNEL_FLAGS, *semantics))
+    linking = link_flags("-nostartfiles")
+    key = cache.digest(
+        "vector kernels", __version__, compiler.identity, *flags, *linking, _interface_digest(), _pass_digest(), translation.text
+    )
+
+    def build(work: Path) -> Path:
+        from .simt.lanes import widen
+
+        source, threads, lanes = work / "kernels.cpp", work / "threads.ll", work / "lanes.ll"
+        source.write_text(translation.text, encoding="utf-8")
+        folders = ("-I", str(_INCLUDE), "-I", str(_RUNTIME))
+        result = compiler.run([*flags, *_THREAD_FLAGS, *folders, str(source), "-o", str(threads)], work)
+        if result.returncode != 0:
+            raise toolchain.compile_error(
+                result.stderr + result.stdout, result.returncode, (_INCLUDE, _RUNTIME, work)
+            )
+        lanes.write_text(widen(threads.read_text(encoding="utf-8")).text, encoding="utf-8")
+        of_lanes = [flag for flag in flags if not flag.startswith(("-std=", "-fno-rtti"))]
+        product = toolchain.compile_library(compiler, [lanes], of_lanes, linking, work, (work,))
+        return _examined(compiler, product, linking)
+
+    return load(key, build)
+
+
+@lru_cache(maxsize=1)
+def _pass_digest() -> str:
+    files = sorted(_PASS.glob("*.py"))
+    return cache.digest(*(part for file in files for part in (file.name, file.read_bytes())))
 
 
 def _startup_of(compiler: toolchain.Toolchain, linking: tuple[str, ...]) -> dict[str, int]:

@@ -7,12 +7,15 @@ The `code` of a compiled kernel is the address of its entry point (`Entry` in ru
 from __future__ import annotations
 
 import ctypes
+import json
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ...errors import KernelCompileError
 from ...ir.commands import CompiledKernel
 from ...native import toolchain
-from .building import kernel_library
+from .building import kernel_library, vector_library
 
 if TYPE_CHECKING:
     from ...msl import Module, Translation
@@ -47,14 +50,50 @@ def compile_kernels(
     it, and nothing is vectorised, so that no access is made that the source does not make.
     """
     translation = module.translate("cpu", constants, only, fibers=checked)
-    library = kernel_library(toolchain.find(), translation, checked)
+    if checked:
+        return _kernels_of(kernel_library(toolchain.find(), translation, checked), translation, {})
+    slow = [name for name, execution in translation.executions.items() if execution.way == "fibers"]
+    vector, refused = _vector_kernels(module, constants, slow) if slow else ({}, {})
+    if vector:
+        rest = [name for name in translation.kernels if name not in vector]
+        if not rest:
+            return vector
+        translation = module.translate("cpu", constants, rest)
+    others = _kernels_of(kernel_library(toolchain.find(), translation, checked), translation, refused)
+    return {name: (vector | others)[name] for name in (*vector, *others)}
+
+
+def _vector_kernels(
+    module: Module, constants: Mapping[int | str, object], names: Collection[str]
+) -> tuple[dict[str, CompiledKernel], dict[str, str]]:
+    """Kernels whose simdgroups run as vectors, and why the others of `names` cannot."""
+    compiler = toolchain.find_clang()
+    if compiler is None:
+        return {}, dict.fromkeys(names, f"vectors need clang {toolchain.OLDEST_CLANG} or the ziglang wheel")
+    translation = module.translate("cpu-vector", constants, names)
+    try:
+        library = vector_library(compiler, translation)
+    except KernelCompileError as error:
+        return {}, dict.fromkeys(names, f"clang does not compile it: {error.message}")
+    text = ctypes.string_at(ctypes.addressof(ctypes.c_char.in_dll(library, "__ost_refused")))
+    numbers = list(translation.kernels)
+    refused = {numbers[int(number)]: f"no vectors: {reason}" for number, reason in json.loads(text).items()}
+    kernels = _kernels_of(library, translation, {})
+    return {name: kernel for name, kernel in kernels.items() if name not in refused}, refused
+
+
+def _kernels_of(library: ctypes.CDLL, translation: Translation, notes: Mapping[str, str]) -> dict[str, CompiledKernel]:
+    """The kernels in the table of a library; `notes` are added to the reasons for the way they run."""
     count = ctypes.c_uint32.in_dll(library, "__ost_kernel_count").value
     table = (_KernelInfo * count).in_dll(library, "__ost_kernels") if count else ()
-    return {kernel.name: kernel for kernel in (_compiled(info, translation) for info in table)}
+    return {kernel.name: kernel for kernel in (_compiled(info, translation, notes) for info in table)}
 
 
-def _compiled(info: _KernelInfo, translation: Translation) -> CompiledKernel:
+def _compiled(info: _KernelInfo, translation: Translation, notes: Mapping[str, str]) -> CompiledKernel:
     name = info.name.decode()
+    execution = translation.executions[name]
+    if name in notes:
+        execution = replace(execution, reason=f"{execution.reason}; {notes[name]}")
     return CompiledKernel(
         name=name,
         signature=translation.kernels[name],
@@ -63,5 +102,5 @@ def _compiled(info: _KernelInfo, translation: Translation) -> CompiledKernel:
         argument_bytes=tuple(info.arg_sizes[: info.n_args]),
         argument_alignments=tuple(info.arg_aligns[: info.n_args]),
         code=info.entry,
-        execution=translation.executions[name],
+        execution=execution,
     )

@@ -12,10 +12,12 @@
 
 namespace __ost {
 
-constexpr uint32_t abi_version = 2;
+constexpr uint32_t abi_version = 3;
 constexpr uint32_t max_lanes = 1024;  // threads of a group
 constexpr uint32_t simd_width = 32;
 constexpr uint32_t max_simdgroups = max_lanes / simd_width;
+// Fibers are numbered: those of threads from 0, those of whole simdgroups from max_lanes, then the scheduler's own.
+constexpr uint32_t scheduler_fiber = max_lanes + max_simdgroups;
 constexpr uint32_t max_exchange_bytes = 128;            // of one lane, in or out
 constexpr uintptr_t region_bytes = uintptr_t(1) << 28;  // alignment of a Worker; all its stacks lie within
 
@@ -26,6 +28,7 @@ constexpr size_t stack_stride = 49 * 4096 + 320;
 #else
 constexpr size_t stack_stride = 17 * 4096 + 320;
 #endif
+constexpr size_t simdgroup_stack_stride = (size_t(5) << 18) + 320;
 
 struct Worker;
 struct Dispatch;
@@ -79,22 +82,25 @@ struct alignas(64) Worker {
   uint32_t size[3];   // its real (clipped) size
   uint32_t threads;   // size[0] * size[1] * size[2]
   uint32_t lane;      // linear index in the group of the thread that runs
-  void (*run_group)(Worker *, LaneFn, const Dispatch *, uint64_t group);
+  void (*run_group)(Worker *, LaneFn, const Dispatch *, uint64_t group);       // a fiber for each thread
+  void (*run_simdgroups)(Worker *, LaneFn, const Dispatch *, uint64_t group);  // a fiber for each simdgroup
 
   // The simdgroup that runs now. A lane of it is either ready, parked, returned, or else at the group's barrier.
   uint32_t ready;                  // lanes that can run
   uint32_t parked;                 // lanes that wait at an exchange
   uint32_t elected;                // lanes the one being resumed has to combine; zero otherwise
-  uint32_t simdgroups;             // of the current group
+  uint32_t first_simdgroup;        // those of the current group that are scheduled
+  uint32_t end_simdgroup;
   uint32_t (*schedule)(Worker *);  // the lane to resume when none is ready
   LaneFn lane_fn;
   alignas(64) uint32_t site[simd_width];  // where each parked lane waits
-  uint32_t live[max_simdgroups];          // lanes that have not returned, per simdgroup
-  uint32_t pending[max_simdgroups];       // ready lanes of the simdgroups that have not had their turn
+  // Lanes that have not returned, per simdgroup, and ready lanes of the simdgroups that have not had their turn. In the
+  // last entry the simdgroups of a group stand for lanes.
+  uint32_t live[max_simdgroups + 1], pending[max_simdgroups + 1];
 
   alignas(64) uint64_t where[max_lanes];       // running hash of each lane's path
   alignas(64) const Step *path[max_lanes];     // innermost step of each lane's path
-  alignas(64) Context context[max_lanes + 1];  // the last is the scheduler's own
+  alignas(64) Context context[scheduler_fiber + 1];
 
   alignas(64) unsigned char in[2 * 32 * max_exchange_bytes];  // see slot_offset in fiber.h
   alignas(64) unsigned char out[32 * max_exchange_bytes];

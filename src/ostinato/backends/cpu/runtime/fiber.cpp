@@ -25,7 +25,8 @@ struct Region {
   size_t page_bytes, total_bytes;
   void *arena_mapping;
   size_t arena_mapping_bytes;
-  uint32_t prepared;       // lanes whose stacks have been set up
+  uint32_t prepared;             // lanes whose stacks have been set up
+  uint32_t prepared_simdgroups;  // the same for simdgroups that run as one fiber
   int64_t guard_mappings;  // taken from spare_mappings
   unsigned char *stacks;
 };
@@ -50,8 +51,14 @@ std::atomic<int64_t> &spare_mappings() {
   return spare;
 }
 
-void guard(Region *region, uint32_t lane) {
-  void *page = reinterpret_cast<void *>(round_up(uintptr_t(region->stacks + lane * stack_stride), region->page_bytes));
+// Where the stack of a fiber begins, at its low end, and where it ends.
+unsigned char *stack_of(Region *region, uint32_t fiber) {
+  if (fiber <= max_lanes) return region->stacks + fiber * stack_stride;
+  return region->stacks + max_lanes * stack_stride + (fiber - max_lanes) * simdgroup_stack_stride;
+}
+
+void guard(Region *region, uint32_t fiber) {
+  void *page = reinterpret_cast<void *>(round_up(uintptr_t(stack_of(region, fiber)), region->page_bytes));
 #if defined(__linux__)
   constexpr int guard_install = 102;  // MADV_GUARD_INSTALL, newer than many system headers
   if (madvise(page, region->page_bytes, guard_install) == 0) return;
@@ -72,23 +79,23 @@ void guard(Region *region, uint32_t lane) {
   }
 }
 
-void start_context(Region *region, uint32_t lane) {
-  uintptr_t stack = uintptr_t(region->stacks + (lane + 1) * stack_stride);
+void start_context(Region *region, uint32_t fiber) {
+  uintptr_t stack = uintptr_t(stack_of(region, fiber + 1));
 #if defined(__x86_64__)
   stack -= 72;  // as a call leaves it: past a multiple of 16 by the return address, of which there is none
   *reinterpret_cast<void **>(stack) = nullptr;
 #endif
-  Context &context = region->worker.context[lane];
+  Context &context = region->worker.context[fiber];
   context.stack = reinterpret_cast<void *>(stack);
   context.resume = reinterpret_cast<void *>(&lane_main);
   context.frame = nullptr;
   context.base = nullptr;
 }
 
-__attribute__((noinline)) void prepare_lanes(Region *region, uint32_t lanes) {
-  for (; region->prepared < lanes; ++region->prepared) {
-    guard(region, region->prepared);
-    start_context(region, region->prepared);
+__attribute__((noinline)) void prepare(Region *region, uint32_t first, uint32_t &prepared, uint32_t fibers) {
+  for (; prepared < fibers; ++prepared) {
+    guard(region, first + prepared);
+    start_context(region, first + prepared);
   }
 }
 
@@ -140,7 +147,7 @@ uint32_t elect_smallest(Worker *w) {
 constexpr uint32_t nobody = ~0u;
 
 uint32_t begin_simdgroup(Worker *w, uint32_t first) {
-  for (uint32_t s = first; s < w->simdgroups; ++s)
+  for (uint32_t s = first; s < w->end_simdgroup; ++s)
     if (const uint32_t lanes = w->pending[s]) {
       w->pending[s] = 0;
       w->ready = lanes & (lanes - 1);
@@ -153,12 +160,13 @@ uint32_t schedule(Worker *w) {
   if (w->parked) return elect_smallest(w);
   uint32_t next = begin_simdgroup(w, w->lane / simd_width + 1);
   if (next != nobody) return next;
-  for (uint32_t s = 0; s < w->simdgroups; ++s) w->pending[s] = w->live[s];
-  next = begin_simdgroup(w, 0);
-  return next != nobody ? next : max_lanes;
+  for (uint32_t s = w->first_simdgroup; s < w->end_simdgroup; ++s) w->pending[s] = w->live[s];
+  next = begin_simdgroup(w, w->first_simdgroup);
+  return next != nobody ? next : scheduler_fiber;
 }
 
-void run_group(Worker *w, LaneFn lane_fn, const Dispatch *d, uint64_t group) {
+// Makes a group the worker's own; false if no thread of it lies in the grid.
+bool enter_group(Worker *w, LaneFn lane_fn, const Dispatch *d, uint64_t group) {
   const uint64_t row = group / d->groups[0];
   w->group[0] = uint32_t(group % d->groups[0]);
   w->group[1] = uint32_t(row % d->groups[1]);
@@ -170,21 +178,40 @@ void run_group(Worker *w, LaneFn lane_fn, const Dispatch *d, uint64_t group) {
     w->size[axis] = left < d->group_size[axis] ? uint32_t(left) : d->group_size[axis];
     threads *= w->size[axis];
   }
-  if (threads == 0) return;
+  if (threads == 0) return false;
   if (threads > max_lanes) __builtin_trap();  // becomes the submission's error
   w->threads = threads;
   w->dispatch = d;
   w->lane_fn = lane_fn;
-  if (threads > region_of(w)->prepared) prepare_lanes(region_of(w), threads);
+  return true;
+}
 
-  w->simdgroups = (threads + simd_width - 1) / simd_width;
-  for (uint32_t s = 0; s < w->simdgroups; ++s) w->live[s] = w->pending[s] = ~0u;
-  if (threads % simd_width) {
-    const uint32_t last = w->simdgroups - 1;
-    w->live[last] = w->pending[last] = (1u << threads % simd_width) - 1;
+// Runs the `fibers` first ones of the simdgroups from `first` on, until all have returned.
+void run_fibers(Worker *w, uint32_t first, uint32_t fibers) {
+  w->first_simdgroup = first;
+  w->end_simdgroup = first + (fibers + simd_width - 1) / simd_width;
+  for (uint32_t s = first; s < w->end_simdgroup; ++s) w->live[s] = w->pending[s] = ~0u;
+  if (fibers % simd_width) {
+    const uint32_t last = w->end_simdgroup - 1;
+    w->live[last] = w->pending[last] = (1u << fibers % simd_width) - 1;
   }
-  uint32_t lane = max_lanes;
-  hop(w, lane, begin_simdgroup(w, 0));
+  uint32_t lane = scheduler_fiber;
+  hop(w, lane, begin_simdgroup(w, first));
+}
+
+void run_group(Worker *w, LaneFn lane_fn, const Dispatch *d, uint64_t group) {
+  if (!enter_group(w, lane_fn, d, group)) return;
+  Region *region = region_of(w);
+  if (w->threads > region->prepared) prepare(region, 0, region->prepared, w->threads);
+  run_fibers(w, 0, w->threads);
+}
+
+void run_simdgroups(Worker *w, LaneFn lane_fn, const Dispatch *d, uint64_t group) {
+  if (!enter_group(w, lane_fn, d, group)) return;
+  Region *region = region_of(w);
+  const uint32_t simdgroups = (w->threads + simd_width - 1) / simd_width;
+  if (simdgroups > region->prepared_simdgroups) prepare(region, max_lanes, region->prepared_simdgroups, simdgroups);
+  run_fibers(w, max_simdgroups, simdgroups);
 }
 
 }  // namespace
@@ -192,7 +219,8 @@ void run_group(Worker *w, LaneFn lane_fn, const Dispatch *d, uint64_t group) {
 Worker *open_worker(uint64_t arena_bytes) {
   const size_t page = size_t(sysconf(_SC_PAGESIZE));
   const size_t head = round_up(sizeof(Region), page);
-  const size_t total = round_up(head + max_lanes * stack_stride, page);
+  const size_t total =
+      round_up(head + max_lanes * stack_stride + max_simdgroups * simdgroup_stack_stride, page);
   if (total > region_bytes || arena_bytes > (uint64_t(1) << 40)) return nullptr;
 
   const int flags = MAP_PRIVATE | MAP_ANON | MAP_NORESERVE;
@@ -219,6 +247,7 @@ Worker *open_worker(uint64_t arena_bytes) {
   region->worker.arena = static_cast<unsigned char *>(arena) + page;
   region->worker.arena_bytes = arena_bytes;
   region->worker.run_group = &run_group;
+  region->worker.run_simdgroups = &run_simdgroups;
   region->worker.schedule = &schedule;
   return &region->worker;
 }
@@ -234,7 +263,9 @@ void reset_worker(Worker *w) {
   w->ready = w->parked = w->elected = 0;
   memset(w->where, 0, sizeof w->where);
   memset(w->path, 0, sizeof w->path);
-  for (uint32_t lane = 0; lane < region_of(w)->prepared; ++lane) start_context(region_of(w), lane);
+  Region *region = region_of(w);
+  for (uint32_t lane = 0; lane < region->prepared; ++lane) start_context(region, lane);
+  for (uint32_t s = 0; s < region->prepared_simdgroups; ++s) start_context(region, max_lanes + s);
 }
 
 }  // namespace __ost

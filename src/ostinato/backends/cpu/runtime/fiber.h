@@ -24,6 +24,7 @@
 
 namespace __ost {
 
+#ifndef __OST_VECTOR
 // Only inside a fiber. All stacks of a worker lie in the aligned region whose base it occupies. Volatile so that it
 // is computed anew after a hop: kept across one it would be fetched from the stack, late.
 __OST_INLINE Worker *worker() {
@@ -39,6 +40,7 @@ __OST_INLINE Worker *worker() {
 }
 
 __OST_INLINE uint32_t lane_id() { return worker()->lane % simd_width; }
+#endif
 
 // Suspends `lane` and resumes `next`; returns when someone hops back to `lane`. Worker and lane are the same then
 // as before, but come back in registers: whoever hops here has just had both in hand. The registers are those of a
@@ -129,6 +131,13 @@ __OST_INLINE uint32_t take_ready(Worker *w, uint32_t lane) {
   return (lane & ~(simd_width - 1)) + uint32_t(__builtin_ctz(ready));
 }
 
+#ifdef __OST_VECTOR
+// threadgroup_barrier where a fiber runs a whole simdgroup.
+extern "C" __attribute__((noinline, visibility("hidden"), used)) inline void __ost_meet_simdgroups(Worker *w) {
+  uint32_t lane = w->lane;
+  hop(w, lane, __OST_LIKELY(w->ready) ? take_ready(w, lane) : w->schedule(w));
+}
+#else
 // threadgroup_barrier: waits for every lane of the group that has not returned. Being neither ready nor parked is
 // all there is to standing at the barrier.
 __OST_INLINE void group_barrier(Site) {
@@ -271,6 +280,7 @@ struct Loop : Frame {
     return true;
   }
 };
+#endif
 
 }  // namespace __ost
 

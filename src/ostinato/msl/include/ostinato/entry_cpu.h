@@ -14,6 +14,7 @@
 #endif
 
 #define __OST_EXPORT extern "C" __attribute__((visibility("default")))
+#define __OST_INTERNAL extern "C" __attribute__((visibility("hidden")))
 
 namespace __ost {
 
@@ -103,6 +104,49 @@ inline __attribute__((always_inline)) Thread running_thread(const Worker *w) {
   for (int axis = 0; axis < 3; ++axis) t.grid[axis] = w->group[axis] * t.d->group_size[axis] + t.local[axis];
   return t;
 }
+
+#ifdef __OST_VECTOR
+// Lane `__ost_lane()` of a simdgroup whose threads are neighbours along x: the first has this index and position.
+inline __attribute__((always_inline)) Thread thread_of_row(const Worker *w, uint32_t first, uint32_t x, uint32_t y,
+                                                           uint32_t z) {
+  Thread t;
+  t.d = w->dispatch;
+  t.group_position = w->group;
+  t.group_size = w->size;
+  t.index = first + __ost_lane();
+  t.local[0] = x + __ost_lane();
+  t.local[1] = y;
+  t.local[2] = z;
+  for (int axis = 0; axis < 3; ++axis) t.grid[axis] = w->group[axis] * t.d->group_size[axis] + t.local[axis];
+  return t;
+}
+// The same for threads that lie anywhere.
+inline __attribute__((always_inline)) Thread thread_anywhere(const Worker *w, uint32_t first) {
+  Thread t = thread_of_row(w, first, 0, 0, 0);
+  t.local[0] = t.index % w->size[0];
+  t.local[1] = t.index / w->size[0] % w->size[1];
+  t.local[2] = t.index / w->size[0] / w->size[1];
+  for (int axis = 0; axis < 3; ++axis) t.grid[axis] = w->group[axis] * t.d->group_size[axis] + t.local[axis];
+  return t;
+}
+
+// What the lane pass makes of a thread: for a whole simdgroup in a row, and for any lanes of one.
+typedef void RowFn(Worker *, uint32_t active, uint32_t first, uint32_t x, uint32_t y, uint32_t z);
+typedef void AnyFn(Worker *, uint32_t active, uint32_t first);
+
+// On a fiber of its own.
+inline void run_simdgroup(Worker *w, RowFn *row, AnyFn *any) {
+  const uint32_t first = (w->lane - max_lanes) * simd_width, left = w->threads - first;
+  if (left >= simd_width && w->size[1] * w->size[2] == 1) {
+    row(w, ~0u, first, first, 0, 0);
+  } else if (left >= simd_width && w->size[0] % simd_width == 0) {
+    const uint32_t line = first / w->size[0];
+    row(w, ~0u, first, first % w->size[0], line % w->size[1], line / w->size[1]);
+  } else {
+    any(w, left >= simd_width ? ~0u : (1u << left) - 1, first);
+  }
+}
+#endif
 
 // Which kind of memory an address lies in, for overloads that differ only in address space:
 // 1 threadgroup memory, 2 the stack of a thread, 0 anything else. Only inside a fiber.

@@ -24,8 +24,12 @@
 #pragma GCC diagnostic ignored "-Wpsabi"
 #endif
 
+#ifdef __OST_VECTOR
+#include "lanes_vector.h"
+#else
 #include "fiber.h"
 #include "division_cpu.h"
+#endif
 
 typedef _Float16 half;
 
@@ -50,7 +54,11 @@ typedef _Float16 half;
 #include "exec_cpu.h"
 #include "exec.h"
 #include "simd_operations.h"
+#ifdef __OST_VECTOR
+#include "simd_vector.h"
+#else
 #include "simd_cpu.h"
+#endif
 #include "simd.h"
 #include "simdgroup_tile.h"
 #include "simdgroup_matrix_cpu.h"

@@ -1,0 +1,323 @@
+"""What lanes do together: the functions that lanes_vector.h declares.
+
+A matrix of a simdgroup is two values in each lane. Here it is one vector of its 64 elements, row by row (a tile), so
+that loads, stores and products work on rows; where a lane asks for its own two elements they are picked out.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .code import Function, Instruction, Operand, Refused, integer, vector_count, vector_element
+from .shapes import LANES, Spread, Uniform
+
+if TYPE_CHECKING:
+    from .emission import Emitter
+
+_SIDE = 8
+_PRODUCT = "__ost_tile_multiply"
+_LOAD, _STORE = "__ost_tile_load", "__ost_tile_store"
+
+
+def _row(lane: int) -> int:
+    return ((lane >> 2) & 4) + ((lane >> 1) & 3)
+
+
+def _column(lane: int) -> int:
+    return ((lane >> 2) & 2) * 2 + (lane & 1) * 2
+
+
+_PLACES = [[_row(lane) * _SIDE + _column(lane) + part for lane in range(LANES)] for part in range(2)]
+"""Where the two elements of each lane lie in a tile."""
+_HOLDERS = [0] * (2 * LANES)
+for _part in range(2):
+    for _lane in range(LANES):
+        _HOLDERS[_PLACES[_part][_lane]] = _part * LANES + _lane
+_TRANSPOSED = [column * _SIDE + row for row in range(_SIDE) for column in range(_SIDE)]
+_ELEMENTWISE = frozenset(
+    """add sub mul shl lshr ashr and or xor fadd fsub fmul fdiv fneg freeze trunc zext sext fptrunc fpext fptoui fptosi
+    uitofp sitofp bitcast""".split()
+)
+
+
+def _wide(type_: str) -> str:
+    return f"<{LANES} x {type_}>"
+
+
+def _indices(places: list[int]) -> str:
+    return f"<{len(places)} x i32> <{', '.join(f'i32 {place}' for place in places)}>"
+
+
+def tile_type(type_: str) -> str:
+    """The type of a tile, from that of one lane's elements."""
+    return f"<{2 * LANES} x {vector_element(type_)}>"
+
+
+def tile_values(function: Function) -> frozenset[str]:
+    """The values that are kept as tiles: the results of operations on matrices, and what is computed from them."""
+    tiles: set[str] = set()
+    changed = True
+    while changed:
+        changed = False
+        for block in function.blocks.values():
+            for made in (*block.phis, *block.body):
+                if made.result in tiles or vector_count(made.type) != 2:
+                    continue
+                from_call = made.op == "call" and made.callee.startswith("__ost_tile")
+                follows = made.op in ("phi", "select") or made.op in _ELEMENTWISE
+                sources = [o for o in made.operands if vector_count(o.type) == 2 and o.value in tiles]
+                if from_call or (follows and sources and made.op != "icmp"):
+                    tiles.add(made.result)
+                    changed = True
+    return frozenset(tiles)
+
+
+def untiled(emitter: Emitter, tile: str, type_: str) -> list[str]:
+    """The two elements of each lane."""
+    kind = tile_type(type_)
+    return [emitter.once(f"shufflevector {kind} {tile}, {kind} poison, {_indices(places)}") for places in _PLACES]
+
+
+def tiled(emitter: Emitter, parts: list[str], type_: str) -> str:
+    """The tile of the lanes' elements."""
+    kind = _wide(vector_element(type_))
+    return emitter.once(f"shufflevector {kind} {parts[0]}, {kind} {parts[1]}, {_indices(_HOLDERS)}")
+
+
+def mask_of_tile(emitter: Emitter, mask: str) -> str:
+    """For each element of a tile whether its lane is in a mask."""
+    kind = _wide("i1")
+    places = [holder % LANES for holder in _HOLDERS]
+    return emitter.once(f"shufflevector {kind} {mask}, {kind} poison, {_indices(places)}")
+
+
+def write_exchange(emitter: Emitter, made: Instruction) -> None:
+    """A call of one of the functions of lanes_vector.h."""
+    name = made.callee
+    if name == "__ost_lane":
+        return
+    if name == "__ost_worker":
+        emitter.keep_scalar(made.result, "ptr", "%a0")
+    elif name == "__ost_meet":
+        emitter.line("call void @__ost_meet_simdgroups(ptr %a0)")
+    elif name == "__ost_settle":
+        return
+    elif name == "__ost_ballot":
+        votes = emitter.within(emitter.mask, emitter.vector(made.operands[0])[0])
+        emitter.keep_scalar(made.result, "i32", emitter.new(f"bitcast {_wide('i1')} {votes} to i32"))
+    elif name.startswith("__ost_tile"):
+        _write_tile(emitter, made)
+    else:
+        _write_move(emitter, made, name[len("__ost_") : -2])
+
+
+def _write_move(emitter: Emitter, made: Instruction, name: str) -> None:
+    value, other = made.operands
+    kind = _wide(made.type)
+    if name == "fill":
+        own = emitter.vector(value)[0]
+        if emitter.mask is not None:
+            own = emitter.chosen(emitter.mask, kind, own, emitter.vector(other)[0])
+        emitter.keep_vector(made.result, made.type, [own])
+        return
+    shape = emitter.shape(other)
+    if name == "pick" or (name == "filled" and isinstance(shape, Uniform)):
+        if isinstance(emitter.shape(value), Uniform):
+            emitter.keep_scalar(made.result, made.type, emitter.scalar(value))
+            return
+        if not isinstance(shape, Uniform):
+            raise Refused("a lane that is not the same for all")
+        own = emitter.vector(value)[0]
+        picked = emitter.new(f"extractelement {kind} {own}, i32 {emitter.scalar(other)}")
+        emitter.keep_scalar(made.result, made.type, picked)
+        return
+    own = emitter.vector(value)[0]
+    moved = _permuted(emitter, made.type, own, other)
+    if name == "shuffle" and emitter.mask is not None:
+        sources = emitter.vector(other)[0]
+        active = emitter.splat("i32", emitter.bits(emitter.mask))
+        shifted = emitter.new(f"lshr {_wide('i32')} {active}, {sources}")
+        there = emitter.new(f"trunc {_wide('i32')} {shifted} to {_wide('i1')}")
+        moved = emitter.chosen(there, kind, moved, own)
+    emitter.keep_vector(made.result, made.type, [moved])
+
+
+def _permuted(emitter: Emitter, type_: str, value: str, places: Operand) -> str:
+    """The values of other lanes; all places are below 32."""
+    kind = _wide(type_)
+    shape = emitter.shape(places)
+    if isinstance(shape, Spread) and shape.zero:
+        offsets = [offset & 31 for offset in shape.offsets]
+        return emitter.new(f"shufflevector {kind} {value}, {kind} poison, {_indices(offsets)}")
+    number = integer(places.value)
+    if isinstance(shape, Uniform):
+        lane = str(number) if number is not None else emitter.once(f"and i32 {emitter.scalar(places)}, 31")
+        return emitter.splat(type_, emitter.new(f"extractelement {kind} {value}, i32 {lane}"))
+    slot = emitter.slot(f"%{emitter.fresh('x')}", kind)
+    emitter.line(f"store {kind} {value}, ptr {slot}")
+    lanes = emitter.new(f"and {_wide('i32')} {emitter.vector(places)[0]}, {emitter.splat('i32', '31')}")
+    addresses = emitter.new(f"getelementptr {type_}, ptr {slot}, {_wide('i32')} {lanes}")
+    size = emitter.types.size(type_)
+    return emitter.call(
+        f"llvm.masked.gather.v{LANES}{type_}.v{LANES}p0",
+        kind,
+        [
+            (_wide("ptr"), addresses),
+            ("i32", str(size)),
+            (_wide("i1"), f"<{', '.join(['i1 true'] * LANES)}>"),
+            (kind, "poison"),
+        ],
+    )
+
+
+# -- matrices ------------------------------------------------------------------------------------------------------------
+
+
+def _write_tile(emitter: Emitter, made: Instruction) -> None:
+    if made.callee.startswith(_PRODUCT):
+        _write_product(emitter, made)
+    elif made.callee.startswith(_LOAD):
+        _write_tile_load(emitter, made)
+    elif made.callee.startswith(_STORE):
+        _write_tile_store(emitter, made)
+    else:
+        raise Refused(f"the operation {made.callee}")
+
+
+def _active_tile(emitter: Emitter, operand: Operand) -> str:
+    """A matrix in which lanes that do not take part count as zero."""
+    tile = emitter.tile(operand)
+    if emitter.mask is None:
+        return tile
+    return emitter.chosen(emitter.mask, tile_type(operand.type), tile, "zeroinitializer")
+
+
+def _write_product(emitter: Emitter, made: Instruction) -> None:
+    """``a * b + c`` in float, each element summed up in the order of the columns of `a`."""
+    a, b, c = (_active_tile(emitter, operand) for operand in made.operands)
+    full, row_type = f"<{2 * LANES} x float>", f"<{_SIDE} x float>"
+
+    def row(tile: str, number: int) -> str:
+        places = list(range(number * _SIDE, number * _SIDE + _SIDE))
+        return emitter.once(f"shufflevector {full} {tile}, {full} poison, {_indices(places)}")
+
+    rows = []
+    for number in range(_SIDE):
+        total = row(c, number)
+        for k in range(_SIDE):
+            factor = emitter.once(
+                f"shufflevector {full} {a}, {full} poison, {_indices([number * _SIDE + k] * _SIDE)}"
+            )
+            total = emitter.call(
+                f"llvm.fma.v{_SIDE}f32", row_type, [(row_type, factor), (row_type, row(b, k)), (row_type, total)]
+            )
+        rows.append(total)
+    emitter.keep_vector(made.result, made.type, [_joined(emitter, rows, "float", _SIDE)])
+
+
+def _joined(emitter: Emitter, rows: list[str], type_: str, width: int) -> str:
+    while len(rows) > 1:
+        kind = f"<{width} x {type_}>"
+        places = _indices(list(range(2 * width)))
+        rows = [
+            emitter.new(f"shufflevector {kind} {first}, {kind} {second}, {places}")
+            for first, second in zip(rows[::2], rows[1::2], strict=True)
+        ]
+        width *= 2
+    return rows[0]
+
+
+def _rows_at(emitter: Emitter, pointer: Operand, stride: Operand, size: int) -> list[str] | None:
+    """The addresses of the eight rows; None unless they are the same for all lanes."""
+    if not (isinstance(emitter.shape(pointer), Uniform) and isinstance(emitter.shape(stride), Uniform)):
+        return None
+    address, step = emitter.scalar(pointer), emitter.once(f"mul i64 {emitter.scalar(stride)}, {size}")
+    rows = [address]
+    for _ in range(_SIDE - 1):
+        rows.append(emitter.once(f"getelementptr i8, ptr {rows[-1]}, i64 {step}"))
+    return rows
+
+
+def _lane_addresses(emitter: Emitter, pointer: Operand, stride: Operand, size: int, turned: bool) -> list[str]:
+    """The addresses of each lane's two elements, where rows do not lie at the same place for all."""
+    from .emission import constant_vector
+
+    base, step = emitter.vector(pointer)[0], emitter.vector(stride)[0]
+    addresses = []
+    for part in range(2):
+        rows = [_row(lane) for lane in range(LANES)]
+        columns = [_column(lane) + part for lane in range(LANES)]
+        if turned:
+            rows, columns = columns, rows
+        along = emitter.new(f"mul {_wide('i64')} {step}, {constant_vector('i64', rows)}")
+        place = emitter.new(f"add {_wide('i64')} {along}, {constant_vector('i64', columns)}")
+        addresses.append(
+            emitter.new(f"getelementptr [{size} x i8], {_wide('ptr')} {base}, {_wide('i64')} {place}")
+        )
+    return addresses
+
+
+def _write_tile_load(emitter: Emitter, made: Instruction) -> None:
+    """``__ost_tile_load(pointer, elements from row to row, transposed)``."""
+    pointer, stride, turn = made.operands
+    turned = bool(integer(turn.value)) if not turn.is_local else None
+    if turned is None:
+        raise Refused("a matrix that is transposed or not by a variable")
+    type_ = vector_element(made.type)
+    size = emitter.types.size(type_)
+    rows = _rows_at(emitter, pointer, stride, size) if emitter.mask is None else None
+    if rows is not None:
+        loaded = [emitter.new(f"load <{_SIDE} x {type_}>, ptr {row}, align {size}") for row in rows]
+        tile = _joined(emitter, loaded, type_, _SIDE)
+        if turned:
+            kind = tile_type(made.type)
+            tile = emitter.new(f"shufflevector {kind} {tile}, {kind} poison, {_indices(_TRANSPOSED)}")
+        emitter.keep_vector(made.result, made.type, [tile])
+        return
+    parts = []
+    for addresses in _lane_addresses(emitter, pointer, stride, size, turned):
+        parts.append(
+            emitter.call(
+                f"llvm.masked.gather.v{LANES}{_short(type_)}.v{LANES}p0",
+                _wide(type_),
+                [
+                    (_wide("ptr"), addresses),
+                    ("i32", str(size)),
+                    (_wide("i1"), emitter.mask_text()),
+                    (_wide(type_), "zeroinitializer"),
+                ],
+            )
+        )
+    emitter.keep_vector(made.result, made.type, [tiled(emitter, parts, made.type)])
+
+
+def _write_tile_store(emitter: Emitter, made: Instruction) -> None:
+    """``__ost_tile_store(matrix, pointer, elements from row to row, transposed)``."""
+    matrix, pointer, stride, turn = made.operands
+    turned = bool(integer(turn.value)) if not turn.is_local else None
+    if turned is None:
+        raise Refused("a matrix that is transposed or not by a variable")
+    type_ = vector_element(matrix.type)
+    size = emitter.types.size(type_)
+    rows = _rows_at(emitter, pointer, stride, size) if emitter.mask is None else None
+    kind = tile_type(matrix.type)
+    if rows is not None:
+        tile = emitter.tile(matrix)
+        if turned:
+            tile = emitter.new(f"shufflevector {kind} {tile}, {kind} poison, {_indices(_TRANSPOSED)}")
+        for number, row in enumerate(rows):
+            places = list(range(number * _SIDE, number * _SIDE + _SIDE))
+            value = emitter.new(f"shufflevector {kind} {tile}, {kind} poison, {_indices(places)}")
+            emitter.line(f"store <{_SIDE} x {type_}> {value}, ptr {row}, align {size}")
+        return
+    addresses = _lane_addresses(emitter, pointer, stride, size, turned)
+    for value, place in zip(emitter.vector(matrix), addresses, strict=True):
+        emitter.call(
+            f"llvm.masked.scatter.v{LANES}{_short(type_)}.v{LANES}p0",
+            "void",
+            [(_wide(type_), value), (_wide("ptr"), place), ("i32", str(size)), (_wide("i1"), emitter.mask_text())],
+        )
+
+
+def _short(type_: str) -> str:
+    return {"float": "f32", "half": "f16", "bfloat": "bf16"}.get(type_, type_)

@@ -1,0 +1,74 @@
+"""The lane pass over a module: every thread function in it becomes the function of a simdgroup."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+
+from .code import Refused, Types, parse_function
+from .emission import Emitter
+from .flow import Flow
+from .private import Private
+from .shapes import Shapes
+
+_DEFINITION = re.compile(r"^define [^\n]*@__ost_(row|any)_(\d+)\([^\n]*\{\n.*?^\}\n", re.M | re.S)
+_TYPE = re.compile(r'^(%(?:"[^"]*"|[-\w$.]+)) = type (.*)$', re.M)
+
+
+@dataclass(frozen=True, slots=True)
+class Widened:
+    """A module whose kernels run simdgroups as vectors, and why others of its kernels cannot, by number."""
+
+    text: str
+    refused: dict[int, str]
+
+
+def widen(module: str) -> Widened:
+    """The lane pass; `module` is LLVM assembly of threads, from `translate_for_simdgroups`."""
+    types = Types(dict(_TYPE.findall(module)))
+    refused: dict[int, str] = {}
+    declared: dict[str, str] = {}
+    kept: dict[int, list[str]] = {}
+    for found in _DEFINITION.finditer(module):
+        kind, number = found[1], int(found[2])
+        if number in refused:
+            continue
+        try:
+            emitter, text = _widened(found.group(), types, kind == "row", f"__ost_{kind}s_{number}")
+        except Refused as error:
+            refused[number] = str(error)
+            continue
+        declared |= emitter.declared
+        kept.setdefault(number, []).append(text)
+    written = [text for number, texts in kept.items() if number not in refused for text in texts]
+    for number in refused:
+        # Declared in the table of kernels, and never called.
+        written.append(f"define hidden void @__ost_rows_{number}() {{\n  unreachable\n}}\n")
+        written.append(f"define hidden void @__ost_anys_{number}() {{\n  unreachable\n}}\n")
+    written.append(_as_constant("__ost_refused", json.dumps(refused)))
+    rest = _DEFINITION.sub("", module)
+    rest = re.sub(r"^declare [^\n]*@__ost_(?:rows|anys)_\d+\([^\n]*\n", "", rest, flags=re.M)
+    known = set(re.findall(r"^declare [^\n]*@([\w.]+)\(", rest, re.M))
+    declarations = [line for name, line in declared.items() if name not in known]
+    return Widened("\n".join((rest, *written, *declarations, "")), refused)
+
+
+def _as_constant(name: str, text: str) -> str:
+    """An exported string."""
+    encoded = text.encode() + b"\0"
+    escaped = "".join(chr(byte) if chr(byte).isalnum() else f"\\{byte:02X}" for byte in encoded)
+    return f'@{name} = constant [{len(encoded)} x i8] c"{escaped}"\n'
+
+
+def _widened(definition: str, types: Types, whole: bool, name: str) -> tuple[Emitter, str]:
+    function = parse_function(definition)
+    heading = definition[: definition.index("\n")]
+    attributes = " ".join(re.findall(r"#\d+", heading))
+    flow = Flow(function)
+    private = Private(function, types)
+    # The first thread of a simdgroup, and its x where a simdgroup is a row: multiples of its width.
+    aligned = {parameter.value: 32 for parameter in function.parameters[2:4]}
+    shapes = Shapes(function, flow, types, private, aligned)
+    emitter = Emitter(function, flow, shapes, types, private, whole)
+    return emitter, emitter.write(name, attributes)

@@ -1,0 +1,171 @@
+"""Reads and writes of all lanes: one of neighbours where the addresses allow it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from .code import Instruction, Operand, parts_of, vector_count
+from .shapes import LANES, Spread, Uniform
+
+if TYPE_CHECKING:
+    from .emission import Emitter
+
+_WIDEST_WINDOW = 8 * LANES
+"""Elements that are read to pick those of 32 lanes out of them."""
+
+
+def _wide(type_: str) -> str:
+    return f"<{LANES} x {type_}>"
+
+
+def _suffix(type_: str) -> str:
+    short = {"float": "f32", "half": "f16", "double": "f64", "bfloat": "bf16", "ptr": "p0"}.get(type_, type_)
+    return f"v{LANES}{short}"
+
+
+def write_load(emitter: Emitter, made: Instruction) -> None:
+    """A load; atomic and volatile ones go lane by lane."""
+    pointer = made.operands[0]
+    shape = emitter.shape(pointer)
+    if made.ordered:
+        emitter.one_by_one(made)
+        return
+    if isinstance(shape, Uniform):
+        text = emitter.scalar_text(made, emitter.scalar)
+        if not made.text:
+            text = f"load {made.type}, ptr {emitter.scalar(pointer)}, align {made.align}"
+        emitter.keep_scalar(made.result, made.type, emitter.new(text))
+        return
+    parts = parts_of(made.type)
+    step = emitter.types.size(parts[0])
+    distance = step * emitter.private.scale(pointer.value)
+    values = []
+    for place, type_ in enumerate(parts):
+        align = made.align if place == 0 else min(made.align, step)
+        values.append(_read(emitter, type_, pointer, place * distance, align))
+    emitter.keep_vector(made.result, made.type, _as_stored(emitter, made.result, made.type, values))
+
+
+def _as_stored(emitter: Emitter, name: str, type_: str, values: list[str]) -> list[str]:
+    from .exchanges import tiled
+
+    return [tiled(emitter, values, type_)] if name in emitter.tiles else values
+
+
+def _read(emitter: Emitter, type_: str, pointer: Operand, extra: int, align: int) -> str:
+    shape = emitter.shape(pointer)
+    size = emitter.types.size(type_)
+    stored = "i8" if type_ == "i1" else type_
+    if isinstance(shape, Spread):
+        offsets = [offset + extra for offset in shape.offsets]
+        start = min(offsets)
+        base = emitter.base(pointer)
+        if [offset - offsets[0] for offset in offsets] == [size * lane for lane in range(LANES)]:
+            address = emitter.once(f"getelementptr i8, ptr {base}, i64 {start}")
+            if emitter.mask is None:
+                return _from_stored(emitter, type_, emitter.new(f"load {_wide(stored)}, ptr {address}, align {align}"))
+            return _from_stored(emitter, type_, _masked_load(emitter, stored, address, align))
+        count = (max(offsets) - start) // size + 1
+        if emitter.mask is None and count <= _WIDEST_WINDOW and all((o - start) % size == 0 for o in offsets):
+            address = emitter.once(f"getelementptr i8, ptr {base}, i64 {start}")
+            window = f"<{count} x {stored}>"
+            value = emitter.new(f"load {window}, ptr {address}, align {min(align, size)}")
+            places = ", ".join(f"i32 {(offset - start) // size}" for offset in offsets)
+            picked = emitter.new(f"shufflevector {window} {value}, {window} poison, <{LANES} x i32> <{places}>")
+            return _from_stored(emitter, type_, picked)
+    addresses = _moved(emitter, emitter.vector(pointer)[0], extra)
+    value = emitter.call(
+        f"llvm.masked.gather.{_suffix(stored)}.v{LANES}p0",
+        _wide(stored),
+        [
+            (_wide("ptr"), addresses),
+            ("i32", str(min(align, size))),
+            (_wide("i1"), emitter.mask_text()),
+            (_wide(stored), "poison"),
+        ],
+    )
+    return _from_stored(emitter, type_, value)
+
+
+def _masked_load(emitter: Emitter, type_: str, address: str, align: int) -> str:
+    return emitter.call(
+        f"llvm.masked.load.{_suffix(type_)}.p0",
+        _wide(type_),
+        [("ptr", address), ("i32", str(align)), (_wide("i1"), emitter.mask_text()), (_wide(type_), "poison")],
+    )
+
+
+def _from_stored(emitter: Emitter, type_: str, value: str) -> str:
+    return value if type_ != "i1" else emitter.new(f"trunc {_wide('i8')} {value} to {_wide('i1')}")
+
+
+def _moved(emitter: Emitter, addresses: str, by: int) -> str:
+    return addresses if by == 0 else emitter.new(f"getelementptr i8, {_wide('ptr')} {addresses}, i64 {by}")
+
+
+def write_store(emitter: Emitter, made: Instruction) -> None:
+    """A store; where lanes write to one place, the last one's value stays."""
+    value, pointer = made.operands
+    if made.ordered:
+        emitter.one_by_one(made)
+        return
+    shape = emitter.shape(pointer)
+    if isinstance(shape, Uniform):
+        _store_one(emitter, made, value, pointer)
+        return
+    parts = parts_of(value.type)
+    values = emitter.vector(value)
+    step = emitter.types.size(parts[0])
+    distance = step * emitter.private.scale(pointer.value)
+    for place, (type_, part) in enumerate(zip(parts, values, strict=True)):
+        align = made.align if place == 0 else min(made.align, step)
+        _store_lanes(emitter, type_, part, pointer, place * distance, align)
+
+
+def _store_one(emitter: Emitter, made: Instruction, value: Operand, pointer: Operand) -> None:
+    address = emitter.scalar(pointer)
+    if isinstance(emitter.shape(value), Uniform):
+        emitter.line(f"store {value.type} {emitter.scalar(value)}, ptr {address}, align {made.align}")
+        return
+    last = "31"
+    if emitter.mask is not None:
+        zeros = emitter.call("llvm.ctlz.i32", "i32", [("i32", emitter.bits(emitter.mask)), ("i1", "true")])
+        last = emitter.new(f"sub i32 31, {zeros}")
+    size = emitter.types.size(parts_of(value.type)[0])
+    for place, (type_, part) in enumerate(zip(parts_of(value.type), emitter.vector(value), strict=True)):
+        own = emitter.new(f"extractelement {_wide(type_)} {part}, i32 {last}")
+        at = address if place == 0 else emitter.new(f"getelementptr i8, ptr {address}, i64 {place * size}")
+        align = made.align if place == 0 else min(made.align, size)
+        emitter.line(f"store {type_} {own}, ptr {at}, align {align}")
+
+
+def _store_lanes(emitter: Emitter, type_: str, value: str, pointer: Operand, extra: int, align: int) -> None:
+    shape = emitter.shape(pointer)
+    size = emitter.types.size(type_)
+    if type_ == "i1":
+        value, type_ = emitter.new(f"zext {_wide('i1')} {value} to {_wide('i8')}"), "i8"
+    if isinstance(shape, Spread):
+        offsets = [offset + extra for offset in shape.offsets]
+        if [offset - offsets[0] for offset in offsets] == [size * lane for lane in range(LANES)]:
+            address = emitter.once(f"getelementptr i8, ptr {emitter.base(pointer)}, i64 {offsets[0]}")
+            if emitter.mask is None:
+                emitter.line(f"store {_wide(type_)} {value}, ptr {address}, align {align}")
+            else:
+                emitter.call(
+                    f"llvm.masked.store.{_suffix(type_)}.p0",
+                    "void",
+                    [(_wide(type_), value), ("ptr", address), ("i32", str(align)), (_wide("i1"), emitter.mask_text())],
+                )
+            return
+    addresses = _moved(emitter, emitter.vector(pointer)[0], extra)
+    emitter.call(
+        f"llvm.masked.scatter.{_suffix(type_)}.v{LANES}p0",
+        "void",
+        [
+            (_wide(type_), value),
+            (_wide("ptr"), addresses),
+            ("i32", str(min(align, size))),
+            (_wide("i1"), emitter.mask_text()),
+        ],
+    )

@@ -1,0 +1,46 @@
+"""The CPU, simdgroups as vectors: each kernel as the code of one thread, of which the lane pass makes that of 32."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from . import cpu_entry
+from .convergence import BUILTINS, Convergence
+from .convergent_calls import find_calls
+from .declarations import Declarations
+from .rewriter import Rewriter
+from .syntax import Syntax
+from .target import Execution, Source, TargetText
+from .translate import Dialect, Translator
+
+# The lane pass works on one function, so everything that a kernel calls is inlined.
+_INLINE = "#pragma clang attribute push(__attribute__((always_inline)), apply_to = function)\n"
+_INCLUDES = f'#define __OST_VECTOR 1\n#include "fiber.h"\n{_INLINE}#include "ostinato/metal_cpu.h"\n#include "ostinato/entry_cpu.h"\n'
+
+
+def _mark_calls(
+    syntax: Syntax, declarations: Declarations, convergence: Convergence, rewriter: Rewriter, skipped: Collection[int]
+) -> None:
+    """Lanes run in lockstep, so a call needs no site to tell who meets there; the shim's functions still take one."""
+    for opening in find_calls(syntax, declarations, BUILTINS, skipped).openings.values():
+        comma = "," if syntax.match[opening] > opening + 1 else ""
+        rewriter.after(opening, f"__ost::Site{{0}}{comma}")
+
+
+_DIALECT = Dialect(
+    kernel_parameters="__ost::Worker *__ost_w",
+    arena="__ost_w->arena",
+    enter_namesake="",
+    rewrite_types=lambda syntax, declarations, rewriter: None,
+    mark_sites=_mark_calls,
+)
+
+
+def translate_for_simdgroups(source: Source) -> TargetText:
+    """C++17 for clang, whose LLVM code the lane pass takes."""
+    translator = Translator(source.syntax, source.declarations, source.convergence, _DIALECT)
+    body = translator.run(source.constants)
+    ways = dict.fromkeys((instance.name for instance in source.instances), cpu_entry.Way.SIMDGROUPS)
+    entries = cpu_entry.table(source.instances, ways, translator.layouts, source.absent)
+    executions = {name: Execution("vector", "its simdgroups run as vectors of 32 lanes") for name in ways}
+    return TargetText(_INCLUDES, body + entries, executions, foot="#pragma clang attribute pop\n")
