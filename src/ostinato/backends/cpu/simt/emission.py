@@ -583,7 +583,9 @@ class Emitter:
             exchanges.write_exchange(self, made)
         else:
             shape = self.shapes.result(made.result) if made.result else self._effect_shape(made)
-            if isinstance(shape, Uniform):
+            if isinstance(shape, Uniform) and shape.shift is not None:
+                self._write_shifted(made, shape)
+            elif isinstance(shape, Uniform):
                 self._write_scalar(made)
             elif isinstance(shape, Spread):
                 self._write_spread(made, shape)
@@ -611,6 +613,18 @@ class Emitter:
             self.keep_scalar(made.result, made.type, self.new(text))
         else:
             self.line(text)
+
+    def _write_shifted(self, made: Instruction, shape: Uniform) -> None:
+        """A value that is uniform although it is computed from spread ones."""
+        if shape.constant is not None:
+            self.keep_scalar(made.result, made.type, str(shape.constant))
+            return
+        value = self._base_of(made)
+        if shape.shift and made.type == "ptr":
+            value = self.once(f"getelementptr i8, ptr {value}, i64 {shape.shift}")
+        elif shape.shift:
+            value = self.once(f"add {made.type} {value}, {shape.shift}")
+        self.keep_scalar(made.result, made.type, value)
 
     def _write_spread(self, made: Instruction, shape: Spread) -> None:
         """The base of a spread value; constants that are in the offsets are left out."""
@@ -650,9 +664,7 @@ class Emitter:
             if isinstance(shapes[0], Uniform):
                 first, second = second, first
             return self.once(f"{op} {type_} {self.base(first)}, {self.scalar(second)}")
-        if op == "and":
-            return self.base(first)
-        if op in ("lshr", "udiv"):
+        if op in ("and", "lshr", "udiv"):
             return self.once(f"{op} {type_} {self.base(first)}, {self.scalar(second)}")
         raise Refused(f"the base of {op}")
 
@@ -689,14 +701,16 @@ class Emitter:
         """Elementwise operations on matrices work on them as they lie."""
         operands = []
         for operand in made.operands:
-            if vector_count(operand.type) == 2:
+            if vector_count(operand.type):
                 operands.append((exchanges.tile_type(operand.type), self.tile(operand)))
             elif made.op == "select" and isinstance(self.shape(operand), Uniform):
                 operands.append((operand.type, self.scalar(operand)))
             else:
                 operands.append((f"<{2 * LANES} x i1>", exchanges.mask_of_tile(self, self.vector(operand)[0])))
         type_ = exchanges.tile_type(made.type)
-        if made.op == "select":
+        if made.op == "shufflevector":
+            value = operands[0][1]
+        elif made.op == "select":
             text = ", ".join(f"{t} {v}" for t, v in operands)
             value = self.new(f"select {made.flags}{text}")
         elif len(operands) == 1 and operands[0][0] != type_:

@@ -1,7 +1,8 @@
 """What lanes do together: the functions that lanes_vector.h declares.
 
-A matrix of a simdgroup is two values in each lane. Here it is one vector of its 64 elements, row by row (a tile), so
-that loads, stores and products work on rows; where a lane asks for its own two elements they are picked out.
+A matrix of a simdgroup is two values in each lane, the first two of a short vector. Here it is one vector of its 64
+elements, row by row (a tile), so that loads, stores and products work on rows; where a lane asks for its own two elements
+they are picked out.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ for _part in range(2):
 _TRANSPOSED = [column * _SIDE + row for row in range(_SIDE) for column in range(_SIDE)]
 _ELEMENTWISE = frozenset(
     """add sub mul shl lshr ashr and or xor fadd fsub fmul fdiv fneg freeze trunc zext sext fptrunc fpext fptoui fptosi
-    uitofp sitofp bitcast""".split()
+    uitofp sitofp bitcast icmp fcmp""".split()
 )
 
 
@@ -61,12 +62,12 @@ def tile_values(function: Function) -> frozenset[str]:
         changed = False
         for block in function.blocks.values():
             for made in (*block.phis, *block.body):
-                if made.result in tiles or vector_count(made.type) != 2:
+                if made.result in tiles or not vector_count(made.type):
                     continue
                 from_call = made.op == "call" and made.callee.startswith("__ost_tile")
-                follows = made.op in ("phi", "select") or made.op in _ELEMENTWISE
-                sources = [o for o in made.operands if vector_count(o.type) == 2 and o.value in tiles]
-                if from_call or (follows and sources and made.op != "icmp"):
+                follows = made.op in ("phi", "select") or made.op in _ELEMENTWISE or made.indices[:2] == (0, 1)
+                sources = [o for o in made.operands if o.value in tiles]
+                if from_call or (follows and sources):
                     tiles.add(made.result)
                     changed = True
     return frozenset(tiles)
@@ -75,7 +76,8 @@ def tile_values(function: Function) -> frozenset[str]:
 def untiled(emitter: Emitter, tile: str, type_: str) -> list[str]:
     """The two elements of each lane."""
     kind = tile_type(type_)
-    return [emitter.once(f"shufflevector {kind} {tile}, {kind} poison, {_indices(places)}") for places in _PLACES]
+    parts = [emitter.once(f"shufflevector {kind} {tile}, {kind} poison, {_indices(places)}") for places in _PLACES]
+    return parts + ["poison"] * (vector_count(type_) - 2)
 
 
 def tiled(emitter: Emitter, parts: list[str], type_: str) -> str:
@@ -311,7 +313,7 @@ def _write_tile_store(emitter: Emitter, made: Instruction) -> None:
             emitter.line(f"store <{_SIDE} x {type_}> {value}, ptr {row}, align {size}")
         return
     addresses = _lane_addresses(emitter, pointer, stride, size, turned)
-    for value, place in zip(emitter.vector(matrix), addresses, strict=True):
+    for value, place in zip(emitter.vector(matrix)[:2], addresses, strict=True):
         emitter.call(
             f"llvm.masked.scatter.v{LANES}{_short(type_)}.v{LANES}p0",
             "void",

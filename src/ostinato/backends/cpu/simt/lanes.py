@@ -39,6 +39,10 @@ def widen(module: str) -> Widened:
         except Refused as error:
             refused[number] = str(error)
             continue
+        except (ArithmeticError, AssertionError, LookupError, ValueError) as error:
+            # A kernel runs on fibers rather than not at all.
+            refused[number] = f"the lane pass failed, {error!r}"
+            continue
         declared |= emitter.declared
         kept.setdefault(number, []).append(text)
     written = [text for number, texts in kept.items() if number not in refused for text in texts]

@@ -27,6 +27,8 @@ class Uniform:
 
     align: int = 1
     constant: int | None = None
+    shift: int | None = None
+    """Computed from the bases of spread values, plus this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,10 +174,12 @@ class Shapes:
             shape = self._at(operand, source if not self._leaves(operand, source, block) else block)
             if shape is not None:
                 merged = shape if merged is None else _met(merged, shape)
+        if merged is None and values & {"poison", "undef"}:
+            merged = Uniform()
         if len(values - {"poison", "undef", phi.result}) > 1 and self._is_join(phi, block):
             return None if merged is None else VARYING
-        if isinstance(merged, Uniform) and len(values) > 1:
-            merged = Uniform(merged.align)
+        if isinstance(merged, Uniform):
+            merged = Uniform(merged.align, merged.constant if len(values) == 1 else None)
         return merged
 
     def _leaves(self, operand: Operand, source: str, block: str) -> bool:
@@ -229,7 +233,8 @@ def _met(first: Shape, second: Shape) -> Shape:
     """The strongest shape that both have."""
     if isinstance(first, Uniform) and isinstance(second, Uniform):
         same = first.constant is not None and first.constant == second.constant
-        return Uniform(min(first.align, second.align), first.constant if same else None)
+        shift = first.shift if first.shift == second.shift else None
+        return Uniform(min(first.align, second.align), first.constant if same else None, shift)
     if isinstance(first, Spread) and isinstance(second, Spread):
         exact, align = first.exact and second.exact, min(first.align, second.align)
         if first.offsets == second.offsets:
@@ -272,8 +277,8 @@ def _add(self: Shapes, made: Instruction, shapes: list[Shape], sign: int = 1) ->
 def _spread(offsets: tuple[int, ...], exact: bool, align: int, zero: bool) -> Shape:
     if len(set(offsets)) == 1 and exact:
         if zero:
-            return Uniform(_power(offsets[0]), offsets[0])
-        return Uniform(min(align, _power(offsets[0])))
+            return Uniform(_power(offsets[0]), offsets[0], 0)
+        return Uniform(min(align, _power(offsets[0])), None, offsets[0])
     return Spread(offsets, exact, align, zero)
 
 
@@ -355,13 +360,10 @@ def _bitwise(self: Shapes, made: Instruction, shapes: list[Shape]) -> Shape:
     fold = _FOLDS.get(made.op)
     low = first.align - 1
     if made.op == "and":
-        high = by & ~low
         offsets = tuple(offset & by for offset in first.offsets)
-        if high == 0:
+        if by & ~low == 0:
             return _spread(offsets, True, _MOST_ALIGNED, True)
-        if high == ~low:
-            return _spread(offsets, True, first.align, False)
-        return VARYING
+        return _spread(offsets, True, max(first.align, _power(by & ~low)), False)
     if made.op == "lshr" and (1 << by) <= first.align:
         return _spread(tuple(offset >> by for offset in first.offsets), True, first.align >> by, False)
     if made.op == "udiv" and by & (by - 1) == 0 and by <= first.align:
@@ -419,11 +421,14 @@ def _address(self: Shapes, made: Instruction, shapes: list[Shape]) -> Shape:
             uniform = False
     if uniform:
         return Uniform()
-    return Uniform() if len(set(offsets)) == 1 else Spread(tuple(offsets), exact, 1)
+    if len(set(offsets)) == 1:
+        return Uniform(shift=offsets[0])
+    return Spread(tuple(offsets), exact, 1)
 
 
 def _copied(self: Shapes, made: Instruction, shapes: list[Shape]) -> Shape:
-    return shapes[0]
+    shape = shapes[0]
+    return Uniform(shape.align, shape.constant) if isinstance(shape, Uniform) else shape
 
 
 _RULES: Mapping[str, Callable[[Shapes, Instruction, list[Shape]], Shape]] = {

@@ -61,6 +61,10 @@ typedef _Float16 half;
 #endif
 #include "simd.h"
 #include "simdgroup_tile.h"
+#ifdef __OST_VECTOR
+#include "simdgroup_matrix_vector.h"
+#else
 #include "simdgroup_matrix_cpu.h"
+#endif
 #include "simdgroup_matrix.h"
 #include "internals.h"

@@ -1,6 +1,6 @@
-// <metal_simdgroup_matrix>: 8 x 8 matrices spread over the lanes of a simdgroup. Loading and storing is each lane's own
-// affair; a product (multiply_tiles, in simdgroup_matrix_cpu.h and simdgroup_matrix_cuda.h) is computed in float. Lanes
-// that do not take part count as zero.
+// <metal_simdgroup_matrix>: 8 x 8 matrices spread over the lanes of a simdgroup. Products are computed in float; lanes that
+// do not take part count as zero. What a lane holds, and how tiles are read, written and multiplied, is in
+// simdgroup_tile.h with simdgroup_matrix_cpu.h or simdgroup_matrix_cuda.h, or in simdgroup_matrix_vector.h.
 #pragma once
 
 namespace metal {
@@ -9,16 +9,16 @@ template <class T, int Columns, int Rows = Columns> struct simdgroup_matrix {
   static_assert(Columns == 8 && Rows == 8, "a simdgroup_matrix is 8 by 8");
   typedef T value_type;
   typedef vec<T, 2> storage_type;
-  storage_type __elements;
+  __ost::tile_elements<T> __elements;
 
   simdgroup_matrix() = default;
   // The value on the diagonal.
   OST_FN explicit simdgroup_matrix(T value) {
     const uint32_t lane = __ost::lane_id(), row = __ost::tile_row(lane), column = __ost::tile_column(lane);
-    __elements = storage_type(row == column ? value : T(0), row == column + 1 ? value : T(0));
+    __elements = __ost::tile_of<T>(row == column ? value : T(0), row == column + 1 ? value : T(0));
   }
-  OST_FN storage_type &thread_elements() { return __elements; }
-  OST_FN const storage_type &thread_elements() const { return __elements; }
+  OST_FN storage_type &thread_elements() { return __ost::tile_parts<T>(__elements); }
+  OST_FN const storage_type &thread_elements() const { return __ost::tile_parts<T>(__elements); }
 };
 typedef simdgroup_matrix<float, 8, 8> simdgroup_float8x8;
 typedef simdgroup_matrix<half, 8, 8> simdgroup_half8x8;
@@ -27,7 +27,7 @@ typedef simdgroup_matrix<bfloat, 8, 8> simdgroup_bfloat8x8;
 template <class T, int Columns, int Rows = Columns>
 OST_FN simdgroup_matrix<T, Columns, Rows> make_filled_simdgroup_matrix(__ost::exactly<T> value) {
   simdgroup_matrix<T, Columns, Rows> m;
-  m.__elements = vec<T, 2>(value);
+  m.__elements = __ost::tile_of<T>(value, value);
   return m;
 }
 template <class T, int Columns, int Rows = Columns>
@@ -38,39 +38,21 @@ OST_FN simdgroup_matrix<T, Columns, Rows> make_diagonal_simdgroup_matrix(__ost::
 template <class T, class U>
 OST_FN void simdgroup_load(simdgroup_matrix<T, 8, 8> &d, const U *source, ulong elements_per_row = 8,
                            ulong2 matrix_origin = 0, bool transpose_matrix = false) {
-  const uint32_t lane = __ost::lane_id(), row = __ost::tile_row(lane), column = __ost::tile_column(lane);
   source += matrix_origin.y * elements_per_row + matrix_origin.x;
-  if (transpose_matrix)
-    d.__elements =
-        vec<T, 2>(T(source[column * elements_per_row + row]), T(source[(column + 1) * elements_per_row + row]));
-  else
-    d.__elements =
-        vec<T, 2>(T(source[row * elements_per_row + column]), T(source[row * elements_per_row + column + 1]));
+  d.__elements = __ost::read_tile<T>(source, elements_per_row, transpose_matrix);
 }
 template <class T, class U>
 OST_FN void simdgroup_store(const simdgroup_matrix<T, 8, 8> &a, U *target, ulong elements_per_row = 8,
                             ulong2 matrix_origin = 0, bool transpose_matrix = false) {
-  const uint32_t lane = __ost::lane_id(), row = __ost::tile_row(lane), column = __ost::tile_column(lane);
   target += matrix_origin.y * elements_per_row + matrix_origin.x;
-  if (transpose_matrix) {
-    target[column * elements_per_row + row] = U(a.__elements.x);
-    target[(column + 1) * elements_per_row + row] = U(a.__elements.y);
-  } else {
-    target[row * elements_per_row + column] = U(a.__elements.x);
-    target[row * elements_per_row + column + 1] = U(a.__elements.y);
-  }
+  __ost::write_tile<T>(a.__elements, target, elements_per_row, transpose_matrix);
 }
 
 template <class D, class A, class B, class C>
 OST_FN void simdgroup_multiply_accumulate(__ost::Site site, simdgroup_matrix<D, 8, 8> &d,
                                           const simdgroup_matrix<A, 8, 8> &a, const simdgroup_matrix<B, 8, 8> &b,
                                           const simdgroup_matrix<C, 8, 8> &c) {
-  const __ost::tile_in in = {{float(a.__elements.x), float(a.__elements.y)},
-                             {float(b.__elements.x), float(b.__elements.y)},
-                             {float(c.__elements.x), float(c.__elements.y)},
-                             {0.0f, 0.0f}};
-  const __ost::tile_out out = __ost::multiply_tiles<A, B>(site, in);
-  d.__elements = vec<D, 2>(D(out.d[0]), D(out.d[1]));
+  d.__elements = __ost::multiply<D, A, B, C>(site, a.__elements, b.__elements, c.__elements);
 }
 template <class D, class A, class B>
 OST_FN void simdgroup_multiply(__ost::Site site, simdgroup_matrix<D, 8, 8> &d, const simdgroup_matrix<A, 8, 8> &a,

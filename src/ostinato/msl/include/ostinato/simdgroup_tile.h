@@ -7,7 +7,38 @@ namespace __ost {
 OST_FN constexpr uint32_t tile_row(uint32_t lane) { return ((lane >> 2) & 4u) + ((lane >> 1) & 3u); }
 OST_FN constexpr uint32_t tile_column(uint32_t lane) { return ((lane >> 2) & 2u) * 2u + (lane & 1u) * 2u; }
 
+#ifndef __OST_VECTOR
 struct tile_in { float a[2], b[2], c[2], unused[2]; };
 struct tile_out { float d[2]; };
+template <class A, class B> OST_FN tile_out multiply_tiles(Site site, tile_in in);
+
+template <class T> using tile_elements = vec<T, 2>;
+template <class T> OST_FN vec<T, 2> tile_of(T x, T y) { return vec<T, 2>(x, y); }
+template <class T> OST_FN vec<T, 2> &tile_parts(vec<T, 2> &elements) { return elements; }
+template <class T> OST_FN const vec<T, 2> &tile_parts(const vec<T, 2> &elements) { return elements; }
+
+// Reading and writing is each lane's own affair.
+template <class T, class U> OST_FN vec<T, 2> read_tile(const U *source, ulong stride, bool transposed) {
+  const uint32_t lane = lane_id(), row = tile_row(lane), column = tile_column(lane);
+  if (transposed) return vec<T, 2>(T(source[column * stride + row]), T(source[(column + 1) * stride + row]));
+  return vec<T, 2>(T(source[row * stride + column]), T(source[row * stride + column + 1]));
+}
+template <class T, class U> OST_FN void write_tile(vec<T, 2> elements, U *target, ulong stride, bool transposed) {
+  const uint32_t lane = lane_id(), row = tile_row(lane), column = tile_column(lane);
+  if (transposed) {
+    target[column * stride + row] = U(elements.x);
+    target[(column + 1) * stride + row] = U(elements.y);
+  } else {
+    target[row * stride + column] = U(elements.x);
+    target[row * stride + column + 1] = U(elements.y);
+  }
+}
+template <class D, class A, class B, class C>
+OST_FN vec<D, 2> multiply(Site site, vec<A, 2> a, vec<B, 2> b, vec<C, 2> c) {
+  const tile_in in = {{float(a.x), float(a.y)}, {float(b.x), float(b.y)}, {float(c.x), float(c.y)}, {0.0f, 0.0f}};
+  const tile_out out = multiply_tiles<A, B>(site, in);
+  return vec<D, 2>(D(out.d[0]), D(out.d[1]));
+}
+#endif
 
 }  // namespace __ost
