@@ -34,6 +34,8 @@ _KERNEL_FLAGS = (
 )
 # One thread as LLVM assembly: optimised, but nothing made into vectors that the lane pass would have to take apart.
 _THREAD_FLAGS = ("-O2", "-g0", "-fno-vectorize", "-fno-slp-vectorize", "-S", "-emit-llvm")
+# Blocks for 32 lanes are long, and the scheduler of instructions takes a time that is quadratic in their length.
+_LANE_FLAGS = ("-mllvm", "-enable-misched=0")
 # Little optimisation: as far as a compiler allows, each access of the source is one machine access, in source order.
 _CHECKED_FLAGS = tuple("-O1" if flag == "-O3" else flag for flag in _KERNEL_FLAGS)
 
@@ -107,8 +109,7 @@ def vector_library(compiler: toolchain.Toolchain, translation: Translation) -> c
                 result.stderr + result.stdout, result.returncode, (_INCLUDE, _RUNTIME, work)
             )
         lanes.write_text(widen(threads.read_text(encoding="utf-8")).text, encoding="utf-8")
-        of_lanes = [flag for flag in flags if not flag.startswith(("-std=", "-fno-rtti"))]
-        product = toolchain.compile_library(compiler, [lanes], of_lanes, linking, work, (work,))
+        product = toolchain.compile_library(compiler, [lanes], [*flags, *_LANE_FLAGS], linking, work, (work,))
         return _examined(compiler, product, linking)
 
     return load(key, build)

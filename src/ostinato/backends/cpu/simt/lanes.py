@@ -13,6 +13,10 @@ from .private import Private
 from .shapes import Shapes
 
 _DEFINITION = re.compile(r"^define [^\n]*@__ost_(row|any)_(\d+)\([^\n]*\{\n.*?^\}\n", re.M | re.S)
+_OTHER = re.compile(r"^define [^\n]*\{\n.*?^\}\n", re.M | re.S)
+_TOGETHER = re.compile(r"call [^\n]*@__ost_(?!meet_simdgroups|rows_|anys_)")
+"""Calls that only the lane pass gives a meaning; a function with one that is left over was inlined everywhere."""
+_DEFINED = re.compile(r"^define [^\n]*?@([^\s(]+)\(", re.M)
 _TYPE = re.compile(r'^(%(?:"[^"]*"|[-\w$.]+)) = type (.*)$', re.M)
 
 
@@ -27,6 +31,7 @@ class Widened:
 def widen(module: str) -> Widened:
     """The lane pass; `module` is LLVM assembly of threads, from `translate_for_simdgroups`."""
     types = Types(dict(_TYPE.findall(module)))
+    defined = frozenset(_DEFINED.findall(module))
     refused: dict[int, str] = {}
     declared: dict[str, str] = {}
     kept: dict[int, list[str]] = {}
@@ -35,7 +40,7 @@ def widen(module: str) -> Widened:
         if number in refused:
             continue
         try:
-            emitter, text = _widened(found.group(), types, kind == "row", f"__ost_{kind}s_{number}")
+            emitter, text = _widened(found.group(), types, defined, kind == "row", f"__ost_{kind}s_{number}")
         except Refused as error:
             refused[number] = str(error)
             continue
@@ -51,7 +56,7 @@ def widen(module: str) -> Widened:
         written.append(f"define hidden void @__ost_rows_{number}() {{\n  unreachable\n}}\n")
         written.append(f"define hidden void @__ost_anys_{number}() {{\n  unreachable\n}}\n")
     written.append(_as_constant("__ost_refused", json.dumps(refused)))
-    rest = _DEFINITION.sub("", module)
+    rest = _OTHER.sub(lambda found: "" if _TOGETHER.search(found.group()) else found.group(), _DEFINITION.sub("", module))
     rest = re.sub(r"^declare [^\n]*@__ost_(?:rows|anys)_\d+\([^\n]*\n", "", rest, flags=re.M)
     known = set(re.findall(r"^declare [^\n]*@([\w.]+)\(", rest, re.M))
     declarations = [line for name, line in declared.items() if name not in known]
@@ -65,8 +70,14 @@ def _as_constant(name: str, text: str) -> str:
     return f'@{name} = constant [{len(encoded)} x i8] c"{escaped}"\n'
 
 
-def _widened(definition: str, types: Types, whole: bool, name: str) -> tuple[Emitter, str]:
+def _widened(
+    definition: str, types: Types, defined: frozenset[str], whole: bool, name: str
+) -> tuple[Emitter, str]:
     function = parse_function(definition)
+    for block in function.blocks.values():
+        for instruction in block.body:
+            if instruction.callee in defined:
+                raise Refused(f"{instruction.callee} is not inlined")
     heading = definition[: definition.index("\n")]
     attributes = " ".join(re.findall(r"#\d+", heading))
     flow = Flow(function)
