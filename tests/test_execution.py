@@ -22,10 +22,10 @@ kernel void mirrored(device float *x, uint id [[thread_position_in_grid]], uint 
     x[id] = t[63 - l];
 }
 kernel void lanes(device float *x, uint id [[thread_position_in_grid]]) {
-    x[id] = simd_sum(x[id]);
+    x[id] = simd_sum(float(id));
 }
 kernel void through(device float *x, uint id [[thread_position_in_grid]]) {
-    x[id] = total(x[id]);
+    x[id] = total(id);
 }
 kernel void early(device float *x, uint id [[thread_position_in_grid]]) {
     if (id > 3) return;
@@ -46,6 +46,38 @@ EXPECTED = {
     "early": "fibers: a thread may return before a barrier at line 18",
     "diverging": "fibers: a barrier inside a condition or loop that may differ between threads at line 23",
 }
+
+
+NO_LOCKSTEP = "; results may differ if lanes share memory without a simdgroup_barrier between"
+
+SHARING = {
+    "threadgroup memory of its own": ("threadgroup float t[32]; t[l] = l; x[id] = simd_sum(t[31 - l]);", True),
+    "threadgroup memory of an argument": ("s[l] = l; x[id] = simd_sum(s[31 - l]);", True),
+    "a buffer read and written": ("x[id] = id; y[id] = simd_sum(x[id ^ 1]);", True),
+    "a buffer read behind a pointer": ("device float *p = x; p[id] = simd_sum(1.0f);", True),
+    "through a function": ("x[id] = total(x[id ^ 1]);", True),
+    "buffers that are only written": ("x += 1; x[id] = simd_sum(float(l)); y[id] = 1;", False),
+    "a buffer that is only read": ("x[id] = simd_sum(in[id ^ 1]);", False),
+    "no simdgroup function": (
+        "threadgroup float t[32]; t[l] = l; if (l > 3) threadgroup_barrier(mem_flags::mem_none);",
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SHARING)
+def test_fibers_are_named_where_only_lockstep_orders_the_memory_of_lanes(name: str) -> None:
+    body, shares = SHARING[name]
+    shared = ", threadgroup float *s [[threadgroup(0)]]" if "s[l]" in body else ""
+    text = (
+        "float total(float x) { return metal::simd_sum(x); }\n"
+        "kernel void k(device float *x, device float *y, device const float *in, uint id [[thread_position_in_grid]], "
+        f"uint l [[thread_index_in_simdgroup]]{shared}) {{ {body} }}"
+    )
+    module = msl.parse(f"#include <metal_stdlib>\nusing namespace metal;\n{text}")
+    assert module.translate("cpu").executions["k"].reason.endswith(NO_LOCKSTEP) is shares
+    checked = module.translate("cpu", fibers=True).executions["k"].reason
+    assert checked == "the device is opened with checked=True" + NO_LOCKSTEP * shares
 
 
 @pytest.mark.parametrize("name", EXPECTED)

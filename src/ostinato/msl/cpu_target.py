@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from . import cpu_entry
 from .fiber_sites import mark_paths
 from .kernels import KernelInstance
+from .lane_sharing import lanes_may_share
 from .reflect import element_type
 from .target import Execution, Source, TargetText
 from .translate import Dialect, Translator
@@ -19,6 +20,8 @@ _DIALECT = Dialect(
     rewrite_types=lambda syntax, declarations, rewriter: None,
     mark_sites=mark_paths,
 )
+
+_NO_LOCKSTEP = "results may differ if lanes share memory without a simdgroup_barrier between"
 
 
 def translate_for_cpu(source: Source) -> TargetText:
@@ -46,9 +49,12 @@ def _execution(instance: KernelInstance, way: cpu_entry.Way, translator: Transla
         lines = sorted({token.line for token in tokens if token.text == "threadgroup_barrier"})
         shown = ", ".join(map(str, lines[:4])) + (", …" if len(lines) > 4 else "")
         return Execution("split", f"its threads meet at barriers only, line{'s' if len(lines) > 1 else ''} {shown}")
+    reason = translator.unsplit.get(instance.function.name_at, "its threads meet")
     if source.fibers:
-        return Execution("fibers", "the device is opened with checked=True")
-    return Execution("fibers", translator.unsplit.get(instance.function.name_at, "its threads meet"))
+        reason = "the device is opened with checked=True"
+    if lanes_may_share(instance, source.syntax, source.convergence):
+        reason += f"; {_NO_LOCKSTEP}"
+    return Execution("fibers", reason)
 
 
 def _way(instance: KernelInstance, translator: Translator, source: Source) -> cpu_entry.Way:
