@@ -126,6 +126,8 @@ LINKAGE = {
     "extern": "extern int puts(const char *);",
     "extern C": 'extern "C" int system(const char *);',
     "extern C with braces": 'extern "C" { int system(const char *); }',
+    "extern C beside a definition": 'extern "C" { void f() {} namespace n { int system(const char *); } }',
+    "extern C in a function": _in_kernel('extern "C" int system(const char *);'),
     "extern by pasting": '#define P(a, b) a##b\nP(ex, tern) "C" int system(const char *);',
     "extern by a splice": 'ext\\\nern "C" int system(const char *);',
     "extern in a function": _in_kernel("extern int environ;"),

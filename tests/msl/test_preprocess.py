@@ -91,6 +91,12 @@ def test_every_metal_header_may_be_included() -> None:
     assert words("".join(f"#include <{name}>\n" for name in headers) + "x") == "x"
 
 
+def test_assertions_are_dropped_unless_the_source_defines_its_own() -> None:
+    asserting = "#include <metal_stdlib>\nassert(is_same_v<int, T> && n > 0);"
+    assert words(asserting) == "( ( void ) 0 ) ;"
+    assert words(f"#define assert(...) check(__VA_ARGS__)\n{asserting}") == "check ( is_same_v < int , T > && n > 0 ) ;"
+
+
 def test_an_include_may_not_leave_its_folder(tmp_path: Path) -> None:
     (tmp_path / "secret.h").write_text("secret")
     folder = tmp_path / "shaders"

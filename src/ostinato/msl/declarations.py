@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from .syntax import Attribute, Syntax, fail
-from .tokens import IDENTIFIER, Token
+from .tokens import IDENTIFIER, STRING, Token
 from .unwinding import Steps, unwound
 
 _NOT_A_DECLARATOR = frozenset(
@@ -108,6 +108,8 @@ class Declarations:
     aliases: dict[str, list[Token]] = field(default_factory=dict)
     structs: set[str] = field(default_factory=set)
     specialisations: list[Specialisation] = field(default_factory=list)
+    linkages: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    """Each ``extern "C"`` around definitions by its position: the tokens that it consists of."""
 
 
 class _Parser:
@@ -127,6 +129,8 @@ class _Parser:
                 index = yield self.namespace(index + (text == "inline"), end, scope)
             elif text in ("public", "private", "protected") and texts[index + 1 : index + 2] == [":"]:
                 index += 2
+            elif text == "extern" and not in_struct and index + 2 < end and self.tokens[index + 1].kind == STRING:
+                index = yield self.linkage(index, end, scope)
             else:
                 after = self.declaration(index, end, scope, in_struct)
                 index = after if isinstance(after, int) else (yield after)
@@ -143,6 +147,26 @@ class _Parser:
         inner = scope + tuple(names)
         yield self.scope(index + 1, self.syntax.match[index], inner, False)
         return self.syntax.match[index] + 1
+
+    def linkage(self, index: int, end: int, scope: tuple[str, ...]) -> Steps[int]:
+        """``extern "C"`` before definitions, which says nothing about kernels. What it only declares is refused."""
+        known, opening = len(self.declarations.functions), index + 2
+        if self.texts[opening] == "{":
+            closing = self.syntax.match[opening]
+            self.declarations.linkages[index] = (index, index + 1, opening, closing)
+            yield self.scope(opening + 1, closing, scope, False)
+            finish = closing + 1
+        else:
+            self.declarations.linkages[index] = (index, index + 1)
+            after = self.declaration(opening, end, scope, False)
+            finish = after if isinstance(after, int) else (yield after)
+        for function in self.declarations.functions[known:]:
+            if function.body is None and not function.in_struct:
+                raise fail(
+                    f"{function.name!r} is declared extern, which is not allowed in a kernel source",
+                    self.tokens[function.name_at],
+                )
+        return finish
 
     def declaration(self, start: int, end: int, scope: tuple[str, ...], in_struct: bool) -> int | Steps[int]:
         texts = self.texts

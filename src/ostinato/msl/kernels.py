@@ -117,22 +117,51 @@ class KernelFinder:
                 )
                 self._add(instances, self._plain(name, function))
         for instantiation in self.declarations.instantiations:
-            for template in templates.get(instantiation.name, ()):
-                if self._takes(template, instantiation):
-                    self._add(instances, self._instantiate(instantiation, template))
-                    break
+            template = self._template(templates.get(instantiation.name, ()), instantiation)
+            if template is not None:
+                self._add(instances, self._instantiate(instantiation, template))
         return instances
+
+    def _template(self, named: Sequence[Function], instantiation: Instantiation) -> Function | None:
+        """The one of the kernel templates of a name that an instantiation is of."""
+        fitting = [template for template in named if self._takes(template, instantiation)]
+        if len(fitting) > 1 and instantiation.opening is not None:
+            wanted = self._types(instantiation.opening, {})
+
+            def distance(template: Function) -> tuple[bool, bool]:
+                types = self._types(template.opening, self._substitution(template, instantiation))
+                return len(types) != len(wanted), types != wanted
+
+            fitting.sort(key=distance)
+        return fitting[0] if fitting else None
 
     def _takes(self, template: Function, instantiation: Instantiation) -> bool:
         """Whether a template of the right name also has the right number of parameters."""
         if instantiation.arguments is None:
             if instantiation.opening is None:
                 return False
-            given = len(self.syntax.split(instantiation.opening + 1, self.syntax.match[instantiation.opening]))
-            return given == len(self.syntax.split(template.opening + 1, template.closing))
+            return len(self._types(instantiation.opening, {})) == len(self._types(template.opening, {}))
         formal = template.templates[-1].parameters
         count = len(instantiation.arguments)
         return count <= len(formal) and all(parameter.default is not None for parameter in formal[count:])
+
+    def _types(self, opening: int, substitution: Mapping[str, Sequence[Token]]) -> list[list[str]]:
+        """The types of a parameter list, to be compared: in words, whose order may differ (`const device T *`)."""
+        types = []
+        for begin, end in self.syntax.split(opening + 1, self.syntax.match[opening]):
+            type_tokens = self._substitute(self._named(begin, end)[1], substitution)
+            types.append(sorted(token.text for token in type_tokens))
+        return [] if types == [["void"]] else types
+
+    def _substitution(self, template: Function, instantiation: Instantiation) -> dict[str, list[Token]]:
+        """The arguments of an instantiation by the names of the template's parameters."""
+        given = instantiation.arguments or []
+        substitution: dict[str, list[Token]] = {}
+        for position, parameter in enumerate(template.templates[-1].parameters):
+            chosen = given[position] if position < len(given) else parameter.default
+            if chosen is not None and parameter.name:
+                substitution[parameter.name] = self._substitute(chosen, substitution)
+        return substitution
 
     def _add(self, instances: dict[str, KernelInstance], instance: KernelInstance) -> None:
         if instance.name in instances:
@@ -154,15 +183,7 @@ class KernelFinder:
         token = self.syntax.tokens[instantiation.start]
         call = "::".join((*self._namespaces(template.scope), template.name))
         given = instantiation.arguments or []
-        substitution: dict[str, list[Token]] = {}
-        formal = template.templates[-1].parameters
-        for position, template_parameter in enumerate(formal):
-            if position < len(given):
-                chosen: list[Token] | None = given[position]
-            else:
-                chosen = template_parameter.default
-            if chosen is not None and template_parameter.name:
-                substitution[template_parameter.name] = self._substitute(chosen, substitution)
+        substitution = self._substitution(template, instantiation)
         if instantiation.arguments is not None:
             spelled = ", ".join(text_of(part) for part in given)
             call += f"<{', '.join(separate_text(part) for part in given)}>"
@@ -245,6 +266,16 @@ class KernelFinder:
         return parameters
 
     def _parameter(self, begin: int, end: int, function: Function, role: Parameter | None) -> Parameter:
+        name, type_tokens, attributes = self._named(begin, end)
+        token = self.syntax.tokens[begin]
+        if role is not None:
+            return Parameter(
+                name or role.name, role.role, type_tokens, role.index, role.guard, role.thread_attribute, token
+            )
+        return self._classify(name, type_tokens, attributes, token, function)
+
+    def _named(self, begin: int, end: int) -> tuple[str, list[Token], list[Attribute]]:
+        """The name (which an instantiation may leave out), the type and the attributes of a parameter."""
         syntax = self.syntax
         attributes: list[Attribute] = []
         plain: list[int] = []
@@ -256,8 +287,7 @@ class KernelFinder:
                 continue
             plain.append(index)
             index += 1
-        token = syntax.tokens[begin]
-        # The name is the last identifier, unless (in an instantiation) the parameter is unnamed.
+        # The name is the last identifier before an array's brackets.
         name_at = plain[-1] if plain else begin
         last = len(plain) - 1
         while last >= 0 and syntax.texts[plain[last]] == "]":
@@ -267,15 +297,11 @@ class KernelFinder:
         array = last < len(plain) - 1
         name_at = plain[last] if last >= 0 else name_at
         named = syntax.tokens[name_at].kind == IDENTIFIER and len(plain) > 1 and not self._ends_type(plain, name_at)
-        name = syntax.texts[name_at] if named else ""
         type_tokens = [syntax.tokens[i] for i in plain if not (named and i >= name_at)]
         if array and named:
+            token = syntax.tokens[begin]
             type_tokens.append(Token(PUNCTUATION, "*", token.file, token.line))
-        if role is not None:
-            return Parameter(
-                name or role.name, role.role, type_tokens, role.index, role.guard, role.thread_attribute, token
-            )
-        return self._classify(name, type_tokens, attributes, token, function)
+        return syntax.texts[name_at] if named else "", type_tokens, attributes
 
     def _ends_type(self, plain: list[int], name_at: int) -> bool:
         """Whether the last identifier still belongs to the type (`device float`), not a name."""

@@ -3,6 +3,9 @@
 C++ has one address space, so ``f(device T *)`` and ``f(threadgroup T *)`` become the same function. Equal bodies are
 merged into one. Between different bodies the call chooses at run time, by the address of the pointer (threadgroup
 memory and thread stacks have known addresses); device and constant cannot be told apart and are refused.
+
+Members without a body (declared, defaulted, deleted) are merged too. A constructor that sets something serves the
+spaces whose constructor is defaulted, and what is deleted for one space goes.
 """
 
 from __future__ import annotations
@@ -73,7 +76,9 @@ def _erased_key(syntax: Syntax, function: Function, parameters: list[FormalParam
     constness = not constructor and ("const" in trailing or "constant" in trailing)
     generics = tuple(parameter.kind for header in function.templates for parameter in header.parameters)
     explicit = tuple(syntax.texts[function.name_at + 1 : function.opening])
-    return (function.scope, function.name, explicit, generics, types, constness)
+    qualified = syntax.texts[function.name_at - 1] == "::"
+    owner = syntax.texts[function.name_at - 2] if qualified else ""  # the class of a member that is defined outside it
+    return (function.scope, owner, function.name, explicit, generics, types, constness)
 
 
 def _spaces(syntax: Syntax, function: Function, parameters: list[FormalParameter]) -> tuple[str, ...]:
@@ -83,16 +88,17 @@ def _spaces(syntax: Syntax, function: Function, parameters: list[FormalParameter
 
 
 def _erased_body(syntax: Syntax, function: Function) -> list[str]:
-    assert function.body is not None
-    return [text for text in syntax.texts[function.closing + 1 : function.body[1]] if text not in ADDRESS_SPACES]
+    end = function.body[1] if function.body is not None else function.end
+    return [text for text in syntax.texts[function.closing + 1 : end] if text not in ADDRESS_SPACES]
 
 
 def _groups(syntax: Syntax, declarations: Declarations) -> Iterator[list[tuple[Function, list[FormalParameter]]]]:
     by_key: dict[tuple[object, ...], list[tuple[Function, list[FormalParameter]]]] = {}
-    for function in declarations.functions:
-        if function.body is not None:
+    for function, around in _inside(declarations.functions, declarations.specialisations):
+        if function.body is not None or function.in_struct:
             parameters = formal_parameters(syntax, function)
-            by_key.setdefault(_erased_key(syntax, function, parameters), []).append((function, parameters))
+            key = (around.start if around else 0, *_erased_key(syntax, function, parameters))
+            by_key.setdefault(key, []).append((function, parameters))
     for group in by_key.values():
         distinct = {_spaces(syntax, function, parameters) for function, parameters in group}
         if len(group) > 1 and len(distinct) == len(group):
@@ -125,9 +131,8 @@ def merge_specialisations(syntax: Syntax, declarations: Declarations, rewriter: 
             )
         rewriter.delete(specialisation.start, specialisation.end)
         deleted.append(specialisation)
-    for function, around in _inside(declarations.functions, deleted):
-        if around:
-            function.body = None
+    inside = _inside(declarations.functions, deleted)
+    declarations.functions = [function for function, around in inside if around is None]
 
 
 def _inside(
@@ -159,29 +164,34 @@ def mutators(syntax: Syntax, declarations: Declarations) -> frozenset[str]:
 
 def told_apart_by_place(syntax: Syntax, declarations: Declarations) -> frozenset[str]:
     """Functions whose overloads differ in address space and meaning: their calls need the worker."""
-    return frozenset(
-        group[0][0].name
-        for group in _groups(syntax, declarations)
-        if len({tuple(_erased_body(syntax, function)) for function, _ in group}) > 1
-    )
+    return frozenset(group[0][0].name for group in _groups(syntax, declarations) if len(_meanings(syntax, group)) > 1)
+
+
+def _meanings(
+    syntax: Syntax, group: list[tuple[Function, list[FormalParameter]]]
+) -> list[tuple[Function, list[FormalParameter]]]:
+    """One overload for each body of a group."""
+    by_body = {tuple(_erased_body(syntax, function)): (function, parameters) for function, parameters in group[::-1]}
+    for implied in ("delete", "default"):
+        if len(by_body) > 1:
+            by_body = {body: overload for body, overload in by_body.items() if body[-3:-1] != ("=", implied)}
+    return list(by_body.values())[::-1]
 
 
 def merge_overloads(syntax: Syntax, declarations: Declarations, rewriter: Rewriter) -> None:
     """Merges overloads with equal bodies, and tags the others."""
     merge_specialisations(syntax, declarations, rewriter)
+    merged: set[int] = set()
     for group in _groups(syntax, declarations):
-        kept = []
-        bodies: set[tuple[str, ...]] = set()
-        for function, parameters in group:
-            body = tuple(_erased_body(syntax, function))
-            if body in bodies:
+        kept = _meanings(syntax, group)
+        remaining = {function.name_at for function, _ in kept}
+        for function, _ in group:
+            if function.name_at not in remaining:
                 rewriter.delete(function.start, function.end)
-                function.body = None
-            else:
-                bodies.add(body)
-                kept.append((function, parameters))
+                merged.add(function.name_at)
         if len(kept) > 1:
             _tag(syntax, rewriter, kept)
+    declarations.functions = [function for function in declarations.functions if function.name_at not in merged]
 
 
 def _tag(syntax: Syntax, rewriter: Rewriter, group: list[tuple[Function, list[FormalParameter]]]) -> None:

@@ -84,7 +84,7 @@ def check_tokens(syntax: Syntax) -> None:
         if token.kind != IDENTIFIER:
             continue
         text = token.text
-        if text in _FORBIDDEN:
+        if text in _FORBIDDEN and not (text == "extern" and syntax.tokens[index + 1].kind == STRING):
             raise fail(f"{_FORBIDDEN[text]} is not allowed in a kernel source", token)
         if text in _UNSUPPORTED and not (index and texts[index - 1] in (".", "->")):
             raise UnsupportedFeature(
@@ -140,7 +140,13 @@ def _check_attribute(name: str, token: Token) -> None:
 
 
 def check_declarations(syntax: Syntax, declarations: Declarations) -> None:
-    """Raises at a global or static member that is not a constant: it would need code at load time."""
+    """Raises at a global or static member that is not a constant, which would need code at load time.
+
+    Also at an ``extern`` that does not stand before a definition.
+    """
+    for index, text in enumerate(syntax.texts):
+        if text == "extern" and index not in declarations.linkages:
+            raise fail(f"{_FORBIDDEN[text]} is not allowed in a kernel source", syntax.tokens[index])
     for variable in declarations.variables:
         words = set(syntax.texts[variable.start : variable.name_at])
         if variable.in_struct and "static" not in words and "inline" not in words:

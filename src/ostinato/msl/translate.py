@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from .constant_expression import Value
 from .convergence import BUILTINS, Convergence
 from .declarations import Declarations, Function
+from .extended_vectors import rewrite_extended_vectors
 from .kernels import Parameter, is_kernel
 from .overloads import merge_overloads, mutators
 from .regions import SourceNames, split_at_barriers
@@ -142,6 +143,7 @@ class Translator:
         self._swizzles()
         self._shifts()
         self._globals(constants)
+        rewrite_extended_vectors(self.syntax, self.rewriter)
         self.dialect.rewrite_types(self.syntax, self.declarations, self.rewriter)
         # From here on text is copied and deleted, so every other edit of expressions comes first.
         self._range_initialisers()
@@ -157,6 +159,9 @@ class Translator:
 
     def _words(self) -> None:
         syntax, rewriter = self.syntax, self.rewriter
+        for linkage in self.declarations.linkages.values():
+            for index in linkage:
+                rewriter.delete(index)
         index = 0
         while index < len(syntax.tokens):
             token = syntax.tokens[index]

@@ -47,6 +47,31 @@ struct Accumulator {{
   float total() const constant {{ return sum; }}
 }};
 
+struct Seed {{
+  uint state;
+  Seed() thread = default;
+  Seed() threadgroup = default;
+  Seed() device = default;
+  Seed() constant = default;
+  constexpr Seed(uint s) thread : state(s) {{}}
+  constexpr Seed(uint s) constant : state(s) {{}}
+}};
+struct Zeroed {{
+  uint sum;
+  Zeroed() thread : sum(0) {{}}
+  Zeroed() threadgroup = default;
+  Zeroed() device = delete;
+  uint plus(uint x) const thread;
+  uint plus(uint x) const threadgroup;
+}};
+struct Ten {{ uint plus(uint x) const device; }};
+uint Zeroed::plus(uint x) const thread {{ return sum + x; }}
+uint Zeroed::plus(uint x) const threadgroup {{ return sum + x; }}
+uint Ten::plus(uint x) const device {{ return x + 10; }}
+template <typename T> struct Kind {{ int id() thread {{ return 1; }} }};
+template <> struct Kind<int> {{ int id() device {{ return 2; }} int id() thread {{ return 2; }} }};
+constant Seed fixed_seed(42);
+
 template <typename P> float first(P p) {{ return p[0]; }}
 constant float table[3] = {{5, 6, 7}};
 
@@ -73,6 +98,13 @@ kernel void plain_told_apart(device float *d, device int *out) {{
 }}
 kernel void passed_told_apart(device float *d, device int *out, threadgroup float *t [[threadgroup(0)]]) {{
   out[0] = place(d); out[1] = place(t); out[2] = place(t + 100);
+}}
+kernel void constructed(device const Seed *d, device const Ten *ten, device uint *out) {{
+  threadgroup Seed t; Seed s(3); Seed none; none.state = 4; t.state = 5;
+  threadgroup Zeroed shared; Zeroed own; shared.sum = 6;
+  Kind<float> f; Kind<int> i;
+  out[0] = s.state; out[1] = none.state; out[2] = t.state; out[3] = d->state; out[4] = fixed_seed.state;
+  out[5] = own.plus(1); out[6] = shared.plus(1); out[7] = ten->plus(1); out[8] = 10 * f.id() + i.id();
 }}
 kernel void members(device Accumulator *d, constant Accumulator &c, device float *out) {{
   threadgroup Accumulator t; Accumulator s; t.sum = 0; t.add(2); s.add(3); d[0].add(4);
@@ -114,6 +146,12 @@ def test_member_functions_may_be_qualified_by_space(dev: ost.Device, library: os
     stored, constant = np.array([10], np.float32).view(np.uint8), np.float32(7).tobytes()
     _, got = launch(dev, library["members"], stored, constant, np.zeros(4, np.float32))
     np.testing.assert_array_equal(got, [2, 3, 14, 7])
+
+
+def test_constructors_may_be_qualified_by_space(dev: ost.Device, library: ost.Library) -> None:
+    stored, ten = np.array([7], np.uint32).view(np.uint8), np.zeros(4, np.uint8)
+    got = launch(dev, library["constructed"], stored, ten, np.zeros(9, np.uint32))
+    np.testing.assert_array_equal(got, [3, 4, 5, 7, 42, 1, 7, 11, 12])
 
 
 def test_device_against_constant_is_refused_with_its_line(dev: ost.Device) -> None:

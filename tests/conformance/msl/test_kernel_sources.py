@@ -65,6 +65,11 @@ SPELLINGS = [
     "float f(float x) __attribute__((noinline)); float f(float x) { return x + 1; }",
     "static const constant float one = 1; float f(float x) { return x + one; }",
     "float f(const float x) { float y(x); y += float{1}; return (float)y; }",
+    'extern "C" struct S { float one; }; extern "C" { float f(float x) { S s = {1}; return x + s.one; } }',
+    "typedef half V __attribute__((ext_vector_type(3))); float f(float x) { V v = half3(1); v.yz += half(x); return v.z; }",
+    "using V = __attribute__((ext_vector_type(2))) float; float f(float x) { return dot(V(x, 1), V(1)); }",
+    "typedef half V __attribute__((__ext_vector_type__(8))); typedef float __attribute__((ext_vector_type(8))) W; "
+    "float f(float x) { V v(1.0h); v[7] = half(x); W w = W(v) * 3; w -= W(2 * v); return sizeof(V) == 16 ? w[7] + w[6] : 0; }",
 ]
 
 

@@ -31,6 +31,14 @@ instantiate_all(6)
 template <typename T> kernel void deduced(device T *x, {AT}) {{ x[i] += T(1); }}
 template [[host_name("deduced_float")]] kernel void deduced(device float *x, uint i);
 
+template <typename T> kernel void twofold(device T *x, constant float &by, {AT}) {{ x[i] *= T(by); }}
+template <typename T> kernel void twofold(device T *x, constant T *by, {AT}) {{ x[i] += by[i]; }}
+template <typename T> kernel void twofold(device T *x, constant T &by, constant T &more, {AT}) {{ x[i] = x[i] * by + more; }}
+template [[host_name("twofold_each")]] kernel void twofold<int>(device int *, constant int *, uint);
+template [[host_name("twofold_two")]] kernel void twofold<int>(device int *x, constant int &by, constant int &more, uint i);
+template [[host_name("twofold_one")]] kernel void twofold<int>(device int *x [[buffer(0)]], constant float &by [[buffer(1)]], {AT});
+template [[host_name("twofold_deduced")]] kernel void twofold(device short *, constant short &, constant short &, uint);
+
 struct Add {{ template <typename T> T operator()(T a, T b) const {{ return a + b; }} static constant constexpr int id = 1; }};
 struct Larger {{ template <typename T> T operator()(T a, T b) const {{ return max(a, b); }} static constant constexpr int id = 2; }};
 template <typename T, typename U, typename Op> [[kernel]] void combine(device const T *a, device const T *b, device U *c, {AT}) {{
@@ -128,6 +136,16 @@ def test_a_template_without_instances_is_no_kernel(library: ost.Library) -> None
 
 def test_template_arguments_may_be_deduced_from_the_signature(dev: ost.Device, library: ost.Library) -> None:
     np.testing.assert_array_equal(launch(dev, library["deduced_float"], np.zeros(3, np.float32), threads=3), 1)
+
+
+def test_templates_of_one_name_are_told_apart_by_their_parameters(dev: ost.Device, library: ost.Library) -> None:
+    x, two, five = np.array([3, 4], np.int32), np.int32(2), np.int32(5)
+    by_each = launch(dev, library["twofold_each"], x, np.array([10, 20], np.int32).tobytes(), threads=2)
+    np.testing.assert_array_equal(by_each, [13, 24])
+    np.testing.assert_array_equal(launch(dev, library["twofold_two"], x, two, five, threads=2), [11, 13])
+    np.testing.assert_array_equal(launch(dev, library["twofold_one"], x, np.float32(2), threads=2), [6, 8])
+    short = launch(dev, library["twofold_deduced"], x.astype(np.int16), np.int16(2), np.int16(5), threads=2)
+    np.testing.assert_array_equal(short, [11, 13])
 
 
 def test_operations_are_passed_as_types(dev: ost.Device, library: ost.Library) -> None:

@@ -37,6 +37,7 @@ typedef _Float16 half;
 #include "traits.h"
 #include "limits.h"
 #include "vector.h"
+#include "ext_vector.h"
 #include "shift.h"
 #include "arguments.h"
 #include "scalar_math.h"

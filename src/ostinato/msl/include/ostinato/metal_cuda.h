@@ -46,6 +46,7 @@ OST_FN constexpr float smaller(float x, float y) {
 #include "traits.h"
 #include "limits.h"
 #include "vector.h"
+#include "ext_vector.h"
 #include "shift.h"
 #include "arguments.h"
 #include "scalar_math.h"
