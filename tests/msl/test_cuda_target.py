@@ -19,7 +19,7 @@ from ostinato.msl import parameter_layout, parse
 OPS = sorted((Path(ostinato.__file__).parent / "ops" / "kernels").glob("*.metal"))
 CONFORMANCE = Path(__file__).parents[1] / "conformance" / "msl"
 MODULES = """address_spaces atomics divergence geometry_and_packing integers math matrices scalars simdgroup_matrix structs
-templates thread_positions threadgroup_barriers threadgroup_memory vectors""".split()
+templates tensors thread_positions threadgroup_barriers threadgroup_memory vectors""".split()
 
 
 @pytest.fixture(scope="module")
@@ -52,6 +52,35 @@ def conformance_test(name: str) -> Any:
 def test_the_kernels_of_the_conformance_suite_compile(nvrtc: Nvrtc, module: str) -> None:
     compiled = nvrtc.compile(parse(conformance_test(module).SOURCE).translate("cuda"))
     assert compiled.ptx, compiled.log
+
+
+LAMBDAS = """
+template <int N> struct number {
+  static constexpr constant int value = N;
+  constexpr operator int() const { return N; }
+};
+template <typename F> void both(F f) { f(number<1>{}); f(number<2>{}); }
+template <int A, int B> float product() { return A * B; }
+kernel void nested(device float *out) {
+  both([&](auto n) {
+    both([&](auto m) {
+      out[0] += product<n.value, m.value>();
+      if constexpr (n < m) out[1] += 1;
+    });
+  });
+}
+"""
+
+
+def test_a_parameter_of_an_outer_lambda_is_constant_in_an_inner_one(nvrtc: Nvrtc) -> None:
+    compiled = nvrtc.compile(parse(HEAD + LAMBDAS).translate("cuda"))
+    assert compiled.ptx, compiled.log
+
+
+def test_a_value_of_a_lambda_is_no_constant(nvrtc: Nvrtc) -> None:
+    stateful = LAMBDAS.replace("struct number {", "struct number { int state;")
+    compiled = nvrtc.compile(parse(HEAD + stateful).translate("cuda"))
+    assert "the value of a lambda's parameter is not constant" in compiled.log
 
 
 def test_votes_and_some_simdgroup_functions_of_every_kind_compile(nvrtc: Nvrtc) -> None:

@@ -138,9 +138,10 @@ def test_bad_source_gets_a_clear_message(source: str, message: str) -> None:
         words(source)
 
 
-def test_tensor_headers_are_unsupported() -> None:
+def test_the_header_of_tensor_products_is_known_and_those_of_others_are_unsupported() -> None:
+    assert words("#include <metal_tensor>\n#include <MetalPerformancePrimitives/MetalPerformancePrimitives.h>\n") == ""
     with pytest.raises(UnsupportedFeature, match=":1:"):
-        words("#include <MetalPerformancePrimitives/MetalPerformancePrimitives.h>\n")
+        words("#include <MetalPerformancePrimitives/MPPTensorOpsConvolution2d.h>\n")
 
 
 def test_an_include_cycle_ends(tmp_path: Path) -> None:

@@ -224,7 +224,8 @@ def test_translating_an_unknown_kernel_says_which_there_are() -> None:
     [
         ("kernel void k(texture2d<float> t [[texture(0)]]) {}", 3, "texture"),
         ("using namespace raytracing;", 3, "ray tracing"),
-        ("\n\nkernel void k(device float *x) { tensor<device float, int> t; }", 5, "tensor"),
+        ("\n\nkernel void k(tensor<device float, dextents<int, 2>> t) {}", 5, "tensor_handle"),
+        ("using t = tensor<device float, extents<int, 2>, tensor_handle>;", 3, "make a tensor_inline"),
         ("fragment float4 f() { return 0; }", 3, "fragment"),
         ("kernel void k(device float *x, sampler s) {}", 3, "sampler"),
     ],

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from . import tensors
 from .declarations import Declarations
 from .kernels import is_kernel
 from .reflect import SCALARS
@@ -70,7 +71,11 @@ class Convergence:
             if function.special:
                 specials.add(function.name)
         aware = LANE_AWARE | lane_aware
-        seeds = BUILTINS | aware
+        meeting = BUILTINS
+        if tensors.uses_tensors(syntax):
+            aware |= tensors.LANE_AWARE
+            meeting |= tensors.MEETING
+        seeds = meeting | aware
         if "operator()" in closure(seeds, callers):
             # Whatever is called and is not a function of this source may be an object with that operator.
             known = {function.name for function in declarations.functions} | declarations.structs

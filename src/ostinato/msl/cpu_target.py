@@ -10,9 +10,11 @@ from .kernels import KernelInstance
 from .lane_sharing import lanes_may_share
 from .reflect import element_type
 from .target import Execution, Source, TargetText
+from .tensors import uses_tensors
 from .translate import Dialect, Translator
 
 _INCLUDES = '#include "ostinato/metal_cpu.h"\n#include "ostinato/entry_cpu.h"\n'
+_TENSORS = '#include "ostinato/tensors_cpu.h"\n'
 _DIALECT = Dialect(
     kernel_parameters="__ost::Worker *__ost_w",
     arena="__ost_w->arena",
@@ -38,7 +40,8 @@ def translate_for_cpu(source: Source) -> TargetText:
         instance.name: _execution(instance, ways[instance.name], translator, source) for instance in source.instances
     }
     entries = cpu_entry.table(source.instances, ways, translator.layouts, source.absent)
-    return TargetText(_INCLUDES, body + entries, executions)
+    head = _INCLUDES + (_TENSORS if uses_tensors(source.syntax) else "")
+    return TargetText(head, body + entries, executions)
 
 
 def _execution(instance: KernelInstance, way: cpu_entry.Way, translator: Translator, source: Source) -> Execution:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from . import cuda_entry
+from .captured_constants import spell_out_captured_constants
 from .conditionals import arm_conditionals
 from .declarations import Declarations
 from .half_overloads import add_half_overloads
@@ -13,10 +14,12 @@ from .native_cuda import as_device_functions, native_kernels
 from .rewriter import Rewriter
 from .syntax import ADDRESS_SPACES, BEFORE_EXPRESSIONS, Syntax
 from .target import Source, TargetText
+from .tensors import uses_tensors
 from .tokens import IDENTIFIER
 from .translate import Dialect, Translator
 
 _INCLUDES = '#include "ostinato/metal_cuda.h"\n#include "ostinato/entry_cuda.h"\n'
+_TENSORS = '#include "ostinato/tensors_cuda.h"\n'
 _BEFORE_TYPES = frozenset("const constexpr inline static typename using typedef volatile".split())
 _NAMESPACE = "__ost_program"
 
@@ -24,6 +27,7 @@ _NAMESPACE = "__ost_program"
 def _rewrite_types(syntax: Syntax, declarations: Declarations, rewriter: Rewriter) -> None:
     arm_conditionals(syntax, rewriter)
     add_half_overloads(syntax, declarations, rewriter)
+    spell_out_captured_constants(syntax, rewriter)
     for index in range(syntax.count):
         # Globals of the source are in the program's namespace.
         if syntax.texts[index] == "::" and not _is_qualified(syntax, index) and not rewriter.is_deleted(index):
@@ -51,7 +55,8 @@ def translate_for_cuda(source: Source) -> TargetText:
     body = translator.run(source.constants)
     entries = cuda_entry.table(source.instances, translator.layouts, source.absent, native_kernels(source.native))
     program = f"namespace {_NAMESPACE} {{\n{body}{entries}}}\n"
-    return TargetText(as_device_functions(source.native) + _INCLUDES, program)
+    head = _INCLUDES + (_TENSORS if uses_tensors(source.syntax) else "")
+    return TargetText(as_device_functions(source.native) + head, program)
 
 
 def cuda_options(architecture: str, inline_bytes: int = 0) -> tuple[str, ...]:

@@ -44,7 +44,8 @@ PREDEFINED = {
 }
 
 _HEADER_OF_METAL = re.compile(
-    r"metal_\w+|metal/\w+|simd/simd\.h|simd/\w+\.h|stdint\.h|cstdint|stddef\.h|TargetConditionals\.h"
+    r"metal_\w+|metal/\w+|simd/simd\.h|simd/\w+\.h|stdint\.h|cstdint|stddef\.h|TargetConditionals\.h|"
+    r"MetalPerformancePrimitives/(?:MetalPerformancePrimitives|MPPTensorOpsMatMul2d)\.h"
 )
 _SPECIAL = ("__LINE__", "__FILE__", "__COUNTER__")
 _HAS_QUERIES = {"__has_feature", "__has_attribute", "__has_builtin", "__has_extension", "__has_cpp_attribute"}
@@ -285,7 +286,7 @@ class Preprocessor:
             for key, macro in _metal_macros().items():
                 self.macros.setdefault(key, macro)
         elif name.startswith(("MetalPerformancePrimitives", "MetalPerformanceShaders")):
-            raise UnsupportedFeature(f"<{name}> (Metal 4 tensor operations)", file=here.file, line=here.line)
+            raise UnsupportedFeature(f"<{name}> is not supported", file=here.file, line=here.line)
         else:
             folders = ", ".join(map(str, self._search(path if quoted else None))) or "no folder"
             raise KernelCompileError(

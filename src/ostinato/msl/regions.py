@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ..errors import KernelCompileError
+from . import tensors
 from .convergence import BUILTINS, LANE_AWARE, Convergence
 from .declarations import Function
 from .kernels import Parameter
@@ -604,7 +605,7 @@ def _meeting(name: str) -> str:
     """A use of a convergent name, described for a message."""
     if name in BUILTINS:
         return f"calls {name}"
-    return f"uses {name}" if name in LANE_AWARE else f"calls {name}, in which threads may meet,"
+    return f"uses {name}" if name in LANE_AWARE | tensors.LANE_AWARE else f"calls {name}, in which threads may meet,"
 
 
 def _at(token: Token, function: Token) -> str:

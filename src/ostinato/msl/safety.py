@@ -16,6 +16,7 @@ import re
 from ..errors import KernelCompileError, UnsupportedFeature
 from .declarations import Declarations
 from .syntax import Syntax, fail
+from .tensors import refuse_handles
 from .tokens import IDENTIFIER, STRING, Token
 
 _FORBIDDEN = {
@@ -67,9 +68,6 @@ _UNSUPPORTED = {
     primitive_acceleration_structure intersection_function_table visible_function_table""".split(),
         "ray tracing and function tables",
     ),
-    **dict.fromkeys(
-        "tensor_ops cooperative_tensor tensor_handle tensor_inline tensor_offset mpp".split(), "Metal 4 tensors"
-    ),
     **dict.fromkeys(["vertex", "fragment"], "vertex and fragment functions"),
 }  # fmt: skip
 
@@ -79,6 +77,7 @@ _CONSTANT_WORDS = frozenset({"constant", "constexpr", "const"})
 
 def check_tokens(syntax: Syntax) -> None:
     """Raises at the first token that is not allowed in a kernel source."""
+    refuse_handles(syntax)
     texts = syntax.texts
     for index, token in enumerate(syntax.tokens):
         if token.kind != IDENTIFIER:
@@ -90,8 +89,6 @@ def check_tokens(syntax: Syntax) -> None:
             raise UnsupportedFeature(
                 f"{_UNSUPPORTED[text]} ({text}) are not supported", file=token.file, line=token.line
             )
-        if text == "tensor" and texts[index + 1 : index + 2] == ["<"]:
-            raise UnsupportedFeature("Metal 4 tensors (tensor) are not supported", file=token.file, line=token.line)
         if text.startswith(("__", "_Clang")):
             _check_reserved(syntax, index)
         elif text == "delete" and texts[index - 1] != "=":

@@ -1,6 +1,6 @@
 // What a translated Metal kernel sees on the CPU. Contract: after this one include every name of the Metal
 // standard library that Ostinato supports means in C++17 what the Metal Shading Language specification says,
-// with IEEE arithmetic (denormals, NaN) and 32-wide simdgroups. Textures and tensors are not here.
+// with IEEE arithmetic (denormals, NaN) and 32-wide simdgroups. Textures are not here; tensors are in tensors_cpu.h.
 //
 // All but the *_cpu.h and *_cuda.h parts is shared between targets: a target defines OST_FN (how a library function is
 // declared), OST_ROOT (the namespace in which MSL's global names are) and half, and brings its own elementary functions,
@@ -38,6 +38,7 @@ typedef _Float16 half;
 #include "limits.h"
 #include "vector.h"
 #include "ext_vector.h"
+#include "wide_vector.h"
 #include "shift.h"
 #include "arguments.h"
 #include "scalar_math.h"

@@ -36,6 +36,11 @@ OST_FN constexpr float larger(float x, float y) {
 OST_FN constexpr float smaller(float x, float y) {
   return __builtin_is_constant_evaluated() ? (y != y ? x : (x < y ? x : y)) : ::fminf(x, y);
 }
+// For a lambda's parameter where a constant is needed (captured_constants.py).
+template <class T> OST_FN constexpr T stateless() {
+  static_assert(__is_empty(T), "the value of a lambda's parameter is not constant");
+  return T{};
+}
 }  // namespace __ost
 #define OST_BFLOAT_BITS(value) __ost::native_bfloat_bits(value)
 #define OST_FLOAT_MAX(x, y) __ost::larger(x, y)
@@ -47,6 +52,7 @@ OST_FN constexpr float smaller(float x, float y) {
 #include "limits.h"
 #include "vector.h"
 #include "ext_vector.h"
+#include "wide_vector.h"
 #include "shift.h"
 #include "arguments.h"
 #include "scalar_math.h"

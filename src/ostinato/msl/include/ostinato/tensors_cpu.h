@@ -1,0 +1,15 @@
+// Metal 4 tensors on the CPU, for sources that use them; included after metal_cpu.h.
+#pragma once
+
+namespace __ost {
+
+// The thread's place in its threadgroup.
+OST_FN uint32_t group_thread() { return worker()->lane; }
+// Where the lanes of an operation meet: all lanes of its scope take part in it.
+OST_FN Site scope_site() { return unnamed_site(); }
+
+}  // namespace __ost
+
+#include "tensor.h"
+#include "cooperative_tensor.h"
+#include "tensor_ops.h"

@@ -1,0 +1,19 @@
+// Metal 4 tensors on CUDA, for sources that use them; included after metal_cuda.h.
+#pragma once
+
+namespace __ost_program {
+
+namespace __ost {
+
+// The thread's place in its threadgroup.
+OST_FN uint32_t group_thread() { return threadIdx.x; }
+// Where the lanes of an operation meet: all lanes of its scope take part in it, and a scope has whole simdgroups.
+OST_FN constexpr Site scope_site() { return Site{all_lanes}; }
+
+}  // namespace __ost
+
+#include "tensor.h"
+#include "cooperative_tensor.h"
+#include "tensor_ops.h"
+
+}  // namespace __ost_program
