@@ -29,8 +29,8 @@ from .overloads import told_apart_by_place
 from .preprocess import Preprocessed, known_macros, preprocess
 from .reflect import FunctionConstant, Signature, element_type
 from .safety import check_declarations, check_text, check_tokens, shelter
-from .single_text import single_text
 from .simdgroup_target import translate_for_simdgroups
+from .single_text import single_text
 from .source_map import TRANSLATION, SourceMap, placed, placed_by_reading, take_marks
 from .syntax import Syntax, text_of
 from .target import Execution, Source, TargetText
