@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import ostinato as ost
+from ostinato import msl
 
 GOOD = """#include <metal_stdlib>
 using namespace metal;
@@ -76,6 +77,24 @@ def test_compile_prints_errors_with_file_and_line(tmp_path: Path, text: str, lin
     assert f"bad.metal:{line + 2}:" in result.stderr
     assert message in result.stderr
     assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize(("target", "entry"), [("cpu", "__ost_entry_0"), ("cuda", "__ost_kernel_0")])
+def test_compile_emits_the_generated_source_without_a_compiler(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: str, entry: str
+) -> None:
+    file = tmp_path / "good.metal"
+    file.write_text(GOOD)
+    monkeypatch.setenv("CXX", "/no/such/compiler")
+    result = ostinato("compile", str(file), "--emit", target, "-c", "flip=true", "-k", "scaled_f16")
+    assert result.returncode == 0, result.stderr
+    module = msl.parse(file)
+    assert result.stdout == module.translate(target, {"flip": True}, ["scaled_f16"]).text
+    assert entry in result.stdout
+    missing = ostinato("compile", str(file), "--emit", target)
+    assert missing.returncode == 1
+    assert "flip" in missing.stderr
+    assert ostinato("compile", str(file), "--emit", target, "--device", "cpu").returncode == 2
 
 
 def test_compile_names_a_missing_constant(tmp_path: Path) -> None:

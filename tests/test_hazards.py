@@ -9,9 +9,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import ostinato as ost
+from ostinato.base.order import transitive_reduction
 from ostinato.ir import ordering
 from ostinato.ir.commands import Access, Barrier, Command, Dispatch, DispatchKind
-from ostinato.ir.hazards import HazardTracker, conflicts, edges, reduced
+from ostinato.ir.hazards import HazardTracker, conflicts, edges
 
 MEMORY = 24
 
@@ -70,7 +71,7 @@ def test_no_edge_is_implied_through_one_other_predecessor(commands: list[list[Ac
 @settings(max_examples=200, deadline=None)
 def test_the_reduction_keeps_the_order_with_the_fewest_edges(commands: list[list[Access] | None]) -> None:
     found = edges(commands)
-    small = reduced(len(commands), found)
+    small = transitive_reduction(len(commands), found)
     full = closure(len(commands), found)
     assert closure(len(commands), small) == full
     for edge in small:

@@ -201,18 +201,36 @@ def test_an_error_inside_our_headers_points_at_the_line_that_caused_it(dev: ost.
 GCC = """In file included from /opt/ost/include/vector.h:9,
                  from /tmp/work/kernels.cpp:1:
 /opt/ost/include/math.h: In instantiation of 'T twice(T) [with T = S]':
-mine.metal:12:9:   required from here
+<translation>:12:9:   required from 'T four(T) [with T = S]'
+<translation>:14:9:   required from here
 /opt/ost/include/math.h:40:14: error: no match for 'operator+'
+/opt/ost/include/math.h:7:1: note: candidate: 'operator+(int)'
+/opt/ost/include/math.h:7:1: note:   template argument deduction/substitution failed:
+/opt/ost/include/math.h:8:1: note: in expansion of macro 'M'
+/opt/ost/include/math.h:7:1: error: no type named 'type'
+<translation>: In function 'f':
+<translation>:20:3: error: another
 """
 CLANG = """/opt/ost/include/math.h:40:14: error: invalid operands
-mine.metal:12:9: note: in instantiation of function template specialization
+<translation>:12:9: note: in instantiation of function template specialization
+   12 | a ? b:12:  d
+<translation>:3: fatal error: another
+1 error generated.
 """
 
 
-@pytest.mark.parametrize(("text", "message"), [(GCC, "no match for 'operator+'"), (CLANG, "invalid operands")])
-def test_both_families_of_messages_are_read(text: str, message: str) -> None:
-    error = toolchain.compile_error(text, 1, [Path("/opt/ost"), Path("/tmp/work")])
-    assert (error.file, error.line, error.message) == ("mine.metal", 12, message)
+@pytest.mark.parametrize(
+    ("text", "errors", "notes"),
+    [
+        (GCC, [("no match for 'operator+'", 40, 14), ("another", 20, 3)], [12, 14, 7, 7, 8, 7]),
+        (CLANG, [("invalid operands", 40, 14), ("another", 3, None)], [12]),
+    ],
+)
+def test_both_families_of_messages_are_read(text: str, errors: list[tuple[object, ...]], notes: list[int]) -> None:
+    error = toolchain.compile_error(text, 1, Path("/tmp/work"))
+    assert [(each.message, each.line, each.column) for each in error.diagnostics] == errors
+    assert [note.line for note in error.diagnostics[0].notes] == notes
+    assert error.diagnostics[1].notes == ()
     assert error.details == text
 
 

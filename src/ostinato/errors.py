@@ -9,7 +9,7 @@ caller could catch an exception.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 
 class OstinatoError(Exception):
@@ -17,6 +17,10 @@ class OstinatoError(Exception):
 
 
 # --- kernels -----------------------------------------------------------------------------------------------
+
+
+_LONGEST_SHOWN = 160
+"""Characters of a source line; of a longer one, those around the column are shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,36 +31,57 @@ class Diagnostic:
     file: str | None = None
     line: int | None = None
     column: int | None = None
-    """Counted from 1; None where the compiler's column cannot be traced back to the source."""
+    """Counted from 1, in characters; None where only the line is known."""
     source_line: str | None = None
-    near: tuple[tuple[str, ...], int] | None = field(default=None, repr=False, compare=False)
-    """For finding the column later: the tokens there, and the index of the one that is meant."""
+    notes: tuple[Diagnostic, ...] = ()
+    """What belongs to the message: the definition of the macro, the line that instantiates the template, candidates."""
 
     def __str__(self) -> str:
-        if self.file is None:
-            return self.message
-        place = ":".join(str(part) for part in (self.file, self.line, self.column) if part is not None)
-        text = f"{place}: {self.message}"
-        if self.source_line is None:
-            return text
+        lines = [self._headed("")]
+        if self.source_line is not None:
+            lines += self._pointed()
+        for note in self.notes:
+            lines.append(note._headed("note: "))
+            if note.source_line is not None and note.place != self.place:
+                lines += note._pointed()
+        return "\n".join(lines)
+
+    @property
+    def place(self) -> str:
+        """File, line and column, as far as they are known, with colons between them."""
+        return ":".join(str(part) for part in (self.file, self.line, self.column) if part is not None)
+
+    def _headed(self, prefix: str) -> str:
+        return f"{self.place}: {prefix}{self.message}" if self.file is not None else prefix + self.message
+
+    def _pointed(self) -> list[str]:
+        """The source line, and a caret."""
+        assert self.source_line is not None
+        first = max(0, (self.column or 1) - 1 - _LONGEST_SHOWN // 2) if len(self.source_line) > _LONGEST_SHOWN else 0
+        # Of the same length, so that the caret is in the right place; control characters of a source are not printed.
+        shown = "".join(
+            letter if letter.isprintable() or letter == "\t" else "?"
+            for letter in self.source_line[first : first + _LONGEST_SHOWN]
+        )
         number = f"{self.line:>5} | "
-        text += f"\n{number}{self.source_line}"
+        lines = [f"{number}{'…' if first else ''}{shown}{'…' if first + len(shown) < len(self.source_line) else ''}"]
         if self.column is not None:
             # Tabs stay tabs, so that the caret is under its token for any tab width.
-            indent = "".join("\t" if letter == "\t" else " " for letter in self.source_line[: self.column - 1])
-            text += f"\n{'| ':>{len(number)}}{indent}^"
-        return text
+            before = ("…" if first else "") + shown[: self.column - 1 - first]
+            indent = "".join("\t" if letter == "\t" else " " for letter in before)
+            lines.append(f"{'| ':>{len(number)}}{indent}^")
+        return lines
 
 
 class KernelCompileError(OstinatoError):
     """A kernel source was rejected, by the front end or by the compiler.
 
     `file`, `line` and `column` point into the user's source, `message` says what is wrong there. `diagnostics` holds
-    all messages of the compiler, this one first (at most `MOST_SHOWN`; `left_out` counts the rest), and `details` the
-    compiler's complete output.
+    all messages of the compiler, this one first; the text of the error shows the first `MOST_SHOWN`. `details` has the
+    compiler's complete output, whose places are those of the generated source.
     """
 
-    MOST_SHOWN = 20
+    MOST_SHOWN = 10
 
     def __init__(
         self,
@@ -66,15 +91,9 @@ class KernelCompileError(OstinatoError):
         details: str = "",
         diagnostics: Sequence[Diagnostic] = (),
     ) -> None:
-        self.message = message
-        self.file = file
-        self.line = line
-        self.column: int | None = None
         self.details = details
-        every = tuple(diagnostics) or (Diagnostic(message, file, line),)
-        self.diagnostics = every[: self.MOST_SHOWN]
-        self.left_out = len(every) - len(self.diagnostics)
-        super().__init__(message, file, line, details, every)
+        self.diagnostics = tuple(diagnostics) or (Diagnostic(message, file, line),)
+        super().__init__(message, file, line, details, self.diagnostics)
 
     @classmethod
     def of(cls, diagnostics: Sequence[Diagnostic], details: str = "") -> KernelCompileError:
@@ -82,10 +101,35 @@ class KernelCompileError(OstinatoError):
         first = diagnostics[0]
         return cls(first.message, first.file, first.line, details, diagnostics)
 
+    @property
+    def message(self) -> str:
+        """What is wrong."""
+        return self.diagnostics[0].message
+
+    @property
+    def file(self) -> str | None:
+        """The file of the first message."""
+        return self.diagnostics[0].file
+
+    @property
+    def line(self) -> int | None:
+        """The line of the first message."""
+        return self.diagnostics[0].line
+
+    @property
+    def column(self) -> int | None:
+        """The column of the first message, counted from 1."""
+        return self.diagnostics[0].column
+
+    @property
+    def left_out(self) -> int:
+        """How many messages the text of the error leaves out."""
+        return max(0, len(self.diagnostics) - self.MOST_SHOWN)
+
     def __str__(self) -> str:
-        texts = [str(diagnostic) for diagnostic in self.diagnostics]
+        texts = [str(diagnostic) for diagnostic in self.diagnostics[: self.MOST_SHOWN]]
         if self.left_out:
-            texts.append(f"… and {self.left_out} more errors")
+            texts.append(f"… and {self.left_out} more error{'s' if self.left_out > 1 else ''}")
         return "\n".join(texts)
 
 

@@ -87,7 +87,7 @@ def library(source: str) -> tuple[Library | None, Error | None]:
 
 def _told(error: OstinatoError) -> str:
     if isinstance(error, KernelCompileError) and error.file is not None:
-        return f"{error.file}:{error.line}:1: error: {error.message}\n{error.details}"
+        return "\n".join(f"{one.file}:{one.line}:{one.column or 1}: error: {one.message}" for one in error.diagnostics)
     return str(error)
 
 

@@ -337,7 +337,7 @@ def test_broken_declarations_get_a_clear_message(source: str, message: str) -> N
 def test_errors_name_the_file(tmp_path: Path) -> None:
     path = tmp_path / "bad.metal"
     path.write_text("\nkernel void k(float x) {}")
-    with pytest.raises(KernelCompileError, match=r"bad\.metal:2: "):
+    with pytest.raises(KernelCompileError, match=r"bad\.metal:2:15: "):
         parse(path)
 
 

@@ -1,4 +1,4 @@
-"""`ostinato compile`: compile a file and print its kernels, or its errors."""
+"""`ostinato compile`: compile a file and print its kernels, its generated source, or its errors."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from pathlib import Path
 
 import click
 
+from .. import msl
 from ..device import open_device
 from ..errors import KernelCompileError
 from ..runtime.library import Kernel
 from .group import busy, main
-from .options import constants_of, defines_of
+from .options import constants_of, defines_of, refuse_unused
 
 
 @main.command("compile")
@@ -23,25 +24,45 @@ from .options import constants_of, defines_of
 @click.option("-D", "defines", multiple=True, metavar="NAME[=VALUE]", help="Define a macro.")
 @click.option("-c", "constants", multiple=True, metavar="NAME=VALUE", help="Set a function constant, by name or index.")
 @click.option("-k", "wanted", multiple=True, metavar="NAME", help="Compile only this kernel.")
+@click.option(
+    "--emit", "target", type=click.Choice(["cpu", "cuda"]), help="Print the generated source and compile nothing."
+)
+@click.pass_context
 def compile_command(
+    context: click.Context,
     file: Path,
     device_name: str,
     wanted: tuple[str, ...],
     include_dirs: tuple[Path, ...],
     defines: tuple[str, ...],
     constants: tuple[str, ...],
+    target: str | None,
 ) -> None:
-    """Compile a .metal file and print its kernels, or its errors.
+    """Compile a .metal file and print its kernels, its generated source, or its errors.
 
     For each kernel the signature is printed, and on the CPU how its threads run: as one loop, as loops split at
     barriers, or on fibers, which is slowest; with the reason.
+
+    Errors show file, line and column, the line, and a caret; of more than ten, the rest are counted.
+
+    With --emit the C++ or CUDA source that the kernels are translated to is printed instead. That needs no compiler
+    and no device.
 
     \b
     Examples:
       ostinato compile kernels.metal
       ostinato compile kernels.metal --device cpu -D TILE=32 -c use_bias=true
+      ostinato compile kernels.metal --emit cuda -k softmax > softmax.cu
     """
+    if target is not None:
+        refuse_unused(context, {"device_name": ("compiling",)}, "--emit")
     try:
+        if target is not None:
+            with busy("translating"):
+                module = msl.parse(file, include_dirs=include_dirs, defines=defines_of(defines))
+                text = module.translate(target, constants_of(constants), wanted or None).text
+            click.echo(text, nl=False)
+            return
         with busy("compiling"), open_device(device_name) as device:
             library = device.library(file, constants_of(constants), include_dirs, defines_of(defines))
             whole = len(library) <= library.COMPILED_WHOLE

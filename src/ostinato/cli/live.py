@@ -17,7 +17,7 @@ import termios
 import time
 import tty
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Self
 
@@ -177,7 +177,8 @@ def _watch_recording(view: _View, once: bool, refresh_s: float) -> None:
         return
     picture = None
     shown_on = _display(view.path, "q: end the view", sys.stdout)
-    with _ended_by_signals(), shown_on as display, suppress(KeyboardInterrupt):
+    ended_by_signals = _handled(_leave, signal.SIGTERM, signal.SIGHUP)
+    with ended_by_signals, shown_on as display, suppress(KeyboardInterrupt):
         while True:
             picture = view.look()
             display.show(picture or f"waiting for {view.path}: it does not exist yet")
@@ -187,19 +188,20 @@ def _watch_recording(view: _View, once: bool, refresh_s: float) -> None:
         print_picture(picture, view.path, console())
 
 
+def _leave(number: int, frame: object) -> None:
+    """Handles a signal as an exception, so that the terminal is put back."""
+    sys.exit(128 + number)
+
+
 @contextmanager
-def _ended_by_signals() -> Iterator[None]:
-    """SIGTERM and SIGHUP end the block as an exception does, so that the terminal is put back."""
-
-    def leave(number: int, frame: object) -> None:
-        sys.exit(128 + number)
-
-    before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGHUP)}
+def _handled(handler: Callable[[int, object], None], *signals: signal.Signals) -> Iterator[None]:
+    """In the block these signals have this handler."""
+    before = {number: signal.signal(number, handler) for number in signals}
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number, previous in before.items():
+            signal.signal(number, previous)
 
 
 # --- a program -----------------------------------------------------------------------------------------------
@@ -284,20 +286,14 @@ def _started(command: Sequence[str], path: Path, level: str, output: IO[bytes] |
         raise click.UsageError(f"cannot run {printable(command[0])!r}: {printable(str(reason))}") from None
 
 
-@contextmanager
-def _passing_on_signals(process: subprocess.Popen[bytes]) -> Iterator[None]:
+def _passing_on_signals(process: subprocess.Popen[bytes]) -> AbstractContextManager[None]:
     """The view ends with the program: Ctrl-C reaches that by itself, and other signals are passed on."""
 
     def pass_on(number: int, frame: object) -> None:
         if number != signal.SIGINT or not _ctrl_c_reaches(process):
             process.send_signal(number)
 
-    before = {number: signal.signal(number, pass_on) for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    return _handled(pass_on, signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 
 
 def _ctrl_c_reaches(process: subprocess.Popen[bytes]) -> bool:

@@ -15,6 +15,7 @@ from itertools import pairwise
 import numpy as np
 
 from ..base import fragments
+from ..base.order import transitive_reduction
 from ..base.printable import printable
 from ..ir.commands import Barrier
 from .drawing import details, header, shortened, title, to_text
@@ -122,17 +123,7 @@ def _lines(graph: Graph, boxes: Sequence[_Box]) -> list[Line]:
     """Which boxes wait for which, without the lines that follow from others."""
     sizes = np.array([box.end - box.first for box in boxes], np.int64)
     pairs = np.unique(np.repeat(np.arange(len(boxes)), sizes)[graph.edges].reshape(-1, 2), axis=0)
-    before: dict[int, list[int]] = {}
-    for upper, lower in pairs[pairs[:, 0] < pairs[:, 1]].tolist():
-        before.setdefault(lower, []).append(upper)
-    lines = []
-    reached = [0] * len(boxes)  # as bits: the boxes that are above each
-    for lower in range(len(boxes)):
-        for upper in reversed(before.get(lower, ())):
-            if not reached[lower] >> upper & 1:
-                lines.append((upper, lower))
-                reached[lower] |= reached[upper] | 1 << upper
-    return lines
+    return transitive_reduction(len(boxes), pairs[pairs[:, 0] < pairs[:, 1]].tolist())
 
 
 # --- layout ---------------------------------------------------------------------------------------------------------

@@ -7,9 +7,9 @@ readers since the last write (WAR), or on the writer where there were none (WAW)
 or ends inside one, so adjacent ranges do not conflict. A fence, and a command whose accesses are unknown, depends on
 everything before it, and everything after depends on it.
 
-An edge that is implied through one other predecessor is left out; `reduced` leaves out all implied edges. This file is
-the reference implementation. `native/hazards.cpp` does the same in native code, for lists that are ordered while a
-program waits. The tests compare both with a byte-by-byte oracle.
+An edge that is implied through one other predecessor is left out. This file is the reference implementation.
+`native/hazards.cpp` does the same in native code, for lists that are ordered while a program waits. The tests compare
+both with a byte-by-byte oracle.
 """
 
 from __future__ import annotations
@@ -193,20 +193,3 @@ def conflicts(before: int, first: Iterable[Access], after: int, second: Iterable
                 begin, end = max(earlier.begin, later.begin), min(earlier.end, later.end)
                 listed.append(Conflict(before, after, kind, begin, end))
     return listed
-
-
-def reduced(count: int, pairs: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The transitive reduction: the fewest edges that order the same commands."""
-    predecessors: list[list[int]] = [[] for _ in range(count)]
-    for before, after in pairs:
-        predecessors[after].append(before)
-    reach: list[int] = [0] * count  # a bit per command that must come before
-    kept: list[tuple[int, int]] = []
-    for after in range(count):
-        mask = 0
-        for before in sorted(set(predecessors[after]), reverse=True):
-            if not mask >> before & 1:
-                kept.append((before, after))
-                mask |= reach[before] | 1 << before
-        reach[after] = mask
-    return sorted(kept, key=lambda edge: (edge[1], edge[0]))

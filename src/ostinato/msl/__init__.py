@@ -1,6 +1,5 @@
 """The kernel front end: Metal Shading Language in, signatures and C++ out. See `parse`."""
 
-from .columns import SourceTexts, find_places
 from .cuda_entry import ParameterLayout, parameter_layout
 from .cuda_target import cuda_options
 from .definitions import Definition
@@ -20,11 +19,9 @@ __all__ = [
     "ParameterLayout",
     "SharedArgument",
     "Signature",
-    "SourceTexts",
     "StructLayout",
     "Translation",
     "cuda_options",
-    "find_places",
     "parameter_layout",
     "parse",
 ]

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from .syntax import Attribute, Syntax, fail
-from .tokens import IDENTIFIER, STRING, Token
+from .syntax import Attribute, Syntax
+from .tokens import IDENTIFIER, STRING, Token, fail
 from .unwinding import Steps, unwound
 
 _NOT_A_DECLARATOR = frozenset(

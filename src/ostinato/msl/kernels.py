@@ -15,8 +15,8 @@ from .constant_expression import NotConstant, Value, evaluate, whole
 from .declarations import Declarations, Function, Instantiation
 from .layouts import StructLayouts
 from .reflect import Argument, SharedArgument, Signature, element_type
-from .syntax import ADDRESS_SPACES, Attribute, Syntax, fail, separate_text, text_of
-from .tokens import IDENTIFIER, PUNCTUATION, Token
+from .syntax import ADDRESS_SPACES, Attribute, Syntax, separate_text, text_of
+from .tokens import IDENTIFIER, PUNCTUATION, Token, fail
 
 THREAD_ATTRIBUTES = frozenset(
     """thread_position_in_grid thread_position_in_threadgroup thread_index_in_threadgroup
@@ -81,6 +81,8 @@ class KernelInstance:
     max_threads: int | None
     """Limit of threads per group by [[max_total_threads_per_threadgroup]]; None if the source has none."""
     token: Token
+    """The function's name, or the start of the instantiation."""
+    token_at: int
 
 
 def is_kernel(syntax: Syntax, function: Function) -> bool:
@@ -177,7 +179,7 @@ class KernelFinder:
         call = "::".join((*self._namespaces(function.scope), function.name))
         token = self.syntax.tokens[function.name_at]
         limit = self._max_threads(function.attributes)
-        return KernelInstance(name, function, call, parameters, parameters, {}, [], limit, token)
+        return KernelInstance(name, function, call, parameters, parameters, {}, [], limit, token, function.name_at)
 
     def _instantiate(self, instantiation: Instantiation, template: Function) -> KernelInstance:
         token = self.syntax.tokens[instantiation.start]
@@ -216,6 +218,7 @@ class KernelFinder:
             [token for part in given for token in part],
             self._max_threads(attributes, substitution),
             token,
+            instantiation.start,
         )
 
     def _substitute(self, tokens: Sequence[Token], substitution: Mapping[str, Sequence[Token]]) -> list[Token]:
@@ -343,13 +346,11 @@ class KernelFinder:
                 return Parameter(name, "thread", type_tokens, -1, guard, attribute.name, token)
         for unsupported in ("texture", "sampler", "stage_in", "payload", "visible_function_table"):
             if unsupported in by_name:
-                raise UnsupportedFeature(
-                    f"argument {name!r} of {function.name} is [[{unsupported}]]", file=token.file, line=token.line
-                )
+                raise fail(f"argument {name!r} of {function.name} is [[{unsupported}]]", token, UnsupportedFeature)
         outside = _outside_angles(words)
         indirect = next((word for word in reversed(outside) if word in ("*", "&")), None)
         if "*" in words and not indirect:
-            raise UnsupportedFeature(f"argument {name!r} of {function.name}: arrays of buffers", token.file, token.line)
+            raise fail(f"argument {name!r} of {function.name}: arrays of buffers", token, UnsupportedFeature)
         if "threadgroup" in by_name or (indirect and "threadgroup" in words):
             return Parameter(
                 name, "shared", type_tokens, self._index(by_name.get("threadgroup"), name, token), guard, "", token

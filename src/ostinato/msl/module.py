@@ -11,7 +11,7 @@ import math
 import struct
 import textwrap
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..errors import ConstantError, KernelCompileError, KernelNotFound
@@ -20,19 +20,21 @@ from .convergence import Convergence
 from .cpu_target import translate_for_cpu
 from .cuda_target import translate_for_cuda
 from .declarations import Declarations, parse_declarations
-from .definitions import Definition, Definitions
+from .definitions import SOURCE, Definition, WrittenTexts, as_lines, lines_shown
 from .kernels import KernelInstance, find_kernels, is_kernel, refuse_shared_indices, signature
 from .layouts import StructLayouts
+from .native_cuda import FILE as NATIVE_FILE
 from .native_cuda import check_native
 from .overloads import told_apart_by_place
 from .preprocess import Preprocessed, known_macros, preprocess
 from .reflect import FunctionConstant, Signature, element_type
 from .safety import check_declarations, check_text, check_tokens, shelter
-from .single_text import single_text
 from .simdgroup_target import translate_for_simdgroups
+from .single_text import single_text
+from .source_map import TRANSLATION, SourceMap, placed, placed_by_reading, take_marks
 from .syntax import Syntax, text_of
 from .target import Execution, Source, TargetText
-from .tokens import Token
+from .tokens import Token, fail
 from .translate import asked_constant, constant_text, swizzle_macros
 
 _INTEGER_RANGES = {
@@ -56,6 +58,16 @@ class Translation:
     kernels: Mapping[str, Signature]
     executions: Mapping[str, Execution]
     """How the threads of each kernel run; empty for a target with hardware threads."""
+    source_map: SourceMap = field(repr=False)
+    """Where the lines of the text after `#line 1 "<translation>"` came from."""
+
+    def placed(self, error: KernelCompileError) -> KernelCompileError:
+        """An error of the compiler of this text, with its messages in the user's source."""
+        error = placed(error, self.source_map, own=(NATIVE_FILE,))
+        if error.file is not None or not self.kernels:
+            return error
+        first = next(iter(self.kernels.values()))
+        return KernelCompileError(error.message, first.file, first.line, error.details)
 
 
 class Module:
@@ -81,8 +93,8 @@ class Module:
         self._layouts = StructLayouts(self._syntax, self._declarations.aliases, self._constant_value({}))
         self._instances = find_kernels(self._syntax, self._declarations, self._constant_value({}))
         self.kernels = self._signatures(self._instances.values(), None)
-        named = ((name, self._tokens[each.function.name_at]) for name, each in self._instances.items())
-        self._definitions = Definitions(read.written, read.moved, named)
+        beside = {NATIVE_FILE: self.native["cuda"].encode()} if "cuda" in self.native else {}
+        self._written = WrittenTexts({**read.written, **beside}, read.moved)
         parts = [*self._syntax.texts, *(part for item in sorted(self.native.items()) for part in item)]
         self.text_key = hashlib.sha256("\0".join(parts).encode()).digest()
         check_native(self.native.get("cuda", ""), self.kernels)
@@ -122,7 +134,18 @@ class Module:
 
     def definition(self, name: str) -> Definition | None:
         """Where a kernel's function stands in the files that were read; None if that is not known."""
-        return self._definitions.get(name)
+        if name not in self._instances:
+            return None
+        token = self._tokens[self._instances[name].function.name_at]
+        return self._written.definition(token.file, token.line)
+
+    def placed(self, error: KernelCompileError) -> KernelCompileError:
+        """An error of a compiler that got `source`, with its messages in the files that were read."""
+        return placed_by_reading(error, preprocess(self.source).tokens, self._tokens)
+
+    def show_lines(self, error: KernelCompileError) -> None:
+        """Give each message of an error its line of the source."""
+        self._written.show_lines(error)
 
     def function_text(self, name: str) -> str:
         """The function of a kernel: its lines as they were written, or its tokens if they do not fill lines."""
@@ -132,7 +155,7 @@ class Module:
         first, last, definition = tokens[0], tokens[-1], self.definition(name)
         if definition is None or first.file != last.file or first.line >= last.line:  # of one line, or from a macro
             return "\n".join(line for line in single_text(tokens, ()).splitlines() if not line.startswith("#")).strip()
-        lines = definition.text.decode("utf-8-sig", "replace").replace("\r\n", "\n").replace("\r", "\n").split("\n")
+        lines = as_lines(definition.text)
         start = definition.line - 1 - (named.line - first.line)
         return textwrap.dedent("\n".join(lines[start : start + last.line - first.line + 1]))
 
@@ -156,18 +179,12 @@ class Module:
                     if not 0 <= index < 1 << 16:
                         raise NotConstant(f"{index} is not between 0 and 65535")
                 except NotConstant as error:
-                    raise KernelCompileError(
-                        f"the index of function constant {variable.name}: {error}", token.file, token.line
-                    ) from None
+                    raise fail(f"the index of function constant {variable.name}: {error}", token) from None
                 element = element_type(
                     self._syntax.tokens[variable.start : variable.name_at], self._declarations.aliases, {}
                 )
                 if element.scalar is None or element.lanes != 1:
-                    raise KernelCompileError(
-                        f"function constant {variable.name} has type {element.name}; only scalars",
-                        token.file,
-                        token.line,
-                    )
+                    raise fail(f"function constant {variable.name} has type {element.name}; only scalars", token)
                 constants.append(FunctionConstant(variable.name, index, element.scalar, variable.name in tested))
         return tuple(constants)
 
@@ -346,9 +363,11 @@ class Module:
             fibers,
         )
         made = _TARGETS[target](source)
-        check_text(made.program)
-        text = swizzle_macros(self._syntax) + made.head + shelter(self._syntax) + made.program + made.foot
-        return Translation(target, text, self._signatures(instances, given), made.executions)
+        program, source_map = take_marks(made.program, self._tokens)
+        check_text(program)
+        begin = f'#line 1 "{TRANSLATION}"\n'
+        text = swizzle_macros(self._syntax) + made.head + shelter(self._syntax) + begin + program + made.foot
+        return Translation(target, text, self._signatures(instances, given), made.executions, source_map)
 
 
 def _checked(constant: FunctionConstant, value: object) -> Value:
@@ -390,8 +409,9 @@ def parse(
     ``native`` holds sources in the language of a target ("cuda"), which replace some of the kernels there.
     """
     try:
-        return Module(preprocess(source, include_dirs, defines), native)
+        read = preprocess(source, include_dirs, defines)
+        with lines_shown(read.written, read.moved):
+            return Module(read, native)
     except RecursionError:
-        raise KernelCompileError(
-            "the source is nested too deeply", file=str(source) if isinstance(source, Path) else "<source>"
-        ) from None
+        file = str(source) if isinstance(source, Path) else SOURCE
+        raise KernelCompileError("the source is nested too deeply", file=file) from None

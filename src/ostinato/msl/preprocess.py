@@ -7,23 +7,37 @@ bounded: nesting, macro growth and file sizes have limits, so that no source can
 The output has nothing left for another preprocessor: no ``#`` and ``##``, no ``_Pragma``, no digraph, no raw string.
 The compiler reads the same tokens as this preprocessor.
 
-Tokens that come out of a macro carry the line where the macro was used, which is the line to correct.
+Tokens that come out of a macro carry the place where the macro was used, which is the place to correct, and the token
+of the definition; arguments of macros keep their own places.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import resources
 from pathlib import Path
 
 from ..errors import KernelCompileError, UnsupportedFeature
 from .constant_expression import NotConstant, Value, evaluate
-from .definitions import SOURCE, Moved
+from .definitions import SOURCE, Moved, lines_shown
 from .single_text import base_name, line_marker
-from .tokens import IDENTIFIER, MAX_TOKENS, NUMBER, PRAGMA, PUNCTUATION, STRAY, STRING, Token, lex, lex_line, unexpected
+from .tokens import (
+    IDENTIFIER,
+    MAX_TOKENS,
+    NUMBER,
+    PRAGMA,
+    PUNCTUATION,
+    STRAY,
+    STRING,
+    Token,
+    fail,
+    lex,
+    lex_line,
+    unexpected,
+)
 from .unwinding import Steps, unwound
 
 MAX_INCLUDE_DEPTH = 64
@@ -195,7 +209,7 @@ class Preprocessor:
                 self._directive(directive, tokens, path, depth)
         if conditions:
             here = conditions[-1].here
-            raise KernelCompileError("this #if is never closed by #endif", file=here.file, line=here.line)
+            raise fail("this #if is never closed by #endif", here)
         self.output.extend(self.expand(pending))
 
     def _condition(self, directive: str, tokens: list[Token], conditions: list[_Condition], active: bool) -> None:
@@ -207,20 +221,20 @@ class Preprocessor:
                     holds = self._test(tokens[2:], here)
                 else:
                     if len(tokens) < 3:
-                        raise KernelCompileError(f"#{directive} needs a name", file=here.file, line=here.line)
+                        raise fail(f"#{directive} needs a name", here)
                     holds = (tokens[2].text in self.macros) == (directive == "ifdef")
             if len(conditions) >= 1000:
-                raise KernelCompileError("conditionals are nested too deeply", file=here.file, line=here.line)
+                raise fail("conditionals are nested too deeply", here)
             conditions.append(_Condition(active and holds, holds, active, here))
             return
         if not conditions:
-            raise KernelCompileError(f"#{directive} without #if", file=here.file, line=here.line)
+            raise fail(f"#{directive} without #if", here)
         current = conditions[-1]
         if directive == "endif":
             conditions.pop()
             return
         if current.seen_else:
-            raise KernelCompileError(f"#{directive} after #else", file=here.file, line=here.line)
+            raise fail(f"#{directive} after #else", here)
         if directive == "else":
             current.seen_else = True
             current.active = current.enclosing and not current.taken
@@ -234,11 +248,11 @@ class Preprocessor:
         words = self.expand(tokens[2:])
         number = words[0].text if words else ""
         if not re.fullmatch(r"[0-9]{1,10}", number) or int(number) >= 1 << 31 or len(words) > 2:
-            raise KernelCompileError('#line needs a number and perhaps a "file"', file=here.file, line=here.line)
+            raise fail('#line needs a number and perhaps a "file"', here)
         if len(words) == 2:
             name = re.sub(r"\\(.)", r"\1", words[1].text[1:-1])
             if words[1].kind != STRING or not name or len(name) > 4096 or not name.isprintable():
-                raise KernelCompileError(f"{words[1].text!r} is not a valid file name", file=here.file, line=here.line)
+                raise fail(f"{words[1].text!r} is not a valid file name", here)
             shown.file = name
         shown.ahead += int(number) - (here.line + 1)
         self.moved.append(Moved(shown.file, int(number), shown.text, shown.ahead))
@@ -260,9 +274,9 @@ class Preprocessor:
                 self.output.append(Token(PRAGMA, words, here.file, here.line))
         elif directive == "error":
             message = " ".join(token.text for token in tokens[2:])
-            raise KernelCompileError(f"#error {message}", file=here.file, line=here.line)
+            raise fail(f"#error {message}", here)
         elif directive not in ("", "warning", "ident"):
-            raise KernelCompileError(f"unknown directive #{directive}", file=here.file, line=here.line)
+            raise fail(f"unknown directive #{directive}", here)
 
     def _include(self, tokens: list[Token], here: Token, path: Path | None, depth: int) -> None:
         if tokens and tokens[0].kind == IDENTIFIER:
@@ -273,11 +287,9 @@ class Preprocessor:
         elif tokens and tokens[0].text == "<" and tokens[-1].text == ">":
             name, quoted = "".join(token.text for token in tokens[1:-1]), False
         else:
-            raise KernelCompileError('#include needs "file" or <file>', file=here.file, line=here.line)
+            raise fail('#include needs "file" or <file>', here)
         if depth >= MAX_INCLUDE_DEPTH:
-            raise KernelCompileError(
-                f"#include is nested more than {MAX_INCLUDE_DEPTH} deep", file=here.file, line=here.line
-            )
+            raise fail(f"#include is nested more than {MAX_INCLUDE_DEPTH} deep", here)
         self._spend(_INCLUDE_TOKENS, here)
         included = self._find(name, path if quoted else None, here)
         if included is not None:
@@ -286,19 +298,17 @@ class Preprocessor:
             for key, macro in _metal_macros().items():
                 self.macros.setdefault(key, macro)
         elif name.startswith(("MetalPerformancePrimitives", "MetalPerformanceShaders")):
-            raise UnsupportedFeature(f"<{name}> is not supported", file=here.file, line=here.line)
+            raise fail(f"<{name}> is not supported", here, UnsupportedFeature)
         else:
             folders = ", ".join(map(str, self._search(path if quoted else None))) or "no folder"
-            raise KernelCompileError(
-                f"{name!r} was not found (looked in {folders}); pass include_dirs=[…]", file=here.file, line=here.line
-            )
+            raise fail(f"{name!r} was not found (looked in {folders}); pass include_dirs=[…]", here)
 
     def _search(self, path: Path | None) -> list[Path]:
         return ([path.parent] if path is not None else []) + self.include_dirs
 
     def _find(self, name: str, path: Path | None, here: Token) -> Path | None:
         if "\0" in name:
-            raise KernelCompileError(f"{name!r} is not a valid file name", file=here.file, line=here.line)
+            raise fail(f"{name!r} is not a valid file name", here)
         for folder in self._search(path):
             try:
                 candidate = (folder / name).resolve()
@@ -307,11 +317,10 @@ class Preprocessor:
             except (OSError, RuntimeError):  # a name that is too long, or a cycle of links
                 continue
             if not any(candidate.is_relative_to(root) for root in self.allowed):
-                raise KernelCompileError(
+                raise fail(
                     f"#include {name!r} leaves the allowed folders ({', '.join(map(str, self.allowed))}); "
                     "add its folder to include_dirs if you trust it",
-                    file=here.file,
-                    line=here.line,
+                    here,
                 )
             return candidate
         return None
@@ -320,7 +329,7 @@ class Preprocessor:
 
     def _define(self, tokens: list[Token], here: Token) -> None:
         if not tokens or tokens[0].kind != IDENTIFIER or tokens[0].text == "defined":
-            raise KernelCompileError("#define needs a name", file=here.file, line=here.line)
+            raise fail("#define needs a name", here)
         name, rest = tokens[0].text, tokens[1:]
         if not rest or rest[0].text != "(" or rest[0].spaced:
             self.macros[name] = Macro(name, None, False, rest)
@@ -337,22 +346,16 @@ class Preprocessor:
             elif token.kind == IDENTIFIER:
                 parameters.append(token.text)
             elif token.text != ",":
-                raise KernelCompileError(f"bad parameter list of macro {name}", file=here.file, line=here.line)
+                raise fail(f"bad parameter list of macro {name}", here)
             position += 1
         if position == len(rest):
-            raise KernelCompileError(
-                f"the parameter list of macro {name} is never closed", file=here.file, line=here.line
-            )
+            raise fail(f"the parameter list of macro {name} is never closed", here)
         self.macros[name] = Macro(name, parameters, variadic, rest[position + 1 :])
 
     def _spend(self, count: int, here: Token) -> None:
         self._budget -= count
         if self._budget < 0:
-            raise KernelCompileError(
-                f"the source expands to more than {MAX_TOKENS:,} tokens; is a macro growing endlessly?",
-                file=here.file,
-                line=here.line,
-            )
+            raise fail(f"the source expands to more than {MAX_TOKENS:,} tokens; is a macro growing endlessly?", here)
 
     def expand(self, tokens: Sequence[Token]) -> list[Token]:
         """Expands every macro in ``tokens``."""
@@ -396,14 +399,12 @@ class Preprocessor:
 
     def _special(self, token: Token) -> Token | None:
         if token.text == "__LINE__":
-            return Token(NUMBER, str(token.line), token.file, token.line, token.spaced)
+            return replace(token, kind=NUMBER, text=str(token.line))
         if token.text == "__FILE__":
-            return Token(
-                STRING, '"' + Path(token.file).name.replace('"', "") + '"', token.file, token.line, token.spaced
-            )
+            return replace(token, kind=STRING, text='"' + Path(token.file).name.replace('"', "") + '"')
         if token.text == "__COUNTER__":
             self._counter += 1
-            return Token(NUMBER, str(self._counter - 1), token.file, token.line, token.spaced)
+            return replace(token, kind=NUMBER, text=str(self._counter - 1))
         return None
 
     def _arguments(self, macro: Macro, stack: list[Token], name: Token) -> list[list[Token]]:
@@ -425,7 +426,7 @@ class Preprocessor:
             else:
                 arguments[-1].append(token)
         else:
-            raise KernelCompileError(f"the call of macro {macro.name} is never closed", file=name.file, line=name.line)
+            raise fail(f"the call of macro {macro.name} is never closed", name)
         # Nested calls are expanded once for each call around them.
         self._spend(sum(map(len, arguments)) // 8, name)
         if len(arguments) == 1 and not arguments[0] and not macro.parameters:
@@ -433,11 +434,7 @@ class Preprocessor:
         if macro.variadic and len(arguments) == last:
             arguments.append([])
         if len(arguments) != len(macro.parameters):
-            raise KernelCompileError(
-                f"macro {macro.name} takes {len(macro.parameters)} arguments, not {len(arguments)}",
-                file=name.file,
-                line=name.line,
-            )
+            raise fail(f"macro {macro.name} takes {len(macro.parameters)} arguments, not {len(arguments)}", name)
         return arguments
 
     def _substitute(
@@ -448,7 +445,6 @@ class Preprocessor:
         expanded: dict[int, list[Token]] = {}
         result: list[Token] = []
         body = macro.body
-        file, line = use.file, use.line
 
         def argument(token: Token) -> int | None:
             return indices.get(token.text) if token.kind == IDENTIFIER else None
@@ -463,7 +459,7 @@ class Preprocessor:
                 text = "".join((" " if i and part.spaced else "") + part.text for i, part in enumerate(quoted))
                 text = text.replace("\\", "\\\\").replace('"', '\\"')
                 self._spend(len(text) // 16, use)
-                result.append(Token(STRING, f'"{text}"', file, line, token.spaced))
+                result.append(Token(STRING, f'"{text}"', "", 0, token.spaced, defined=token).out_of(use, hidden))
                 position += 2
                 continue
             if token.text == "##" and result and after is not None:
@@ -473,19 +469,21 @@ class Preprocessor:
                 if not right:
                     continue
                 self._spend(len(right) - 1, use)
+                right_parts = [part.out_of(use, hidden) if index is None else part.hiding(hidden) for part in right]
                 if result[-1].text == "," and after.text == "__VA_ARGS__":
                     # The comma swallowing extension `, ## __VA_ARGS__`: with arguments the comma stays.
-                    result.extend(part.at(file, line, part.hidden | hidden) for part in right)
+                    result.extend(right_parts)
                     continue
                 if result[-1].kind == "placemarker":
                     result.pop()
-                    result.extend(part.at(file, line, part.hidden | hidden) for part in right)
+                    result.extend(right_parts)
                     continue
                 left = result.pop()
                 self._spend((len(left.text) + len(right[0].text)) // 16, use)
-                glued = lex_line(left.text + right[0].text, file, line)
-                result.extend(part.at(file, line, hidden) for part in glued)
-                result.extend(part.at(file, line, part.hidden | hidden) for part in right[1:])
+                for part in lex_line(left.text + right[0].text, use.file, use.line):
+                    part.defined = token
+                    result.append(part.out_of(use, hidden))
+                result.extend(right_parts[1:])
                 continue
             if index is None:
                 if token.text == "," and after is not None and after.text == "##" and position + 2 < len(body):
@@ -493,20 +491,20 @@ class Preprocessor:
                     if last is not None and macro.variadic and not arguments[last]:
                         position += 3
                         continue
-                result.append(token.at(file, line, token.hidden | hidden))
+                result.append(token.out_of(use, token.hidden | hidden))
                 position += 1
                 continue
             if after is not None and after.text == "##":
                 parts = arguments[index]
                 if not parts:
-                    result.append(Token("placemarker", "", file, line, token.spaced))
+                    result.append(Token("placemarker", "", use.file, use.line, token.spaced))
             else:
                 if index not in expanded:
                     expanded[index] = yield self._expand(arguments[index])
                 parts = expanded[index]
             self._spend(len(parts), use)
             for order, part in enumerate(parts):
-                copy = part.at(file, line, part.hidden | hidden)
+                copy = part.hiding(hidden)
                 copy.spaced = token.spaced if order == 0 else part.spaced
                 result.append(copy)
             position += 1
@@ -523,7 +521,7 @@ class Preprocessor:
                 bracketed = position + 1 < len(tokens) and tokens[position + 1].text == "("
                 name_at = position + (2 if bracketed else 1)
                 if name_at >= len(tokens):
-                    raise KernelCompileError("'defined' needs a name", file=here.file, line=here.line)
+                    raise fail("'defined' needs a name", here)
                 known = tokens[name_at].text in self.macros or tokens[name_at].text in _HAS_QUERIES
                 resolved.append(Token(NUMBER, str(int(known)), here.file, here.line))
                 position = name_at + (2 if bracketed else 1)
@@ -543,7 +541,7 @@ class Preprocessor:
         try:
             return bool(evaluate(self.expand(resolved), unknown_names_are_zero))
         except NotConstant as error:
-            raise KernelCompileError(f"in this condition: {error}", file=here.file, line=here.line) from None
+            raise fail(f"in this condition: {error}", here) from None
 
 
 def _checked_text(text: str, file: str) -> str:
@@ -563,7 +561,8 @@ def _lines(text: str, file: str, shown: _Shown) -> Iterator[list[Token]]:
                     token.file, token.line = shown.file, token.line + shown.ahead
             yield tokens
     except KernelCompileError as error:
-        raise KernelCompileError(error.message, shown.file, (error.line or 1) + shown.ahead) from None
+        (place,) = error.diagnostics
+        raise KernelCompileError.of([replace(place, file=shown.file, line=(place.line or 1) + shown.ahead)]) from None
 
 
 def preprocess(
@@ -571,19 +570,20 @@ def preprocess(
 ) -> Preprocessed:
     """Preprocesses a source text, or a file with its own folder as first include folder."""
     reader = Preprocessor(list(include_dirs), defines or {})
-    if isinstance(source, Path):
-        if "\0" in str(source):
-            raise KernelCompileError(f"{str(source)!r} is not a valid file name")
-        path = source.resolve()
-        reader.allowed.insert(0, path.parent)
-        reader.read_file(path, 0)
-    else:
-        if len(source) > MAX_FILE_BYTES:
-            raise KernelCompileError(f"the source has {len(source)} characters; at most {MAX_FILE_BYTES} are read")
-        reader.written[SOURCE] = _checked_text(source, SOURCE).encode()
-        reader.read_text(source.removeprefix("\ufeff"), SOURCE, None, 0)
-    text = _alone(reader, source, bool(defines))
-    return Preprocessed(_finished(reader.output), reader.files, text, reader.written, reader.moved)
+    with lines_shown(reader.written, reader.moved):
+        if isinstance(source, Path):
+            if "\0" in str(source):
+                raise KernelCompileError(f"{str(source)!r} is not a valid file name")
+            path = source.resolve()
+            reader.allowed.insert(0, path.parent)
+            reader.read_file(path, 0)
+        else:
+            if len(source) > MAX_FILE_BYTES:
+                raise KernelCompileError(f"the source has {len(source)} characters; at most {MAX_FILE_BYTES} are read")
+            reader.written[SOURCE] = _checked_text(source, SOURCE).encode()
+            reader.read_text(source.removeprefix("\ufeff"), SOURCE, None, 0)
+        text = _alone(reader, source, bool(defines))
+        return Preprocessed(_finished(reader.output), reader.files, text, reader.written, reader.moved)
 
 
 def _alone(reader: Preprocessor, source: str | Path, has_defines: bool) -> str | None:
@@ -618,17 +618,17 @@ def _finished(tokens: list[Token]) -> list[Token]:
                 after_hint = position + 4
                 continue
             if text in _ONLY_IN_DIRECTIVES:
-                raise KernelCompileError(f"{text} is not allowed here", file=token.file, line=token.line)
+                raise fail(f"{text} is not allowed here", token)
         elif token.kind == PUNCTUATION:
             if text in ("#", "##"):
                 what = "begins a directive only as the first on its line" if text == "#" else "pastes in macros only"
-                raise KernelCompileError(f"{text!r} is not allowed here: it {what}", file=token.file, line=token.line)
+                raise fail(f"{text!r} is not allowed here: it {what}", token)
             if not token.spaced and (previous.text, text) in _DIGRAPHS and previous.line == token.line:
-                raise KernelCompileError(f"the digraph '{previous.text}{text}'", file=token.file, line=token.line)
+                raise fail(f"the digraph '{previous.text}{text}'", token)
         elif token.kind == STRAY:
-            raise unexpected(text, token.file, token.line)
+            raise unexpected(token)
         elif token.kind == STRING and previous.text in _RAW_PREFIXES and not token.spaced:
-            raise KernelCompileError("raw strings are not allowed", file=token.file, line=token.line)
+            raise fail("raw strings are not allowed", token)
         kept.append(token)
         previous = token
     return kept

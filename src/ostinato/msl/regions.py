@@ -525,10 +525,10 @@ class _Splitter:
 
     def write(self, rewriter: Rewriter) -> None:
         carried = self.carried()
-        types = {local.name: rewriter.inline(*local.type) for local in carried}
-        for local in carried:
-            plain = " ".join(word for word in types[local.name].split() if word != "const" or "*" in types[local.name])
-            types[local.name] = plain
+        types = {
+            local.name: rewriter.inline(*local.type, without="" if "*" in self.texts[slice(*local.type)] else "const")
+            for local in carried
+        }
         for begin, end in self.barriers:
             rewriter.delete(begin, end)
             rewriter.replace(begin, ";")

@@ -1,12 +1,16 @@
-"""A token list with edits: replace, delete, insert before or after; and its rendering as text with line directives.
+"""A token list with edits: replace, delete, insert before or after; and its rendering as text.
 
-The translator never builds a tree. It marks what changes and prints the tokens again, so the compiler's messages
-keep pointing at the user's files and lines.
+The translator never builds a tree. It notes what changes and prints the tokens again, each with a mark (`source_map`),
+so that the compiler's messages can be placed in the user's files.
 """
 
 from __future__ import annotations
 
+from .source_map import MARK_BACK, mark
 from .tokens import Token
+
+_LONGEST_LINE = 1000
+"""Characters. g++ counts columns up to 4,096 only."""
 
 
 class Rewriter:
@@ -44,36 +48,44 @@ class Rewriter:
         self._after.setdefault(index, []).append(text)
 
     def _pieces(self, index: int) -> list[str]:
-        token = self.tokens[index]
-        text = self._replaced.get(index, token.text)
+        """What is printed for the token. After a copy of other tokens the mark is that of this one again."""
+        text = self._replaced.get(index, self.tokens[index].text)
         outermost = reversed(self._outermost.get(index, ()))
         pieces = [*outermost, *self._before.get(index, ()), text, *self._after.get(index, ())]
-        return [piece for piece in pieces if piece]
+        return [piece.replace(MARK_BACK, mark(index)) for piece in pieces if piece]
 
-    def inline(self, begin: int, end: int) -> str:
-        """The edited tokens from ``begin`` to ``end`` (exclusive) on one line."""
-        return " ".join(piece for index in range(begin, end) for piece in self._pieces(index))
+    def inline(self, begin: int, end: int, without: str = "") -> str:
+        """The edited tokens from ``begin`` to ``end`` (exclusive) on one line, marked; without the word ``without``."""
+        copied = (
+            mark(index) + piece for index in range(begin, end) for piece in self._pieces(index) if piece != without
+        )
+        return " ".join(copied) + MARK_BACK
 
     def render(self) -> str:
-        """The whole edited text, with ``#line`` wherever the source position jumps."""
+        """The whole edited text, marked with its tokens, in lines like those of the source."""
         output: list[str] = []
-        file, line = "", 0
+        file, line, length = "", 0, 0
         previous_text = ""
         for index, token in enumerate(self.tokens):
             pieces = self._pieces(index)
             if not pieces:
                 continue
-            if token.file != file or not 0 <= token.line - line <= 8:
-                name = "".join(letter if letter.isprintable() else "?" for letter in token.file)
-                name = name.replace("\\", "\\\\").replace('"', '\\"')
-                output.append(f'\n#line {token.line} "{name}"\n')
-            elif token.line != line:
-                output.append("\n" * (token.line - line))
-            elif not (previous_text == ">" and pieces[0][0] == ">" and not token.spaced):
+            if (
+                previous_text == ">"
+                and pieces[0][0] == ">"
+                and not token.spaced
+                and (token.file, token.line) == (file, line)
+            ):
                 # A `>>` that shifts was lexed as two tokens; every other pair may stand apart.
-                output.append(" ")
+                separator = ""
+            elif token.file != file or token.line != line or length > _LONGEST_LINE:
+                separator, length = "\n\n" if token.line > line + 1 else "\n", 0
+            else:
+                separator = " "
             file, line = token.file, token.line
-            output.append(" ".join(pieces))
+            text = " ".join(pieces)
+            output += (separator, mark(index), text)
+            length += len(text)
             previous_text = pieces[-1]
         output.append("\n")
         return "".join(output)

@@ -15,9 +15,9 @@ import re
 
 from ..errors import KernelCompileError, UnsupportedFeature
 from .declarations import Declarations
-from .syntax import Syntax, fail
+from .syntax import Syntax
 from .tensors import refuse_handles
-from .tokens import IDENTIFIER, STRING, Token
+from .tokens import IDENTIFIER, STRING, Token, fail
 
 _FORBIDDEN = {
     "asm": "inline assembly", "__asm__": "inline assembly", "__asm": "inline assembly",
@@ -52,7 +52,7 @@ _KEPT_RESERVED = re.compile(
 """Reserved names that keep the meaning the compiler gives them."""
 
 _LITERAL = r"""(?P<literal>"(?:[^"\\\x00-\x1f]|\\[^\x00-\x1f])*+"|(?<![\w'])'(?:[^'\\\x00-\x1f]|\\[^\x00-\x1f])++')"""
-_OURS = r"""(?P<ours>^\#line\ [0-9]+\ "(?:[^"\\\x00-\x1f]|\\["\\])*+"$|^\#if\ __OST_INLINE_BYTES$|^\#endif$
+_OURS = r"""(?P<ours>^\#if\ __OST_INLINE_BYTES$|^\#endif$
     |^extern\ "C"\ __global__\ void\b|^extern\ "C"\ __device__\ const\ uint32_t\ __ost_info_[0-9]+\b)"""
 _TRIGRAPH = re.compile(r"\?\?[=/'()!<>-]")
 
@@ -86,9 +86,7 @@ def check_tokens(syntax: Syntax) -> None:
         if text in _FORBIDDEN and not (text == "extern" and syntax.tokens[index + 1].kind == STRING):
             raise fail(f"{_FORBIDDEN[text]} is not allowed in a kernel source", token)
         if text in _UNSUPPORTED and not (index and texts[index - 1] in (".", "->")):
-            raise UnsupportedFeature(
-                f"{_UNSUPPORTED[text]} ({text}) are not supported", file=token.file, line=token.line
-            )
+            raise fail(f"{_UNSUPPORTED[text]} ({text}) are not supported", token, UnsupportedFeature)
         if text.startswith(("__", "_Clang")):
             _check_reserved(syntax, index)
         elif text == "delete" and texts[index - 1] != "=":

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from .declarations import Function
 from .rewriter import Rewriter
-from .syntax import Syntax, fail
-from .tokens import IDENTIFIER
+from .syntax import Syntax
+from .tokens import IDENTIFIER, fail
 
 _SPECIFIERS = frozenset({"const", "volatile", "static", "constexpr"})
 _BUILTIN_WORDS = frozenset({"unsigned", "signed", "long", "short", "int", "char"})
@@ -171,6 +171,7 @@ def rewrite_storage(syntax: Syntax, rewriter: Rewriter, function: Function, numb
     for order, variable in enumerate(variables):
         type_text = rewriter.inline(*variable.type)
         suffix = rewriter.inline(*variable.suffix)
+        name = rewriter.inline(variable.suffix[0] - 1, variable.suffix[0])
         steps.append(
             f"{{ typedef {type_text} t {suffix}; at = __ost::aligned(at, {variable.alignment}, alignof(t)); "
             f"if (n == {order}) return at; at += sizeof(t); }}"
@@ -178,7 +179,7 @@ def rewrite_storage(syntax: Syntax, rewriter: Rewriter, function: Function, numb
         alias = f"__ost_stored_{number}_{order}"
         replacements.setdefault((variable.start, variable.end), []).append(
             f"typedef {type_text} {alias} {suffix}; "
-            f"{alias} &{variable.name} = *({alias} *)({arena} + __ost::constant<{layout}{arguments}({order})>);"
+            f"{alias} &{name} = *({alias} *)({arena} + __ost::constant<{layout}{arguments}({order})>);"
         )
     header = " ".join(rewriter.inline(h.start, h.end + 1) for h in function.templates)
     rewriter.before(

@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from ..errors import Diagnostic, KernelCompileError
-from .tokens import IDENTIFIER, Token
+from .tokens import IDENTIFIER, Token, fail
 from .unwinding import Steps, unwound
 
 MAX_NESTING = 1000
@@ -36,12 +35,6 @@ class Attribute:
 
     name: str
     arguments: list[Token]
-
-
-def fail(message: str, token: Token) -> KernelCompileError:
-    """An error at ``token``."""
-    place = Diagnostic(message, token.file, token.line, near=((token.text,), 0) if token.text else None)
-    return KernelCompileError.of([place])
 
 
 class Syntax:

@@ -1,4 +1,4 @@
-"""Turns source text into tokens, each knowing the file and line it came from.
+"""Turns source text into tokens, each knowing the file, line and column it came from.
 
 The lexer follows C++'s translation phases as far as they matter here: lines ending in a backslash are joined, comments
 become a space, and what remains is cut into preprocessing tokens line by line. Nothing is interpreted; the
@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from ..errors import KernelCompileError
+from ..errors import Diagnostic, KernelCompileError
 
 IDENTIFIER = "identifier"
 NUMBER = "number"
@@ -24,6 +24,7 @@ STRAY = "stray"
 """A character that begins no token. It is an error only if it is left after preprocessing."""
 
 MAX_TOKENS = 1_000_000
+_NOTHING: frozenset[str] = frozenset()
 
 
 @dataclass(slots=True, eq=False)
@@ -31,7 +32,9 @@ class Token:
     """One preprocessing token.
 
     ``spaced`` is whether white space precedes it (which stringising and macro definitions need); ``hidden``
-    holds the names of the macros this token came out of, which must not expand again.
+    holds the names of the macros this token came out of, which must not expand again. ``column`` counts characters
+    from 1; it is 0 for a token that stands in no text. A token out of a macro has the place where the macro was used,
+    and ``defined`` is the token of the macro's definition; a macro's argument keeps its own place.
     """
 
     kind: str
@@ -39,11 +42,18 @@ class Token:
     file: str
     line: int
     spaced: bool = False
-    hidden: frozenset[str] = frozenset()
+    hidden: frozenset[str] = _NOTHING
+    column: int = 0
+    defined: Token | None = None
 
-    def at(self, file: str, line: int, hidden: frozenset[str]) -> Token:
-        """The same token placed where a macro was used."""
-        return Token(self.kind, self.text, file, line, self.spaced, hidden)
+    def out_of(self, use: Token, hidden: frozenset[str]) -> Token:
+        """This token of a macro's definition, placed where the macro was used."""
+        return Token(self.kind, self.text, use.file, use.line, self.spaced, hidden, use.column, self.defined or self)
+
+    def hiding(self, hidden: frozenset[str]) -> Token:
+        """A copy of this argument of a macro, with more names hidden."""
+        hidden = self.hidden | hidden
+        return Token(self.kind, self.text, self.file, self.line, self.spaced, hidden, self.column, self.defined)
 
 
 _SPLICE = re.compile(r"\\[ \t]*+\n")
@@ -83,7 +93,7 @@ def _joined(text: str) -> tuple[str, list[int]]:
 
 
 def lex_line(text: str, file: str, line: int) -> list[Token]:
-    """The tokens of one line that has no comments."""
+    """The tokens of a text without comments that stands in no file at this place: they have no columns."""
     tokens: list[Token] = []
     spaced = False
     for match in _TOKEN.finditer(text):
@@ -92,15 +102,31 @@ def lex_line(text: str, file: str, line: int) -> list[Token]:
             spaced = True
             continue
         if kind is None or kind in ("newline", "comment", "open", STRAY):
-            raise unexpected(match.group(), file, line)
+            raise unexpected(Token(STRAY, match.group(), file, line))
         tokens.append(Token(kind, match.group(), file, line, spaced))
         spaced = False
     return tokens
 
 
-def unexpected(text: str, file: str, line: int) -> KernelCompileError:
+def unexpected(token: Token) -> KernelCompileError:
     """An error about a character that begins no token."""
-    return KernelCompileError(f"unexpected character {text[0]!r}", file=file, line=line)
+    return fail(f"unexpected character {token.text[0]!r}", token)
+
+
+def diagnostic_at(message: str, token: Token) -> Diagnostic:
+    """A message about ``token``: where it stands, and where the macro it came out of is defined."""
+    defined = token.defined
+    place = Diagnostic(message, token.file, token.line, token.column or None)
+    if defined is None:
+        return place
+    return replace(
+        place, notes=(Diagnostic("in the definition of this macro", defined.file, defined.line, defined.column),)
+    )
+
+
+def fail(message: str, token: Token, kind: type[KernelCompileError] = KernelCompileError) -> KernelCompileError:
+    """An error at ``token``."""
+    return kind.of([diagnostic_at(message, token)])
 
 
 def lex(text: str, file: str) -> Iterator[list[Token]]:
@@ -109,32 +135,39 @@ def lex(text: str, file: str) -> Iterator[list[Token]]:
     cuts.append(len(text) + 1)
     cut = 0
     line = 1
+    line_start = 0
     tokens: list[Token] = []
     spaced = False
     for match in _TOKEN.finditer(text):
         kind = match.lastgroup
-        while match.start() >= cuts[cut]:
+        start = match.start()
+        while start >= cuts[cut]:
             line += 1
+            line_start = max(line_start, cuts[cut])
             cut += 1
         if kind == "space":
             spaced = True
         elif kind == "newline":
             blank = match.group()
             line += blank.count("\n")
+            line_start = start + blank.rindex("\n") + 1
             if tokens:
                 yield tokens
                 tokens = []
             spaced = blank[-1] != "\n"
         elif kind == "comment":
-            line += match.group().count("\n")
+            broken = match.group().count("\n")
+            if broken:
+                line += broken
+                line_start = start + match.group().rindex("\n") + 1
             spaced = True
         elif kind == "open":
-            raise KernelCompileError("this comment is never closed", file=file, line=line)
+            raise fail("this comment is never closed", Token(STRAY, "/*", file, line, column=start - line_start + 1))
         else:
             assert kind is not None
-            tokens.append(Token(kind, match.group(), file, line, spaced))
+            tokens.append(Token(kind, match.group(), file, line, spaced, _NOTHING, start - line_start + 1))
             spaced = False
             if len(tokens) > MAX_TOKENS:
-                raise KernelCompileError(f"this line has more than {MAX_TOKENS:,} tokens", file=file, line=line)
+                raise fail(f"this line has more than {MAX_TOKENS:,} tokens", tokens[-1])
     if tokens:
         yield tokens

@@ -21,8 +21,8 @@ from .overloads import merge_overloads, mutators
 from .regions import SourceNames, split_at_barriers
 from .rewriter import Rewriter
 from .storage import refuse_storage_outside_kernels, rewrite_storage
-from .syntax import ADDRESS_SPACES, Syntax, fail
-from .tokens import IDENTIFIER, NUMBER
+from .syntax import ADDRESS_SPACES, Syntax
+from .tokens import IDENTIFIER, NUMBER, fail
 
 _SWIZZLE = re.compile(r"[xyzw]{2,4}|[rgba]{2,4}")
 _FLOATING = re.compile(r"(?:[0-9']*\.[0-9']*|[0-9']+(?=[eE]))(?:[eE][+-]?[0-9]+)?|0[xX][0-9a-fA-F.']*[pP][+-]?[0-9]+")
@@ -201,7 +201,8 @@ class Translator:
                 continue
             value = rewriter.inline(match[bracket] + 2, match[brace])
             rewriter.delete(equals, match[brace] + 1)
-            rewriter.after(match[brace] + 1, f"for (auto &__ost_element : {texts[name_at]}) __ost_element = {value};")
+            name = rewriter.inline(name_at, name_at + 1)
+            rewriter.after(match[brace] + 1, f"for (auto &__ost_element : {name}) __ost_element = {value};")
 
     def _swizzles(self) -> None:
         """A swizzle that is read becomes a vector; a swizzle that is written stays a view of its vector."""

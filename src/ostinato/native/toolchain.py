@@ -23,22 +23,19 @@ from pathlib import Path
 
 from ..base import cache
 from ..base.extras import install_command
-from ..errors import Diagnostic, KernelCompileError, ToolchainError
+from ..errors import KernelCompileError, ToolchainError
+from .messages import read_errors
 
 CPU_SECONDS = 180
 WALL_SECONDS = 300
 MEMORY_BYTES = 16 << 30
 FILE_BYTES = 1 << 30
+_MOST_ERRORS = 200
+"""Errors in a source after which the compiler gives up."""
 
 _PROBE = "template <class T> T twice(T x) { return x + x; }\n_Float16 probe(_Float16 x) { return twice(x); }\n"
 _PASSED_ON = ("SDKROOT", "DEVELOPER_DIR", "MACOSX_DEPLOYMENT_TARGET", "SYSTEMROOT")
-_DIAGNOSTIC = re.compile(
-    r"^(?P<file>[^\n]+?):(?P<line>\d+):(?:(?P<column>\d+):)?\s+(?:fatal\s+)?error:\s*(?P<text>.*)$", re.M
-)
 _UNDEFINED = re.compile(r"undefined (?:reference to|symbol:?) [`'\"]?(?P<name>[^`'\"\n]+)", re.M)
-_PLACE = re.compile(
-    r"^(?:In file included from |\s+from )?(?P<file>[^\s:][^\n:]*):(?P<line>\d+)(?::(?P<column>\d+))?[:,]", re.M
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,11 +144,10 @@ def compile_library(
     compile_flags: Sequence[str],
     link_flags: Sequence[str],
     work: Path,
-    internal: Sequence[Path] = (),
 ) -> Path:
     """Compile and link sources to a shared library in a work folder.
 
-    Errors are placed in the user's files, not in `internal` folders or the work folder.
+    Places of errors are those that the compiler names.
     """
     product = work / "product.so"
     result = toolchain.run([*compile_flags, "-c", *map(str, sources)], work)
@@ -160,62 +156,24 @@ def compile_library(
         result = toolchain.link([*objects, *link_flags, "-o", str(product)], work)
     if result.returncode == 0 and product.exists():
         return product
-    raise compile_error(result.stderr + result.stdout, result.returncode, (*internal, work))
+    raise compile_error(result.stderr + result.stdout, result.returncode, work)
 
 
-def compile_error(text: str, returncode: int, internal: Sequence[Path]) -> KernelCompileError:
-    """The error in a compiler's output, placed in the user's files."""
-    hidden = tuple(str(folder) for folder in internal)
-    diagnostic = _DIAGNOSTIC.search(text)
-    if diagnostic is None:
-        if returncode < 0 or returncode > 128:
-            reason = (
-                f"the compiler was stopped ({CPU_SECONDS} s of processor time and {MEMORY_BYTES >> 30} GiB are allowed)"
-            )
-        else:
-            lines = [line for line in text.splitlines() if line.strip()]
-            undefined = _UNDEFINED.search(text)
-            reason = lines[0] if lines else "the compiler failed"
-            if undefined is not None:
-                reason = f"{undefined['name']} is declared but not defined"
-            for folder in hidden:
-                reason = reason.replace(folder, "")
-        return KernelCompileError(reason, details=text)
-    return KernelCompileError.of(diagnostics(text, hidden), text)
-
-
-def diagnostics(text: str, hidden: tuple[str, ...] = ()) -> list[Diagnostic]:
-    """The errors in the output of g++ or clang++, without duplicates, placed outside `hidden` files.
-
-    Columns refer to the text that was compiled.
-    """
-    errors = list(_DIAGNOSTIC.finditer(text))
-    listed = []
-    for position, error in enumerate(errors):
-        place: re.Match[str] | None = error
-        if error["file"].startswith(hidden):
-            before = text[errors[position - 1].end() if position else 0 : error.start()]
-            after = text[error.end() : errors[position + 1].start() if position + 1 < len(errors) else len(text)]
-            place = _leading_there(before, after, hidden)
-        if place is None:
-            listed.append(Diagnostic(error["text"]))
-        else:
-            column = int(place["column"]) if place["column"] else None
-            listed.append(Diagnostic(error["text"], place["file"], int(place["line"]), column))
-    return list(dict.fromkeys(listed))
-
-
-def _leading_there(before: str, after: str, hidden: tuple[str, ...]) -> re.Match[str] | None:
-    """The user's line that caused an error inside our headers.
-
-    g++ names it before the error ("required from"), clang++ after it ("requested here").
-    """
-    for part, wanted in ((before, "required"), (after, "requested here"), (after, ""), (before, "")):
-        for place in _PLACE.finditer(part):
-            rest = part[place.end() : part.find("\n", place.end()) % (len(part) + 1)]
-            if wanted in rest and not place["file"].startswith(hidden):
-                return place
-    return None
+def compile_error(text: str, returncode: int, work: Path) -> KernelCompileError:
+    """The error in a compiler's output."""
+    errors = read_errors(text)
+    if errors:
+        return KernelCompileError.of(errors, text)
+    if returncode < 0 or returncode > 128:
+        reason = (
+            f"the compiler was stopped ({CPU_SECONDS} s of processor time and {MEMORY_BYTES >> 30} GiB are allowed)"
+        )
+    else:
+        undefined = _UNDEFINED.search(text)
+        reason = _first_line(text).replace(str(work), "") or "the compiler failed"
+        if undefined is not None:
+            reason = f"{undefined['name']} is declared but not defined"
+    return KernelCompileError(reason, details=text)
 
 
 def _candidates() -> list[tuple[str, ...]]:
@@ -272,8 +230,10 @@ def _wanted_semantics(clang: bool) -> list[tuple[str, ...]]:
         ("-fstack-clash-protection",),
         # A half is rounded after every operation.
         ("-Xclang", "-ffloat16-excess-precision=none") if clang else ("-fexcess-precision=16",),
-        # To show the line of an error, a compiler would open the file that a `#line` of the source names.
-        ("-fno-caret-diagnostics",) if clang else ("-fno-diagnostics-show-caret", "-fdiagnostics-column-unit=byte"),
+        # The line of an error is shown in the user's source, not here; columns count bytes.
+        ("-fno-caret-diagnostics", f"-ferror-limit={_MOST_ERRORS}")
+        if clang
+        else ("-fno-diagnostics-show-caret", "-fdiagnostics-column-unit=byte", f"-fmax-errors={_MOST_ERRORS}"),
     ]
     if not clang and platform.machine() in ("x86_64", "AMD64"):
         # With these instructions g++ 13 emits assembly that its own assembler rejects.

@@ -132,20 +132,18 @@ class Library:
 
     COMPILED_WHOLE = 64
 
-    __slots__ = ("_defines", "_file", "_kernels", "_lock", "_module", "_queue", "_texts", "constants")
+    __slots__ = ("_defines", "_file", "_kernels", "_lock", "_module", "_queue", "constants")
 
     def __init__(
         self,
         queue: Queue,
         module: msl.Module,
         constants: Constants,
-        texts: msl.SourceTexts | None = None,
         file: str = "",
         defines: Defines | None = None,
     ) -> None:
         self._queue = queue
         self._module = module
-        self._texts = texts
         self._file = file
         self._defines = dict(defines or {})
         self._lock = ForkLock()
@@ -162,18 +160,13 @@ class Library:
         try:
             compiled = self._queue.backend.compile(self._module, self.constants, only)
         except KernelCompileError as error:
-            self._find_places(error)
+            self._module.show_lines(error)
             raise
         tracing.host_span("compile", ", ".join(only or list(self._module.kernels)[:4]), begin_ns)
         origin = KernelOrigin(self._module, self.constants, self._file, self._defines)
         for name, kernel in compiled.items():
             checked = replace(kernel, origin=origin, signature=_believed(kernel))
             self._kernels[name] = Kernel(checked, self._queue)
-
-    def _find_places(self, error: KernelCompileError) -> None:
-        from .. import msl
-
-        msl.find_places(error, self._texts or msl.SourceTexts(self._module.source))
 
     def __getitem__(self, name: str) -> Kernel:
         kernel = self._kernels.get(name)
@@ -255,15 +248,11 @@ def compile_library(
     given = _checked_constants(constants)
     beside = {name: _checked_native(name, text) for name, text in (native or {}).items()}
     text, macros = _checked_source(source), _checked_defines(defines)
-    try:
-        module = msl.parse(text, include_dirs=folders, defines=macros, native=beside)
-    except KernelCompileError as error:
-        msl.find_places(error, msl.SourceTexts(text, folders))
-        raise
+    module = msl.parse(text, include_dirs=folders, defines=macros, native=beside)
     if not module.kernels:
         raise KernelCompileError(_why_no_kernels(module), file=module.files[0] if module.files else None)
     file = str(source) if isinstance(source, Path) else ""
-    return Library(queue, module, given, msl.SourceTexts(text, folders), file, macros)
+    return Library(queue, module, given, file, macros)
 
 
 def _why_no_kernels(module: msl.Module) -> str:

@@ -59,19 +59,13 @@ def kernel_library(compiler: toolchain.Toolchain, translation: Translation, chec
         source = work / "kernels.cpp"
         source.write_text(translation.text, encoding="utf-8")
         folders = ("-I", str(_INCLUDE), "-I", str(_RUNTIME))
-        product = toolchain.compile_library(compiler, [source], [*flags, *folders], linking, work, (_INCLUDE, _RUNTIME))
+        product = toolchain.compile_library(compiler, [source], [*flags, *folders], linking, work)
         return _examined(compiler, product, linking)
-
-    from ...msl.columns import follow_columns  # the front end made the translation, so it is loaded already
 
     try:
         return load(key, build)
     except KernelCompileError as error:
-        follow_columns(error, translation.text)
-        if error.file is not None or not translation.kernels:
-            raise
-        first = next(iter(translation.kernels.values()))
-        raise KernelCompileError(error.message, first.file, first.line, error.details) from None
+        raise translation.placed(error) from None
 
 
 def _examined(compiler: toolchain.Toolchain, product: Path, linking: tuple[str, ...]) -> Path:
@@ -105,11 +99,9 @@ def vector_library(compiler: toolchain.Toolchain, translation: Translation) -> c
         folders = ("-I", str(_INCLUDE), "-I", str(_RUNTIME))
         result = compiler.run([*flags, *_THREAD_FLAGS, *folders, str(source), "-o", str(threads)], work)
         if result.returncode != 0:
-            raise toolchain.compile_error(
-                result.stderr + result.stdout, result.returncode, (_INCLUDE, _RUNTIME, work)
-            )
+            raise toolchain.compile_error(result.stderr + result.stdout, result.returncode, work)
         lanes.write_text(widen(threads.read_text(encoding="utf-8")).text, encoding="utf-8")
-        product = toolchain.compile_library(compiler, [lanes], [*flags, *_LANE_FLAGS], linking, work, (work,))
+        product = toolchain.compile_library(compiler, [lanes], [*flags, *_LANE_FLAGS], linking, work)
         return _examined(compiler, product, linking)
 
     return load(key, build)

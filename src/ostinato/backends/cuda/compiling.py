@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -11,15 +12,16 @@ from typing import Any
 from ...base import cache
 from ...base.extras import install_command
 from ...errors import DeviceUnavailable, Diagnostic, KernelCompileError
-from ...msl.columns import near_token
 from ...version import __version__
 
 _INCLUDE = Path(__file__).parents[2] / "msl" / "include"
-_ERROR = re.compile(
-    r"^(?P<file>.+?)\((?P<line>\d+)\): (?:catastrophic )?error(?: #[^:]*)?: (?P<message>.*)$", re.MULTILINE
+_MESSAGE = re.compile(
+    r"^(?P<file>\S.*?)\((?P<line>\d+)\): (?:catastrophic )?"
+    r"(?P<kind>error|warning|note|remark)(?: #[^:]*)?: (?P<text>.*)$",
+    re.MULTILINE,
 )
-_CARET = re.compile(r"^(?P<line>.*)\n(?P<indent> *)\^[ \t]*$", re.MULTILINE)
-_INSTANTIATED = re.compile(r"at line (?P<line>\d+) of (?P<file>.+)$", re.MULTILINE)
+_SHOWN = re.compile(r"^  .*\n  (?P<indent>[ \t]*)\^[ \t]*$", re.MULTILINE)
+_INSTANTIATED = re.compile(r"(?P<text>instantiation of .*) at line (?P<line>\d+)(?: of (?P<file>.+))?$", re.MULTILINE)
 
 
 @lru_cache(maxsize=1)
@@ -90,21 +92,44 @@ def _text(size_of: Any, get: Any, program: Any) -> bytes:
 
 
 def _failure(log: str) -> KernelCompileError:
-    errors = list(_ERROR.finditer(log))
+    log = log.strip("\0\n ")
+    errors = _read_errors(log)
     if not errors:
-        return KernelCompileError("the kernels could not be compiled for this device", details=log.strip("\0\n "))
-    ends = [*(error.start() for error in errors[1:]), len(log)]
-    listed = [_diagnostic(error, log[error.end() : end]) for error, end in zip(errors, ends, strict=True)]
-    return KernelCompileError.of(list(dict.fromkeys(listed)), log.strip("\0\n "))
+        return KernelCompileError("the kernels could not be compiled for this device", details=log)
+    return KernelCompileError.of(errors, log)
 
 
-def _diagnostic(error: re.Match[str], after: str) -> Diagnostic:
-    """One error, with the text that NVRTC prints after it: the line, a caret, and where templates were instantiated."""
-    if not error["file"].startswith(str(_INCLUDE)):
-        shown = _CARET.search(after)
-        near = near_token(shown["line"], len(shown["indent"]) + 1) if shown else None
-        return Diagnostic(error["message"], error["file"], int(error["line"]), near=near)
-    for place in _INSTANTIATED.finditer(after):
-        if not place["file"].startswith(str(_INCLUDE)):
-            return Diagnostic(error["message"], place["file"], int(place["line"]))
-    return Diagnostic(error["message"])
+def _read_errors(log: str) -> list[Diagnostic]:
+    """The errors, placed in the text that was compiled; their notes begin with where templates were instantiated."""
+    errors: list[Diagnostic] = []
+    takes_notes = False
+    messages = list(_MESSAGE.finditer(log))
+    ends = [*(message.start() for message in messages[1:]), len(log)]
+    for message, end in zip(messages, ends, strict=True):
+        diagnostic = _diagnostic(message, log[message.end() : end])
+        if message["kind"] == "note":
+            if takes_notes:
+                # After the last note stands where templates were instantiated for the error.
+                notes = (*errors[-1].notes, replace(diagnostic, notes=()), *diagnostic.notes)
+                errors[-1] = replace(errors[-1], notes=notes)
+        else:
+            takes_notes = message["kind"] == "error"
+            if takes_notes:
+                errors.append(diagnostic)
+    return errors
+
+
+def _diagnostic(message: re.Match[str], after: str) -> Diagnostic:
+    """One message, with the text that NVRTC prints after it.
+
+    That is the rest of the message, the line with a caret (which counts bytes), and where templates were instantiated.
+    """
+    shown = _SHOWN.search(after)
+    rest = " ".join(after[: shown.start()].split()) if shown else ""
+    column = len(shown["indent"]) + 1 if shown else None
+    notes = [
+        Diagnostic(place["text"], place["file"] or message["file"], int(place["line"]))
+        for place in _INSTANTIATED.finditer(after)
+    ]
+    text = f"{message['text']}; {rest}" if rest else message["text"]
+    return Diagnostic(text, message["file"], int(message["line"]), column, notes=tuple(notes))

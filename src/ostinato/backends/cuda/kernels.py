@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ...base.locks import ForkLock
-from ...errors import DeviceError
+from ...errors import DeviceError, KernelCompileError
 from ...ir.commands import CompiledKernel
 from ...msl import ParameterLayout, Signature, Translation, cuda_options, parameter_layout
 from .api import Context, call
@@ -75,7 +75,10 @@ class Module:
                     options.append("--define-macro=__OST_SAMPLED=1")
                 if registers:
                     options.append(f"--maxrregcount={registers}")
-                image = cubin(self._translation.text, options)
+                try:
+                    image = cubin(self._translation.text, options)
+                except KernelCompileError as error:
+                    raise self._translation.placed(error) from None
                 self._loaded[key] = call(self._context.cu.cuModuleLoadData, image)
             return self._loaded[key]
 

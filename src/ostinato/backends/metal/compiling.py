@@ -15,7 +15,6 @@ from typing import Any
 from ...errors import Diagnostic, KernelCompileError
 from ...ir.commands import CompiledKernel
 from ...msl import Argument, Module, Signature
-from ...msl.columns import follow_columns
 from .api import Framework, error_text
 
 _ERROR = re.compile(
@@ -78,7 +77,7 @@ class Compiler:
         options.setFastMathEnabled_(self._fast_math)
         library, error = self._device.newLibraryWithSource_options_error_(module.source, options, None)
         if library is None:
-            raise _failure(error_text(error), source=module.source)
+            raise module.placed(_failure(error_text(error)))
         return library
 
     def _constant_values(self, module: Module, given: Mapping[str, bool | int | float]) -> Any:
@@ -198,7 +197,7 @@ def _disagreement(signature: Signature, what: str) -> KernelCompileError:
     )
 
 
-def _failure(log: str, kernel: str | None = None, source: str = "") -> KernelCompileError:
+def _failure(log: str, kernel: str | None = None) -> KernelCompileError:
     listed = [
         Diagnostic(
             error["message"], error["file"], int(error["line"]), int(error["column"]) if error["column"] else None
@@ -206,8 +205,6 @@ def _failure(log: str, kernel: str | None = None, source: str = "") -> KernelCom
         for error in _ERROR.finditer(log)
     ]
     if listed:
-        error = KernelCompileError.of(listed, log)
-        follow_columns(error, source)
-        return error
+        return KernelCompileError.of(listed, log)
     what = "the kernels" if kernel is None else f"kernel '{kernel}'"
     return KernelCompileError(f"{what} could not be compiled for this device", details=log)

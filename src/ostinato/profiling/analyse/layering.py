@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from ...base.order import transitive_reduction
 from .columns import Flags, Ints
 from .label_tree import LabelTree
 
@@ -66,24 +67,8 @@ def without_hidden(hidden: Flags, edges: Edges) -> tuple[Flags, Edges]:
 
 
 def reduced(nodes: int, edges: Edges) -> Edges:
-    """The edges without those that follow from others (the transitive reduction). All lead forward.
-
-    It takes a bit of memory per pair of nodes.
-    """
-    waits: list[list[int]] = [[] for _ in range(nodes)]
-    for before, after in zip(edges[0].tolist(), edges[1].tolist(), strict=True):
-        waits[after].append(before)
-    ancestors = [0] * nodes
-    kept = []
-    for node, before in enumerate(waits):
-        above = 0
-        # A node's ancestors all come before it: seen from the last one, what is new is needed.
-        for other in sorted(set(before), reverse=True):
-            if not above >> other & 1:
-                kept.append((other, node))
-                above |= ancestors[other] | 1 << other
-        ancestors[node] = above
-    return _as_edges(kept)
+    """The edges without those that follow from others. All lead forward."""
+    return _as_edges(transitive_reduction(nodes, zip(edges[0].tolist(), edges[1].tolist(), strict=True)))
 
 
 def lifted(tree: LabelTree, edges: Edges) -> Edges:

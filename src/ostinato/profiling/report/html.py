@@ -15,7 +15,7 @@ def fragment(summary: Summary) -> str:
 def report_body(summary: Summary) -> str:
     """What is inside it, for a page that has `fragments.STYLE` elsewhere."""
     parts = [fragments.line(text) for text in overview(summary)]
-    parts += [table_html(table) for table in (*tables(summary), checks(summary))]
+    parts += [table_html(table) for table in (*tables(summary), checks(summary.checks))]
     return "\n".join([*parts, fragments.line(look_first(summary), "first")])
 
 

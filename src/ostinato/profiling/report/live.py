@@ -13,7 +13,7 @@ from rich.text import Text
 from ..analyse import formatting
 from ..analyse.live import Picture, State
 from ..analyse.validity import Status
-from .tables import MISSING, Column, Table
+from .tables import MISSING, Column, Table, checks
 from .terminal import print_line, sentence_lines, table_lines
 from .text import cut, visible
 
@@ -36,7 +36,7 @@ def picture_lines(picture: Picture, path: Path, width: int, rows: int = MOST_KER
     """The lines of the picture, with so many kernels at most."""
     lines = _head(picture, width)
     lines += sentence_lines(_figures(picture), width)
-    for table in (_kernels(picture, rows), _regions(picture), _checks(picture)):
+    for table in (_kernels(picture, rows), _regions(picture), checks(picture.checks, "Checks")):
         if table.rows:
             lines += [Text(), *table_lines(table, width, _MORE)]
     return lines + sentence_lines(f"recorded: {_recorded(picture)} in {path}", width)
@@ -119,14 +119,6 @@ def _kernels(picture: Picture, rows: int) -> Table:
             for kernel in shown
         ),
         tuple(notes),
-    )
-
-
-def _checks(picture: Picture) -> Table:
-    return Table(
-        "Checks",
-        (Column("check", right=False), Column("", right=False, status=True), Column("", right=False, wide=True)),
-        tuple((check.name, check.status.value, check.sentence) for check in picture.checks),
     )
 
 

@@ -15,6 +15,7 @@ from ..analyse.by_process import PARTS
 from ..analyse.groups import Group, Times
 from ..analyse.kernels import named
 from ..analyse.summary import Summary
+from ..analyse.validity import Check
 from .origin import origin
 
 MISSING = "–"
@@ -369,12 +370,12 @@ def critical_path(summary: Summary) -> Table:
     )
 
 
-def checks(summary: Summary) -> Table:
-    """The validity checks."""
+def checks(made: Sequence[Check], title: str = "Validity checks") -> Table:
+    """Checks, with their results."""
     return Table(
-        "Validity checks",
+        title,
         (Column("check", right=False), Column("", right=False, status=True), Column("", right=False, wide=True)),
-        tuple((c.name, c.status.value, c.sentence) for c in summary.checks),
+        tuple((check.name, check.status.value, check.sentence) for check in made),
     )
 
 

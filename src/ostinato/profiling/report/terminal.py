@@ -65,7 +65,7 @@ def print_summary(summary: Summary, to: Console | None = None, by: Sequence[str]
         to.print()
         print_table(table, to)
     to.print()
-    print_table(checks(summary), to)
+    print_table(checks(summary.checks), to)
     to.print()
     # Neither wrapped nor cut: this line is also what a script looks for.
     print_line(Text(visible(look_first(summary), LONGEST_SENTENCE), style="bold"), to)

@@ -1,0 +1,141 @@
+"""Where emitted text came from: a map from every emitted token to the token of the user's source.
+
+Whoever emits a token writes a mark before it: the index of the token between two control characters, which no source
+can contain. So text can be copied and put together like any text. `take_marks` takes the marks out of the finished text
+and keeps where they stood, 8 bytes for each. What follows a mark, up to the next one, came from its token or was
+inserted for it.
+
+The finished text stands in the compiled file after a `#line` that calls it `TRANSLATION`. The messages of compilers
+therefore name its lines, and `placed` turns them into messages about the user's source.
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
+
+from ..errors import Diagnostic, KernelCompileError
+from .definitions import SOURCE
+from .tokens import IDENTIFIER, Token, diagnostic_at
+
+TRANSLATION = "<translation>"
+"""The file of translated text in the messages of compilers."""
+
+MARK_BACK = "\x01\x02"
+"""Stands after copied text: what follows came from the token that the copy was inserted for."""
+
+_MARK = re.compile("\x01([0-9]+)\x02")
+_LEADING = re.compile("required|requested here|instantiation|expansion of macro")
+_MOST_NOTES = 4
+_UNNAMED = "program_source"
+"""Metal's name of a source without a `#line`."""
+
+
+def mark(index: int) -> str:
+    """What follows came from the token with this index."""
+    return f"\x01{index}\x02"
+
+
+@dataclass(frozen=True, slots=True)
+class SourceMap:
+    """For each piece of an emitted text, the token it came from."""
+
+    tokens: Sequence[Token]
+    starts: array[int]
+    """The offset of each piece, in bytes of UTF-8, ascending."""
+    indices: array[int]
+    """The token of each piece."""
+    lines: array[int]
+    """The offset of each line of the text, and of its end."""
+
+    def token(self, line: int, column: int) -> Token | None:
+        """The token behind a place of the text; ``line`` and ``column``, in bytes, count from 1."""
+        if not 1 <= line < len(self.lines):
+            return None
+        piece = bisect_right(self.starts, self.lines[line - 1] + column - 1) - 1
+        return self.tokens[self.indices[piece]] if piece >= 0 else None
+
+    def on_line(self, line: int) -> list[Token]:
+        """The tokens behind a line of the text."""
+        if not 1 <= line < len(self.lines):
+            return []
+        first = bisect_right(self.starts, self.lines[line - 1]) - 1
+        end = bisect_left(self.starts, self.lines[line])
+        return [self.tokens[index] for index in self.indices[max(first, 0) : end]]
+
+
+def take_marks(text: str, tokens: Sequence[Token]) -> tuple[str, SourceMap]:
+    """The text without its marks, and the map that they are."""
+    parts = _MARK.split(text)
+    pieces = parts[::2]
+    clean = "".join(pieces)
+    encoded = pieces if clean.isascii() else [piece.encode() for piece in pieces]
+    starts = array("I", accumulate(map(len, encoded[:-1])))
+    newlines = (match.end() for match in re.finditer(b"\n", clean.encode()))
+    lines = array("I", (0, *newlines, len(clean.encode())))
+    return clean, SourceMap(tokens, starts, array("I", map(int, parts[1::2])), lines)
+
+
+def placed(error: KernelCompileError, source_map: SourceMap, own: Iterable[str] = ()) -> KernelCompileError:
+    """A compiler's error with its messages in the user's source.
+
+    A message about a header of ours is placed at the line of the user that led there. Files in ``own`` are the user's.
+    """
+    diagnostics = [_placed(diagnostic, source_map, frozenset(own)) for diagnostic in error.diagnostics]
+    return KernelCompileError.of(list(dict.fromkeys(diagnostics)), error.details)
+
+
+def placed_by_reading(error: KernelCompileError, read: Sequence[Token], tokens: Sequence[Token]) -> KernelCompileError:
+    """An error of a compiler that got a text which reads as ``read``, with its messages at the same ``tokens``."""
+    return KernelCompileError.of([_read(diagnostic, read, tokens) for diagnostic in error.diagnostics], error.details)
+
+
+def _read(diagnostic: Diagnostic, read: Sequence[Token], tokens: Sequence[Token]) -> Diagnostic:
+    names = (diagnostic.file, SOURCE if diagnostic.file == _UNNAMED else None)
+    places = [
+        (token.column, -index)
+        for index, token in enumerate(read)
+        if token.line == diagnostic.line and token.column <= (diagnostic.column or 1 << 31) and token.file in names
+    ]
+    if not places:
+        return diagnostic
+    _, index = max(places) if diagnostic.column is not None else min(places)
+    place = diagnostic_at(diagnostic.message, tokens[-index])
+    return place if diagnostic.column is not None else replace(place, column=None)
+
+
+def _placed(diagnostic: Diagnostic, source_map: SourceMap, own: frozenset[str]) -> Diagnostic:
+    place = _at_source(diagnostic, source_map, own)
+    notes = [note for note in (_at_source(note, source_map, own) for note in diagnostic.notes) if note is not None]
+    notes.sort(key=lambda note: _LEADING.search(note.message) is None)
+    if place is None and notes:
+        place = replace(notes.pop(0), message=diagnostic.message)
+    if place is None:
+        return Diagnostic(diagnostic.message)
+    others = [replace(note, notes=()) for note in notes]
+    return replace(place, notes=(*place.notes, *dict.fromkeys(others))[:_MOST_NOTES])
+
+
+def _at_source(diagnostic: Diagnostic, source_map: SourceMap, own: frozenset[str]) -> Diagnostic | None:
+    """A message without its notes in the user's source, with a note about the macro; None if it is not about that."""
+    if diagnostic.file in own:
+        return replace(diagnostic, column=None, notes=())
+    if diagnostic.file != TRANSLATION or diagnostic.line is None:
+        return None
+    if diagnostic.column is not None:
+        token = source_map.token(diagnostic.line, diagnostic.column)
+        return None if token is None else diagnostic_at(diagnostic.message, token)
+    # Some messages have no column, but quote the name of what is instantiated.
+    tokens = source_map.on_line(diagnostic.line)
+    called = set(re.findall(r"(\w+) *[(<]", diagnostic.message))
+    for token in tokens:
+        if token.kind == IDENTIFIER and token.text in called:
+            return diagnostic_at(diagnostic.message, token)
+    if not tokens:
+        return None
+    first = diagnostic_at(diagnostic.message, tokens[0])
+    return first if len(tokens) == 1 else replace(first, column=None)
