@@ -194,7 +194,7 @@ def failure_of(error: OstinatoError) -> Failure:
 
 
 def normalised(message: str) -> str:
-    """A compiler's message without what differs from kernel to kernel: template and function arguments, numbers."""
+    """A message without what differs from kernel to kernel: template and function arguments, numbers."""
     text = re.sub(r"\s*\[with [^\n]*\]", "", message).replace("‘", "'").replace("’", "'")
     for opening, closing in ("<>", "()"):
         inner = re.compile(rf"(?<=\w)\{opening}(?!…\{closing})[^{opening}{closing}]*\{closing}")
@@ -286,6 +286,9 @@ def totals(results: Sequence[FileResult]) -> dict[str, Any]:
         "unsupported": unsupported,
         "failed": len(outcomes) - compiled_count - unsupported,
         "ways": dict(Counter(outcome.way for outcome in outcomes if outcome.way).most_common()),
+        "fibers": dict(
+            Counter(normalised(outcome.reason) for outcome in outcomes if outcome.way == "fibers").most_common()
+        ),
         "causes": causes(results),
     }
 
@@ -325,6 +328,8 @@ def report(results: Sequence[FileResult], device: str) -> Iterator[str]:
     )
     if counts["ways"]:
         yield "they run as " + ", ".join(f"{way} {count:,}" for way, count in counts["ways"].items())
+    for reason, count in counts["fibers"].items():
+        yield f"  {count:>5} kernels as fibers: {reason}"
     for cause in counts["causes"]:
         example = cause["example"]
         kind = "unsupported: " if cause["unsupported"] else ""

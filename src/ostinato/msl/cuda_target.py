@@ -7,7 +7,7 @@ from pathlib import Path
 from . import cuda_entry
 from .conditionals import arm_conditionals
 from .declarations import Declarations
-from .half_overloads import add_half_overloads
+from .float_overloads import BFLOAT, HALF, add_float_overloads
 from .lane_sites import mark_lanes
 from .native_cuda import as_device_functions, native_kernels
 from .rewriter import Rewriter
@@ -23,7 +23,7 @@ _NAMESPACE = "__ost_program"
 
 def _rewrite_types(syntax: Syntax, declarations: Declarations, rewriter: Rewriter) -> None:
     arm_conditionals(syntax, rewriter)
-    add_half_overloads(syntax, declarations, rewriter)
+    add_float_overloads(syntax, declarations, rewriter, BFLOAT | HALF)
     for index in range(syntax.count):
         # Globals of the source are in the program's namespace.
         if syntax.texts[index] == "::" and not _is_qualified(syntax, index) and not rewriter.is_deleted(index):
