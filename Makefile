@@ -45,8 +45,8 @@ coverage: $(VENV)/test
 	$(BIN)/python -m coverage report
 
 lint: $(VENV)/test
-	$(BIN)/ruff check src tests bench examples
-	$(BIN)/ruff format --check src tests bench examples
+	$(BIN)/ruff check src tests bench examples tools
+	$(BIN)/ruff format --check src tests bench examples tools
 	$(BIN)/clang-format --dry-run -Werror $(NATIVE)
 	$(BIN)/mypy
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from . import cpu_entry
 from .fiber_sites import mark_paths
+from .float_overloads import add_bfloat_overloads
 from .kernels import KernelInstance
 from .lane_sharing import lanes_may_share
 from .reflect import element_type
@@ -19,7 +20,7 @@ _DIALECT = Dialect(
     kernel_parameters="__ost::Worker *__ost_w",
     arena="__ost_w->arena",
     enter_namesake="__ost::Frame __ost_frame(__ost_site);",
-    rewrite_types=lambda syntax, declarations, rewriter: None,
+    rewrite_types=add_bfloat_overloads,
     mark_sites=mark_paths,
 )
 

@@ -8,7 +8,7 @@ from . import cuda_entry
 from .captured_constants import spell_out_captured_constants
 from .conditionals import arm_conditionals
 from .declarations import Declarations
-from .half_overloads import add_half_overloads
+from .float_overloads import BFLOAT, HALF, add_float_overloads
 from .lane_sites import mark_lanes
 from .native_cuda import as_device_functions, native_kernels
 from .rewriter import Rewriter
@@ -26,7 +26,7 @@ _NAMESPACE = "__ost_program"
 
 def _rewrite_types(syntax: Syntax, declarations: Declarations, rewriter: Rewriter) -> None:
     arm_conditionals(syntax, rewriter)
-    add_half_overloads(syntax, declarations, rewriter)
+    add_float_overloads(syntax, declarations, rewriter, BFLOAT | HALF)
     spell_out_captured_constants(syntax, rewriter)
     for index in range(syntax.count):
         # Globals of the source are in the program's namespace.

@@ -8,6 +8,7 @@ from . import cpu_entry
 from .convergence import BUILTINS, Convergence
 from .convergent_calls import find_calls
 from .declarations import Declarations
+from .float_overloads import add_bfloat_overloads
 from .rewriter import Rewriter
 from .syntax import Syntax
 from .target import Execution, Source, TargetText
@@ -31,7 +32,7 @@ _DIALECT = Dialect(
     kernel_parameters="__ost::Worker *__ost_w",
     arena="__ost_w->arena",
     enter_namesake="",
-    rewrite_types=lambda syntax, declarations, rewriter: None,
+    rewrite_types=add_bfloat_overloads,
     mark_sites=_mark_calls,
 )
 

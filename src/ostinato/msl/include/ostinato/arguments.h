@@ -5,6 +5,11 @@
 //   scalars:       equal types stay (no promotion of short or half); others convert as in C++ arithmetic; double is float
 //   vectors:       scalars widen to the vector's element type; two vectors must agree
 //   swizzles and packed vectors count as vectors; enumerations as int
+//
+// A library function exists three times, so that it ranks against a shader's own template of the same name as Metal's
+// would, where it is no template: for scalars of one type as a plain function, which wins; for vectors of one type as a
+// template for vectors, which is the more special one; for everything else as a template with an empty pack at its end
+// (`none`), which gives way to any other template. bfloat is among the rest: Metal leaves its functions to shaders.
 #pragma once
 
 namespace __ost {
@@ -21,6 +26,7 @@ template <class T> struct shape<T, 1> {
 };
 
 struct nothing {};
+template <class... None> using none = typename only_if<sizeof...(None) == 0>::type;
 template <class A> struct arg
     : metal::conditional_t<__is_enum(A), shape<int, 1>,
                            metal::conditional_t<(scalar_kind<A>::value > 0), shape<A, 1>, nothing>> {};
@@ -137,3 +143,45 @@ template <class Op, class V> OST_FN constexpr V map(V a, V b) { return map_to<Op
 template <class Op, class V> OST_FN constexpr V map(V a, V b, V c) { return map_to<Op, elem_t<V>>(a, b, c); }
 
 }  // namespace __ost
+
+// M(T, name, fn) for each scalar type T that a function of a kind has a plain overload for.
+#define OST_EACH_FLOAT(M, name, fn) M(float, name, fn) M(half, name, fn)
+#define OST_EACH_INTEGER(M, name, fn)                                                                                 \
+  M(char, name, fn) M(signed char, name, fn) M(uchar, name, fn) M(short, name, fn) M(ushort, name, fn)               \
+  M(int, name, fn) M(uint, name, fn) M(long, name, fn) M(ulong, name, fn) M(long long, name, fn)                     \
+  M(unsigned long long, name, fn)
+#define OST_EACH_floating_t OST_EACH_FLOAT
+#define OST_EACH_inexact_t OST_EACH_FLOAT
+#define OST_EACH_integer_t OST_EACH_INTEGER
+#define OST_EACH_common_t(M, name, fn) OST_EACH_FLOAT(M, name, fn) OST_EACH_INTEGER(M, name, fn)
+
+// A function of one, two or three arguments that applies __ost::fn to each component, in the type that a rule above gives.
+#define OST_SCALAR_1(T, name, fn) OST_FN T name(T x) { return static_cast<T>(__ost::fn::of(x)); }
+#define OST_SCALAR_2(T, name, fn) OST_FN T name(T x, T y) { return static_cast<T>(__ost::fn::of(x, y)); }
+#define OST_SCALAR_3(T, name, fn) OST_FN T name(T x, T y, T z) { return static_cast<T>(__ost::fn::of(x, y, z)); }
+#define OST_TEMPLATES_1(name, fn, rule)                                                                               \
+  template <class T, int N> OST_FN __ost::rule<vec<T, N>> name(vec<T, N> x) { return __ost::map<__ost::fn>(x); }      \
+  template <class A, class... None, __ost::none<None...> = 0> OST_FN __ost::rule<A> name(A x, None...) {              \
+    return __ost::map<__ost::fn>(static_cast<__ost::rule<A>>(x));                                                     \
+  }
+#define OST_TEMPLATES_2(name, fn, rule)                                                                               \
+  template <class T, int N> OST_FN __ost::rule<vec<T, N>> name(vec<T, N> x, vec<T, N> y) {                            \
+    return __ost::map<__ost::fn>(x, y);                                                                               \
+  }                                                                                                                   \
+  template <class A, class B, class... None, __ost::none<None...> = 0>                                                \
+  OST_FN __ost::rule<A, B> name(A x, B y, None...) {                                                                  \
+    typedef __ost::rule<A, B> V;                                                                                      \
+    return __ost::map<__ost::fn>(static_cast<V>(x), static_cast<V>(y));                                               \
+  }
+#define OST_TEMPLATES_3(name, fn, rule)                                                                               \
+  template <class T, int N> OST_FN __ost::rule<vec<T, N>> name(vec<T, N> x, vec<T, N> y, vec<T, N> z) {               \
+    return __ost::map<__ost::fn>(x, y, z);                                                                            \
+  }                                                                                                                   \
+  template <class A, class B, class C, class... None, __ost::none<None...> = 0>                                       \
+  OST_FN __ost::rule<A, B, C> name(A x, B y, C z, None...) {                                                          \
+    typedef __ost::rule<A, B, C> V;                                                                                   \
+    return __ost::map<__ost::fn>(static_cast<V>(x), static_cast<V>(y), static_cast<V>(z));                            \
+  }
+#define OST_FUNCTION_1(name, fn, rule) OST_EACH_##rule(OST_SCALAR_1, name, fn) OST_TEMPLATES_1(name, fn, rule)
+#define OST_FUNCTION_2(name, fn, rule) OST_EACH_##rule(OST_SCALAR_2, name, fn) OST_TEMPLATES_2(name, fn, rule)
+#define OST_FUNCTION_3(name, fn, rule) OST_EACH_##rule(OST_SCALAR_3, name, fn) OST_TEMPLATES_3(name, fn, rule)

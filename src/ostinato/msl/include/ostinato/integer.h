@@ -76,30 +76,23 @@ struct fn_mad24 {
 
 namespace metal {
 
-#define OST_INTEGER_1(name) \
-  template <class A> OST_FN __ost::integer_t<A> name(A x) { return __ost::map<__ost::fn_##name>(static_cast<__ost::integer_t<A>>(x)); }
-#define OST_INTEGER_2(name)                                                                   \
-  template <class A, class B> OST_FN __ost::integer_t<A, B> name(A x, B y) {                  \
-    typedef __ost::integer_t<A, B> V;                                                         \
-    return __ost::map<__ost::fn_##name>(static_cast<V>(x), static_cast<V>(y));                \
-  }
-#define OST_INTEGER_3(name)                                                                   \
-  template <class A, class B, class C> OST_FN __ost::integer_t<A, B, C> name(A x, B y, C z) { \
-    typedef __ost::integer_t<A, B, C> V;                                                      \
-    return __ost::map<__ost::fn_##name>(static_cast<V>(x), static_cast<V>(y), static_cast<V>(z)); \
-  }
+#define OST_INTEGER_1(name) OST_FUNCTION_1(name, fn_##name, integer_t)
+#define OST_INTEGER_2(name) OST_FUNCTION_2(name, fn_##name, integer_t)
+#define OST_INTEGER_3(name) OST_FUNCTION_3(name, fn_##name, integer_t)
 // clang-format off
 OST_INTEGER_1(popcount) OST_INTEGER_1(clz) OST_INTEGER_1(ctz) OST_INTEGER_1(reverse_bits)
 OST_INTEGER_2(addsat) OST_INTEGER_2(subsat) OST_INTEGER_2(hadd) OST_INTEGER_2(rhadd) OST_INTEGER_2(mulhi)
-OST_INTEGER_2(rotate) OST_INTEGER_2(mul24)
-OST_INTEGER_3(madhi) OST_INTEGER_3(madsat) OST_INTEGER_3(mad24)
+OST_INTEGER_2(rotate)
+OST_INTEGER_3(madhi) OST_INTEGER_3(madsat)
+OST_SCALAR_2(int, mul24, fn_mul24) OST_SCALAR_2(uint, mul24, fn_mul24) OST_TEMPLATES_2(mul24, fn_mul24, integer_t)
+OST_SCALAR_3(int, mad24, fn_mad24) OST_SCALAR_3(uint, mad24, fn_mad24) OST_TEMPLATES_3(mad24, fn_mad24, integer_t)
 // clang-format on
 #undef OST_INTEGER_1
 #undef OST_INTEGER_2
 #undef OST_INTEGER_3
 
-template <class A, class B, class V = __ost::integer_t<A, B>>
-OST_FN __ost::reshape_t<__ost::unsigned_t<__ost::elem_t<V>>, V> absdiff(A x, B y) {
+        template <class A, class B, class V = __ost::integer_t<A, B>>
+        OST_FN __ost::reshape_t<__ost::unsigned_t<__ost::elem_t<V>>, V> absdiff(A x, B y) {
   return static_cast<__ost::reshape_t<__ost::unsigned_t<__ost::elem_t<V>>, V>>(
       __ost::map<__ost::fn_absdiff>(static_cast<V>(x), static_cast<V>(y)));
 }

@@ -1,14 +1,25 @@
-// metal::numeric_limits for every scalar type.
+// metal::numeric_limits for every scalar and vector type; the functions of a vector type return vectors. Shaders add their
+// own types by a specialisation of _numeric_limits_impl, as in Apple's library.
 #pragma once
 
 namespace metal {
 
-template <class T> struct numeric_limits { static constexpr bool is_specialized = false; };
-template <class T> struct numeric_limits<const T> : numeric_limits<T> {};
-template <class T> struct numeric_limits<volatile T> : numeric_limits<T> {};
+template <class T> struct _numeric_limits_impl { static constexpr bool is_specialized = false; };
+template <class T> struct numeric_limits : _numeric_limits_impl<remove_cv_t<T>> {};
+
+template <class T, int N> struct _numeric_limits_impl<vec<T, N>> : _numeric_limits_impl<T> {
+#define OST_VECTOR_LIMIT(name) \
+  static OST_FN constexpr vec<T, N> name() { return vec<T, N>(_numeric_limits_impl<T>::name()); }
+  // clang-format off
+  OST_VECTOR_LIMIT(min) OST_VECTOR_LIMIT(max) OST_VECTOR_LIMIT(lowest) OST_VECTOR_LIMIT(epsilon)
+  OST_VECTOR_LIMIT(round_error) OST_VECTOR_LIMIT(infinity) OST_VECTOR_LIMIT(quiet_NaN) OST_VECTOR_LIMIT(signaling_NaN)
+  OST_VECTOR_LIMIT(denorm_min)
+  // clang-format on
+#undef OST_VECTOR_LIMIT
+};
 
 #define OST_INTEGER_LIMITS(type, signed_, low, high)                                            \
-  template <> struct numeric_limits<type> {                                                     \
+  template <> struct _numeric_limits_impl<type> {                                                  \
     static constexpr bool is_specialized = true, is_integer = true, is_exact = true;            \
     static constexpr bool is_signed = signed_, has_infinity = false, has_quiet_NaN = false;     \
     static constexpr int radix = 2;                                                             \
@@ -38,7 +49,7 @@ OST_INTEGER_LIMITS(unsigned long long, false, 0, ~0ull)
 #undef OST_INTEGER_LIMITS
 
 #define OST_FLOAT_LIMITS(type, digits_, digits10_, max10, min_e, max_e, low, high, eps, denorm)                        \
-  template <> struct numeric_limits<type> {                                                                           \
+  template <> struct _numeric_limits_impl<type> {                                                                        \
     static constexpr bool is_specialized = true, is_integer = false, is_exact = false;                                \
     static constexpr bool is_signed = true, has_infinity = true, has_quiet_NaN = true, is_iec559 = true;              \
     static constexpr int radix = 2, digits = digits_, digits10 = digits10_, max_digits10 = max10;                     \

@@ -5,22 +5,9 @@
 
 namespace metal {
 
-#define OST_MATH_1(name, type)                                                                      \
-  template <class A> OST_FN __ost::type<A> name(A x) {                                              \
-    return __ost::map<__ost::fn_##name>(static_cast<__ost::type<A>>(x));                            \
-  }
-#define OST_MATH_2_AS(name, fn, type)                                                               \
-  template <class A, class B> OST_FN __ost::type<A, B> name(A x, B y) {                             \
-    typedef __ost::type<A, B> V;                                                                    \
-    return __ost::map<__ost::fn>(static_cast<V>(x), static_cast<V>(y));                             \
-  }
-#define OST_MATH_3_AS(name, fn, type)                                                               \
-  template <class A, class B, class C> OST_FN __ost::type<A, B, C> name(A x, B y, C z) {            \
-    typedef __ost::type<A, B, C> V;                                                                 \
-    return __ost::map<__ost::fn>(static_cast<V>(x), static_cast<V>(y), static_cast<V>(z));          \
-  }
-#define OST_MATH_2(name, type) OST_MATH_2_AS(name, fn_##name, type)
-#define OST_MATH_3(name, type) OST_MATH_3_AS(name, fn_##name, type)
+#define OST_MATH_1(name, rule) OST_FUNCTION_1(name, fn_##name, rule)
+#define OST_MATH_2(name, rule) OST_FUNCTION_2(name, fn_##name, rule)
+#define OST_MATH_3(name, rule) OST_FUNCTION_3(name, fn_##name, rule)
 
 // clang-format off
 OST_MATH_1(acos, inexact_t) OST_MATH_1(acosh, inexact_t) OST_MATH_1(asin, inexact_t) OST_MATH_1(asinh, inexact_t)
@@ -36,19 +23,13 @@ OST_MATH_3(fma, floating_t) OST_MATH_3(mad, inexact_t) OST_MATH_3(mix, inexact_t
 OST_MATH_1(ceil, floating_t) OST_MATH_1(floor, floating_t) OST_MATH_1(rint, floating_t) OST_MATH_1(round, floating_t)
 OST_MATH_1(trunc, floating_t) OST_MATH_1(fract, floating_t) OST_MATH_1(sign, floating_t)
 OST_MATH_2(copysign, floating_t) OST_MATH_2(step, floating_t)
-OST_MATH_2_AS(fmax, fn_max, floating_t) OST_MATH_2_AS(fmin, fn_min, floating_t)
-OST_MATH_3_AS(fmax3, fn_max3, floating_t) OST_MATH_3_AS(fmin3, fn_min3, floating_t) OST_MATH_3_AS(fmedian3, fn_median3, floating_t)
+OST_FUNCTION_2(fmax, fn_max, floating_t) OST_FUNCTION_2(fmin, fn_min, floating_t)
+OST_FUNCTION_3(fmax3, fn_max3, floating_t) OST_FUNCTION_3(fmin3, fn_min3, floating_t) OST_FUNCTION_3(fmedian3, fn_median3, floating_t)
 
-OST_MATH_1(abs, common_t)
+OST_MATH_1(abs, common_t) OST_FUNCTION_1(fabs, fn_abs, floating_t) OST_FUNCTION_1(saturate, fn_saturate, floating_t)
 OST_MATH_2(max, common_t) OST_MATH_2(min, common_t)
 OST_MATH_3(max3, common_t) OST_MATH_3(min3, common_t) OST_MATH_3(median3, common_t) OST_MATH_3(clamp, common_t)
 // clang-format on
-
-template <class A> OST_FN __ost::floating_t<A> fabs(A x) { return abs(static_cast<__ost::floating_t<A>>(x)); }
-template <class A> OST_FN __ost::floating_t<A> saturate(A x) {
-  typedef __ost::elem_t<__ost::floating_t<A>> T;
-  return clamp(static_cast<__ost::floating_t<A>>(x), T(0.0f), T(1.0f));
-}
 
 // Functions with a second result by reference.
 template <class A> OST_FN __ost::inexact_t<A> sincos(A x, __ost::inexact_t<A> &cosine) {
@@ -155,7 +136,5 @@ template <class A> OST_FN __ost::inexact_t<A> sincos(A x, __ost::inexact_t<A> &c
 #undef OST_MATH_1
 #undef OST_MATH_2
 #undef OST_MATH_3
-#undef OST_MATH_2_AS
-#undef OST_MATH_3_AS
 
 }  // namespace metal

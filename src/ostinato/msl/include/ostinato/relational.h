@@ -31,8 +31,15 @@ struct fn_isunordered {
 
 namespace metal {
 
+// As the functions of arguments.h, but that the components of the result are bool.
+#define OST_SCALAR(T, name, fn) OST_FN constexpr bool name(T x) { return __ost::fn::of(x); }
 #define OST_RELATIONAL(name)                                                                            \
-  template <class A> OST_FN constexpr __ost::reshape_t<bool, __ost::floating_t<A>> name(A x) {          \
+  OST_EACH_FLOAT(OST_SCALAR, name, fn_##name)                                                           \
+  template <class T, int N> OST_FN constexpr __ost::reshape_t<bool, __ost::floating_t<vec<T, N>>> name(vec<T, N> x) { \
+    return __ost::map_to<__ost::fn_##name, bool>(x);                                                    \
+  }                                                                                                     \
+  template <class A, class... None, __ost::none<None...> = 0>                                           \
+  OST_FN constexpr __ost::reshape_t<bool, __ost::floating_t<A>> name(A x, None...) {                    \
     return __ost::map_to<__ost::fn_##name, bool>(static_cast<__ost::floating_t<A>>(x));                 \
   }
 OST_RELATIONAL(isnan)
@@ -41,14 +48,23 @@ OST_RELATIONAL(isfinite)
 OST_RELATIONAL(isnormal)
 OST_RELATIONAL(signbit)
 #undef OST_RELATIONAL
+#undef OST_SCALAR
+#define OST_SCALAR(T, name, fn) OST_FN constexpr bool name(T x, T y) { return __ost::fn::of(x, y); }
 #define OST_RELATIONAL(name)                                                                            \
-  template <class A, class B> OST_FN constexpr __ost::reshape_t<bool, __ost::floating_t<A, B>> name(A x, B y) { \
+  OST_EACH_FLOAT(OST_SCALAR, name, fn_##name)                                                           \
+  template <class T, int N>                                                                             \
+  OST_FN constexpr __ost::reshape_t<bool, __ost::floating_t<vec<T, N>>> name(vec<T, N> x, vec<T, N> y) { \
+    return __ost::map_to<__ost::fn_##name, bool>(x, y);                                                 \
+  }                                                                                                     \
+  template <class A, class B, class... None, __ost::none<None...> = 0>                                  \
+  OST_FN constexpr __ost::reshape_t<bool, __ost::floating_t<A, B>> name(A x, B y, None...) {            \
     typedef __ost::floating_t<A, B> V;                                                                  \
     return __ost::map_to<__ost::fn_##name, bool>(static_cast<V>(x), static_cast<V>(y));                 \
   }
 OST_RELATIONAL(isordered)
 OST_RELATIONAL(isunordered)
 #undef OST_RELATIONAL
+#undef OST_SCALAR
 
 OST_FN constexpr bool any(bool x) { return x; }
 OST_FN constexpr bool all(bool x) { return x; }

@@ -90,6 +90,9 @@ struct fn_median3 {
 struct fn_clamp {
   template <class T> static OST_FN constexpr T of(T x, T low, T high) { return fn_min::of(fn_max::of(x, low), high); }
 };
+struct fn_saturate {
+  template <class T> static OST_FN constexpr T of(T x) { return fn_clamp::of(x, T(0.0f), T(1.0f)); }
+};
 struct fn_abs {
   static OST_FN constexpr float of(float x) { return __builtin_fabsf(x); }
   static OST_FN constexpr half of(half x) { return bits_as<half>(uint16_t(bits_as<uint16_t>(x) & 0x7fffu)); }

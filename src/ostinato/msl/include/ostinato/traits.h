@@ -1,11 +1,27 @@
-// <metal_type_traits>: compile-time questions about types. Same names and meaning as in the C++ standard library;
-// half and bfloat count as floating point and arithmetic. Only what Metal has: well-known shaders add the rest
-// (is_empty, void_t, ...) to namespace metal themselves.
+// <metal_type_traits>: compile-time questions about types. Same names and meaning as in the C++ standard library, but
+// that a vector is what its components are (floating point, integral, signed); is_scalar tells them apart. half and
+// bfloat count as floating point and arithmetic. Only what Metal has: well-known shaders add the rest (is_empty,
+// void_t, ...) to namespace metal themselves.
 #pragma once
+
+namespace metal {
+template <class T, int N> struct vec;
+}
 
 namespace __ost {
 template <class...> using void_t = void;
-}
+template <class T, int N> struct packed_vec;
+
+// Components of a vector type, 0 for any other; and the scalar_kind of a scalar or of the components.
+template <class T> struct components { static constexpr int count = 0, kind = scalar_kind<T>::value; };
+template <class T, int N> struct components<metal::vec<T, N>> {
+  static constexpr int count = N, kind = scalar_kind<T>::value;
+};
+template <class T, int N> struct components<packed_vec<T, N>> : components<metal::vec<T, N>> {};
+template <class T> struct components<const T> : components<T> {};
+template <class T> struct components<volatile T> : components<T> {};
+template <class T> struct components<const volatile T> : components<T> {};
+}  // namespace __ost
 
 namespace metal {
 
@@ -90,11 +106,11 @@ template <class A, class B> inline constexpr bool is_same_v = __is_same(A, B);
   template <class T> inline constexpr bool name##_v = (__VA_ARGS__);        \
   template <class T> struct name : bool_constant<name##_v<T>> {};
 // clang-format off
-OST_TRAIT(is_integral, !__is_enum(remove_cv_t<T>) && __ost::scalar_kind<T>::value >= 1 && __ost::scalar_kind<T>::value <= 3)
-OST_TRAIT(is_floating_point, __ost::scalar_kind<T>::value >= 4)
+OST_TRAIT(is_integral, !__is_enum(remove_cv_t<T>) && __ost::components<T>::kind >= 1 && __ost::components<T>::kind <= 3)
+OST_TRAIT(is_floating_point, __ost::components<T>::kind >= 4)
 OST_TRAIT(is_arithmetic, is_integral_v<T> || is_floating_point_v<T>)
-OST_TRAIT(is_signed, (is_integral_v<T> && __ost::scalar_kind<T>::value == 2) || is_floating_point_v<T>)
-OST_TRAIT(is_unsigned, __ost::scalar_kind<T>::value == 1 || __ost::scalar_kind<T>::value == 3)
+OST_TRAIT(is_signed, (is_integral_v<T> && __ost::components<T>::kind == 2) || is_floating_point_v<T>)
+OST_TRAIT(is_unsigned, __ost::components<T>::kind == 1 || __ost::components<T>::kind == 3)
 OST_TRAIT(is_void, __is_same(remove_cv_t<T>, void))
 OST_TRAIT(is_fundamental, is_arithmetic_v<T> || is_void_v<T>)
 OST_TRAIT(is_enum, __is_enum(T))
@@ -118,6 +134,9 @@ template <class T> inline constexpr bool is_reference_v = is_lvalue_reference_v<
 template <class T> struct is_reference : bool_constant<is_reference_v<T>> {};
 template <class T> inline constexpr bool is_pointer_v = !__is_same(remove_pointer_t<remove_cv_t<T>>, remove_cv_t<T>);
 template <class T> struct is_pointer : bool_constant<is_pointer_v<T>> {};
+template <class T> inline constexpr bool is_scalar_v = __ost::scalar_kind<T>::value >= 1 || is_pointer_v<T>;
+template <class T> struct is_scalar : bool_constant<is_scalar_v<T>> {};
+template <class T> struct vec_elements : integral_constant<int, __ost::components<T>::count> {};
 template <class T> struct is_array : false_type {};
 template <class T> struct is_array<T[]> : true_type {};
 template <class T, size_t N> struct is_array<T[N]> : true_type {};

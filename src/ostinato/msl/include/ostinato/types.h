@@ -42,7 +42,7 @@ template <class T> using if_integer =
 template <class T> using if_floating = typename only_if<scalar_kind<T>::value == 4>::type;
 template <class T> using if_scalar = typename only_if<(scalar_kind<T>::value >= 1)>::type;
 template <class T> constexpr bool only_cast_from_bfloat =
-    __is_same(T, int) || __is_same(T, long) || __is_same(T, long long) || __is_same(T, half) || __is_same(T, double);
+    __is_same(T, int) || __is_same(T, half) || __is_same(T, double);
 template <class T> using if_implicit_from_bfloat = typename only_if<(
     scalar_kind<T>::value >= 1 && scalar_kind<T>::value <= 4 && !only_cast_from_bfloat<T> && !__is_enum(T))>::type;
 template <class T> using if_cast_from_bfloat = typename only_if<only_cast_from_bfloat<T>>::type;
