@@ -118,8 +118,8 @@ def _simdgroup_entry(number: int, namespaces: str, setup: str, call: str, headin
     Lanes of a row are neighbours along x, so that what they address is too; others may lie anywhere.
     """
     body = f"const __ost::Dispatch *__d = __w->dispatch; (void)__d; (void)__t;\n  {setup}\n  {call}"
-    return f"""__OST_EXPORT void __ost_row_{number}(__ost::Worker *__w, uint32_t, uint32_t __first, uint32_t __x, uint32_t __y,
-                                uint32_t __z) {{{namespaces}
+    return f"""__OST_EXPORT void __ost_row_{number}(__ost::Worker *__w, uint32_t, uint32_t __first,
+                                uint32_t __x, uint32_t __y, uint32_t __z) {{{namespaces}
   const __ost::Thread __t = __ost::thread_of_row(__w, __first, __x, __y, __z); {body}
 }}
 __OST_EXPORT void __ost_any_{number}(__ost::Worker *__w, uint32_t, uint32_t __first) {{{namespaces}

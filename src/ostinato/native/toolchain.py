@@ -131,7 +131,7 @@ def _each_clang() -> Iterator[Toolchain]:
     yield chosen
     for command in _candidates():
         path = shutil.which(command[0])
-        if path is None or "clang" not in command[0] and Path(command[0]).stem != "zig":
+        if path is None or ("clang" not in command[0] and Path(command[0]).stem != "zig"):
             continue
         examined, _ = _examine((path, *command[1:]))
         if examined is not None:

@@ -87,9 +87,8 @@ def vector_library(compiler: toolchain.Toolchain, translation: Translation) -> c
     semantics = tuple(flag for flag in compiler.semantics if "sanitize" not in flag)
     flags = compile_flags(compiler, (*_KERNEL_FLAGS, *semantics))
     linking = link_flags("-nostartfiles")
-    key = cache.digest(
-        "vector kernels", __version__, compiler.identity, *flags, *linking, _interface_digest(), _pass_digest(), translation.text
-    )
+    made_from = (*flags, *linking, _interface_digest(), _pass_digest(), translation.text)
+    key = cache.digest("vector kernels", __version__, compiler.identity, *made_from)
 
     def build(work: Path) -> Path:
         from .simt.lanes import widen

@@ -16,16 +16,15 @@ _LABEL = re.compile(r'^(?:"([^"]*)"|([-\w$.]+)):')
 _METADATA = re.compile(r"(, ![\w.]+ ![0-9]+)+$")
 _ATTRIBUTES = re.compile(r" #[0-9]+$")
 _OPENING, _CLOSING = "<[{(", ">]})"
-_BINARY = frozenset(
-    "add sub mul udiv sdiv urem srem shl lshr ashr and or xor fadd fsub fmul fdiv frem".split()
-)
+_BINARY = frozenset("add sub mul udiv sdiv urem srem shl lshr ashr and or xor fadd fsub fmul fdiv frem".split())
 _CASTS = frozenset("trunc zext sext fptrunc fpext fptoui fptosi uitofp sitofp ptrtoint inttoptr bitcast".split())
 _FLAGS = frozenset(
     """nuw nsw nusw exact disjoint nneg samesign inbounds fast nnan ninf nsz arcp contract afn reassoc""".split()
 )
 _ARGUMENT_WORDS = frozenset(
     """noundef nonnull signext zeroext noalias nocapture readonly readnone writeonly returned immarg nofree
-    dead_on_unwind inreg""".split()
+    dead_on_unwind inreg align captures dereferenceable dereferenceable_or_null range nofpclass byval sret memory
+    initializes elementtype""".split()
 )
 
 
@@ -87,7 +86,7 @@ class Block:
 
 @dataclass(slots=True, eq=False)
 class Function:
-    """A function of one thread: `blocks` in their order, the entry first; the only one without successors is the exit."""
+    """A function of one thread: `blocks` in their order, the entry first; only the exit has no successors."""
 
     name: str
     parameters: list[Operand]
@@ -113,7 +112,7 @@ def close(text: str, start: int) -> int:
             if depth == 0:
                 return index + 1
         index += 1
-    raise Refused(f"unbalanced {text[start:start + 40]!r}")
+    raise Refused(f"unbalanced {text[start : start + 40]!r}")
 
 
 def split(text: str) -> list[str]:
@@ -154,7 +153,7 @@ def _without_words(text: str) -> str:
     """A text without the attributes at its start."""
     while True:
         found = re.match(r"[a-z_]\w*", text)
-        if found is None or (found.group() not in _ARGUMENT_WORDS and not _is_attribute(text, found.end())):
+        if found is None or found.group() not in _ARGUMENT_WORDS:
             return text
         end = found.end()
         if text[end : end + 1] == "(":
@@ -164,15 +163,6 @@ def _without_words(text: str) -> str:
         text = text[end:].lstrip()
 
 
-def _is_attribute(text: str, end: int) -> bool:
-    word = text[:end]
-    if word in ("align",):
-        return True
-    return word in (
-        "captures dereferenceable dereferenceable_or_null range nofpclass byval sret memory initializes elementtype".split()
-    )
-
-
 def typed(text: str) -> Operand:
     """A type, attributes and a value."""
     type_, rest = take_type(text)
@@ -180,10 +170,10 @@ def typed(text: str) -> Operand:
 
 
 def _flags(text: str) -> tuple[str, str]:
-    words = []
+    words: list[str] = []
     while True:
         found = re.match(r"(\w+)(\([^)]*\))?\s+", text)
-        if found is None or found[1] not in _FLAGS and found[1] != "inrange":
+        if found is None or (found[1] not in _FLAGS and found[1] != "inrange"):
             return "".join(f"{word} " for word in words), text
         words.append(found.group().strip())
         text = text[found.end() :]
@@ -450,7 +440,7 @@ def _add(block: Block, line: str) -> None:
         (block.phis if made.op == "phi" else block.body).append(made)
 
 
-# -- types ---------------------------------------------------------------------------------------------------------------
+# -- types -------------------------------------------------------------------------------------------------------------
 
 
 def vector_count(type_: str) -> int:
@@ -499,11 +489,11 @@ class Types:
         if type_ in self.named:
             return self.layout(self.named[type_])
         if type_.startswith("["):
-            count, element = type_[1:-1].split(" x ", 1)
+            length, element = type_[1:-1].split(" x ", 1)
             size, align = self.layout(element)
-            return int(count) * size, align
+            return int(length) * size, align
         if type_.startswith(("{", "<{")):
-            offsets, size, align = self._fields(type_)
+            _offsets, size, align = self._fields(type_)
             return size, align
         count = vector_count(type_)
         if count:

@@ -8,7 +8,7 @@ all lanes; each block is skipped if no lane is in it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import count
 
 from . import exchanges, memory
@@ -74,6 +74,7 @@ class Emitter:
         self._parameters = {p.value: f"%a{number}" for number, p in enumerate(function.parameters)}
         self._crossing, self._leaving = self._find_uses()
         self.tiles = exchanges.tile_values(function)
+        self._made = {i.result: i for block in function.blocks.values() for i in block.body if i.result}
         divergent = shapes.divergent
         self.regions = flow.regions(sorted(divergent, key=flow.order.index))
         self._region_of = {name: region for region in self.regions for name in (*region.blocks, region.head)}
@@ -428,18 +429,47 @@ class Emitter:
         region = self._region_of[block.name]
         together = not block.cases and (region.blocks <= self._native or not region.blocks)
         if together:
-            condition = self.vector(block.condition)[0]
-            true = self.bits(self.within(self.mask, condition))
-            everyone = self.bits(self.mask)
+            everyone, nobody = self._all_and_none(block.condition)
             names = [self.fresh("e") for _ in range(4)]
-            self.line(f"br i1 {self.new(f'icmp eq i32 {true}, {everyone}')}, label %{names[0]}, label %{names[1]}")
+            self.line(f"br i1 {everyone}, label %{names[0]}, label %{names[1]}")
             self._edge_block(names[0], block.name, block.successors[0])
             self.label(names[1])
-            self.line(f"br i1 {self.new(f'icmp eq i32 {true}, 0')}, label %{names[2]}, label %{names[3]}")
+            self.line(f"br i1 {nobody}, label %{names[2]}, label %{names[3]}")
             self._edge_block(names[2], block.name, block.successors[1])
             self.label(names[3])
         self._leave_masked(block, region)
         self.line(f"br label %{self._next[block.name]}")
+
+    def _all_and_none(self, condition: Operand) -> tuple[str, str]:
+        """Whether a condition holds for all active lanes, and whether for none."""
+        compared = self._by_ends(self._made.get(condition.value))
+        if compared is not None:
+            return compared
+        true = self.bits(self.within(self.mask, self.vector(condition)[0]))
+        everyone = self.new(f"icmp eq i32 {true}, {self.bits(self.mask)}")
+        return everyone, self.new(f"icmp eq i32 {true}, 0")
+
+    def _by_ends(self, made: Instruction | None) -> tuple[str, str] | None:
+        """The same for the comparison of a spread number with a uniform one, from its smallest and largest value."""
+        if made is None or made.op != "icmp" or made.operands[0].type == "ptr":
+            return None
+        predicate = made.flags.split()[-1]
+        first, second = made.operands
+        shapes = [self.shape(first), self.shape(second)]
+        if isinstance(shapes[0], Uniform) and isinstance(shapes[1], Spread):
+            first, second, shapes = second, first, shapes[::-1]
+            predicate = predicate[0] + {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}.get(predicate[1:], "")
+        spread, limit = shapes
+        if not (isinstance(spread, Spread) and spread.exact and isinstance(limit, Uniform)) or len(predicate) != 3:
+            return None
+        type_, bound, base = first.type, self.scalar(second), self._base_or_zero(first)
+        low, high = (self.once(f"add {type_} {base}, {end(spread.offsets)}") for end in (min, max))
+        order = self.once(f"icmp {predicate[0]}le {type_} {low}, {high}")
+        near, far = (low, high) if predicate[1] == "l" else (high, low)
+        everyone = self.once(f"icmp {predicate} {type_} {far}, {bound}")
+        somebody = self.once(f"icmp {predicate} {type_} {near}, {bound}")
+        nobody = self.once(f"xor i1 {somebody}, true")
+        return self.once(f"and i1 {order}, {everyone}"), self.once(f"and i1 {order}, {nobody}")
 
     def _number_items(self, items: Sequence[object], after: str) -> None:
         for item, following in zip(items, (*items[1:], None), strict=True):
@@ -474,7 +504,9 @@ class Emitter:
         slot = self._mask_slot(block.name)
         mask = self.new(f"load {MASK}, ptr {slot}")
         inside = self.fresh("b")
-        self.line(f"br i1 {self.new(f'icmp ne i32 {self.bits(mask)}, 0')}, label %{inside}, label %{self._next[block.name]}")
+        self.line(
+            f"br i1 {self.new(f'icmp ne i32 {self.bits(mask)}, 0')}, label %{inside}, label %{self._next[block.name]}"
+        )
         self.label(inside)
         self.line(f"store {MASK} zeroinitializer, ptr {slot}")
         self.mask = mask
@@ -496,7 +528,9 @@ class Emitter:
             ways = []
             matched = "zeroinitializer"
             for case, successor in zip(block.cases, block.successors[1:], strict=True):
-                same = self.new(f"icmp eq {wide(block.condition.type)} {value}, {self.splat(block.condition.type, case)}")
+                same = self.new(
+                    f"icmp eq {wide(block.condition.type)} {value}, {self.splat(block.condition.type, case)}"
+                )
                 matched = self.new(f"or {MASK} {matched}, {same}")
                 ways.append((successor, same))
             rest = self.new(f"xor {MASK} {matched}, {constant_vector('i1', ['true'] * LANES)}")
@@ -890,7 +924,7 @@ class Emitter:
         parts = [] if made.type == "void" else parts_of(made.type)
         slots = [self.slot(f"%{self.fresh('r')}", wide(part)) for part in parts]
         left = self.slot(f"%{self.fresh('r')}", "i32")
-        start, loop, done = self.fresh("o"), self.fresh("o"), self.fresh("o")
+        _start, loop, done = self.fresh("o"), self.fresh("o"), self.fresh("o")
         for part, slot in zip(parts, slots, strict=True):
             self.line(f"store {wide(part)} zeroinitializer, ptr {slot}")
         self.line(f"store i32 {self.bits(self.mask)}, ptr {left}")
@@ -912,7 +946,8 @@ class Emitter:
             for k, (part, slot) in enumerate(zip(parts, slots, strict=True)):
                 piece = result if len(parts) == 1 else self.new(f"extractvalue {made.type} {result}, {k}")
                 old = self.new(f"load {wide(part)}, ptr {slot}")
-                self.line(f"store {wide(part)} {self.new(f'insertelement {wide(part)} {old}, {part} {piece}, i32 {lane}')}, ptr {slot}")
+                changed = self.new(f"insertelement {wide(part)} {old}, {part} {piece}, i32 {lane}")
+                self.line(f"store {wide(part)} {changed}, ptr {slot}")
         fewer = self.new(f"and i32 {rest}, {self.new(f'add i32 {rest}, -1')}")
         self.line(f"store i32 {fewer}, ptr {left}")
         self.line(f"br i1 {self.new(f'icmp ne i32 {fewer}, 0')}, label %{loop}, label %{done}")
@@ -923,9 +958,7 @@ class Emitter:
         return results
 
 
-_CONVERSIONS = frozenset(
-    "trunc zext sext fptrunc fpext fptoui fptosi uitofp sitofp ptrtoint inttoptr bitcast".split()
-)
+_CONVERSIONS = frozenset("trunc zext sext fptrunc fpext fptoui fptosi uitofp sitofp ptrtoint inttoptr bitcast".split())
 
 
 def constant_vector(type_: str, values: Sequence[object]) -> str:

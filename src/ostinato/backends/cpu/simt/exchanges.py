@@ -1,8 +1,8 @@
 """What lanes do together: the functions that lanes_vector.h declares.
 
 A matrix of a simdgroup is two values in each lane, the first two of a short vector. Here it is one vector of its 64
-elements, row by row (a tile), so that loads, stores and products work on rows; where a lane asks for its own two elements
-they are picked out.
+elements, row by row (a tile), so that loads, stores and products work on rows. Where a lane asks for its own two
+elements they are picked out.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ def _permuted(emitter: Emitter, type_: str, value: str, places: Operand) -> str:
     )
 
 
-# -- matrices ------------------------------------------------------------------------------------------------------------
+# -- matrices ----------------------------------------------------------------------------------------------------------
 
 
 def _write_tile(emitter: Emitter, made: Instruction) -> None:
@@ -207,9 +207,7 @@ def _write_product(emitter: Emitter, made: Instruction) -> None:
     for number in range(_SIDE):
         total = row(c, number)
         for k in range(_SIDE):
-            factor = emitter.once(
-                f"shufflevector {full} {a}, {full} poison, {_indices([number * _SIDE + k] * _SIDE)}"
-            )
+            factor = emitter.once(f"shufflevector {full} {a}, {full} poison, {_indices([number * _SIDE + k] * _SIDE)}")
             total = emitter.call(
                 f"llvm.fma.v{_SIDE}f32", row_type, [(row_type, factor), (row_type, row(b, k)), (row_type, total)]
             )
@@ -253,9 +251,7 @@ def _lane_addresses(emitter: Emitter, pointer: Operand, stride: Operand, size: i
             rows, columns = columns, rows
         along = emitter.new(f"mul {_wide('i64')} {step}, {constant_vector('i64', rows)}")
         place = emitter.new(f"add {_wide('i64')} {along}, {constant_vector('i64', columns)}")
-        addresses.append(
-            emitter.new(f"getelementptr [{size} x i8], {_wide('ptr')} {base}, {_wide('i64')} {place}")
-        )
+        addresses.append(emitter.new(f"getelementptr [{size} x i8], {_wide('ptr')} {base}, {_wide('i64')} {place}"))
     return addresses
 
 

@@ -56,7 +56,9 @@ def widen(module: str) -> Widened:
         written.append(f"define hidden void @__ost_rows_{number}() {{\n  unreachable\n}}\n")
         written.append(f"define hidden void @__ost_anys_{number}() {{\n  unreachable\n}}\n")
     written.append(_as_constant("__ost_refused", json.dumps(refused)))
-    rest = _OTHER.sub(lambda found: "" if _TOGETHER.search(found.group()) else found.group(), _DEFINITION.sub("", module))
+    rest = _OTHER.sub(
+        lambda found: "" if _TOGETHER.search(found.group()) else found.group(), _DEFINITION.sub("", module)
+    )
     rest = re.sub(r"^declare [^\n]*@__ost_(?:rows|anys)_\d+\([^\n]*\n", "", rest, flags=re.M)
     known = set(re.findall(r"^declare [^\n]*@([\w.]+)\(", rest, re.M))
     declarations = [line for name, line in declared.items() if name not in known]
@@ -70,9 +72,7 @@ def _as_constant(name: str, text: str) -> str:
     return f'@{name} = constant [{len(encoded)} x i8] c"{escaped}"\n'
 
 
-def _widened(
-    definition: str, types: Types, defined: frozenset[str], whole: bool, name: str
-) -> tuple[Emitter, str]:
+def _widened(definition: str, types: Types, defined: frozenset[str], whole: bool, name: str) -> tuple[Emitter, str]:
     function = parse_function(definition)
     for block in function.blocks.values():
         for instruction in block.body:

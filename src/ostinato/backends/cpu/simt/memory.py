@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from .code import Instruction, Operand, parts_of, vector_count
+from .code import Instruction, Operand, parts_of
 from .shapes import LANES, Spread, Uniform
 
 if TYPE_CHECKING:
@@ -42,7 +41,7 @@ def write_load(emitter: Emitter, made: Instruction) -> None:
     distance = step * emitter.private.scale(pointer.value)
     values = []
     for place, type_ in enumerate(parts):
-        align = made.align if place == 0 else min(made.align, step)
+        align = min(made.align, step)
         values.append(_read(emitter, type_, pointer, place * distance, align))
     emitter.keep_vector(made.result, made.type, _as_stored(emitter, made.result, made.type, values))
 
@@ -70,7 +69,7 @@ def _read(emitter: Emitter, type_: str, pointer: Operand, extra: int, align: int
         if emitter.mask is None and count <= _WIDEST_WINDOW and all((o - start) % size == 0 for o in offsets):
             address = emitter.once(f"getelementptr i8, ptr {base}, i64 {start}")
             window = f"<{count} x {stored}>"
-            value = emitter.new(f"load {window}, ptr {address}, align {min(align, size)}")
+            value = emitter.new(f"load {window}, ptr {address}, align {align}")
             places = ", ".join(f"i32 {(offset - start) // size}" for offset in offsets)
             picked = emitter.new(f"shufflevector {window} {value}, {window} poison, <{LANES} x i32> <{places}>")
             return _from_stored(emitter, type_, picked)
@@ -80,7 +79,7 @@ def _read(emitter: Emitter, type_: str, pointer: Operand, extra: int, align: int
         _wide(stored),
         [
             (_wide("ptr"), addresses),
-            ("i32", str(min(align, size))),
+            ("i32", str(align)),
             (_wide("i1"), emitter.mask_text()),
             (_wide(stored), "poison"),
         ],
@@ -119,7 +118,7 @@ def write_store(emitter: Emitter, made: Instruction) -> None:
     step = emitter.types.size(parts[0])
     distance = step * emitter.private.scale(pointer.value)
     for place, (type_, part) in enumerate(zip(parts, values, strict=True)):
-        align = made.align if place == 0 else min(made.align, step)
+        align = min(made.align, step)
         _store_lanes(emitter, type_, part, pointer, place * distance, align)
 
 
@@ -165,7 +164,7 @@ def _store_lanes(emitter: Emitter, type_: str, value: str, pointer: Operand, ext
         [
             (_wide(type_), value),
             (_wide("ptr"), addresses),
-            ("i32", str(min(align, size))),
+            ("i32", str(align)),
             (_wide("i1"), emitter.mask_text()),
         ],
     )

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from .code import Function, Instruction, Operand, Refused, Types, integer
+from .code import Function, Instruction, Operand, Types, integer
 from .flow import Flow, Loop
 from .private import Private
 
@@ -76,7 +76,9 @@ def _bits(type_: str) -> int:
 class Shapes:
     """The shapes of all values of a function, and the blocks whose branches part lanes."""
 
-    def __init__(self, function: Function, flow: Flow, types: Types, private: Private, aligned: Mapping[str, int]) -> None:
+    def __init__(
+        self, function: Function, flow: Flow, types: Types, private: Private, aligned: Mapping[str, int]
+    ) -> None:
         self.flow = flow
         self.types = types
         self.private = private
@@ -357,7 +359,6 @@ def _bitwise(self: Shapes, made: Instruction, shapes: list[Shape]) -> Shape:
     # The base has no bit below `align`, the offsets none from it on.
     if not 0 <= min(first.offsets) <= max(first.offsets) < first.align:
         return VARYING
-    fold = _FOLDS.get(made.op)
     low = first.align - 1
     if made.op == "and":
         offsets = tuple(offset & by for offset in first.offsets)
@@ -396,7 +397,11 @@ def _widened(self: Shapes, made: Instruction, shapes: list[Shape]) -> Shape:
 def _narrowed(self: Shapes, made: Instruction, shapes: list[Shape]) -> Shape:
     shape = shapes[0]
     if isinstance(shape, Spread) and made.type in ("i32", "i16", "i8"):
-        return Spread(shape.offsets, shape.exact, min(shape.align, 1 << (_bits(made.type) - 1)), shape.zero) if shape.exact else VARYING
+        return (
+            Spread(shape.offsets, shape.exact, min(shape.align, 1 << (_bits(made.type) - 1)), shape.zero)
+            if shape.exact
+            else VARYING
+        )
     return Uniform(shape.align) if isinstance(shape, Uniform) else VARYING
 
 
