@@ -10,6 +10,7 @@ import pytest
 
 import ostinato as ost
 from ostinato import msl
+from ostinato.native import toolchain
 
 SOURCE = """#include <metal_stdlib>
 using namespace metal;
@@ -41,10 +42,10 @@ kernel void diverging(device float *x, uint id [[thread_position_in_grid]]) {
 EXPECTED = {
     "plain": "loop: its threads never meet",
     "mirrored": "split: its threads meet at barriers only, line 8",
-    "lanes": "fibers: calls simd_sum at line 12",
-    "through": "fibers: calls total, in which threads may meet, at line 15",
-    "early": "fibers: a thread may return before a barrier at line 18",
-    "diverging": "fibers: a barrier inside a condition or loop that may differ between threads at line 23",
+    "lanes": "vector: calls simd_sum at line 12",
+    "through": "vector: calls total, in which threads may meet, at line 15",
+    "early": "vector: a thread may return before a barrier at line 18",
+    "diverging": "vector: a barrier inside a condition or loop that may differ between threads at line 23",
 }
 
 
@@ -75,8 +76,8 @@ def test_fibers_are_named_where_only_lockstep_orders_the_memory_of_lanes(name: s
         f"uint l [[thread_index_in_simdgroup]]{shared}) {{ {body} }}"
     )
     module = msl.parse(f"#include <metal_stdlib>\nusing namespace metal;\n{text}")
-    assert module.translate("cpu").executions["k"].reason.endswith(NO_LOCKSTEP) is shares
-    checked = module.translate("cpu", fibers=True).executions["k"].reason
+    assert module.translate("cpu").executions["k"].explanation.endswith(NO_LOCKSTEP) is shares
+    checked = module.translate("cpu", fibers=True).executions["k"].explanation
     assert checked == "the device is opened with checked=True" + NO_LOCKSTEP * shares
 
 
@@ -86,6 +87,17 @@ def test_a_kernel_says_how_it_runs_and_why(dev: ost.Device, name: str) -> None:
     assert str(kernel.execution) == EXPECTED[name]
     assert kernel.execution.way == EXPECTED[name].partition(":")[0]
     assert repr(kernel).endswith(f"{EXPECTED[name]}>")
+
+
+def test_without_clang_the_same_kernels_run_as_fibers(dev: ost.Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(toolchain, "find_clang", lambda: None)
+    kernel = dev.library(SOURCE.replace("float(id)", "float(id + 1)"))["lanes"]
+    assert str(kernel.execution) == "fibers: calls simd_sum at line 12; vectors need clang 18 or the ziglang wheel"
+    values = dev.zeros(32, "float32")
+    encoder = dev.command_encoder()
+    encoder.dispatch(kernel, values, threads=32)
+    encoder.commit_and_wait()
+    assert (values.numpy() == sum(range(1, 33))).all()
 
 
 def test_a_checked_device_runs_everything_as_fibers() -> None:

@@ -56,9 +56,8 @@ def _execution(instance: KernelInstance, way: cpu_entry.Way, translator: Transla
     reason = translator.unsplit.get(instance.function.name_at, "its threads meet")
     if source.fibers:
         reason = "the device is opened with checked=True"
-    if lanes_may_share(instance, source.syntax, source.convergence):
-        reason += f"; {_NO_LOCKSTEP}"
-    return Execution("fibers", reason)
+    shares = lanes_may_share(instance, source.syntax, source.convergence)
+    return Execution("fibers", reason, _NO_LOCKSTEP if shares else "")
 
 
 def _way(instance: KernelInstance, translator: Translator, source: Source) -> cpu_entry.Way:

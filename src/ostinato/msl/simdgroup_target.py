@@ -46,5 +46,5 @@ def translate_for_simdgroups(source: Source) -> TargetText:
     body = translator.run(source.constants)
     ways = dict.fromkeys((instance.name for instance in source.instances), cpu_entry.Way.SIMDGROUPS)
     entries = cpu_entry.table(source.instances, ways, translator.layouts, source.absent)
-    executions = {name: Execution("vector", "its simdgroups run as vectors of 32 lanes") for name in ways}
+    executions = {name: Execution("vector") for name in ways}
     return TargetText(_INCLUDES, body + entries, executions, foot="#pragma clang attribute pop\n")

@@ -16,12 +16,19 @@ class Execution:
     """How the threads of a kernel run on a device, and why."""
 
     way: str
-    """On the CPU "loop" (one loop over all threads), "split" (a loop between each two barriers) or "fibers" (a stack
-    for each thread); "native" where the device has hardware threads."""
+    """On the CPU "loop" (one loop over all threads), "split" (a loop between each two barriers), "vector" (the lanes of a
+    simdgroup in vector registers) or "fibers" (a stack for each thread); "native" where the device has hardware threads."""
     reason: str = ""
+    note: str = ""
+    """What this way may change in the results, or why it is not a faster one."""
+
+    @property
+    def explanation(self) -> str:
+        """Reason and note."""
+        return "; ".join(part for part in (self.reason, self.note) if part)
 
     def __str__(self) -> str:
-        return f"{self.way}: {self.reason}" if self.reason else self.way
+        return f"{self.way}: {self.explanation}" if self.explanation else self.way
 
 
 NATIVE = Execution("native")

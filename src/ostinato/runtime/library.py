@@ -64,7 +64,7 @@ class Kernel:
     def execution(self) -> msl.Execution:
         """How its threads run, and why.
 
-        `execution.way` is on the CPU "loop", "split" (at barriers) or "fibers", the slowest; elsewhere "native".
+        `execution.way` is on the CPU "loop", "split" (at barriers), "vector" or "fibers", the slowest; elsewhere "native".
         `execution.reason` says what decided it, such as "uses simd_sum at line 12".
         """
         from ..msl import NATIVE

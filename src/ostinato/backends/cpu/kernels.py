@@ -52,7 +52,7 @@ def compile_kernels(
     translation = module.translate("cpu", constants, only, fibers=checked)
     if checked:
         return _kernels_of(kernel_library(toolchain.find(), translation, checked), translation, {})
-    slow = [name for name, execution in translation.executions.items() if execution.way == "fibers"]
+    slow = {name: execution.reason for name, execution in translation.executions.items() if execution.way == "fibers"}
     vector, refused = _vector_kernels(module, constants, slow) if slow else ({}, {})
     if vector:
         rest = [name for name in translation.kernels if name not in vector]
@@ -64,17 +64,19 @@ def compile_kernels(
 
 
 def _vector_kernels(
-    module: Module, constants: Mapping[int | str, object], names: Collection[str]
+    module: Module, constants: Mapping[int | str, object], reasons: Mapping[str, str]
 ) -> tuple[dict[str, CompiledKernel], dict[str, str]]:
-    """Kernels whose simdgroups run as vectors, and why the others of `names` cannot."""
+    """Kernels whose simdgroups run as vectors, and why others cannot; `reasons` say why none of them is a loop."""
     compiler = toolchain.find_clang()
     if compiler is None:
-        return {}, dict.fromkeys(names, f"vectors need clang {toolchain.OLDEST_CLANG} or the ziglang wheel")
-    translation = module.translate("cpu-vector", constants, names)
+        return {}, dict.fromkeys(reasons, f"vectors need clang {toolchain.OLDEST_CLANG} or the ziglang wheel")
+    translation = module.translate("cpu-vector", constants, reasons)
+    executions = {name: replace(way, reason=reasons[name]) for name, way in translation.executions.items()}
+    translation = replace(translation, executions=executions)
     try:
         library = vector_library(compiler, translation)
     except KernelCompileError as error:
-        return {}, dict.fromkeys(names, f"clang does not compile it: {error.message}")
+        return {}, dict.fromkeys(reasons, f"clang does not compile it: {error.message}")
     text = ctypes.string_at(ctypes.addressof(ctypes.c_char.in_dll(library, "__ost_refused")))
     numbers = list(translation.kernels)
     refused = {numbers[int(number)]: f"no vectors: {reason}" for number, reason in json.loads(text).items()}
@@ -93,7 +95,7 @@ def _compiled(info: _KernelInfo, translation: Translation, notes: Mapping[str, s
     name = info.name.decode()
     execution = translation.executions[name]
     if name in notes:
-        execution = replace(execution, reason=f"{execution.reason}; {notes[name]}")
+        execution = replace(execution, note="; ".join(part for part in (execution.note, notes[name]) if part))
     return CompiledKernel(
         name=name,
         signature=translation.kernels[name],
