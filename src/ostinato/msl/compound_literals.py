@@ -6,7 +6,7 @@ from .rewriter import Rewriter
 from .syntax import BEFORE_EXPRESSIONS, Syntax
 from .tokens import IDENTIFIER
 
-_NO_TYPE_AFTER = frozenset(("]", ">", "}", ";", ""))
+_NO_TYPE_AFTER = frozenset(("]", ">", "}", ";"))
 """Tokens before the parameters of a function or of a lambda, and before a statement."""
 
 
@@ -22,12 +22,10 @@ def rewrite_compound_literals(syntax: Syntax, rewriter: Rewriter) -> None:
 
 
 def _begins_expression(syntax: Syntax, opening: int) -> bool:
-    """Whether the ``(`` at ``opening`` follows an operator, rather than the name of a function."""
+    """Whether the ``(`` at ``opening`` follows an operator of an expression, rather than the name of a function."""
     before = syntax.tokens[opening - 1]
-    if opening == 0 or before.text in _NO_TYPE_AFTER:
+    if before.text in _NO_TYPE_AFTER or "operator" in syntax.texts[max(0, opening - 3) : opening]:
         return False
-    if before.text == ")":
-        return syntax.texts[syntax.match[opening - 1] - 1] != "operator"
     return before.kind != IDENTIFIER or before.text in BEFORE_EXPRESSIONS
 
 

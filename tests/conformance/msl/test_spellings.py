@@ -12,7 +12,7 @@ from launching import HEAD, launch
 SOURCE = f"""{HEAD}
 struct Point {{ int x; float y; }};
 namespace shapes {{ struct Line {{ Point from, to; }}; }}
-struct Scale {{ int by; int operator()(int x) {{ return x * by; }} }};
+struct Scale {{ int by; int operator()(int) {{ return by; }} Scale operator-(Scale) {{ return *this; }} }};
 float total(float4 v) {{ return v.x + v.y + v.z + v.w; }}
 
 kernel void literals(device float *out, constant int &two [[buffer(1)]]) {{
@@ -21,7 +21,7 @@ kernel void literals(device float *out, constant int &two [[buffer(1)]]) {{
   out[2] = (Point){{two, 1.5}}.y;
   shapes::Line line = (shapes::Line){{{{1, 2}}, {{3, 4}}}}; out[3] = line.to.y;
   out[4] = two > 1 ? (int2){{7, 8}}.x : (int2){{5, 6}}.y;
-  out[5] = ((float[3]){{1, 2, 4}})[two]; out[6] = (int){{two}} + (Scale){{3}}(two);
+  out[5] = ((float[3]){{1, 2, 4}})[two]; out[6] = (int){{two}} + (Scale){{6}}(two);
   if (two == 2) {{ out[7] = 9; }}
   auto twice = [](int x) {{ return 2 * x; }}; out[8] = twice(two);
 }}
