@@ -16,7 +16,7 @@ def rewrite_compound_literals(syntax: Syntax, rewriter: Rewriter) -> None:
     for index, text in enumerate(texts):
         if text == "{" and texts[index - 1] == ")":
             opening, closing = match[index - 1], index - 1
-            if _begins_expression(syntax, opening) and _is_type(syntax, opening + 1, closing):
+            if _begins_expression(syntax, opening) and syntax.is_type(opening + 1, closing):
                 rewriter.replace(opening, "__ost::itself<")
                 rewriter.replace(closing, ">")
 
@@ -27,20 +27,3 @@ def _begins_expression(syntax: Syntax, opening: int) -> bool:
     if before.text in _NO_TYPE_AFTER or "operator" in syntax.texts[max(0, opening - 3) : opening]:
         return False
     return before.kind != IDENTIFIER or before.text in BEFORE_EXPRESSIONS
-
-
-def _is_type(syntax: Syntax, begin: int, end: int) -> bool:
-    texts, tokens = syntax.texts, syntax.tokens
-    index = begin
-    while index < end:
-        if texts[index] == "<":
-            closing = syntax.angle_end(index, end)
-            if closing is None:
-                return False
-            index = closing
-        elif texts[index] == "[":
-            index = syntax.match[index]
-        elif tokens[index].kind != IDENTIFIER and texts[index] not in ("::", "*"):
-            return False
-        index += 1
-    return begin < end

@@ -17,6 +17,7 @@ from .target import Source, TargetText
 from .tensors import uses_tensors
 from .tokens import IDENTIFIER
 from .translate import Dialect, Translator
+from .unaligned import rewrite_unaligned
 
 _INCLUDES = '#include "ostinato/metal_cuda.h"\n#include "ostinato/entry_cuda.h"\n'
 _TENSORS = '#include "ostinato/tensors_cuda.h"\n'
@@ -28,6 +29,7 @@ _NAMESPACE = "__ost_program"
 
 
 def _rewrite_types(syntax: Syntax, declarations: Declarations, rewriter: Rewriter) -> None:
+    rewrite_unaligned(syntax, declarations, rewriter)
     arm_conditionals(syntax, rewriter)
     add_float_overloads(syntax, declarations, rewriter, BFLOAT | HALF)
     spell_out_captured_constants(syntax, rewriter)
