@@ -19,7 +19,8 @@ from ostinato.msl import parameter_layout, parse
 OPS = sorted((Path(ostinato.__file__).parent / "ops" / "kernels").glob("*.metal"))
 CONFORMANCE = Path(__file__).parents[1] / "conformance" / "msl"
 MODULES = """address_spaces atomics divergence geometry_and_packing integers math matrices own_names scalars
-simdgroup_matrix structs templates tensors thread_positions threadgroup_barriers threadgroup_memory vectors""".split()
+simdgroup_matrix spellings structs templates tensors thread_positions threadgroup_barriers threadgroup_memory unaligned
+vectors""".split()
 
 
 @pytest.fixture(scope="module")
@@ -273,6 +274,37 @@ def test_half_converts_as_a_built_in_half(nvrtc: Nvrtc, statement: str) -> None:
         inline void w(float) {{}}
         inline void f(half h, float f, device float *out) {{ {statement} }}""",
     )
+
+
+# -- alignment ----------------------------------------------------------------------------------------------------------
+
+UNALIGNED = f"""{HEAD}
+struct Block {{ half scale; uchar high[4]; uchar low[16]; }};
+struct Aligned {{ uint count; uchar bytes[8]; half2 scales; }};
+#define KERNEL(name, type, statement) \
+  kernel void name(device uint *out, device const type *p, uint i [[thread_position_in_grid]]) {{ statement }}
+KERNEL(packed, Block, out[i] = *(device const uint *)p[i].low;)
+KERNEL(plain, uint, out[i] = p[i];)
+KERNEL(same, uint, out[i] = *(device const int *)(p + i);)
+KERNEL(member, Aligned, out[i] = *(device const uint *)&p[i].scales;)
+KERNEL(bytes, Aligned, out[i] = ((device const uint *)p[i].bytes)[1];)
+KERNEL(variable, Aligned, device const uint *words = (device const uint *)p[i].bytes; out[i] = words[1];)
+KERNEL(untyped, uchar, device const uint *words = (device const uint *)p; out[i] = words[i];)
+KERNEL(reference, ushort, device const uint &word = *(device const uint *)(p + 2 * i); out[i] = word;)
+"""
+
+
+def test_an_access_costs_nothing_where_its_alignment_is_known(nvrtc: Nvrtc) -> None:
+    translation = parse(UNALIGNED).translate("cuda")
+    compiled = nvrtc.compile(translation)
+    assert compiled.ptx, compiled.log
+    bodies = {name: compiled.body(number) for number, name in enumerate(translation.kernels)}
+    loads = {name: re.findall(r"\bld\.global\S*", body) for name, body in bodies.items()}
+    branches = {name: len(re.findall(r"\bbra\b", body)) for name, body in bodies.items()}
+    assert {"ld.global.u32", "ld.global.u16"} == set(loads.pop("packed"))
+    assert branches.pop("packed") > branches["plain"]
+    assert set(map(tuple, loads.values())) == {("ld.global.u32",)}
+    assert set(branches.values()) == {branches["plain"]}
 
 
 # -- lanes --------------------------------------------------------------------------------------------------------------

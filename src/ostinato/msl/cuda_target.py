@@ -17,14 +17,19 @@ from .target import Source, TargetText
 from .tensors import uses_tensors
 from .tokens import IDENTIFIER
 from .translate import Dialect, Translator
+from .unaligned import rewrite_unaligned
 
 _INCLUDES = '#include "ostinato/metal_cuda.h"\n#include "ostinato/entry_cuda.h"\n'
 _TENSORS = '#include "ostinato/tensors_cuda.h"\n'
-_BEFORE_TYPES = frozenset("const constexpr inline static typename using typedef volatile".split())
+_BEFORE_TYPES = frozenset(
+    "const constexpr explicit friend inline kernel mutable operator private protected public sizeof static typename "
+    "using typedef volatile".split()
+)
 _NAMESPACE = "__ost_program"
 
 
 def _rewrite_types(syntax: Syntax, declarations: Declarations, rewriter: Rewriter) -> None:
+    rewrite_unaligned(syntax, declarations, rewriter)
     arm_conditionals(syntax, rewriter)
     add_float_overloads(syntax, declarations, rewriter, BFLOAT | HALF)
     spell_out_captured_constants(syntax, rewriter)
@@ -35,9 +40,19 @@ def _rewrite_types(syntax: Syntax, declarations: Declarations, rewriter: Rewrite
 
 
 def _is_qualified(syntax: Syntax, index: int) -> bool:
+    """Whether a class or namespace stands before the ``::`` at ``index``: a name, ``name<…>`` or ``decltype(…)``."""
+    if index == 0:
+        return False
     before = syntax.tokens[index - 1]
-    named = before.kind == IDENTIFIER and before.text not in BEFORE_EXPRESSIONS | ADDRESS_SPACES | _BEFORE_TYPES
-    return index > 0 and (named or before.text in (">", ")"))
+    if before.text == ")":
+        return syntax.texts[syntax.match[index - 1] - 1] == "decltype"
+    if before.text == ">":
+        opening = syntax.angle_start(index - 1)
+        if opening == index - 1:
+            return False
+        before = syntax.tokens[opening - 1]
+        return before.kind == IDENTIFIER and before.text != "template"
+    return before.kind == IDENTIFIER and before.text not in BEFORE_EXPRESSIONS | ADDRESS_SPACES | _BEFORE_TYPES
 
 
 _DIALECT = Dialect(

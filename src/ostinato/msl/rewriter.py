@@ -56,10 +56,19 @@ class Rewriter:
 
     def inline(self, begin: int, end: int, without: str = "") -> str:
         """The edited tokens from ``begin`` to ``end`` (exclusive) on one line, marked; without the word ``without``."""
-        copied = (
-            mark(index) + piece for index in range(begin, end) for piece in self._pieces(index) if piece != without
-        )
-        return " ".join(copied) + MARK_BACK
+        output: list[str] = []
+        previous_text = ""
+        for index in range(begin, end):
+            pieces = [piece for piece in self._pieces(index) if piece != without]
+            if pieces:
+                separator = "" if not output or self._is_shift(previous_text, pieces[0], index) else " "
+                output.append(separator + " ".join(mark(index) + piece for piece in pieces))
+                previous_text = pieces[-1]
+        return "".join(output) + MARK_BACK
+
+    def _is_shift(self, before: str, text: str, index: int) -> bool:
+        """Whether the token at ``index`` is the second half of a ``>>`` that shifts, which was lexed as two tokens."""
+        return before == ">" and text[0] == ">" and not self.tokens[index].spaced
 
     def render(self) -> str:
         """The whole edited text, marked with its tokens, in lines like those of the source."""
@@ -70,13 +79,7 @@ class Rewriter:
             pieces = self._pieces(index)
             if not pieces:
                 continue
-            if (
-                previous_text == ">"
-                and pieces[0][0] == ">"
-                and not token.spaced
-                and (token.file, token.line) == (file, line)
-            ):
-                # A `>>` that shifts was lexed as two tokens; every other pair may stand apart.
+            if self._is_shift(previous_text, pieces[0], index) and (token.file, token.line) == (file, line):
                 separator = ""
             elif token.file != file or token.line != line or length > _LONGEST_LINE:
                 separator, length = "\n\n" if token.line > line + 1 else "\n", 0

@@ -142,6 +142,22 @@ class Syntax:
                 open_lists = [[]]
         return closing
 
+    def is_type(self, begin: int, end: int) -> bool:
+        """Whether the tokens from ``begin`` to ``end`` (exclusive) can be a type; a lone name always can."""
+        index = begin
+        while index < end:
+            if self.texts[index] == "<":
+                closing = self.angle_end(index, end)
+                if closing is None:
+                    return False
+                index = closing
+            elif self.texts[index] == "[":
+                index = self.match[index]
+            elif self.tokens[index].kind != IDENTIFIER and self.texts[index] not in ("::", "*"):
+                return False
+            index += 1
+        return begin < end
+
     def split(self, start: int, end: int) -> list[tuple[int, int]]:
         """Splits tokens ``start`` to ``end`` (exclusive) at commas outside all brackets, angles included."""
         if start >= end:

@@ -12,6 +12,7 @@ import struct
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from .compound_literals import rewrite_compound_literals
 from .constant_expression import Value
 from .convergence import BUILTINS, Convergence
 from .declarations import Declarations, Function
@@ -140,6 +141,7 @@ class Translator:
     def run(self, constants: Mapping[str, str | None]) -> str:
         """The C++ text; ``constants`` gives the C++ value of each function constant, None when it is not defined."""
         self._words()
+        rewrite_compound_literals(self.syntax, self.rewriter)
         self._swizzles()
         self._shifts()
         self._globals(constants)

@@ -21,17 +21,23 @@ kernel void mul(device const T *a [[buffer(0)]], device const T *b [[buffer(1)]]
 template <typename T>
 kernel void add_fours(device const T *a [[buffer(0)]], device const T *b [[buffer(1)]], device T *out [[buffer(2)]],
                       uint at [[thread_position_in_grid]]) {
-    const vec<T, 4> left = ((device const vec<T, 4> *)a)[at], right = ((device const vec<T, 4> *)b)[at];
-    ((device vec<T, 4> *)out)[at] = vec<T, 4>(T(float(left.x) + float(right.x)), T(float(left.y) + float(right.y)),
-                                              T(float(left.z) + float(right.z)), T(float(left.w) + float(right.w)));
+    device const vec<T, 4> *lefts = (device const vec<T, 4> *)a;
+    device const vec<T, 4> *rights = (device const vec<T, 4> *)b;
+    device vec<T, 4> *fours = (device vec<T, 4> *)out;
+    const vec<T, 4> left = lefts[at], right = rights[at];
+    fours[at] = vec<T, 4>(T(float(left.x) + float(right.x)), T(float(left.y) + float(right.y)),
+                          T(float(left.z) + float(right.z)), T(float(left.w) + float(right.w)));
 }
 
 template <typename T>
 kernel void mul_fours(device const T *a [[buffer(0)]], device const T *b [[buffer(1)]], device T *out [[buffer(2)]],
                       uint at [[thread_position_in_grid]]) {
-    const vec<T, 4> left = ((device const vec<T, 4> *)a)[at], right = ((device const vec<T, 4> *)b)[at];
-    ((device vec<T, 4> *)out)[at] = vec<T, 4>(T(float(left.x) * float(right.x)), T(float(left.y) * float(right.y)),
-                                              T(float(left.z) * float(right.z)), T(float(left.w) * float(right.w)));
+    device const vec<T, 4> *lefts = (device const vec<T, 4> *)a;
+    device const vec<T, 4> *rights = (device const vec<T, 4> *)b;
+    device vec<T, 4> *fours = (device vec<T, 4> *)out;
+    const vec<T, 4> left = lefts[at], right = rights[at];
+    fours[at] = vec<T, 4>(T(float(left.x) * float(right.x)), T(float(left.y) * float(right.y)),
+                          T(float(left.z) * float(right.z)), T(float(left.w) * float(right.w)));
 }
 
 #define INSTANCE(name, T) \

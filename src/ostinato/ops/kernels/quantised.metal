@@ -34,6 +34,7 @@ kernel void matvec_q4_0(device const uchar *weight [[buffer(0)]], device const T
     float sum = 0.0f;
     for (uint number = lane / 2; number < blocks; number += SIMD / 2) {
         device const uchar *block = line + number * 18;
+        device const half *scale = (device const half *)block;
         device const ushort *pairs = (device const ushort *)(block + 2) + side * 4;
         device const T *part = x + number * 32 + side * 8;
         float product = 0.0f;
@@ -44,7 +45,7 @@ kernel void matvec_q4_0(device const uchar *weight [[buffer(0)]], device const T
             product += float((bits >> 8 & 15) - 8) * float(part[2 * step + 1]);
             product += float((bits >> 12) - 8) * float(part[2 * step + 17]);
         }
-        sum += float(*(device const half *)block) * product;
+        sum += float(*scale) * product;
     }
     STORE_SUM()
 }
@@ -62,6 +63,7 @@ kernel void matvec_q8_0(device const uchar *weight [[buffer(0)]], device const T
     float sum = 0.0f;
     for (uint number = lane / 4; number < blocks; number += SIMD / 4) {
         device const uchar *block = line + number * 34;
+        device const half *scale = (device const half *)block;
         device const ushort *pairs = (device const ushort *)(block + 2) + quarter * 4;
         device const T *part = x + number * 32 + quarter * 8;
         float product = 0.0f;
@@ -69,7 +71,7 @@ kernel void matvec_q8_0(device const uchar *weight [[buffer(0)]], device const T
             const char2 numbers = as_type<char2>(pairs[step]);
             product += float(numbers.x) * float(part[2 * step]) + float(numbers.y) * float(part[2 * step + 1]);
         }
-        sum += float(*(device const half *)block) * product;
+        sum += float(*scale) * product;
     }
     STORE_SUM()
 }

@@ -62,6 +62,7 @@ template <class T> OST_FN constexpr T stateless() {
 #include "integer.h"
 #include "geometric.h"
 #include "matrix.h"
+#include "unaligned_cuda.h"
 #include "pack.h"
 #include "utility.h"
 #include "atomic_types.h"

@@ -21,6 +21,8 @@ template <class T, int N> struct components<packed_vec<T, N>> : components<metal
 template <class T> struct components<const T> : components<T> {};
 template <class T> struct components<volatile T> : components<T> {};
 template <class T> struct components<const volatile T> : components<T> {};
+// A type that has no name of its own, where C++ wants a name: itself<float[3]>{1, 2, 3}.
+template <class T> using itself = T;
 }  // namespace __ost
 
 namespace metal {

@@ -147,10 +147,12 @@ OST_BFLOAT_ARITHMETIC(/)
 
 #define OST_BFLOAT_COMPARE(op)                                                                                        \
   OST_FN constexpr bool operator op(bfloat a, bfloat b) { return float(a) op float(b); }                              \
-  template <class S, __ost::if_builtin<S> = 0> OST_FN constexpr bool operator op(bfloat a, S b) {                     \
+  template <class B, class S, __ost::if_bfloat<B> = 0, __ost::if_builtin<S> = 0>                                      \
+  OST_FN constexpr bool operator op(B a, S b) {                                                                       \
     return float(a) op float(b);                                                                                      \
   }                                                                                                                   \
-  template <class S, __ost::if_builtin<S> = 0> OST_FN constexpr bool operator op(S a, bfloat b) {                     \
+  template <class S, class B, __ost::if_builtin<S> = 0, __ost::if_bfloat<B> = 0>                                      \
+  OST_FN constexpr bool operator op(S a, B b) {                                                                       \
     return float(a) op float(b);                                                                                      \
   }
 OST_BFLOAT_COMPARE(==)

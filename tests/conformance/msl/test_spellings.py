@@ -1,0 +1,63 @@
+"""Spellings that compilers of plain C++ do not all take: literals with a type in brackets, names from the root of all
+namespaces, and enumerations beside integers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import ostinato as ost
+from launching import HEAD, launch
+
+SOURCE = f"""{HEAD}
+struct Point {{ int x; float y; }};
+namespace shapes {{ struct Line {{ Point from, to; }}; }}
+struct Scale {{ int by; int operator()(int) {{ return by; }} Scale operator-(Scale) {{ return *this; }} }};
+float total(float4 v) {{ return v.x + v.y + v.z + v.w; }}
+
+kernel void literals(device float *out, constant int &two [[buffer(1)]]) {{
+  uint4 whole = (uint4){{1, 2, 3, 4}}; out[0] = whole.w;
+  out[1] = total((float4){{1, 2.5, out[0], 4}} * (vec<float, 4>){{2, 2, 2, 2}});
+  out[2] = (Point){{two, 1.5}}.y;
+  shapes::Line line = (shapes::Line){{{{1, 2}}, {{3, 4}}}}; out[3] = line.to.y;
+  out[4] = two > 1 ? (int2){{7, 8}}.x : (int2){{5, 6}}.y;
+  out[5] = ((float[3]){{1, 2, 4}})[two]; out[6] = (int){{two}} + (Scale){{6}}(two);
+  if (two == 2) {{ out[7] = 9; }}
+  auto twice = [](int x) {{ return 2 * x; }}; out[8] = twice(two);
+}}
+
+template <typename T> ::metal::vec<T, 2> pair(T x) {{ return ::metal::vec<T, 2>(x, x + 1); }}
+template <typename T> METAL_FUNC ::metal::vec<T, 2> turned(T x) {{ return (::metal::vec<T, 2>)::metal::vec<int, 2>(x + 1, x); }}
+int seven() {{ return 7; }}
+namespace inner {{ int seven() {{ return 8; }} template <int N> int least() {{ return N > ::seven() ? 1 : 0; }} }}
+kernel void rooted(device float *out, constant int &two [[buffer(1)]]) {{
+  out[0] = pair(float(two)).y; out[1] = turned(float(two)).x; out[2] = inner::least<8>() + inner::seven();
+  float cosine = 2; if (two) ::metal::sincos(0.0f, cosine);
+  out[3] = cosine + (two > ::seven() || two > ::metal::max(two, 3)); out[4] = (float)::seven();
+}}
+
+enum Mode {{ Add, Multiply = 5, Last }};
+enum Width : ushort {{ Narrow = 1, Wide = 65535 }};
+kernel void enumerated(device float *out, constant int &two [[buffer(1)]]) {{
+  uint five = two + 3; half h = half(five); bfloat b = bfloat(h); Mode mode = Mode(five);
+  out[0] = five == Multiply; out[1] = two != Add; out[2] = Last > two; out[3] = ulong(five) <= Multiply; out[4] = Narrow < uchar(two);
+  out[5] = h == Multiply; out[6] = Last > b; out[7] = b == Multiply; out[8] = float(five) >= mode; out[9] = mode == five;
+  out[10] = (five & Multiply) + (two | Narrow) + two * Multiply + (mode - 1);
+}}
+"""
+
+
+@pytest.fixture(scope="module")
+def library(dev: ost.Device) -> ost.Library:
+    return dev.library(SOURCE)
+
+
+LITERALS = [4, 2 * 11.5, 1.5, 4, 7, 4, 2 + 6, 9, 4]
+ROOTED = [3, 3, 1 + 8, 1, 7]
+ENUMERATED = [1] * 10 + [5 + 3 + 10 + 4]
+
+
+@pytest.mark.parametrize(("name", "expected"), [("literals", LITERALS), ("rooted", ROOTED), ("enumerated", ENUMERATED)])
+def test_a_spelling_has_its_meaning(dev: ost.Device, library: ost.Library, name: str, expected: list[float]) -> None:
+    got = launch(dev, library[name], np.zeros(len(expected), np.float32), np.int32(2))
+    assert got.tolist() == expected

@@ -1,0 +1,95 @@
+"""Numbers that are read and written through casts to a type of stricter alignment, at addresses that are no multiples of
+it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ostinato as ost
+from launching import HEAD, launch
+
+SOURCE = f"""{HEAD}
+struct Block {{ half scale; uchar high[4]; uchar low[16]; }};
+struct Mixed {{ uint count; uchar tag; uchar bytes[7]; }};
+
+kernel void words_of_blocks(device const Block *blocks, device uint *out, uint i [[thread_position_in_grid]]) {{
+  device const Block *block = blocks + i;
+  device const uint *low = (device const uint *)block->low;
+  out[7 * i] = *(device const uint *)blocks[i].high; out[7 * i + 1] = *((device const uint *)block->low + 1);
+  out[7 * i + 2] = ((device const uint *)(block->high + 2))[0]; out[7 * i + 3] = *low; out[7 * i + 4] = low[3] ^ low[i & 3];
+  low += 2; out[7 * i + 5] = i > 2 ? low[0] : 7; out[7 * i + 6] = (*(device const ushort2 *)block->high).y;
+}}
+kernel void halves_of_structs(device const Mixed *all, device uint *out, uint i [[thread_position_in_grid]]) {{
+  device const ushort *odd = (device const ushort *)all[i].bytes; device const ushort *even = (device const ushort *)(all[i].bytes + 1);
+  out[3 * i] = odd[2]; out[3 * i + 1] = even[2]; out[3 * i + 2] = *(device const ulong *)&all[i] >> 32;
+}}
+kernel void anywhere(device const uchar *bytes, device ulong *out, uint i [[thread_position_in_grid]]) {{
+  out[4 * i] = *(device const ushort *)(bytes + i); out[4 * i + 1] = reinterpret_cast<device const uint *>(bytes + i)[1];
+  out[4 * i + 2] = *reinterpret_cast<device const ulong *>(&bytes[i]); out[4 * i + 3] = *(device const uchar *)(bytes + i);
+}}
+kernel void written(device ushort *words, uint i [[thread_position_in_grid]]) {{
+  *(device uint *)(words + 3 * i + 1) = 0x10001 * i; ((device uint *)(words + 3 * i))[0] += 5u;
+}}
+kernel void groups(device const uint *in, device uint *out, uint i [[thread_position_in_threadgroup]]) {{
+  threadgroup uchar bytes[64];
+  for (uint k = 0; k < 4; ++k) bytes[4 * i + k] = in[i] >> (8 * k);
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  uchar own[8]; for (uint k = 0; k < 8; ++k) own[k] = bytes[4 * i + k];
+  out[2 * i] = *(threadgroup const uint *)(bytes + 4 * i + 1); out[2 * i + 1] = *(thread const uint *)(own + 3);
+}}
+"""
+
+COUNT = 8
+BYTES = np.random.default_rng(3).integers(0, 256, 4096, dtype=np.uint8)
+
+
+def at(offset: int, dtype: Any, source: Any = BYTES) -> int:
+    """The number at a byte offset."""
+    return int(source[offset : offset + np.dtype(dtype).itemsize].view(dtype)[0])
+
+
+@pytest.fixture(scope="module")
+def library(dev: ost.Device) -> ost.Library:
+    return dev.library(SOURCE)
+
+
+def test_words_are_read_from_the_bytes_of_blocks(dev: ost.Device, library: ost.Library) -> None:
+    got = launch(dev, library["words_of_blocks"], BYTES[: 22 * COUNT], np.zeros(7 * COUNT, np.uint32), threads=COUNT)
+    expected = []
+    for i in range(COUNT):
+        b = 22 * i
+        expected += [at(b + 2, "u4"), at(b + 10, "u4"), at(b + 4, "u4"), at(b + 6, "u4")]
+        expected += [
+            at(b + 18, "u4") ^ at(b + 6 + 4 * (i & 3), "u4"),
+            at(b + 14, "u4") if i > 2 else 7,
+            at(b + 4, "u2"),
+        ]
+    assert got.tolist() == expected
+
+
+def test_parts_of_structs_are_read_at_odd_and_even_offsets(dev: ost.Device, library: ost.Library) -> None:
+    got = launch(dev, library["halves_of_structs"], BYTES[: 12 * COUNT], np.zeros(3 * COUNT, np.uint32), threads=COUNT)
+    places = [[(12 * i + 9, "u2"), (12 * i + 10, "u2"), (12 * i + 4, "u4")] for i in range(COUNT)]
+    assert got.tolist() == [at(*place) for three in places for place in three]
+
+
+def test_numbers_of_every_size_are_read_anywhere(dev: ost.Device, library: ost.Library) -> None:
+    got = launch(dev, library["anywhere"], BYTES[:64], np.zeros(4 * COUNT, np.uint64), threads=COUNT)
+    places = [[(i, "u2"), (i + 4, "u4"), (i, "u8"), (i, "u1")] for i in range(COUNT)]
+    assert got.tolist() == [at(*place) for four in places for place in four]
+
+
+def test_what_is_written_lies_where_it_belongs(dev: ost.Device, library: ost.Library) -> None:
+    words = launch(dev, library["written"], np.ones(3 * COUNT, np.uint16), threads=COUNT)
+    assert words.tolist() == [word for i in range(COUNT) for word in (6, i, i)]
+
+
+def test_threadgroup_and_private_memory_are_read_so_too(dev: ost.Device, library: ost.Library) -> None:
+    data = BYTES[:64].copy()
+    got = launch(dev, library["groups"], data.view(np.uint32), np.zeros(32, np.uint32), threads=16, group_size=16)
+    for i in range(15):
+        assert got[2 * i] == at(4 * i + 1, "u4", data)
+        assert got[2 * i + 1] == at(4 * i + 3, "u4", data)
