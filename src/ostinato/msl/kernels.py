@@ -8,7 +8,7 @@ an explicit index get the lowest free one, as in Metal.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..errors import UnsupportedFeature
 from .constant_expression import NotConstant, Value, evaluate, whole
@@ -39,9 +39,12 @@ _PARAMETER_ATTRIBUTES = frozenset(
 )
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Parameter:
-    """One parameter of a kernel. ``role`` is "buffer", "value", "shared" or "thread"."""
+    """One parameter of a kernel. ``role`` is "buffer", "value", "shared" or "thread".
+
+    Instances of one template share the parameters whose types do not depend on it.
+    """
 
     name: str
     role: str
@@ -101,6 +104,7 @@ class KernelFinder:
         self.syntax = syntax
         self.declarations = declarations
         self.constant = constant
+        self._templates: dict[int, tuple[list[Parameter], frozenset[Parameter]]] = {}
 
     def find(self) -> dict[str, KernelInstance]:
         instances: dict[str, KernelInstance] = {}
@@ -187,29 +191,20 @@ class KernelFinder:
         given = instantiation.arguments or []
         substitution = self._substitution(template, instantiation)
         if instantiation.arguments is not None:
-            spelled = ", ".join(text_of(part) for part in given)
             call += f"<{', '.join(separate_text(part) for part in given)}>"
-            name = f"{template.name}<{spelled}>"
-        else:
-            name = template.name
-        parameters = self._parameters(template.opening, template.closing, template)
-        if instantiation.opening is not None:
-            closing = self.syntax.match[instantiation.opening]
-            own = self._parameters(instantiation.opening, closing, template, roles=parameters)
-            if len(own) != len(parameters):
-                raise fail(
-                    f"this instantiation of {template.name} has {len(own)} parameters, not {len(parameters)}", token
-                )
-            if instantiation.arguments is None:
-                for mine, theirs in zip(parameters, own, strict=True):
-                    mine.type = theirs.type
-        written = self._parameters(template.opening, template.closing, template)
-        for parameter in parameters:
-            parameter.type = self._substitute(parameter.type, substitution)
-        self._refuse_mixed_sizes(parameters, template)
+        written, dependent = self._template_parameters(template)
+        own = self._instance_types(instantiation, len(written), template)
+        parameters = [
+            replace(parameter, type=self._substitute(own[position] if own else parameter.type, substitution))
+            if own or parameter in dependent
+            else parameter
+            for position, parameter in enumerate(written)
+        ]
+        if own or any(parameter.role == "thread" for parameter in dependent):
+            self._refuse_mixed_sizes(parameters, template)
         attributes = [*template.attributes, *instantiation.attributes]
         return KernelInstance(
-            self._host_name(instantiation.attributes) or name,
+            self._host_name(instantiation.attributes) or _spelled(template.name, instantiation.arguments),
             template,
             call,
             parameters,
@@ -220,6 +215,34 @@ class KernelFinder:
             token,
             instantiation.start,
         )
+
+    def _template_parameters(self, template: Function) -> tuple[list[Parameter], frozenset[Parameter]]:
+        """The parameters of a template as they are written, and those whose types depend on its arguments."""
+        known = self._templates.get(template.name_at)
+        if known is None:
+            written = self._parameters(template.opening, template.closing, template)
+            self._refuse_mixed_sizes(written, template)
+            names = {parameter.name for parameter in template.templates[-1].parameters}
+            dependent = frozenset(each for each in written if any(token.text in names for token in each.type))
+            known = self._templates[template.name_at] = (written, dependent)
+        return known
+
+    def _instance_types(self, instantiation: Instantiation, count: int, template: Function) -> list[list[Token]] | None:
+        """The types that an instantiation without template arguments gives the parameters."""
+        if instantiation.opening is None:
+            return None
+        closing = self.syntax.match[instantiation.opening]
+        parts = [
+            part
+            for part in self.syntax.split(instantiation.opening + 1, closing)
+            if self.syntax.texts[slice(*part)] != ["void"]
+        ]
+        if len(parts) != count:
+            raise fail(
+                f"this instantiation of {template.name} has {len(parts)} parameters, not {count}",
+                self.syntax.tokens[instantiation.start],
+            )
+        return None if instantiation.arguments is not None else [self._named(*part)[1] for part in parts]
 
     def _substitute(self, tokens: Sequence[Token], substitution: Mapping[str, Sequence[Token]]) -> list[Token]:
         result: list[Token] = []
@@ -254,28 +277,15 @@ class KernelFinder:
                 return limit
         return None
 
-    def _parameters(
-        self, opening: int, closing: int, function: Function, roles: Sequence[Parameter] | None = None
-    ) -> list[Parameter]:
+    def _parameters(self, opening: int, closing: int, function: Function) -> list[Parameter]:
         parameters = []
-        for position, (begin, end) in enumerate(self.syntax.split(opening + 1, closing)):
+        for begin, end in self.syntax.split(opening + 1, closing):
             if self.syntax.texts[begin:end] == ["void"]:
                 continue
-            parameters.append(
-                self._parameter(begin, end, function, roles[position] if roles and position < len(roles) else None)
-            )
-        if roles is None:
-            self._number(parameters, function)
+            name, type_tokens, attributes = self._named(begin, end)
+            parameters.append(self._classify(name, type_tokens, attributes, self.syntax.tokens[begin], function))
+        self._number(parameters, function)
         return parameters
-
-    def _parameter(self, begin: int, end: int, function: Function, role: Parameter | None) -> Parameter:
-        name, type_tokens, attributes = self._named(begin, end)
-        token = self.syntax.tokens[begin]
-        if role is not None:
-            return Parameter(
-                name or role.name, role.role, type_tokens, role.index, role.guard, role.thread_attribute, token
-            )
-        return self._classify(name, type_tokens, attributes, token, function)
 
     def _named(self, begin: int, end: int) -> tuple[str, list[Token], list[Attribute]]:
         """The name (which an instantiation may leave out), the type and the attributes of a parameter."""
@@ -425,6 +435,11 @@ class KernelFinder:
                         free += 1
                     parameter.index = free
                     taken[free] = parameter
+
+
+def _spelled(name: str, arguments: Sequence[Sequence[Token]] | None) -> str:
+    """The name of an instance that has no host name."""
+    return name if arguments is None else f"{name}<{', '.join(text_of(part) for part in arguments)}>"
 
 
 def _outside_angles(words: Sequence[str]) -> list[str]:
