@@ -460,51 +460,63 @@ def find_kernels(
     return KernelFinder(syntax, declarations, constant).find()
 
 
-def signature(
-    instance: KernelInstance,
-    declarations: Declarations,
-    constants: Sequence[str],
-    meets: bool,
-    absent: Callable[[str], bool],
-    layouts: StructLayouts,
-) -> Signature:
-    """The host's view of a kernel, without the arguments whose guard is ``absent``."""
-    arguments: list[Argument] = []
-    shared: list[SharedArgument] = []
-    for parameter in instance.parameters:
-        if parameter.guard is not None and absent(parameter.guard):
-            continue
-        if parameter.role in ("buffer", "value"):
-            element = element_type(parameter.pointee, declarations.aliases, {})
-            pointee = [token.text for token in parameter.pointee]
-            read_only = "const" in pointee or parameter.space == "constant"
-            arguments.append(
-                Argument(
-                    parameter.name,
-                    parameter.index,
-                    parameter.role,
-                    element.name,
-                    element.scalar,
-                    element.lanes,
-                    "read" if read_only else "read_write",
-                    parameter.space or "device",
-                    element.atomic,
-                    layouts.of(element.name) if element.scalar is None else None,
-                )
-            )
-        elif parameter.role == "shared":
-            element = element_type(parameter.pointee, declarations.aliases, {})
-            shared.append(SharedArgument(parameter.name, parameter.index, element.name))
-    return Signature(
-        instance.name,
-        tuple(sorted(arguments, key=lambda argument: argument.index)),
-        tuple(sorted(shared, key=lambda argument: argument.index)),
-        tuple(parameter.thread_attribute for parameter in instance.parameters if parameter.role == "thread"),
-        tuple(constants),
-        meets,
-        instance.token.file,
-        instance.token.line,
-    )
+class Signatures:
+    """The host's view of the kernels of a source. Most instances of a template have arguments in common."""
+
+    def __init__(self, declarations: Declarations, constants: Sequence[str], layouts: StructLayouts) -> None:
+        self._declarations = declarations
+        self._constants = tuple(constants)
+        self._layouts = layouts
+        self._reflected: dict[tuple[str | int, ...], Argument | SharedArgument] = {}
+
+    def of(self, instance: KernelInstance, meets: bool, absent: Callable[[str], bool]) -> Signature:
+        """The signature of a kernel, without the arguments whose guard is ``absent``."""
+        reflected = [
+            self._argument(parameter)
+            for parameter in instance.parameters
+            if parameter.role != "thread" and (parameter.guard is None or not absent(parameter.guard))
+        ]
+        reflected.sort(key=_index)
+        return Signature(
+            instance.name,
+            tuple([argument for argument in reflected if type(argument) is Argument]),
+            tuple([argument for argument in reflected if type(argument) is SharedArgument]),
+            tuple([parameter.thread_attribute for parameter in instance.parameters if parameter.role == "thread"]),
+            self._constants,
+            meets,
+            instance.token.file,
+            instance.token.line,
+        )
+
+    def _argument(self, parameter: Parameter) -> Argument | SharedArgument:
+        key = (parameter.name, parameter.index, parameter.role, *[token.text for token in parameter.type])
+        argument = self._reflected.get(key)
+        if argument is None:
+            argument = self._reflected[key] = self._reflect(parameter)
+        return argument
+
+    def _reflect(self, parameter: Parameter) -> Argument | SharedArgument:
+        pointee = parameter.pointee
+        element = element_type(pointee, self._declarations.aliases, {})
+        if parameter.role == "shared":
+            return SharedArgument(parameter.name, parameter.index, element.name)
+        read_only = parameter.space == "constant" or any(token.text == "const" for token in pointee)
+        return Argument(
+            parameter.name,
+            parameter.index,
+            parameter.role,
+            element.name,
+            element.scalar,
+            element.lanes,
+            "read" if read_only else "read_write",
+            parameter.space or "device",
+            element.atomic,
+            self._layouts.of(element.name) if element.scalar is None else None,
+        )
+
+
+def _index(argument: Argument | SharedArgument) -> int:
+    return argument.index
 
 
 def refuse_shared_indices(instance: KernelInstance, arguments: Sequence[Argument]) -> None:

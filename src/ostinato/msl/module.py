@@ -21,7 +21,7 @@ from .cpu_target import translate_for_cpu
 from .cuda_target import translate_for_cuda
 from .declarations import Declarations, parse_declarations
 from .definitions import SOURCE, Definition, WrittenTexts, as_lines, lines_shown
-from .kernels import KernelInstance, find_kernels, is_kernel, refuse_shared_indices, signature
+from .kernels import KernelInstance, Signatures, find_kernels, is_kernel, refuse_shared_indices
 from .layouts import StructLayouts
 from .native_cuda import FILE as NATIVE_FILE
 from .native_cuda import check_native
@@ -90,7 +90,8 @@ class Module:
         places = told_apart_by_place(self._syntax, self._declarations)
         self._convergence = Convergence(self._syntax, self._declarations, lane_aware=places)
         self.constants = self._find_constants()
-        self._layouts = StructLayouts(self._syntax, self._declarations.aliases, self._constant_value({}))
+        layouts = StructLayouts(self._syntax, self._declarations.aliases, self._constant_value({}))
+        self._reflection = Signatures(self._declarations, [constant.name for constant in self.constants], layouts)
         self._instances = find_kernels(self._syntax, self._declarations, self._constant_value({}))
         self.kernels = self._signatures(self._instances.values(), None)
         beside = {NATIVE_FILE: self.native["cuda"].encode()} if "cuda" in self.native else {}
@@ -289,13 +290,10 @@ class Module:
     def _signatures(
         self, instances: Collection[KernelInstance], given: Mapping[str, Value] | None
     ) -> dict[str, Signature]:
-        names = tuple(constant.name for constant in self.constants)
         absent = self._absent(given)
         signatures = {}
         for instance in instances:
-            kernel_signature = signature(
-                instance, self._declarations, names, self._meets(instance), absent, self._layouts
-            )
+            kernel_signature = self._reflection.of(instance, self._meets(instance), absent)
             if given is not None:
                 refuse_shared_indices(instance, kernel_signature.arguments)
             signatures[instance.name] = kernel_signature
@@ -314,13 +312,7 @@ class Module:
 
     def signature(self, name: str, constants: Mapping[int | str, object]) -> Signature:
         """The signature of a kernel with these constants, which may remove arguments; nothing is translated."""
-        instance, names = self._instance(name), tuple(constant.name for constant in self.constants)
-        absent = self._absent(self.check_constants(constants))
-        kernel_signature = signature(
-            instance, self._declarations, names, self.kernels[name].meets, absent, self._layouts
-        )
-        refuse_shared_indices(instance, kernel_signature.arguments)
-        return kernel_signature
+        return self._signatures([self._instance(name)], self.check_constants(constants))[name]
 
     def translate(
         self,
