@@ -35,12 +35,12 @@ KINDS = ("cpu", "cuda", "metal")
 SIMULATED = {
     "test_after_a_fault", "test_buffer", "test_counters", "test_devices", "test_encoder", "test_faults",
     "test_function_constants", "test_graph", "test_kernel_profile", "test_ordering", "test_replay", "test_split",
-    "test_thread_positions", "test_threadgroup_memory", "test_times",
+    "test_thread_positions", "test_threadgroup_memory", "test_times", "test_unbound",
 }  # fmt: skip
 # What the backend of examples/backend runs by default: buffers, encoders, dispatches, barriers, graphs and errors.
 SMALL = {
     "test_assert_kernel", "test_bad_input", "test_buffer", "test_counters", "test_devices", "test_encoder",
-    "test_graph", "test_ordering", "test_replay", "test_thread_positions", "test_threadgroup_memory",
+    "test_graph", "test_ordering", "test_replay", "test_thread_positions", "test_threadgroup_memory", "test_unbound",
 }  # fmt: skip
 PARTS = {**dict.fromkeys(metal_sim.NAMES, SIMULATED), small_device.NAME: SMALL}
 # Enough workers for two dispatches at the same time, also on a machine of one core.

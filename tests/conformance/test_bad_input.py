@@ -49,7 +49,7 @@ WRONG: dict[str, tuple[Callable[[Case], object], type[Exception], str]] = {
         ost.ArgumentError,
         "4 'b'.*None",
     ),
-    "wrong kind, and too many": (lambda c: c.call("bump", c.x, None, threads=4), ost.ArgumentError, "bump.*None"),
+    "wrong kind, and too many": (lambda c: c.call("bump", c.x, "two", threads=4), ost.ArgumentError, "bump.*'two'"),
     "an object array": (lambda c: c.call("scale", c.x, c.y, np.array([None]), threads=4), ost.ArgumentError, "scale"),
     "a number for written memory": (lambda c: c.call("bump", 1.0, threads=4), ost.ArgumentError, "0 'x'.*writes"),
     "an array for written memory": (

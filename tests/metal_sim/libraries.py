@@ -65,8 +65,12 @@ class Library(Object):
         whole = len(self.module.kernels) <= _COMPILED_WHOLE
         key = (() if whole else (name,), tuple(sorted(constants.items())))
         if key not in self._compiled:
-            found = _compiler().compile(self.module, dict(constants), None if whole else [name])
+            given = self.module.given_constants(constants)
+            complete = [kernel for kernel in self.module.kernels if not self.module.missing_constants(kernel, given)]
+            found = _compiler().compile(self.module, dict(constants), complete if whole else [name])
             self._compiled[key] = dict(found)
+        if name not in self._compiled[key]:
+            self.module.check_constants(constants, [name])  # raises
         return self._compiled[key][name]
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ostinato.backends.records import pack
-from ostinato.ir.commands import Binding, BufferBinding, Dispatch, DispatchKind, InlineBinding
+from ostinato.ir.commands import Binding, BufferBinding, Dispatch, DispatchKind, InlineBinding, UnboundBinding
 
 from .buffers import Buffer
 from .libraries import ComputePipelineState
@@ -81,6 +81,9 @@ class Recorded:
         for argument, size, alignment in sized:
             where = f"kernel {kernel.name}, buffer {argument.index} '{argument.name}'"
             bound = self.buffers.get(argument.index)
+            if bound is None and not argument.used:
+                bindings.append(UnboundBinding(argument.index, size if argument.kind == "value" else 0))
+                continue
             require(bound is not None, f"{where}: nothing is bound")
             if isinstance(bound, bytes):
                 require(
@@ -97,8 +100,9 @@ class Recorded:
             bindings.append(BufferBinding(argument.index, 0, buffer.address + offset, offset, rest, True))
         shared = []
         for one in kernel.signature.shared:
-            require(one.index in self.shared, f"kernel {kernel.name}: no length for threadgroup {one.index}")
-            shared.append(self.shared[one.index])
+            sized_here = one.index in self.shared or not one.used
+            require(sized_here, f"kernel {kernel.name}: no length for threadgroup {one.index}")
+            shared.append(self.shared.get(one.index, 0))
         require(kernel.threadgroup_bytes + sum(shared) <= THREADGROUP_MEMORY, "too much threadgroup memory")
         grid, group, by_threads = self.grid
         if by_threads:

@@ -199,7 +199,7 @@ def test_arguments_that_exclude_each_other_may_share_an_index() -> None:
 @pytest.mark.parametrize(
     ("constants", "message"),
     [
-        ({0: True}, r"without a value: scale \(index 1"),
+        ({1: 1.0}, r"'k' uses .* without a value: use_scale \(index 0"),
         ({0: True, 1: 1.0, "nothing": 1}, "no function constant 'nothing'"),
         ({0: 2, 1: 1.0}, "pass True or False"),
         ({0: True, 1: 1.0, 7: 2**31}, "outside"),

@@ -171,10 +171,10 @@ class SmallBackend:
 
 
 def place(binding: Binding) -> Place:
-    """Where an argument is; a parameter has no place until a replay gives it a value."""
+    """Where an argument is; a parameter gets its value from a replay, an unused argument none."""
     if isinstance(binding, BufferBinding):
         return binding.address - DEVICE_SPACE, None
-    return reserve(len(binding.data), binding.data) if isinstance(binding, InlineBinding) else (0, None)
+    return reserve(len(binding.data), binding.data) if isinstance(binding, InlineBinding) else reserve(binding.nbytes)
 
 
 def reserve(nbytes: int, data: bytes = b"") -> Place:

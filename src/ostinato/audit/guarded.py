@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from ..backends.protocol import Status
 from ..base.ranges import Range
-from ..ir.commands import Binding, BufferBinding, Dispatch, InlineBinding, Ordering
+from ..ir.commands import Binding, BufferBinding, Dispatch, InlineBinding, Ordering, UnboundBinding
 from ..runtime.queue import keep_for_good
 from .differences import merged
 from .findings import ERROR, Finding, argument_name, finding_about
@@ -108,7 +108,9 @@ def _run(
         return (arena.locate(status.address) if status.failed else arena.trampled()), status
 
 
-def _bound_in(binding: Binding, where: Mapping[int, tuple[int, int]]) -> BufferBinding:
+def _bound_in(binding: Binding, where: Mapping[int, tuple[int, int]]) -> BufferBinding | UnboundBinding:
+    if isinstance(binding, UnboundBinding):
+        return binding
     begin, before = where[binding.index]
     if isinstance(binding, BufferBinding):
         return replace(binding, address=begin + (binding.address - before if binding.nbytes else 0))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 
-from ..ir.commands import Barrier, BufferBinding, Command, Copy, Dispatch, InlineBinding, ParamBinding, Size3
+from ..ir.commands import Barrier, Binding, BufferBinding, Command, Copy, Dispatch, InlineBinding, Size3, UnboundBinding
 
 ALIGNMENT = 64
 _INLINE = 1 << 63
@@ -112,9 +112,11 @@ def _pack_dispatch(command: Dispatch) -> bytes:
     )
 
 
-def _argument(binding: BufferBinding | InlineBinding | ParamBinding) -> int | bytes:
+def _argument(binding: Binding) -> int | bytes:
     if isinstance(binding, BufferBinding):
         return binding.address
+    if isinstance(binding, UnboundBinding) and not binding.nbytes:
+        return 0
     # Zeros for a parameter: a replay passes the values separately.
     return binding.data if isinstance(binding, InlineBinding) else bytes(binding.nbytes)
 

@@ -2,8 +2,9 @@
 
 An argument is a `Buffer`, a `(Buffer, byte_offset)` pair counted from that view, a NumPy scalar or array or
 `bytes` (copied at once), a Python number (converted to the kernel's type and range-checked), a dict or tuple for a
-struct (`structs.py`), or, while capturing, a `Param` whose value is passed to each replay. `memo_key` gives the key of
-an argument for memoisation; `bind` does the full check, once per new combination.
+struct (`structs.py`), or, while capturing, a `Param` whose value is passed to each replay. An argument that the kernel
+does not use may be None or left out. `memo_key` gives the key of an argument for memoisation; `bind` does the full
+check, once per new combination.
 """
 
 from __future__ import annotations
@@ -18,7 +19,17 @@ import numpy as np
 
 from ..errors import ArgumentError, FreedBuffer, WrongDevice
 from ..ir import structs
-from ..ir.commands import UNKNOWN, Access, Binding, BufferBinding, CompiledKernel, InlineBinding, ParamBinding, Unknown
+from ..ir.commands import (
+    UNKNOWN,
+    Access,
+    Binding,
+    BufferBinding,
+    CompiledKernel,
+    InlineBinding,
+    ParamBinding,
+    UnboundBinding,
+    Unknown,
+)
 from ..ir.dtypes import check_dtype
 from ..ir.params import Param
 from ..ir.scalars import number_bytes, plain_number
@@ -62,6 +73,8 @@ def memo_key(kernel: CompiledKernel, argument: Any, among: Sequence[Any] | Mappi
         return (b"", argument), argument
     if kind is Param:
         return (Param, argument), argument
+    if argument is None:
+        return (None,), None
     if kind is tuple and len(argument) == 2 and type(argument[0]) is Buffer:
         try:
             offset = operator.index(argument[1])
@@ -96,7 +109,7 @@ def bind(kernel: CompiledKernel, given: Sequence[Any] | Mapping[int, Any], queue
     if isinstance(given, Mapping):
         expected = {argument.index for argument in arguments}
         wrong = [index for index in given if index not in expected]
-        missing = [argument for argument in arguments if argument.index not in given]
+        missing = [argument for argument in arguments if argument.used and argument.index not in given]
         if wrong or missing:
             raise ArgumentError(
                 f"kernel {kernel.name!r}: "
@@ -104,14 +117,16 @@ def bind(kernel: CompiledKernel, given: Sequence[Any] | Mapping[int, Any], queue
                 + (f"nothing for {', '.join(map(_name, missing))}; " if missing else "")
                 + f"it takes {kernel.signature}"
             )
-        values = [given[argument.index] for argument in arguments]
+        values = [given.get(argument.index) for argument in arguments]
     else:
-        if len(given) != len(arguments):
+        missing = [argument for argument in arguments[len(given) :] if argument.used]
+        if len(given) > len(arguments) or missing:
             raise ArgumentError(
-                f"kernel {kernel.name!r} takes {len(arguments)} arguments, {len(given)} were given;"
-                f" it is {kernel.signature}"
+                f"kernel {kernel.name!r} takes {len(arguments)} arguments, {len(given)} were given; "
+                + (f"nothing for {', '.join(map(_name, missing))}; " if missing else "")
+                + f"it is {kernel.signature}"
             )
-        values = list(given)
+        values = [*given, *[None] * (len(arguments) - len(given))]
     return tuple(
         _bind_one(kernel, position, argument, value, queue)
         for position, (argument, value) in enumerate(zip(arguments, values, strict=True))
@@ -167,6 +182,10 @@ def _bind_one(kernel: CompiledKernel, position: int, argument: Argument, value: 
     where = _Where(kernel, argument)
     element_bytes = kernel.argument_bytes[position]
     writes = argument.access != "read"
+    if value is None:
+        if argument.used:
+            raise ArgumentError(f"{where}: it is None, and the kernel uses it")
+        return UnboundBinding(argument.index, element_bytes if argument.kind == "value" else 0)
     if type(value) is Buffer or (type(value) is tuple and value and type(value[0]) is Buffer):
         buffer, offset = value if type(value) is tuple else (value, 0)
         bound = _buffer_binding(where, argument.index, buffer, offset, writes, queue)
@@ -319,6 +338,9 @@ def shared_sizes(kernel: CompiledKernel, given: Mapping[int, int], limit_bytes: 
     for argument in wanted:
         size = given.get(argument.index)
         where = f"kernel {kernel.name!r}, threadgroup argument {argument.index} {argument.name!r}"
+        if size is None and not argument.used:
+            sizes.append(0)
+            continue
         if size is None:
             raise ArgumentError(f"{where}: its size is missing; pass shared={{{argument.index}: bytes}}")
         if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 1:

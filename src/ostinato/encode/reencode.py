@@ -27,6 +27,7 @@ from ..ir.commands import (
     DispatchKind,
     Fill,
     InlineBinding,
+    ParamBinding,
 )
 from ..runtime.buffer import Buffer
 from ..runtime.library import Kernel, Library
@@ -177,7 +178,7 @@ def _encode_dispatch(
             arguments[binding.index] = _view(binding, blocks)
         elif isinstance(binding, InlineBinding):
             arguments[binding.index] = binding.data
-        else:
+        elif isinstance(binding, ParamBinding):
             arguments[binding.index] = graph.params[binding.name]
     reads, writes = _declared(dispatch.accesses, blocks)
     is_threads = dispatch.kind is DispatchKind.Threads
@@ -187,7 +188,11 @@ def _encode_dispatch(
         threads=dispatch.threads if is_threads else None,
         groups=None if is_threads else dispatch.groups,
         group_size=dispatch.group_size,
-        shared=dict(zip((argument.index for argument in kernel.signature.shared), dispatch.shared, strict=True)),
+        shared={
+            argument.index: nbytes
+            for argument, nbytes in zip(kernel.signature.shared, dispatch.shared, strict=True)
+            if nbytes
+        },
         reads=reads,
         writes=writes,
         op_kind=dispatch.op_kind,

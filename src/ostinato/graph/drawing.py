@@ -15,7 +15,17 @@ import numpy as np
 from ..base.printable import printable
 from ..errors import ArgumentError
 from ..ir.command_list import CapturedNode
-from ..ir.commands import Barrier, BufferBinding, Copy, Dispatch, DispatchKind, Fill, InlineBinding, Ordering
+from ..ir.commands import (
+    Barrier,
+    BufferBinding,
+    Copy,
+    Dispatch,
+    DispatchKind,
+    Fill,
+    InlineBinding,
+    Ordering,
+    ParamBinding,
+)
 from .graph import Graph
 
 if TYPE_CHECKING:
@@ -132,7 +142,7 @@ def details(graph: Graph, node: CapturedNode) -> str:
         elif isinstance(binding, InlineBinding):
             arguments.append(_value(argument, binding.data))
         else:
-            arguments.append(f"{{{binding.name}}}")
+            arguments.append(f"{{{binding.name}}}" if isinstance(binding, ParamBinding) else "unbound")
     unknown = "  touches: unknown" if command.accesses is None else ""
     return f"{_geometry(command)}{unknown}  {' '.join(arguments)}"
 

@@ -72,7 +72,7 @@ class KernelOrigin:
     _definitions: dict[str, Definition | None] = field(init=False, repr=False, default_factory=dict)
 
     def __post_init__(self) -> None:
-        constants = sorted(self.module.check_constants(self.constants).items())
+        constants = sorted(self.module.given_constants(self.constants).items())
         digest = hashlib.blake2b(self.module.text_key + repr(constants).encode(), digest_size=8).hexdigest()
         settings = [*constants, *sorted(self.defines.items())]
         object.__setattr__(self, "digest", digest)
@@ -193,7 +193,16 @@ class ParamBinding:
     nbytes: int
 
 
-Binding = BufferBinding | InlineBinding | ParamBinding
+@dataclass(frozen=True, slots=True)
+class UnboundBinding:
+    """Nothing, for an argument that the kernel does not use."""
+
+    index: int
+    nbytes: int
+    """Zeros that stand for a value that is passed by reference; 0 for a pointer, which is null."""
+
+
+Binding = BufferBinding | InlineBinding | ParamBinding | UnboundBinding
 
 
 class Ordering(Enum):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..graph.graph import Graph
-from ..ir.commands import Binding, BufferBinding, Command, Dispatch, Fill, InlineBinding, bound
+from ..ir.commands import Binding, BufferBinding, Command, Dispatch, Fill, InlineBinding, ParamBinding, bound
 from ..runtime.buffer import Buffer
 from ..runtime.tuned import Entry, Tuned
 from . import space as spaces
@@ -120,7 +120,9 @@ def _commands(graph: Graph) -> Iterator[str]:
     def argument(binding: Binding) -> str:
         if isinstance(binding, BufferBinding):
             return memory(binding)
-        return binding.data.hex() if isinstance(binding, InlineBinding) else f"{binding.name}:{binding.nbytes}"
+        if isinstance(binding, InlineBinding):
+            return binding.data.hex()
+        return f"{binding.name}:{binding.nbytes}" if isinstance(binding, ParamBinding) else "unbound"
 
     def form(command: Command) -> str:
         if isinstance(command, Dispatch):

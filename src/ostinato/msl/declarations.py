@@ -99,6 +99,17 @@ class Specialisation:
 
 
 @dataclass(slots=True)
+class TypeName:
+    """The definition of a class, or an alias: ``using name = …;`` or ``typedef … name;``."""
+
+    name: str
+    start: int
+    end: int
+    templates: list[TemplateHeader]
+    specialised: bool = False
+
+
+@dataclass(slots=True)
 class Declarations:
     """Everything a source declares, in source order."""
 
@@ -107,6 +118,7 @@ class Declarations:
     variables: list[Variable] = field(default_factory=list)
     aliases: dict[str, list[Token]] = field(default_factory=dict)
     structs: set[str] = field(default_factory=set)
+    types: list[TypeName] = field(default_factory=list)
     specialisations: list[Specialisation] = field(default_factory=list)
     linkages: dict[int, tuple[int, ...]] = field(default_factory=dict)
     """Each ``extern "C"`` around definitions by its position: the tokens that it consists of."""
@@ -184,7 +196,7 @@ class _Parser:
             else:
                 return self.instantiation(start, index + 1, end, scope)
         if texts[index] in ("using", "typedef"):
-            return self.alias(index, end, scope, bool(templates))
+            return self.alias(index, end, templates)
         if texts[index] in ("static_assert", "friend"):
             return self.syntax.statement_end(index, end) + 1
         if texts[index] == "enum":
@@ -192,7 +204,7 @@ class _Parser:
             self._refuse_declarators(index, closing, in_struct)
             return closing + 1
         if texts[index] in ("struct", "class", "union"):
-            after = self.struct(start, index, end, scope, in_struct)
+            after = self.struct(start, index, end, scope, in_struct, templates)
             if after is not None:
                 return after
         return self.general(start, index, end, scope, in_struct, templates)
@@ -216,13 +228,16 @@ class _Parser:
             parameters.append(TemplateParameter(name, kind, default))
         return TemplateHeader(start, closing, parameters)
 
-    def alias(self, index: int, end: int, scope: tuple[str, ...], template: bool) -> int:
+    def alias(self, index: int, end: int, templates: list[TemplateHeader]) -> int:
         closing = self.syntax.statement_end(index, end)
-        if self.texts[index] == "using" and self.texts[index + 1] != "namespace" and not template:
+        if self.texts[index] == "using" and self.texts[index + 1] != "namespace":
             equals = next((i for i in range(index, closing) if self.texts[i] == "="), None)
             if equals is not None:
-                self.declarations.aliases[self.texts[index + 1]] = self.tokens[equals + 1 : closing]
+                self.declarations.types.append(TypeName(self.texts[index + 1], index, closing + 1, templates))
+                if not templates:
+                    self.declarations.aliases[self.texts[index + 1]] = self.tokens[equals + 1 : closing]
         elif self.texts[index] == "typedef" and self.tokens[closing - 1].kind == IDENTIFIER:
+            self.declarations.types.append(TypeName(self.texts[closing - 1], index, closing + 1, templates))
             self.declarations.aliases[self.texts[closing - 1]] = self.tokens[index + 1 : closing - 1]
             if self.texts[index + 1] in ("struct", "class", "union"):
                 self.declarations.structs.add(self.texts[closing - 1])
@@ -240,7 +255,13 @@ class _Parser:
             )
 
     def struct(
-        self, start: int, index: int, end: int, scope: tuple[str, ...], in_struct: bool
+        self,
+        start: int,
+        index: int,
+        end: int,
+        scope: tuple[str, ...],
+        in_struct: bool,
+        templates: list[TemplateHeader],
     ) -> int | Steps[int] | None:
         """Parses a class definition; None when the word only names a type in another declaration."""
         name = ""
@@ -281,7 +302,7 @@ class _Parser:
         if position >= end:
             raise fail("this class has no body", self.tokens[index])
         self.declarations.structs.add(name)
-        return self.members(name, start, index, position, end, scope, in_struct, arguments)
+        return self.members(name, start, index, position, end, scope, in_struct, templates, arguments)
 
     def members(
         self,
@@ -292,12 +313,14 @@ class _Parser:
         end: int,
         scope: tuple[str, ...],
         in_struct: bool,
+        templates: list[TemplateHeader],
         arguments: tuple[int, int] | None,
     ) -> Steps[int]:
         closing = self.syntax.match[opening]
         yield self.scope(opening + 1, closing, (*scope, name), True)
         finish = self.syntax.statement_end(closing + 1, end) + 1
         self._refuse_declarators(index, finish - 1, in_struct)
+        self.declarations.types.append(TypeName(name, start, finish, templates, arguments is not None))
         if arguments is not None:
             self.declarations.specialisations.append(
                 Specialisation(name, start, finish, arguments, (opening, closing), scope)

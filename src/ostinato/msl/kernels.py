@@ -7,7 +7,7 @@ an explicit index get the lowest free one, as in Metal.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..errors import UnsupportedFeature
@@ -469,10 +469,12 @@ class Signatures:
         self._layouts = layouts
         self._reflected: dict[tuple[str | int, ...], Argument | SharedArgument] = {}
 
-    def of(self, instance: KernelInstance, meets: bool, absent: Callable[[str], bool]) -> Signature:
-        """The signature of a kernel, without the arguments whose guard is ``absent``."""
+    def of(
+        self, instance: KernelInstance, meets: bool, absent: Callable[[str], bool], unused: Collection[str] = ()
+    ) -> Signature:
+        """The signature of a kernel, without the arguments whose guard is ``absent``; ``unused`` are marked so."""
         reflected = [
-            self._argument(parameter)
+            replace(self._argument(parameter), used=False) if parameter.name in unused else self._argument(parameter)
             for parameter in instance.parameters
             if parameter.role != "thread" and (parameter.guard is None or not absent(parameter.guard))
         ]
@@ -489,7 +491,8 @@ class Signatures:
         )
 
     def _argument(self, parameter: Parameter) -> Argument | SharedArgument:
-        key = (parameter.name, parameter.index, parameter.role, *[token.text for token in parameter.type])
+        key: tuple[str | int, ...] = (parameter.name, parameter.index, parameter.role)
+        key += tuple([token.text for token in parameter.type])
         argument = self._reflected.get(key)
         if argument is None:
             argument = self._reflected[key] = self._reflect(parameter)

@@ -12,9 +12,11 @@ import struct
 import textwrap
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 from ..errors import ConstantError, KernelCompileError, KernelNotFound
+from .argument_use import ArgumentUse
 from .constant_expression import NotConstant, Value, evaluate, whole
 from .convergence import Convergence
 from .cpu_target import translate_for_cpu
@@ -23,8 +25,9 @@ from .declarations import Declarations, parse_declarations
 from .definitions import SOURCE, Definition, WrittenTexts, as_lines, lines_shown
 from .kernels import KernelInstance, Signatures, find_kernels, is_kernel, refuse_shared_indices
 from .layouts import StructLayouts
+from .mentions import Mentions
 from .native_cuda import FILE as NATIVE_FILE
-from .native_cuda import check_native
+from .native_cuda import check_native, native_kernels
 from .overloads import told_apart_by_place
 from .preprocess import Preprocessed, known_macros, preprocess
 from .reflect import FunctionConstant, Signature, element_type
@@ -189,8 +192,8 @@ class Module:
                 constants.append(FunctionConstant(variable.name, index, element.scalar, variable.name in tested))
         return tuple(constants)
 
-    def _given(self, constants: Mapping[int | str, object]) -> dict[str, Value]:
-        """Constant values by name, checked against their types."""
+    def given_constants(self, constants: Mapping[int | str, object]) -> dict[str, Value]:
+        """The values by name; raises `ConstantError` if one is unknown or out of range."""
         by_key: dict[int | str, FunctionConstant] = {}
         for constant in self.constants:
             by_key[constant.name] = by_key[constant.index] = constant
@@ -205,16 +208,35 @@ class Module:
             given[known.name] = _checked(known, value)
         return given
 
-    def check_constants(self, constants: Mapping[int | str, object]) -> dict[str, Value]:
-        """The values by name; raises `ConstantError` if a value is missing, unknown or out of range."""
-        given = self._given(constants)
+    def missing_constants(self, kernel: str, given: Collection[str]) -> tuple[FunctionConstant, ...]:
+        """The function constants that a kernel uses and that are not among the ``given`` names."""
         missing = [constant for constant in self.constants if constant.name not in given and not constant.optional]
-        if missing:
-            listed = ", ".join(f"{constant.name} (index {constant.index}, {constant.scalar})" for constant in missing)
-            raise ConstantError(
-                f"function constants without a value: {listed}; pass constants={{index or name: value}}"
-            )
+        if not missing:
+            return ()
+        reached = self._mentions.reached_from(self._instance(kernel))
+        return tuple(constant for constant in missing if constant.name in reached)
+
+    def check_constants(
+        self, constants: Mapping[int | str, object], kernels: Collection[str] | None = None
+    ) -> dict[str, Value]:
+        """The values by name; raises `ConstantError` if one that these kernels use is missing, or a value is wrong.
+
+        Without ``kernels``, all kernels of the source count.
+        """
+        given = self.given_constants(constants)
+        for name in self.kernels if kernels is None else kernels:
+            missing = self.missing_constants(name, given)
+            if missing:
+                listed = ", ".join(f"{each.name} (index {each.index}, {each.scalar})" for each in missing)
+                raise ConstantError(
+                    f"kernel {name!r} uses function constants without a value: {listed};"
+                    " pass constants={index or name: value}"
+                )
         return given
+
+    @cached_property
+    def _mentions(self) -> Mentions:
+        return Mentions(self._syntax, self._declarations)
 
     def _constant_value(
         self, given: Mapping[str, Value], defined: Collection[str] | None = None
@@ -291,9 +313,12 @@ class Module:
         self, instances: Collection[KernelInstance], given: Mapping[str, Value] | None
     ) -> dict[str, Signature]:
         absent = self._absent(given)
+        use = None if given is None else ArgumentUse(self._syntax, self._declarations, self._constant_value(given))
+        native = native_kernels("".join(self.native.values()))
         signatures = {}
         for instance in instances:
-            kernel_signature = self._reflection.of(instance, self._meets(instance), absent)
+            unused = use.unused(instance) if use is not None and instance.name not in native else ()
+            kernel_signature = self._reflection.of(instance, self._meets(instance), absent, unused)
             if given is not None:
                 refuse_shared_indices(instance, kernel_signature.arguments)
             signatures[instance.name] = kernel_signature
@@ -312,7 +337,7 @@ class Module:
 
     def signature(self, name: str, constants: Mapping[int | str, object]) -> Signature:
         """The signature of a kernel with these constants, which may remove arguments; nothing is translated."""
-        return self._signatures([self._instance(name)], self.check_constants(constants))[name]
+        return self._signatures([self._instance(name)], self.check_constants(constants, [name]))[name]
 
     def translate(
         self,
@@ -336,13 +361,19 @@ class Module:
     ) -> Translation:
         if target not in _TARGETS:
             raise ValueError(f"no translation for target {target!r}; there are {', '.join(_TARGETS)}")
-        given = self.check_constants(constants or {})
         for name in sorted(only or ()):
             self._instance(name)
+        given = self.check_constants(constants or {}, only)
         instances = [instance for name, instance in self._instances.items() if only is None or name in only]
         # Translation edits the declarations, so it works on its own copy.
         declarations: Declarations = parse_declarations(self._syntax)
-        texts = {c.name: constant_text(c.scalar, given[c.name]) if c.name in given else None for c in self.constants}
+        # One that no kernel here uses is 1: constants that are computed from it may divide by it.
+        texts = {
+            each.name: constant_text(each.scalar, given.get(each.name, 1))
+            if each.name in given or not each.optional
+            else None
+            for each in self.constants
+        }
         source = Source(
             self._syntax,
             declarations,

@@ -63,10 +63,13 @@ class Argument:
     atomic: bool = False
     layout: StructLayout | None = None
     """The fields of a struct; None for other types, and where only the compiler knows them."""
+    used: bool = True
+    """False if the kernel surely never uses it, with its function constants; then it may stay unbound."""
 
     def __str__(self) -> str:
         pointer = "*" if self.kind == "buffer" else ""
-        return f"{self.index}: {self.name} {pointer}{self.type} ({self.access.replace('_', '-')})"
+        unused = "" if self.used else ", unused"
+        return f"{self.index}: {self.name} {pointer}{self.type} ({self.access.replace('_', '-')}{unused})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +79,11 @@ class SharedArgument:
     name: str
     index: int
     type: str
+    used: bool = True
+    """False if the kernel surely never uses it; then it needs no size."""
 
     def __str__(self) -> str:
-        return f"shared {self.index}: {self.name} *{self.type}"
+        return f"shared {self.index}: {self.name} *{self.type}{'' if self.used else ' (unused)'}"
 
 
 @dataclass(frozen=True, slots=True)

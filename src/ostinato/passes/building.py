@@ -7,7 +7,16 @@ from dataclasses import replace
 from ..base.ranges import size
 from ..encode import bindings, geometry
 from ..errors import ArgumentError, GeometryError
-from ..ir.commands import Binding, BufferBinding, CompiledKernel, Dispatch, DispatchKind, InlineBinding, ParamBinding
+from ..ir.commands import (
+    Binding,
+    BufferBinding,
+    CompiledKernel,
+    Dispatch,
+    DispatchKind,
+    InlineBinding,
+    ParamBinding,
+    UnboundBinding,
+)
 from ..ir.costs import Amount, less
 from ..ops import compiled
 from ..runtime.queue import Queue
@@ -95,6 +104,8 @@ def _misfit(kernel: CompiledKernel, bound: tuple[Binding, ...]) -> str | None:
     """Why the bindings do not fit: a type's size and alignment may differ between two sources."""
     arguments = zip(kernel.signature.arguments, bound, kernel.argument_alignments, kernel.argument_bytes, strict=True)
     for argument, binding, alignment, nbytes in arguments:
+        if isinstance(binding, UnboundBinding) and argument.used:
+            return f"the fused kernel uses its argument {binding.index}, to which nothing is bound"
         if isinstance(binding, BufferBinding) and alignment and binding.address % alignment:
             return f"the fused kernel needs its argument {binding.index} aligned to {alignment} bytes"
         held = len(binding.data) if isinstance(binding, InlineBinding) else binding.nbytes

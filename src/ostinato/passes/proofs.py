@@ -13,7 +13,17 @@ from dataclasses import dataclass
 from ..base.ranges import Range, common, merged, overlap, without
 from ..graph.graph import Graph
 from ..ir.command_list import CapturedNode
-from ..ir.commands import Access, Barrier, Binding, BufferBinding, Dispatch, InlineBinding, Ordering
+from ..ir.commands import (
+    Access,
+    Barrier,
+    Binding,
+    BufferBinding,
+    Dispatch,
+    InlineBinding,
+    Ordering,
+    ParamBinding,
+    UnboundBinding,
+)
 from ..ir.hazards import accesses_of, conflicts
 from .liveness import Uses
 from .rules import FusionRule, binding_range
@@ -155,9 +165,9 @@ def _same(left: Binding | None, right: Binding | None) -> bool:
         return (left.address, left.nbytes) == (right.address, right.nbytes)
     if isinstance(left, InlineBinding) and isinstance(right, InlineBinding):
         return left.data == right.data
-    if left is None or right is None or isinstance(left, BufferBinding | InlineBinding):
-        return False
-    return not isinstance(right, BufferBinding | InlineBinding) and left.name == right.name
+    if isinstance(left, ParamBinding) and isinstance(right, ParamBinding):
+        return left.name == right.name
+    return isinstance(left, UnboundBinding) and isinstance(right, UnboundBinding)
 
 
 # --- moving one to the other's place -----------------------------------------------------------------------------

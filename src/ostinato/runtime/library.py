@@ -127,7 +127,7 @@ class Library:
 
     All kernels of a source are compiled when the library is made. With more than `COMPILED_WHOLE` kernels (a file of
     template instances, say) that would take minutes for kernels that are never used, so each one is compiled on first
-    use.
+    use. A kernel that uses a function constant without a value is not compiled; asking for it raises a `ConstantError`.
     """
 
     COMPILED_WHOLE = 64
@@ -150,10 +150,12 @@ class Library:
         self._kernels: dict[str, Kernel] = {}
         self.constants = dict(constants)
         """The function constants it was compiled with, as they were passed."""
-        if len(module.kernels) > self.COMPILED_WHOLE:
-            module.check_constants(self.constants)
-        else:
-            self._compile(None)
+        given = module.given_constants(self.constants)
+        complete = [name for name in module.kernels if not module.missing_constants(name, given)]
+        if not complete:
+            module.check_constants(self.constants)  # raises
+        if len(module.kernels) <= self.COMPILED_WHOLE:
+            self._compile(None if len(complete) == len(module.kernels) else complete)
 
     def _compile(self, only: list[str] | None) -> None:
         begin_ns = time.monotonic_ns()

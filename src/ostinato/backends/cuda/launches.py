@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ...errors import GeometryError
-from ...ir.commands import BufferBinding, Dispatch, InlineBinding, Size3
+from ...ir.commands import BufferBinding, Dispatch, InlineBinding, Size3, UnboundBinding
 from .. import records
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def lowered(dispatch: Dispatch, code: KernelCode) -> bytes:
     behind_pointers = (
         binding
         for at, binding in enumerate(dispatch.bindings)
-        if at not in code.values and not isinstance(binding, BufferBinding)
+        if at not in code.values and not isinstance(binding, BufferBinding | UnboundBinding)
     )
     variant = code.variant(sum(records.rounded(_inline_bytes(binding), 16) for binding in behind_pointers))
     layout = variant.layout
@@ -75,7 +75,7 @@ def lowered(dispatch: Dispatch, code: KernelCode) -> bytes:
         elif slot is not None:
             if isinstance(binding, InlineBinding):
                 params[slot : slot + len(binding.data)] = binding.data
-        else:
+        elif not isinstance(binding, UnboundBinding):
             address = _INLINE | inline_at
             if isinstance(binding, InlineBinding):
                 at = layout.inline_bytes + inline_at

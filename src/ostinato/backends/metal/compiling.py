@@ -65,8 +65,8 @@ class Compiler:
         self, module: Module, constants: Mapping[int | str, object], only: Collection[str] | None
     ) -> dict[str, CompiledKernel]:
         """The kernels of a module, or some of them, for these constants."""
-        given = module.check_constants(constants)
         names = list(module.kernels) if only is None else [name for name in module.kernels if name in set(only)]
+        given = module.check_constants(constants, names)
         with self._pool():
             library = self._library(module)
             values = self._constant_values(module, given)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from ...ir.command_list import CommandList
-from ...ir.commands import BufferBinding, Dispatch, DispatchKind, InlineBinding, Size3
+from ...ir.commands import BufferBinding, Dispatch, DispatchKind, InlineBinding, Size3, UnboundBinding
 from .. import records
 from .api import Framework
 from .compiling import KernelCode
@@ -44,7 +44,7 @@ def encoded(dispatch: Dispatch) -> Encoded:
     for binding in dispatch.bindings:
         if isinstance(binding, BufferBinding):
             buffers.append((binding.index, binding.allocation, binding.offset, binding.writes))
-        else:
+        elif not isinstance(binding, UnboundBinding):
             data = binding.data if isinstance(binding, InlineBinding) else bytes(binding.nbytes)
             values.append((binding.index, data))
     code: KernelCode = dispatch.kernel.code
@@ -58,7 +58,7 @@ def encoded(dispatch: Dispatch) -> Encoded:
         tuple(buffers),
         tuple(values),
         # Metal takes only multiples of a step.
-        tuple((argument.index, records.rounded(nbytes, _SHARED_STEP)) for argument, nbytes in sizes),
+        tuple((argument.index, records.rounded(nbytes, _SHARED_STEP)) for argument, nbytes in sizes if nbytes),
     )
 
 

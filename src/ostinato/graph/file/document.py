@@ -29,6 +29,7 @@ from ...ir.commands import (
     Fill,
     InlineBinding,
     Ordering,
+    ParamBinding,
 )
 from ...ir.costs import Amount
 from ...msl import Module
@@ -203,8 +204,10 @@ def _dispatch(command: Dispatch, tables: _Tables, where: str) -> Document:
             arguments.append(["buffer", *tables.binding(binding, where)])
         elif isinstance(binding, InlineBinding):
             arguments.append(["inline", binding.data.hex()])
-        else:
+        elif isinstance(binding, ParamBinding):
             arguments.append(["param", binding.name])
+        else:
+            arguments.append(["unbound"])
     return {
         "op": "dispatch",
         "label": _text(command.label),

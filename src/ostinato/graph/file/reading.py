@@ -32,6 +32,7 @@ from ...ir.commands import (
     KernelOrigin,
     ParamBinding,
     Size3,
+    UnboundBinding,
 )
 from ...ir.costs import Amount, Term
 from ...ir.params import Param, is_counter
@@ -308,7 +309,10 @@ class _Reader:
         kind, threads, groups, group_size = _geometry(node, kernel, where)
         arguments = listed(node["arguments"], f"{where}, arguments", len(kernel.signature.arguments))
         shared = listed(node["shared"], f"{where}, shared", len(kernel.signature.shared))
-        sizes = tuple(integer(nbytes, f"{where}, shared", 1, 1 << 31) for nbytes in shared)
+        sizes = tuple(
+            integer(nbytes, f"{where}, shared", int(argument.used), 1 << 31)
+            for nbytes, argument in zip(shared, kernel.signature.shared, strict=True)
+        )
         if any(nbytes % 16 for nbytes in sizes):
             raise Damaged(f"{where}, shared: sizes are multiples of 16 bytes")
         bound = tuple(
@@ -361,8 +365,12 @@ class _Reader:
             if alignment and bound.address % alignment:
                 raise Damaged(f"{where}: byte {bound.offset} of its memory is not aligned to {alignment} bytes")
             return bound
+        if kind == "unbound" and not rest:
+            if argument.used:
+                raise Damaged(f"{where}: the kernel uses it, so something must be bound to it")
+            return UnboundBinding(argument.index, needed if argument.kind == "value" else 0)
         if kind not in ("inline", "param") or len(rest) != 1:
-            raise Damaged(f"{where}: expected a buffer, an inline value or a parameter, not {shown(value)}")
+            raise Damaged(f"{where}: expected a buffer, an inline value, a parameter or unbound, not {shown(value)}")
         if writes:
             raise Damaged(f"{where}: the kernel writes to it, so it must be a buffer")
         binding: InlineBinding | ParamBinding
