@@ -228,6 +228,22 @@ def test_an_operator_is_called_without_its_name_so_its_constants_count_for_all()
     assert [each.name for each in parse(source).missing_constants("seven", {})] == ["nobodys"]
 
 
+def test_a_function_of_the_same_name_in_a_class_that_is_not_reached_does_not_count() -> None:
+    source = (
+        SEVERAL
+        + """
+    struct Left { static int run() { return nobodys; } };
+    struct Right { static int run() { return 1; } };
+    Held made() { return Held(); }
+    kernel void eight(device int *x) { x[0] = Right::run(); }
+    kernel void nine(device int *x) { auto held = made(); x[0] = held.value(); }
+    """
+    )
+    module = parse(source)
+    assert module.missing_constants("eight", {}) == ()
+    assert [each.name for each in module.missing_constants("nine", {})] == ["member"]
+
+
 def test_a_missing_constant_is_named_with_the_kernel_that_uses_it() -> None:
     with pytest.raises(ConstantError, match=r"'two' .*called \(index 1, int32\)"):
         parse(SEVERAL).translate(constants={"direct": 1}, only=["one", "two"])

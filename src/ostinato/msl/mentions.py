@@ -26,7 +26,11 @@ class Mentions:
             *declarations.variables,
             *declarations.types,
         ]
+        classes = {each.name for each in declarations.types}
         for each in named:
+            # Whoever calls a member function has its class from somewhere, and the class mentions all that it holds.
+            if isinstance(each, Function) and each.in_struct and each.scope[-1] in classes and not each.special:
+                continue
             self._mentioned.setdefault(each.name, set()).update(self._texts[each.start : each.end])
         for start, end in [(each.start, each.end) for each in (*named, *declarations.instantiations)]:
             declared[start:end] = b"\1" * (end - start)
