@@ -17,7 +17,7 @@ from .translate import Dialect, Translator
 # The lane pass works on one function, so everything that a kernel calls is inlined.
 _INLINE = "#pragma clang attribute push(__attribute__((always_inline)), apply_to = function)\n"
 _INCLUDES = (
-    f'#define __OST_VECTOR 1\n#include "fiber.h"\n{_INLINE}'
+    f'#define __OST_VECTOR 1\n#include "fiber.h"\n#include "ostinato/division_cpu.h"\n{_INLINE}'
     '#include "ostinato/metal_cpu.h"\n#include "ostinato/entry_cpu.h"\n'
 )
 

@@ -84,8 +84,7 @@ def _examined(compiler: toolchain.Toolchain, product: Path, linking: tuple[str, 
 
 def vector_library(compiler: toolchain.Toolchain, translation: Translation) -> ctypes.CDLL:
     """The compiled kernels of a translation for simdgroups as vectors; its `__ost_refused` names those left out."""
-    semantics = tuple(flag for flag in compiler.semantics if "sanitize" not in flag)
-    flags = compile_flags(compiler, (*_KERNEL_FLAGS, *semantics))
+    flags = compile_flags(compiler, (*_KERNEL_FLAGS, *compiler.semantics))
     linking = link_flags("-nostartfiles")
     made_from = (*flags, *linking, _interface_digest(), _pass_digest(), translation.text)
     key = cache.digest("vector kernels", __version__, compiler.identity, *made_from)

@@ -613,6 +613,8 @@ class Emitter:
             self.one_by_one(made)
         elif made.op == "fence":
             self.line(made.text)
+        elif made.callee == exchanges.DIVIDED_BY_ZERO:
+            self.line(f"call void @{made.callee}(ptr null, ptr null, ptr null)")
         elif made.op == "call" and made.callee.startswith("__ost_"):
             exchanges.write_exchange(self, made)
         else:

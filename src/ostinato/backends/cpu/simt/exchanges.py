@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 _SIDE = 8
 _PRODUCT = "__ost_tile_multiply"
+DIVIDED_BY_ZERO = "__ubsan_handle_divrem_overflow_abort"
+"""What is called before a division by zero, by whichever lane."""
 _LOAD, _STORE = "__ost_tile_load", "__ost_tile_store"
 
 
