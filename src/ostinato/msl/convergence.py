@@ -29,7 +29,8 @@ _PUBLIC = frozenset(
     quad_shuffle_and_fill_up quad_shuffle_and_fill_down quad_broadcast quad_broadcast_first quad_ballot
     quad_all quad_any quad_is_first quad_is_helper_thread quad_active_threads_mask""".split()
 )
-BUILTINS = _PUBLIC | {f"__metal_{name}" for name in _PUBLIC}
+_INTERNAL = frozenset({"__metal_simdgroup_matrix_8x8_multiply_accumulate", "__metal_wait_simdgroup_events"})
+BUILTINS = _PUBLIC | {f"__metal_{name}" for name in _PUBLIC} | _INTERNAL
 """MSL's own convergent functions; in the shim each takes the site of its call as first argument.
 
 Shaders that overload them for types of their own call Apple's internal spelling, `__metal_simd_sum` and so on."""
@@ -38,7 +39,8 @@ Shaders that overload them for types of their own call Apple's internal spelling
 LANE_AWARE = frozenset(
     """simdgroup_load simdgroup_store simdgroup_matrix simdgroup_float8x8 simdgroup_half8x8 simdgroup_bfloat8x8
     make_filled_simdgroup_matrix make_diagonal_simdgroup_matrix thread_elements
-    __metal_get_thread_index_in_simdgroup atomic_thread_fence""".split()
+    __metal_get_thread_index_in_simdgroup __metal_simdgroup_async_copy_1d __metal_simdgroup_async_copy_2d
+    atomic_thread_fence""".split()
 )
 """Functions in which lanes do not meet, but which depend on the lane, which only a fiber knows."""
 

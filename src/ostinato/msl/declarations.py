@@ -122,6 +122,8 @@ class Declarations:
     specialisations: list[Specialisation] = field(default_factory=list)
     linkages: dict[int, tuple[int, ...]] = field(default_factory=dict)
     """Each ``extern "C"`` around definitions by its position: the tokens that it consists of."""
+    internals: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """Declarations of functions inside Apple's library, ``… __metal_x(…) __asm("air.x");``, by that ``__asm``."""
 
 
 class _Parser:
@@ -488,10 +490,19 @@ class _Parser:
             finish = self.syntax.statement_end(position, end) + 1
         else:
             raise fail(f"function {name} has neither body nor ';'", self.tokens[name_at])
+        if body is None and name.startswith("__metal_") and self._is_label(closing + 1):
+            self.declarations.internals[closing + 1] = (start, finish)
+            return finish
         self.declarations.functions.append(
             Function(name, name_at, start, finish, opening, closing, body, templates, attributes, scope, in_struct)
         )
         return finish
+
+    def _is_label(self, index: int) -> bool:
+        """Whether ``__asm("air.…");`` is at ``index``."""
+        label = self.tokens[index + 2]
+        words = (self.texts[index], self.texts[index + 1], *self.texts[index + 3 : index + 5])
+        return words == ("__asm", "(", ")", ";") and label.kind == STRING and label.text.startswith('"air.')
 
 
 def parse_declarations(syntax: Syntax) -> Declarations:

@@ -2,7 +2,8 @@
 
 C++ has one address space, so ``f(device T *)`` and ``f(threadgroup T *)`` become the same function. Equal bodies are
 merged into one. Between different bodies the call chooses at run time, by the address of the pointer (threadgroup
-memory and thread stacks have known addresses); device and constant cannot be told apart and are refused.
+memory and thread stacks have known addresses); device and constant cannot be told apart and are refused. So it chooses
+between overloads that differ in the width of integers too, which Metal tells apart by the space of a pointer.
 
 Members without a body (declared, defaulted, deleted) are merged too. A constructor that sets something serves the
 spaces whose constructor is defaulted, and what is deleted for one space goes.
@@ -20,6 +21,10 @@ from .rewriter import Rewriter
 from .syntax import ADDRESS_SPACES, Syntax
 
 _PLACE = {"threadgroup": 1, "thread": 2, "device": 0, "constant": 0}
+_INTEGER_BYTES = {
+    "char": 1, "uchar": 1, "int8_t": 1, "uint8_t": 1, "short": 2, "ushort": 2, "int16_t": 2, "uint16_t": 2, "int": 4,
+    "uint": 4, "int32_t": 4, "uint32_t": 4, "long": 8, "ulong": 8, "int64_t": 8, "uint64_t": 8, "size_t": 8,
+}  # fmt: skip
 _TYPE_WORDS = frozenset({"const", "volatile", "unsigned", "signed", "::", "typename", "struct"})
 
 
@@ -31,6 +36,11 @@ class FormalParameter:
     space: str
     name: str
     reference: bool
+
+    @property
+    def integer_bytes(self) -> int:
+        """The width of an integer that is passed by value, 0 for other types."""
+        return _INTEGER_BYTES.get(self.type.removeprefix("const "), 0)
 
 
 def formal_parameters(syntax: Syntax, function: Function) -> list[FormalParameter]:
@@ -69,7 +79,12 @@ def _erased_key(syntax: Syntax, function: Function, parameters: list[FormalParam
     for header in function.templates:
         for parameter in header.parameters:
             renamed[parameter.name] = f"#{len(renamed)}"
-    types = tuple(" ".join(renamed.get(word, word) for word in parameter.type.split(" ")) for parameter in parameters)
+    types = tuple(
+        "integer"
+        if parameter.integer_bytes
+        else " ".join(renamed.get(word, word) for word in parameter.type.split(" "))
+        for parameter in parameters
+    )
     trailing_end = function.body[0] if function.body else function.end - 1
     constructor = function.in_struct and function.name == function.scope[-1]
     trailing = syntax.texts[function.closing : trailing_end]
@@ -101,7 +116,8 @@ def _groups(syntax: Syntax, declarations: Declarations) -> Iterator[list[tuple[F
             by_key.setdefault(key, []).append((function, parameters))
     for group in by_key.values():
         distinct = {_spaces(syntax, function, parameters) for function, parameters in group}
-        if len(group) > 1 and len(distinct) == len(group):
+        widths = {tuple(parameter.integer_bytes for parameter in parameters) for _, parameters in group}
+        if len(group) > 1 and len(distinct) == len(group) and (len(widths) == 1 or _telling(group) is not None):
             yield group
 
 
@@ -170,8 +186,14 @@ def told_apart_by_place(syntax: Syntax, declarations: Declarations) -> frozenset
 def _meanings(
     syntax: Syntax, group: list[tuple[Function, list[FormalParameter]]]
 ) -> list[tuple[Function, list[FormalParameter]]]:
-    """One overload for each body of a group."""
-    by_body = {tuple(_erased_body(syntax, function)): (function, parameters) for function, parameters in group[::-1]}
+    """One overload for each body of a group, and each width of its integers."""
+    by_body = {
+        (tuple(parameter.integer_bytes for parameter in parameters), *_erased_body(syntax, function)): (
+            function,
+            parameters,
+        )
+        for function, parameters in group[::-1]
+    }
     for implied in ("delete", "default"):
         if len(by_body) > 1:
             by_body = {body: overload for body, overload in by_body.items() if body[-3:-1] != ("=", implied)}
@@ -194,17 +216,18 @@ def merge_overloads(syntax: Syntax, declarations: Declarations, rewriter: Rewrit
     declarations.functions = [function for function in declarations.functions if function.name_at not in merged]
 
 
+def _telling(group: list[tuple[Function, list[FormalParameter]]]) -> int | None:
+    """The parameter whose address tells which overload of a group is called."""
+    for position in range(len(group[0][1])):
+        if len({_PLACE.get(parameters[position].space, 0) for _, parameters in group}) == len(group):
+            return position
+    return None
+
+
 def _tag(syntax: Syntax, rewriter: Rewriter, group: list[tuple[Function, list[FormalParameter]]]) -> None:
-    first, parameters = group[0]
+    first, parameters = max(group, key=lambda overload: sum(parameter.integer_bytes for parameter in overload[1]))
     token = syntax.tokens[first.name_at]
-    position = next(
-        (
-            position
-            for position in range(len(parameters))
-            if len({_PLACE.get(other[position].space, 0) for _, other in group}) == len(group)
-        ),
-        None,
-    )
+    position = _telling(group)
     if position is None or first.special or any(not parameter.name for parameter in parameters):
         lines = ", ".join(str(syntax.tokens[function.name_at].line) for function, _ in group)
         raise UnsupportedFeature(

@@ -118,7 +118,7 @@ class Preprocessed:
 
 @cache
 def _metal_macros() -> dict[str, Macro]:
-    """The macros that ``<metal_stdlib>`` defines, read from the shim."""
+    """The macros of Metal's library, read from the shim."""
     text = (resources.files(__package__) / "include" / "ostinato" / "macros.h").read_text()
     reader = Preprocessor((), {})
     reader.read_text(text, "<metal_stdlib>", None, 1)
@@ -126,7 +126,7 @@ def _metal_macros() -> dict[str, Macro]:
 
 
 def known_macros() -> frozenset[str]:
-    """The names that a source which includes ``<metal_stdlib>`` and defines nothing has macros for."""
+    """The names that a source which defines nothing has macros for."""
     return frozenset((*PREDEFINED, *_metal_macros(), *_SPECIAL))
 
 
@@ -295,8 +295,7 @@ class Preprocessor:
         if included is not None:
             self.read_file(included, depth + 1)
         elif not quoted and _HEADER_OF_METAL.fullmatch(name):
-            for key, macro in _metal_macros().items():
-                self.macros.setdefault(key, macro)
+            return
         elif name.startswith(("MetalPerformancePrimitives", "MetalPerformanceShaders")):
             raise fail(f"<{name}> is not supported", here, UnsupportedFeature)
         else:
@@ -570,6 +569,8 @@ def preprocess(
 ) -> Preprocessed:
     """Preprocesses a source text, or a file with its own folder as first include folder."""
     reader = Preprocessor(list(include_dirs), defines or {})
+    # As on Apple's systems, a source that includes nothing has Metal's library all the same.
+    reader.macros = {**_metal_macros(), **reader.macros}
     with lines_shown(reader.written, reader.moved):
         if isinstance(source, Path):
             if "\0" in str(source):

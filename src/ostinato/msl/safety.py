@@ -31,6 +31,9 @@ _FORBIDDEN = {
     "double": "double (MSL has no such type; write float)",
 }  # fmt: skip
 
+_SOMETIMES = frozenset({"extern", "__asm"})
+"""Words whose place decides whether they are allowed."""
+
 _HARMLESS_ATTRIBUTES = frozenset(
     """always_inline noinline unused used_by_compiler aligned packed flatten hot cold pure const nothrow
     warn_unused_result optnone optimize_none gnu_inline artificial may_alias deprecated unavailable
@@ -83,7 +86,7 @@ def check_tokens(syntax: Syntax) -> None:
         if token.kind != IDENTIFIER:
             continue
         text = token.text
-        if text in _FORBIDDEN and not (text == "extern" and syntax.tokens[index + 1].kind == STRING):
+        if text in _FORBIDDEN and text not in _SOMETIMES:
             raise fail(f"{_FORBIDDEN[text]} is not allowed in a kernel source", token)
         if text in _UNSUPPORTED and not (index and texts[index - 1] in (".", "->")):
             raise fail(f"{_UNSUPPORTED[text]} ({text}) are not supported", token, UnsupportedFeature)
@@ -137,10 +140,11 @@ def _check_attribute(name: str, token: Token) -> None:
 def check_declarations(syntax: Syntax, declarations: Declarations) -> None:
     """Raises at a global or static member that is not a constant, which would need code at load time.
 
-    Also at an ``extern`` that does not stand before a definition.
+    Also at an ``extern`` that does not stand before a definition, and at an ``__asm`` that is not the name of a
+    function inside Apple's library.
     """
     for index, text in enumerate(syntax.texts):
-        if text == "extern" and index not in declarations.linkages:
+        if text in _SOMETIMES and index not in declarations.linkages and index not in declarations.internals:
             raise fail(f"{_FORBIDDEN[text]} is not allowed in a kernel source", syntax.tokens[index])
     for variable in declarations.variables:
         words = set(syntax.texts[variable.start : variable.name_at])

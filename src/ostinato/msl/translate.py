@@ -161,9 +161,6 @@ class Translator:
 
     def _words(self) -> None:
         syntax, rewriter = self.syntax, self.rewriter
-        for linkage in self.declarations.linkages.values():
-            for index in linkage:
-                rewriter.delete(index)
         index = 0
         while index < len(syntax.tokens):
             token = syntax.tokens[index]
@@ -182,6 +179,11 @@ class Translator:
                     # Computed at compile time, never by the first thread that uses it.
                     rewriter.replace(index, "constexpr")
             index += 1
+        for linkage in self.declarations.linkages.values():
+            for index in linkage:
+                rewriter.delete(index)
+        for internal in self.declarations.internals.values():
+            rewriter.delete(*internal)  # the shim has its own
 
     def _range_initialisers(self) -> None:
         """``T x[n] = {[0 ... n - 1] = v};`` is an extension that not every C++ compiler has; a loop is plain C++."""

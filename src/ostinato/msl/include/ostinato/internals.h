@@ -50,3 +50,72 @@ OST_INTERNAL_SIMD(simd_shuffle_and_fill_up) OST_INTERNAL_SIMD(simd_shuffle_and_f
 
 template <class T> OST_FN T __metal_get_simdgroup_size(T) { return T(32); }
 template <class T> OST_FN T __metal_get_thread_index_in_simdgroup(T) { return T(__ost::lane_id()); }
+
+// An 8 x 8 matrix of a simdgroup: a lane has two of its 64 elements.
+namespace metal {
+template <class T> struct vec<T, 64> { vec<T, 2> __elements; };
+}  // namespace metal
+
+template <class A, class B, class C, class D>
+OST_FN metal::vec<D, 64> __metal_simdgroup_matrix_8x8_multiply_accumulate(__ost::Site site, metal::vec<A, 64> a,
+                                                                          metal::vec<B, 64> b, metal::vec<C, 64> c,
+                                                                          metal::vec<D, 64>) {
+  metal::simdgroup_matrix<A, 8, 8> left;
+  metal::simdgroup_matrix<B, 8, 8> right;
+  metal::simdgroup_matrix<C, 8, 8> sum;
+  metal::simdgroup_matrix<D, 8, 8> result;
+  left.thread_elements() = a.__elements, right.thread_elements() = b.__elements, sum.thread_elements() = c.__elements;
+  metal::simdgroup_multiply_accumulate(site, result, left, right, sum);
+  return {result.thread_elements()};
+}
+
+// Copies that a simdgroup makes together, each lane its columns. They are complete when all lanes have waited. A tile of
+// the source that is smaller than the one of the target is extended by zeros or, if `clamp`, by its last elements.
+namespace __ost {
+
+struct copy_event {
+  template <class E> OST_FN operator E *() const { return nullptr; }
+};
+
+template <class W> OST_FN void copy_tile(W *target, ulong target_row, ulong2 target_tile, const W *source,
+                                         ulong source_row, ulong2 source_tile, long2 offset, bool clamp) {
+  for (long y = 0; y < long(target_tile.y); y++)
+    for (long x = lane_id(); x < long(target_tile.x); x += 32) {
+      const long in_x = x + offset.x, in_y = y + offset.y, last_x = source_tile.x - 1, last_y = source_tile.y - 1;
+      const bool inside = in_x >= 0 && in_x <= last_x && in_y >= 0 && in_y <= last_y;
+      const long near_x = in_x < 0        ? 0
+                          : in_x > last_x ? last_x
+                                          : in_x,
+                 near_y = in_y < 0        ? 0
+                          : in_y > last_y ? last_y
+                                          : in_y;
+      target[y * target_row + x] = inside || clamp ? source[near_y * source_row + near_x] : W(0);
+    }
+}
+
+}  // namespace __ost
+
+OST_FN __ost::copy_event __metal_simdgroup_async_copy_2d(ulong element_bytes, ulong, void *target, ulong target_row,
+                                                         ulong, ulong2 target_tile, const void *source,
+                                                         ulong source_row, ulong, ulong2 source_tile, long2 offset,
+                                                         int clamp) {
+#define OST_COPY_TILE(type)                                                                                          \
+  if (element_bytes == sizeof(type))                                                                                 \
+    __ost::copy_tile((type *)target, target_row, target_tile, (const type *)source, source_row, source_tile, offset, \
+                     clamp);
+  OST_COPY_TILE(uchar)
+  OST_COPY_TILE(ushort)
+  OST_COPY_TILE(uint)
+  OST_COPY_TILE(ulong)
+  OST_COPY_TILE(ulong2)
+#undef OST_COPY_TILE
+  return {};
+}
+OST_FN __ost::copy_event __metal_simdgroup_async_copy_1d(ulong element_bytes, ulong alignment, void *target,
+                                                         const void *source, ulong count) {
+  const ulong2 row(count, 1);
+  return __metal_simdgroup_async_copy_2d(element_bytes, alignment, target, count, 1, row, source, count, 1, row, 0, 0);
+}
+template <class E> OST_FN void __metal_wait_simdgroup_events(__ost::Site site, int, E **) {
+  metal::simdgroup_barrier(site, metal::mem_flags::mem_threadgroup);
+}
