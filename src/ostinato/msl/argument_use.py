@@ -7,7 +7,6 @@ analysis is conservative: what it does not understand is a use.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,6 +22,9 @@ Lookup = Callable[[str], Value]
 
 _DEEPEST = 64
 """Calls inside calls that are followed."""
+_LONGEST_CALL = 1024
+"""Tokens of a call that is followed; every argument is looked at on its own."""
+_MOST_OVERLOADS = 64
 _TESTS = frozenset("! && || == != < > <= >= ( )".split())
 """What a condition may consist of: nothing whose result depends on the width or sign of a type."""
 _MEMBER = frozenset({".", "->", "::"})
@@ -51,14 +53,13 @@ class ArgumentUse:
         self._types: dict[str, list[TypeName]] = {}
         for each in declarations.types:
             self._types.setdefault(each.name, []).append(each)
-        self._classes = sorted(
-            (each for each in declarations.types if self._is_class(each)), key=lambda each: each.start
-        )
+        self._around = self._classes_around(declarations)
         names = Counter(variable.name for variable in declarations.variables)
         members = {variable.name for variable in declarations.variables if variable.in_struct}
         self._unclear = members | {name for name, count in names.items() if count > 1}
         self._known: dict[tuple[object, ...], bool] = {}
         self._locals: dict[int, frozenset[str]] = {}
+        self._local_aliases: dict[int, dict[str, list[int]]] = {}
 
     def unused(self, instance: KernelInstance) -> frozenset[str]:
         """The names of the arguments that a kernel does not use."""
@@ -162,7 +163,10 @@ class ArgumentUse:
         if known is None:
             texts, tokens = self._syntax.texts, self._syntax.tokens
             names = {parameter.name for parameter in formal_parameters(self._syntax, function)}
-            for header in (*function.templates, *(each for one in self._around(function) for each in one.templates)):
+            for header in (
+                *function.templates,
+                *(each for one in self._around.get(function.name_at, ()) for each in one.templates),
+            ):
                 names.update(parameter.name for parameter in header.parameters)
             for index in range(function.closing, function.end):
                 if tokens[index].kind == IDENTIFIER:
@@ -176,12 +180,20 @@ class ArgumentUse:
     def _is_class(self, each: TypeName) -> bool:
         return self._syntax.texts[each.end - 2] == "}" and self._syntax.texts[each.start] != "typedef"
 
-    def _around(self, function: Function) -> list[TypeName]:
-        """The classes around a function, the innermost last."""
-        if not function.in_struct:
-            return []
-        last = bisect_right(self._classes, function.start, key=lambda each: each.start)
-        return [each for each in self._classes[:last] if function.end <= each.end]
+    def _classes_around(self, declarations: Declarations) -> dict[int, list[TypeName]]:
+        """The classes around each member function, the innermost last."""
+        nested: list[TypeName | Function] = [each for each in declarations.types if self._is_class(each)]
+        nested += [function for function in declarations.functions if function.in_struct]
+        around: dict[int, list[TypeName]] = {}
+        open_classes: list[TypeName] = []
+        for each in sorted(nested, key=lambda each: (each.start, -each.end)):
+            while open_classes and open_classes[-1].end <= each.start:
+                open_classes.pop()
+            if isinstance(each, TypeName):
+                open_classes.append(each)
+            else:
+                around[each.name_at] = list(open_classes)
+        return around
 
     # -- calls ------------------------------------------------------------------------------------------------------
 
@@ -189,6 +201,8 @@ class ArgumentUse:
         """The call of which the name at ``index`` is a whole argument."""
         texts, syntax = self._syntax.texts, self._syntax
         if texts[opening] != "(" or texts[index - 1] not in ("(", ",") or texts[index + 1] not in (")", ","):
+            return None
+        if syntax.match[opening] - opening > _LONGEST_CALL:
             return None
         name_at, template_arguments = opening - 1, []
         if texts[name_at] == ">":
@@ -210,15 +224,17 @@ class ArgumentUse:
             return True  # a constructor, or an object that is called
         if texts[call.name_at - 1] in (".", "->"):
             return True
-        callees, within = self._functions.get(name, []), self._around(caller)
+        callees, within = self._functions.get(name, []), self._around.get(caller.name_at, [])
         qualifier = self._class_named(call.name_at - 2, caller, 0) if texts[call.name_at - 1] == "::" else None
         if qualifier is not None:
             members = [callee for callee in callees if callee.in_struct and callee.scope[-1] == qualifier[0]]
         elif texts[call.name_at - 1] != "::" and within:
-            members = [callee for callee in callees if self._around(callee) == within]
+            members = [callee for callee in callees if self._around.get(callee.name_at, []) == within]
         else:
             members = []
         callees = members or callees
+        if len(callees) > _MOST_OVERLOADS:
+            return True
         applicable = 0
         for callee in callees:
             parameters = formal_parameters(self._syntax, callee)
@@ -243,8 +259,8 @@ class ArgumentUse:
     ) -> dict[str, Value]:
         """The template arguments of a callee, of its class included, as far as they are known values."""
         known: dict[str, Value] = {}
-        around = self._around(callee)
-        if around and around == self._around(caller):
+        around = self._around.get(callee.name_at, [])
+        if around and around == self._around.get(caller.name_at, []):
             names = {parameter.name for one in around for header in one.templates for parameter in header.parameters}
             known.update((name, value) for name, value in values.items() if name in names)
         elif around and qualifier is not None and around[-1].name == qualifier[0] and not around[-1].specialised:
@@ -263,6 +279,17 @@ class ArgumentUse:
                 known.update(_known_value(parameter.name, self._syntax.tokens[begin:end], lookup))
         return known
 
+    def _aliases(self, function: Function) -> dict[str, list[int]]:
+        """Where a function has ``using name = …;``, by name."""
+        known = self._local_aliases.get(function.name_at)
+        if known is None:
+            texts = self._syntax.texts
+            known = self._local_aliases[function.name_at] = {}
+            for index in range(function.closing, function.end):
+                if texts[index] == "using" and texts[index + 2] == "=":
+                    known.setdefault(texts[index + 1], []).append(index)
+        return known
+
     def _class_named(self, index: int, caller: Function, level: int) -> tuple[str, Sequence[tuple[int, int]]] | None:
         """The class whose name ends at ``index``, and its template arguments; local aliases are followed."""
         syntax, texts = self._syntax, self._syntax.texts
@@ -271,11 +298,7 @@ class ArgumentUse:
             angle = syntax.angle_start(index)
             arguments, index = syntax.split(angle + 1, index), angle - 1
         name = texts[index]
-        aliases = [
-            at
-            for at in range(caller.closing, caller.end)
-            if texts[at] == "using" and texts[at + 1] == name and texts[at + 2] == "="
-        ]
+        aliases = self._aliases(caller).get(name, [])
         if not aliases:
             is_class = all(self._is_class(each) for each in self._types.get(name, ()))
             return (name, arguments) if is_class and name not in self._hidden(caller) else None

@@ -6,11 +6,13 @@ constants and returns the text that a backend compiles.
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import math
 import struct
 import textwrap
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -23,6 +25,7 @@ from .cpu_target import translate_for_cpu
 from .cuda_target import translate_for_cuda
 from .declarations import Declarations, parse_declarations
 from .definitions import SOURCE, Definition, WrittenTexts, as_lines, lines_shown
+from .files_read import FilesRead
 from .kernels import KernelInstance, Signatures, find_kernels, is_kernel, refuse_shared_indices
 from .layouts import StructLayouts
 from .mentions import Mentions
@@ -78,6 +81,7 @@ class Module:
 
     def __init__(self, read: Preprocessed, native: Mapping[str, str] | None = None) -> None:
         self.files = tuple(read.files)
+        self.files_read = FilesRead(read.written, read.lookups)
         self.native = dict(native or {})
         """Sources in the languages of targets, for some of the kernels."""
         self._text = read.text
@@ -420,6 +424,18 @@ def _checked(constant: FunctionConstant, value: object) -> Value:
         raise ConstantError(f"{what} cannot take {value!r}: too large") from None
 
 
+@contextmanager
+def _collection_paused() -> Iterator[None]:
+    """Pauses the garbage collector: tokens live on, and looking at them again and again takes a third of the time."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
 def parse(
     source: str | Path,
     *,
@@ -432,9 +448,10 @@ def parse(
     ``native`` holds sources in the language of a target ("cuda"), which replace some of the kernels there.
     """
     try:
-        read = preprocess(source, include_dirs, defines)
-        with lines_shown(read.written, read.moved):
-            return Module(read, native)
+        with _collection_paused():
+            read = preprocess(source, include_dirs, defines)
+            with lines_shown(read.written, read.moved):
+                return Module(read, native)
     except RecursionError:
         file = str(source) if isinstance(source, Path) else SOURCE
         raise KernelCompileError("the source is nested too deeply", file=file) from None

@@ -23,6 +23,7 @@ from pathlib import Path
 from ..errors import KernelCompileError, UnsupportedFeature
 from .constant_expression import NotConstant, Value, evaluate
 from .definitions import SOURCE, Moved, lines_shown
+from .files_read import existing
 from .single_text import base_name, line_marker
 from .tokens import (
     IDENTIFIER,
@@ -61,7 +62,7 @@ _HEADER_OF_METAL = re.compile(
     r"metal_\w+|metal/\w+|simd/simd\.h|simd/\w+\.h|stdint\.h|cstdint|stddef\.h|TargetConditionals\.h|"
     r"MetalPerformancePrimitives/(?:MetalPerformancePrimitives|MPPTensorOpsMatMul2d)\.h"
 )
-_SPECIAL = ("__LINE__", "__FILE__", "__COUNTER__")
+_SPECIAL = frozenset({"__LINE__", "__FILE__", "__COUNTER__"})
 _HAS_QUERIES = {"__has_feature", "__has_attribute", "__has_builtin", "__has_extension", "__has_cpp_attribute"}
 _ONLY_IN_DIRECTIVES = _HAS_QUERIES | {
     "__has_include", "__has_include_next", "__has_embed", "__has_warning", "__has_c_attribute",
@@ -69,6 +70,7 @@ _ONLY_IN_DIRECTIVES = _HAS_QUERIES | {
     "_Pragma", "__pragma",
 }  # fmt: skip
 _DIGRAPHS = frozenset({("%", ":"), ("<", ":"), (":", ">"), ("<", "%"), ("%", ">")})
+_DIGRAPH_ENDS = frozenset(end for _, end in _DIGRAPHS)
 _RAW_PREFIXES = frozenset({"R", "LR", "uR", "UR", "u8R"})
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -81,6 +83,18 @@ class Macro:
     parameters: list[str] | None
     variadic: bool
     body: list[Token]
+    plain: list[int] = field(init=False)
+    """For each token of the body, where the tokens from there on end that every use copies as they are."""
+
+    def __post_init__(self) -> None:
+        copied = [token.text not in ("#", "##", *(self.parameters or ())) for token in self.body]
+        self.plain = [0] * len(self.body)
+        end = len(self.body)
+        for position in range(len(self.body) - 1, -1, -1):
+            pasted = position + 1 < len(self.body) and self.body[position + 1].text == "##"
+            if not copied[position] or pasted:
+                end = position
+            self.plain[position] = end
 
 
 @dataclass(slots=True)
@@ -114,6 +128,8 @@ class Preprocessed:
     """What was read, by the file that tokens name."""
     moved: Sequence[Moved] = ()
     """What `#line` directives changed."""
+    lookups: Mapping[Path, Path | None] = field(default_factory=dict)
+    """Where includes were looked for, and the file that was there."""
 
 
 @cache
@@ -141,6 +157,7 @@ class Preprocessor:
         self.files: list[str] = []
         self.written: dict[str, bytes] = {}
         self.moved: list[Moved] = []
+        self.lookups: dict[Path, Path | None] = {}
         self.first_text: str | None = None
         self.reads_alike = True
         """Whether a compiler with other macros than ours would read the same files."""
@@ -309,11 +326,8 @@ class Preprocessor:
         if "\0" in name:
             raise fail(f"{name!r} is not a valid file name", here)
         for folder in self._search(path):
-            try:
-                candidate = (folder / name).resolve()
-                if not candidate.exists():
-                    continue
-            except (OSError, RuntimeError):  # a name that is too long, or a cycle of links
+            candidate = self.lookups[folder / name] = existing(folder / name)
+            if candidate is None:
                 continue
             if not any(candidate.is_relative_to(root) for root in self.allowed):
                 raise fail(
@@ -360,10 +374,14 @@ class Preprocessor:
         """Expands every macro in ``tokens``."""
         return unwound(self._expand(tokens))
 
+    def _is_final(self, tokens: Sequence[Token]) -> bool:
+        """Whether there is nothing to expand."""
+        texts = {token.text for token in tokens}
+        return self.macros.keys().isdisjoint(texts) and texts.isdisjoint(_SPECIAL)
+
     def _expand(self, tokens: Sequence[Token]) -> Steps[list[Token]]:
         macros = self.macros
-        texts = {token.text for token in tokens}
-        if texts.isdisjoint(macros) and texts.isdisjoint(_SPECIAL):
+        if self._is_final(tokens):
             return list(tokens)
         output: list[Token] = []
         stack = list(reversed(tokens))
@@ -374,8 +392,7 @@ class Preprocessor:
                 continue
             macro = macros.get(token.text)
             if macro is None:
-                special = self._special(token)
-                output.append(token if special is None else special)
+                output.append(self._special(token) if token.text in _SPECIAL else token)
                 continue
             if token.text in token.hidden:
                 output.append(token)
@@ -393,18 +410,19 @@ class Preprocessor:
             self._spend((max(len(replacement), len(macro.body)) + 1) * (1 + len(hidden) // 16), token)
             if replacement:
                 replacement[0].spaced = token.spaced
-            stack.extend(reversed(replacement))
+            if self._is_final(replacement):
+                output.extend(replacement)
+            else:
+                stack.extend(reversed(replacement))
         return output
 
-    def _special(self, token: Token) -> Token | None:
+    def _special(self, token: Token) -> Token:
         if token.text == "__LINE__":
             return replace(token, kind=NUMBER, text=str(token.line))
         if token.text == "__FILE__":
             return replace(token, kind=STRING, text='"' + Path(token.file).name.replace('"', "") + '"')
-        if token.text == "__COUNTER__":
-            self._counter += 1
-            return replace(token, kind=NUMBER, text=str(self._counter - 1))
-        return None
+        self._counter += 1
+        return replace(token, kind=NUMBER, text=str(self._counter - 1))
 
     def _arguments(self, macro: Macro, stack: list[Token], name: Token) -> list[list[Token]]:
         stack.pop()
@@ -444,6 +462,7 @@ class Preprocessor:
         expanded: dict[int, list[Token]] = {}
         result: list[Token] = []
         body = macro.body
+        file, line, column = use.file, use.line, use.column
 
         def argument(token: Token) -> int | None:
             return indices.get(token.text) if token.kind == IDENTIFIER else None
@@ -451,6 +470,16 @@ class Preprocessor:
         position = 0
         while position < len(body):
             token = body[position]
+            if macro.plain[position] > position:
+                end = macro.plain[position]
+                result.extend(
+                    [
+                        Token(each.kind, each.text, file, line, each.spaced, hidden, column, each)
+                        for each in body[position:end]
+                    ]
+                )
+                position = end
+                continue
             after = body[position + 1] if position + 1 < len(body) else None
             index = argument(token)
             if token.text == "#" and macro.parameters is not None and after is not None and argument(after) is not None:
@@ -499,7 +528,8 @@ class Preprocessor:
                     result.append(Token("placemarker", "", use.file, use.line, token.spaced))
             else:
                 if index not in expanded:
-                    expanded[index] = yield self._expand(arguments[index])
+                    final = self._is_final(arguments[index])
+                    expanded[index] = arguments[index] if final else (yield self._expand(arguments[index]))
                 parts = expanded[index]
             self._spend(len(parts), use)
             for order, part in enumerate(parts):
@@ -584,7 +614,7 @@ def preprocess(
             reader.written[SOURCE] = _checked_text(source, SOURCE).encode()
             reader.read_text(source.removeprefix("\ufeff"), SOURCE, None, 0)
         text = _alone(reader, source, bool(defines))
-        return Preprocessed(_finished(reader.output), reader.files, text, reader.written, reader.moved)
+        return Preprocessed(_finished(reader.output), reader.files, text, reader.written, reader.moved, reader.lookups)
 
 
 def _alone(reader: Preprocessor, source: str | Path, has_defines: bool) -> str | None:
@@ -624,7 +654,8 @@ def _finished(tokens: list[Token]) -> list[Token]:
             if text in ("#", "##"):
                 what = "begins a directive only as the first on its line" if text == "#" else "pastes in macros only"
                 raise fail(f"{text!r} is not allowed here: it {what}", token)
-            if not token.spaced and (previous.text, text) in _DIGRAPHS and previous.line == token.line:
+            joined = text in _DIGRAPH_ENDS and not token.spaced and previous.line == token.line
+            if joined and (previous.text, text) in _DIGRAPHS:
                 raise fail(f"the digraph '{previous.text}{text}'", token)
         elif token.kind == STRAY:
             raise unexpected(token)

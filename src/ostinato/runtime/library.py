@@ -22,6 +22,7 @@ from ..ir import structs
 from ..ir.command_list import CapturedNode
 from ..ir.commands import CompiledKernel, KernelOrigin
 from . import tracing
+from .parsing import parsed
 from .queue import OnQueue, Queue, queue_of
 
 if TYPE_CHECKING:
@@ -240,8 +241,6 @@ def compile_library(
 
     `native` maps names of backends to sources in their own language, which those backends compile instead.
     """
-    from .. import msl  # the front end is loaded when the first source is compiled
-
     queue.check()
     folders = _checked_folders(include_dirs)
     for folder in folders:
@@ -250,7 +249,7 @@ def compile_library(
     given = _checked_constants(constants)
     beside = {name: _checked_native(name, text) for name, text in (native or {}).items()}
     text, macros = _checked_source(source), _checked_defines(defines)
-    module = msl.parse(text, include_dirs=folders, defines=macros, native=beside)
+    module = parsed(text, folders, macros, beside)
     if not module.kernels:
         raise KernelCompileError(_why_no_kernels(module), file=module.files[0] if module.files else None)
     file = str(source) if isinstance(source, Path) else ""
