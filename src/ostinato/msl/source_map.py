@@ -28,7 +28,6 @@ TRANSLATION = "<translation>"
 MARK_BACK = "\x01\x02"
 """Stands after copied text: what follows came from the token that the copy was inserted for."""
 
-_MARK = re.compile("\x01([0-9]+)\x02")
 _LEADING = re.compile("required|requested here|instantiation|expansion of macro")
 _MOST_NOTES = 4
 _UNNAMED = "program_source"
@@ -70,14 +69,13 @@ class SourceMap:
 
 def take_marks(text: str, tokens: Sequence[Token]) -> tuple[str, SourceMap]:
     """The text without its marks, and the map that they are."""
-    parts = _MARK.split(text)
+    parts = text.replace("\x01", "\x02").split("\x02")  # text, index, text, index, text, …
     pieces = parts[::2]
     clean = "".join(pieces)
-    encoded = pieces if clean.isascii() else [piece.encode() for piece in pieces]
-    starts = array("I", accumulate(map(len, encoded[:-1])))
-    newlines = (match.end() for match in re.finditer(b"\n", clean.encode()))
-    lines = array("I", (0, *newlines, len(clean.encode())))
-    return clean, SourceMap(tokens, starts, array("I", map(int, parts[1::2])), lines)
+    counted = map(len, pieces[:-1] if clean.isascii() else [piece.encode() for piece in pieces[:-1]])
+    encoded = clean.encode()
+    lines = array("I", (0, *(newline.end() for newline in re.finditer(b"\n", encoded)), len(encoded)))
+    return clean, SourceMap(tokens, array("I", accumulate(counted)), array("I", map(int, parts[1::2])), lines)
 
 
 def placed(error: KernelCompileError, source_map: SourceMap, own: Iterable[str] = ()) -> KernelCompileError:
