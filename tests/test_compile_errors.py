@@ -169,6 +169,22 @@ def test_an_instance_that_does_not_fit_is_an_error_at_its_instantiation(dev: ost
     assert (5, instance.strip()) in [after_caret(note) for each in error.diagnostics for note in each.notes]
 
 
+MISSPELT = (
+    HEAD
+    + """#define INSTANCE(name, type) template [[host_name(name)]] kernel void k<type>(device type *x);
+template <typename T>
+kernel void k(device T *x) { x[0] = T(1); }
+INSTANCE("k_float", flaot)
+"""
+)
+
+
+def test_a_misspelt_type_of_an_instantiation_is_shown_where_it_is_written(dev: ost.Device) -> None:
+    for error in (refused(dev, MISSPELT), refused_by_nvrtc(MISSPELT)):
+        assert pointed(error)[0] == (6, "flaot)")
+        assert not [each for each in error.diagnostics if "__a0" in each.message]
+
+
 def test_of_a_long_line_the_part_around_the_column_is_shown(dev: ost.Device) -> None:
     body = " ".join(f"x[{n}] = {n};" for n in range(500))
     error = refused(dev, HEAD + f"kernel void k(device float *x [[buffer(0)]]) {{ {body} x[0] = missing; {body} }}")
