@@ -115,6 +115,13 @@ def test_all_errors_of_nvrtc_are_shown() -> None:
     check_all(refused_by_nvrtc(SOURCE))
 
 
+def test_messages_of_nvrtc_do_not_show_the_namespace_around_the_source() -> None:
+    error = refused_by_nvrtc("struct S {};\nkernel void k(device float *x) { x[0] = 1.0f + S(); }")
+    assert pointed(error)[0] == (2, "+ S(); }")
+    assert "float + S" in error.message
+    assert "__ost" not in str(error)
+
+
 def test_an_error_in_cuda_source_shows_its_line() -> None:
     kernel = "kernel void k(device uint *x [[buffer(0)]]) { x[0] = 1; }"
     error = refused_by_nvrtc(kernel, cuda='extern "C" __global__ void k(unsigned *x) {\n  x[0] = nothing;\n}')
