@@ -115,6 +115,13 @@ def test_all_errors_of_nvrtc_are_shown() -> None:
     check_all(refused_by_nvrtc(SOURCE))
 
 
+def test_messages_of_nvrtc_do_not_show_the_namespace_around_the_source() -> None:
+    error = refused_by_nvrtc("struct S {};\nkernel void k(device float *x) { x[0] = 1.0f + S(); }")
+    assert pointed(error)[0] == (2, "+ S(); }")
+    assert "float + S" in error.message
+    assert "__ost" not in str(error)
+
+
 def test_an_error_in_cuda_source_shows_its_line() -> None:
     kernel = "kernel void k(device uint *x [[buffer(0)]]) { x[0] = 1; }"
     error = refused_by_nvrtc(kernel, cuda='extern "C" __global__ void k(unsigned *x) {\n  x[0] = nothing;\n}')
@@ -167,6 +174,22 @@ def test_an_instance_that_does_not_fit_is_an_error_at_its_instantiation(dev: ost
     error = refused(dev, HEAD + source + instance)
     assert error.line == 4
     assert (5, instance.strip()) in [after_caret(note) for each in error.diagnostics for note in each.notes]
+
+
+MISSPELT = (
+    HEAD
+    + """#define INSTANCE(name, type) template [[host_name(name)]] kernel void k<type>(device type *x);
+template <typename T>
+kernel void k(device T *x) { x[0] = T(1); }
+INSTANCE("k_float", flaot)
+"""
+)
+
+
+def test_a_misspelt_type_of_an_instantiation_is_shown_where_it_is_written(dev: ost.Device) -> None:
+    for error in (refused(dev, MISSPELT), refused_by_nvrtc(MISSPELT)):
+        assert pointed(error)[0] == (6, "flaot)")
+        assert not [each for each in error.diagnostics if "__a0" in each.message]
 
 
 def test_of_a_long_line_the_part_around_the_column_is_shown(dev: ost.Device) -> None:

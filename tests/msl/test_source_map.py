@@ -116,6 +116,13 @@ def test_every_piece_of_the_text_belongs_to_a_token(target: str) -> None:
     assert (token.text, token.line) == ("template", source.count("\n") + 1)  # the entry point is its instantiation's
 
 
+def test_long_lines_are_broken_but_no_shift_is() -> None:
+    source = "kernel void k(device uint *x) { x[0] = x[1]" + " >> 1" * 1000 + "; }"
+    program = emitted_program(msl.parse(source).translate("cuda"))
+    assert program.count(">>") == 1000
+    assert max(map(len, program.split("\n"))) < 2500  # g++ counts columns up to 4,096
+
+
 def test_inserted_text_belongs_to_the_token_it_was_inserted_for() -> None:
     tokens = [Token("identifier", name, "f", 1, column=at) for at, name in enumerate("abc", 1)]
     text, source_map = take_marks(f"\n{mark(0)}ä before {mark(2)}c{mark(0)} after\n{mark(1)}b;", tokens)

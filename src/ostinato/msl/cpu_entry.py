@@ -13,7 +13,7 @@ from enum import Enum
 
 from .entry_text import buffers_of, is_absent, shared_of, stored_bytes, type_text, using_namespaces
 from .kernels import KernelInstance
-from .source_map import mark
+from .source_map import mark_entry
 
 _MOST_THREADS = 1024
 _KNOWN_WITHOUT_GROUPS = frozenset({"thread_position_in_grid", "threads_per_grid", "grid_size", "grid_origin"})
@@ -148,7 +148,7 @@ def table(
     rows: list[str] = []
     for number, instance in enumerate(instances):
         layout = layouts.get(instance.function.name_at)
-        parts.append(mark(instance.token_at))
+        parts.append(mark_entry(instance.token_at))
         parts.append(entry(instance, number, ways[instance.name], absent, stored=layout is not None))
         types = [type_text(parameter.pointee) for parameter in buffers_of(instance, absent)]
         parts.append(f"namespace __ost_sizes_{number} {{{using_namespaces(instance)}")

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from .entry_text import buffers_of, is_absent, shared_of, stored_bytes, type_text, using_namespaces
 from .kernels import KernelInstance, Parameter
 from .reflect import Signature
-from .source_map import mark
+from .source_map import mark_entry
 
 HEAD_BYTES = 80
 _SLOT_ALIGNMENT = 16
@@ -165,7 +165,7 @@ def table(
 ) -> str:
     """All entry points; kernels in ``native`` are those of a CUDA source."""
     entries = (
-        mark(instance.token_at)
+        mark_entry(instance.token_at)
         + entry(instance, number, layouts.get(instance.function.name_at), absent, instance.name in native)
         for number, instance in enumerate(instances)
     )

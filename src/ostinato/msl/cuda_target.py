@@ -25,7 +25,8 @@ _BEFORE_TYPES = frozenset(
     "const constexpr explicit friend inline kernel mutable operator private protected public sizeof static typename "
     "using typedef volatile".split()
 )
-_NAMESPACE = "__ost_program"
+NAMESPACE = "__ost_program"
+"""Of the translated source and everything that it uses."""
 
 
 def _rewrite_types(syntax: Syntax, declarations: Declarations, rewriter: Rewriter) -> None:
@@ -36,7 +37,7 @@ def _rewrite_types(syntax: Syntax, declarations: Declarations, rewriter: Rewrite
     for index in range(syntax.count):
         # Globals of the source are in the program's namespace.
         if syntax.texts[index] == "::" and not _is_qualified(syntax, index) and not rewriter.is_deleted(index):
-            rewriter.before(index, _NAMESPACE)
+            rewriter.before(index, NAMESPACE)
 
 
 def _is_qualified(syntax: Syntax, index: int) -> bool:
@@ -69,7 +70,7 @@ def translate_for_cuda(source: Source) -> TargetText:
     translator = Translator(source.syntax, source.declarations, source.convergence, _DIALECT)
     body = translator.run(source.constants)
     entries = cuda_entry.table(source.instances, translator.layouts, source.absent, native_kernels(source.native))
-    program = f"namespace {_NAMESPACE} {{\n{body}{entries}}}\n"
+    program = f"namespace {NAMESPACE} {{\n{body}{entries}}}\n"
     head = _INCLUDES + (_TENSORS if uses_tensors(source.syntax) else "")
     return TargetText(as_device_functions(source.native) + head, program)
 

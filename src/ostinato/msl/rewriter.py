@@ -6,6 +6,8 @@ so that the compiler's messages can be placed in the user's files.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from .source_map import MARK_BACK, mark
 from .tokens import Token
 
@@ -47,7 +49,7 @@ class Rewriter:
         """Prints ``text`` after the token."""
         self._after.setdefault(index, []).append(text)
 
-    def _pieces(self, index: int) -> list[str]:
+    def _pieces(self, index: int) -> Sequence[str]:
         """What is printed for the token. After a copy of other tokens the mark is that of this one again."""
         text = self._replaced.get(index, self.tokens[index].text)
         outermost = reversed(self._outermost.get(index, ()))
@@ -72,22 +74,24 @@ class Rewriter:
 
     def render(self) -> str:
         """The whole edited text, marked with its tokens, in lines like those of the source."""
+        edited = {*self._replaced, *self._outermost, *self._before, *self._after}
         output: list[str] = []
         file, line, length = "", 0, 0
         previous_text = ""
         for index, token in enumerate(self.tokens):
-            pieces = self._pieces(index)
-            if not pieces:
+            pieces = self._pieces(index) if index in edited else (token.text,)
+            text = " ".join(pieces)
+            if not text:
                 continue
-            if self._is_shift(previous_text, pieces[0], index) and (token.file, token.line) == (file, line):
+            moved = token.line != line or token.file != file
+            if not moved and self._is_shift(previous_text, pieces[0], index):
                 separator = ""
-            elif token.file != file or token.line != line or length > _LONGEST_LINE:
+            elif moved or length > _LONGEST_LINE:
                 separator, length = "\n\n" if token.line > line + 1 else "\n", 0
+                file, line = token.file, token.line
             else:
                 separator = " "
-            file, line = token.file, token.line
-            text = " ".join(pieces)
-            output += (separator, mark(index), text)
+            output.append(f"{separator}{mark(index)}{text}")
             length += len(text)
             previous_text = pieces[-1]
         output.append("\n")

@@ -14,9 +14,9 @@ from __future__ import annotations
 import re
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
+from itertools import accumulate, takewhile
 
 from ..errors import Diagnostic, KernelCompileError
 from .definitions import SOURCE
@@ -28,8 +28,11 @@ TRANSLATION = "<translation>"
 MARK_BACK = "\x01\x02"
 """Stands after copied text: what follows came from the token that the copy was inserted for."""
 
-_MARK = re.compile("\x01([0-9]+)\x02")
 _LEADING = re.compile("required|requested here|instantiation|expansion of macro")
+_QUOTED = re.compile(r"['\"](\w+)['\"]")
+_FOLLOWS = re.compile(
+    r"['\"]__(?:a\d+|ost_\w+)['\"] (?:was not declared|is undefined)|undeclared identifier '__(?:a\d|ost_)"
+)
 _MOST_NOTES = 4
 _UNNAMED = "program_source"
 """Metal's name of a source without a `#line`."""
@@ -40,6 +43,11 @@ def mark(index: int) -> str:
     return f"\x01{index}\x02"
 
 
+def mark_entry(index: int) -> str:
+    """What follows is made of the declaration, or the instantiation, with a token of this index."""
+    return mark(~index)
+
+
 @dataclass(frozen=True, slots=True)
 class SourceMap:
     """For each piece of an emitted text, the token it came from."""
@@ -48,16 +56,25 @@ class SourceMap:
     starts: array[int]
     """The offset of each piece, in bytes of UTF-8, ascending."""
     indices: array[int]
-    """The token of each piece."""
+    """The token of each piece; with all bits inverted, a token of the declaration that the piece is made of."""
     lines: array[int]
     """The offset of each line of the text, and of its end."""
 
-    def token(self, line: int, column: int) -> Token | None:
-        """The token behind a place of the text; ``line`` and ``column``, in bytes, count from 1."""
+    def token(self, line: int, column: int, quoted: Collection[str] = ()) -> Token | None:
+        """The token behind a place of the text; ``line`` and ``column``, in bytes, count from 1.
+
+        In what is made of a declaration, it is the first token there with one of the texts that a message quotes.
+        """
         if not 1 <= line < len(self.lines):
             return None
         piece = bisect_right(self.starts, self.lines[line - 1] + column - 1) - 1
-        return self.tokens[self.indices[piece]] if piece >= 0 else None
+        if piece < 0:
+            return None
+        index = self.indices[piece]
+        if index >= 0:
+            return self.tokens[index]
+        declaration = takewhile(lambda token: token.text not in (";", "{"), self.tokens[~index:])
+        return next((token for token in declaration if token.text in quoted), self.tokens[~index])
 
     def on_line(self, line: int) -> list[Token]:
         """The tokens behind a line of the text."""
@@ -65,19 +82,18 @@ class SourceMap:
             return []
         first = bisect_right(self.starts, self.lines[line - 1]) - 1
         end = bisect_left(self.starts, self.lines[line])
-        return [self.tokens[index] for index in self.indices[max(first, 0) : end]]
+        return [self.tokens[max(index, ~index)] for index in self.indices[max(first, 0) : end]]
 
 
 def take_marks(text: str, tokens: Sequence[Token]) -> tuple[str, SourceMap]:
     """The text without its marks, and the map that they are."""
-    parts = _MARK.split(text)
+    parts = text.replace("\x01", "\x02").split("\x02")  # text, index, text, index, text, …
     pieces = parts[::2]
     clean = "".join(pieces)
-    encoded = pieces if clean.isascii() else [piece.encode() for piece in pieces]
-    starts = array("I", accumulate(map(len, encoded[:-1])))
-    newlines = (match.end() for match in re.finditer(b"\n", clean.encode()))
-    lines = array("I", (0, *newlines, len(clean.encode())))
-    return clean, SourceMap(tokens, starts, array("I", map(int, parts[1::2])), lines)
+    counted = map(len, pieces[:-1] if clean.isascii() else [piece.encode() for piece in pieces[:-1]])
+    encoded = clean.encode()
+    lines = array("I", (0, *(newline.end() for newline in re.finditer(b"\n", encoded)), len(encoded)))
+    return clean, SourceMap(tokens, array("I", accumulate(counted)), array("i", map(int, parts[1::2])), lines)
 
 
 def placed(error: KernelCompileError, source_map: SourceMap, own: Iterable[str] = ()) -> KernelCompileError:
@@ -85,8 +101,10 @@ def placed(error: KernelCompileError, source_map: SourceMap, own: Iterable[str] 
 
     A message about a header of ours is placed at the line of the user that led there. Files in ``own`` are the user's.
     """
-    diagnostics = [_placed(diagnostic, source_map, frozenset(own)) for diagnostic in error.diagnostics]
-    return KernelCompileError.of(list(dict.fromkeys(diagnostics)), error.details)
+    # Names of ours are undeclared only where their declarations have errors.
+    causes = [each for each in error.diagnostics if not _FOLLOWS.search(each.message)] or error.diagnostics
+    diagnostics = dict.fromkeys(_placed(diagnostic, source_map, frozenset(own)) for diagnostic in causes)
+    return KernelCompileError.of(list(diagnostics), error.details)
 
 
 def placed_by_reading(error: KernelCompileError, read: Sequence[Token], tokens: Sequence[Token]) -> KernelCompileError:
@@ -127,7 +145,7 @@ def _at_source(diagnostic: Diagnostic, source_map: SourceMap, own: frozenset[str
     if diagnostic.file != TRANSLATION or diagnostic.line is None:
         return None
     if diagnostic.column is not None:
-        token = source_map.token(diagnostic.line, diagnostic.column)
+        token = source_map.token(diagnostic.line, diagnostic.column, _QUOTED.findall(diagnostic.message))
         return None if token is None else diagnostic_at(diagnostic.message, token)
     # Some messages have no column, but quote the name of what is instantiated.
     tokens = source_map.on_line(diagnostic.line)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..errors import UnsupportedFeature
 from .syntax import Syntax
+from .tokens import fail
 
 _WORDS = frozenset("tensor_inline tensor_handle tensor_offset dextents cooperative_tensor tensor_ops".split())
 """Every source that uses tensors has one of these, whichever names it shortens."""
@@ -28,8 +29,7 @@ def refuse_handles(syntax: Syntax) -> None:
         return
     for index, text in enumerate(syntax.texts):
         if text in ("tensor_handle", "tensor_offset") or (text == "tensor" and _names_no_inline(syntax, index)):
-            token = syntax.tokens[index]
-            raise UnsupportedFeature(_BOUND_BY_HOST, file=token.file, line=token.line)
+            raise fail(_BOUND_BY_HOST, syntax.tokens[index], UnsupportedFeature)
 
 
 def _names_no_inline(syntax: Syntax, index: int) -> bool:

@@ -12,6 +12,7 @@ from typing import Any
 from ...base import cache
 from ...base.extras import install_command
 from ...errors import DeviceUnavailable, Diagnostic, KernelCompileError
+from ...msl.cuda_target import NAMESPACE
 from ...version import __version__
 
 _INCLUDE = Path(__file__).parents[2] / "msl" / "include"
@@ -93,7 +94,7 @@ def _text(size_of: Any, get: Any, program: Any) -> bytes:
 
 def _failure(log: str) -> KernelCompileError:
     log = log.strip("\0\n ")
-    errors = _read_errors(log)
+    errors = _read_errors(log.replace(f"{NAMESPACE}::", ""))
     if not errors:
         return KernelCompileError("the kernels could not be compiled for this device", details=log)
     return KernelCompileError.of(errors, log)
