@@ -287,10 +287,15 @@ def totals(results: Sequence[FileResult]) -> dict[str, Any]:
         "failed": len(outcomes) - compiled_count - unsupported,
         "ways": dict(Counter(outcome.way for outcome in outcomes if outcome.way).most_common()),
         "fibers": dict(
-            Counter(normalised(outcome.reason) for outcome in outcomes if outcome.way == "fibers").most_common()
+            Counter(why_fibers(outcome.reason) for outcome in outcomes if outcome.way == "fibers").most_common()
         ),
         "causes": causes(results),
     }
+
+
+def why_fibers(reason: str) -> str:
+    """Why a kernel is not vectors, if that is known; otherwise why it is not a loop."""
+    return normalised(reason.partition("; ")[2] or reason)
 
 
 def causes(results: Iterable[FileResult]) -> list[dict[str, Any]]:
