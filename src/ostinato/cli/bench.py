@@ -299,7 +299,11 @@ def as_dict(result: Bench, kernel: Kernel | None = None) -> Any:
             "cold": result.cold,
             "kernel": None
             if kernel is None
-            else {"signature": str(kernel.signature), "way": kernel.execution.way, "reason": kernel.execution.explanation},
+            else {
+                "signature": str(kernel.signature),
+                "way": kernel.execution.way,
+                "reason": kernel.execution.explanation,
+            },
             "median_ns": result.median_ns,
             "interval": None if interval is None else asdict(interval),
             "precise": result.precise,

@@ -16,8 +16,9 @@ class Execution:
     """How the threads of a kernel run on a device, and why."""
 
     way: str
-    """On the CPU "loop" (one loop over all threads), "split" (a loop between each two barriers), "vector" (the lanes of a
-    simdgroup in vector registers) or "fibers" (a stack for each thread); "native" where the device has hardware threads."""
+    """On the CPU "loop" (one loop over all threads), "split" (a loop between each two barriers), "vector" (the lanes of
+    a simdgroup in vector registers) or "fibers" (a stack for each thread); "native" where the device has hardware
+    threads."""
     reason: str = ""
     note: str = ""
     """What this way may change in the results, or why it is not a faster one."""

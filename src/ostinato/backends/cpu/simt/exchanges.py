@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from . import memory
 from .code import Function, Instruction, Operand, Refused, integer, vector_count, vector_element
 from .shapes import LANES, Spread, Uniform
 
@@ -162,16 +163,13 @@ def _permuted(emitter: Emitter, type_: str, value: str, places: Operand) -> str:
     lanes = emitter.new(f"and {_wide('i32')} {emitter.vector(places)[0]}, {emitter.splat('i32', '31')}")
     addresses = emitter.new(f"getelementptr {type_}, ptr {slot}, {_wide('i32')} {lanes}")
     size = emitter.types.size(type_)
-    return emitter.call(
-        f"llvm.masked.gather.v{LANES}{type_}.v{LANES}p0",
-        kind,
-        [
-            (_wide("ptr"), addresses),
-            ("i32", str(size)),
-            (_wide("i1"), f"<{', '.join(['i1 true'] * LANES)}>"),
-            (kind, "poison"),
-        ],
-    )
+    arguments = [
+        (_wide("ptr"), addresses),
+        ("i32", str(size)),
+        (_wide("i1"), memory.constant_mask(True)),
+        (kind, "poison"),
+    ]
+    return emitter.call(f"llvm.masked.gather.v{LANES}{type_}.v{LANES}p0", kind, arguments)
 
 
 # -- matrices ----------------------------------------------------------------------------------------------------------
@@ -274,20 +272,8 @@ def _write_tile_load(emitter: Emitter, made: Instruction) -> None:
             tile = emitter.new(f"shufflevector {kind} {tile}, {kind} poison, {_indices(_TRANSPOSED)}")
         emitter.keep_vector(made.result, made.type, [tile])
         return
-    parts = []
-    for addresses in _lane_addresses(emitter, pointer, stride, size, turned):
-        parts.append(
-            emitter.call(
-                f"llvm.masked.gather.v{LANES}{_short(type_)}.v{LANES}p0",
-                _wide(type_),
-                [
-                    (_wide("ptr"), addresses),
-                    ("i32", str(size)),
-                    (_wide("i1"), emitter.mask_text()),
-                    (_wide(type_), "zeroinitializer"),
-                ],
-            )
-        )
+    places = _lane_addresses(emitter, pointer, stride, size, turned)
+    parts = [memory.gather(emitter, type_, addresses, size) for addresses in places]
     emitter.keep_vector(made.result, made.type, [tiled(emitter, parts, made.type)])
 
 
@@ -312,12 +298,4 @@ def _write_tile_store(emitter: Emitter, made: Instruction) -> None:
         return
     addresses = _lane_addresses(emitter, pointer, stride, size, turned)
     for value, place in zip(emitter.vector(matrix)[:2], addresses, strict=True):
-        emitter.call(
-            f"llvm.masked.scatter.v{LANES}{_short(type_)}.v{LANES}p0",
-            "void",
-            [(_wide(type_), value), (_wide("ptr"), place), ("i32", str(size)), (_wide("i1"), emitter.mask_text())],
-        )
-
-
-def _short(type_: str) -> str:
-    return {"float": "f32", "half": "f16", "bfloat": "bf16"}.get(type_, type_)
+        memory.scatter(emitter, type_, value, place, size)

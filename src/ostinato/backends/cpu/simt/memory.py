@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 _WIDEST_WINDOW = 8 * LANES
 """Elements that are read to pick those of 32 lanes out of them."""
+_MASKED_BYTES = 4
+"""Elements from this size on can be read and written under a mask by one instruction."""
 
 
 def _wide(type_: str) -> str:
@@ -64,7 +66,8 @@ def _read(emitter: Emitter, type_: str, pointer: Operand, extra: int, align: int
             address = emitter.once(f"getelementptr i8, ptr {base}, i64 {start}")
             if emitter.mask is None:
                 return _from_stored(emitter, type_, emitter.new(f"load {_wide(stored)}, ptr {address}, align {align}"))
-            return _from_stored(emitter, type_, _masked_load(emitter, stored, address, align))
+            if size >= _MASKED_BYTES:
+                return _from_stored(emitter, type_, _masked_load(emitter, stored, address, align))
         count = (max(offsets) - start) // size + 1
         if emitter.mask is None and count <= _WIDEST_WINDOW and all((o - start) % size == 0 for o in offsets):
             address = emitter.once(f"getelementptr i8, ptr {base}, i64 {start}")
@@ -74,17 +77,45 @@ def _read(emitter: Emitter, type_: str, pointer: Operand, extra: int, align: int
             picked = emitter.new(f"shufflevector {window} {value}, {window} poison, <{LANES} x i32> <{places}>")
             return _from_stored(emitter, type_, picked)
     addresses = _moved(emitter, emitter.vector(pointer)[0], extra)
-    value = emitter.call(
-        f"llvm.masked.gather.{_suffix(stored)}.v{LANES}p0",
-        _wide(stored),
-        [
-            (_wide("ptr"), addresses),
-            ("i32", str(align)),
-            (_wide("i1"), emitter.mask_text()),
-            (_wide(stored), "poison"),
-        ],
-    )
-    return _from_stored(emitter, type_, value)
+    return _from_stored(emitter, type_, gather(emitter, stored, addresses, align))
+
+
+def gather(emitter: Emitter, type_: str, addresses: str, align: int) -> str:
+    """What active lanes read at addresses of their own.
+
+    The others read a spare place: under a mask the compiler would make a branch for each lane.
+    """
+    everyone = constant_mask(True)
+    arguments = [
+        (_wide("ptr"), _or_spare(emitter, addresses)),
+        ("i32", str(align)),
+        (_wide("i1"), everyone),
+        (_wide(type_), "poison"),
+    ]
+    return emitter.call(f"llvm.masked.gather.{_suffix(type_)}.v{LANES}p0", _wide(type_), arguments)
+
+
+def scatter(emitter: Emitter, type_: str, value: str, addresses: str, align: int) -> None:
+    """Writes of active lanes to addresses of their own, in the order of lanes."""
+    arguments = [
+        (_wide(type_), value),
+        (_wide("ptr"), _or_spare(emitter, addresses)),
+        ("i32", str(align)),
+        (_wide("i1"), constant_mask(True)),
+    ]
+    emitter.call(f"llvm.masked.scatter.{_suffix(type_)}.v{LANES}p0", "void", arguments)
+
+
+def constant_mask(value: bool) -> str:
+    """All lanes, or none."""
+    return f"<{', '.join(['i1 true'] * LANES)}>" if value else "zeroinitializer"
+
+
+def _or_spare(emitter: Emitter, addresses: str) -> str:
+    if emitter.mask is None:
+        return addresses
+    spare = emitter.splat("ptr", emitter.slot("%spare", "[16 x i8], align 16"))
+    return emitter.chosen(emitter.mask, _wide("ptr"), addresses, spare)
 
 
 def _masked_load(emitter: Emitter, type_: str, address: str, align: int) -> str:
@@ -150,21 +181,12 @@ def _store_lanes(emitter: Emitter, type_: str, value: str, pointer: Operand, ext
             address = emitter.once(f"getelementptr i8, ptr {emitter.base(pointer)}, i64 {offsets[0]}")
             if emitter.mask is None:
                 emitter.line(f"store {_wide(type_)} {value}, ptr {address}, align {align}")
-            else:
+                return
+            if size >= _MASKED_BYTES:
                 emitter.call(
                     f"llvm.masked.store.{_suffix(type_)}.p0",
                     "void",
                     [(_wide(type_), value), ("ptr", address), ("i32", str(align)), (_wide("i1"), emitter.mask_text())],
                 )
-            return
-    addresses = _moved(emitter, emitter.vector(pointer)[0], extra)
-    emitter.call(
-        f"llvm.masked.scatter.{_suffix(type_)}.v{LANES}p0",
-        "void",
-        [
-            (_wide(type_), value),
-            (_wide("ptr"), addresses),
-            ("i32", str(align)),
-            (_wide("i1"), emitter.mask_text()),
-        ],
-    )
+                return
+    scatter(emitter, type_, value, _moved(emitter, emitter.vector(pointer)[0], extra), align)
