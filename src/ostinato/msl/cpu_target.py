@@ -15,7 +15,7 @@ from .tensors import uses_tensors
 from .translate import Dialect, Translator
 
 _INCLUDES = '#include "ostinato/metal_cpu.h"\n#include "ostinato/entry_cpu.h"\n'
-_TENSORS = '#include "ostinato/tensors_cpu.h"\n'
+TENSORS = '#include "ostinato/tensors_cpu.h"\n'
 _DIALECT = Dialect(
     kernel_parameters="__ost::Worker *__ost_w",
     arena="__ost_w->arena",
@@ -41,7 +41,7 @@ def translate_for_cpu(source: Source) -> TargetText:
         instance.name: _execution(instance, ways[instance.name], translator, source) for instance in source.instances
     }
     entries = cpu_entry.table(source.instances, ways, translator.layouts, source.absent)
-    head = _INCLUDES + (_TENSORS if uses_tensors(source.syntax) else "")
+    head = _INCLUDES + (TENSORS if uses_tensors(source.syntax) else "")
     return TargetText(head, body + entries, executions)
 
 

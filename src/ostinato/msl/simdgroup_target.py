@@ -7,11 +7,13 @@ from collections.abc import Collection
 from . import cpu_entry
 from .convergence import BUILTINS, Convergence
 from .convergent_calls import find_calls
+from .cpu_target import TENSORS
 from .declarations import Declarations
 from .float_overloads import add_bfloat_overloads
 from .rewriter import Rewriter
 from .syntax import Syntax
 from .target import Execution, Source, TargetText
+from .tensors import uses_tensors
 from .translate import Dialect, Translator
 
 # The lane pass works on one function, so everything that a kernel calls is inlined.
@@ -47,4 +49,5 @@ def translate_for_simdgroups(source: Source) -> TargetText:
     ways = dict.fromkeys((instance.name for instance in source.instances), cpu_entry.Way.SIMDGROUPS)
     entries = cpu_entry.table(source.instances, ways, translator.layouts, source.absent)
     executions = {name: Execution("vector") for name in ways}
-    return TargetText(_INCLUDES, body + entries, executions, foot="#pragma clang attribute pop\n")
+    head = _INCLUDES + (TENSORS if uses_tensors(source.syntax) else "")
+    return TargetText(head, body + entries, executions, foot="#pragma clang attribute pop\n")

@@ -25,7 +25,7 @@ template <class Tensor> OST_FN auto view_of(const Tensor &t, bool inner_first) {
 
 OST_FN constexpr int smaller_of(int a, int b) { return a < b ? a : b; }
 
-template <class T> OST_FN T component(metal::vec<T, 4> v, uint32_t i) {
+template <class T> OST_FN T one_of_four(metal::vec<T, 4> v, uint32_t i) {
   return i & 2u ? (i & 1u ? v.w : v.z) : (i & 1u ? v.y : v.x);
 }
 template <class T> OST_FN metal::vec<T, 4> four(const T *from) { return {from[0], from[1], from[2], from[3]}; }
@@ -47,7 +47,7 @@ template <bool Transposed, class T> OST_FN tile<T> left_tile(Site site, const T 
     const uint32_t from = 2 * h + (own.row >> 2);
     for (uint32_t i = 0; i < 2; i++) {
       const auto column = metal::simd_shuffle(site, four(fragment + 4 * t), fragment_lane(2 * own.group + i, from));
-      out.__elements[i] = component(column, own.row & 3);
+      out.__elements[i] = one_of_four(column, own.row & 3);
     }
   } else {
     const auto row =
@@ -66,7 +66,7 @@ template <bool Transposed, class T> OST_FN tile<T> right_tile(Site site, const T
       const uint32_t lane = fragment_lane((4 * own.group + 2 * p + i) & 7, from);
       const auto upper = metal::simd_shuffle(site, four(fragment), lane);
       const auto lower = metal::simd_shuffle(site, four(fragment + 4), lane);
-      out.__elements[i] = component(own.group & 2 ? lower : upper, own.row & 3);
+      out.__elements[i] = one_of_four(own.group & 2 ? lower : upper, own.row & 3);
     }
   } else {
     out.__elements = metal::vec<T, 2>(fragment[4 * t + 2 * p], fragment[4 * t + 2 * p + 1]);
