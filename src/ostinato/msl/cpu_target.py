@@ -5,22 +5,33 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from . import cpu_entry
+from .captured_constants import make_constants_static
+from .declarations import Declarations
 from .fiber_sites import mark_paths
 from .float_overloads import add_bfloat_overloads
 from .kernels import KernelInstance
 from .lane_sharing import lanes_may_share
 from .reflect import element_type
+from .rewriter import Rewriter
+from .syntax import Syntax
 from .target import Execution, Source, TargetText
 from .tensors import uses_tensors
 from .translate import Dialect, Translator
 
 _INCLUDES = '#include "ostinato/metal_cpu.h"\n#include "ostinato/entry_cpu.h"\n'
 TENSORS = '#include "ostinato/tensors_cpu.h"\n'
+
+
+def _rewrite_types(syntax: Syntax, declarations: Declarations, rewriter: Rewriter) -> None:
+    add_bfloat_overloads(syntax, declarations, rewriter)
+    make_constants_static(syntax, declarations, rewriter)
+
+
 _DIALECT = Dialect(
     kernel_parameters="__ost::Worker *__ost_w",
     arena="__ost_w->arena",
     enter_namesake="__ost::Frame __ost_frame(__ost_site);",
-    rewrite_types=add_bfloat_overloads,
+    rewrite_types=_rewrite_types,
     mark_sites=mark_paths,
 )
 

@@ -164,7 +164,8 @@ def rewrite_storage(syntax: Syntax, rewriter: Rewriter, function: Function, numb
     layout = f"__ost_layout_{number}"
     arguments = template_arguments(function)
     definitions = "".join(
-        f" {rewriter.inline(begin, end)};" for begin, end in _needed_definitions(syntax, function, variables)
+        f" {rewriter.inline(begin, end, without='static')};"
+        for begin, end in _needed_definitions(syntax, function, variables)
     )
     steps: list[str] = []
     replacements: dict[tuple[int, int], list[str]] = {}

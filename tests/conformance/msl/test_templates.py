@@ -31,6 +31,26 @@ instantiate_all(6)
 template <typename T> kernel void deduced(device T *x, {AT}) {{ x[i] += T(1); }}
 template [[host_name("deduced_float")]] kernel void deduced(device float *x, uint i);
 
+template <int N> struct Number {{ static constexpr constant int value = N; }};
+template <typename F> void each(F f) {{ f(Number<1>{{}}); f(Number<2>{{}}); }}
+template <short N> struct Row {{ float at[N]; }};
+template <short N, typename R> struct Box {{ R rows[N]; }};
+template <bool Wide> kernel void lambdas(device float *out) {{
+  constexpr short A = 2;
+  constexpr short B = 3;
+  using Own = Row<Wide ? A : B>;
+  each([&](auto n) {{
+    each([&](auto m) {{
+      for (short i = 0; i < A; i++) {{
+        Box<A, Own> box; box.rows[i].at[0] = Number<n.value * m.value>::value;
+        out[sizeof(box) / 4 - 1] += box.rows[i].at[0];
+      }}
+    }});
+  }});
+}}
+template [[host_name("lambdas_narrow")]] kernel void lambdas<true>(device float *);
+template [[host_name("lambdas_wide")]] kernel void lambdas<false>(device float *);
+
 template <typename T> kernel void twofold(device T *x, constant float &by, {AT}) {{ x[i] *= T(by); }}
 template <typename T> kernel void twofold(device T *x, constant T *by, {AT}) {{ x[i] += by[i]; }}
 template <typename T> kernel void twofold(device T *x, constant T &by, constant T &more, {AT}) {{ x[i] = x[i] * by + more; }}
@@ -146,6 +166,12 @@ def test_templates_of_one_name_are_told_apart_by_their_parameters(dev: ost.Devic
     np.testing.assert_array_equal(launch(dev, library["twofold_one"], x, np.float32(2), threads=2), [6, 8])
     short = launch(dev, library["twofold_deduced"], x.astype(np.int16), np.int16(2), np.int16(5), threads=2)
     np.testing.assert_array_equal(short, [11, 13])
+
+
+def test_constants_are_constants_in_lambdas(dev: ost.Device, library: ost.Library) -> None:
+    for name, floats in (("lambdas_narrow", 4), ("lambdas_wide", 6)):
+        got = launch(dev, library[name], np.zeros(8, np.float32))
+        assert got.tolist() == [18.0 if i == floats - 1 else 0.0 for i in range(8)]
 
 
 def test_operations_are_passed_as_types(dev: ost.Device, library: ost.Library) -> None:

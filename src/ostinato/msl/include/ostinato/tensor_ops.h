@@ -28,7 +28,13 @@ OST_FN constexpr int smaller_of(int a, int b) { return a < b ? a : b; }
 template <class T> OST_FN T one_of_four(metal::vec<T, 4> v, uint32_t i) {
   return i & 2u ? (i & 1u ? v.w : v.z) : (i & 1u ? v.y : v.x);
 }
-template <class T> OST_FN metal::vec<T, 4> four(const T *from) { return {from[0], from[1], from[2], from[3]}; }
+// Four elements of another lane; two of 16 bits travel as one word.
+template <class T> OST_FN metal::vec<T, 4> four_of(Site site, const T *own, uint32_t lane) {
+  const metal::vec<T, 4> all(own[0], own[1], own[2], own[3]);
+  if constexpr (sizeof(T) == 2)
+    return as_type<metal::vec<T, 4>>(metal::simd_shuffle(site, as_type<metal::uint2>(all), lane));
+  else return metal::simd_shuffle(site, all, lane);
+}
 
 // Fragments of 16 by 16 (eight elements a lane, see cooperative_tensor.h) as four tiles of 8 by 8. Tiles hold two
 // neighbours a lane where fragments hold four, so the columns of the product are taken in another order: tile p has the
@@ -44,15 +50,16 @@ template <bool Transposed, class T> OST_FN tile<T> left_tile(Site site, const T 
   const fragment_place own;
   tile<T> out;
   if constexpr (Transposed) {
-    const uint32_t from = 2 * h + (own.row >> 2);
-    for (uint32_t i = 0; i < 2; i++) {
-      const auto column = metal::simd_shuffle(site, four(fragment + 4 * t), fragment_lane(2 * own.group + i, from));
-      out.__elements[i] = one_of_four(column, own.row & 3);
-    }
+    const auto from = [&](uint32_t i) {
+      const uint32_t lane = fragment_lane(2 * own.group + i, 2 * h + (own.row >> 2));
+      return one_of_four(four_of(site, fragment + 4 * t, lane), own.row & 3);
+    };
+    const T first = from(0), second = from(1);
+    out.__elements = tile_of<T>(first, second);
   } else {
-    const auto row =
-        metal::simd_shuffle(site, four(fragment + 4 * h), fragment_lane(own.row, 2 * t + (own.group >> 1)));
-    out.__elements = own.group & 1 ? metal::vec<T, 2>(row.z, row.w) : metal::vec<T, 2>(row.x, row.y);
+    const auto row = four_of(site, fragment + 4 * h, fragment_lane(own.row, 2 * t + (own.group >> 1)));
+    const bool later = own.group & 1;
+    out.__elements = tile_of<T>(later ? row.z : row.x, later ? row.w : row.y);
   }
   return out;
 }
@@ -61,15 +68,16 @@ template <bool Transposed, class T> OST_FN tile<T> right_tile(Site site, const T
   const fragment_place own;
   tile<T> out;
   if constexpr (Transposed) {
-    const uint32_t from = 2 * t + (own.row >> 2);
-    for (uint32_t i = 0; i < 2; i++) {
-      const uint32_t lane = fragment_lane((4 * own.group + 2 * p + i) & 7, from);
-      const auto upper = metal::simd_shuffle(site, four(fragment), lane);
-      const auto lower = metal::simd_shuffle(site, four(fragment + 4), lane);
-      out.__elements[i] = one_of_four(own.group & 2 ? lower : upper, own.row & 3);
-    }
+    const auto from = [&](uint32_t i) {
+      const uint32_t lane = fragment_lane((4 * own.group + 2 * p + i) & 7, 2 * t + (own.row >> 2));
+      const T upper = one_of_four(four_of(site, fragment, lane), own.row & 3);
+      const T lower = one_of_four(four_of(site, fragment + 4, lane), own.row & 3);
+      return own.group & 2 ? lower : upper;
+    };
+    const T first = from(0), second = from(1);
+    out.__elements = tile_of<T>(first, second);
   } else {
-    out.__elements = metal::vec<T, 2>(fragment[4 * t + 2 * p], fragment[4 * t + 2 * p + 1]);
+    out.__elements = tile_of<T>(fragment[4 * t + 2 * p], fragment[4 * t + 2 * p + 1]);
   }
   return out;
 }
@@ -93,8 +101,8 @@ struct matmul2d_descriptor {
   // As a template argument: C++17 has none of class type.
   OST_FN constexpr operator uint64_t() const {
     if (m <= 0 || m > 0x3fff || n <= 0 || n > 0x3fff) return 0;
-    return uint64_t(uint32_t(k)) << 32 | uint64_t(m) << 18 | uint64_t(n) << 4 |
-           uint64_t(transpose_left) << 3 | uint64_t(transpose_right) << 2 | uint64_t(relaxed_precision) << 1 |
+    return uint64_t(uint32_t(k)) << 32 | uint64_t(m) << 18 | uint64_t(n) << 4 | uint64_t(transpose_left) << 3 |
+           uint64_t(transpose_right) << 2 | uint64_t(relaxed_precision) << 1 |
            uint64_t(matmul_mode == mode::multiply_accumulate);
   }
   OST_FN static constexpr matmul2d_descriptor __of(uint64_t packed) {
@@ -165,7 +173,8 @@ template <uint64_t Descriptor, class Scope, class... Args> struct matmul2d {
   template <class Left, class Right> using __sum_t = metal::conditional_t<
       metal::is_integral_v<typename Left::value_type> && metal::is_integral_v<typename Right::value_type>, int, float>;
 
-  // Rows and columns beyond an operand add nothing.
+  // Rows and columns beyond an operand add nothing. They are computed from the last ones inside and left out at the end,
+  // so that all threads do the same.
   template <class Left, class Right, class Destination>
   static OST_FN void __from_memory(const Left &left, const Right &right, Destination &destination) {
     typedef typename Destination::value_type T;
@@ -174,30 +183,34 @@ template <uint64_t Descriptor, class Scope, class... Args> struct matmul2d {
     const auto l = __ost::view_of(left, !__left_turned);
     const auto r = __ost::view_of(right, __right_turned);
     const int shared = __ost::smaller_of(l.inner_size, r.inner_size);
-    const int depth = __dynamic ? shared : __ost::smaller_of(shared, __k);
+    const int inside = __dynamic ? shared : __ost::smaller_of(shared, __k);
+    const int depth = l.outer_size > 0 && r.outer_size > 0 ? inside : 0;
     constexpr int step = Layout::step;
+    OST_EACH_ELEMENT
     for (int i = 0; i < Layout::capacity; i += step) {
       const __ost::matrix_place at = Layout::place(i);
+      const auto *x = l.data + __ost::smaller_of(at.row, l.outer_size - 1) * l.outer_stride;
+      ptrdiff_t column[step];
       Sum sum[step] = {};
-      const int columns = !Layout::holds(i) || at.row >= l.outer_size ? 0 : r.outer_size - at.column;
-      const auto *x = l.data + at.row * l.outer_stride;
-      const auto *y = r.data + at.column * r.outer_stride;
-      if (columns >= step)
-        for (int k = 0; k < depth; k++)
 #pragma unroll
-          for (int j = 0; j < step; j++)
-            sum[j] += Sum(x[k * l.inner_stride]) * Sum(y[j * r.outer_stride + k * r.inner_stride]);
-      else
-        for (int j = 0; j < columns; j++)
-          for (int k = 0; k < depth; k++)
-            sum[j] += Sum(x[k * l.inner_stride]) * Sum(y[j * r.outer_stride + k * r.inner_stride]);
+      for (int j = 0; j < step; j++) column[j] = __ost::smaller_of(at.column + j, r.outer_size - 1) * r.outer_stride;
+      OST_EACH_PRODUCT
+      for (int k = 0; k < depth; k++) {
+        const Sum value = Sum(x[k * l.inner_stride]);
 #pragma unroll
-      for (int j = 0; j < step; j++) destination[i + j] = T(__accumulates ? Sum(destination[i + j]) + sum[j] : sum[j]);
+        for (int j = 0; j < step; j++) sum[j] += value * Sum(r.data[column[j] + k * r.inner_stride]);
+      }
+      const bool in_row = Layout::holds(i) && at.row < l.outer_size;
+#pragma unroll
+      for (int j = 0; j < step; j++) {
+        const Sum add = in_row && at.column + j < r.outer_size ? sum[j] : Sum(0);
+        destination[i + j] = T(__accumulates ? Sum(destination[i + j]) + add : add);
+      }
     }
   }
 
   template <class Left, class Right, class Destination>
-  static OST_FN void __from_lanes(const Left &left, const Right &right, Destination &destination) {
+  static OST_PRODUCT_FN void __from_lanes(const Left &left, const Right &right, Destination &destination) {
     typedef typename Left::value_type L;
     typedef typename Right::value_type R;
     typedef typename Destination::value_type T;
@@ -225,13 +238,14 @@ template <uint64_t Descriptor, class Scope, class... Args> struct matmul2d {
           for (uint32_t p = 0; p < 2; p++) {
             T *to = &destination[(row * across + column) * 8 + 4 * h + 2 * p];
             __ost::tile<float> sum;
-            sum.__elements = __accumulates ? metal::float2(float(to[0]), float(to[1])) : metal::float2(0.0f);
+            sum.__elements =
+                __accumulates ? __ost::tile_of<float>(float(to[0]), float(to[1])) : __ost::tile_of<float>(0.0f, 0.0f);
             for (int k = 0; k < deep; k++)
               for (uint32_t t = 0; t < 2; t++)
                 metal::simdgroup_multiply_accumulate(site, sum, l[row * deep + k][h][t], r[k * across + column][t][p],
                                                      sum);
-            to[0] = T(sum.__elements.x);
-            to[1] = T(sum.__elements.y);
+            to[0] = T(sum.thread_elements().x);
+            to[1] = T(sum.thread_elements().y);
           }
   }
 };

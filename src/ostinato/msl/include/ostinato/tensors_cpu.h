@@ -5,14 +5,25 @@ namespace __ost {
 
 // The thread's place in its threadgroup.
 #ifdef __OST_VECTOR
+#define OST_PRODUCT_FN OST_FN
 OST_FN uint32_t group_thread() { return (worker()->lane - max_lanes) * simd_width + lane_id(); }
 #else
+// On fibers a product in registers is much code that gains nothing where it is called.
+#define OST_PRODUCT_FN __attribute__((noinline))
 OST_FN uint32_t group_thread() { return worker()->lane; }
 #endif
 // Where the lanes of an operation meet: all lanes of its scope take part in it.
 OST_FN Site scope_site() { return unnamed_site(); }
 
 }  // namespace __ost
+
+// Loops over the elements that a thread holds and over the products of a sum: unrolled they would be too much code.
+#if defined(__clang__)
+#define OST_EACH_ELEMENT _Pragma("clang loop unroll(disable)")
+#else
+#define OST_EACH_ELEMENT _Pragma("GCC unroll 1")
+#endif
+#define OST_EACH_PRODUCT OST_EACH_ELEMENT
 
 #include "tensor.h"
 #include "cooperative_tensor.h"

@@ -12,6 +12,11 @@ OST_FN constexpr Site scope_site() { return Site{all_lanes}; }
 
 }  // namespace __ost
 
+#define OST_PRODUCT_FN OST_FN
+// Loops over the elements that a thread holds, which are in registers, and over the products of a sum.
+#define OST_EACH_ELEMENT _Pragma("unroll")
+#define OST_EACH_PRODUCT _Pragma("unroll 4")
+
 #include "tensor.h"
 #include "cooperative_tensor.h"
 #include "tensor_ops.h"
