@@ -9,6 +9,8 @@ from .declarations import Declarations
 from .syntax import BEFORE_EXPRESSIONS, Syntax
 from .tokens import IDENTIFIER
 
+_BEFORE_DECLARATIONS = frozenset({";", "{", "}", ":", "const", "constexpr", "thread", "threadgroup", "typename"})
+
 
 @dataclass(frozen=True, slots=True)
 class ConvergentCalls:
@@ -41,6 +43,11 @@ def find_calls(
 def _is_declared(syntax: Syntax, index: int) -> bool:
     """Whether ``name(`` declares a variable rather than calling something."""
     before = syntax.tokens[index - 1]
+    if before.text == ">":  # of a type `reducer<float>`, which begins a statement, or of a comparison
+        start = syntax.angle_start(index - 1) - 1
+        while syntax.texts[start - 1] == "::":
+            start -= 2
+        return syntax.texts[start - 1] in _BEFORE_DECLARATIONS
     return before.kind == IDENTIFIER and before.text not in BEFORE_EXPRESSIONS
 
 
@@ -48,6 +55,8 @@ def call_opening(syntax: Syntax, index: int) -> int | None:
     """The ``(`` of a call of the name at ``index``, behind its template arguments; None if it is not a call."""
     texts = syntax.texts
     after = index + 1
+    if texts[index : index + 3] == ["operator", "(", ")"]:
+        after += 2
     if after < len(texts) and texts[after] == "<":
         closing = syntax.angle_end(after, in_expression=True)
         if closing is None:

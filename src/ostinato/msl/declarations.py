@@ -118,6 +118,8 @@ class Declarations:
     variables: list[Variable] = field(default_factory=list)
     aliases: dict[str, list[Token]] = field(default_factory=dict)
     structs: set[str] = field(default_factory=set)
+    own_structs: set[str] = field(default_factory=set)
+    """Those that the source declares itself; it may also specialise class templates of Metal."""
     types: list[TypeName] = field(default_factory=list)
     specialisations: list[Specialisation] = field(default_factory=list)
     linkages: dict[int, tuple[int, ...]] = field(default_factory=dict)
@@ -280,6 +282,7 @@ class _Parser:
                 return None
             if text == ";":
                 if position - index == 2:
+                    self.declarations.own_structs.add(name)
                     return position + 1
                 return None
             if self.syntax.is_attribute(position):
@@ -304,6 +307,8 @@ class _Parser:
         if position >= end:
             raise fail("this class has no body", self.tokens[index])
         self.declarations.structs.add(name)
+        if arguments is None:
+            self.declarations.own_structs.add(name)
         return self.members(name, start, index, position, end, scope, in_struct, templates, arguments)
 
     def members(

@@ -149,6 +149,7 @@ class Translator:
         self.dialect.rewrite_types(self.syntax, self.declarations, self.rewriter)
         # From here on text is copied and deleted, so every other edit of expressions comes first.
         self._range_initialisers()
+        self._specialisations()
         merge_overloads(self.syntax, self.declarations, self.rewriter)
         self._functions()
         self.dialect.mark_sites(self.syntax, self.declarations, self.convergence, self.rewriter, self.split)
@@ -323,6 +324,14 @@ class Translator:
                 while start > 0 and texts[start] == "::":
                     rewriter.delete(start - 1, start + 1)
                     start -= 2
+
+    def _specialisations(self) -> None:
+        """Not every C++ compiler finds a class template to specialise by a ``using namespace metal``."""
+        for specialisation in self.declarations.specialisations:
+            name_at = specialisation.arguments[0] - 1
+            own = specialisation.name in self.declarations.own_structs
+            if not own and not specialisation.scope and self.syntax.texts[name_at - 1] != "::":
+                self.rewriter.before(name_at, "metal::")
 
     # -- functions --------------------------------------------------------------------------------------------------
 

@@ -33,6 +33,7 @@ template <typename T> struct matrix_storage {
   }
 };
 
+static_assert(__is_valid_simdgroup_type<half4>::value && !__is_valid_simdgroup_type<long>::value, "reductions");
 kernel void product(device const float *a, device const half *b, device float *c, ushort lane [[thread_index_in_simdgroup]]) {
   const ushort2 at(((lane >> 2) & 2) * 2 + (lane & 1) * 2, ((lane >> 2) & 4) + ((lane >> 1) & 3));
   threadgroup half tile[64];

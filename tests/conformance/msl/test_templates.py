@@ -81,6 +81,11 @@ template [[host_name("unclamped")]] kernel void options<float, false, (1 > 0 ? 4
 template <typename T> struct Info {{ static constant constexpr int value = 0; typedef float wide; }};
 template <> struct Info<half> {{ static constant constexpr int value = 16; using wide = float; }};
 template <typename T> struct Info<vec<T, 4>> {{ static constant constexpr int value = 4 * Info<T>::value; typedef vec<float, 4> wide; }};
+template <typename T> struct Indexed {{ uint i; T x; }};
+template <typename T> struct _numeric_limits_impl<Indexed<T>> {{
+  static constexpr METAL_FUNC Indexed<T> lowest() {{ return Indexed<T>{{7, numeric_limits<T>::lowest()}}; }}
+}};
+template <> struct is_integral<Indexed<int>> {{ static constant constexpr bool value = true; }};
 template <typename T> T pick(T x) {{ return x; }}
 template <> float pick<float>(float x) {{ return x + 0.5f; }}
 template <typename T, enable_if_t<is_same_v<T, half>, bool> = true> int kind(T) {{ return 1; }}
@@ -104,8 +109,23 @@ kernel void facts(device float *out) {{
   out[14] = overloaded(1.0h); out[15] = overloaded(1u); out[16] = overloaded(float2(1)); out[17] = overloaded(1.0bf); out[18] = overloaded(true);
   out[19] = with_default(2); out[20] = declared_later(1); out[21] = attributed(4); out[22] = is_same_v<Four<half>, half4>;
   out[23] = conditional_t<true, int, float>(1.9f); constexpr int local = factorial(3); float array_[local]; out[24] = sizeof(array_) / 4;
+  out[25] = numeric_limits<Indexed<short>>::lowest().i; out[26] = numeric_limits<Indexed<short>>::lowest().x;
+  out[27] = is_integral<Indexed<int>>::value; out[28] = is_integral<Indexed<uint>>::value;
 }}
 float declared_later(float x) {{ return x + 41; }}
+
+template <typename T> struct Reducer {{
+  threadgroup T *shared;
+  Reducer(threadgroup T *s) {{ shared = s; }}
+  T operator()(T x) {{ return simd_sum(x); }}
+  T operator()(T x, T y) {{ return this->operator()(x + y); }}
+}};
+template <typename T> T reduce(T x) {{ return simd_sum(x); }}
+kernel void reduced(device float *x, {AT}) {{
+  threadgroup float s[1];
+  const float all = reduce(x[i]);
+  {{ Reducer<float> reduce(s); x[i] = reduce(x[i], 1.0f) + 1000 * all; }}
+}}
 
 namespace a {{ namespace b {{
   float helper(float x) {{ return x + 1; }}
@@ -195,13 +215,19 @@ FACTS = {
     "an alias template": 3, "a variable template": 0.5, "a constexpr function": 120, "an int overload": 1, "a float overload": 2,
     "a half overload": 3, "a uint overload": 4, "a vector overload": 5, "a bfloat overload": 6, "a bool overload": 7,
     "a default argument": 5, "a declaration before the definition": 42, "an attribute": 8, "is_same": 1, "conditional": 1,
-    "an array with a computed size": 6,
+    "an array with a computed size": 6, "the limits of a class": 7, "the limits in a class": -32768, "a trait of a class": 1,
+    "a trait of another": 0,
 }  # fmt: skip
 
 
 def test_templates_and_overloads_resolve_as_in_cpp(dev: ost.Device, library: ost.Library) -> None:
     got = launch(dev, library["facts"], np.zeros(len(FACTS), np.float32))
     assert dict(zip(FACTS, got.tolist(), strict=True)) == FACTS
+
+
+def test_objects_and_functions_of_one_name_meet(dev: ost.Device, library: ost.Library) -> None:
+    got = launch(dev, library["reduced"], np.ones(32, np.float32), threads=32, group_size=32)
+    np.testing.assert_array_equal(got, 64 + 32_000)
 
 
 @pytest.mark.parametrize(
