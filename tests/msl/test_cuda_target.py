@@ -14,7 +14,8 @@ import pytest
 import ostinato
 from launching import HEAD
 from nvrtc import Nvrtc
-from ostinato.msl import parameter_layout, parse
+from ostinato.backends.cuda.compiling import cubin
+from ostinato.msl import cuda_options, parameter_layout, parse
 
 OPS = sorted((Path(ostinato.__file__).parent / "ops" / "kernels").glob("*.metal"))
 CONFORMANCE = Path(__file__).parents[1] / "conformance" / "msl"
@@ -189,16 +190,19 @@ def test_buffers_are_known_to_lie_in_device_memory_and_values_in_the_parameters(
     assert body.index("griddepcontrol.wait") < body.index("ld.global")
 
 
-def test_the_compilers_errors_name_the_users_file_and_line(nvrtc: Nvrtc, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("nvrtc")
+def test_the_compilers_errors_name_the_users_file_and_line(tmp_path: Path) -> None:
     (tmp_path / "inner.h").write_text("\n\ninline float f() { return nowhere; }\n")
     (tmp_path / "outer.metal").write_text(
         f'{HEAD}#include "inner.h"\n\nkernel void k(device float *x) {{\n  x[0] = wrong;\n}}\n'
     )
-    compiled = nvrtc.compile(parse(tmp_path / "outer.metal").translate("cuda"))
-    assert not compiled.ptx
-    assert re.findall(r'(\w+\.\w+)\((\d+)\): error: identifier "(\w+)"', compiled.log) == [
-        ("inner.h", "3", "nowhere"),
-        ("outer.metal", "6", "wrong"),
+    translation = parse(tmp_path / "outer.metal").translate("cuda")
+    with pytest.raises(ostinato.KernelCompileError) as caught:
+        cubin(translation.text, cuda_options("sm_90"))
+    places = [(Path(d.file or "").name, d.line, d.message) for d in translation.placed(caught.value).diagnostics]
+    assert places == [
+        ("inner.h", 3, 'identifier "nowhere" is undefined'),
+        ("outer.metal", 6, 'identifier "wrong" is undefined'),
     ]
 
 
