@@ -180,8 +180,9 @@ MISSPELT = (
     HEAD
     + """#define INSTANCE(name, type) template [[host_name(name)]] kernel void k<type>(device type *x);
 template <typename T>
-kernel void k(device T *x) { x[0] = T(1); }
+kernel void k(device T *x) { threadgroup T shared[4]; x[0] = T(1); }
 INSTANCE("k_float", flaot)
+INSTANCE("k_int", int)
 """
 )
 
@@ -189,7 +190,8 @@ INSTANCE("k_float", flaot)
 def test_a_misspelt_type_of_an_instantiation_is_shown_where_it_is_written(dev: ost.Device) -> None:
     for error in (refused(dev, MISSPELT), refused_by_nvrtc(MISSPELT)):
         assert pointed(error)[0] == (6, "flaot)")
-        assert not [each for each in error.diagnostics if "__a0" in each.message]
+        assert {each.line for each in error.diagnostics} == {6}
+        assert not [each for each in error.diagnostics if "__a0" in each.message or "__ost_layout" in each.message]
 
 
 def test_of_a_long_line_the_part_around_the_column_is_shown(dev: ost.Device) -> None:

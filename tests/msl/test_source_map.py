@@ -123,6 +123,13 @@ def test_long_lines_are_broken_but_no_shift_is() -> None:
     assert max(map(len, program.split("\n"))) < 2500  # g++ counts columns up to 4,096
 
 
+def test_a_macro_whose_arguments_stand_on_several_lines_is_one_line() -> None:
+    macro = "#define SUM(a, b, c) (a) + (b) + (c) + (a) + (b)\n"
+    source = macro + "kernel void k(device uint *x) {\n  x[0] = SUM(1,\n 2,\n 3);\n x[1] = 2;\n}"
+    program = emitted_program(msl.parse(source).translate("cuda"))
+    assert "3 ) + ( 1 ) + ( 2 ) ;\nx [ 1 ]" in program
+
+
 def test_inserted_text_belongs_to_the_token_it_was_inserted_for() -> None:
     tokens = [Token("identifier", name, "f", 1, column=at) for at, name in enumerate("abc", 1)]
     text, source_map = take_marks(f"\n{mark(0)}ä before {mark(2)}c{mark(0)} after\n{mark(1)}b;", tokens)

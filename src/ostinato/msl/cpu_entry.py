@@ -159,7 +159,8 @@ def table(
         size = stored_bytes(instance, layout)
         name = instance.name.replace("\\", "\\\\").replace('"', '\\"')
         rows.append(
-            f'  {{"{name}", __ost_entry_{number}, {size}, {instance.max_threads or _MOST_THREADS}, '
+            f'  {mark_entry(instance.token_at)}{{"{name}", __ost_entry_{number}, {size}, '
+            f"{instance.max_threads or _MOST_THREADS}, "
             f"{int(ways[instance.name] is Way.FIBERS)}, {len(types)}, "
             f"__ost_sizes_{number}::size, __ost_sizes_{number}::alignment}}"
         )

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from .source_map import MARK_BACK, mark
 from .tokens import Token
 
+_MACRO_LINES = 50
+"""Lines of the source that a step back may span within one line of the text."""
 _LONGEST_LINE = 1000
 """Characters. g++ counts columns up to 4,096 only."""
 
@@ -83,7 +85,8 @@ class Rewriter:
             text = " ".join(pieces)
             if not text:
                 continue
-            moved = token.line != line or token.file != file
+            # The tokens of a macro and its arguments go back and forth between their lines.
+            moved = token.file != file or not 0 <= line - token.line < _MACRO_LINES
             if not moved and self._is_shift(previous_text, pieces[0], index):
                 separator = ""
             elif moved or length > _LONGEST_LINE:

@@ -31,7 +31,9 @@ MARK_BACK = "\x01\x02"
 _LEADING = re.compile("required|requested here|instantiation|expansion of macro")
 _QUOTED = re.compile(r"['\"](\w+)['\"]")
 _FOLLOWS = re.compile(
-    r"['\"]__(?:a\d+|ost_\w+)['\"] (?:was not declared|is undefined)|undeclared identifier '__(?:a\d|ost_)"
+    r"""['"]__(?:a\d+|ost_\w+)['"]\ (?:was\ not\ declared|is\ undefined)
+      | (?:undeclared\ identifier|call\ to|function\ template)\ ['"]__(?:a\d|ost_)""",
+    re.VERBOSE,
 )
 _MOST_NOTES = 4
 _UNNAMED = "program_source"
