@@ -356,3 +356,13 @@ def test_what_is_called_uniform_is_reached_by_all_lanes_alike(program: Program) 
             one.run(program.body)
         seen.append([event for event in one.events if event in uniform])
     assert all(events == seen[0] for events in seen)
+
+
+def test_a_function_that_an_instantiation_passes_to_a_template_may_be_called_from_anywhere() -> None:
+    source = (
+        "float total(float v) { return simd_sum(v); }\n"
+        "template <float (*F)(float)> kernel void k(device float *x, uint i [[thread_position_in_grid]]) {"
+        " if (i < 3) x[i] = F(x[i]); }\n"
+        'template [[host_name("k")]] kernel void k<total>(device float *, uint);\n'
+    )
+    assert "simd_sum ( __ost::active_lanes()" in parse(source).translate("cuda").text

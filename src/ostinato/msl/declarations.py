@@ -515,3 +515,16 @@ def parse_declarations(syntax: Syntax) -> Declarations:
     parser = _Parser(syntax)
     unwound(parser.scope(0, syntax.count, (), False))
     return parser.declarations
+
+
+def without_instantiations(syntax: Syntax, declarations: Declarations) -> list[Token]:
+    """The tokens outside explicit instantiations. Those that pass a function to a template are kept, as calls of it."""
+    functions = {function.name for function in declarations.functions} - declarations.structs
+    kept: list[Token] = []
+    at = 0
+    for instantiation in declarations.instantiations:
+        mentioned = functions.intersection(syntax.texts[instantiation.start : instantiation.end])
+        if mentioned <= {instantiation.name}:
+            kept += syntax.tokens[at : instantiation.start]
+            at = instantiation.end
+    return kept + syntax.tokens[at : syntax.count]

@@ -13,7 +13,7 @@ import struct
 import textwrap
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from .constant_expression import NotConstant, Value, evaluate, whole
 from .convergence import Convergence
 from .cpu_target import translate_for_cpu
 from .cuda_target import translate_for_cuda
-from .declarations import Declarations, parse_declarations
+from .declarations import Declarations, parse_declarations, without_instantiations
 from .definitions import SOURCE, Definition, WrittenTexts, as_lines, lines_shown
 from .files_read import FilesRead
 from .kernels import KernelInstance, Signatures, find_kernels, is_kernel, refuse_shared_indices
@@ -85,10 +85,14 @@ class Module:
         self.native = dict(native or {})
         """Sources in the languages of targets, for some of the kernels."""
         self._text = read.text
-        self._syntax = Syntax(read.tokens)
+        self._read = read.tokens
+        self.token_count = len(read.tokens)
+        whole = Syntax(read.tokens)
+        check_tokens(whole)
+        instantiated = parse_declarations(whole)
+        # Instantiations say which kernels there are, and may be most of a source; little else needs their tokens.
+        self._syntax = Syntax(without_instantiations(whole, instantiated))
         self._tokens = self._syntax.tokens
-        self.token_count = self._syntax.count
-        check_tokens(self._syntax)
         self._declarations = parse_declarations(self._syntax)
         check_declarations(self._syntax, self._declarations)
         self._initialised = {v.name: v for v in self._declarations.variables if v.initialiser}
@@ -99,11 +103,11 @@ class Module:
         self.constants = self._find_constants()
         layouts = StructLayouts(self._syntax, self._declarations.aliases, self._constant_value({}))
         self._reflection = Signatures(self._declarations, [constant.name for constant in self.constants], layouts)
-        self._instances = find_kernels(self._syntax, self._declarations, self._constant_value({}))
+        self._instances = self._placed(find_kernels(whole, instantiated, self._constant_value({})), instantiated)
         self.kernels = self._signatures(self._instances.values(), None)
         beside = {NATIVE_FILE: self.native["cuda"].encode()} if "cuda" in self.native else {}
         self._written = WrittenTexts({**read.written, **beside}, read.moved)
-        parts = [*self._syntax.texts, *(part for item in sorted(self.native.items()) for part in item)]
+        parts = [*whole.texts, *(part for item in sorted(self.native.items()) for part in item)]
         self.text_key = hashlib.sha256("\0".join(parts).encode()).digest()
         check_native(self.native.get("cuda", ""), self.kernels)
 
@@ -114,7 +118,7 @@ class Module:
     def source(self) -> str:
         """One text that parses to this module without other files or defines; file names are base names."""
         if self._text is None:
-            text = single_text(self._tokens[: self.token_count], known_macros())
+            text = single_text(self._read, known_macros())
             if parse(text).text_key != self.text_key:
                 raise KernelCompileError("the source cannot be exported as one text", file=self._tokens[0].file)
             self._text = text
@@ -131,7 +135,7 @@ class Module:
             for function in self._declarations.functions:
                 if function is not instance.function and is_kernel(self._syntax, function):
                     left_out.append((min([function.start, *(t.start for t in function.templates)]), function.end))
-            parts, at, texts = [], 0, self._syntax.texts[: self.token_count]
+            parts, at, texts = [], 0, self._syntax.texts[: self._syntax.count]
             for begin, end in sorted(left_out):
                 parts += texts[at:begin]
                 at = max(at, end)
@@ -149,7 +153,7 @@ class Module:
 
     def placed(self, error: KernelCompileError) -> KernelCompileError:
         """An error of a compiler that got `source`, with its messages in the files that were read."""
-        return placed_by_reading(error, preprocess(self.source).tokens, self._tokens)
+        return placed_by_reading(error, preprocess(self.source).tokens, self._read)
 
     def show_lines(self, error: KernelCompileError) -> None:
         """Give each message of an error its line of the source."""
@@ -239,6 +243,10 @@ class Module:
         return given
 
     @cached_property
+    def _shelter(self) -> str:
+        return shelter(self._read)
+
+    @cached_property
     def _mentions(self) -> Mentions:
         return Mentions(self._syntax, self._declarations)
 
@@ -298,6 +306,18 @@ class Module:
         return absent
 
     # -- kernels ----------------------------------------------------------------------------------------------------
+
+    def _placed(self, instances: Mapping[str, KernelInstance], among: Declarations) -> dict[str, KernelInstance]:
+        """Kernels of the whole source, with positions among the tokens that are kept of it.
+
+        The tokens that entry points are marked with come after these.
+        """
+        functions = dict(zip(map(id, among.functions), self._declarations.functions, strict=True))
+        first = len(self._tokens)
+        return {
+            name: replace(instance, function=functions[id(instance.function)], token_at=first + number)
+            for number, (name, instance) in enumerate(instances.items())
+        }
 
     def _instance(self, name: str) -> KernelInstance:
         if name not in self._instances:
@@ -390,10 +410,11 @@ class Module:
             fibers,
         )
         made = _TARGETS[target](source)
-        program, source_map = take_marks(made.program, self._tokens)
+        marked = [*self._tokens, *(instance.token for instance in self._instances.values())]
+        program, source_map = take_marks(made.program, marked)
         check_text(program)
         begin = f'#line 1 "{TRANSLATION}"\n'
-        text = swizzle_macros(self._syntax) + made.head + shelter(self._syntax) + begin + program + made.foot
+        text = swizzle_macros(self._syntax) + made.head + self._shelter + begin + program + made.foot
         return Translation(target, text, self._signatures(instances, given), made.executions, source_map)
 
 

@@ -12,6 +12,7 @@ gets (`check_text`), which does not rely on earlier checks.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from ..errors import KernelCompileError, UnsupportedFeature
 from .declarations import Declarations
@@ -167,13 +168,13 @@ def check_declarations(syntax: Syntax, declarations: Declarations) -> None:
                 )
 
 
-def shelter(syntax: Syntax) -> str:
+def shelter(tokens: Sequence[Token]) -> str:
     """Undefines macros behind the reserved names that a source uses.
 
     The compiler's headers define macros that a source may not write itself, such as ``__BEGIN_DECLS``. In a source they
     are plain names.
     """
-    reserved = {token.text for token in syntax.tokens if token.kind == IDENTIFIER and _is_reserved(token.text)}
+    reserved = {token.text for token in tokens if token.kind == IDENTIFIER and _is_reserved(token.text)}
     return "".join(f"#undef {name}\n" for name in sorted(reserved) if not _KEPT_RESERVED.fullmatch(name))
 
 
