@@ -59,6 +59,15 @@ kernel void questions(device int *out [[buffer(0)]], device float *limits [[buff
   limits[3] = numeric_limits<Marked>::lowest().mark; limits[4] = numeric_limits<Marked>::lowest().value;
   limits[5] = isnan(numeric_limits<float4>::quiet_NaN().w);
 }}
+template <typename... T> int for_simdgroups() {{
+  int bits = 0, at = 0;
+  ((bits |= int(__is_valid_simdgroup_type<T>::value) << at++), ...);
+  return bits;
+}}
+kernel void simdgroup_types(device int *out [[buffer(0)]]) {{
+  out[0] = for_simdgroups<float, half, bfloat, int, uchar, float2, int3, const short4>();
+  out[1] = for_simdgroups<bool, long, ulong2, long4, Marked, thread int *, void>();
+}}
 """
 
 # Metal's functions are no templates, so a plain call of the very types means Metal's, any other the shader's template.
@@ -108,3 +117,10 @@ def test_a_vector_is_what_its_components_are(dev: ost.Device, library: ost.Libra
     assert dict(zip(QUESTIONS, out.tolist(), strict=True)) == QUESTIONS
     largest = float(np.finfo(np.float32).max)
     assert limits.tolist() == [np.inf, 65504, -(2.0**31), 7, -largest, 1]
+
+
+def test_the_types_that_simdgroup_functions_take_are_known_by_apples_name(
+    dev: ost.Device, library: ost.Library
+) -> None:
+    out = launch(dev, library["simdgroup_types"], np.zeros(2, np.int32))
+    assert out.tolist() == [0xFF, 0]

@@ -139,6 +139,11 @@ template <class T> struct is_pointer : bool_constant<is_pointer_v<T>> {};
 template <class T> inline constexpr bool is_scalar_v = __ost::scalar_kind<T>::value >= 1 || is_pointer_v<T>;
 template <class T> struct is_scalar : bool_constant<is_scalar_v<T>> {};
 template <class T> struct vec_elements : integral_constant<int, __ost::components<T>::count> {};
+// Of Apple's own implementation: the types that simd_sum and its like take, which are no wider than 32 bits.
+template <class T, bool = is_arithmetic_v<T>> struct __is_valid_simdgroup_type : false_type {};
+template <class T>
+struct __is_valid_simdgroup_type<T, true>
+    : bool_constant<!__is_same(remove_cv_t<T>, bool) && sizeof(T) <= 4 * (__ost::components<T>::count + 1)> {};
 template <class T> struct is_array : false_type {};
 template <class T> struct is_array<T[]> : true_type {};
 template <class T, size_t N> struct is_array<T[N]> : true_type {};
