@@ -91,14 +91,22 @@ def vector_library(compiler: toolchain.Toolchain, translation: Translation) -> c
 
     def build(work: Path) -> Path:
         from .simt.lanes import widen
+        from .simt.lockstep import STEPPING, shared_memory_changes, steps_done
 
         source, threads, lanes = work / "kernels.cpp", work / "threads.ll", work / "lanes.ll"
+        plain = work / "plain.ll"
         source.write_text(translation.text, encoding="utf-8")
         folders = ("-I", str(_INCLUDE), "-I", str(_RUNTIME))
-        result = compiler.run([*flags, *_THREAD_FLAGS, *folders, str(source), "-o", str(threads)], work)
+        unoptimised = (*_THREAD_FLAGS, "-Xclang", "-disable-llvm-passes")
+        result = compiler.run([*flags, *unoptimised, *folders, str(source), "-o", str(plain)], work)
         if result.returncode != 0:
             raise toolchain.compile_error(result.stderr + result.stdout, result.returncode, work)
-        lanes.write_text(widen(threads.read_text(encoding="utf-8")).text, encoding="utf-8")
+        plain.write_text(shared_memory_changes(plain.read_text(encoding="utf-8")), encoding="utf-8")
+        result = compiler.run([*flags, *_THREAD_FLAGS, *STEPPING, str(plain), "-o", str(threads)], work)
+        if result.returncode != 0:
+            raise toolchain.compile_error(result.stderr + result.stdout, result.returncode, work)
+        code = steps_done(threads.read_text(encoding="utf-8"))
+        lanes.write_text(widen(code).text, encoding="utf-8")
         product = toolchain.compile_library(compiler, [lanes], [*flags, *_LANE_FLAGS], linking, work)
         return _examined(compiler, product, linking)
 
