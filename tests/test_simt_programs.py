@@ -46,6 +46,20 @@ def test_lanes_that_share_memory_step_together_or_are_named(dev: ost.Device, fir
             assert not differences(in_lockstep(one), got), explained(one, dev)
 
 
+def test_equal_calls_in_two_branches_stay_two(dev: ost.Device) -> None:
+    library = dev.library("""#include <metal_stdlib>
+        using namespace metal;
+        kernel void k(device uint *out, uint l [[thread_index_in_threadgroup]]) {
+            if (l != 24) out[l] = simd_sum(1u);
+            else out[l] = simd_sum(1u);
+        }""")
+    out = dev.zeros(64, np.uint32)
+    encoder = dev.command_encoder()
+    encoder.dispatch(library["k"], out, threads=64, group_size=64)
+    encoder.commit_and_wait()
+    assert out.numpy().tolist() == [31] * 24 + [1] + [31] * 7 + [32] * 32
+
+
 def _accumulated() -> np.ndarray:
     shared, total = LANES * 7, LANES * 0
     for _ in range(4):

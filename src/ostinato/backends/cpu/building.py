@@ -33,7 +33,11 @@ _KERNEL_FLAGS = (
     "-ffp-contract=fast",
 )
 # One thread as LLVM assembly: optimised, but nothing made into vectors that the lane pass would have to take apart.
-_THREAD_FLAGS = ("-O2", "-g0", "-fno-vectorize", "-fno-slp-vectorize", "-S", "-emit-llvm")
+# Functions may be convergent until they are inlined: equal calls in two branches are not one call.
+_THREAD_FLAGS = (
+    *("-O2", "-g0", "-fno-vectorize", "-fno-slp-vectorize", "-S", "-emit-llvm"),
+    *("-Xclang", "-fconvergent-functions"),
+)
 # Blocks for 32 lanes are long, and the scheduler of instructions takes a time that is quadratic in their length.
 _LANE_FLAGS = ("-mllvm", "-enable-misched=0")
 # Little optimisation: as far as a compiler allows, each access of the source is one machine access, in source order.
