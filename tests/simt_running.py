@@ -92,8 +92,11 @@ def explained(program: Program, device: ost.Device) -> str:
     """The seed, what differs from lockstep, and the smallest program that does."""
 
     def wrong(programs: Sequence[Program]) -> list[list[str]]:
-        return [differences(in_lockstep(p), got) for p, got in zip(programs, on_device(device, programs), strict=True)]
+        """Only of programs that run the same way: what went wrong is to stay the same."""
+        results = zip(programs, on_device(device, programs), executions(device, programs), strict=True)
+        return [differences(in_lockstep(p), got) if how.way == way else [] for p, got, how in results]
 
+    way = executions(device, [program])[0].way
     small = smallest(program, wrong)
     shares = ", sharing" if program.shares else ""
     lines = [

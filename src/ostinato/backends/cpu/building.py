@@ -33,7 +33,11 @@ _KERNEL_FLAGS = (
     "-ffp-contract=fast",
 )
 # One thread as LLVM assembly: optimised, but nothing made into vectors that the lane pass would have to take apart.
-_THREAD_FLAGS = ("-O2", "-g0", "-fno-vectorize", "-fno-slp-vectorize", "-S", "-emit-llvm")
+# Functions may be convergent until they are inlined: equal calls in two branches are not one call.
+_THREAD_FLAGS = (
+    *("-O2", "-g0", "-fno-vectorize", "-fno-slp-vectorize", "-S", "-emit-llvm"),
+    *("-Xclang", "-fconvergent-functions"),
+)
 # Blocks for 32 lanes are long, and the scheduler of instructions takes a time that is quadratic in their length.
 _LANE_FLAGS = ("-mllvm", "-enable-misched=0")
 # Little optimisation: as far as a compiler allows, each access of the source is one machine access, in source order.
@@ -91,14 +95,22 @@ def vector_library(compiler: toolchain.Toolchain, translation: Translation) -> c
 
     def build(work: Path) -> Path:
         from .simt.lanes import widen
+        from .simt.lockstep import STEPPING, shared_memory_changes, steps_done
 
         source, threads, lanes = work / "kernels.cpp", work / "threads.ll", work / "lanes.ll"
+        plain = work / "plain.ll"
         source.write_text(translation.text, encoding="utf-8")
         folders = ("-I", str(_INCLUDE), "-I", str(_RUNTIME))
-        result = compiler.run([*flags, *_THREAD_FLAGS, *folders, str(source), "-o", str(threads)], work)
+        unoptimised = (*_THREAD_FLAGS, "-Xclang", "-disable-llvm-passes")
+        result = compiler.run([*flags, *unoptimised, *folders, str(source), "-o", str(plain)], work)
         if result.returncode != 0:
             raise toolchain.compile_error(result.stderr + result.stdout, result.returncode, work)
-        lanes.write_text(widen(threads.read_text(encoding="utf-8")).text, encoding="utf-8")
+        plain.write_text(shared_memory_changes(plain.read_text(encoding="utf-8")), encoding="utf-8")
+        result = compiler.run([*flags, *_THREAD_FLAGS, *STEPPING, str(plain), "-o", str(threads)], work)
+        if result.returncode != 0:
+            raise toolchain.compile_error(result.stderr + result.stdout, result.returncode, work)
+        code = steps_done(threads.read_text(encoding="utf-8"))
+        lanes.write_text(widen(code).text, encoding="utf-8")
         product = toolchain.compile_library(compiler, [lanes], [*flags, *_LANE_FLAGS], linking, work)
         return _examined(compiler, product, linking)
 
