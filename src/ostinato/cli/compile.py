@@ -41,7 +41,7 @@ def compile_command(
     """Compile a .metal file and print its kernels, its generated source, or its errors.
 
     For each kernel the signature is printed, and on the CPU how its threads run: as one loop, as loops split at
-    barriers, or on fibers, which is slowest; with the reason.
+    barriers, as vectors of a simdgroup's lanes, or on fibers, which is slowest; with the reason.
 
     Errors show file, line and column, the line, and a caret; of more than ten, the rest are counted.
 

@@ -65,7 +65,8 @@ class Kernel:
     def execution(self) -> msl.Execution:
         """How its threads run, and why.
 
-        `execution.way` is on the CPU "loop", "split" (at barriers), "vector" or "fibers", the slowest; elsewhere "native".
+        `execution.way` is on the CPU "loop", "split" (at barriers), "vector" or "fibers", which is slowest. On other
+        devices it is "native".
         `execution.reason` says what decided it, such as "uses simd_sum at line 12".
         """
         from ..msl import NATIVE

@@ -1,7 +1,7 @@
 """Parsed sources, kept as long as a library or a kernel uses them.
 
-Another set of function constants, or another device, takes the parsed source as it is. Files are read again and compared,
-so that a source that has changed is parsed anew.
+Another set of function constants, or another device, takes the parsed source as it is. Files are read again and
+compared, so that a source that has changed is parsed anew.
 """
 
 from __future__ import annotations

@@ -465,8 +465,14 @@ def parts_of(type_: str) -> list[str]:
     if count:
         return [vector_element(type_)] * count
     if type_.startswith("{"):
-        return fields_of(type_)
+        return [part for field_ in fields_of(type_) for part in parts_of(field_)]
     return [type_]
+
+
+def part_range(type_: str, index: int) -> slice:
+    """Where the parts of a field are among those of its struct."""
+    counts = [len(parts_of(field_)) for field_ in fields_of(type_)]
+    return slice(sum(counts[:index]), sum(counts[: index + 1]))
 
 
 _SIZES = {"half": 2, "bfloat": 2, "float": 4, "double": 8, "ptr": 8, "i1": 1}

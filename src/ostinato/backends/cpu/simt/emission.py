@@ -20,8 +20,12 @@ from .code import (
     Operand,
     Refused,
     Types,
+    fields_of,
     integer,
+    part_range,
     parts_of,
+    split,
+    typed,
     vector_count,
 )
 from .flow import Flow, Region
@@ -270,18 +274,18 @@ class Emitter:
         return known
 
     def _splat_parts(self, operand: Operand) -> list[str]:
-        scalar = self.scalar(operand)
-        parts = parts_of(operand.type)
-        if len(parts) == 1 and not vector_count(operand.type):
-            return [self.splat(operand.type, scalar)]
-        if vector_count(operand.type):
+        return [self.splat(type_, piece) for type_, piece in self._pieces(operand.type, self.scalar(operand))]
+
+    def _pieces(self, type_: str, scalar: str) -> list[tuple[str, str]]:
+        """The parts of a uniform value, with their types."""
+        if vector_count(type_):
             return [
-                self.splat(part, self.once(f"extractelement {operand.type} {scalar}, i32 {k}"))
-                for k, part in enumerate(parts)
+                (part, self.once(f"extractelement {type_} {scalar}, i32 {k}")) for k, part in enumerate(parts_of(type_))
             ]
-        return [
-            self.splat(part, self.once(f"extractvalue {operand.type} {scalar}, {k}")) for k, part in enumerate(parts)
-        ]
+        if not type_.startswith("{"):
+            return [(type_, scalar)]
+        fields = [(field, self.once(f"extractvalue {type_} {scalar}, {k}")) for k, field in enumerate(fields_of(type_))]
+        return [piece for field, value in fields for piece in self._pieces(field, value)]
 
     def splat(self, type_: str, scalar: str) -> str:
         """The same in all lanes."""
@@ -304,24 +308,19 @@ class Emitter:
         return self.once(f"add {wide(operand.type)} {self.splat(operand.type, base)}, {offsets}")
 
     def _constant(self, operand: Operand) -> list[str]:
-        parts = parts_of(operand.type)
-        if operand.value in ("poison", "undef"):
-            return ["poison"] * len(parts)
-        if operand.value == "zeroinitializer":
-            return ["zeroinitializer"] * len(parts)
-        if vector_count(operand.type):
-            if operand.value.startswith("splat"):
-                inside = operand.value[operand.value.index("(") + 1 : -1].split(" ", 1)[1]
-                return [self.splat(part, inside) for part in parts]
-            from .code import split
-
-            return [
-                self.splat(part, text.rsplit(" ", 1)[1])
-                for part, text in zip(parts, split(operand.value[1:-1]), strict=True)
-            ]
-        if len(parts) > 1:
-            raise Refused("a constant struct")
-        return [self.splat(operand.type, operand.value)]
+        type_, value = operand.type, operand.value
+        parts = parts_of(type_)
+        if value in ("poison", "undef", "zeroinitializer"):
+            return ["poison" if value == "undef" else value] * len(parts)
+        if type_.startswith("{"):
+            fields = [typed(text) for text in split(value[1:-1])]
+            return [part for field in fields for part in self._constant(field)]
+        if not vector_count(type_):
+            return [self.splat(type_, value)]
+        if value.startswith("splat"):
+            return [self.splat(part, typed(value[value.index("(") + 1 : -1]).value) for part in parts]
+        elements = [typed(text) for text in split(value[1:-1])]
+        return [self.splat(element.type, element.value) for element in elements]
 
     # -- results ----------------------------------------------------------------------------------------------------
 
@@ -833,9 +832,9 @@ class Emitter:
         op = made.op
         parts = list(self.vector(made.operands[0]))
         if op == "extractvalue":
-            return [parts[made.indices[0]]]
+            return parts[part_range(made.operands[0].type, made.indices[0])]
         if op == "insertvalue":
-            parts[made.indices[0]] = self.vector(made.operands[1])[0]
+            parts[part_range(made.type, made.indices[0])] = self.vector(made.operands[1])
             return parts
         if op == "shufflevector":
             both = parts + self.vector(made.operands[1])
