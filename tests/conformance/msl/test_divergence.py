@@ -381,3 +381,40 @@ def test_any_pattern_of_branches_groups_the_lanes_that_took_it(
                 for k in range(3, step + 1):
                     expected = expected * 50 + int((mates >= k).sum())
             assert got[s, at] == expected, (s, at)
+
+
+TWO_BRANCHES = """
+#include <metal_stdlib>
+using namespace metal;
+static void load(device const float *from, thread float values[4], int first, int count) {
+  if (first + 4 <= count) { for (int i = 0; i < 4; ++i) values[i] = from[first + i]; }
+  else { for (int i = 0; i < 4; ++i) values[i] = first + i < count ? from[first + i] : 0.0f; }
+}
+kernel void products(device const float *x [[buffer(0)]], device float *out [[buffer(1)]],
+                     constant int &count [[buffer(2)]], uint lane [[thread_index_in_simdgroup]]) {
+  float left[4], right[4], sums[2] = {0};
+  int first = lane * 4;
+  for (int i = 0; i < count / 128; ++i) first += 128;
+  load(x, left, first, count);
+  for (int shift = 0; shift < 2; ++shift) {
+    load(x + shift, right, first, count);
+    for (int i = 0; i < 4; ++i) sums[shift] += left[i] * right[i];
+  }
+  for (int shift = 0; shift < 2; ++shift) {
+    float sum = simd_sum(sums[shift]);
+    if (lane == 0) out[shift] = sum;
+  }
+}
+"""
+
+
+@pytest.mark.parametrize("count", [3, 44, 127, 128, 171])
+def test_one_comparison_may_part_the_lanes_in_two_places(dev: ost.Device, count: int) -> None:
+    x = np.arange(1, 301, dtype=np.float32)
+    out = dev.zeros(2, np.float32)
+    encoder = dev.command_encoder()
+    encoder.dispatch(dev.library(TWO_BRANCHES)["products"], dev.array(x), out, count, threads=32, group_size=32)
+    encoder.commit_and_wait()
+    first = count // 128 * 128
+    last = x[first:count].astype(np.float64)
+    assert out.numpy().tolist() == [last @ last, last @ x[first + 1 : count + 1]]

@@ -78,7 +78,6 @@ class Emitter:
         self._parameters = {p.value: f"%a{number}" for number, p in enumerate(function.parameters)}
         self._crossing, self._leaving = self._find_uses()
         self.tiles = exchanges.tile_values(function)
-        self._made = {i.result: i for block in function.blocks.values() for i in block.body if i.result}
         divergent = shapes.divergent
         self.regions = flow.regions(sorted(divergent, key=flow.order.index))
         self._region_of = {name: region for region in self.regions for name in (*region.blocks, region.head)}
@@ -428,7 +427,7 @@ class Emitter:
         region = self._region_of[block.name]
         together = not block.cases and (region.blocks <= self._native or not region.blocks)
         if together:
-            everyone, nobody = self._all_and_none(block.condition)
+            everyone, nobody = self._all_and_none(block)
             names = [self.fresh("e") for _ in range(4)]
             self.line(f"br i1 {everyone}, label %{names[0]}, label %{names[1]}")
             self._edge_block(names[0], block.name, block.successors[0])
@@ -439,9 +438,12 @@ class Emitter:
         self._leave_masked(block, region)
         self.line(f"br label %{self._next[block.name]}")
 
-    def _all_and_none(self, condition: Operand) -> tuple[str, str]:
-        """Whether a condition holds for all active lanes, and whether for none."""
-        compared = self._by_ends(self._made.get(condition.value))
+    def _all_and_none(self, block: Block) -> tuple[str, str]:
+        """Whether the condition at the end of a block holds for all active lanes, and whether for none."""
+        condition = block.condition
+        assert condition is not None
+        # What another block compared need not be at hand here, unlike the outcome.
+        compared = self._by_ends(next((made for made in block.body if made.result == condition.value), None))
         if compared is not None:
             return compared
         true = self.bits(self.within(self.mask, self.vector(condition)[0]))
