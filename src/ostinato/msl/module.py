@@ -310,13 +310,13 @@ class Module:
     def _placed(self, instances: Mapping[str, KernelInstance], among: Declarations) -> dict[str, KernelInstance]:
         """Kernels of the whole source, with positions among the tokens that are kept of it.
 
-        The tokens that entry points are marked with come after these.
+        The tokens of the whole source, which entry points are marked with, come after these.
         """
         functions = dict(zip(map(id, among.functions), self._declarations.functions, strict=True))
         first = len(self._tokens)
         return {
-            name: replace(instance, function=functions[id(instance.function)], token_at=first + number)
-            for number, (name, instance) in enumerate(instances.items())
+            name: replace(instance, function=functions[id(instance.function)], token_at=first + instance.token_at)
+            for name, instance in instances.items()
         }
 
     def _instance(self, name: str) -> KernelInstance:
@@ -410,7 +410,7 @@ class Module:
             fibers,
         )
         made = _TARGETS[target](source)
-        marked = [*self._tokens, *(instance.token for instance in self._instances.values())]
+        marked = [*self._tokens, *self._read]
         program, source_map = take_marks(made.program, marked)
         check_text(program)
         begin = f'#line 1 "{TRANSLATION}"\n'
