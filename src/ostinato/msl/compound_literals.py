@@ -10,15 +10,38 @@ _NO_TYPE_AFTER = frozenset(("]", ">", "}", ";"))
 """Tokens before the parameters of a function or of a lambda, and before a statement."""
 
 
+def rewrite_designators(syntax: Syntax, rewriter: Rewriter) -> None:
+    """Turns every ``(T){.a = x, .b = y}`` into a function that assigns the members, for C++ without designators."""
+    texts, match = syntax.texts, syntax.match
+    for index, text in enumerate(texts):
+        if text != "{" or texts[index + 1] != "." or not _is_literal(syntax, index):
+            continue
+        rewriter.replace(match[index - 1], "[&] {")
+        rewriter.replace(index - 1, "__ost_made{};")
+        rewriter.replace(index, "")
+        for begin, end in syntax.split(index + 1, match[index]):
+            if begin < end:
+                rewriter.replace(begin, "__ost_made.")
+            if end < match[index]:
+                rewriter.replace(end, ";")
+        rewriter.replace(match[index], "; return __ost_made; }()")
+
+
 def rewrite_compound_literals(syntax: Syntax, rewriter: Rewriter) -> None:
     """Turns every ``(T){`` into ``__ost::itself<T>{``."""
     texts, match = syntax.texts, syntax.match
     for index, text in enumerate(texts):
-        if text == "{" and texts[index - 1] == ")":
-            opening, closing = match[index - 1], index - 1
-            if _begins_expression(syntax, opening) and syntax.is_type(opening + 1, closing):
-                rewriter.replace(opening, "__ost::itself<")
-                rewriter.replace(closing, ">")
+        if text == "{" and _is_literal(syntax, index):
+            rewriter.replace(match[index - 1], "__ost::itself<")
+            rewriter.replace(index - 1, ">")
+
+
+def _is_literal(syntax: Syntax, index: int) -> bool:
+    """Whether a type in brackets stands before the ``{`` at ``index``."""
+    opening = syntax.match[index - 1]
+    if syntax.texts[index - 1] != ")" or not _begins_expression(syntax, opening):
+        return False
+    return syntax.is_type(opening + 1, index - 1)
 
 
 def _begins_expression(syntax: Syntax, opening: int) -> bool:

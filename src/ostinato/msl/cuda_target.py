@@ -6,6 +6,7 @@ from pathlib import Path
 
 from . import cuda_entry
 from .captured_constants import spell_out_captured_constants
+from .compound_literals import rewrite_designators
 from .conditionals import arm_conditionals
 from .declarations import Declarations
 from .float_overloads import BFLOAT, HALF, add_float_overloads
@@ -30,6 +31,7 @@ NAMESPACE = "__ost_program"
 
 
 def _rewrite_types(syntax: Syntax, declarations: Declarations, rewriter: Rewriter) -> None:
+    rewrite_designators(syntax, rewriter)
     rewrite_unaligned(syntax, declarations, rewriter)
     arm_conditionals(syntax, rewriter)
     add_float_overloads(syntax, declarations, rewriter, BFLOAT | HALF)

@@ -24,6 +24,7 @@ kernel void literals(device float *out, constant int &two [[buffer(1)]]) {{
   out[5] = ((float[3]){{1, 2, 4}})[two]; out[6] = (int){{two}} + (Scale){{6}}(two);
   if (two == 2) {{ out[7] = 9; }}
   auto twice = [](int x) {{ return 2 * x; }}; out[8] = twice(two);
+  out[9] = (Point){{.x = two, .y = 2.5 * two}}.y + (Point){{.y = 3,}}.x;
 }}
 
 template <typename T> ::metal::vec<T, 2> pair(T x) {{ return ::metal::vec<T, 2>(x, x + 1); }}
@@ -52,7 +53,7 @@ def library(dev: ost.Device) -> ost.Library:
     return dev.library(SOURCE)
 
 
-LITERALS = [4, 2 * 11.5, 1.5, 4, 7, 4, 2 + 6, 9, 4]
+LITERALS = [4, 2 * 11.5, 1.5, 4, 7, 4, 2 + 6, 9, 4, 5]
 ROOTED = [3, 3, 1 + 8, 1, 7]
 ENUMERATED = [1] * 10 + [5 + 3 + 10 + 4]
 

@@ -48,11 +48,6 @@ OST_INTERNAL_SIMD(simd_shuffle_and_fill_up) OST_INTERNAL_SIMD(simd_shuffle_and_f
 // clang-format on
 #undef OST_INTERNAL_SIMD
 
-// What the reductions of a simdgroup take.
-template <class T> struct __is_valid_simdgroup_type
-    : metal::bool_constant<metal::is_arithmetic<T>::value && !metal::is_same<T, bool>::value && sizeof(T) <= 4> {};
-template <class T, int N> struct __is_valid_simdgroup_type<metal::vec<T, N>> : __is_valid_simdgroup_type<T> {};
-
 template <class T> OST_FN T __metal_get_simdgroup_size(T) { return T(32); }
 template <class T> OST_FN T __metal_get_thread_index_in_simdgroup(T) { return T(__ost::lane_id()); }
 
