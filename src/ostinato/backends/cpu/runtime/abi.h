@@ -86,10 +86,10 @@ struct alignas(64) Worker {
   void (*run_simdgroups)(Worker *, LaneFn, const Dispatch *, uint64_t group);  // a fiber for each simdgroup
 
   // The simdgroup that runs now. A lane of it is either ready, parked, returned, or else at the group's barrier.
-  uint32_t ready;                  // lanes that can run
-  uint32_t parked;                 // lanes that wait at an exchange
-  uint32_t elected;                // lanes the one being resumed has to combine; zero otherwise
-  uint32_t first_simdgroup;        // those of the current group that are scheduled
+  uint32_t ready;            // lanes that can run
+  uint32_t parked;           // lanes that wait at an exchange
+  uint32_t elected;          // lanes the one being resumed has to combine; zero otherwise
+  uint32_t first_simdgroup;  // those of the current group that are scheduled
   uint32_t end_simdgroup;
   uint32_t (*schedule)(Worker *);  // the lane to resume when none is ready
   LaneFn lane_fn;
@@ -98,8 +98,8 @@ struct alignas(64) Worker {
   // last entry the simdgroups of a group stand for lanes.
   uint32_t live[max_simdgroups + 1], pending[max_simdgroups + 1];
 
-  alignas(64) uint64_t where[max_lanes];       // running hash of each lane's path
-  alignas(64) const Step *path[max_lanes];     // innermost step of each lane's path
+  alignas(64) uint64_t where[max_lanes];    // running hash of each lane's path
+  alignas(64) const Step *path[max_lanes];  // innermost step of each lane's path
   alignas(64) Context context[scheduler_fiber + 1];
 
   alignas(64) unsigned char in[2 * 32 * max_exchange_bytes];  // see slot_offset in fiber.h

@@ -27,7 +27,7 @@ struct Region {
   size_t arena_mapping_bytes;
   uint32_t prepared;             // lanes whose stacks have been set up
   uint32_t prepared_simdgroups;  // the same for simdgroups that run as one fiber
-  int64_t guard_mappings;  // taken from spare_mappings
+  int64_t guard_mappings;        // taken from spare_mappings
   unsigned char *stacks;
 };
 
@@ -219,8 +219,7 @@ void run_simdgroups(Worker *w, LaneFn lane_fn, const Dispatch *d, uint64_t group
 Worker *open_worker(uint64_t arena_bytes) {
   const size_t page = size_t(sysconf(_SC_PAGESIZE));
   const size_t head = round_up(sizeof(Region), page);
-  const size_t total =
-      round_up(head + max_lanes * stack_stride + max_simdgroups * simdgroup_stack_stride, page);
+  const size_t total = round_up(head + max_lanes * stack_stride + max_simdgroups * simdgroup_stack_stride, page);
   if (total > region_bytes || arena_bytes > (uint64_t(1) << 40)) return nullptr;
 
   const int flags = MAP_PRIVATE | MAP_ANON | MAP_NORESERVE;

@@ -17,10 +17,12 @@ template <class T> using half_of_tile = T __attribute__((ext_vector_type(4)));
 __OST_TOGETHER __ost::float_tile __ost_tile_multiply(__ost::float_tile a, __ost::float_tile b, __ost::float_tile c);
 __OST_TOGETHER __ost::float_tile __ost_tile_load_float(const void *source, uint64_t stride, bool transposed);
 __OST_TOGETHER __ost::tile_elements<half> __ost_tile_load_half(const void *source, uint64_t stride, bool transposed);
-__OST_TOGETHER __ost::tile_elements<uint16_t> __ost_tile_load_bfloat(const void *source, uint64_t stride, bool transposed);
+__OST_TOGETHER __ost::tile_elements<uint16_t> __ost_tile_load_bfloat(const void *source, uint64_t stride,
+                                                                     bool transposed);
 __OST_TOGETHER void __ost_tile_store_float(__ost::float_tile, void *target, uint64_t stride, bool transposed);
 __OST_TOGETHER void __ost_tile_store_half(__ost::tile_elements<half>, void *target, uint64_t stride, bool transposed);
-__OST_TOGETHER void __ost_tile_store_bfloat(__ost::tile_elements<uint16_t>, void *target, uint64_t stride, bool transposed);
+__OST_TOGETHER void __ost_tile_store_bfloat(__ost::tile_elements<uint16_t>, void *target, uint64_t stride,
+                                            bool transposed);
 
 namespace __ost {
 
@@ -73,7 +75,8 @@ template <class T, class U> OST_FN tile_elements<T> read_tile(const U *source, u
 template <class T, class U>
 OST_FN void write_tile(tile_elements<T> elements, U *target, ulong stride, bool transposed) {
   if constexpr (__is_same(U, float)) __ost_tile_store_float(convert_tile<U, T>(elements), target, stride, transposed);
-  else if constexpr (__is_same(U, half)) __ost_tile_store_half(convert_tile<U, T>(elements), target, stride, transposed);
+  else if constexpr (__is_same(U, half))
+    __ost_tile_store_half(convert_tile<U, T>(elements), target, stride, transposed);
   else __ost_tile_store_bfloat(convert_tile<bfloat, T>(elements), target, stride, transposed);
 }
 template <class D, class A, class B, class C>
