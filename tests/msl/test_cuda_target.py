@@ -137,6 +137,16 @@ ARGUMENTS = {
 }
 
 
+def test_template_arguments_may_be_named_from_the_root(nvrtc: Nvrtc) -> None:
+    source = f"""{HEAD}
+    namespace own {{ struct wide {{ typedef float type; }}; }}
+    template <class T, class W> kernel void k(device T *out [[buffer(0)]]) {{ out[0] = T(typename W::type(1)); }}
+    template [[host_name("k")]] kernel void k<half, ::own::wide>(device half *);
+    """
+    compiled = nvrtc.compile(parse(source).translate("cuda"))
+    assert compiled.ptx, compiled.log
+
+
 @pytest.mark.parametrize("inline_bytes", [0, 48])
 def test_parameters_lie_where_the_layout_says(nvrtc: Nvrtc, inline_bytes: int) -> None:
     kernels = "".join(f"kernel void k{i}({arguments}) {{}}\n" for i, arguments in enumerate(ARGUMENTS))

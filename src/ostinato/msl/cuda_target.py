@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from pathlib import Path
 
 from . import cuda_entry
@@ -27,6 +29,7 @@ _BEFORE_TYPES = frozenset(
     "using typedef volatile".split()
 )
 NAMESPACE = "__ost_program"
+_FROM_ROOT = re.compile(r"(^|[<,(]\s*|\b(?:const|typename)\s+)::\s*")
 """Of the translated source and everything that it uses."""
 
 
@@ -67,11 +70,17 @@ _DIALECT = Dialect(
 )
 
 
+def _in_program(call: str) -> str:
+    """A kernel with its template arguments; names from the root are in the program's namespace."""
+    return _FROM_ROOT.sub(rf"\1{NAMESPACE}::", call)
+
+
 def translate_for_cuda(source: Source) -> TargetText:
     """CUDA C++17 for NVRTC, to be compiled with `cuda_options`."""
     translator = Translator(source.syntax, source.declarations, source.convergence, _DIALECT)
     body = translator.run(source.constants)
-    entries = cuda_entry.table(source.instances, translator.layouts, source.absent, native_kernels(source.native))
+    instances = [replace(instance, call=_in_program(instance.call)) for instance in source.instances]
+    entries = cuda_entry.table(instances, translator.layouts, source.absent, native_kernels(source.native))
     program = f"namespace {NAMESPACE} {{\n{body}{entries}}}\n"
     head = _INCLUDES + (_TENSORS if uses_tensors(source.syntax) else "")
     return TargetText(as_device_functions(source.native) + head, program)
