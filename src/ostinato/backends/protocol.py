@@ -215,7 +215,10 @@ class Backend(Protocol):
     def compile(
         self, module: Module, constants: Mapping[int | str, object], only: Collection[str] | None = None
     ) -> Mapping[str, CompiledKernel]:
-        """Compile a module's kernels, or only some of them, with these function constants (by index or name)."""
+        """Compile a module's kernels, or only some of them, with these function constants (by index or name).
+
+        Kernels that take long may be left out after a check that they compile, unless one is asked for alone.
+        """
         ...
 
     def allocate(self, nbytes: int) -> Memory:

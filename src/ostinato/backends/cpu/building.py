@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 _RUNTIME = Path(__file__).with_name("runtime")
 _INCLUDE = Path(__file__).parents[2] / "msl" / "include"
 _PASS = Path(__file__).with_name("simt")
+_FOLDERS = ("-I", str(_INCLUDE), "-I", str(_RUNTIME))
 
 _KERNEL_FLAGS = (
     *BASE_FLAGS,
@@ -62,8 +64,7 @@ def kernel_library(compiler: toolchain.Toolchain, translation: Translation, chec
     def build(work: Path) -> Path:
         source = work / "kernels.cpp"
         source.write_text(translation.text, encoding="utf-8")
-        folders = ("-I", str(_INCLUDE), "-I", str(_RUNTIME))
-        product = toolchain.compile_library(compiler, [source], [*flags, *folders], linking, work)
+        product = toolchain.compile_library(compiler, [source], [*flags, *_FOLDERS], linking, work)
         return _examined(compiler, product, linking)
 
     try:
@@ -86,6 +87,31 @@ def _examined(compiler: toolchain.Toolchain, product: Path, linking: tuple[str, 
     return product
 
 
+def _unoptimised(compiler: toolchain.Toolchain, flags: Sequence[str], source: Path, work: Path) -> Path:
+    """The threads of a source as LLVM code that no pass has seen."""
+    plain = work / "plain.ll"
+    emitting = (*_THREAD_FLAGS, "-Xclang", "-disable-llvm-passes", *_FOLDERS)
+    result = compiler.run([*flags, *emitting, str(source), "-o", str(plain)], work)
+    if result.returncode != 0:
+        raise toolchain.compile_error(result.stderr + result.stdout, result.returncode, work)
+    return plain
+
+
+def check_threads(compiler: toolchain.Toolchain, translation: Translation) -> None:
+    """Raises a `KernelCompileError` if the compiler refuses the threads of a translation for simdgroups as vectors."""
+    flags = compile_flags(compiler, (*_KERNEL_FLAGS, *compiler.semantics))
+    key = cache.digest("threads", compiler.identity, *flags, _interface_digest(), translation.text)
+
+    def check() -> str:
+        with cache.work_folder() as work:
+            source = work / "kernels.cpp"
+            source.write_text(translation.text, encoding="utf-8")
+            _unoptimised(compiler, flags, source, work)
+        return "compiles"
+
+    cache.note(f"threads-{key}", check)
+
+
 def vector_library(compiler: toolchain.Toolchain, translation: Translation) -> ctypes.CDLL:
     """The compiled kernels of a translation for simdgroups as vectors; its `__ost_refused` names those left out."""
     flags = compile_flags(compiler, (*_KERNEL_FLAGS, *compiler.semantics))
@@ -98,13 +124,8 @@ def vector_library(compiler: toolchain.Toolchain, translation: Translation) -> c
         from .simt.lockstep import STEPPING, shared_memory_changes, steps_done
 
         source, threads, lanes = work / "kernels.cpp", work / "threads.ll", work / "lanes.ll"
-        plain = work / "plain.ll"
         source.write_text(translation.text, encoding="utf-8")
-        folders = ("-I", str(_INCLUDE), "-I", str(_RUNTIME))
-        unoptimised = (*_THREAD_FLAGS, "-Xclang", "-disable-llvm-passes")
-        result = compiler.run([*flags, *unoptimised, *folders, str(source), "-o", str(plain)], work)
-        if result.returncode != 0:
-            raise toolchain.compile_error(result.stderr + result.stdout, result.returncode, work)
+        plain = _unoptimised(compiler, flags, source, work)
         plain.write_text(shared_memory_changes(plain.read_text(encoding="utf-8")), encoding="utf-8")
         result = compiler.run([*flags, *_THREAD_FLAGS, *STEPPING, str(plain), "-o", str(threads)], work)
         if result.returncode != 0:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from ...errors import KernelCompileError
 from ...ir.commands import CompiledKernel
 from ...native import toolchain
-from .building import kernel_library, vector_library
+from .building import check_threads, kernel_library, vector_library
 
 if TYPE_CHECKING:
     from ...msl import Module, Translation
@@ -46,27 +46,34 @@ def compile_kernels(
 ) -> Mapping[str, CompiledKernel]:
     """The kernels of a module, or some of them, for these values of its function constants.
 
+    Kernels that run as vectors are left out unless one is asked for alone.
+
     Checked, kernels are made for finding faults and not for speed: each thread is a fiber, so that a fault names
     it, and nothing is vectorised, so that no access is made that the source does not make.
     """
     translation = module.translate("cpu", constants, only, fibers=checked)
-    if checked:
-        return _kernels_of(kernel_library(toolchain.find(), translation, checked), translation, {})
-    slow = {name: execution.reason for name, execution in translation.executions.items() if execution.way == "fibers"}
-    vector, refused = _vector_kernels(module, constants, slow) if slow else ({}, {})
-    if vector:
-        rest = [name for name in translation.kernels if name not in vector]
+    notes: dict[str, str] = {}
+    if not checked:
+        slow = {name: way.reason for name, way in translation.executions.items() if way.way == "fibers"}
+        vector, notes = (
+            _vector_kernels(module, constants, slow, one=len(translation.kernels) == 1) if slow else ({}, {})
+        )
+        rest = [name for name in translation.kernels if name not in slow or name in notes]
         if not rest:
             return vector
-        translation = module.translate("cpu", constants, rest)
-    others = _kernels_of(kernel_library(toolchain.find(), translation, checked), translation, refused)
-    return {name: (vector | others)[name] for name in (*vector, *others)}
+        if len(rest) < len(translation.kernels):
+            translation = module.translate("cpu", constants, rest)
+    return _kernels_of(kernel_library(toolchain.find(), translation, checked), translation, notes)
 
 
 def _vector_kernels(
-    module: Module, constants: Mapping[int | str, object], reasons: Mapping[str, str]
+    module: Module, constants: Mapping[int | str, object], reasons: Mapping[str, str], one: bool
 ) -> tuple[dict[str, CompiledKernel], dict[str, str]]:
-    """Kernels whose simdgroups run as vectors, and why others cannot; `reasons` say why none of them is a loop."""
+    """A kernel whose simdgroups run as vectors, and why others cannot; `reasons` say why none of them is a loop.
+
+    Of several kernels it only makes sure that they compile: code for 32 lanes is long, and few kernels of a library are
+    used.
+    """
     compiler = toolchain.find_clang()
     if compiler is None:
         return {}, dict.fromkeys(reasons, f"vectors need clang {toolchain.OLDEST_CLANG} or the ziglang wheel")
@@ -74,14 +81,16 @@ def _vector_kernels(
     executions = {name: replace(way, reason=reasons[name]) for name, way in translation.executions.items()}
     translation = replace(translation, executions=executions)
     try:
+        if not one:
+            check_threads(compiler, translation)
+            return {}, {}
         library = vector_library(compiler, translation)
     except KernelCompileError as error:
         return {}, dict.fromkeys(reasons, f"clang does not compile it: {error.message}")
-    text = ctypes.string_at(ctypes.addressof(ctypes.c_char.in_dll(library, "__ost_refused")))
-    numbers = list(translation.kernels)
-    refused = {numbers[int(number)]: f"no vectors: {reason}" for number, reason in json.loads(text).items()}
-    kernels = _kernels_of(library, translation, {})
-    return {name: kernel for name, kernel in kernels.items() if name not in refused}, refused
+    refused = json.loads(ctypes.string_at(ctypes.addressof(ctypes.c_char.in_dll(library, "__ost_refused"))))
+    if refused:
+        return {}, dict.fromkeys(reasons, f"no vectors: {refused['0']}")
+    return _kernels_of(library, translation, {}), {}
 
 
 def _kernels_of(library: ctypes.CDLL, translation: Translation, notes: Mapping[str, str]) -> dict[str, CompiledKernel]:
