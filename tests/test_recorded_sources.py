@@ -55,7 +55,7 @@ def test_a_command_has_the_place_of_its_kernel_and_how_it_runs(dev: ost.Device, 
         said = zip(commands.kernel, commands.file, commands.line.tolist(), commands.execution, strict=True)
         assert set(said) == {
             ("plain", "kernels/both.metal", 4, "loop: its threads never meet"),
-            ("lanes", "kernels/both.metal", 5, "fibers: calls simd_sum at line 6"),
+            ("lanes", "kernels/both.metal", 5, "vector: calls simd_sum at line 6"),
         }
         assert set(commands.source_digest) == {DIGEST}
         assert recording.sources == {}
@@ -179,7 +179,7 @@ def test_the_command_records_texts_when_asked_and_reports_the_place(file: Path) 
             "source": "kernels/both.metal",
             "line": 5,
             "source_digest": DIGEST,
-            "execution": "fibers: calls simd_sum at line 6",
+            "execution": "vector: calls simd_sum at line 6",
         }
         with open_recording(f"{number}.ostinato") as recording:
             assert [source.text for source in recording.sources.values()] == [SOURCE] * number

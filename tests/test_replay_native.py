@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -36,6 +37,7 @@ from ostinato.ir.commands import (
     Size3,
 )
 from ostinato.ir.params import Param
+from ostinato.native import toolchain
 from scripting import Script
 
 SOURCE = """
@@ -99,9 +101,13 @@ def backend(open_backend: Open) -> CpuBackend:
 
 @pytest.fixture(scope="session")
 def code(private_environment: None) -> dict[str, CompiledKernel]:
-    """The kernels above. Code belongs to the process, not to the backend that compiled it."""
+    """The kernels above, on fibers where threads meet, so that faults name the thread.
+
+    Code belongs to the process, not to the backend that compiled it.
+    """
     backend = CpuBackend(workers=1)
-    kernels = dict(backend.compile(msl.parse(SOURCE), {}))
+    with mock.patch.object(toolchain, "find_clang", return_value=None):
+        kernels = dict(backend.compile(msl.parse(SOURCE), {}))
     backend.close()
     return kernels
 

@@ -70,7 +70,8 @@ class Library(Object):
             found = _compiler().compile(self.module, dict(constants), complete if whole else [name])
             self._compiled[key] = dict(found)
         if name not in self._compiled[key]:
-            self.module.check_constants(constants, [name])  # raises
+            self.module.check_constants(constants, [name])  # raises if a constant is missing
+            self._compiled[key] |= _compiler().compile(self.module, dict(constants), [name])
         return self._compiled[key][name]
 
 
