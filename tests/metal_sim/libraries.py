@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 from typing import Any
+from unittest import mock
 
 import ml_dtypes
 import numpy as np
@@ -12,6 +13,7 @@ from ostinato import msl
 from ostinato.backends.cpu import CpuBackend
 from ostinato.errors import KernelCompileError, OstinatoError
 from ostinato.ir.commands import CompiledKernel
+from ostinato.native import toolchain
 
 from .constants import CONSTANTS, SCALARS
 from .objects import Description, Error, Object
@@ -67,11 +69,12 @@ class Library(Object):
         if key not in self._compiled:
             given = self.module.given_constants(constants)
             complete = [kernel for kernel in self.module.kernels if not self.module.missing_constants(kernel, given)]
-            found = _compiler().compile(self.module, dict(constants), complete if whole else [name])
+            # Pipelines are made of all kernels of a library, and on fibers most of them compile together.
+            with mock.patch.object(toolchain, "find_clang", return_value=None):
+                found = _compiler().compile(self.module, dict(constants), complete if whole else [name])
             self._compiled[key] = dict(found)
         if name not in self._compiled[key]:
-            self.module.check_constants(constants, [name])  # raises if a constant is missing
-            self._compiled[key] |= _compiler().compile(self.module, dict(constants), [name])
+            self.module.check_constants(constants, [name])  # raises
         return self._compiled[key][name]
 
 
@@ -84,7 +87,8 @@ def library(source: str) -> tuple[Library | None, Error | None]:
             for name in list(found.module.kernels)[:1]:
                 found.compiled_kernel(name, {})
             if not found.module.kernels:
-                _compiler().compile(found.module, {})
+                with mock.patch.object(toolchain, "find_clang", return_value=None):
+                    _compiler().compile(found.module, {})
     except OstinatoError as error:
         return None, Error(_told(error))
     return found, None
