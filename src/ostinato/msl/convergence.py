@@ -1,8 +1,9 @@
 """Which functions are convergent: threads meet (synchronise or exchange values) in them.
 
 A convergent function is a barrier, a simdgroup or quad function, or a user function that may reach one. Kernels that
-reach none run as plain loops; the others run each thread as a fiber. The analysis goes by names, without overload
-resolution, so it is conservative: it may call a function convergent that is not, never the reverse.
+reach none run as plain loops on the CPU; the others are split at their barriers, or run as vectors or fibers. The
+analysis goes by names, without overload resolution, so it is conservative: it may call a function convergent that is
+not, never the reverse.
 """
 
 from __future__ import annotations

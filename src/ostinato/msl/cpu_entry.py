@@ -2,8 +2,8 @@
 
 A plain kernel's entry runs the threads of a range of groups as nested loops whose innermost runs along x, which the
 compiler vectorises; the loop is marked as independent, as the threads of a grid are by definition. A kernel whose
-threads meet runs each of them as a fiber, as does every kernel of a translation with ``fibers``. Names here begin with
-two underscores, so that they do not clash with kernels.
+threads meet runs in one of the other ways (`Way`); every kernel of a translation with ``fibers`` runs each thread as a
+fiber. Names here begin with two underscores, so that they do not clash with kernels.
 """
 
 from __future__ import annotations

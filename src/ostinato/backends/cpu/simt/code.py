@@ -28,6 +28,10 @@ _ARGUMENT_WORDS = frozenset(
 )
 
 
+LANES = 32
+"""Of a simdgroup."""
+
+
 class Refused(Exception):
     """The function has something that the lane pass does not know."""
 
@@ -452,6 +456,28 @@ def vector_count(type_: str) -> int:
 def vector_element(type_: str) -> str:
     """The type of the elements of a vector type."""
     return type_[type_.index(" x ") + 3 : -1]
+
+
+def wide(type_: str) -> str:
+    """The vector of all lanes' values of a scalar type."""
+    return f"<{LANES} x {type_}>"
+
+
+def suffix(type_: str) -> str:
+    """What stands for that vector in the names of intrinsic functions."""
+    short = {"float": "f32", "half": "f16", "double": "f64", "bfloat": "bf16", "ptr": "p0"}.get(type_, type_)
+    return f"v{LANES}{short}"
+
+
+def constant_vector(type_: str, values: Sequence[object]) -> str:
+    """A constant with a value for each lane."""
+    if all(value in (0, "0", "false") for value in values):
+        return "zeroinitializer"
+    return "<" + ", ".join(f"{type_} {value}" for value in values) + ">"
+
+
+MASK = wide("i1")
+EVERYONE = constant_vector("i1", ["true"] * LANES)
 
 
 def fields_of(type_: str) -> list[str]:

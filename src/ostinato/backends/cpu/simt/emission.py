@@ -13,6 +13,9 @@ from itertools import count
 
 from . import exchanges, memory
 from .code import (
+    EVERYONE,
+    LANES,
+    MASK,
     NAME,
     Block,
     Function,
@@ -20,21 +23,23 @@ from .code import (
     Operand,
     Refused,
     Types,
+    constant_vector,
     fields_of,
     integer,
     part_range,
     parts_of,
     split,
+    suffix,
     typed,
     vector_count,
+    wide,
 )
 from .flow import Flow, Region
 from .private import Private
-from .shapes import LANES, Shape, Shapes, Spread, Uniform
+from .shapes import VARYING, Shape, Shapes, Spread, Uniform
 
 _LARGEST_COPIED_REGION = 3000
 """Instructions of a region up to which it gets a copy without masks."""
-MASK = f"<{LANES} x i1>"
 _ONE_TYPE = frozenset(
     """fma fmuladd sqrt fabs minnum maxnum minimum maximum minimumnum maximumnum floor ceil trunc rint nearbyint round
     roundeven copysign umin umax smin smax ctpop bswap bitreverse fshl fshr uadd.sat usub.sat sadd.sat ssub.sat
@@ -43,15 +48,6 @@ _ONE_TYPE = frozenset(
 """Intrinsics that work on vectors as they do on scalars, their name followed by one type."""
 _WITH_FLAG = frozenset({"ctlz", "cttz", "abs"})
 """The same, with a constant behind."""
-
-
-def wide(type_: str) -> str:
-    """The vector of all lanes' values of a scalar type."""
-    return f"<{LANES} x {type_}>"
-
-
-def _short(type_: str) -> str:
-    return {"float": "f32", "half": "f16", "double": "f64", "bfloat": "bf16", "ptr": "p0"}.get(type_, type_)
 
 
 class Emitter:
@@ -81,7 +77,6 @@ class Emitter:
         divergent = shapes.divergent
         self.regions = flow.regions(sorted(divergent, key=flow.order.index))
         self._region_of = {name: region for region in self.regions for name in (*region.blocks, region.head)}
-        self._heads = {region.head: region for region in self.regions}
         self._next: dict[str, str] = {}
         """The label to go on at in the masked copy, behind each block."""
 
@@ -367,7 +362,7 @@ class Emitter:
 
     def mask_text(self) -> str:
         """The active lanes as a vector."""
-        return self.mask if self.mask is not None else constant_vector("i1", ["true"] * LANES)
+        return self.mask if self.mask is not None else EVERYONE
 
     def within(self, mask: str | None, condition: str) -> str:
         """The lanes of a mask for which a condition holds."""
@@ -521,8 +516,8 @@ class Emitter:
             self._masked_edge(block.name, block.successors[0], self.mask, region, certain=True)
             return
         if not block.cases:
-            condition = self._condition(block.condition)
-            opposite = self.new(f"xor {MASK} {condition}, {constant_vector('i1', ['true'] * LANES)}")
+            condition = self.vector(block.condition)[0]
+            opposite = self.new(f"xor {MASK} {condition}, {EVERYONE}")
             ways = [(block.successors[0], condition), (block.successors[1], opposite)]
         else:
             value = self.vector(block.condition)[0]
@@ -534,16 +529,13 @@ class Emitter:
                 )
                 matched = self.new(f"or {MASK} {matched}, {same}")
                 ways.append((successor, same))
-            rest = self.new(f"xor {MASK} {matched}, {constant_vector('i1', ['true'] * LANES)}")
+            rest = self.new(f"xor {MASK} {matched}, {EVERYONE}")
             ways.append((block.successors[0], rest))
         for successor, condition in ways:
             self._masked_edge(block.name, successor, self.within(self.mask, condition), region, certain=False)
 
-    def _condition(self, condition: Operand) -> str:
-        return self.vector(condition)[0]
-
     def _masked_edge(self, source: str, target: str, mask: str | None, region: Region, certain: bool) -> None:
-        taken = mask if mask is not None else constant_vector("i1", ["true"] * LANES)
+        taken = mask if mask is not None else EVERYONE
         self._copy_phis(source, target, taken, certain)
         if target != region.end:
             slot = self._mask_slot(target)
@@ -633,8 +625,6 @@ class Emitter:
 
     def _effect_shape(self, made: Instruction) -> Shape:
         """Of a call without a result: uniform if one call does it for all lanes."""
-        from .shapes import VARYING
-
         return Uniform() if all(isinstance(self.shape(o), Uniform) for o in made.operands) else VARYING
 
     def scalar_text(self, made: Instruction, value: Callable[[Operand], str]) -> str:
@@ -903,13 +893,13 @@ class Emitter:
             raise Refused(f"{name} of a vector")
         if stem in _ONE_TYPE and all(type_ == made.type for type_ in types):
             arguments = [(wide(o.type), self.vector(o)[0]) for o in made.operands]
-            full = f"llvm.{stem}.v{LANES}{_short(made.type)}"
+            full = f"llvm.{stem}.{suffix(made.type)}"
             self.intrinsic(full, wide(made.type), [type_ for type_, _ in arguments])
             text = ", ".join(f"{type_} {value}" for type_, value in arguments)
             return [self.new(f"call {made.flags}{wide(made.type)} @{full}({text})")]
         if stem in _WITH_FLAG:
             arguments = [(wide(types[0]), self.vector(made.operands[0])[0]), ("i1", made.operands[1].value)]
-            return [self.call(f"llvm.{stem}.v{LANES}{_short(made.type)}", wide(made.type), arguments)]
+            return [self.call(f"llvm.{stem}.{suffix(made.type)}", wide(made.type), arguments)]
         return self.one_by_one(made, keep=False)
 
     # -- one lane after the other -----------------------------------------------------------------------------------
@@ -927,7 +917,7 @@ class Emitter:
         parts = [] if made.type == "void" else parts_of(made.type)
         slots = [self.slot(f"%{self.fresh('r')}", wide(part)) for part in parts]
         left = self.slot(f"%{self.fresh('r')}", "i32")
-        _start, loop, done = self.fresh("o"), self.fresh("o"), self.fresh("o")
+        loop, done = self.fresh("o"), self.fresh("o")
         for part, slot in zip(parts, slots, strict=True):
             self.line(f"store {wide(part)} zeroinitializer, ptr {slot}")
         self.line(f"store i32 {self.bits(self.mask)}, ptr {left}")
@@ -962,13 +952,6 @@ class Emitter:
 
 
 _CONVERSIONS = frozenset("trunc zext sext fptrunc fpext fptoui fptosi uitofp sitofp ptrtoint inttoptr bitcast".split())
-
-
-def constant_vector(type_: str, values: Sequence[object]) -> str:
-    """A constant with a value for each lane."""
-    if all(value in (0, "0", "false") for value in values):
-        return "zeroinitializer"
-    return "<" + ", ".join(f"{type_} {value}" for value in values) + ">"
 
 
 def _plain(name: str) -> str:

@@ -10,8 +10,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from . import memory
-from .code import Function, Instruction, Operand, Refused, integer, vector_count, vector_element
-from .shapes import LANES, Spread, Uniform
+from .code import (
+    EVERYONE,
+    LANES,
+    MASK,
+    Function,
+    Instruction,
+    Operand,
+    Refused,
+    constant_vector,
+    integer,
+    suffix,
+    vector_count,
+    vector_element,
+    wide,
+)
+from .shapes import Spread, Uniform
 
 if TYPE_CHECKING:
     from .emission import Emitter
@@ -42,10 +56,6 @@ _ELEMENTWISE = frozenset(
     """add sub mul shl lshr ashr and or xor fadd fsub fmul fdiv fneg freeze trunc zext sext fptrunc fpext fptoui fptosi
     uitofp sitofp bitcast icmp fcmp""".split()
 )
-
-
-def _wide(type_: str) -> str:
-    return f"<{LANES} x {type_}>"
 
 
 def _indices(places: list[int]) -> str:
@@ -85,13 +95,13 @@ def untiled(emitter: Emitter, tile: str, type_: str) -> list[str]:
 
 def tiled(emitter: Emitter, parts: list[str], type_: str) -> str:
     """The tile of the lanes' elements."""
-    kind = _wide(vector_element(type_))
+    kind = wide(vector_element(type_))
     return emitter.once(f"shufflevector {kind} {parts[0]}, {kind} {parts[1]}, {_indices(_HOLDERS)}")
 
 
 def mask_of_tile(emitter: Emitter, mask: str) -> str:
     """For each element of a tile whether its lane is in a mask."""
-    kind = _wide("i1")
+    kind = MASK
     places = [holder % LANES for holder in _HOLDERS]
     return emitter.once(f"shufflevector {kind} {mask}, {kind} poison, {_indices(places)}")
 
@@ -109,7 +119,7 @@ def write_exchange(emitter: Emitter, made: Instruction) -> None:
         return
     elif name == "__ost_ballot":
         votes = emitter.within(emitter.mask, emitter.vector(made.operands[0])[0])
-        emitter.keep_scalar(made.result, "i32", emitter.new(f"bitcast {_wide('i1')} {votes} to i32"))
+        emitter.keep_scalar(made.result, "i32", emitter.new(f"bitcast {MASK} {votes} to i32"))
     elif name.startswith("__ost_tile"):
         _write_tile(emitter, made)
     else:
@@ -118,7 +128,7 @@ def write_exchange(emitter: Emitter, made: Instruction) -> None:
 
 def _write_move(emitter: Emitter, made: Instruction, name: str) -> None:
     value, other = made.operands
-    kind = _wide(made.type)
+    kind = wide(made.type)
     if name == "fill":
         own = emitter.vector(value)[0]
         if emitter.mask is not None:
@@ -141,15 +151,15 @@ def _write_move(emitter: Emitter, made: Instruction, name: str) -> None:
     if name == "shuffle" and emitter.mask is not None:
         sources = emitter.vector(other)[0]
         active = emitter.splat("i32", emitter.bits(emitter.mask))
-        shifted = emitter.new(f"lshr {_wide('i32')} {active}, {sources}")
-        there = emitter.new(f"trunc {_wide('i32')} {shifted} to {_wide('i1')}")
+        shifted = emitter.new(f"lshr {wide('i32')} {active}, {sources}")
+        there = emitter.new(f"trunc {wide('i32')} {shifted} to {MASK}")
         moved = emitter.chosen(there, kind, moved, own)
     emitter.keep_vector(made.result, made.type, [moved])
 
 
 def _permuted(emitter: Emitter, type_: str, value: str, places: Operand) -> str:
     """The values of other lanes; all places are below 32."""
-    kind = _wide(type_)
+    kind = wide(type_)
     shape = emitter.shape(places)
     if isinstance(shape, Spread) and shape.zero:
         offsets = [offset & 31 for offset in shape.offsets]
@@ -160,16 +170,16 @@ def _permuted(emitter: Emitter, type_: str, value: str, places: Operand) -> str:
         return emitter.splat(type_, emitter.new(f"extractelement {kind} {value}, i32 {lane}"))
     slot = emitter.slot(f"%{emitter.fresh('x')}", kind)
     emitter.line(f"store {kind} {value}, ptr {slot}")
-    lanes = emitter.new(f"and {_wide('i32')} {emitter.vector(places)[0]}, {emitter.splat('i32', '31')}")
-    addresses = emitter.new(f"getelementptr {type_}, ptr {slot}, {_wide('i32')} {lanes}")
+    lanes = emitter.new(f"and {wide('i32')} {emitter.vector(places)[0]}, {emitter.splat('i32', '31')}")
+    addresses = emitter.new(f"getelementptr {type_}, ptr {slot}, {wide('i32')} {lanes}")
     size = emitter.types.size(type_)
     arguments = [
-        (_wide("ptr"), addresses),
+        (wide("ptr"), addresses),
         ("i32", str(size)),
-        (_wide("i1"), memory.constant_mask(True)),
+        (MASK, EVERYONE),
         (kind, "poison"),
     ]
-    return emitter.call(f"llvm.masked.gather.v{LANES}{type_}.v{LANES}p0", kind, arguments)
+    return emitter.call(f"llvm.masked.gather.{suffix(type_)}.v{LANES}p0", kind, arguments)
 
 
 # -- matrices ----------------------------------------------------------------------------------------------------------
@@ -240,8 +250,6 @@ def _rows_at(emitter: Emitter, pointer: Operand, stride: Operand, size: int) -> 
 
 def _lane_addresses(emitter: Emitter, pointer: Operand, stride: Operand, size: int, turned: bool) -> list[str]:
     """The addresses of each lane's two elements, where rows do not lie at the same place for all."""
-    from .emission import constant_vector
-
     base, step = emitter.vector(pointer)[0], emitter.vector(stride)[0]
     addresses = []
     for part in range(2):
@@ -249,18 +257,23 @@ def _lane_addresses(emitter: Emitter, pointer: Operand, stride: Operand, size: i
         columns = [_column(lane) + part for lane in range(LANES)]
         if turned:
             rows, columns = columns, rows
-        along = emitter.new(f"mul {_wide('i64')} {step}, {constant_vector('i64', rows)}")
-        place = emitter.new(f"add {_wide('i64')} {along}, {constant_vector('i64', columns)}")
-        addresses.append(emitter.new(f"getelementptr [{size} x i8], {_wide('ptr')} {base}, {_wide('i64')} {place}"))
+        along = emitter.new(f"mul {wide('i64')} {step}, {constant_vector('i64', rows)}")
+        place = emitter.new(f"add {wide('i64')} {along}, {constant_vector('i64', columns)}")
+        addresses.append(emitter.new(f"getelementptr [{size} x i8], {wide('ptr')} {base}, {wide('i64')} {place}"))
     return addresses
+
+
+def _is_turned(turn: Operand) -> bool:
+    """Whether a matrix is read or written transposed, which must be known when the kernel is compiled."""
+    if turn.is_local:
+        raise Refused("a matrix that is transposed or not by a variable")
+    return bool(integer(turn.value))
 
 
 def _write_tile_load(emitter: Emitter, made: Instruction) -> None:
     """``__ost_tile_load(pointer, elements from row to row, transposed)``."""
     pointer, stride, turn = made.operands
-    turned = bool(integer(turn.value)) if not turn.is_local else None
-    if turned is None:
-        raise Refused("a matrix that is transposed or not by a variable")
+    turned = _is_turned(turn)
     type_ = vector_element(made.type)
     size = emitter.types.size(type_)
     rows = _rows_at(emitter, pointer, stride, size) if emitter.mask is None else None
@@ -280,9 +293,7 @@ def _write_tile_load(emitter: Emitter, made: Instruction) -> None:
 def _write_tile_store(emitter: Emitter, made: Instruction) -> None:
     """``__ost_tile_store(matrix, pointer, elements from row to row, transposed)``."""
     matrix, pointer, stride, turn = made.operands
-    turned = bool(integer(turn.value)) if not turn.is_local else None
-    if turned is None:
-        raise Refused("a matrix that is transposed or not by a variable")
+    turned = _is_turned(turn)
     type_ = vector_element(matrix.type)
     size = emitter.types.size(type_)
     rows = _rows_at(emitter, pointer, stride, size) if emitter.mask is None else None

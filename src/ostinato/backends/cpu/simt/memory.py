@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .code import Instruction, Operand, parts_of
-from .shapes import LANES, Spread, Uniform
+from .code import EVERYONE, LANES, MASK, Instruction, Operand, parts_of, suffix, wide
+from .shapes import Spread, Uniform
 
 if TYPE_CHECKING:
     from .emission import Emitter
@@ -14,15 +14,6 @@ _WIDEST_WINDOW = 8 * LANES
 """Elements that are read to pick those of 32 lanes out of them."""
 _MASKED_BYTES = 4
 """Elements from this size on can be read and written under a mask by one instruction."""
-
-
-def _wide(type_: str) -> str:
-    return f"<{LANES} x {type_}>"
-
-
-def _suffix(type_: str) -> str:
-    short = {"float": "f32", "half": "f16", "double": "f64", "bfloat": "bf16", "ptr": "p0"}.get(type_, type_)
-    return f"v{LANES}{short}"
 
 
 def write_load(emitter: Emitter, made: Instruction) -> None:
@@ -65,7 +56,7 @@ def _read(emitter: Emitter, type_: str, pointer: Operand, extra: int, align: int
         if [offset - offsets[0] for offset in offsets] == [size * lane for lane in range(LANES)]:
             address = emitter.once(f"getelementptr i8, ptr {base}, i64 {start}")
             if emitter.mask is None:
-                return _from_stored(emitter, type_, emitter.new(f"load {_wide(stored)}, ptr {address}, align {align}"))
+                return _from_stored(emitter, type_, emitter.new(f"load {wide(stored)}, ptr {address}, align {align}"))
             if size >= _MASKED_BYTES:
                 return _from_stored(emitter, type_, _masked_load(emitter, stored, address, align))
         count = (max(offsets) - start) // size + 1
@@ -85,53 +76,47 @@ def gather(emitter: Emitter, type_: str, addresses: str, align: int) -> str:
 
     The others read a spare place: under a mask the compiler would make a branch for each lane.
     """
-    everyone = constant_mask(True)
     arguments = [
-        (_wide("ptr"), _or_spare(emitter, addresses)),
+        (wide("ptr"), _or_spare(emitter, addresses)),
         ("i32", str(align)),
-        (_wide("i1"), everyone),
-        (_wide(type_), "poison"),
+        (MASK, EVERYONE),
+        (wide(type_), "poison"),
     ]
-    return emitter.call(f"llvm.masked.gather.{_suffix(type_)}.v{LANES}p0", _wide(type_), arguments)
+    return emitter.call(f"llvm.masked.gather.{suffix(type_)}.v{LANES}p0", wide(type_), arguments)
 
 
 def scatter(emitter: Emitter, type_: str, value: str, addresses: str, align: int) -> None:
     """Writes of active lanes to addresses of their own, in the order of lanes."""
     arguments = [
-        (_wide(type_), value),
-        (_wide("ptr"), _or_spare(emitter, addresses)),
+        (wide(type_), value),
+        (wide("ptr"), _or_spare(emitter, addresses)),
         ("i32", str(align)),
-        (_wide("i1"), constant_mask(True)),
+        (MASK, EVERYONE),
     ]
-    emitter.call(f"llvm.masked.scatter.{_suffix(type_)}.v{LANES}p0", "void", arguments)
-
-
-def constant_mask(value: bool) -> str:
-    """All lanes, or none."""
-    return f"<{', '.join(['i1 true'] * LANES)}>" if value else "zeroinitializer"
+    emitter.call(f"llvm.masked.scatter.{suffix(type_)}.v{LANES}p0", "void", arguments)
 
 
 def _or_spare(emitter: Emitter, addresses: str) -> str:
     if emitter.mask is None:
         return addresses
     spare = emitter.splat("ptr", emitter.slot("%spare", "[16 x i8], align 16"))
-    return emitter.chosen(emitter.mask, _wide("ptr"), addresses, spare)
+    return emitter.chosen(emitter.mask, wide("ptr"), addresses, spare)
 
 
 def _masked_load(emitter: Emitter, type_: str, address: str, align: int) -> str:
     return emitter.call(
-        f"llvm.masked.load.{_suffix(type_)}.p0",
-        _wide(type_),
-        [("ptr", address), ("i32", str(align)), (_wide("i1"), emitter.mask_text()), (_wide(type_), "poison")],
+        f"llvm.masked.load.{suffix(type_)}.p0",
+        wide(type_),
+        [("ptr", address), ("i32", str(align)), (MASK, emitter.mask_text()), (wide(type_), "poison")],
     )
 
 
 def _from_stored(emitter: Emitter, type_: str, value: str) -> str:
-    return value if type_ != "i1" else emitter.new(f"trunc {_wide('i8')} {value} to {_wide('i1')}")
+    return value if type_ != "i1" else emitter.new(f"trunc {wide('i8')} {value} to {MASK}")
 
 
 def _moved(emitter: Emitter, addresses: str, by: int) -> str:
-    return addresses if by == 0 else emitter.new(f"getelementptr i8, {_wide('ptr')} {addresses}, i64 {by}")
+    return addresses if by == 0 else emitter.new(f"getelementptr i8, {wide('ptr')} {addresses}, i64 {by}")
 
 
 def write_store(emitter: Emitter, made: Instruction) -> None:
@@ -164,7 +149,7 @@ def _store_one(emitter: Emitter, made: Instruction, value: Operand, pointer: Ope
         last = emitter.new(f"sub i32 31, {zeros}")
     size = emitter.types.size(parts_of(value.type)[0])
     for place, (type_, part) in enumerate(zip(parts_of(value.type), emitter.vector(value), strict=True)):
-        own = emitter.new(f"extractelement {_wide(type_)} {part}, i32 {last}")
+        own = emitter.new(f"extractelement {wide(type_)} {part}, i32 {last}")
         at = address if place == 0 else emitter.new(f"getelementptr i8, ptr {address}, i64 {place * size}")
         align = made.align if place == 0 else min(made.align, size)
         emitter.line(f"store {type_} {own}, ptr {at}, align {align}")
@@ -174,19 +159,19 @@ def _store_lanes(emitter: Emitter, type_: str, value: str, pointer: Operand, ext
     shape = emitter.shape(pointer)
     size = emitter.types.size(type_)
     if type_ == "i1":
-        value, type_ = emitter.new(f"zext {_wide('i1')} {value} to {_wide('i8')}"), "i8"
+        value, type_ = emitter.new(f"zext {MASK} {value} to {wide('i8')}"), "i8"
     if isinstance(shape, Spread):
         offsets = [offset + extra for offset in shape.offsets]
         if [offset - offsets[0] for offset in offsets] == [size * lane for lane in range(LANES)]:
             address = emitter.once(f"getelementptr i8, ptr {emitter.base(pointer)}, i64 {offsets[0]}")
             if emitter.mask is None:
-                emitter.line(f"store {_wide(type_)} {value}, ptr {address}, align {align}")
+                emitter.line(f"store {wide(type_)} {value}, ptr {address}, align {align}")
                 return
             if size >= _MASKED_BYTES:
                 emitter.call(
-                    f"llvm.masked.store.{_suffix(type_)}.p0",
+                    f"llvm.masked.store.{suffix(type_)}.p0",
                     "void",
-                    [(_wide(type_), value), ("ptr", address), ("i32", str(align)), (_wide("i1"), emitter.mask_text())],
+                    [(wide(type_), value), ("ptr", address), ("i32", str(align)), (MASK, emitter.mask_text())],
                 )
                 return
     scatter(emitter, type_, value, _moved(emitter, emitter.vector(pointer)[0], extra), align)

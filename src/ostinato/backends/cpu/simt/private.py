@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .code import Function, Instruction, Operand, Types, integer, parts_of
+from .code import LANES, Function, Instruction, Operand, Refused, Types, integer, parts_of
 
-LANES = 32
 _LARGEST_COPY = 2048
 
 
@@ -27,7 +26,8 @@ class Private:
 
     def __init__(self, function: Function, types: Types) -> None:
         self._layouts: dict[str, _Layout] = {}
-        self._scaled: set[str] = set()
+        self._elements: dict[str, int] = {}
+        """Bytes of the elements, for all addresses in arrays whose lanes' elements lie next to each other."""
         self.arrays: list[Instruction] = []
         users: dict[str, list[Instruction]] = {}
         for block in function.blocks.values():
@@ -39,7 +39,7 @@ class Private:
                     self.arrays.append(instruction)
         for array in self.arrays:
             self._lay_out(array, users, types)
-        if self._scaled:
+        if self._elements:
             self._expand_copies(function)
 
     def offsets(self, array: str) -> tuple[int, ...]:
@@ -53,7 +53,7 @@ class Private:
 
     def scale(self, address: str) -> int:
         """How many times farther elements are apart than in one lane's array."""
-        return LANES if address in self._scaled else 1
+        return LANES if address in self._elements else 1
 
     def _lay_out(self, array: Instruction, users: dict[str, list[Instruction]], types: Types) -> None:
         align = max(array.align, types.layout(array.element)[1])
@@ -85,8 +85,7 @@ class Private:
         whole = simple and element > 0 and all(step % element == 0 for step in (*steps, size))
         if whole and all(_copied_bytes(copy) % element == 0 for copy in copies):
             self._layouts[array.result] = _Layout(size, element)
-            self._scaled |= addresses
-            self._elements = getattr(self, "_elements", {}) | dict.fromkeys(addresses, element)
+            self._elements |= dict.fromkeys(addresses, element)
         else:
             self._layouts[array.result] = _Layout(size, 0)
 
@@ -96,11 +95,13 @@ class Private:
         for block in function.blocks.values():
             body: list[Instruction] = []
             for instruction in block.body:
-                touched = [o.value for o in instruction.operands[:2] if o.value in self._scaled]
+                touched = [o.value for o in instruction.operands[:2] if o.value in self._elements]
                 if not (_is_copy(instruction) and touched):
                     body.append(instruction)
                     continue
                 element = self._elements[touched[0]]
+                if element != self._elements[touched[-1]]:
+                    raise Refused("a copy between local arrays of elements of different size")
                 type_ = f"i{8 * element}"
                 target, source = instruction.operands[:2]
                 for at in range(0, _copied_bytes(instruction), element):
@@ -108,18 +109,17 @@ class Private:
                     if "memset" not in instruction.callee:
                         count += 1
                         read = f"%ost.read{count}"
-                        body.append(self._moved(source, at, count, body))
+                        body.append(self._moved(source, at, count))
                         body.append(Instruction("load", read, type_, [Operand("ptr", f"%ost.from{count}")], align=1))
                         value = Operand(type_, read)
                     count += 1
-                    body.append(self._moved(target, at, count, body))
+                    body.append(self._moved(target, at, count))
                     body.append(Instruction("store", "", "void", [value, Operand("ptr", f"%ost.from{count}")], align=1))
             block.body = body
 
-    def _moved(self, address: Operand, by: int, number: int, body: list[Instruction]) -> Instruction:
+    def _moved(self, address: Operand, by: int, number: int) -> Instruction:
         name = f"%ost.from{number}"
-        if address.value in self._scaled:
-            self._scaled.add(name)
+        if address.value in self._elements:
             self._elements[name] = self._elements[address.value]
         step = Operand("i64", str(by))
         text = f"getelementptr i8, ptr {address.value}, i64 {by}"

@@ -13,11 +13,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from .code import Function, Instruction, Operand, Types, integer
+from .code import LANES, Function, Instruction, Operand, Types, integer
 from .flow import Flow, Loop
 from .private import Private
 
-LANES = 32
 _MOST_ALIGNED = 1 << 20
 
 
@@ -59,10 +58,6 @@ Shape = Uniform | Spread | Varying
 _LANE = Spread(tuple(range(LANES)), align=_MOST_ALIGNED, zero=True)
 
 UNIFORM_RESULTS = frozenset({"__ost_pick32", "__ost_pick64", "__ost_ballot", "__ost_worker"})
-EXCHANGES = frozenset(
-    """__ost_shuffle32 __ost_shuffle64 __ost_pick32 __ost_pick64 __ost_fill32 __ost_fill64 __ost_filled32 __ost_filled64
-    __ost_ballot __ost_meet __ost_settle __ost_lane __ost_worker""".split()
-)
 
 
 def _power(number: int) -> int:
@@ -173,7 +168,7 @@ class Shapes:
         for operand, source in zip(phi.operands, phi.sources, strict=True):
             if operand.value in ("poison", "undef") or operand.value == phi.result:
                 continue
-            shape = self._at(operand, source if not self._leaves(operand, source, block) else block)
+            shape = self._at(operand, block if self._leaves(operand, block) else source)
             if shape is not None:
                 merged = shape if merged is None else _met(merged, shape)
         if merged is None and values & {"poison", "undef"}:
@@ -184,7 +179,7 @@ class Shapes:
             merged = Uniform(merged.align, merged.constant if len(values) == 1 else None)
         return merged
 
-    def _leaves(self, operand: Operand, source: str, block: str) -> bool:
+    def _leaves(self, operand: Operand, block: str) -> bool:
         return operand.is_local and self.leaves_torn_loop(operand.value, block)
 
     def _is_join(self, phi: Instruction, block: str) -> bool:
