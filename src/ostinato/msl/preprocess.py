@@ -629,16 +629,38 @@ def _alone(reader: Preprocessor, source: str | Path, has_defines: bool) -> str |
     return line_marker(1, root) + text if is_file else text
 
 
+_LOOPS = frozenset(("for", "while", "do"))
+_UNROLLING = re.compile(
+    r"(?:(?P<all>unroll|clang loop unroll\((?:full|enable)\))|(?P<none>nounroll|clang loop unroll\(disable\))"
+    r"|(?:unroll ?\(? ?|clang loop unroll_count\()(?P<count>[0-9]{1,4}) ?\)?)"
+)
+
+
+def unrolling(pragma: str) -> str:
+    """A pragma that tells how often to repeat a loop's body, in clang's words; "" for other pragmas."""
+    match = _UNROLLING.fullmatch(" ".join(pragma.split()))
+    if match is None:
+        return ""
+    if match["count"]:
+        return f"clang loop unroll_count({match['count']})" if int(match["count"]) > 0 else ""
+    return "clang loop unroll(disable)" if match["none"] else "clang loop unroll(full)"
+
+
 def _finished(tokens: list[Token]) -> list[Token]:
     """The tokens without pragmas and cache hints (``coherent(system)``), which are for another compiler.
 
-    Raises at anything that a later preprocessor would act on, or read differently.
+    A pragma that unrolls a loop stays with the loop's first token. Raises at anything that a later preprocessor would
+    act on, or read differently.
     """
     kept: list[Token] = []
     after_hint = 0
+    unroll = ""
     previous = Token("begin", "", "", 0)
     for position, token in enumerate(tokens):
-        if position < after_hint or token.kind == PRAGMA:
+        if position < after_hint:
+            continue
+        if token.kind == PRAGMA:
+            unroll = unrolling(token.text)
             continue
         text = token.text
         if token.kind == IDENTIFIER:
@@ -647,6 +669,8 @@ def _finished(tokens: list[Token]) -> list[Token]:
                 ")",
             ]:
                 after_hint = position + 4
+                if text == "_Pragma":
+                    unroll = unrolling(tokens[position + 2].text.strip('"'))
                 continue
             if text in _ONLY_IN_DIRECTIVES:
                 raise fail(f"{text} is not allowed here", token)
@@ -661,6 +685,9 @@ def _finished(tokens: list[Token]) -> list[Token]:
             raise unexpected(token)
         elif token.kind == STRING and previous.text in _RAW_PREFIXES and not token.spaced:
             raise fail("raw strings are not allowed", token)
+        if unroll:
+            token = replace(token, unroll=unroll) if text in _LOOPS else token
+            unroll = ""
         kept.append(token)
         previous = token
     return kept

@@ -27,10 +27,17 @@ _INCLUDES = (
 def _mark_calls(
     syntax: Syntax, declarations: Declarations, convergence: Convergence, rewriter: Rewriter, skipped: Collection[int]
 ) -> None:
-    """Lanes run in lockstep, so a call needs no site to tell who meets there; the shim's functions still take one."""
+    """Calls and loops as clang needs them.
+
+    Lanes run in lockstep, so a call needs no site to tell who meets there; the shim's functions still take one. Loops
+    that the source unrolls are unrolled before the lane pass, where arrays that they index become registers.
+    """
     for opening in find_calls(syntax, declarations, BUILTINS, skipped).openings.values():
         comma = "," if syntax.match[opening] > opening + 1 else ""
         rewriter.after(opening, f"__ost::Site{{0}}{comma}")
+    for index, token in enumerate(syntax.tokens):
+        if token.unroll and not rewriter.is_deleted(index):
+            rewriter.before(index, f'_Pragma("{token.unroll}")')
 
 
 _DIALECT = Dialect(

@@ -41,7 +41,7 @@ def single_text(tokens: Sequence[Token], defined: Collection[str]) -> str:
             output.append("\n" * (token.line - previous.line) + (" " if token.spaced else ""))
         elif token.spaced or not _stay_apart(previous, token):
             output.append(" ")
-        output.append(token.text)
+        output.append(f'_Pragma("{token.unroll}") {token.text}' if token.unroll else token.text)
         previous = token
     output.append("\n")
     return "".join(output)

@@ -34,7 +34,8 @@ class Token:
     ``spaced`` is whether white space precedes it (which stringising and macro definitions need); ``hidden``
     holds the names of the macros this token came out of, which must not expand again. ``column`` counts characters
     from 1; it is 0 for a token that stands in no text. A token out of a macro has the place where the macro was used,
-    and ``defined`` is the token of the macro's definition; a macro's argument keeps its own place.
+    and ``defined`` is the token of the macro's definition; a macro's argument keeps its own place. ``unroll`` is the
+    pragma, if any, that tells a compiler how often to repeat the loop that the token begins.
     """
 
     kind: str
@@ -45,6 +46,7 @@ class Token:
     hidden: frozenset[str] = _NOTHING
     column: int = 0
     defined: Token | None = None
+    unroll: str = ""
 
     def out_of(self, use: Token, hidden: frozenset[str]) -> Token:
         """This token of a macro's definition, placed where the macro was used."""

@@ -39,6 +39,8 @@ _KERNEL_FLAGS = (
 _THREAD_FLAGS = (
     *("-O2", "-g0", "-fno-vectorize", "-fno-slp-vectorize", "-S", "-emit-llvm"),
     *("-Xclang", "-fconvergent-functions"),
+    # Loops over small local arrays are unrolled, as a GPU's compiler does it, so that the arrays become registers.
+    *("-mllvm", "-unroll-threshold=600"),
 )
 # Blocks for 32 lanes are long, and the scheduler of instructions takes a time that is quadratic in their length.
 _LANE_FLAGS = ("-mllvm", "-enable-misched=0")

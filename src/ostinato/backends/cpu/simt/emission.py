@@ -61,6 +61,8 @@ class Emitter:
         self.slots: list[str] = []
         self.declared: dict[str, str] = {}
         """Declarations of the intrinsics that are called."""
+        self.multiplies = False
+        """Whether it calls the product of matrices."""
         self._numbers = count()
         self._kept: set[str] = set()
         """Names of slots that exist."""
@@ -71,11 +73,14 @@ class Emitter:
         self._scalars: dict[str, str] = {}
         self._vectors: dict[str, list[str]] = {}
         self._written: dict[str, str] = {}
+        self._places: dict[str, str] = {}
+        """Where values lie in memory as well."""
         self._parameters = {p.value: f"%a{number}" for number, p in enumerate(function.parameters)}
         self._crossing, self._leaving = self._find_uses()
         self.tiles = exchanges.tile_values(function)
-        divergent = shapes.divergent
-        self.regions = flow.regions(sorted(divergent, key=flow.order.index))
+        self.regions = flow.regions(sorted(shapes.divergent, key=flow.order.index))
+        masked = {name for region in self.regions for name in region.blocks}
+        self._factors, self._sums = exchanges.products(function, masked)
         self._region_of = {name: region for region in self.regions for name in (*region.blocks, region.head)}
         self._next: dict[str, str] = {}
         """The label to go on at in the masked copy, behind each block."""
@@ -214,6 +219,7 @@ class Emitter:
         return self.slot(f"%s.{_plain(name)}", type_)
 
     def _vector_slot(self, name: str, part: int, type_: str, leaving: bool = False) -> str:
+        name = name if leaving else self._sums.get(name, name)
         return self.slot(f"%{'o' if leaving else 'v'}.{_plain(name)}.{part}", type_)
 
     def _mask_slot(self, block: str) -> str:
@@ -249,6 +255,33 @@ class Emitter:
             return self._stored(operand)[0]
         return exchanges.tiled(self, self.vector(operand), operand.type)
 
+    def tile_place(self, operand: Operand) -> str | None:
+        """The address of a matrix, if it lies in memory."""
+        name = operand.value
+        if name not in self.tiles or self.shapes.leaves_torn_loop(name, self.block):
+            return None
+        if not (name in self._crossing or name in self._factors) or self.shapes.result(name) is not VARYING:
+            return None
+        return self._vector_slot(name, 0, exchanges.tile_type(operand.type))
+
+    def place(self, value: str, type_: str) -> str:
+        """The address of a copy of a value in memory, for functions that take it from there."""
+        known = self._places.get(value)
+        if known is None:
+            known = self._places[value] = self.slot(f"%{self.fresh('m')}", type_)
+            self.line(f"store {type_} {value}, ptr {known}")
+        return known
+
+    def result_place(self, name: str, type_: str) -> str:
+        """Where a function writes a result of one part."""
+        return self._vector_slot(name, 0, type_)
+
+    def keep_placed(self, name: str, type_: str) -> None:
+        """A result that a function has written to its place, from where it is read."""
+        self._vectors.pop(name, None)
+        if name in self._leaving:
+            self._keep_leaving(name, type_)
+
     def _stored(self, operand: Operand) -> list[str]:
         name = operand.value
         known = self._vectors.get(name)
@@ -260,10 +293,11 @@ class Emitter:
         elif isinstance(shape, Spread) and shape.exact:
             known = [self._spread_vector(operand, shape)]
         else:
-            known = [
-                self.new(f"load {type_}, ptr {self._vector_slot(name, part, type_)}")
-                for part, type_ in enumerate(self._stored_types(name, operand.type))
-            ]
+            known = []
+            for part, type_ in enumerate(self._stored_types(name, operand.type)):
+                slot = self._vector_slot(name, part, type_)
+                known.append(self.new(f"load {type_}, ptr {slot}"))
+                self._places[known[-1]] = slot
         self._vectors[name] = known
         return known
 
@@ -329,9 +363,11 @@ class Emitter:
     def keep_vector(self, name: str, type_: str, parts: Sequence[str]) -> None:
         """A result as vectors."""
         self._vectors[name] = list(parts)
-        if name in self._crossing:
+        if name in self._crossing or name in self._factors:
             for part, (stored, value) in enumerate(zip(self._stored_types(name, type_), parts, strict=True)):
-                self.line(f"store {stored} {value}, ptr {self._vector_slot(name, part, stored)}")
+                slot = self._vector_slot(name, part, stored)
+                self.line(f"store {stored} {value}, ptr {slot}")
+                self._places[value] = slot
         if name in self._leaving and not isinstance(self.shapes.result(name), Spread):
             self._keep_leaving(name, type_)
 
@@ -377,7 +413,7 @@ class Emitter:
         self._forget()
 
     def _forget(self) -> None:
-        self._scalars, self._vectors, self._written = {}, {}, {}
+        self._scalars, self._vectors, self._written, self._places = {}, {}, {}, {}
 
     def _write_native(self, block: Block) -> None:
         self.label(self._label(block.name))
@@ -560,6 +596,8 @@ class Emitter:
                 writes.append((phi.type, value, slot))
             if isinstance(shape, Uniform) or (isinstance(shape, Spread) and shape.exact):
                 continue
+            if operand.value in self._sums and self._sums[operand.value] == self._sums.get(phi.result, phi.result):
+                continue  # it lies there
             parts = [self.tile(operand)] if phi.result in self.tiles else self.vector(operand)
             for part, (type_, value) in enumerate(zip(self._stored_types(phi.result, phi.type), parts, strict=True)):
                 slot = self._vector_slot(phi.result, part, type_)

@@ -7,6 +7,8 @@ elements they are picked out.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from . import memory
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 
 _SIDE = 8
 _PRODUCT = "__ost_tile_multiply"
+_ROW, _FMA = f"<{_SIDE} x float>", f"llvm.fma.v{_SIDE}f32"
 DIVIDED_BY_ZERO = "__ubsan_handle_divrem_overflow_abort"
 """What is called before a division by zero, by whichever lane."""
 _LOAD, _STORE = "__ost_tile_load", "__ost_tile_store"
@@ -84,6 +87,34 @@ def tile_values(function: Function) -> frozenset[str]:
                     tiles.add(made.result)
                     changed = True
     return frozenset(tiles)
+
+
+def products(function: Function, masked: Collection[str]) -> tuple[frozenset[str], dict[str, str]]:
+    """What products of matrices take, and the sums that can be kept where the matrix lay that they were added to.
+
+    That is so if nothing else reads that matrix: a phi or another product of the same block, which is not among the
+    `masked` ones, where lanes that do not take part keep the old matrix.
+    """
+    uses: Counter[str] = Counter()
+    factors: set[str] = set()
+    for block in function.blocks.values():
+        for made in (*block.phis, *block.body):
+            names = [operand.value for operand in made.operands if operand.is_local]
+            uses.update(names)
+            if made.callee.startswith(_PRODUCT):
+                factors.update(names)
+    sums: dict[str, str] = {}
+    for name, block in function.blocks.items():
+        if name in masked:
+            continue
+        summands = {phi.result for phi in block.phis}
+        for made in block.body:
+            if made.callee.startswith(_PRODUCT):
+                added = made.operands[2].value
+                if added in summands and uses[added] == 1:
+                    sums[made.result] = sums.get(added, added)
+                summands.add(made.result)
+    return frozenset(factors), sums
 
 
 def untiled(emitter: Emitter, tile: str, type_: str) -> list[str]:
@@ -196,6 +227,12 @@ def _write_tile(emitter: Emitter, made: Instruction) -> None:
         raise Refused(f"the operation {made.callee}")
 
 
+def _place(emitter: Emitter, operand: Operand) -> str:
+    """Where a matrix lies in memory, in which lanes that do not take part count as zero."""
+    known = emitter.tile_place(operand) if emitter.mask is None else None
+    return known or emitter.place(_active_tile(emitter, operand), tile_type(operand.type))
+
+
 def _active_tile(emitter: Emitter, operand: Operand) -> str:
     """A matrix in which lanes that do not take part count as zero."""
     tile = emitter.tile(operand)
@@ -205,24 +242,43 @@ def _active_tile(emitter: Emitter, operand: Operand) -> str:
 
 
 def _write_product(emitter: Emitter, made: Instruction) -> None:
-    """``a * b + c`` in float, each element summed up in the order of the columns of `a`."""
-    a, b, c = (_active_tile(emitter, operand) for operand in made.operands)
-    full, row_type = f"<{2 * LANES} x float>", f"<{_SIDE} x float>"
+    """``a * b + c`` in float, by a function: inlined, products of many tiles take the compiler long."""
+    tile = f"<{2 * LANES} x float>"
+    factors = [_place(emitter, operand) for operand in made.operands]
+    emitter.multiplies = True
+    emitter.intrinsic(_FMA, _ROW, [_ROW] * 3)
+    total = emitter.result_place(made.result, tile)
+    emitter.line(f"call void @__ost_product(ptr {total}, {', '.join(f'ptr {place}' for place in factors)})")
+    emitter.keep_placed(made.result, made.type)
 
-    def row(tile: str, number: int) -> str:
-        places = list(range(number * _SIDE, number * _SIDE + _SIDE))
-        return emitter.once(f"shufflevector {full} {tile}, {full} poison, {_indices(places)}")
 
-    rows = []
-    for number in range(_SIDE):
-        total = row(c, number)
+def product_function(attributes: str) -> str:
+    """The product of tiles in memory, each element summed up in the order of the columns of `a`."""
+    row_bytes = 4 * _SIDE
+    lines = []
+
+    def address(name: str, tile: str, offset: int) -> str:
+        lines.append(f"%{name}.at = getelementptr i8, ptr %{tile}, i64 {offset}")
+        return f"%{name}.at"
+
+    for k in range(_SIDE):
+        lines.append(f"%b{k} = load {_ROW}, ptr {address(f'b{k}', 'b', k * row_bytes)}, align {row_bytes}")
+    for row in range(_SIDE):
+        total = f"%c{row}"
+        lines.append(f"{total} = load {_ROW}, ptr {address(f'c{row}', 'c', row * row_bytes)}, align {row_bytes}")
         for k in range(_SIDE):
-            factor = emitter.once(f"shufflevector {full} {a}, {full} poison, {_indices([number * _SIDE + k] * _SIDE)}")
-            total = emitter.call(
-                f"llvm.fma.v{_SIDE}f32", row_type, [(row_type, factor), (row_type, row(b, k)), (row_type, total)]
-            )
-        rows.append(total)
-    emitter.keep_vector(made.result, made.type, [_joined(emitter, rows, "float", _SIDE)])
+            name = f"a{row}{k}"
+            lines.append(f"%{name} = load float, ptr {address(name, 'a', row * row_bytes + 4 * k)}, align 4")
+            lines.append(f"%{name}.0 = insertelement {_ROW} poison, float %{name}, i64 0")
+            zeros = f"<{_SIDE} x i32> zeroinitializer"
+            lines.append(f"%{name}.s = shufflevector {_ROW} %{name}.0, {_ROW} poison, {zeros}")
+            arguments = f"{_ROW} %{name}.s, {_ROW} %b{k}, {_ROW} {total}"
+            total = f"%t{row}{k}"
+            lines.append(f"{total} = call {_ROW} @{_FMA}({arguments})")
+        lines.append(f"store {_ROW} {total}, ptr {address(f'o{row}', 'out', row * row_bytes)}, align {row_bytes}")
+    body = "\n".join(f"  {line}" for line in (*lines, "ret void"))
+    parameters = "ptr %out, ptr readonly %a, ptr readonly %b, ptr readonly %c"
+    return f"define internal void @__ost_product({parameters}) noinline nounwind {attributes} {{\n{body}\n}}\n"
 
 
 def _joined(emitter: Emitter, rows: list[str], type_: str, width: int) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from .code import Refused, Types, parse_function
 from .emission import Emitter
-from .exchanges import DIVIDED_BY_ZERO
+from .exchanges import DIVIDED_BY_ZERO, product_function
 from .flow import Flow
 from .private import Private
 from .shapes import Shapes
@@ -18,6 +18,7 @@ _OTHER = re.compile(r"^define [^\n]*\{\n.*?^\}\n", re.M | re.S)
 _TOGETHER = re.compile(r"call [^\n]*@__ost_(?!meet_simdgroups|rows_|anys_)")
 """Calls that only the lane pass gives a meaning; a function with one that is left over was inlined everywhere."""
 _DEFINED = re.compile(r"^define [^\n]*?@([^\s(]+)\(", re.M)
+_TARGET = re.compile(r'"target-(?:cpu|features)"="[^"]*"')
 _TYPE = re.compile(r'^(%(?:"[^"]*"|[-\w$.]+)) = type (.*)$', re.M)
 
 
@@ -36,6 +37,7 @@ def widen(module: str) -> Widened:
     refused: dict[int, str] = {}
     declared: dict[str, str] = {}
     kept: dict[int, list[str]] = {}
+    multiplies = False
     for found in _DEFINITION.finditer(module):
         kind, number = found[1], int(found[2])
         if number in refused:
@@ -50,12 +52,15 @@ def widen(module: str) -> Widened:
             refused[number] = f"the lane pass failed, {error!r}"
             continue
         declared |= emitter.declared
+        multiplies |= emitter.multiplies
         kept.setdefault(number, []).append(text)
     written = [text for number, texts in kept.items() if number not in refused for text in texts]
     for number in refused:
         # Declared in the table of kernels, and never called.
         written.append(f"define hidden void @__ost_rows_{number}() {{\n  unreachable\n}}\n")
         written.append(f"define hidden void @__ost_anys_{number}() {{\n  unreachable\n}}\n")
+    if multiplies:
+        written.append(product_function(" ".join(_TARGET.findall(module)[:2])))
     written.append(_as_constant("__ost_refused", json.dumps(refused)))
     rest = _OTHER.sub(
         lambda found: "" if _TOGETHER.search(found.group()) else found.group(), _DEFINITION.sub("", module)
