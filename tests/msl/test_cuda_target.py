@@ -321,6 +321,28 @@ def test_an_access_costs_nothing_where_its_alignment_is_known(nvrtc: Nvrtc) -> N
     assert set(branches.values()) == {branches["plain"]}
 
 
+@pytest.mark.parametrize(
+    ("memory", "access", "loads"),
+    [
+        ("device const float *p", "*(v + i)", {"global.v4", "global"}),
+        ("device const uchar *p", "v[i]", {"global.v4", "global"}),
+        ("device const float4 *p", "v[i]", {"global.v4"}),
+        ("threadgroup const float *p", "v[i]", {"shared.v4"}),
+    ],
+)
+def test_a_vectors_address_decides_in_device_memory_alone(
+    nvrtc: Nvrtc, memory: str, access: str, loads: set[str]
+) -> None:
+    space = memory.split()[0]
+    source = f"""{HEAD}kernel void k(device float4 *out, {memory} [[{"threadgroup" if space == "threadgroup" else "buffer"}(1)]],
+    uint i [[thread_position_in_grid]]) {{
+      {space} const float4 *v = ({space} const float4 *)(p + 2 * i); out[i] = {access};
+    }}"""
+    compiled = nvrtc.compile(parse(source).translate("cuda"))
+    assert compiled.ptx, compiled.log
+    assert set(re.findall(r"\bld\.((?:global|shared)(?:\.v4)?)", compiled.body(0))) == loads
+
+
 # -- lanes --------------------------------------------------------------------------------------------------------------
 
 
@@ -355,6 +377,36 @@ def test_a_barrier_in_uniform_flow_is_the_blocks_own(nvrtc: Nvrtc) -> None:
     barrier = "threadgroup_barrier(mem_flags::mem_threadgroup);"
     assert "barrier.sync" not in body_of(nvrtc, f"{barrier} out[i] = 1;")
     assert "barrier.sync" in body_of(nvrtc, f"if (in[i] > 2) return; {barrier} out[i] = 1;")
+
+
+@pytest.mark.parametrize(
+    ("loop", "waits"),
+    [
+        ("for (uint k = 0; k < n; ++k) { BARRIER auto x = float(in[k]); own[k & 3] += x; v.x += k; }", False),
+        ("do { BARRIER own[0] = max(own[0], float(in[i])); } while (own[0] < n);", False),
+        ("for (uint k = 0; k < n; ++k) { BARRIER t[i & 3] += 1; }", True),
+        ("for (uint k = 0; k < n; ++k) { BARRIER out[k] = 1; }", True),
+        ("for (uint k = 0; k < n; ++k) { BARRIER p[k] = 1; }", True),
+        ("for (uint k = 0; k < n; ++k) { BARRIER *p = 1; }", True),
+        ("for (uint k = 0; k < n; ++k) { BARRIER words w = in; w[k] = 1; }", True),
+        ("for (uint k = 0; k < n; ++k) { BARRIER holder.to[k] = 1; }", True),
+        ("for (uint k = 0; k < n; ++k) { BARRIER change(out); }", True),
+        ("for (uint k = 0; k < n; ++k) { threadgroup_barrier(mem_flags::mem_threadgroup); own[0] += k; }", True),
+        ("BARRIER", True),
+    ],
+)
+def test_a_barrier_that_orders_nothing_is_not_waited_at_in_divergent_flow(nvrtc: Nvrtc, loop: str, waits: bool) -> None:
+    loop = loop.replace("BARRIER", "threadgroup_barrier(mem_flags::mem_none);")
+    source = f"""{HEAD} typedef device uint *words; struct Holder {{ device uint *to; }};
+    inline void change(device float *x) {{ x[0] = 1; }}
+    kernel void k(device float *out, device uint *in, constant uint &n, uint i [[thread_position_in_grid]]) {{
+      threadgroup float t[4]; float own[4] = {{1}}; float4 v = 0; device uint *p = in + i; Holder holder; holder.to = in;
+      if (in[i] > 2) {{ {loop} }}
+      out[i] = t[i & 3] + own[i & 3] + v.x;
+    }}"""
+    compiled = nvrtc.compile(parse(source).translate("cuda"))
+    assert compiled.ptx, compiled.log
+    assert ("barrier.sync" in compiled.body(0)) == waits
 
 
 def test_a_lane_that_leaves_before_a_barrier_ends(nvrtc: Nvrtc) -> None:

@@ -1,7 +1,7 @@
 """Which lanes meet at a convergent call, for threads that are lanes of a warp.
 
 In uniform flow, all existing lanes of the simdgroup are named, so that they wait for each other even if the compiler or
-the hardware has separated them. Elsewhere the active lanes meet.
+the hardware has separated them. Elsewhere the active lanes meet, and nobody at a barrier that orders nothing.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Collection
 from .convergence import BUILTINS, Convergence
 from .convergent_calls import find_calls
 from .declarations import Declarations, Function
+from .idle_barriers import idle_barriers
 from .kernels import is_kernel
 from .rewriter import Rewriter
 from .syntax import Syntax
@@ -30,12 +31,16 @@ def mark_lanes(
             continue
         everyone = _all_lanes(syntax, function)
         bars = convergence.reaches_barrier(syntax.tokens[slice(*function.body)])
+        idle = idle_barriers(syntax, declarations, function) if bars else ()
         for index in range(function.closing, function.body[1]):
             opening = calls.openings.get(index)
             if opening is not None:
                 site = everyone if index in uniformity.uniform_calls else _ACTIVE
-                if syntax.texts[index] == "threadgroup_barrier" and site != _ACTIVE:
-                    site = "__ost::Everyone{}"
+                if syntax.texts[index] == "threadgroup_barrier":
+                    if site != _ACTIVE:
+                        site = "__ost::Everyone{}"
+                    elif index in idle:
+                        site = "__ost::Nobody{}"
                 comma = "," if syntax.match[opening] > opening + 1 else ""
                 rewriter.after(opening, f"{site}{comma}")
             elif bars and index in uniformity.varying_returns:

@@ -18,6 +18,8 @@ from .tokens import IDENTIFIER, NUMBER
 
 _BYTES = frozenset("char uchar int8_t uint8_t bool void".split())
 """Types that are aligned everywhere."""
+_FAR = frozenset(("device", "constant"))
+"""Memory in which a vector's address decides at each access through a variable; elsewhere that would cost too much."""
 _CASTS = frozenset(("reinterpret_cast", "static_cast"))
 _UNARY = frozenset("& * - + ! ~ ++ --".split())
 _STEPS = frozenset(("++", "--"))
@@ -243,23 +245,26 @@ class _Body:
         name = texts[name_at]
         places = self.places[name]
         uses = places[bisect_right(places, semicolon) : bisect_right(places, block_end)]
-        accesses = [access for access in map(self._use, uses) if access is not None]
+        const = self._is_const(cast)
+        accesses = [access for use in uses if (access := self._use(use, const)) is not None]
         if not accesses or any(texts[use + 1] == "=" for use in uses):
             return
         origin = f"__ost_loose_{name}"
         root = self._root(cast)
         pointer = self.rewriter.inline(*cast.type)
         operand = self.rewriter.inline(*cast.operand)
-        self.rewriter.after(semicolon, f"const auto {origin} = __ost::loose_variable<{pointer}>({operand}{root});")
-        for use, star, kind in accesses:
-            if star:
-                self.rewriter.replace(use - 1, f"__ost::{kind}(__ost::like({origin},")
-                self.rewriter.after(use, "))")
+        vectors = "false" if _FAR.isdisjoint(texts[slice(*cast.type)]) else "true"
+        self.rewriter.after(
+            semicolon, f"const auto {origin} = __ost::loose_variable<{pointer}, {vectors}>({operand}{root});"
+        )
+        for start, end, kind in accesses:
+            if texts[start] == "*":
+                self.rewriter.replace(start, f"__ost::{kind}(__ost::like({origin},")
+                self.rewriter.after(end - 1, "))")
             else:
-                bracket = use + 1
-                self.rewriter.before(use, f"__ost::{kind}(__ost::like({origin},")
-                self.rewriter.replace(bracket, ") + (")
-                self.rewriter.replace(self.syntax.match[bracket], "))")
+                self.rewriter.before(start, f"__ost::{kind}(__ost::like({origin},")
+                self.rewriter.replace(start + 1, ") + (")
+                self.rewriter.replace(end - 1, "))")
 
     def _statement_end(self, index: int) -> int | None:
         while index < self.body[1]:
@@ -270,18 +275,22 @@ class _Body:
             index = max(index, self.syntax.match[index]) + 1
         return None
 
-    def _use(self, use: int) -> tuple[int, bool, str] | None:
-        """An access through the variable at ``use``, whether by a star, and how it is written."""
-        texts, tokens = self.texts, self.syntax.tokens
-        if texts[use + 1] == "[":
-            kind = self._kind(use, self.syntax.match[use + 1] + 1, False)
-            return (use, False, kind) if kind else None
-        if texts[use - 1] == "*" and texts[use + 1] not in (".", "->", "(", "++", "--"):
-            operand = tokens[use - 2]
+    def _use(self, use: int, const: bool) -> tuple[int, int, str] | None:
+        """An access through the variable at ``use``: where it starts and ends (exclusive), and how it is written."""
+        texts, tokens, match = self.texts, self.syntax.tokens, self.syntax.match
+        start, end = use, use + 1
+        if texts[end] == "[":
+            end = match[end] + 1
+        else:
+            if texts[use - 1] == "(" and self._moves(end, match[use - 1]):
+                start, end = use - 1, match[use - 1] + 1
+            start -= 1
+            if texts[start] != "*" or texts[end] in (".", "->", "(", "[", "++", "--"):
+                return None
+            operand = tokens[start - 1]
             if operand.kind in (IDENTIFIER, NUMBER) and operand.text not in BEFORE_EXPRESSIONS:
                 return None
             if operand.text in (")", "]"):
                 return None
-            kind = self._kind(use - 1, use + 1, False)
-            return (use, True, kind) if kind else None
-        return None
+        kind = self._kind(start, end, const)
+        return (start, end, kind) if kind else None

@@ -66,6 +66,14 @@ kernel void flags(device int *x, {PLACE}) {{
   x[at] = 1; threadgroup_barrier(mem_flags::mem_device | mem_flags::mem_threadgroup); threadgroup_barrier(mem_flags::mem_none);
   threadgroup_barrier(mem_flags::mem_texture); atomic_thread_fence(mem_flags::mem_device, memory_order_seq_cst); x[at] += 1;
 }}
+kernel void kept_in_step(device const float *in, device float *out, constant uint &width, {PLACE}) {{
+  float sum = 0;
+  if (at % 32 < width) {{
+    for (uint k = 0; k < 4; ++k) {{ threadgroup_barrier(mem_flags::mem_none); float part[2] = {{in[4 * at + k], k}}; sum += part[0]; }}
+  }}
+  for (uint step = 16; step > 0; step /= 2) sum += simd_shuffle_xor(sum, step);
+  out[at] = sum;
+}}
 """
 
 
@@ -130,3 +138,12 @@ def test_a_simdgroup_barrier_orders_a_simdgroup(dev: ost.Device, library: ost.Li
 
 def test_every_memory_flag_is_accepted(dev: ost.Device, library: ost.Library) -> None:
     np.testing.assert_array_equal(launch(dev, library["flags"], np.zeros(100, np.int32), threads=100), 2)
+
+
+@pytest.mark.parametrize("width", [3, 32])
+def test_lanes_may_skip_a_loop_with_a_barrier_that_orders_nothing(
+    dev: ost.Device, library: ost.Library, width: int
+) -> None:
+    x = np.random.default_rng(width).integers(-50, 50, (2, 32, 4)).astype(np.float32)
+    got = launch(dev, library["kept_in_step"], x, np.zeros(64, np.float32), width, threads=64, group_size=64)
+    np.testing.assert_array_equal(got, x[:, :width].sum((1, 2)).repeat(32))

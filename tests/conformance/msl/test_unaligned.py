@@ -40,6 +40,20 @@ kernel void groups(device const uint *in, device uint *out, uint i [[thread_posi
   uchar own[8]; for (uint k = 0; k < 8; ++k) own[k] = bytes[4 * i + k];
   out[2 * i] = *(threadgroup const uint *)(bytes + 4 * i + 1); out[2 * i + 1] = *(thread const uint *)(own + 3);
 }}
+kernel void rows(device const float *from, device float *to, constant uint &width, device const uchar *bytes,
+    uint i [[thread_position_in_grid]]) {{
+  device const float *row = from + i * width; device float *out = to + i * width;
+  device const float4 *row4 = (device const float4 *)row; device float4 *out4 = (device float4 *)out;
+  device const float4 *next4 = (device const float4 *)(bytes + 4 * i * width);
+  uint k = 0;
+  for (; k < width / 4; ++k) *(out4 + k) = *(row4 + k) + 2.0f * max(row4[k], next4[k]);
+  for (k *= 4; k < width; ++k) out[k] = 3.0f * row[k];
+}}
+kernel void triples(device const uchar *bytes, device uchar *out, device uint *sums, uint i [[thread_position_in_grid]]) {{
+  uchar3 three = (reinterpret_cast<device const uchar3 *>(bytes + 3 * i))[0];
+  sums[i] = three[0] + 256 * three[1] + 65536 * three[2];
+  reinterpret_cast<device uchar3 *>(out + 4 * i + 2)[0] = three;
+}}
 """
 
 COUNT = 8
@@ -93,3 +107,19 @@ def test_threadgroup_and_private_memory_are_read_so_too(dev: ost.Device, library
     for i in range(15):
         assert got[2 * i] == at(4 * i + 1, "u4", data)
         assert got[2 * i + 1] == at(4 * i + 3, "u4", data)
+
+
+@pytest.mark.parametrize("width", [8, 9, 10, 11])
+def test_vectors_are_read_and_written_in_rows_of_any_width(dev: ost.Device, library: ost.Library, width: int) -> None:
+    values = np.random.default_rng(width).standard_normal(COUNT * width, dtype=np.float32)
+    arguments = values, np.zeros_like(values), width, values.view(np.uint8)
+    got = launch(dev, library["rows"], *arguments, threads=COUNT)
+    np.testing.assert_array_equal(got, 3 * values)
+
+
+def test_vectors_of_three_bytes_are_read_and_written_anywhere(dev: ost.Device, library: ost.Library) -> None:
+    out = np.zeros(4 * COUNT + 4, np.uint8)
+    arguments = BYTES[: 3 * COUNT + 1], out, np.zeros(COUNT, np.uint32)
+    copies, sums = launch(dev, library["triples"], *arguments, threads=COUNT)
+    assert sums.tolist() == [at(3 * i, "u2") + 65536 * at(3 * i + 2, "u1") for i in range(COUNT)]
+    np.testing.assert_array_equal(copies[2:-2].reshape(-1, 4)[:, :3], BYTES[: 3 * COUNT].reshape(-1, 3))

@@ -7,6 +7,8 @@ namespace __ost {
 struct Site { uint32_t lanes; };
 // For barriers that all lanes of a warp reach together.
 struct Everyone : Site {};
+// For barriers that need not be waited at (idle_barriers.py).
+struct Nobody {};
 
 OST_FN uint32_t lane_id() { return threadIdx.x & 31u; }
 OST_FN Site active_lanes() { return Site{::__activemask()}; }
@@ -14,6 +16,7 @@ OST_FN Site active_lanes() { return Site{::__activemask()}; }
 OST_FN Site existing_lanes() { return Site{::__ballot_sync(0xffffffffu, 1)}; }
 
 OST_FN void group_barrier(Everyone) { ::__syncthreads(); }
+OST_FN void group_barrier(Nobody) {}
 // Waits for every thread of the group that has not ended, whichever barrier it waits at.
 OST_FN void group_barrier(Site) { asm volatile("barrier.sync 0;" ::: "memory"); }
 OST_FN void simd_barrier(Site site) { ::__syncwarp(site.lanes); }

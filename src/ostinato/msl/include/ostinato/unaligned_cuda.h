@@ -63,18 +63,24 @@ template <class P, class V, class R> OST_FN auto loose(V &&value, R *root) {
   }
 }
 
-// The same for the pointer with which a variable begins, whose loads stand in loops. Untyped memory, and the components
-// of a vector, are taken to be aligned as the variable says.
-template <class P, class V> OST_FN auto loose_variable(V &&value) {
+// The same for the pointer with which a variable begins, whose accesses stand in loops. Untyped memory, and the components
+// of a vector, are taken to be aligned for a component; `Vectors` says whether their address decides for whole vectors.
+template <class P, bool Vectors, class V> OST_FN auto loose_variable(V &&value) {
   typedef pointee_t<P> T;
+  typedef typename part_of<T>::type Part;
   constexpr uint32_t bytes = layout_of<pointee_t<V>>::bytes;
-  if constexpr (bytes == 1 || bytes == sizeof(typename part_of<T>::type)) {
-    return (P)value;
-  } else {
+  if constexpr (bytes != 1 && bytes != sizeof(Part)) {
     return loose<P>(value);
+  } else if constexpr (Vectors && alignof(T) > alignof(Part)) {
+    const P at = (P)value;
+    return Loose<T, alignof(Part)>{at, is_apart<alignof(T)>(uint64_t(at)), false};
+  } else {
+    return (P)value;
   }
 }
-template <class P, class V, class R> OST_FN auto loose_variable(V &&value, R *root) { return loose<P>(value, root); }
+template <class P, bool, class V, class R> OST_FN auto loose_variable(V &&value, R *root) {
+  return loose<P>(value, root);
+}
 // The variable, which may have moved by whole elements since.
 template <class S, class T> OST_FN T *like(S *, T *variable) { return variable; }
 template <class S, uint32_t A, class T> OST_FN Loose<T, A> like(Loose<S, A> first, T *variable) {
@@ -87,7 +93,7 @@ template <class Part, class T> OST_FN void copy_parts(T *to, const T *from) {
     reinterpret_cast<Part *>(to)[i] = reinterpret_cast<const Part *>(from)[i];
 }
 template <class T, uint32_t A> OST_FN void copy_apart(T *to, const T *from, Loose<const T, A> memory) {
-  if (A < 2 && memory.odd) return copy_parts<uint8_t>(to, from);
+  if (touched_bytes<T> % 2 != 0 || (A < 2 && memory.odd)) return copy_parts<uint8_t>(to, from);
   if constexpr (alignof(T) > 4 && touched_bytes<T> % 4 == 0) {
     if (A >= 4 || !is_apart<4>(uint64_t(memory.at))) return copy_parts<uint32_t>(to, from);
   }
