@@ -40,6 +40,7 @@ NOT_RUN = (
     NotRun("cuda", "library = dev.library(metal_source, cuda=", "needs an NVIDIA GPU"),
     NotRun("tuning", 'tuned="h200.json"', "needs an NVIDIA GPU"),
     NotRun("models", 'weights = models.load_weights("Qwen3-0.6B")', "needs a checkpoint"),
+    NotRun("debugging", 'Path("total.metal")', "test_debugger.py runs it under gdb"),
     NotRun("examples", "--8<--", "includes a program that test_examples.py runs"),
 )
 

@@ -136,6 +136,14 @@ GATES: Mapping[str, Gate] = {
             "1: tuned choices may change the order of additions, and so the last bits of results",
         ),
         Gate(
+            "debug",
+            "OSTINATO_DEBUG",
+            _switch,
+            (),
+            "0 or 1",
+            "1: the CPU device builds kernels for a debugger: gdb steps through their Metal source",
+        ),
+        Gate(
             "unretained_refs",
             "OSTINATO_UNRETAINED_REFS",
             _switch,

@@ -164,7 +164,7 @@ _BUILT_IN: Mapping[str, BackendKind] = {
         BackendKind(
             "cpu",
             _from(".cpu", "CpuBackend"),
-            ("workers", "threadgroup_memory", "checked", "sampling"),
+            ("workers", "threadgroup_memory", "checked", "debug", "sampling"),
             priority=100,
             availability=_from(".cpu", "availability"),
         ),

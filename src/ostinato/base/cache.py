@@ -102,6 +102,26 @@ def note(key: str, find: Callable[[], str], anew: bool = False) -> str:
     return text
 
 
+def text_file(name: str, contents: bytes) -> Path:
+    """A file of this name and these contents, in a folder of its own, for tools that read files."""
+    sources = folder() / "sources"
+    path = sources / digest(name, contents)[:16] / name
+    if not (_is_own_folder(sources) and _is_own_folder(path.parent) and _is_own_file(path)) or (
+        path.read_bytes() != contents
+    ):
+        with work_folder() as work:
+            fresh = work / "source"
+            _make(fresh)
+            _write(fresh / name, contents)
+            for foreign in (sources, path.parent):
+                if (foreign.is_symlink() or foreign.exists()) and not _is_own_folder(foreign):
+                    foreign.rename(work / f"foreign-{foreign.name}")
+            _make(sources)
+            _make(path.parent)
+            (fresh / name).replace(path)
+    return path
+
+
 @contextlib.contextmanager
 def work_folder() -> Iterator[Path]:
     """A private temporary folder for the length of a block, on the same file system as the entries.

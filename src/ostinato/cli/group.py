@@ -27,6 +27,7 @@ _COMMANDS = {
     "check": ("check", "Run a program and check every command list that it submits."),
     "compare": ("compare", "Say whether one program, recording or graph is slower than another."),
     "compile": ("compile", "Compile a .metal file and print its kernels, or its errors."),
+    "debug": ("debug", "Run a program under gdb, which steps through its kernels."),
     "decode": ("decode", "Generate tokens greedily, from a checkpoint or random weights."),
     "demo": ("demo", "Generate tokens with a small mixture of experts, and profile it."),
     "devices": ("devices", "List the devices and their capabilities."),

@@ -8,6 +8,7 @@ fiber. Names here begin with two underscores, so that they do not clash with ker
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 
@@ -17,6 +18,18 @@ from .source_map import mark_entry
 
 _MOST_THREADS = 1024
 _KNOWN_WITHOUT_GROUPS = frozenset({"thread_position_in_grid", "threads_per_grid", "grid_size", "grid_origin"})
+_NAME = re.compile(r"(?=\w*[a-z])[A-Za-z]\w*", re.ASCII)
+"""Names that no macro of the shim has."""
+_KEYWORDS = frozenset(
+    """
+    alignas alignof and and_eq asm auto bitand bitor bool break case catch char char16_t char32_t class compl const
+    const_cast constexpr continue decltype default delete do double dynamic_cast else enum explicit export extern false
+    float for friend goto if inline int long mutable namespace new noexcept not not_eq nullptr operator or or_eq private
+    protected public register reinterpret_cast return short signed sizeof static static_assert static_cast struct switch
+    template this thread_local throw true try typedef typeid typename union unsigned using virtual void volatile wchar_t
+    while xor xor_eq
+    """.split()
+)
 
 
 def _arguments(instance: KernelInstance, absent: Callable[[str], bool], by_value: bool) -> tuple[list[str], list[str]]:
@@ -57,7 +70,14 @@ class Way(Enum):
     FIBERS = "a fiber for each thread"
 
 
-def entry(instance: KernelInstance, number: int, way: Way, absent: Callable[[str], bool], stored: bool = False) -> str:
+def entry(
+    instance: KernelInstance,
+    number: int,
+    way: Way,
+    absent: Callable[[str], bool],
+    stored: bool = False,
+    debug: bool = False,
+) -> str:
     """The entry point of one kernel."""
     declared, passed = _arguments(instance, absent, by_value=way in (Way.LOOP, Way.REGIONS))
     namespaces = using_namespaces(instance)
@@ -75,12 +95,14 @@ def entry(instance: KernelInstance, number: int, way: Way, absent: Callable[[str
     if way is Way.SIMDGROUPS:
         return _simdgroup_entry(number, namespaces, setup, call, heading)
     if way is Way.FIBERS:
+        named, lane = _named_lane(instance, number) if debug else ("", f"__ost_lane_{number}")
+        shown = "  __ost::show_position(__w);\n" if debug else ""
         return (
-            f"static void __ost_lane_{number}(__ost::Worker *__w) {{{namespaces}\n"
+            f"static void __ost_lane_{number}(__ost::Worker *__w) {{{namespaces}\n{shown}"
             f"  const __ost::Dispatch *__d = __w->dispatch; (void)__d;\n"
-            f"  const __ost::Thread __t = __ost::running_thread(__w); (void)__t;\n  {setup}\n  {call}\n}}\n"
+            f"  const __ost::Thread __t = __ost::running_thread(__w); (void)__t;\n  {setup}\n  {call}\n}}\n{named}"
             f"{heading} {{\n  for (uint64_t __g = __first; __g != __end; ++__g)\n"
-            f"    __w->run_group(__w, __ost_lane_{number}, __d, __g);\n}}\n"
+            f"    __w->run_group(__w, {lane}, __d, __g);\n}}\n"
         )
     # A kernel that does not use its group runs neighbouring groups in one loop.
     flat = all(
@@ -110,6 +132,21 @@ def entry(instance: KernelInstance, number: int, way: Way, absent: Callable[[str
   }}
 }}
 """
+
+
+def _named_lane(instance: KernelInstance, number: int) -> tuple[str, str]:
+    """A function around a kernel's lane that has the kernel's name, for a debugger to stop in; and how it is called.
+
+    None is needed where the kernel's own function has that name.
+    """
+    lane = f"__ost_lane_{number}"
+    name = instance.name
+    if name == instance.function.name or name in _KEYWORDS or not _NAME.fullmatch(name):
+        return "", lane
+    return (
+        f"namespace __ost_kernel_{number} {{ static void {name}(__ost::Worker *__w) {{ {lane}(__w); }} }}\n",
+        f"__ost_kernel_{number}::{name}",
+    )
 
 
 def _simdgroup_entry(number: int, namespaces: str, setup: str, call: str, heading: str) -> str:
@@ -142,14 +179,15 @@ def table(
     ways: Mapping[str, Way],
     layouts: Mapping[int, str],
     absent: Callable[[str], bool],
+    debug: bool = False,
 ) -> str:
-    """All entry points and the table that describes them."""
+    """All entry points and the table that describes them; for ``debug``, with functions of the kernels' names."""
     parts: list[str] = ["\n"]
     rows: list[str] = []
     for number, instance in enumerate(instances):
         layout = layouts.get(instance.function.name_at)
         parts.append(mark_entry(instance.token_at))
-        parts.append(entry(instance, number, ways[instance.name], absent, stored=layout is not None))
+        parts.append(entry(instance, number, ways[instance.name], absent, layout is not None, debug))
         types = [type_text(parameter.pointee) for parameter in buffers_of(instance, absent)]
         parts.append(f"namespace __ost_sizes_{number} {{{using_namespaces(instance)}")
         for what in ("size", "alignment"):

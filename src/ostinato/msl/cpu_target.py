@@ -51,7 +51,7 @@ def translate_for_cpu(source: Source) -> TargetText:
     executions = {
         instance.name: _execution(instance, ways[instance.name], translator, source) for instance in source.instances
     }
-    entries = cpu_entry.table(source.instances, ways, translator.layouts, source.absent)
+    entries = cpu_entry.table(source.instances, ways, translator.layouts, source.absent, source.debug)
     head = _INCLUDES + (TENSORS if uses_tensors(source.syntax) else "")
     return TargetText(head, body + entries, executions)
 
@@ -66,7 +66,7 @@ def _execution(instance: KernelInstance, way: cpu_entry.Way, translator: Transla
         return Execution("split", f"its threads meet at barriers only, line{'s' if len(lines) > 1 else ''} {shown}")
     reason = translator.unsplit.get(instance.function.name_at, "its threads meet")
     if source.fibers:
-        reason = "the device is opened with checked=True"
+        reason = f"the device is opened with {'debug' if source.debug else 'checked'}=True"
     shares = lanes_may_share(instance, source.syntax, source.convergence)
     return Execution("fibers", reason, _NO_LOCKSTEP if shares else "")
 

@@ -64,7 +64,7 @@ class WrittenTexts:
 
     def definition(self, claimed_file: str, claimed_line: int) -> Definition | None:
         """Where a line was written; None if that is not known."""
-        place = self._written(claimed_file, claimed_line)
+        place = self.place(claimed_file, claimed_line)
         if place is None:
             return None
         file, line = place
@@ -99,7 +99,7 @@ class WrittenTexts:
                 places.add((claim.text, at))
         return places
 
-    def _written(self, file: str, line: int) -> tuple[str, int] | None:
+    def place(self, file: str, line: int) -> tuple[str, int] | None:
         """The file and line of a text; of several that claim this place, the nearest claim before it counts."""
         claims = self._claims.get(file, [])
         nearest = bisect_right(claims, line, key=_first) - 1

@@ -14,7 +14,7 @@ import textwrap
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 from ..errors import ConstantError, KernelCompileError, KernelNotFound
@@ -23,6 +23,7 @@ from .constant_expression import NotConstant, Value, evaluate, whole
 from .convergence import Convergence
 from .cpu_target import translate_for_cpu
 from .cuda_target import translate_for_cuda
+from .debug_lines import Place, with_lines
 from .declarations import Declarations, parse_declarations, without_instantiations
 from .definitions import SOURCE, Definition, WrittenTexts, as_lines, lines_shown
 from .files_read import FilesRead
@@ -170,6 +171,11 @@ class Module:
         lines = as_lines(definition.text)
         start = definition.line - 1 - (named.line - first.line)
         return textwrap.dedent("\n".join(lines[start : start + last.line - first.line + 1]))
+
+    def _debug_place(self, debug_files: Mapping[str, str], token: Token) -> Place | None:
+        """Where a debugger finds the line of a token."""
+        place = self._written.place(token.file, token.line)
+        return None if place is None or place[0] not in debug_files else (debug_files[place[0]], place[1])
 
     # -- function constants -----------------------------------------------------------------------------------------
 
@@ -369,19 +375,26 @@ class Module:
         constants: Mapping[int | str, object] | None = None,
         only: Collection[str] | None = None,
         fibers: bool = False,
+        debug_files: Mapping[str, str] | None = None,
     ) -> Translation:
         """The text to compile for ``target``; ``only`` limits it to some kernels.
 
         ``fibers`` runs the threads of every kernel one by one, as fibers, so that the runtime always knows the current
-        thread.
+        thread. ``debug_files`` does that too, and makes debug information name the user's lines: it says for each of
+        `files_read` where a debugger can read it.
         """
         try:
-            return self._translate(target, constants, only, fibers)
+            return self._translate(target, constants, only, fibers, debug_files)
         except RecursionError:
             raise KernelCompileError("the source is nested too deeply", file=self._tokens[0].file) from None
 
     def _translate(
-        self, target: str, constants: Mapping[int | str, object] | None, only: Collection[str] | None, fibers: bool
+        self,
+        target: str,
+        constants: Mapping[int | str, object] | None,
+        only: Collection[str] | None,
+        fibers: bool,
+        debug_files: Mapping[str, str] | None,
     ) -> Translation:
         if target not in _TARGETS:
             raise ValueError(f"no translation for target {target!r}; there are {', '.join(_TARGETS)}")
@@ -407,12 +420,15 @@ class Module:
             self._absent(given),
             self._meets,
             self.native.get(target, ""),
-            fibers,
+            fibers or debug_files is not None,
+            debug=debug_files is not None,
         )
         made = _TARGETS[target](source)
         marked = [*self._tokens, *self._read]
         program, source_map = take_marks(made.program, marked)
         check_text(program)
+        if debug_files is not None:
+            program = with_lines(program, source_map, partial(self._debug_place, debug_files))
         begin = f'#line 1 "{TRANSLATION}"\n'
         text = swizzle_macros(self._syntax) + made.head + self._shelter + begin + program + made.foot
         return Translation(target, text, self._signatures(instances, given), made.executions, source_map)

@@ -54,6 +54,8 @@ class Source:
     """Source in the target's own language for some of the kernels, or nothing."""
     fibers: bool
     """Whether the threads of every kernel must run one by one, if the target has a choice."""
+    debug: bool = False
+    """Whether they must because somebody steps through them; entry points have the names of kernels then."""
 
 
 @dataclass(frozen=True, slots=True)

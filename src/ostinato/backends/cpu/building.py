@@ -46,6 +46,9 @@ _THREAD_FLAGS = (
 _LANE_FLAGS = ("-mllvm", "-enable-misched=0")
 # Little optimisation: as far as a compiler allows, each access of the source is one machine access, in source order.
 _CHECKED_FLAGS = tuple("-O1" if flag == "-O3" else flag for flag in _KERNEL_FLAGS)
+# No optimisation, for a debugger: each line is code of its own, and every variable is in memory. The functions of the
+# shim are calls, so that a debugger steps over one as over any other.
+_DEBUG_FLAGS = (*("-O0" if flag == "-O3" else flag for flag in _KERNEL_FLAGS), "-g", "-D__OST_DEBUG")
 
 
 @lru_cache(maxsize=1)
@@ -55,9 +58,15 @@ def _interface_digest() -> str:
     return cache.digest(*(part for file in files for part in (file.name, file.read_bytes())))
 
 
-def kernel_library(compiler: toolchain.Toolchain, translation: Translation, checked: bool) -> ctypes.CDLL:
-    """The compiled kernels of a translation; `checked` kernels are built to find faults, not for speed."""
-    flags = compile_flags(compiler, (*(_CHECKED_FLAGS if checked else _KERNEL_FLAGS), *compiler.semantics))
+def kernel_library(
+    compiler: toolchain.Toolchain, translation: Translation, checked: bool, debug: bool = False
+) -> ctypes.CDLL:
+    """The compiled kernels of a translation; `checked` kernels are built to find faults, not for speed.
+
+    Those for `debug` are built for a debugger.
+    """
+    chosen = _DEBUG_FLAGS if debug else _CHECKED_FLAGS if checked else _KERNEL_FLAGS
+    flags = compile_flags(compiler, (*chosen, *compiler.semantics))
     linking = link_flags("-nostartfiles")
     key = cache.digest(
         "kernels", __version__, compiler.identity, *flags, *linking, _interface_digest(), translation.text

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from ... import settings
 from ...base import host
 from ...base.locks import ForkLock
 from ...errors import DeviceError, DeviceUnavailable, OstinatoError, OutOfMemory
@@ -166,8 +167,18 @@ class CpuBackend(HostMemory):
         workers: int | None = None,
         threadgroup_memory: int = THREADGROUP_MEMORY_BYTES,
         checked: bool = False,
+        debug: bool = False,
         sampling: str = "dispatches",
     ) -> None:
+        for option, value in (("checked", checked), ("debug", debug)):
+            if not isinstance(value, bool):
+                raise DeviceUnavailable(f"{option}={value!r}: expected True or False")
+        if checked and debug:
+            raise DeviceUnavailable("checked=True and debug=True: kernels are built for one of them")
+        setting = settings.get("debug")
+        # The setting is about the program's kernels, which the checks of `audit` run on devices of their own.
+        self._debug = not checked and (debug if setting is None else setting is True)
+        self._checked = checked
         count = usable_cores() if workers is None else workers
         if isinstance(count, bool) or not isinstance(count, int) or count < 1:
             raise DeviceUnavailable(f"workers={workers!r}: expected a positive integer")
@@ -179,10 +190,9 @@ class CpuBackend(HostMemory):
             raise DeviceUnavailable(
                 f"threadgroup_memory={threadgroup_memory!r}: expected 1 to {LARGEST_THREADGROUP_MEMORY_BYTES} bytes"
             )
-        if not isinstance(checked, bool):
-            raise DeviceUnavailable(f"checked={checked!r}: expected True or False")
+        if self._debug:
+            count = 1  # one thread after the other, or a step over one would run others beside it
         level = sampling_level(sampling)
-        self._checked = checked
         self._runtime: Any = runtime_library()
         _declare(self._runtime)
         self.capabilities = _capabilities(toolchain.find(), count, threadgroup_memory, level)
@@ -200,7 +210,7 @@ class CpuBackend(HostMemory):
         self, module: Module, constants: Mapping[int | str, object], only: Collection[str] | None = None
     ) -> Mapping[str, CompiledKernel]:
         """Native code, from the cache if it has been compiled before."""
-        return compile_kernels(module, constants, only, self._checked)
+        return compile_kernels(module, constants, only, self._checked, self._debug)
 
     def allocate(self, nbytes: int) -> Memory:
         """Allocate memory aligned to a pair of cache lines; an empty block still has an address."""
@@ -346,7 +356,7 @@ def _capabilities(
         plain_loops=True,
         first_come=True,
         cache_bytes=host.cache_bytes(),
-        gates=GATES,
+        gates=GATES | {"debug"},
         details={"compiler": f"{compiler.command[0]} ({compiler.version})", "machine": platform.machine()},
     )
 

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import ctypes
 import json
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import replace
+from os.path import isabs
 from typing import TYPE_CHECKING
 
+from ...base import cache
 from ...errors import KernelCompileError
 from ...ir.commands import CompiledKernel
 from ...native import toolchain
@@ -43,14 +46,18 @@ def compile_kernels(
     constants: Mapping[int | str, object],
     only: Collection[str] | None = None,
     checked: bool = False,
+    debug: bool = False,
 ) -> Mapping[str, CompiledKernel]:
     """The kernels of a module, or some of them, for these values of its function constants.
 
     Kernels that run as vectors are left out unless one is asked for alone.
 
     Checked, kernels are made for finding faults and not for speed: each thread is a fiber, so that a fault names
-    it, and nothing is vectorised, so that no access is made that the source does not make.
+    it, and nothing is vectorised, so that no access is made that the source does not make. For `debug`, a debugger sees
+    the lines and variables of the source.
     """
+    if debug:
+        return _debug_kernels(module, constants, only)
     translation = module.translate("cpu", constants, only, fibers=checked)
     notes: dict[str, str] = {}
     if not checked:
@@ -64,6 +71,25 @@ def compile_kernels(
         if len(rest) < len(translation.kernels):
             translation = module.translate("cpu", constants, rest)
     return _kernels_of(kernel_library(toolchain.find(), translation, checked), translation, notes)
+
+
+def _debug_kernels(
+    module: Module, constants: Mapping[int | str, object], only: Collection[str] | None
+) -> Mapping[str, CompiledKernel]:
+    """Kernels for a debugger, which reads a source that was passed as text in the cache."""
+    name = re.sub(r"\W", "_", next(iter(module.kernels), "kernels"), flags=re.ASCII)[:80] + ".metal"
+    files = {
+        file: file if isabs(file) else str(cache.text_file(name, text))
+        for file, text in module.files_read.texts.items()
+    }
+    translation = module.translate("cpu", constants, only, debug_files=files)
+    try:
+        library = kernel_library(toolchain.find(), translation, checked=False, debug=True)
+    except KernelCompileError:
+        # Lines that name the user's files have no columns of them: the messages of the plain text are exact.
+        kernel_library(toolchain.find(), module.translate("cpu", constants, only, fibers=True), checked=True)
+        raise
+    return _kernels_of(library, translation, {})
 
 
 def _vector_kernels(

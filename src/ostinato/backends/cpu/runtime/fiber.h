@@ -18,7 +18,11 @@
 
 #include "abi.h"
 
+#ifdef __OST_DEBUG
+#define __OST_INLINE inline  // a hop inside a call: whoever steps over it comes back to the same lane
+#else
 #define __OST_INLINE inline __attribute__((always_inline))
+#endif
 #define __OST_NOINLINE __attribute__((noinline))
 #define __OST_LIKELY(x) __builtin_expect(!!(x), 1)
 
@@ -40,6 +44,11 @@ __OST_INLINE Worker *worker() {
 }
 
 __OST_INLINE uint32_t lane_id() { return worker()->lane % simd_width; }
+#endif
+
+#ifdef __OST_DEBUG
+// Makes the lane that runs known to a debugger.
+static void show_position(const Worker *w);
 #endif
 
 // Suspends `lane` and resumes `next`; returns when someone hops back to `lane`. Worker and lane are the same then
@@ -121,6 +130,9 @@ __OST_INLINE void hop(Worker *&w, uint32_t &lane, uint32_t next) {
   // clang-format on
   w = first;
   lane = uint32_t(second);
+#endif
+#ifdef __OST_DEBUG
+  show_position(w);
 #endif
 }
 

@@ -105,6 +105,25 @@ inline __attribute__((always_inline)) Thread running_thread(const Worker *w) {
   return t;
 }
 
+#ifdef __OST_DEBUG
+}  // namespace __ost
+
+// The thread that runs, for a debugger: in every function of the source, by Metal's names. A debug device has one worker.
+static uint3 thread_position_in_grid, thread_position_in_threadgroup, threadgroup_position_in_grid;
+static uint thread_index_in_simdgroup, simdgroup_index_in_threadgroup;
+
+namespace __ost {
+
+static void show_position(const Worker *w) {
+  const Thread t = running_thread(w);
+  thread_position_in_grid = t.thread_position_in_grid<uint3>();
+  thread_position_in_threadgroup = t.thread_position_in_threadgroup<uint3>();
+  threadgroup_position_in_grid = t.threadgroup_position_in_grid<uint3>();
+  thread_index_in_simdgroup = t.thread_index_in_simdgroup<uint>();
+  simdgroup_index_in_threadgroup = t.simdgroup_index_in_threadgroup<uint>();
+}
+#endif
+
 #ifdef __OST_VECTOR
 // Lane `__ost_lane()` of a simdgroup whose threads are neighbours along x: the first has this index and position.
 inline __attribute__((always_inline)) Thread thread_of_row(const Worker *w, uint32_t first, uint32_t x, uint32_t y,

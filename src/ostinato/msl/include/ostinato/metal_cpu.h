@@ -10,7 +10,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#ifdef __OST_DEBUG
+#define OST_FN inline
+#else
 #define OST_FN inline __attribute__((always_inline))
+#endif
 #define OST_ROOT
 
 // Real shaders convert freely inside braces and leave helpers unused; in Metal neither is worth a message. These stay
