@@ -221,8 +221,9 @@ def open_device(
 
     The CPU takes the options `workers` (threads, one per core if left out), `threadgroup_memory` (bytes, 32 KiB if left
     out) and `checked` (True: kernels are built to find faults rather than to be fast, so that a `KernelFault` is exact
-    and knows the thread; bounds are not checked). What CUDA and Metal devices take stands in docs/cuda.md and
-    docs/metal.md. Installed packages can add kinds of devices (docs/writing-a-backend.md).
+    and knows the thread; bounds are not checked). The CPU and CUDA take `debug` (True: printf in kernels prints,
+    docs/kernel-log.md). What CUDA and Metal devices take stands in docs/cuda.md and docs/metal.md. Installed packages
+    can add kinds of devices (docs/writing-a-backend.md).
     """
     settings.report_unknown()
     return _with_tuned(_opened(settings.text("device") or name, options), tuned, tuned_sums)

@@ -157,14 +157,14 @@ _BUILT_IN: Mapping[str, BackendKind] = {
         BackendKind(
             "cuda",
             _from(".cuda", "CudaBackend"),
-            ("sampling", "native", "nvtx"),
+            ("sampling", "native", "nvtx", "debug"),
             ordinals=True,
             priority=200,
         ),
         BackendKind(
             "cpu",
             _from(".cpu", "CpuBackend"),
-            ("workers", "threadgroup_memory", "checked", "sampling"),
+            ("workers", "threadgroup_memory", "checked", "debug", "sampling"),
             priority=100,
             availability=_from(".cpu", "availability"),
         ),

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from ...errors import KernelCompileError
 from ...ir.commands import CompiledKernel
 from ...native import toolchain
+from ..printing import SILENT, Printing
 from .building import check_threads, kernel_library, vector_library
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ def compile_kernels(
     constants: Mapping[int | str, object],
     only: Collection[str] | None = None,
     checked: bool = False,
+    printing: Printing = SILENT,
 ) -> Mapping[str, CompiledKernel]:
     """The kernels of a module, or some of them, for these values of its function constants.
 
@@ -51,10 +53,14 @@ def compile_kernels(
     Checked, kernels are made for finding faults and not for speed: each thread is a fiber, so that a fault names
     it, and nothing is vectorised, so that no access is made that the source does not make.
     """
-    translation = module.translate("cpu", constants, only, fibers=checked)
+    translation = module.translate("cpu", constants, only, fibers=checked, **printing.options)
     notes: dict[str, str] = {}
     if not checked:
-        slow = {name: way.reason for name, way in translation.executions.items() if way.way == "fibers"}
+        slow = {
+            name: way.reason
+            for name, way in translation.executions.items()
+            if way.way == "fibers" and name not in translation.log_sites
+        }
         vector, notes = (
             _vector_kernels(module, constants, slow, one=len(translation.kernels) == 1) if slow else ({}, {})
         )
@@ -62,7 +68,7 @@ def compile_kernels(
         if not rest:
             return vector
         if len(rest) < len(translation.kernels):
-            translation = module.translate("cpu", constants, rest)
+            translation = module.translate("cpu", constants, rest, **printing.options)
     return _kernels_of(kernel_library(toolchain.find(), translation, checked), translation, notes)
 
 
@@ -114,4 +120,5 @@ def _compiled(info: _KernelInfo, translation: Translation, notes: Mapping[str, s
         argument_alignments=tuple(info.arg_aligns[: info.n_args]),
         code=info.entry,
         execution=execution,
+        log_sites=translation.log_sites.get(name, ()),
     )
