@@ -101,6 +101,7 @@ if TYPE_CHECKING:
     from .profiling.analyse.verdicts import Verdict
     from .profiling.session import Profile, profile
     from .runtime.buffer import Buffer
+    from .runtime.kernel_log import LogMessage
     from .runtime.library import Kernel, KernelRegistry, Library
     from .runtime.pool import BufferPool
     from .runtime.residency import ResidencySet
@@ -152,6 +153,7 @@ __all__ = [
     "KernelRegistry",
     "LabelError",
     "Library",
+    "LogMessage",
     "MissingPackage",
     "ModelError",
     "OstinatoError",
@@ -232,6 +234,7 @@ _LOADED_WHEN_USED = {
     "profiling.analyse.verdicts": "Verdict",
     "profiling.session": "Profile profile",
     "runtime.buffer": "Buffer",
+    "runtime.kernel_log": "LogMessage",
     "runtime.library": "Kernel KernelRegistry Library",
     "runtime.pool": "BufferPool",
     "runtime.residency": "ResidencySet",

@@ -20,6 +20,10 @@ from typing import Any
 from .errors import SettingError, SettingWarning
 
 BARRIER_MODES = ("auto", "manual", "serial")
+LOG_LEVELS = ("debug", "info", "notice", "error", "fault")
+"""Of os_log in kernels, ascending."""
+_LOG_BYTES = (1 << 10, 1 << 30)
+"""Bounds."""
 
 Value = bool | str
 
@@ -83,6 +87,22 @@ def _barriers(text: str) -> str:
     raise ValueError("auto, manual, serial, or 0 for manual")
 
 
+def _log_level(text: str) -> str:
+    lowered = text.lower()
+    if lowered in ("0", "off"):
+        return "off"
+    if lowered in LOG_LEVELS:
+        return lowered
+    raise ValueError(f"{', '.join(LOG_LEVELS)}, or 0 for off")
+
+
+def _log_bytes(text: str) -> str:
+    least, most = _LOG_BYTES
+    if not text.isdecimal() or not least <= int(text) <= most:
+        raise ValueError(f"{least} to {most} bytes")
+    return text
+
+
 def _auto_barrier(text: str) -> str:
     return "auto" if _switch(text) else "manual"
 
@@ -141,7 +161,7 @@ GATES: Mapping[str, Gate] = {
             _switch,
             (),
             "0 or 1",
-            "1: the CPU device builds kernels for a debugger: gdb steps through their Metal source",
+            "1: kernels are built for debugging: gdb steps through their Metal source on the CPU, and printf prints",
         ),
         Gate(
             "unretained_refs",
@@ -166,6 +186,22 @@ GATES: Mapping[str, Gate] = {
             (),
             "seconds; inf, or 0 for not at all",
             "how long the process waits for committed work at exit (60 s)",
+        ),
+        Gate(
+            "log_level",
+            "OSTINATO_LOG_LEVEL",
+            _log_level,
+            (),
+            "debug, info, notice, error, fault; 0 is off",
+            "the lowest level of os_log in kernels that prints (debug)",
+        ),
+        Gate(
+            "log_bytes",
+            "OSTINATO_LOG_BYTES",
+            _log_bytes,
+            (),
+            "bytes, 1 KiB to 1 GiB",
+            "how much the kernels of one submission may print, as records (1 MiB); the rest is dropped and counted",
         ),
         Gate(
             "profile",

@@ -98,7 +98,7 @@ class SmallRun:
     def samples(self) -> Any:
         """None: only command buffers are timed."""
 
-    bounded = worker_time = release = samples
+    bounded = log = worker_time = release = samples
 
 
 class SmallBackend:

@@ -90,6 +90,8 @@ class Capabilities:
     """The size of its last-level cache, or of all of them together; 0 where that is not known."""
     catches_faults: bool = True
     """Whether a kernel that crashes raises a `KernelFault`; otherwise it ends the process."""
+    prints: bool = False
+    """Whether os_log and printf in kernels print: its runs have a `log`."""
     gates: frozenset[str] = frozenset()
     """The settings (names of the table in `settings.py`) that the device supports."""
     details: Mapping[str, str] = field(default_factory=dict)
@@ -158,6 +160,17 @@ class WorkerTime(NamedTuple):
     """Number of workers that joined."""
 
 
+class Log(NamedTuple):
+    """What the kernels of a submission printed."""
+
+    records: bytes
+    """As in `msl/include/ostinato/logging.h`, in any order but that of each thread; they end at a size of 0."""
+    dropped: int
+    """How many more there were."""
+    lost: str = ""
+    """Why the records could not be read, if so."""
+
+
 class Run(Protocol):
     """A submission that has started. All but `wait` and `inferred` are called only once it is done."""
 
@@ -193,6 +206,10 @@ class Run(Protocol):
 
     def worker_time(self) -> WorkerTime | None:
         """The time of the device's workers, if it was sampled; None when it is not known."""
+        ...
+
+    def log(self) -> Log | None:
+        """What its kernels printed, also after a fault; asked only on a device that prints."""
         ...
 
     def release(self) -> None:

@@ -157,7 +157,7 @@ _BUILT_IN: Mapping[str, BackendKind] = {
         BackendKind(
             "cuda",
             _from(".cuda", "CudaBackend"),
-            ("sampling", "native", "nvtx"),
+            ("sampling", "native", "nvtx", "debug"),
             ordinals=True,
             priority=200,
         ),

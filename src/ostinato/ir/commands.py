@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ..base.source_lines import Place
-    from ..msl import Definition, Execution, Module, Signature
+    from ..msl import Definition, Execution, LogSite, Module, Signature
 
 
 class DispatchKind(Enum):
@@ -122,6 +122,8 @@ class CompiledKernel:
     """What it was compiled from; set by the library."""
     execution: Execution | None = None
     """How the backend runs its threads; None where the hardware decides."""
+    log_sites: tuple[LogSite, ...] = field(default=(), repr=False)
+    """What it may print, by the numbers in its log records; empty if it prints nothing."""
 
 
 class Unknown(Enum):

@@ -4,6 +4,8 @@ from .cuda_entry import ParameterLayout, parameter_layout
 from .cuda_target import cuda_options
 from .definitions import Definition
 from .layouts import Field, StructLayout
+from .log_calls import LogSite
+from .log_format import Logged, apply_format
 from .module import Module, Translation, parse
 from .reflect import Argument, FunctionConstant, SharedArgument, Signature
 from .target import NATIVE, Execution
@@ -15,12 +17,15 @@ __all__ = [
     "Execution",
     "Field",
     "FunctionConstant",
+    "LogSite",
+    "Logged",
     "Module",
     "ParameterLayout",
     "SharedArgument",
     "Signature",
     "StructLayout",
     "Translation",
+    "apply_format",
     "cuda_options",
     "parameter_layout",
     "parse",

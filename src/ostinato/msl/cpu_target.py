@@ -40,12 +40,13 @@ _NO_LOCKSTEP = "results may differ if lanes share memory without a simdgroup_bar
 
 def translate_for_cpu(source: Source) -> TargetText:
     """C++17 for the machine's compiler."""
-    meeting = [] if source.fibers else [instance for instance in source.instances if source.meets(instance)]
+    meeting = [each for each in source.instances if source.meets(each) and not _needs_fibers(each, source)]
     alike: dict[int, list[KernelInstance]] = {}
     for instance in meeting:
         alike.setdefault(instance.function.name_at, []).append(instance)
     parameters = {name_at: (those[-1].formal, _small_types(those)) for name_at, those in alike.items()}
-    translator = Translator(source.syntax, source.declarations, source.convergence, _DIALECT, parameters)
+    logging = (source.log_calls, source.active)
+    translator = Translator(source.syntax, source.declarations, source.convergence, _DIALECT, parameters, *logging)
     body = translator.run(source.constants)
     ways = {instance.name: _way(instance, translator, source) for instance in source.instances}
     executions = {
@@ -67,6 +68,8 @@ def _execution(instance: KernelInstance, way: cpu_entry.Way, translator: Transla
     reason = translator.unsplit.get(instance.function.name_at, "its threads meet")
     if source.fibers:
         reason = f"the device is opened with {'debug' if source.debug else 'checked'}=True"
+    elif source.prints(instance):
+        reason = "it prints, and only a fiber knows its thread"
     shares = lanes_may_share(instance, source.syntax, source.convergence)
     return Execution("fibers", reason, _NO_LOCKSTEP if shares else "")
 
@@ -74,7 +77,13 @@ def _execution(instance: KernelInstance, way: cpu_entry.Way, translator: Transla
 def _way(instance: KernelInstance, translator: Translator, source: Source) -> cpu_entry.Way:
     if instance.function.name_at in translator.split:
         return cpu_entry.Way.REGIONS
-    return cpu_entry.Way.FIBERS if source.fibers or source.meets(instance) else cpu_entry.Way.LOOP
+    fibers = _needs_fibers(instance, source) or source.meets(instance)
+    return cpu_entry.Way.FIBERS if fibers else cpu_entry.Way.LOOP
+
+
+def _needs_fibers(instance: KernelInstance, source: Source) -> bool:
+    """Whether its threads must run one by one, each known to the runtime."""
+    return source.fibers or source.prints(instance)
 
 
 def _small_types(alike: Sequence[KernelInstance]) -> frozenset[str]:

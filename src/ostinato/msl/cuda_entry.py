@@ -118,7 +118,7 @@ def _native_call(instance: KernelInstance, buffers: Sequence[Parameter]) -> str:
 
 
 def entry(
-    instance: KernelInstance, number: int, layout: str | None, absent: Callable[[str], bool], native: bool = False
+    instance: KernelInstance, number: int, layout: str | None, absent: Callable[[str], bool], native: bool, prints: bool
 ) -> str:
     """The parameters, the entry point and the description of one kernel."""
     buffers, shared = buffers_of(instance, absent), shared_of(instance, absent)
@@ -147,6 +147,7 @@ def entry(
         f"  if (threadIdx.x >= __group.count) __ost::end_thread();\n"
         f"  __ost::Sampled __sample(__a.head);\n"
         f"  const __ost::Thread __t = __ost::running_thread(__a.head, __group); (void)__t;\n"
+        f"{'  __ost::may_print(__a.head);' + chr(10) if prints else ''}"
         f"{'' if native else setup}"
         f"  {called}\n"
         f"  __sample.end();\n"
@@ -161,12 +162,15 @@ def table(
     instances: Sequence[KernelInstance],
     layouts: Mapping[int, str],
     absent: Callable[[str], bool],
+    prints: Callable[[KernelInstance], bool],
     native: Collection[str] = (),
 ) -> str:
     """All entry points; kernels in ``native`` are those of a CUDA source."""
     entries = (
         mark_entry(instance.token_at)
-        + entry(instance, number, layouts.get(instance.function.name_at), absent, instance.name in native)
+        + entry(
+            instance, number, layouts.get(instance.function.name_at), absent, instance.name in native, prints(instance)
+        )
         for number, instance in enumerate(instances)
     )
     return "\n" + "".join(entries)

@@ -77,10 +77,13 @@ def _in_program(call: str) -> str:
 
 def translate_for_cuda(source: Source) -> TargetText:
     """CUDA C++17 for NVRTC, to be compiled with `cuda_options`."""
-    translator = Translator(source.syntax, source.declarations, source.convergence, _DIALECT)
+    logging = (source.log_calls, source.active)
+    translator = Translator(source.syntax, source.declarations, source.convergence, _DIALECT, None, *logging)
     body = translator.run(source.constants)
     instances = [replace(instance, call=_in_program(instance.call)) for instance in source.instances]
-    entries = cuda_entry.table(instances, translator.layouts, source.absent, native_kernels(source.native))
+    entries = cuda_entry.table(
+        instances, translator.layouts, source.absent, source.prints, native_kernels(source.native)
+    )
     program = f"namespace {NAMESPACE} {{\n{body}{entries}}}\n"
     head = _INCLUDES + (_TENSORS if uses_tensors(source.syntax) else "")
     return TargetText(as_device_functions(source.native) + head, program)

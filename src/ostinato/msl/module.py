@@ -29,6 +29,7 @@ from .definitions import SOURCE, Definition, WrittenTexts, as_lines, lines_shown
 from .files_read import FilesRead
 from .kernels import KernelInstance, Signatures, find_kernels, is_kernel, refuse_shared_indices
 from .layouts import StructLayouts
+from .log_calls import LogSite, Printing, find_log_calls, prints
 from .mentions import Mentions
 from .native_cuda import FILE as NATIVE_FILE
 from .native_cuda import check_native, native_kernels
@@ -67,6 +68,8 @@ class Translation:
     """How the threads of each kernel run; empty for a target with hardware threads."""
     source_map: SourceMap = field(repr=False)
     """Where the lines of the text after `#line 1 "<translation>"` came from."""
+    log_sites: Mapping[str, tuple[LogSite, ...]] = field(default_factory=dict)
+    """What each kernel that prints may print, by the numbers in its records."""
 
     def placed(self, error: KernelCompileError) -> KernelCompileError:
         """An error of the compiler of this text, with its messages in the user's source."""
@@ -101,6 +104,8 @@ class Module:
         self._kernel_keys: dict[str, str] = {}
         places = told_apart_by_place(self._syntax, self._declarations)
         self._convergence = Convergence(self._syntax, self._declarations, lane_aware=places)
+        self.log_calls = find_log_calls(self._syntax, self._declarations)
+        """Where the source calls os_log or printf."""
         self.constants = self._find_constants()
         layouts = StructLayouts(self._syntax, self._declarations.aliases, self._constant_value({}))
         self._reflection = Signatures(self._declarations, [constant.name for constant in self.constants], layouts)
@@ -252,6 +257,9 @@ class Module:
     def _shelter(self) -> str:
         return shelter(self._read)
 
+    def _reached_names(self, instance: KernelInstance) -> frozenset[str]:
+        return self._mentions.reached_from(instance)
+
     @cached_property
     def _mentions(self) -> Mentions:
         return Mentions(self._syntax, self._declarations)
@@ -376,15 +384,18 @@ class Module:
         only: Collection[str] | None = None,
         fibers: bool = False,
         debug_files: Mapping[str, str] | None = None,
+        log_level: str | None = None,
+        printf: bool = False,
     ) -> Translation:
         """The text to compile for ``target``; ``only`` limits it to some kernels.
 
         ``fibers`` runs the threads of every kernel one by one, as fibers, so that the runtime always knows the current
         thread. ``debug_files`` does that too, and makes debug information name the user's lines: it says for each of
-        `files_read` where a debugger can read it.
+        `files_read` where a debugger can read it. ``log_level`` is the lowest level of os_log that prints, None for
+        none; ``printf`` is whether printf does. Calls that do not are compiled to nothing.
         """
         try:
-            return self._translate(target, constants, only, fibers, debug_files)
+            return self._translate(target, constants, only, fibers, debug_files, log_level, printf)
         except RecursionError:
             raise KernelCompileError("the source is nested too deeply", file=self._tokens[0].file) from None
 
@@ -395,6 +406,8 @@ class Module:
         only: Collection[str] | None,
         fibers: bool,
         debug_files: Mapping[str, str] | None,
+        log_level: str | None,
+        printf: bool,
     ) -> Translation:
         if target not in _TARGETS:
             raise ValueError(f"no translation for target {target!r}; there are {', '.join(_TARGETS)}")
@@ -411,6 +424,8 @@ class Module:
             else None
             for each in self.constants
         }
+        active = frozenset(number for number, call in enumerate(self.log_calls) if prints(call.site, log_level, printf))
+        printing = Printing(self.log_calls, active, self._syntax, declarations, self._reached_names)
         source = Source(
             self._syntax,
             declarations,
@@ -421,6 +436,9 @@ class Module:
             self._meets,
             self.native.get(target, ""),
             fibers or debug_files is not None,
+            self.log_calls,
+            active,
+            printing.reached_by,
             debug=debug_files is not None,
         )
         made = _TARGETS[target](source)
@@ -431,7 +449,9 @@ class Module:
             program = with_lines(program, source_map, partial(self._debug_place, debug_files))
         begin = f'#line 1 "{TRANSLATION}"\n'
         text = swizzle_macros(self._syntax) + made.head + self._shelter + begin + program + made.foot
-        return Translation(target, text, self._signatures(instances, given), made.executions, source_map)
+        sites = tuple(call.site for call in self.log_calls)
+        log_sites = {instance.name: sites for instance in instances if printing.reached_by(instance)}
+        return Translation(target, text, self._signatures(instances, given), made.executions, source_map, log_sites)
 
 
 def _checked(constant: FunctionConstant, value: object) -> Value:

@@ -51,7 +51,9 @@ _DIALECT = Dialect(
 
 def translate_for_simdgroups(source: Source) -> TargetText:
     """C++17 for clang, whose LLVM code the lane pass takes."""
-    translator = Translator(source.syntax, source.declarations, source.convergence, _DIALECT)
+    translator = Translator(
+        source.syntax, source.declarations, source.convergence, _DIALECT, log_calls=source.log_calls
+    )
     body = translator.run(source.constants)
     ways = dict.fromkeys((instance.name for instance in source.instances), cpu_entry.Way.SIMDGROUPS)
     entries = cpu_entry.table(source.instances, ways, translator.layouts, source.absent)

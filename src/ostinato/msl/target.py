@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from .convergence import Convergence
 from .declarations import Declarations
 from .kernels import KernelInstance
+from .log_calls import LogCall
 from .syntax import Syntax
 
 
@@ -54,8 +55,13 @@ class Source:
     """Source in the target's own language for some of the kernels, or nothing."""
     fibers: bool
     """Whether the threads of every kernel must run one by one, if the target has a choice."""
+    log_calls: Sequence[LogCall]
+    active: frozenset[int]
+    """The numbers of the calls that log; the others are compiled to nothing."""
+    prints: Callable[[KernelInstance], bool]
+    """Whether a kernel may reach one of these."""
     debug: bool = False
-    """Whether they must because somebody steps through them; entry points have the names of kernels then."""
+    """Whether somebody steps through the kernels: they run as fibers then, and entry points have the names of kernels."""
 
 
 @dataclass(frozen=True, slots=True)

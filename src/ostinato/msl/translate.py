@@ -18,6 +18,7 @@ from .convergence import BUILTINS, Convergence
 from .declarations import Declarations, Function
 from .extended_vectors import rewrite_extended_vectors
 from .kernels import Parameter, is_kernel
+from .log_calls import LogCall, rewrite_log_calls
 from .overloads import merge_overloads, mutators
 from .regions import SourceNames, split_at_barriers
 from .rewriter import Rewriter
@@ -122,6 +123,8 @@ class Translator:
         convergence: Convergence,
         dialect: Dialect,
         parameters: Mapping[int, tuple[Sequence[Parameter], frozenset[str]]] | None = None,
+        log_calls: Sequence[LogCall] = (),
+        active: Collection[int] = (),
     ) -> None:
         self.syntax = syntax
         self.declarations = declarations
@@ -132,6 +135,7 @@ class Translator:
         """Kernels that may be split, by the position of their names: their parameters and small template types."""
         self._constants = frozenset(variable.name for variable in declarations.variables if not variable.in_struct)
         self._mutators = mutators(syntax, declarations)
+        self._log_calls, self._active = log_calls, active
         self.layouts: dict[int, str] = {}
         self.split: set[int] = set()
         """Kernels that run as loops between barriers."""
@@ -147,6 +151,7 @@ class Translator:
         self._globals(constants)
         rewrite_extended_vectors(self.syntax, self.rewriter)
         self.dialect.rewrite_types(self.syntax, self.declarations, self.rewriter)
+        rewrite_log_calls(self.rewriter, self._log_calls, self._active)
         # From here on text is copied and deleted, so every other edit of expressions comes first.
         self._range_initialisers()
         self._specialisations()

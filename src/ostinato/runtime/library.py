@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 import numpy as np
 
+from .. import settings
 from ..base.copies import refuse_copy
 from ..base.locks import ForkLock
 from ..errors import ArgumentError, ConstantError, KernelCompileError, KernelNotFound, UnknownAttribute, UsageError
@@ -167,6 +168,10 @@ class Library:
         except KernelCompileError as error:
             self._module.show_lines(error)
             raise
+        self._queue.prints |= any(kernel.log_sites for kernel in compiled.values())
+        if self._module.log_calls and not self._queue.backend.capabilities.prints:
+            name = self._queue.name
+            settings.report_once(f"{name}/prints", f"os_log and printf in kernels print nothing on device {name!r}")
         tracing.host_span("compile", ", ".join(only or list(self._module.kernels)[:4]), begin_ns)
         origin = KernelOrigin(self._module, self.constants, self._file, self._defines)
         for name, kernel in compiled.items():

@@ -97,6 +97,7 @@ class Queue:
         "name",
         "number",
         "options",
+        "prints",
         "residency",
         "tuned",
         "usable",
@@ -116,6 +117,8 @@ class Queue:
         self.marks = FaultMarks()
         self.tuned: Choices | None = None
         """Choices that operations prefer to their own rules."""
+        self.prints = False
+        """Whether a kernel of it may print."""
         self.usable = True
         self._fault: KernelFault | None = None  # the last
         self._closed = False

@@ -23,7 +23,8 @@ from ..base.copies import refuse_copy
 from ..errors import ArgumentError, DependencyFailed, DeviceLost, KernelFault, OstinatoError, UnobservedError
 from ..ir.command_list import CommandList
 from ..ir.commands import Dispatch, Ordering
-from . import tracing
+from . import kernel_log, tracing
+from .kernel_log import LogMessage
 from .tracing import Trace
 
 if TYPE_CHECKING:
@@ -53,6 +54,8 @@ class Submission:
         "_error",
         "_finishing",
         "_kept",
+        "_log",
+        "_log_dropped",
         "_observed",
         "_queue",
         "_run",
@@ -87,6 +90,8 @@ class Submission:
         self._timed_out = False  # a wait for it timed out
         self._blocked_by: KernelFault | None = None  # it uses memory that this fault left undefined
         self._trace: Trace | None = None
+        self._log: tuple[LogMessage, ...] = ()
+        self._log_dropped = 0
         self.label = label
         """The label it was committed with, or None."""
         self.ordinal = ordinal
@@ -143,6 +148,19 @@ class Submission:
     def error(self) -> OstinatoError | None:
         """Its error; None while it runs and if it succeeded."""
         return self._observe() if self.done else None
+
+    @property
+    def log(self) -> tuple[LogMessage, ...]:
+        """What its kernels printed (os_log, printf), by command and in the order of threads; empty until it is done.
+
+        At most `OSTINATO_LOG_BYTES` of records are kept; `log_dropped` counts the messages that did not fit.
+        """
+        return tuple(message for part in (*self._earlier, self) for message in part._log) if self.done else ()
+
+    @property
+    def log_dropped(self) -> int:
+        """How many messages of its kernels did not fit into the log; 0 until it is done."""
+        return sum(part._log_dropped for part in (*self._earlier, self)) if self.done else 0
 
     def __await__(self) -> Generator[Any, None, Submission]:
         return self._wait_in_loop().__await__()
@@ -235,6 +253,8 @@ class Submission:
             status = Status.unplaced(Outcome.NOT_RUN)
         elif status.outcome is Outcome.NOT_RUN:
             error = self._queue.not_run(self._title(), status.reason)
+        if self._queue.prints and status.outcome is not Outcome.NOT_RUN:
+            self._read_log()
         self._queue.finished(self, error, faulted)
         self._error, self._status = error, status
         if error is not None:
@@ -245,6 +265,13 @@ class Submission:
             self._trace = None
         self._commands = _NO_COMMANDS
         self._kept = None
+
+    def _read_log(self) -> None:
+        assert self._run is not None
+        log = self._run.log()
+        if log is not None:
+            self._log, self._log_dropped = kernel_log.read_log(log, self._commands), log.dropped
+            kernel_log.show(self._log, log, self._title())
 
     def _describe_fault(self, status: Status) -> KernelFault:
         if status.node < 0:

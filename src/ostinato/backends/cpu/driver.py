@@ -24,7 +24,8 @@ from ...ir.ordering import Inferred
 from ...native import toolchain
 from ..conditions import Conditions
 from ..host_memory import HostMemory
-from ..protocol import GATES, Capabilities, Level, Memory, Outcome, Run, Status, WorkerTime, sampling_level
+from ..printing import chosen, log_bytes
+from ..protocol import GATES, Capabilities, Level, Log, Memory, Outcome, Run, Status, WorkerTime, sampling_level
 from ..records import pack
 from .building import runtime_library
 from .kernels import MAX_THREADS_PER_GROUP, compile_kernels
@@ -149,6 +150,14 @@ class CpuRun(int):
             return None
         return WorkerTime(native.worked_ns, native.lost_ns, native.late_ns, native.joined)
 
+    def log(self) -> Log | None:
+        """A copy of the runtime's records, which are freed with the submission."""
+        nbytes, dropped = ctypes.c_uint64(), ctypes.c_uint64()
+        records = self.runtime.ost_log(self, ctypes.byref(nbytes), ctypes.byref(dropped))
+        if not records and not dropped.value:
+            return None
+        return Log(ctypes.string_at(records, nbytes.value) if records else b"", dropped.value)
+
     def release(self) -> None:
         """Drop the driver's reference to it."""
         self.runtime.ost_release(self)
@@ -201,6 +210,7 @@ class CpuBackend(HostMemory):
             self._device: int | None = self._runtime.ost_open(count, threadgroup_memory, reason, len(reason))
         if not self._device:
             raise DeviceUnavailable(f"cpu: {reason.value.decode(errors='replace')}")
+        self._runtime.ost_limit_log(self._device, log_bytes())
         runs = type("CpuRun", (CpuRun,), {"__slots__": (), "runtime": self._runtime})
         self._make_run: Callable[[int], Run] = partial(int.__new__, runs)
         self._submit = self._runtime.ost_submit
@@ -210,7 +220,8 @@ class CpuBackend(HostMemory):
         self, module: Module, constants: Mapping[int | str, object], only: Collection[str] | None = None
     ) -> Mapping[str, CompiledKernel]:
         """Native code, from the cache if it has been compiled before."""
-        return compile_kernels(module, constants, only, self._checked, self._debug)
+        printing = chosen(module, self._checked or self._debug)
+        return compile_kernels(module, constants, only, self._checked, self._debug, printing)
 
     def allocate(self, nbytes: int) -> Memory:
         """Allocate memory aligned to a pair of cache lines; an empty block still has an address."""
@@ -355,6 +366,7 @@ def _capabilities(
         timer_step_ns=_clock_step_ns(),
         plain_loops=True,
         first_come=True,
+        prints=True,
         cache_bytes=host.cache_bytes(),
         gates=GATES | {"debug"},
         details={"compiler": f"{compiler.command[0]} ({compiler.version})", "machine": platform.machine()},
@@ -374,6 +386,7 @@ def _declare(library: ctypes.CDLL) -> None:
     for name, result, arguments in (
         ("ost_abi_version", u32, ()),
         ("ost_open", pointer, (u32, u64, ctypes.c_char_p, u64)),
+        ("ost_limit_log", None, (pointer, u64)),
         ("ost_close", None, (pointer,)),
         ("ost_submit", pointer, (pointer, ctypes.c_char_p, u64, u64, u32, pointer, u64, u32)),
         ("ost_inferred", None, (pointer, pointer)),
@@ -385,6 +398,7 @@ def _declare(library: ctypes.CDLL) -> None:
         ("ost_graph_release", None, (pointer,)),
         ("ost_replay", pointer, (pointer, pointer, ctypes.c_char_p, u32)),
         ("ost_samples", pointer, (pointer, pointer)),
+        ("ost_log", pointer, (pointer, pointer, pointer)),
         ("ost_wait", ctypes.c_int, (pointer, i64)),
         ("ost_status", None, (pointer, pointer)),
         ("ost_release", None, (pointer,)),

@@ -18,6 +18,7 @@ from ...base import cache
 from ...errors import KernelCompileError
 from ...ir.commands import CompiledKernel
 from ...native import toolchain
+from ..printing import SILENT, Printing
 from .building import check_threads, kernel_library, vector_library
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ def compile_kernels(
     only: Collection[str] | None = None,
     checked: bool = False,
     debug: bool = False,
+    printing: Printing = SILENT,
 ) -> Mapping[str, CompiledKernel]:
     """The kernels of a module, or some of them, for these values of its function constants.
 
@@ -57,11 +59,15 @@ def compile_kernels(
     the lines and variables of the source.
     """
     if debug:
-        return _debug_kernels(module, constants, only)
-    translation = module.translate("cpu", constants, only, fibers=checked)
+        return _debug_kernels(module, constants, only, printing)
+    translation = module.translate("cpu", constants, only, fibers=checked, **printing.options)
     notes: dict[str, str] = {}
     if not checked:
-        slow = {name: way.reason for name, way in translation.executions.items() if way.way == "fibers"}
+        slow = {
+            name: way.reason
+            for name, way in translation.executions.items()
+            if way.way == "fibers" and name not in translation.log_sites
+        }
         vector, notes = (
             _vector_kernels(module, constants, slow, one=len(translation.kernels) == 1) if slow else ({}, {})
         )
@@ -69,12 +75,12 @@ def compile_kernels(
         if not rest:
             return vector
         if len(rest) < len(translation.kernels):
-            translation = module.translate("cpu", constants, rest)
+            translation = module.translate("cpu", constants, rest, **printing.options)
     return _kernels_of(kernel_library(toolchain.find(), translation, checked), translation, notes)
 
 
 def _debug_kernels(
-    module: Module, constants: Mapping[int | str, object], only: Collection[str] | None
+    module: Module, constants: Mapping[int | str, object], only: Collection[str] | None, printing: Printing
 ) -> Mapping[str, CompiledKernel]:
     """Kernels for a debugger, which reads a source that was passed as text in the cache."""
     name = re.sub(r"\W", "_", next(iter(module.kernels), "kernels"), flags=re.ASCII)[:80] + ".metal"
@@ -82,12 +88,14 @@ def _debug_kernels(
         file: file if isabs(file) else str(cache.text_file(name, text))
         for file, text in module.files_read.texts.items()
     }
-    translation = module.translate("cpu", constants, only, debug_files=files)
+    translation = module.translate("cpu", constants, only, debug_files=files, **printing.options)
     try:
         library = kernel_library(toolchain.find(), translation, checked=False, debug=True)
     except KernelCompileError:
         # Lines that name the user's files have no columns of them: the messages of the plain text are exact.
-        kernel_library(toolchain.find(), module.translate("cpu", constants, only, fibers=True), checked=True)
+        kernel_library(
+            toolchain.find(), module.translate("cpu", constants, only, fibers=True, **printing.options), checked=True
+        )
         raise
     return _kernels_of(library, translation, {})
 
@@ -140,4 +148,5 @@ def _compiled(info: _KernelInfo, translation: Translation, notes: Mapping[str, s
         argument_alignments=tuple(info.arg_aligns[: info.n_args]),
         code=info.entry,
         execution=execution,
+        log_sites=translation.log_sites.get(name, ()),
     )

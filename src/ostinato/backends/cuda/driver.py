@@ -27,7 +27,8 @@ from ...msl import Module
 from ...native import hazard_engine
 from .. import copy_fill, records
 from ..conditions import Conditions
-from ..protocol import GATES, Capabilities, Level, Memory, Outcome, Run, Status, sampling_level
+from ..printing import chosen
+from ..protocol import GATES, Capabilities, Level, Log, Memory, Outcome, Run, Status, sampling_level
 from . import launchers, launches, nsight
 from .api import Context, bindings, call, error_text, is_lost
 from .clocks import DeviceClock
@@ -35,6 +36,7 @@ from .compiling import cubin, nvrtc, version
 from .conditions import conditions
 from .graphs import NativeGraph
 from .kernels import Entries, compiled
+from .logs import DeviceLog, LogCopy, may_print, numbered
 from .memory import Pinned, Pool, order
 from .runs import CudaRun, Stock
 from .sampling import RESOLVE_THREADS, Pairs, resolve_blocks
@@ -59,8 +61,15 @@ class CudaBackend:
     """One NVIDIA device."""
 
     def __init__(
-        self, ordinal: int = 0, sampling: str = "dispatches", native: bool = True, nvtx: bool | None = None
+        self,
+        ordinal: int = 0,
+        sampling: str = "dispatches",
+        native: bool = True,
+        nvtx: bool | None = None,
+        debug: bool = False,
     ) -> None:
+        if not isinstance(debug, bool):
+            raise DeviceUnavailable(f"debug={debug!r}: expected True or False")
         level = sampling_level(sampling)
         _check_compiler()
         self._ranges = nsight.find(nvtx)
@@ -70,6 +79,8 @@ class CudaBackend:
         self._lost = 0
         self._entries: Entries = {}
         self._transfers: Mapping[str, CompiledKernel] | None = None
+        self._debug = debug
+        self._log: DeviceLog | None = None
         try:
             self._open(native, level)
         except BaseException:
@@ -112,7 +123,8 @@ class CudaBackend:
             dlpack_device=(_DLPACK_CUDA, context.ordinal),
             after_fault=_AFTER_FAULT,
             cache_bytes=context.attribute("L2_CACHE_SIZE"),
-            gates=GATES,
+            prints=True,
+            gates=GATES | {"debug"},
             details=_details(context, self._architecture, self._launcher.kind),
         )
 
@@ -122,8 +134,10 @@ class CudaBackend:
         self, module: Module, constants: Mapping[int | str, object], only: Collection[str] | None = None
     ) -> Mapping[str, CompiledKernel]:
         """Translate, compile (or take from the cache) and load."""
-        translation = module.translate("cuda", constants, only)
+        translation = module.translate("cuda", constants, only, **chosen(module, self._debug).options)
         with self.context.current():
+            if translation.log_sites and self._log is None:
+                self._log = DeviceLog(self.pool, self.stock)
             return compiled(self.context, self._architecture, translation, self._entries)
 
     def build_instrumented(self, entries: Iterable[int]) -> None:
@@ -190,7 +204,8 @@ class CudaBackend:
         else:
             dispatch = copy_fill.dispatch_of(command, self._transfer_kernels())
         with self.context.current():
-            return launches.lowered(dispatch, dispatch.kernel.code)
+            printed_to = self._log.address if self._log is not None and dispatch.kernel.log_sites else 0
+            return launches.lowered(dispatch, dispatch.kernel.code, printed_to)
 
     def _transfer_kernels(self) -> Mapping[str, CompiledKernel]:
         if self._transfers is None:
@@ -199,7 +214,8 @@ class CudaBackend:
 
     def submit(self, commands: CommandList, started: list[Run], sample: bool = False, retain: bool = True) -> None:
         """Start all launches of the list in one call."""
-        joined = b"".join(commands.lowered)
+        prints = self._log is not None and may_print(commands)
+        joined = b"".join(numbered(commands) if prints else commands.lowered)
         starts = self._sample_starts(joined, commands) if sample and len(commands) else None
         run = CudaRun(self, len(commands), self.stock.event(), self.stock.event())
         if commands.ordering is Ordering.INFERRED:
@@ -210,6 +226,21 @@ class CudaBackend:
         address = None if reading is None else ctypes.addressof(reading)
         arguments = (joined, len(commands), address, at, run.start, run.end, run.started_at)
         self._start(self._launcher.submit, arguments, run, started)
+        if prints:
+            self._copy_log(run)
+
+    def _copy_log(self, run: CudaRun) -> None:
+        assert self._log is not None
+        with self.context.current():
+            run.log_copy = self._log.copy(self._cu, self._stream)
+
+    def read_log(self, copied: LogCopy) -> Log | None:
+        """What a submission printed, from the copy of the log behind it."""
+        assert self._log is not None
+        if self.closed:
+            return None
+        with self.context.current():
+            return self._log.read(self._cu, copied)
 
     def _reading(self, run: CudaRun, starts: np.ndarray) -> launchers.Reading:
         """Where the times of a list go. The table is in host memory that the device reads, so nothing is copied."""
@@ -277,6 +308,8 @@ class CudaBackend:
             except BaseException:
                 self.stock.release(run)
                 raise
+        if graph.prints:
+            self._copy_log(run)
 
     def _start(self, start: launchers.Start, arguments: tuple[Any, ...], run: CudaRun, started: list[Run]) -> bool:
         """Call `start`, and append the run if it started; False when a graph has too many replays under way.

@@ -32,6 +32,7 @@ from . import launches
 from .api import call
 from .kernels import Functions
 from .launches import Launch
+from .logs import may_print, numbered
 from .rings import ARENA_BYTES, Ring
 from .sampling import RESOLVE_THREADS, cleared, resolve_blocks, table_of
 
@@ -69,7 +70,8 @@ class NativeGraph:
         self.backend = backend
         self._context = backend.context
         self._cu = backend.context.cu
-        self._lowered = commands.lowered
+        self.prints = may_print(commands)
+        self._lowered = numbered(commands) if self.prints else commands.lowered
         self._lock = ForkLock()
         self.count = len(commands)
         self.value_bytes = commands.value_bytes
@@ -77,7 +79,7 @@ class NativeGraph:
         self.ring = Ring(backend.stock, self.value_bytes)
         self.is_aligned = True
         """Whether host and device agree on the count of replays; False after a failed launch, until `realign`."""
-        self._nodes = _nodes(commands.lowered, commands.order.edges)
+        self._nodes = _nodes(self._lowered, commands.order.edges)
         launched = {node.index: node for node in self._nodes}
         for use in commands.param_uses:
             params, value = bytearray(launched[use.node].params), self.arena.address + ARENA_BYTES + use.start

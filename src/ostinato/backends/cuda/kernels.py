@@ -195,5 +195,6 @@ def compiled(
             argument_bytes=code.sizes,
             argument_alignments=code.alignments,
             code=code,
+            log_sites=translation.log_sites.get(name, ()),
         )
     return kernels

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .kernels import KernelCode
 
 HEAD = struct.Struct("=9I12x4IQQ")
-FLAGS_AT, MASK_AT, SAMPLES_AT = 48, 60, 64
+NODE_AT, FLAGS_AT, MASK_AT, SAMPLES_AT = 36, 48, 60, 64
 WAITS, RELEASES, OWN_SLOTS, ONE_ROW = 1, 2, 4, 8
 """Flags: the kernel waits for its predecessor; its successor may start early; every warp has its own pair of times; the
 grid has one row."""
@@ -49,8 +49,8 @@ class Launch(NamedTuple):
     """Offset of the parameters in the record."""
 
 
-def lowered(dispatch: Dispatch, code: KernelCode) -> bytes:
-    """The record of a dispatch of a compiled kernel."""
+def lowered(dispatch: Dispatch, code: KernelCode, log_address: int = 0) -> bytes:
+    """The record of a dispatch of a compiled kernel; `log_address` is where it prints."""
     blocks = dispatch.groups[0] * dispatch.groups[1] * dispatch.groups[2]
     if blocks > MOST_BLOCKS:
         raise GeometryError(f"kernel {dispatch.kernel.name!r}: {blocks} groups; a CUDA device takes {MOST_BLOCKS}")
@@ -66,7 +66,7 @@ def lowered(dispatch: Dispatch, code: KernelCode) -> bytes:
     threads, group_size = dispatch.threads, dispatch.group_size
     flat = threads[1:] == (1, 1) and group_size[1:] == (1, 1)
     hot = (ONE_ROW if flat else 0, threads[0], group_size[0], 0)
-    HEAD.pack_into(params, 0, *threads, *group_size, *dispatch.groups, *hot, 0, 0)
+    HEAD.pack_into(params, 0, *threads, *group_size, *dispatch.groups, *hot, 0, log_address)
     inline_at = 0
     for position, binding in enumerate(dispatch.bindings):
         address, slot = 0, layout.values.get(position)
@@ -97,6 +97,15 @@ def record(
 ) -> bytes:
     """The record of a launch."""
     return records.dispatch(entry, threads, group_size, groups, shared_bytes, b"", [bytes(params)])
+
+
+def numbered(record: bytes, node: int) -> bytes:
+    """The record of a launch that knows its number in the list."""
+    launch = launch_of(record)
+    assert launch is not None
+    changed = bytearray(record)
+    struct.pack_into("=I", changed, launch.params_at + NODE_AT, node)
+    return bytes(changed)
 
 
 def launch_of(record: bytes) -> Launch | None:

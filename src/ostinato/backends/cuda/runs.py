@@ -13,9 +13,10 @@ from ...base.locks import ForkLock
 from ...errors import OstinatoError
 from ...ir.command_list import CommandList
 from ...ir.ordering import NOT_INFERRED, Inferred
-from ..protocol import Memory, Outcome, Status, WorkerTime
+from ..protocol import Log, Memory, Outcome, Status, WorkerTime
 from .api import Context, call
 from .launchers import Started
+from .logs import LogCopy
 from .memory import Pinned
 
 if TYPE_CHECKING:
@@ -33,8 +34,8 @@ class CudaRun:
     """One submission."""
 
     __slots__ = (
-        "_backend", "_samples", "_status", "borrowed", "commands", "count", "end", "graph", "interval", "pairs",
-        "result", "start", "started",
+        "_backend", "_samples", "_status", "borrowed", "commands", "count", "end", "graph", "interval", "log_copy",
+        "pairs", "result", "start", "started",
     )  # fmt: skip
 
     def __init__(self, backend: CudaBackend, count: int, start: int = 0, end: int = 0) -> None:
@@ -51,6 +52,7 @@ class CudaRun:
         self.pairs: Memory | None = None
         self.result: Pinned | None = None  # the times of its commands
         self.borrowed: list[Pinned] = []  # until it is done
+        self.log_copy: LogCopy | None = None  # of what it prints
 
     @property
     def number(self) -> int:
@@ -110,6 +112,10 @@ class CudaRun:
     def worker_time(self) -> WorkerTime | None:
         """None: a GPU does not report it."""
         return None
+
+    def log(self) -> Log | None:
+        """What its kernels printed; waits for the copy that is queued behind it."""
+        return None if self.log_copy is None else self._backend.read_log(self.log_copy)
 
     def release(self) -> None:
         """Return its events and memory for reuse."""
@@ -172,6 +178,11 @@ class Stock:
         if run.result is not None:
             self.give_back(run.result)
             run.result = None
+        if run.log_copy is not None:
+            self.give_back(run.log_copy.memory)
+            with self._lock:
+                self._events.append(run.log_copy.event)
+            run.log_copy = None
         if run.start:
             with self._lock:
                 self._events += [run.start, run.end]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...ir.ordering import NOT_INFERRED, Inferred
-from ..protocol import Memory, Outcome, Status, WorkerTime
+from ..protocol import Log, Memory, Outcome, Status, WorkerTime
 from .api import error_text
 from .clocks import host_ns
 
@@ -102,6 +102,10 @@ class MetalRun:
 
     def worker_time(self) -> WorkerTime | None:
         """None: a GPU does not report it."""
+        return None
+
+    def log(self) -> Log | None:
+        """None: its kernels do not print."""
         return None
 
     def release(self) -> None:

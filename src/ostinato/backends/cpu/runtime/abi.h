@@ -84,6 +84,9 @@ struct alignas(64) Worker {
   uint32_t lane;      // linear index in the group of the thread that runs
   void (*run_group)(Worker *, LaneFn, const Dispatch *, uint64_t group);       // a fiber for each thread
   void (*run_simdgroups)(Worker *, LaneFn, const Dispatch *, uint64_t group);  // a fiber for each simdgroup
+  void *(*log_room)(Worker *, uint32_t bytes);  // for a record of what a thread prints; NULL when there is none left
+  struct Log *log;                              // of the submission that runs
+  uint32_t node;                                // of its graph, that runs
 
   // The simdgroup that runs now. A lane of it is either ready, parked, returned, or else at the group's barrier.
   uint32_t ready;            // lanes that can run

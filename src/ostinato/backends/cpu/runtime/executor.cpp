@@ -66,7 +66,8 @@ struct Device {
   uint64_t started;           // submissions so far
   bool sharing, shared_last;  // whether the current submission shared work, and the one before
   bool closing;
-  bool held;  // after a fault, until the caller resumes: nothing of the queue is started
+  bool held;           // after a fault, until the caller resumes: nothing of the queue is started
+  uint64_t log_bytes;  // most that the kernels of a submission may print
   uint32_t n_runners;
   Runner *runners;
 };
@@ -197,6 +198,8 @@ void finish(Device *device, Submission *s) {
 
 void run(Runner *r, Node *node, uint64_t first, uint64_t end) {
   if (r->submission->failed.load(std::memory_order_relaxed)) return;
+  r->worker->log = &r->submission->log;
+  r->worker->node = uint32_t(node - r->graph->nodes);
   r->trap.armed.store(true, std::memory_order_relaxed);
   std::atomic_signal_fence(std::memory_order_seq_cst);
   run_units(node, r->worker, first, end);
@@ -477,7 +480,10 @@ void expect_work(Device *device) {
   if (asleep) wake(device, 1);
 }
 
+void limit_log(Device *device, uint64_t bytes) { device->log_bytes = bytes; }
+
 void submit(Device *device, Submission *s) {
+  s->log.limit_bytes = device->log_bytes;
   s->references.fetch_add(1, std::memory_order_relaxed);  // the queue's
   uint32_t count = 0;
   lock(device);

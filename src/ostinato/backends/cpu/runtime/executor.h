@@ -17,6 +17,8 @@ constexpr uint32_t max_workers = 1024;
 
 // NULL, with the reason in `error`, when workers cannot be had.
 Device *open_device(uint32_t workers, uint64_t arena_bytes, char *error, uint64_t error_bytes);
+// How much the kernels of a submission may print; before the first submission.
+void limit_log(Device *, uint64_t bytes);
 
 // Runs what is queued, then ends the workers.
 void close_device(Device *);

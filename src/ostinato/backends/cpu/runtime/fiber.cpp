@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "fiber.h"
+#include "log.h"
 
 #if !defined(MAP_NORESERVE)
 #define MAP_NORESERVE 0
@@ -247,6 +248,7 @@ Worker *open_worker(uint64_t arena_bytes) {
   region->worker.arena_bytes = arena_bytes;
   region->worker.run_group = &run_group;
   region->worker.run_simdgroups = &run_simdgroups;
+  region->worker.log_room = &log_room;
   region->worker.schedule = &schedule;
   return &region->worker;
 }

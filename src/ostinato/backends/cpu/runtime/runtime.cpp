@@ -35,6 +35,8 @@ EXPORT ost_device *ost_open(uint32_t workers, uint64_t arena_bytes, char *error,
   return nullptr;
 }
 
+EXPORT void ost_limit_log(ost_device *device, uint64_t bytes) { limit_log(device, bytes); }
+
 EXPORT void ost_close(ost_device *device) { close_device(device); }
 
 // Why the calling thread's last list or graph was refused; see Refusal.
@@ -110,6 +112,14 @@ EXPORT void ost_status(ost_submission *s, ost_status_t *out) {
 EXPORT const uint64_t *ost_samples(const ost_submission *s, uint64_t *count) {
   *count = s->graph->count;
   return s->done.load(std::memory_order_acquire) ? s->samples : nullptr;
+}
+
+// What its kernels printed, how many bytes that may be, and how many records did not fit; NULL when they printed nothing.
+EXPORT const unsigned char *ost_log(const ost_submission *s, uint64_t *bytes, uint64_t *dropped) {
+  const uint64_t used = s->log.used.load(std::memory_order_relaxed);
+  *bytes = used < s->log.limit_bytes ? used : s->log.limit_bytes;
+  *dropped = s->log.dropped.load(std::memory_order_relaxed);
+  return s->done.load(std::memory_order_acquire) ? s->log.records.load(std::memory_order_acquire) : nullptr;
 }
 
 // After a fault: the submission, which is queued behind it, completes without running.

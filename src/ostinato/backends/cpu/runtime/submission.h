@@ -6,6 +6,7 @@
 
 #include "fault.h"
 #include "graph.h"
+#include "log.h"
 
 namespace [[gnu::visibility("hidden")]] __ost {
 
@@ -18,6 +19,7 @@ struct Submission {
   std::atomic<uint32_t> remaining;  // nodes
   std::atomic<uint32_t> references;
   Submission *next;  // in the device's queue
+  Log log;
 
   pthread_mutex_t mutex;
   pthread_cond_t completed;

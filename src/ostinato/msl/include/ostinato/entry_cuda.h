@@ -23,15 +23,16 @@ struct alignas(8) Head {
   uint32_t grid[3];        // threads in the grid
   uint32_t group_size[3];  // nominal; groups at the edge are clipped by the grid
   uint32_t groups[3];
-  uint32_t zero[3];
+  uint32_t node;  // its number in the list or graph, for kernels that print
+  uint32_t zero[2];
   // What every kernel reads lies together with the first arguments: parameters come from memory by 64 bytes at a time,
   // counted from 48 on, and each costs a small kernel a tenth of its time.
   uint32_t flags;        // see below
   uint32_t row_threads;  // grid[0] and group_size[0] once more
   uint32_t row_group;
-  uint32_t sample_mask;  // where warps share pairs: how many there are, a power of two, less one; else all ones
-  ulonglong2 *samples;   // where the dispatch records its times: a pair of start and end per warp
-  uint64_t zero_64;
+  uint32_t sample_mask;   // where warps share pairs: how many there are, a power of two, less one; else all ones
+  ulonglong2 *samples;    // where the dispatch records its times: a pair of start and end per warp
+  struct DeviceLog *log;  // for kernels that print
 };
 constexpr uint32_t waits = 1, releases = 2, own_pairs = 4, one_row = 8;
 static_assert(sizeof(Head) == 80, "the head is part of the contract with the driver");
@@ -153,6 +154,37 @@ struct NativeValue {
 
 // What an argument refers to when its function constant leaves it out and the kernel takes it by reference.
 alignas(64) static __device__ const unsigned char absent[4096] = {};
+
+// Where kernels print to (backends/cuda/logs.py). Records follow; the one that did not fit first has a size of 0.
+struct DeviceLog { unsigned long long limit_bytes, used, dropped, zero; };
+
+// What a record needs and only the parameters of the kernel tell. All threads of a block write the same, each before it
+// calls anything that reads it.
+struct LogPlace {
+  DeviceLog *log;
+  uint32_t node;
+};
+OST_FN LogPlace &log_place() {
+  static __shared__ LogPlace place;
+  return place;
+}
+OST_FN void may_print(const Head &head) {
+  log_place().log = head.log;
+  log_place().node = head.node;
+}
+
+inline LogRecord *log_record(uint32_t bytes) {
+  DeviceLog *const log = log_place().log;
+  const uint64_t at = atomicAdd(&log->used, (unsigned long long)bytes);
+  LogRecord *const record = reinterpret_cast<LogRecord *>(reinterpret_cast<unsigned char *>(log + 1) + at);
+  if (at + bytes > log->limit_bytes) {
+    if (at < log->limit_bytes) record->bytes = 0;
+    atomicAdd(&log->dropped, 1ull);
+    return nullptr;
+  }
+  *record = {bytes, log_place().node, 0, threadIdx.x, blockIdx.x};
+  return record;
+}
 
 // Ends a thread immediately. A plain return may lead it to the end of the kernel first, where it would wait for the
 // rest of its warp, which waits for it at a barrier.

@@ -53,6 +53,7 @@ typedef _Float16 half;
 #include "geometric.h"
 #include "matrix.h"
 #include "pack.h"
+#include "logging.h"
 #include "utility.h"
 #include "atomic_types.h"
 #include "atomic_cpu.h"

@@ -64,6 +64,7 @@ template <class T> OST_FN constexpr T stateless() {
 #include "matrix.h"
 #include "unaligned_cuda.h"
 #include "pack.h"
+#include "logging.h"
 #include "utility.h"
 #include "atomic_types.h"
 #include "atomic_cuda.h"

@@ -1,4 +1,4 @@
-// Small things with no better home: as_type, array, uniform, and logging, which on a device without a log is silent.
+// Small things with no better home: as_type, array, uniform, and os_log.
 #pragma once
 
 // The bits of a value as another type of the same size; global in MSL.
@@ -62,14 +62,14 @@ template <class T> struct uniform {
 };
 template <class T> OST_FN constexpr uniform<T> make_uniform(T value) { return uniform<T>(value); }
 
-enum class os_log_type { log_default, debug, info, error, fault };
+// The translator puts a LogSite or a Silent in the place of each format, and wraps the arguments (logging.h).
 struct os_log {
   constexpr os_log(const char *, const char *) {}
-  template <class... A> OST_FN void log(const char *, A...) const {}
-  template <class... A> OST_FN void log_debug(const char *, A...) const {}
-  template <class... A> OST_FN void log_info(const char *, A...) const {}
-  template <class... A> OST_FN void log_error(const char *, A...) const {}
-  template <class... A> OST_FN void log_fault(const char *, A...) const {}
+  template <class S, class... A> OST_FN void log(S site, A... a) const { __ost::print(site, a...); }
+  template <class S, class... A> OST_FN void log_debug(S site, A... a) const { __ost::print(site, a...); }
+  template <class S, class... A> OST_FN void log_info(S site, A... a) const { __ost::print(site, a...); }
+  template <class S, class... A> OST_FN void log_error(S site, A... a) const { __ost::print(site, a...); }
+  template <class S, class... A> OST_FN void log_fault(S site, A... a) const { __ost::print(site, a...); }
 };
 inline constexpr os_log os_log_default{"", ""};
 
