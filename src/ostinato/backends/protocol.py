@@ -21,6 +21,7 @@ from ..ir.command_list import CommandList
 from ..ir.commands import Command, CompiledKernel
 from ..ir.ordering import Inferred
 from .conditions import Conditions
+from .kernel_findings import KernelFinding
 
 if TYPE_CHECKING:
     from ..msl import Module
@@ -133,6 +134,8 @@ class Status:
     """Position in the grid of the thread at fault; None when it is not known."""
     reason: str = ""
     """The driver's description of the error, if there is one."""
+    findings: tuple[KernelFinding, ...] = ()
+    """What the checks of the device found."""
 
     @property
     def failed(self) -> bool:

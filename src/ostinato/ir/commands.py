@@ -122,6 +122,8 @@ class CompiledKernel:
     """What it was compiled from; set by the library."""
     execution: Execution | None = None
     """How the backend runs its threads; None where the hardware decides."""
+    arena_bytes: int = 0
+    """The same as `threadgroup_bytes`, and the red zones between variables, where kernels are checked."""
 
 
 class Unknown(Enum):

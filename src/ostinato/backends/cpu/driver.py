@@ -8,6 +8,7 @@ import platform
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from functools import lru_cache, partial
 from itertools import pairwise, starmap
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -26,6 +27,7 @@ from ..host_memory import HostMemory
 from ..protocol import GATES, Capabilities, Level, Memory, Outcome, Run, Status, WorkerTime, sampling_level
 from ..records import pack
 from .building import runtime_library
+from .findings import read_findings
 from .kernels import MAX_THREADS_PER_GROUP, compile_kernels
 
 if TYPE_CHECKING:
@@ -35,8 +37,9 @@ SIMD_WIDTH = 32
 THREADGROUP_MEMORY_BYTES = 32 << 10
 LARGEST_THREADGROUP_MEMORY_BYTES = 64 << 20
 MAX_INLINE_BYTES = 4096
+_MOST_RED_ZONES_BYTES = 64 << 10
 
-_ABI_VERSION = 3
+_ABI_VERSION = 4
 _MEMORY_ALIGNMENT = 128
 _ACCESSES = ("", "read", "write", "misaligned", "no address")
 _TOO_MANY_EDGES, _NO_MEMORY = 2, 0
@@ -105,8 +108,9 @@ class CpuRun(int):
     def status(self) -> Status:
         """How it ended, from the runtime."""
         native = self._native_status()
+        findings = read_findings(self.runtime, self)
         if not native.error:
-            return _DONE
+            return replace(_DONE, findings=findings) if findings else _DONE
         return Status(
             outcome=_OUTCOMES[native.error],
             node=native.node,
@@ -114,6 +118,7 @@ class CpuRun(int):
             address=native.address,
             access=_ACCESSES[native.access],
             thread=tuple(native.thread) if native.thread_known else None,
+            findings=findings,
         )
 
     def inferred(self) -> Inferred:
@@ -182,13 +187,17 @@ class CpuBackend(HostMemory):
         if not isinstance(checked, bool):
             raise DeviceUnavailable(f"checked={checked!r}: expected True or False")
         level = sampling_level(sampling)
+        if checked:
+            count = 1  # the history of accesses is kept by one worker
         self._checked = checked
         self._runtime: Any = runtime_library()
         _declare(self._runtime)
         self.capabilities = _capabilities(toolchain.find(), count, threadgroup_memory, level)
+        # A checked kernel's arrays lie apart.
+        arena_bytes = threadgroup_memory * 2 + _MOST_RED_ZONES_BYTES if checked else threadgroup_memory
         reason = ctypes.create_string_buffer(256)
         with _lock:
-            self._device: int | None = self._runtime.ost_open(count, threadgroup_memory, reason, len(reason))
+            self._device: int | None = self._runtime.ost_open(count, arena_bytes, checked, reason, len(reason))
         if not self._device:
             raise DeviceUnavailable(f"cpu: {reason.value.decode(errors='replace')}")
         runs = type("CpuRun", (CpuRun,), {"__slots__": (), "runtime": self._runtime})
@@ -217,7 +226,7 @@ class CpuBackend(HostMemory):
 
     def lower(self, command: Command) -> bytes:
         """The command's record."""
-        return pack(command)
+        return pack(command, self._checked)
 
     def submit(self, commands: CommandList, started: list[Run], sample: bool = False, retain: bool = True) -> None:
         """Start the whole list in one call. The runtime infers the order if it is not known yet."""
@@ -363,7 +372,7 @@ def _declare(library: ctypes.CDLL) -> None:
     pointer, u32, u64, i64 = ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_int64
     for name, result, arguments in (
         ("ost_abi_version", u32, ()),
-        ("ost_open", pointer, (u32, u64, ctypes.c_char_p, u64)),
+        ("ost_open", pointer, (u32, u64, u32, ctypes.c_char_p, u64)),
         ("ost_close", None, (pointer,)),
         ("ost_submit", pointer, (pointer, ctypes.c_char_p, u64, u64, u32, pointer, u64, u32)),
         ("ost_inferred", None, (pointer, pointer)),
@@ -375,6 +384,7 @@ def _declare(library: ctypes.CDLL) -> None:
         ("ost_graph_release", None, (pointer,)),
         ("ost_replay", pointer, (pointer, pointer, ctypes.c_char_p, u32)),
         ("ost_samples", pointer, (pointer, pointer)),
+        ("ost_findings", pointer, (pointer, pointer, pointer)),
         ("ost_wait", ctypes.c_int, (pointer, i64)),
         ("ost_status", None, (pointer, pointer)),
         ("ost_release", None, (pointer,)),

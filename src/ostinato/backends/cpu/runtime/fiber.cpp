@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "fiber.h"
+#include "shadow.h"
 
 #if !defined(MAP_NORESERVE)
 #define MAP_NORESERVE 0
@@ -216,7 +217,7 @@ void run_simdgroups(Worker *w, LaneFn lane_fn, const Dispatch *d, uint64_t group
 
 }  // namespace
 
-Worker *open_worker(uint64_t arena_bytes) {
+Worker *open_worker(uint64_t arena_bytes, bool checked) {
   const size_t page = size_t(sysconf(_SC_PAGESIZE));
   const size_t head = round_up(sizeof(Region), page);
   const size_t total = round_up(head + max_lanes * stack_stride + max_simdgroups * simdgroup_stack_stride, page);
@@ -248,10 +249,13 @@ Worker *open_worker(uint64_t arena_bytes) {
   region->worker.run_group = &run_group;
   region->worker.run_simdgroups = &run_simdgroups;
   region->worker.schedule = &schedule;
-  return &region->worker;
+  if (!checked || open_shadow(&region->worker)) return &region->worker;
+  close_worker(&region->worker);
+  return nullptr;
 }
 
 void close_worker(Worker *w) {
+  close_shadow(w);
   Region *region = region_of(w);
   spare_mappings().fetch_add(region->guard_mappings);
   munmap(region->arena_mapping, region->arena_mapping_bytes);

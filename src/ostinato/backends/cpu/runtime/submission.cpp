@@ -16,6 +16,7 @@ void destroy(Submission *s) {
   pthread_cond_destroy(&s->completed);
   disown(s->graph);
   free(s->samples);
+  free(s->findings);
   free(s);
 }
 

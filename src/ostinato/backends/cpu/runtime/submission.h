@@ -18,6 +18,7 @@ struct Submission {
   std::atomic<uint32_t> remaining;  // nodes
   std::atomic<uint32_t> references;
   Submission *next;  // in the device's queue
+  Findings *findings;  // of a checked device, once it is done; NULL when there are none
 
   pthread_mutex_t mutex;
   pthread_cond_t completed;
