@@ -90,8 +90,8 @@ class Coverage:
     dispatches: int
     alone: int = 0
     """Dispatches that were run alone, to compare their accesses with their declaration."""
-    guarded: int = 0
-    """Dispatches that were run between guard pages."""
+    checked: int = 0
+    """Dispatches that were run in the checked build, which sees every access."""
     orders: int = 0
     """Runs of the whole list with only its own ordering."""
     unchecked: tuple[str, ...] = ()

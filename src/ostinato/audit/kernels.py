@@ -6,13 +6,16 @@ times, and be executed by any number of threads.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from ..backends.kernel_findings import KernelAccess, KernelFinding, KernelPlace
-from ..ir.command_list import CapturedNode, CommandList
-from ..ir.commands import BufferBinding, Dispatch
+from ..backends.kernel_findings import KernelAccess, KernelFinding, KernelMemory, KernelPlace
+from ..ir.command_list import CapturedNode
+from ..ir.commands import BufferBinding, Command, Dispatch
 from .findings import ERROR, NOTE, Finding, argument_name, element_at, title
+
+_FAR_BYTES = 1 << 40
+_WRAPPED = 1 << 31
 
 _ADVICE = {
     "race": "put a barrier between the accesses whose flags cover this memory, make both atomic, or give each thread"
@@ -33,43 +36,48 @@ _ADVICE = {
 }
 
 
-def findings_about(commands: CommandList, records: Iterable[KernelFinding]) -> tuple[Finding, ...]:
-    """The findings of a list of commands, errors first."""
+def findings_about(
+    nodes: Sequence[CapturedNode], records: Iterable[KernelFinding], first: int = 0
+) -> tuple[Finding, ...]:
+    """The findings of a list of commands, errors first; `first` is the number of the first node."""
     folded: dict[object, KernelFinding] = {}
     for record in records:
-        places = frozenset((access.what, access.place) for access in record.accesses)
-        key = (record.kind, record.node, places if all(place for _, place in places) else record)
+        key = (record.kind, record.node, _places(record) or record)
         known = folded.get(key)
         folded[key] = record if known is None else replace(known, count=known.count + record.count)
-    racy = {
-        (record.node, access.what, access.place)
-        for record in folded.values()
-        if record.kind == "race"
-        for access in record.accesses
-    }
-    findings = [
-        _finding(commands.nodes[record.node], record)
-        for record in folded.values()
-        # Which of two racing accesses came first is chance, and so is whether the memory was written by then.
-        if record.kind != "uninitialised" or (record.node, *_last(record)) not in racy
-    ]
+
+    def follows(record: KernelFinding) -> bool:
+        """Whether another finding says as much."""
+        return record.kind == "relies on lockstep" and ("race", record.node, _places(record)) in folded
+
+    findings = [_finding(nodes[record.node], record, first) for record in folded.values() if not follows(record)]
     return tuple(sorted(findings, key=lambda finding: not finding.is_error))
 
 
-def _last(record: KernelFinding) -> tuple[str, KernelPlace | None]:
-    return record.accesses[-1].what, record.accesses[-1].place
+def _places(record: KernelFinding) -> frozenset[tuple[str, KernelPlace]]:
+    """What its accesses did and where, in no order; empty if a place is not known."""
+    known = [(access.what, access.place) for access in record.accesses if access.place is not None]
+    return frozenset(known) if len(known) == len(record.accesses) else frozenset()
 
 
-def _finding(node: CapturedNode, record: KernelFinding) -> Finding:
-    memory = _memory(node, record)
+def _finding(node: CapturedNode, record: KernelFinding, first: int) -> Finding:
+    memory, why, advice = _memory(node, record), "", _ADVICE[record.kind]
+    if record.kind == "out of bounds":
+        memory, why, advice = _out_of_bounds(node.command, record)
+    elif record.kind == "divergent barrier" and len(record.accesses) == 1:
+        why = f"{_described(record.accesses[0])} waits at a barrier; {record.value} threads of its group have returned"
+    else:
+        about = f"{memory}: " if memory else ""
+        why = about + " and ".join(map(_described, record.accesses))
+    times = f" ({record.count:,} times)" if record.count > 1 else ""
     return Finding(
         ERROR if record.is_error else NOTE,
         record.kind,
-        (record.node,),
+        (first + record.node,),
         (title(node),),
         (node.place,),
-        _why(record, memory),
-        _ADVICE[record.kind],
+        why + times,
+        advice,
         access=record.accesses[-1].what if record.accesses else "",
         argument=memory,
         accesses=record.accesses,
@@ -77,48 +85,69 @@ def _finding(node: CapturedNode, record: KernelFinding) -> Finding:
     )
 
 
-def _why(record: KernelFinding, memory: str) -> str:
-    times = f" ({record.count:,} times)" if record.count > 1 else ""
-    about = f"{memory}: " if memory else ""
-    return about + " and ".join(map(_described, record.accesses)) + times
-
-
 def _described(access: KernelAccess) -> str:
+    """ "thread 5 of group 0 writes at x.metal:7:11"."""
+    does = {"": "", "read": " reads", "write": " writes", "atomic read": " reads atomically"}
     place = f" at {access.place}" if access.place is not None else ""
-    return f"{access.what or 'thread'}{place} by thread {_position(access.thread)} of group {_position(access.group)}"
+    thread, group = position_text(access.thread), position_text(access.group)
+    return f"thread {thread} of group {group}{does.get(access.what, ' writes atomically')}{place}"
 
 
-def _position(numbers: tuple[int, int, int]) -> str:
-    """A position without trailing zeros: `(5)` of a row, `(5, 2)` of a plane."""
-    shown = numbers if numbers[2] else numbers[:2] if numbers[1] else numbers[:1]
-    return f"({', '.join(map(str, shown))})"
+def position_text(numbers: tuple[int, int, int]) -> str:
+    """A position without trailing zeros: `5` in a row, `(5, 2)` in a plane."""
+    x, y, z = numbers
+    return f"({x}, {y}, {z})" if z else f"({x}, {y})" if y else str(x)
 
 
 def _memory(node: CapturedNode, record: KernelFinding) -> str:
-    """What lies at the address of a finding: an element of an argument, or threadgroup memory."""
-    if not record.nbytes or not isinstance(node.command, Dispatch):
+    """What lies at the address of a finding: an element of an argument, or a variable."""
+    memory = record.memory
+    if not memory.nbytes or not isinstance(node.command, Dispatch):
         return ""
-    element = element_at(node.command, record.address)
+    if memory.kind in ("threadgroup", "thread"):
+        return _variable(memory)
+    element = element_at(node.command, memory.address)
     if element is not None:
         return element[0]
-    if record.kind == "out of bounds":
-        return _beside(node.command, record)
     for binding in node.command.bindings:
-        if isinstance(binding, BufferBinding) and 0 <= record.address - binding.address < binding.nbytes:
-            return f"{argument_name(node.command, binding.index)} + {record.address - binding.address} bytes"
-    return "threadgroup memory"
+        if isinstance(binding, BufferBinding) and 0 <= memory.address - binding.address < binding.nbytes:
+            return f"byte {memory.address - binding.address} of {_argument(node.command, binding)}"
+    return ""
 
 
-def _beside(command: Dispatch, record: KernelFinding) -> str:
-    """The argument nearest to an address that lies in none."""
+def _variable(memory: KernelMemory) -> str:
+    end = memory.offset + memory.nbytes
+    return f"{memory.kind} memory{f' {memory.name!r}' if memory.name else ''}, bytes {memory.offset} to {end}"
+
+
+def _argument(command: Dispatch, binding: BufferBinding) -> str:
+    return f"argument {binding.index} {argument_name(command, binding.index)}"
+
+
+def _out_of_bounds(command: Command, record: KernelFinding) -> tuple[str, str, str]:
+    """The argument nearest to an address that lies in none, the finding as text, and what to do."""
+    memory, access = record.memory, record.accesses[-1]
+    does = _described(access)
+    advice = "check the index against the size, or dispatch fewer threads"
+    if memory.kind:
+        return _variable(memory), f"{does}: {_variable(memory)}, which lie in no array", advice
+    assert isinstance(command, Dispatch)
     bindings = [binding for binding in command.bindings if isinstance(binding, BufferBinding)]
-    if not bindings:
-        return f"{record.nbytes} bytes at {record.address:#x}"
 
     def gap(binding: BufferBinding) -> int:
-        return max(binding.address - record.address, record.address + record.nbytes - binding.address - binding.nbytes)
+        return max(binding.address - memory.address, memory.address + memory.nbytes - binding.address - binding.nbytes)
 
-    nearest = min(bindings, key=gap)
-    name = argument_name(command, nearest.index)
-    offset = record.address - nearest.address
-    return f"{record.nbytes} bytes at offset {offset:,} of {name}, which has {nearest.nbytes:,} bytes"
+    nearest = min(bindings, key=gap, default=None)
+    if nearest is None or gap(nearest) > _FAR_BYTES:
+        return "", f"{does}: {memory.nbytes} bytes at {memory.address:#x}, far from all arguments", advice
+    name = _argument(command, nearest)
+    offset = memory.address - nearest.address
+    distance = offset - nearest.nbytes if offset >= 0 else -offset
+    side = f"{distance} bytes past its end" if offset >= 0 else f"{distance} bytes before its start"
+    if offset >= 0 and distance <= 0:
+        side = "right past its end" if distance == 0 else f"the last {memory.nbytes + distance} bytes past its end"
+    if offset < 0:
+        advice = "check the index at the first elements: it is below 0 there"
+    elif distance >= _WRAPPED:
+        advice = "look for an unsigned index that wrapped below 0, or an uninitialised index"
+    return name, f"{does}: byte {offset} of {name}, which has {nearest.nbytes} bytes: {side}", advice

@@ -22,6 +22,9 @@ KINDS = (
 )
 """The kinds of findings, in the order of `FindingKind` in `cpu/runtime/checks.h`."""
 
+MEMORIES = ("", "device", "threadgroup", "thread")
+"""The address spaces, in the order of `MemoryKind` in `cpu/runtime/findings.h`."""
+
 NOTES = frozenset({"relies on lockstep"})
 """The kinds that are no errors."""
 
@@ -59,6 +62,20 @@ class KernelAccess:
 
 
 @dataclass(frozen=True, slots=True)
+class KernelMemory:
+    """The memory that a finding is about."""
+
+    kind: str
+    """One of `MEMORIES`; "" if it is about none, or about memory that is nothing to the kernel."""
+    address: int
+    nbytes: int
+    name: str | None
+    """The variable there, or before it; None if that is not known."""
+    offset: int
+    """Of the address in the variable, or in threadgroup memory."""
+
+
+@dataclass(frozen=True, slots=True)
 class KernelFinding:
     """One finding about a kernel, at one pair of places."""
 
@@ -68,8 +85,7 @@ class KernelFinding:
     """Index of the command in its list."""
     accesses: tuple[KernelAccess, ...]
     """The one or two accesses that it is about; the last is the one at which it was noticed."""
-    address: int
-    nbytes: int
+    memory: KernelMemory
     value: int
     """What the finding says more, by its kind; 0 if nothing."""
     count: int

@@ -246,7 +246,7 @@ class Submission:
         if status.findings:
             from ..audit.kernels import findings_about
 
-            self.findings = findings_about(self._commands, status.findings)
+            self.findings = findings_about(self._commands.nodes, status.findings)
         if faulted:
             error = self._describe_findings(status) if self.findings else self._describe_fault(status)
         if self._blocked_by is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
-from ..kernel_findings import KINDS, KernelAccess, KernelFinding
+from ..kernel_findings import KINDS, MEMORIES, KernelAccess, KernelFinding, KernelMemory
 from .places import place_of_location, place_of_return
 
 _WRITE, _ATOMIC, _LOCATED, _NO_ACCESS = 1, 2, 4, 8
@@ -33,6 +33,9 @@ class _Finding(ctypes.Structure):
         ("second", _Touch),
         ("address", ctypes.c_uint64),
         ("bytes", ctypes.c_uint64),
+        ("name", ctypes.c_char_p),
+        ("offset", ctypes.c_uint64),
+        ("memory", ctypes.c_uint64),
         ("value", ctypes.c_uint64),
         ("count", ctypes.c_uint64),
     )
@@ -50,9 +53,9 @@ def read_findings(runtime: Any, submission: int) -> tuple[KernelFinding, ...]:
 
 def _read(record: _Finding) -> KernelFinding:
     accesses = tuple(_access(touch) for touch in (record.first, record.second) if touch.site)
-    return KernelFinding(
-        KINDS[record.kind], record.node, accesses, record.address, record.bytes, record.value, record.count
-    )
+    name = None if record.name is None else record.name.decode(errors="replace")
+    memory = KernelMemory(MEMORIES[record.memory], record.address, record.bytes, name, record.offset)
+    return KernelFinding(KINDS[record.kind], record.node, accesses, memory, record.value, record.count)
 
 
 def _access(touch: _Touch) -> KernelAccess:

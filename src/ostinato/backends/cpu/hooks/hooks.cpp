@@ -135,9 +135,9 @@ HOOK void __ost_check_simdgroup_barrier(uint32_t fenced) {
 }
 
 // What the translator calls after the declaration of a variable: in threadgroup memory, and in a thread's own.
-HOOK void __ost_check_stored(const void *address, unsigned long bytes) {
+HOOK void __ost_check_stored(const void *address, unsigned long bytes, const char *name) {
   Worker *w = worker();
-  w->checks->stored(w, address, bytes);
+  w->checks->stored(w, address, bytes, name);
 }
 HOOK void __ost_local(const void *address, unsigned long bytes) {
   Worker *w = worker();

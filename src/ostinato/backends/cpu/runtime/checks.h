@@ -61,7 +61,7 @@ struct CheckCalls {
   void (*report)(Worker *, FindingKind, const void *site, uint32_t how, const void *address, uint64_t bytes,
                  uint64_t value);
   // The kernel has a variable in threadgroup memory here.
-  void (*stored)(Worker *, const void *address, uint64_t bytes);
+  void (*stored)(Worker *, const void *address, uint64_t bytes, const char *name);
   // The running thread declares a local variable, whose bytes are not written yet.
   void (*local)(Worker *, const void *address, uint64_t bytes);
 };

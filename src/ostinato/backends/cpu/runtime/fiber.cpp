@@ -161,6 +161,7 @@ uint32_t schedule(Worker *w) {
   if (w->parked) return elect_smallest(w);
   uint32_t next = begin_simdgroup(w, w->lane / simd_width + 1);
   if (next != nobody) return next;
+  if (w->shadow) group_met(w);
   for (uint32_t s = w->first_simdgroup; s < w->end_simdgroup; ++s) w->pending[s] = w->live[s];
   next = begin_simdgroup(w, w->first_simdgroup);
   return next != nobody ? next : scheduler_fiber;

@@ -5,8 +5,8 @@ namespace __ost {
 
 bool is_note(FindingKind kind) { return kind == found_lockstep; }
 
-void report(Findings *table, FindingKind kind, const Touch &first, const Touch &second, uint64_t address,
-            uint64_t bytes, uint64_t value) {
+void report(Findings *table, FindingKind kind, const Touch &first, const Touch &second, const Memory &memory,
+            uint64_t value) {
   for (uint32_t i = 0; i < table->count; ++i) {
     Finding &known = table->records[i];
     if (known.kind == kind && known.node == table->node && known.first.site == first.site &&
@@ -20,7 +20,27 @@ void report(Findings *table, FindingKind kind, const Touch &first, const Touch &
     ++table->lost;
     return;
   }
-  table->records[table->count++] = {kind, table->node, first, second, address, bytes, value, 1};
+  table->records[table->count++] = {kind, table->node, first, second, memory, value, 1};
+}
+
+void drop_consequences(Findings *table) {
+  const auto races_at = [table](uint64_t site) {
+    for (uint32_t i = 0; i < table->count; ++i) {
+      const Finding &finding = table->records[i];
+      if (finding.kind <= found_lockstep && finding.node == table->node &&
+          (finding.first.site == site || finding.second.site == site))
+        return true;
+    }
+    return false;
+  };
+  uint32_t kept = 0;
+  for (uint32_t i = 0; i < table->count; ++i) {
+    const Finding &finding = table->records[i];
+    if (finding.kind == found_uninitialised && finding.node == table->node && races_at(finding.second.site))
+      --table->errors;
+    else table->records[kept++] = finding;
+  }
+  table->count = kept;
 }
 
 Touch touch_of(const Worker *w, uint32_t lane, uint64_t group, const void *site, uint32_t how) {

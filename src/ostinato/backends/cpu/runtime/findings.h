@@ -17,10 +17,20 @@ struct Touch {
   uint32_t how, lane;            // lane: index in the group
 };
 
+// The memory that a finding is about.
+enum MemoryKind : uint32_t { memory_none, memory_device, memory_threadgroup, memory_thread };
+struct Memory {
+  uint64_t address, bytes;
+  const char *name;  // of a variable in a library, which is never unloaded; NULL where it has none
+  uint64_t offset;   // of the address in the variable
+  uint64_t kind;
+};
+
 struct Finding {
   uint32_t kind, node;  // node: of the submission's list
   Touch first, second;  // `second` is the one that was noticed
-  uint64_t address, bytes, value, count;
+  Memory memory;
+  uint64_t value, count;
 };
 
 struct Findings {
@@ -34,8 +44,11 @@ struct Findings {
 bool is_note(FindingKind);
 
 // A finding about one or two accesses (`first` may be all zero). To be called by the worker that owns the table.
-void report(Findings *, FindingKind, const Touch &first, const Touch &second, uint64_t address, uint64_t bytes,
-            uint64_t value);
+void report(Findings *, FindingKind, const Touch &first, const Touch &second, const Memory &, uint64_t value);
+
+// After a command: drops what follows from other findings. Which of two racing accesses comes first is chance, and so is
+// whether memory is written by then.
+void drop_consequences(Findings *);
 
 // The thread with this index in its group as one that accesses memory at a site.
 Touch touch_of(const Worker *, uint32_t lane, uint64_t group, const void *site, uint32_t how);

@@ -26,6 +26,7 @@ namespace {
 constexpr uint32_t max_regions = 96;
 constexpr uint32_t slots_per_cell = 4;
 constexpr uint32_t max_sites = 1 << 14;
+constexpr uint32_t max_variables = 256;
 constexpr uint32_t max_images = 4096;
 constexpr uint32_t largest_compared = 64;
 
@@ -54,12 +55,19 @@ struct Deferred {  // a write whose value is compared once it has happened
   uint32_t bytes;
   FindingKind kind;
   Touch first, second;
+  Memory memory;
   unsigned char before[largest_compared];
 };
 
 struct Unwritten {  // memory of which the device knows what was written
   uintptr_t begin, end;
   unsigned char *state;
+};
+
+struct Variable {  // in threadgroup memory
+  uintptr_t begin;
+  uint64_t bytes;
+  const char *name;
 };
 
 struct Image { uintptr_t begin, end; };
@@ -76,6 +84,9 @@ struct Shadow {
 
   Passed passed[max_lanes];
   uint32_t swept[2];  // how often each counter of device memory wrapped, in this group
+
+  Variable variables[max_variables];
+  uint32_t n_variables;
 
   bool has_deferred;
   Deferred deferred;
@@ -171,7 +182,7 @@ void settle(Worker *w) {
   shadow->has_deferred = false;
   const Deferred &d = shadow->deferred;
   if (memcmp(d.address, d.before, d.bytes) == 0) return;
-  report(w->findings, d.kind, d.first, d.second, uint64_t(uintptr_t(d.address)), d.bytes, 0);
+  report(w->findings, d.kind, d.first, d.second, d.memory, 0);
 }
 
 // Which of two earlier accesses to keep beside a new one.
@@ -199,6 +210,21 @@ struct Access {
   const void *site;
 };
 
+Memory memory_at(const Shadow *shadow, const Region &region, const Access &access) {
+  Memory memory = {access.address, access.bytes, nullptr, 0, memory_device};
+  if (region.space == device_space) return memory;
+  memory.kind = memory_threadgroup;
+  memory.offset = access.address - region.begin;
+  // The variable that it lies in, or that ends before it.
+  for (uint32_t i = 0; i < shadow->n_variables; ++i) {
+    const Variable &variable = shadow->variables[i];
+    const uint64_t offset = access.address - variable.begin;
+    if (variable.begin <= access.address && (!memory.name || offset < memory.offset))
+      memory.name = variable.name, memory.offset = offset;
+  }
+  return memory;
+}
+
 void conflict(Worker *w, const Region &region, const Access &access, Slot before, bool wrote, Distance apart,
               Slot now) {
   const bool atomic = access.how & how_atomic;
@@ -213,11 +239,17 @@ void conflict(Worker *w, const Region &region, const Access &access, Slot before
     if (shadow->has_deferred) return;  // one of this access is enough
     shadow->has_deferred = true;
     Deferred &d = shadow->deferred;
-    d = {reinterpret_cast<const unsigned char *>(access.address), uint32_t(access.bytes), level, first, second, {}};
+    d = {reinterpret_cast<const unsigned char *>(access.address),
+         uint32_t(access.bytes),
+         level,
+         first,
+         second,
+         memory_at(shadow, region, access),
+         {}};
     memcpy(d.before, d.address, d.bytes);
     return;
   }
-  report(w->findings, level, first, second, access.address, access.bytes, 0);
+  report(w->findings, level, first, second, memory_at(w->shadow, region, access), 0);
 }
 
 // One cell; true when a conflict was reported, so that the others of the access need not be.
@@ -291,10 +323,12 @@ void history(Worker *w, Region *region, const Access &access) {
     reported |= touch_cell(w, *region, region->cells + cell * slots_per_cell, access, now, !reported);
 }
 
-[[noreturn]] void stop(Worker *w, const Access &access, uint64_t value) {
-  report(w->findings, found_out_of_bounds, Touch{}, touch_here(w, access.site, access.how), access.address,
-         access.bytes, value);
-  __builtin_trap();  // the fault ends the submission before the access is made
+// Ends the submission before the access is made, by a fault.
+[[noreturn]] void stop(Worker *w, const Region *region, const Access &access) {
+  const Memory memory =
+      region ? memory_at(w->shadow, *region, access) : Memory{access.address, access.bytes, nullptr, 0, memory_none};
+  report(w->findings, found_out_of_bounds, Touch{}, touch_here(w, access.site, access.how), memory, 0);
+  __builtin_trap();
 }
 
 void initialised(Worker *w, const Region &region, const Access &access) {
@@ -307,8 +341,8 @@ void initialised(Worker *w, const Region &region, const Access &access) {
     }
   }
   if (!memchr(state, byte_unwritten, access.bytes)) return;
-  report(w->findings, found_uninitialised, Touch{}, touch_here(w, access.site, access.how), access.address,
-         access.bytes, 0);
+  report(w->findings, found_uninitialised, Touch{}, touch_here(w, access.site, access.how),
+         memory_at(w->shadow, region, access), 0);
   memset(state, byte_written, access.bytes);  // reported once for each byte
 }
 
@@ -357,12 +391,12 @@ void look(Worker *w, const Access &access) {
   Region *region = region_at(shadow, access.address);
   if (!region) {
     if (!(access.how & how_write) && is_own(shadow, access.address, access.bytes)) return;
-    stop(w, access, 0);
+    stop(w, nullptr, access);
   }
-  if (access.bytes > region->end - access.address) stop(w, access, region->end - access.address);
+  if (access.bytes > region->end - access.address) stop(w, region, access);
   if (region->space == threadgroup_space &&
       memchr(region->state + (access.address - region->begin), byte_outside, access.bytes))
-    stop(w, access, 0);
+    stop(w, region, access);
   if (region->state) initialised(w, *region, access);
   history(w, region, access);
 }
@@ -425,7 +459,7 @@ void on_group_barrier(Worker *w, uint32_t flags, uint32_t id, const void *site) 
     shadow->barrier_id = id;
     shadow->barrier = here;
   } else if (shadow->barrier_id != id) {
-    report(w->findings, found_divergent_barrier, shadow->barrier, here, 0, 0, 0);
+    report(w->findings, found_divergent_barrier, shadow->barrier, here, Memory{}, 0);
   }
   pass(w, flags, false);
 }
@@ -438,13 +472,17 @@ void on_simdgroup_barrier(Worker *w, uint32_t flags) {
 
 void on_report(Worker *w, FindingKind kind, const void *site, uint32_t how, const void *address, uint64_t bytes,
                uint64_t value) {
-  report(w->findings, kind, Touch{}, touch_here(w, site, how), uint64_t(uintptr_t(address)), bytes, value);
+  report(w->findings, kind, Touch{}, touch_here(w, site, how),
+         Memory{uint64_t(uintptr_t(address)), bytes, nullptr, 0, memory_none}, value);
 }
 
-void on_stored(Worker *w, const void *address, uint64_t bytes) {
-  const Region &arena = w->shadow->regions[0];
+void on_stored(Worker *w, const void *address, uint64_t bytes, const char *name) {
+  Shadow *shadow = w->shadow;
+  const Region &arena = shadow->regions[0];
   unsigned char *state = arena.state + (uintptr_t(address) - arena.begin);
-  if (*state == byte_outside) memset(state, byte_unwritten, bytes);
+  if (*state != byte_outside) return;
+  memset(state, byte_unwritten, bytes);
+  if (shadow->n_variables < max_variables) shadow->variables[shadow->n_variables++] = {uintptr_t(address), bytes, name};
 }
 
 void on_local(Worker *, const void *, uint64_t) {}
@@ -484,7 +522,7 @@ void begin_dispatch(Worker *w, const Node *node) {
   shadow->n_regions = 1;
   shadow->recent = 0;
   shadow->group = ~uint64_t(0);
-  shadow->n_sites = 0;
+  shadow->n_sites = shadow->n_variables = 0;
   shadow->has_deferred = false;
   memset(shadow->site_index, 0, sizeof shadow->site_index);
   forget_flags(&shadow->fences);
@@ -529,9 +567,18 @@ void begin_dispatch(Worker *w, const Node *node) {
 
 void end_dispatch(Worker *w) {
   settle(w);
+  drop_consequences(w->findings);
   Shadow *shadow = w->shadow;
   for (uint32_t i = 1; i < shadow->n_regions; ++i) drop_cells(&shadow->regions[i]);
   shadow->n_regions = 1;
+}
+
+void group_met(Worker *w) {
+  Shadow *shadow = w->shadow;
+  if (!shadow->waiting) return;
+  if (shadow->waiting < w->threads)
+    report(w->findings, found_divergent_barrier, Touch{}, shadow->barrier, Memory{}, w->threads - shadow->waiting);
+  shadow->waiting = 0;
 }
 
 void add_image(uintptr_t begin, uintptr_t end) {

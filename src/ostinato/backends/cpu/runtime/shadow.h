@@ -15,6 +15,9 @@ void close_shadow(Worker *);
 void begin_dispatch(Worker *, const Node *);
 void end_dispatch(Worker *);
 
+// All threads of the group that have not returned wait at its barrier, or all have returned.
+void group_met(Worker *);
+
 // Memory of a loaded library that kernels may read: its constants.
 void add_image(uintptr_t begin, uintptr_t end);
 

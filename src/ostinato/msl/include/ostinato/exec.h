@@ -6,7 +6,7 @@
 #ifdef __OST_CHECKED
 extern "C" void __ost_check_group_barrier(uint32_t flags, uint32_t site);
 extern "C" void __ost_check_simdgroup_barrier(uint32_t flags);
-extern "C" void __ost_check_stored(const void *address, size_t bytes);
+extern "C" void __ost_check_stored(const void *address, size_t bytes, const char *name);
 extern "C" void __ost_check_fence(uint32_t flags, uint32_t order, uint32_t scope);
 #define OST_CHECK(call) __ost_check_##call
 #else

@@ -9,7 +9,7 @@ template <uint32_t N> constexpr uint32_t constant = N;
 // In checked builds threadgroup variables lie apart, and the runtime knows where.
 #ifdef __OST_CHECKED
 constexpr uint32_t red_zone = 64;
-#define __OST_STORED(name) __ost_check_stored(&name, sizeof(name));
+#define __OST_STORED(name) __ost_check_stored(&name, sizeof(name), #name);
 #else
 constexpr uint32_t red_zone = 0;
 #define __OST_STORED(name)
