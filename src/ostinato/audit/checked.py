@@ -7,7 +7,7 @@ checks find is found in one run. Which memory nobody wrote before this dispatch 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from ..base.ranges import Range

@@ -127,10 +127,10 @@ def _argument(command: Dispatch, binding: BufferBinding) -> str:
 def _out_of_bounds(command: Command, record: KernelFinding) -> tuple[str, str, str]:
     """The argument nearest to an address that lies in none, the finding as text, and what to do."""
     memory, access = record.memory, record.accesses[-1]
-    does = _described(access)
+    does, place = _described(replace(access, place=None)), f", at {access.place}" if access.place is not None else ""
     advice = "check the index against the size, or dispatch fewer threads"
     if memory.kind:
-        return _variable(memory), f"{does}: {_variable(memory)}, which lie in no array", advice
+        return _variable(memory), f"{does} {_variable(memory)}, which lie in no array{place}", advice
     assert isinstance(command, Dispatch)
     bindings = [binding for binding in command.bindings if isinstance(binding, BufferBinding)]
 
@@ -139,7 +139,7 @@ def _out_of_bounds(command: Command, record: KernelFinding) -> tuple[str, str, s
 
     nearest = min(bindings, key=gap, default=None)
     if nearest is None or gap(nearest) > _FAR_BYTES:
-        return "", f"{does}: {memory.nbytes} bytes at {memory.address:#x}, far from all arguments", advice
+        return "", f"{does} {memory.nbytes} bytes at {memory.address:#x}, far from all arguments{place}", advice
     name = _argument(command, nearest)
     offset = memory.address - nearest.address
     distance = offset - nearest.nbytes if offset >= 0 else -offset
@@ -150,4 +150,4 @@ def _out_of_bounds(command: Command, record: KernelFinding) -> tuple[str, str, s
         advice = "check the index at the first elements: it is below 0 there"
     elif distance >= _WRAPPED:
         advice = "look for an unsigned index that wrapped below 0, or an uninitialised index"
-    return name, f"{does}: byte {offset} of {name}, which has {nearest.nbytes} bytes: {side}", advice
+    return name, f"{does} byte {offset} of {name}, which has {nearest.nbytes} bytes: {side}{place}", advice

@@ -91,6 +91,8 @@ class Capabilities:
     """The size of its last-level cache, or of all of them together; 0 where that is not known."""
     catches_faults: bool = True
     """Whether a kernel that crashes raises a `KernelFault`; otherwise it ends the process."""
+    checks_kernels: bool = False
+    """Whether it checks every access of kernels; a fault then names the line that encoded the dispatch."""
     gates: frozenset[str] = frozenset()
     """The settings (names of the table in `settings.py`) that the device supports."""
     details: Mapping[str, str] = field(default_factory=dict)

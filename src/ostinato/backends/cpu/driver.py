@@ -192,7 +192,9 @@ class CpuBackend(HostMemory):
         self._checked = checked
         self._runtime: Any = runtime_library()
         _declare(self._runtime)
-        self.capabilities = _capabilities(toolchain.find(), count, threadgroup_memory, level)
+        self.capabilities = replace(
+            _capabilities(toolchain.find(), count, threadgroup_memory, level), checks_kernels=checked
+        )
         # A checked kernel's arrays lie apart.
         arena_bytes = threadgroup_memory * 2 + _MOST_RED_ZONES_BYTES if checked else threadgroup_memory
         reason = ctypes.create_string_buffer(256)
