@@ -93,7 +93,7 @@ def test_all_errors_of_clang_are_shown(command: str, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("CXX", command)
     module = msl.parse(SOURCE)
     with pytest.raises(ost.KernelCompileError) as caught:
-        building.kernel_library(toolchain.find(), module.translate("cpu"), checked=False)
+        building.kernel_library(toolchain.find(), module.translate("cpu"))
     module.show_lines(caught.value)
     check_all(caught.value)
 

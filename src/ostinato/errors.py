@@ -8,8 +8,12 @@ caller could catch an exception.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .audit.findings import Finding
 
 
 class OstinatoError(Exception):
@@ -314,6 +318,29 @@ class KernelFault(DeviceError):
         cited = KernelFault(str(self), self.kernel, self.label, self.signal, self.address, self.thread)
         cited._told = self._told
         return cited
+
+
+class KernelCheckError(KernelFault):
+    """The checks of a device (`open_device("cpu", checked=True)`) found errors in a kernel.
+
+    `findings` holds what they found in the submission, errors first. The commands after the one that they are about did
+    not run.
+    """
+
+    def __init__(self, message: str, findings: tuple[Finding, ...], kernel: str | None, label: str | None) -> None:
+        super().__init__(message, kernel, label, thread=next((thread for thread in _threads(findings)), None))
+        self.findings = findings
+
+    def to_cite(self) -> KernelCheckError:
+        """A copy without traceback, to be kept as a cause without keeping frames and buffers alive."""
+        cited = KernelCheckError(str(self), self.findings, self.kernel, self.label)
+        cited._told = self._told
+        return cited
+
+
+def _threads(findings: tuple[Finding, ...]) -> Iterator[tuple[int, int, int]]:
+    for finding in findings:
+        yield from (access.thread for access in finding.accesses[-1:])
 
 
 # --- recordings --------------------------------------------------------------------------------------------

@@ -154,9 +154,9 @@ def test_a_clean_list_is_clean_and_the_audit_says_what_it_looked_at(dev: ost.Dev
     assert not audit.findings, str(audit)
     assert audit.ok
     cover = audit.coverage
-    assert (cover.dispatches, cover.alone, cover.guarded, cover.unchecked) == (4, 4, 4, ())
+    assert (cover.dispatches, cover.alone, cover.checked, cover.unchecked) == (4, 4, 4, ())
     assert cover.orders == 6
-    assert "4 dispatches checked; 4 run alone, 4 between guard pages" in str(audit)
+    assert "4 dispatches checked; 4 run alone, 4 in the checked build" in str(audit)
 
 
 @pytest.mark.usefixtures("cpu_beside")
@@ -205,7 +205,7 @@ def test_out_of_bounds_names_thread_access_argument_and_distance(
     assert finding.why.startswith(thread)
     assert what in finding.why
     assert finding.names == (kernel,)
-    assert audit.coverage.guarded == 2  # the fault did not end the audit
+    assert audit.coverage.checked == 2  # the fault did not end the audit
 
 
 @pytest.mark.usefixtures("cpu_beside")

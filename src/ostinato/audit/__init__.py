@@ -7,10 +7,10 @@ graph's own buffers and device are not touched.
 * Races (`races.py`): the list runs several times with only its own ordering, and once serially; the results must be the
   same.
 * Declared against actual access (`accesses.py`): each dispatch runs alone; it must declare all memory that it writes.
-* Bounds (`guarded.py`): each dispatch runs alone, in a build that runs thread by thread, its arguments between guard
-  pages.
+* Kernels (`checked.py`): each dispatch runs alone, in a build that sees every access, its arguments far apart: races,
+  accesses out of bounds, uninitialised threadgroup memory, divergent barriers.
 
-Not covered: threadgroup memory, reads of memory that is declared as written, and accesses that depend on other buffer
+Not covered: reads of memory that is declared as written, and accesses that depend on other buffer
 contents or other values than those in the graph and in `params`. `ostinato check` covers more values, up to a limit,
 and counts the rest (`check.py`).
 """

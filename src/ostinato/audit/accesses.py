@@ -100,7 +100,7 @@ def _strays(replica: Replica, index: int, windows: list[Range]) -> list[Finding]
         return []
     why = f"a command before node {index} wrote {_described(replica, changed)}, far from anything bound to it"
     replica.restore(windows)
-    advice = "check its indices; a run between guard pages names the command if it stays within the guard"
+    advice = 'check its indices; open_device("cpu", checked=True) stops at such an access'
     return [finding_about(replica.graph, ERROR, "undeclared write", (), why, advice)]
 
 

@@ -2,7 +2,7 @@
 
 The program runs in this process, as its own main module. Each list that an encoder is about to commit, and each graph
 that is about to be replayed, is audited once. Lists that differ only in the values passed to kernels count as the same.
-When such a list comes again with new values for a dispatch, only that dispatch is run again, between guard pages. The
+When such a list comes again with new values for a dispatch, only that dispatch is run again, in the checked build. The
 queue is idle meanwhile, so the audit sees the memory that the commands will see. The audit's own submissions run on
 private devices and are not counted.
 
@@ -10,7 +10,7 @@ A list that writes out of bounds could corrupt this process. So the program is s
 out-of-bounds write, or with a command that did not end within its time limit. Not checked, and no reason to stop:
 
 * lists beyond `max_lists`, values beyond `max_values` or beyond their time limit, and dispatches that are too slow to
-  run between guard pages: they are counted, in `Coverage.unchecked`;
+  run in the checked build: they are counted, in `Coverage.unchecked`;
 * a list that comes again with the same values but other contents of its memory.
 """
 
@@ -220,7 +220,7 @@ class Watcher:
             nodes=sum(coverage.nodes for coverage in self.coverages),
             dispatches=sum(coverage.dispatches for coverage in self.coverages),
             alone=sum(coverage.alone for coverage in self.coverages),
-            guarded=sum(coverage.guarded for coverage in self.coverages),
+            checked=sum(coverage.checked for coverage in self.coverages),
             orders=sum(coverage.orders for coverage in self.coverages),
             unchecked=tuple(
                 f"{reason} ({count} times)" if count > 1 else reason for reason, count in unchecked.items()

@@ -18,8 +18,8 @@ from ..graph.graph import Graph
 from ..ir.commands import Barrier, Dispatch, Ordering
 from ..runtime.queue import keep_for_good
 from .accesses import Step, run_alone, run_plainly, strays_after
+from .checked import run_checked
 from .findings import ERROR, NOTE, Coverage, Finding, finding_about, title
-from .guarded import run_guarded
 from .races import compare_orders
 from .replica import Replica, with_values
 from .runner import Runner, SlowCommand, TookTooLong, cores
@@ -70,7 +70,7 @@ class _Run:
         self.graph, self.limit_s, self.progress = graph, limit_s, progress
         self.findings: list[Finding] = []
         self._unchecked: list[str] = []
-        self._alone = self._guarded = self._orders = 0
+        self._alone = self._in_checked_build = self._orders = 0
         self._serial = Runner(workers=1)
         self._concurrent = Runner(workers=max(2, cores()))
         self._checked = Runner(workers=1, checked=True)
@@ -117,7 +117,7 @@ class _Run:
                         self._unchecked.append(
                             f"accesses of {title(self.graph.nodes[index])}: it does not declare its accesses"
                         )
-                    self._bounds(replica, index, step)
+                    self._check(replica, index, step)
                 self._take(replica, step)
             self.findings += strays_after(replica)
 
@@ -137,7 +137,7 @@ class _Run:
                     break
                 step = run_plainly(replica, index, self._serial, self.limit_s)
                 if index in nodes:
-                    self._bounds(replica, index, step)
+                    self._check(replica, index, step)
                     looked_at.append(index)
                 elif step.fault:
                     self._report_fault(index, step)
@@ -147,7 +147,9 @@ class _Run:
     def coverage(self) -> Coverage:
         """What was checked."""
         graph, unchecked = self.graph, tuple(dict.fromkeys(self._unchecked))
-        return Coverage(len(graph.nodes), graph.dispatches, self._alone, self._guarded, self._orders, unchecked)
+        return Coverage(
+            len(graph.nodes), graph.dispatches, self._alone, self._in_checked_build, self._orders, unchecked
+        )
 
     def close(self) -> None:
         """Close the private devices, and free the copies unless abandoned work may still use them."""
@@ -180,16 +182,16 @@ class _Run:
                 self.progress(f"command {index + 1} of {len(self.graph)}: {title(node)}")
                 yield index
 
-    def _bounds(self, replica: Replica, index: int, step: Step) -> None:
+    def _check(self, replica: Replica, index: int, step: Step) -> None:
         # No time at all if it is known to be too slow in the checked build.
         too_slow = step.took_ns * _CHECKED_IS_SLOWER > self.limit_s * 1e9
-        bounds = run_guarded(replica, index, self._checked, 0.0 if too_slow else self.limit_s)
-        step.findings += bounds.findings
-        self._guarded += not bounds.unchecked
-        if step.fault and not bounds.findings:
+        checks = run_checked(replica, index, self._checked, 0.0 if too_slow else self.limit_s)
+        step.findings += checks.findings
+        self._in_checked_build += not checks.unchecked
+        if step.fault and not any(finding.is_error for finding in checks.findings):
             self._report_fault(index, step)
-        elif bounds.unchecked:
-            self._unchecked.append(f"bounds of {title(self.graph.nodes[index])}: {bounds.unchecked}")
+        elif checks.unchecked:
+            self._unchecked.append(f"accesses of {title(self.graph.nodes[index])}: {checks.unchecked}")
 
     def _report_fault(self, index: int, step: Step) -> None:
         why = f"it crashes when run alone: {step.fault}"

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ..backends.kernel_findings import KernelAccess
 from ..base.printable import printable
 from ..base.source_lines import Place
 from ..graph.graph import Graph, Reason
@@ -42,6 +43,10 @@ class Finding:
     """For an out-of-bounds access, "read" or "write"; "" if that is not known."""
     argument: str = ""
     """The argument or arguments that it is about, or the memory outside of any argument; "" if it is about neither."""
+    accesses: tuple[KernelAccess, ...] = ()
+    """What threads did, in the kernel's source: one or two accesses, the one that was noticed last."""
+    count: int = 1
+    """How often it happened; `accesses` are those of the first time."""
 
     @property
     def is_error(self) -> bool:
@@ -85,8 +90,8 @@ class Coverage:
     dispatches: int
     alone: int = 0
     """Dispatches that were run alone, to compare their accesses with their declaration."""
-    guarded: int = 0
-    """Dispatches that were run between guard pages."""
+    checked: int = 0
+    """Dispatches that were run in the checked build, which sees every access."""
     orders: int = 0
     """Runs of the whole list with only its own ordering."""
     unchecked: tuple[str, ...] = ()

@@ -91,9 +91,9 @@ def summary(coverage: Coverage, findings: Sequence[Finding]) -> str:
         f"{_count(errors, 'error')}, {_count(len(findings) - errors, 'note')}",
         f"{_count(coverage.dispatches, 'dispatch', 'dispatches')} checked",
     ]
-    if coverage.alone or coverage.guarded or coverage.orders:
+    if coverage.alone or coverage.checked or coverage.orders:
         parts.append(
-            f"{coverage.alone} run alone, {coverage.guarded} between guard pages, {_count(coverage.orders, 'run')}"
+            f"{coverage.alone} run alone, {coverage.checked} in the checked build, {_count(coverage.orders, 'run')}"
             " compared with a serial run"
         )
     text = "; ".join(parts)

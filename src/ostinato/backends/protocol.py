@@ -21,6 +21,7 @@ from ..ir.command_list import CommandList
 from ..ir.commands import Command, CompiledKernel
 from ..ir.ordering import Inferred
 from .conditions import Conditions
+from .kernel_findings import KernelFinding
 
 if TYPE_CHECKING:
     from ..msl import Module
@@ -92,6 +93,8 @@ class Capabilities:
     """Whether a kernel that crashes raises a `KernelFault`; otherwise it ends the process."""
     prints: bool = False
     """Whether os_log and printf in kernels print: its runs have a `log`."""
+    checks_kernels: bool = False
+    """Whether it checks every access of kernels; a fault then names the line that encoded the dispatch."""
     gates: frozenset[str] = frozenset()
     """The settings (names of the table in `settings.py`) that the device supports."""
     details: Mapping[str, str] = field(default_factory=dict)
@@ -135,6 +138,8 @@ class Status:
     """Position in the grid of the thread at fault; None when it is not known."""
     reason: str = ""
     """The driver's description of the error, if there is one."""
+    findings: tuple[KernelFinding, ...] = ()
+    """What the checks of the device found."""
 
     @property
     def failed(self) -> bool:

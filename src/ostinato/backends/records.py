@@ -13,17 +13,20 @@ from collections.abc import Sequence
 from ..ir.commands import Barrier, Binding, BufferBinding, Command, Copy, Dispatch, InlineBinding, Size3, UnboundBinding
 
 ALIGNMENT = 64
+RED_ZONE = 64
+"""Bytes between the regions of threadgroup memory where kernels are checked."""
 _INLINE = 1 << 63
+_WRITTEN = 1 << 63
 _UNKNOWN = 2**32 - 1
 _DISPATCH, _BARRIER, _COPY, _FILL = range(4)
 _HEAD = struct.Struct("=2IQ14I")
 _COPY_BODY, _FILL_BODY = struct.Struct("=3Q"), struct.Struct("=3Q2I")
 
 
-def pack(command: Command) -> bytes:
-    """The record of a command for the CPU runtime."""
+def pack(command: Command, checked: bool = False) -> bytes:
+    """The record of a command for the CPU runtime; `checked`, with the sizes of all views that are bound."""
     if isinstance(command, Dispatch):
-        return _pack_dispatch(command)
+        return _pack_dispatch(command, checked)
     if isinstance(command, Barrier):
         return barrier()
     if isinstance(command, Copy):
@@ -47,10 +50,12 @@ def dispatch(
     spans: bytes | None,
     arguments: Sequence[int | bytes] = (),
     shared_offsets: Sequence[int] = (),
+    views: Sequence[int] = (),
 ) -> bytes:
     """The record of a dispatch. Arguments are addresses, or bytes to store in the record."""
     known = spans or b""
-    head_bytes = _HEAD.size + 8 * len(arguments) + len(known) + 4 * len(shared_offsets)
+    views_at = rounded(_HEAD.size + 8 * len(arguments) + len(known) + 4 * len(shared_offsets), 8)
+    head_bytes = views_at + 8 * len(views)
     inline = bytearray()
     inline_at = rounded(head_bytes, ALIGNMENT)
     addresses = []
@@ -61,7 +66,7 @@ def dispatch(
             addresses.append(_INLINE | inline_at + len(inline))
             inline += argument.ljust(rounded(max(len(argument), 1), ALIGNMENT), b"\0")
     body = struct.pack(
-        f"=Q14I{len(addresses)}Q{len(known)}s{len(shared_offsets)}I",
+        f"=Q14I{len(addresses)}Q{len(known)}s{len(shared_offsets)}I{len(shared_offsets) % 2 * 4}x{len(views)}Q",
         entry,
         *threads,
         *group_size,
@@ -70,21 +75,25 @@ def dispatch(
         len(shared_offsets),
         arena_bytes,
         _UNKNOWN if spans is None else len(known) // 16,
-        0,
+        views_at if views else 0,
         *addresses,
         known,
         *shared_offsets,
+        *views,
     )
     return _record(_DISPATCH, body.ljust(inline_at - 8, b"\0") + inline if inline else body)
 
 
-def shared_offsets(static_bytes: int, sizes: tuple[int, ...]) -> tuple[tuple[int, ...], int]:
-    """The offset of each threadgroup argument in the arena, after the body's own memory, and the arena's size."""
+def shared_offsets(static_bytes: int, sizes: tuple[int, ...], apart: int = 0) -> tuple[tuple[int, ...], int]:
+    """The offset of each threadgroup argument in the arena, after the body's own memory, and the arena's size.
+
+    There are `apart` bytes between them, which belong to none.
+    """
     offsets = []
     end = rounded(static_bytes, 16)
     for size in sizes:
         offsets.append(end)
-        end += rounded(size, 16)
+        end += rounded(size, 16) + apart
     return tuple(offsets), end
 
 
@@ -98,8 +107,9 @@ def rounded(size: int, alignment: int) -> int:
     return -(-size // alignment) * alignment
 
 
-def _pack_dispatch(command: Dispatch) -> bytes:
-    offsets, arena_bytes = shared_offsets(command.kernel.threadgroup_bytes, command.shared)
+def _pack_dispatch(command: Dispatch, checked: bool) -> bytes:
+    static_bytes = command.kernel.arena_bytes if checked else command.kernel.threadgroup_bytes
+    offsets, arena_bytes = shared_offsets(static_bytes, command.shared, RED_ZONE if checked else 0)
     return dispatch(
         command.kernel.code,
         command.threads,
@@ -109,7 +119,14 @@ def _pack_dispatch(command: Dispatch) -> bytes:
         command.spans,
         [_argument(binding) for binding in command.bindings],
         offsets,
+        [*map(_view, command.bindings), *command.shared] if checked else (),
     )
+
+
+def _view(binding: Binding) -> int:
+    written = isinstance(binding, BufferBinding) and binding.writes
+    nbytes = len(binding.data) if isinstance(binding, InlineBinding) else binding.nbytes
+    return nbytes | (_WRITTEN if written else 0)
 
 
 def _argument(binding: Binding) -> int | bytes:

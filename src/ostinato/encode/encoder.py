@@ -119,7 +119,7 @@ class CommandEncoder:
         self._captured_from: tuple[int, int] | None = None
         self._params: dict[str, Param] = {}
         # Whether nodes record the line that encoded them.
-        self._with_places = bool(watchers)
+        self._with_places = bool(watchers) or queue.backend.capabilities.checks_kernels
         # When the first command was recorded; 0 until then, None when nothing traces.
         self._began_ns = 0 if tracing.listening() else None
         self._open = True
@@ -352,7 +352,7 @@ class CommandEncoder:
             first, first_allocation = self._captured_from
             graph = self._graph_from(first, first_allocation, self.label)
             del self._nodes[first:], self._allocations[first_allocation:]
-            self._with_places = bool(watchers)
+            self._with_places = bool(watchers) or self._queue.backend.capabilities.checks_kernels
             self._captured_from = None
             self._pending_op_kind = None
             self._params = {}

@@ -124,6 +124,8 @@ class CompiledKernel:
     """How the backend runs its threads; None where the hardware decides."""
     log_sites: tuple[LogSite, ...] = field(default=(), repr=False)
     """What it may print, by the numbers in its log records; empty if it prints nothing."""
+    arena_bytes: int = 0
+    """The same as `threadgroup_bytes`, and the red zones between variables, where kernels are checked."""
 
 
 class Unknown(Enum):

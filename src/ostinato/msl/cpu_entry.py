@@ -84,7 +84,7 @@ def entry(
     call = f"{instance.call}({', '.join(['__w', *passed])});"
     setup = " ".join(declared)
     signature = "const __ost::Dispatch *__d, __ost::Worker *__w, uint64_t __first, uint64_t __end"
-    heading = f"__OST_EXPORT void __ost_entry_{number}({signature})"
+    heading = f"__OST_EXPORT __OST_ON_THREAD_STACK void __ost_entry_{number}({signature})"
     if way is Way.REGIONS:
         return (
             f"{heading} {{{namespaces}\n  {setup}\n  for (uint64_t __g = __first; __g != __end; ++__g) {{\n"
@@ -194,10 +194,10 @@ def table(
             values = ", ".join(f"__ost::SizeOf<{type_}>::{what}" for type_ in types) or "0"
             parts.append(f" static constexpr uint32_t {what}[] = {{{values}}};")
         parts.append(" }\n")
-        size = stored_bytes(instance, layout)
+        size, arena = stored_bytes(instance, layout), stored_bytes(instance, layout, "__ost::red_zone")
         name = instance.name.replace("\\", "\\\\").replace('"', '\\"')
         rows.append(
-            f'  {mark_entry(instance.token_at)}{{"{name}", __ost_entry_{number}, {size}, '
+            f'  {mark_entry(instance.token_at)}{{"{name}", __ost_entry_{number}, {size}, {arena}, '
             f"{instance.max_threads or _MOST_THREADS}, "
             f"{int(ways[instance.name] is Way.FIBERS)}, {len(types)}, "
             f"__ost_sizes_{number}::size, __ost_sizes_{number}::alignment}}"

@@ -48,7 +48,7 @@ def using_namespaces(instance: KernelInstance) -> str:
     )
 
 
-def stored_bytes(instance: KernelInstance, layout: str | None) -> str:
-    """The size of the threadgroup variables in the kernel's body, by its layout function."""
+def stored_bytes(instance: KernelInstance, layout: str | None, apart: str = "0") -> str:
+    """The size of the threadgroup variables in the kernel's body, ``apart`` bytes apart, by its layout function."""
     arguments = instance.call[instance.call.index("<") :] if "<" in instance.call else ""
-    return f"{layout}{arguments}(~0u)" if layout else "0"
+    return f"{layout}{arguments}(~0u, {apart})" if layout else "0"

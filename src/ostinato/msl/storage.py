@@ -175,17 +175,18 @@ def rewrite_storage(syntax: Syntax, rewriter: Rewriter, function: Function, numb
         name = rewriter.inline(variable.suffix[0] - 1, variable.suffix[0])
         steps.append(
             f"{{ typedef {type_text} t {suffix}; at = __ost::aligned(at, {variable.alignment}, alignof(t)); "
-            f"if (n == {order}) return at; at += sizeof(t); }}"
+            f"if (n == {order}) return at; at += sizeof(t) + apart; }}"
         )
         alias = f"__ost_stored_{number}_{order}"
         replacements.setdefault((variable.start, variable.end), []).append(
             f"typedef {type_text} {alias} {suffix}; "
-            f"{alias} &{name} = *({alias} *)({arena} + __ost::constant<{layout}{arguments}({order})>);"
+            f"{alias} &{name} = *({alias} *)({arena} + __ost::constant<{layout}{arguments}({order}, __ost::red_zone)>);"
+            f" __OST_STORED({name})"
         )
     header = " ".join(rewriter.inline(h.start, h.end + 1) for h in function.templates)
     rewriter.before(
         function.start,
-        f"{header} constexpr uint32_t {layout}(uint32_t n) "
+        f"{header} constexpr uint32_t {layout}(uint32_t n, uint32_t apart = 0) "
         f"{{ uint32_t at = 0;{definitions} {' '.join(steps)} return at; }}",
         outermost=True,
     )

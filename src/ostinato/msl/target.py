@@ -61,7 +61,7 @@ class Source:
     prints: Callable[[KernelInstance], bool]
     """Whether a kernel may reach one of these."""
     debug: bool = False
-    """Whether somebody steps through the kernels: they run as fibers then, and entry points have the names of kernels."""
+    """Whether somebody steps through the kernels: they run as fibers, and entry points have the names of kernels."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,15 @@ from typing import TYPE_CHECKING, Any
 from .. import counters
 from ..backends.protocol import Outcome, Run, Status
 from ..base.copies import refuse_copy
-from ..errors import ArgumentError, DependencyFailed, DeviceLost, KernelFault, OstinatoError, UnobservedError
+from ..errors import (
+    ArgumentError,
+    DependencyFailed,
+    DeviceLost,
+    KernelCheckError,
+    KernelFault,
+    OstinatoError,
+    UnobservedError,
+)
 from ..ir.command_list import CommandList
 from ..ir.commands import Dispatch, Ordering
 from . import kernel_log, tracing
@@ -28,6 +36,7 @@ from .kernel_log import LogMessage
 from .tracing import Trace
 
 if TYPE_CHECKING:
+    from ..audit.findings import Finding
     from .queue import Queue
 
 # A native wait cannot be interrupted, so it is cut into slices of this length, between which Ctrl-C is handled.
@@ -35,6 +44,9 @@ WAIT_SLICE_NS = 50_000_000
 
 failed: weakref.WeakSet[Submission] = weakref.WeakSet()
 """Live submissions that ended with an error."""
+
+_MOST_FINDINGS = 10
+"""Findings in the text of an error."""
 
 _NO_COMMANDS = CommandList((), Ordering.SERIAL)
 
@@ -64,6 +76,7 @@ class Submission:
         "_times",
         "_trace",
         "_use",
+        "findings",
         "label",
         "ordinal",
         "rebind_ns",
@@ -100,6 +113,8 @@ class Submission:
         self._use: object = (
             None  # keeps the graph's `SharedUse` alive, so that reading its memory raises an error of it
         )
+        self.findings: tuple[Finding, ...] = ()
+        """What the checks of the device found, errors and notes; empty until it is done, and without checks."""
         self.rebind_ns = 0
         """Host time spent on binding other buffers before it started."""
 
@@ -246,8 +261,12 @@ class Submission:
         status = self._run.status()
         error: OstinatoError | None = None
         faulted = status.outcome is Outcome.FAULTED
+        if status.findings:
+            from ..audit.kernels import findings_about
+
+            self.findings = findings_about(self._commands.nodes, status.findings)
         if faulted:
-            error = self._describe_fault(status)
+            error = self._describe_findings(status) if self.findings else self._describe_fault(status)
         if self._blocked_by is not None:
             error = self._describe_blocked(self._blocked_by)
             status = Status.unplaced(Outcome.NOT_RUN)
@@ -272,6 +291,14 @@ class Submission:
         if log is not None:
             self._log, self._log_dropped = kernel_log.read_log(log, self._commands), log.dropped
             kernel_log.show(self._log, log, self._title())
+
+    def _describe_findings(self, status: Status) -> KernelFault:
+        """The error for what the device's checks found."""
+        node = self._commands.nodes[status.node] if 0 <= status.node < len(self._commands) else None
+        shown = "\n".join(str(finding) for finding in self.findings[:_MOST_FINDINGS])
+        more = len(self.findings) - _MOST_FINDINGS
+        text = f"{self._title()}: {shown}" + (f"\n… and {more} more" if more > 0 else "")
+        return KernelCheckError(text, self.findings, None if node is None else node.name, self.label)
 
     def _describe_fault(self, status: Status) -> KernelFault:
         if status.node < 0:

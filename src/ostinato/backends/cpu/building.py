@@ -16,6 +16,7 @@ from ...native import toolchain
 from ...native.binary import foreign_functions, load_time_code, startup_sections
 from ...native.building import BASE_FLAGS, compile_flags, host_library, link_flags, load
 from ...version import __version__
+from .places import remember
 
 if TYPE_CHECKING:
     from ...msl import Translation
@@ -45,7 +46,13 @@ _THREAD_FLAGS = (
 # Blocks for 32 lanes are long, and the scheduler of instructions takes a time that is quadratic in their length.
 _LANE_FLAGS = ("-mllvm", "-enable-misched=0")
 # Little optimisation: as far as a compiler allows, each access of the source is one machine access, in source order.
-_CHECKED_FLAGS = tuple("-O1" if flag == "-O3" else flag for flag in _KERNEL_FLAGS)
+# Lines and columns by a version of debug information that all compilers and readers know.
+_CHECKED_FLAGS = (
+    *("-O1" if flag == "-O3" else flag for flag in _KERNEL_FLAGS),
+    *("-D__OST_CHECKED", "-g1", "-gdwarf-4"),
+)
+_HOOKS = Path(__file__).with_name("hooks") / "hooks.cpp"
+_HOOK_FLAGS = (*BASE_FLAGS, "-O2", "-fno-builtin")
 # No optimisation, for a debugger: each line is code of its own, and every variable is in memory. The functions of the
 # shim are calls, so that a debugger steps over one as over any other.
 _DEBUG_FLAGS = (*("-O0" if flag == "-O3" else flag for flag in _KERNEL_FLAGS), "-g", "-D__OST_DEBUG")
@@ -58,15 +65,9 @@ def _interface_digest() -> str:
     return cache.digest(*(part for file in files for part in (file.name, file.read_bytes())))
 
 
-def kernel_library(
-    compiler: toolchain.Toolchain, translation: Translation, checked: bool, debug: bool = False
-) -> ctypes.CDLL:
-    """The compiled kernels of a translation; `checked` kernels are built to find faults, not for speed.
-
-    Those for `debug` are built for a debugger.
-    """
-    chosen = _DEBUG_FLAGS if debug else _CHECKED_FLAGS if checked else _KERNEL_FLAGS
-    flags = compile_flags(compiler, (*chosen, *compiler.semantics))
+def kernel_library(compiler: toolchain.Toolchain, translation: Translation, debug: bool = False) -> ctypes.CDLL:
+    """The compiled kernels of a translation; those for `debug` are built for a debugger."""
+    flags = compile_flags(compiler, (*(_DEBUG_FLAGS if debug else _KERNEL_FLAGS), *compiler.semantics))
     linking = link_flags("-nostartfiles")
     key = cache.digest(
         "kernels", __version__, compiler.identity, *flags, *linking, _interface_digest(), translation.text
@@ -84,11 +85,57 @@ def kernel_library(
         raise translation.placed(error) from None
 
 
-def _examined(compiler: toolchain.Toolchain, product: Path, linking: tuple[str, ...]) -> Path:
-    """A library of kernels, which neither runs anything when it is loaded nor calls foreign functions."""
+def checked_library(compiler: toolchain.Toolchain, translation: Translation) -> ctypes.CDLL:
+    """The compiled kernels of a translation, built to find faults: every access calls a hook first.
+
+    The hooks are part of the library, and pass on to the runtime.
+    """
+    flags = compile_flags(compiler, (*_CHECKED_FLAGS, *compiler.semantics, *_instrumenting(compiler)))
+    linking = link_flags("-nostartfiles")
+    made_from = (*flags, *linking, _interface_digest(), _HOOKS.read_text(encoding="utf-8"), translation.text)
+    key = cache.digest("checked kernels", __version__, compiler.identity, *made_from)
+
+    def build(work: Path) -> Path:
+        source = work / "kernels.cpp"
+        source.write_text(translation.text, encoding="utf-8")
+        product = _with_hooks(compiler, source, flags, linking, work)
+        return _examined(compiler, product, linking, flags)
+
+    try:
+        library = load(key, build)
+    except KernelCompileError as error:
+        raise translation.placed(error) from None
+    remember(library._name, translation)
+    image = (ctypes.c_uint64 * 2).in_dll(library, "__ost_image")
+    runtime_library().ost_add_image(ctypes.c_uint64(image[0]), ctypes.c_uint64(image[1]))
+    return library
+
+
+def _instrumenting(compiler: toolchain.Toolchain) -> tuple[str, ...]:
+    """The flags that have each access call a hook. (zig takes the driver's own flag as a wish for its runtime.)"""
+    return ("-Xclang", "-fsanitize=thread") if compiler.clang_version else ("-fsanitize=thread",)
+
+
+def _with_hooks(
+    compiler: toolchain.Toolchain, source: Path, flags: Sequence[str], linking: Sequence[str], work: Path
+) -> Path:
+    hooks = compiler.run([*compile_flags(compiler, _HOOK_FLAGS), *_FOLDERS, "-c", str(_HOOKS)], work)
+    if hooks.returncode != 0:
+        raise ToolchainError(f"{compiler.command[0]} does not compile the hooks of checked kernels: {hooks.stderr}")
+    return toolchain.compile_library(compiler, [source], [*flags, *_FOLDERS], linking, work)
+
+
+def _examined(
+    compiler: toolchain.Toolchain, product: Path, linking: tuple[str, ...], checked: tuple[str, ...] = ()
+) -> Path:
+    """A library of kernels, which neither runs anything when it is loaded nor calls foreign functions.
+
+    A `checked` library, compiled with these flags, runs what its compiler adds to an empty one: a call of a hook that
+    does nothing.
+    """
     try:
         image = product.read_bytes()
-        load_time, foreign = load_time_code(image, _startup_of(compiler, linking)), foreign_functions(image)
+        load_time, foreign = load_time_code(image, _startup_of(compiler, linking, checked)), foreign_functions(image)
     except ValueError as error:
         raise ToolchainError(f"{compiler.command[0]} produced a library that cannot be loaded: {error}") from None
     if load_time is not None:
@@ -155,19 +202,28 @@ def _pass_digest() -> str:
     return cache.digest(*(part for file in files for part in (file.name, file.read_bytes())))
 
 
-def _startup_of(compiler: toolchain.Toolchain, linking: tuple[str, ...]) -> dict[str, int]:
-    """The start-up sections that this linker adds to every library: only zig does, and cannot be told not to."""
-    if not compiler.is_zig:
+def _startup_of(
+    compiler: toolchain.Toolchain, linking: tuple[str, ...], checked: tuple[str, ...] = ()
+) -> dict[str, int]:
+    """The start-up sections that this compiler adds to every library.
+
+    Only zig does, and cannot be told not to; and all do to one that is compiled with the flags `checked`.
+    """
+    if not compiler.is_zig and not checked:
         return {}
 
     def find() -> str:
         with cache.work_folder() as work:
             empty = work / "empty.cpp"
             empty.write_text("")
-            product = toolchain.compile_library(compiler, [empty], compile_flags(compiler, BASE_FLAGS), linking, work)
+            if checked:
+                product = _with_hooks(compiler, empty, checked, linking, work)
+            else:
+                flags = compile_flags(compiler, BASE_FLAGS)
+                product = toolchain.compile_library(compiler, [empty], flags, linking, work)
             return json.dumps(startup_sections(product.read_bytes()))
 
-    known = json.loads(cache.note(f"startup-{cache.digest(compiler.identity, *linking)}", find))
+    known = json.loads(cache.note(f"startup-{cache.digest(compiler.identity, *linking, *checked)}", find))
     return {str(name): int(size) for name, size in known.items()}
 
 

@@ -8,6 +8,7 @@ import platform
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from functools import lru_cache, partial
 from itertools import pairwise, starmap
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -28,6 +29,7 @@ from ..printing import chosen, log_bytes
 from ..protocol import GATES, Capabilities, Level, Log, Memory, Outcome, Run, Status, WorkerTime, sampling_level
 from ..records import pack
 from .building import runtime_library
+from .findings import read_findings
 from .kernels import MAX_THREADS_PER_GROUP, compile_kernels
 
 if TYPE_CHECKING:
@@ -37,8 +39,9 @@ SIMD_WIDTH = 32
 THREADGROUP_MEMORY_BYTES = 32 << 10
 LARGEST_THREADGROUP_MEMORY_BYTES = 64 << 20
 MAX_INLINE_BYTES = 4096
+_MOST_RED_ZONES_BYTES = 64 << 10
 
-_ABI_VERSION = 3
+_ABI_VERSION = 4
 _MEMORY_ALIGNMENT = 128
 _ACCESSES = ("", "read", "write", "misaligned", "no address")
 _TOO_MANY_EDGES, _NO_MEMORY = 2, 0
@@ -107,8 +110,9 @@ class CpuRun(int):
     def status(self) -> Status:
         """How it ended, from the runtime."""
         native = self._native_status()
+        findings = read_findings(self.runtime, self)
         if not native.error:
-            return _DONE
+            return replace(_DONE, findings=findings) if findings else _DONE
         return Status(
             outcome=_OUTCOMES[native.error],
             node=native.node,
@@ -116,6 +120,7 @@ class CpuRun(int):
             address=native.address,
             access=_ACCESSES[native.access],
             thread=tuple(native.thread) if native.thread_known else None,
+            findings=findings,
         )
 
     def inferred(self) -> Inferred:
@@ -202,12 +207,18 @@ class CpuBackend(HostMemory):
         if self._debug:
             count = 1  # one thread after the other, or a step over one would run others beside it
         level = sampling_level(sampling)
+        if checked:
+            count = 1  # the history of accesses is kept by one worker
         self._runtime: Any = runtime_library()
         _declare(self._runtime)
-        self.capabilities = _capabilities(toolchain.find(), count, threadgroup_memory, level)
+        self.capabilities = replace(
+            _capabilities(toolchain.find(), count, threadgroup_memory, level), checks_kernels=checked
+        )
+        # A checked kernel's arrays lie apart.
+        arena_bytes = threadgroup_memory * 2 + _MOST_RED_ZONES_BYTES if checked else threadgroup_memory
         reason = ctypes.create_string_buffer(256)
         with _lock:
-            self._device: int | None = self._runtime.ost_open(count, threadgroup_memory, reason, len(reason))
+            self._device: int | None = self._runtime.ost_open(count, arena_bytes, checked, reason, len(reason))
         if not self._device:
             raise DeviceUnavailable(f"cpu: {reason.value.decode(errors='replace')}")
         self._runtime.ost_limit_log(self._device, log_bytes())
@@ -238,7 +249,7 @@ class CpuBackend(HostMemory):
 
     def lower(self, command: Command) -> bytes:
         """The command's record."""
-        return pack(command)
+        return pack(command, self._checked)
 
     def submit(self, commands: CommandList, started: list[Run], sample: bool = False, retain: bool = True) -> None:
         """Start the whole list in one call. The runtime infers the order if it is not known yet."""
@@ -385,7 +396,7 @@ def _declare(library: ctypes.CDLL) -> None:
     pointer, u32, u64, i64 = ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_int64
     for name, result, arguments in (
         ("ost_abi_version", u32, ()),
-        ("ost_open", pointer, (u32, u64, ctypes.c_char_p, u64)),
+        ("ost_open", pointer, (u32, u64, u32, ctypes.c_char_p, u64)),
         ("ost_limit_log", None, (pointer, u64)),
         ("ost_close", None, (pointer,)),
         ("ost_submit", pointer, (pointer, ctypes.c_char_p, u64, u64, u32, pointer, u64, u32)),
@@ -399,6 +410,7 @@ def _declare(library: ctypes.CDLL) -> None:
         ("ost_replay", pointer, (pointer, pointer, ctypes.c_char_p, u32)),
         ("ost_samples", pointer, (pointer, pointer)),
         ("ost_log", pointer, (pointer, pointer, pointer)),
+        ("ost_findings", pointer, (pointer, pointer, pointer)),
         ("ost_wait", ctypes.c_int, (pointer, i64)),
         ("ost_status", None, (pointer, pointer)),
         ("ost_release", None, (pointer,)),

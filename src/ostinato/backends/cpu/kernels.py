@@ -19,7 +19,7 @@ from ...errors import KernelCompileError
 from ...ir.commands import CompiledKernel
 from ...native import toolchain
 from ..printing import SILENT, Printing
-from .building import check_threads, kernel_library, vector_library
+from .building import check_threads, checked_library, kernel_library, vector_library
 
 if TYPE_CHECKING:
     from ...msl import Module, Translation
@@ -34,6 +34,7 @@ class _KernelInfo(ctypes.Structure):
         ("name", ctypes.c_char_p),
         ("entry", ctypes.c_uint64),
         ("threadgroup_bytes", ctypes.c_uint32),
+        ("arena_bytes", ctypes.c_uint32),
         ("max_threads", ctypes.c_uint32),
         ("fibers", ctypes.c_uint32),
         ("n_args", ctypes.c_uint32),
@@ -76,7 +77,8 @@ def compile_kernels(
             return vector
         if len(rest) < len(translation.kernels):
             translation = module.translate("cpu", constants, rest, **printing.options)
-    return _kernels_of(kernel_library(toolchain.find(), translation, checked), translation, notes)
+    library = (checked_library if checked else kernel_library)(toolchain.find(), translation)
+    return _kernels_of(library, translation, notes)
 
 
 def _debug_kernels(
@@ -90,12 +92,10 @@ def _debug_kernels(
     }
     translation = module.translate("cpu", constants, only, debug_files=files, **printing.options)
     try:
-        library = kernel_library(toolchain.find(), translation, checked=False, debug=True)
+        library = kernel_library(toolchain.find(), translation, debug=True)
     except KernelCompileError:
         # Lines that name the user's files have no columns of them: the messages of the plain text are exact.
-        kernel_library(
-            toolchain.find(), module.translate("cpu", constants, only, fibers=True, **printing.options), checked=True
-        )
+        kernel_library(toolchain.find(), module.translate("cpu", constants, only, fibers=True, **printing.options))
         raise
     return _kernels_of(library, translation, {})
 
@@ -144,6 +144,7 @@ def _compiled(info: _KernelInfo, translation: Translation, notes: Mapping[str, s
         signature=translation.kernels[name],
         max_threads_per_group=min(info.max_threads, MAX_THREADS_PER_GROUP),
         threadgroup_bytes=info.threadgroup_bytes,
+        arena_bytes=info.arena_bytes,
         argument_bytes=tuple(info.arg_sizes[: info.n_args]),
         argument_alignments=tuple(info.arg_aligns[: info.n_args]),
         code=info.entry,

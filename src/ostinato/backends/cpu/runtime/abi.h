@@ -12,7 +12,7 @@
 
 namespace __ost {
 
-constexpr uint32_t abi_version = 3;
+constexpr uint32_t abi_version = 4;
 constexpr uint32_t max_lanes = 1024;  // threads of a group
 constexpr uint32_t simd_width = 32;
 constexpr uint32_t max_simdgroups = max_lanes / simd_width;
@@ -32,6 +32,9 @@ constexpr size_t simdgroup_stack_stride = (size_t(5) << 18) + 320;
 
 struct Worker;
 struct Dispatch;
+struct CheckCalls;  // checks.h
+struct Findings;
+struct Shadow;
 
 typedef void (*Entry)(const Dispatch *, Worker *, uint64_t first_group, uint64_t end_group);
 typedef void (*LaneFn)(Worker *);
@@ -49,6 +52,7 @@ struct KernelInfo {
   const char *name;
   Entry entry;
   uint32_t threadgroup_bytes;  // declared in the kernel's body
+  uint32_t arena_bytes;        // the same with what lies between variables in a checked build
   uint32_t max_threads;        // 1024 or [[max_total_threads_per_threadgroup]]
   uint32_t fibers;             // 1 when threads run as fibers
   uint32_t n_args;
@@ -96,6 +100,10 @@ struct alignas(64) Worker {
   uint32_t end_simdgroup;
   uint32_t (*schedule)(Worker *);  // the lane to resume when none is ready
   LaneFn lane_fn;
+  // Of a device that checks its kernels; NULL otherwise.
+  const CheckCalls *checks;
+  Findings *findings;
+  Shadow *shadow;
   alignas(64) uint32_t site[simd_width];  // where each parked lane waits
   // Lanes that have not returned, per simdgroup, and ready lanes of the simdgroups that have not had their turn. In the
   // last entry the simdgroups of a group stand for lanes.

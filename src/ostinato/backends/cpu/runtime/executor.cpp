@@ -16,10 +16,13 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stddef.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "clock.h"
 #include "fault.h"
+#include "shadow.h"
 #include "worker.h"
 
 namespace __ost {
@@ -173,7 +176,19 @@ void end_visit(Runner *r, uint64_t now) {
   if (cpu < wall) r->submission->lost_ns.fetch_add(wall - cpu, std::memory_order_relaxed);
 }
 
+// Of a checked device: what was found in the submission becomes its own.
+void hand_over_findings(Device *device, Submission *s) {
+  Findings *table = device->runners[0].worker->findings;
+  if (!table || !(table->count || table->lost)) return;
+  const size_t bytes = offsetof(Findings, records) + table->count * sizeof(Finding);
+  s->findings = static_cast<Findings *>(malloc(bytes));
+  if (s->findings) memcpy(s->findings, table, bytes);
+  table->count = table->errors = 0;
+  table->lost = 0;
+}
+
 void finish(Device *device, Submission *s) {
+  hand_over_findings(device, s);
   s->end_ns = s->left_ns.load(std::memory_order_relaxed);
   // Completion is published before the next submission can start, so that it is seen in order. After a fault none
   // starts until `resume`, which may come as soon as the fault is known: by then this one must be out of the queue.
@@ -196,15 +211,38 @@ void finish(Device *device, Submission *s) {
   release(s);
 }
 
+void fail(Runner *r, const Fault &fault, bool thread_known, const uint32_t *thread) {
+  Submission *s = r->submission;
+  lock(r->device);
+  if (s->error == error_none) {
+    s->error = error_fault;
+    s->fault = fault;
+    s->fault_node = uint32_t(r->node - r->graph->nodes);
+    s->thread_known = thread_known;
+    memcpy(s->thread, thread, sizeof s->thread);
+  }
+  s->failed.store(true, std::memory_order_relaxed);
+  unlock(r->device);
+}
+
 void run(Runner *r, Node *node, uint64_t first, uint64_t end) {
   if (r->submission->failed.load(std::memory_order_relaxed)) return;
   r->worker->log = &r->submission->log;
   r->worker->node = uint32_t(node - r->graph->nodes);
+  Findings *findings = r->worker->findings;
+  const bool checks = findings && node->kind == kind_dispatch && node->views;
+  if (checks) {
+    findings->node = uint32_t(node - r->graph->nodes);
+    begin_dispatch(r->worker, node);
+  }
   r->trap.armed.store(true, std::memory_order_relaxed);
   std::atomic_signal_fence(std::memory_order_seq_cst);
   run_units(node, r->worker, first, end);
   std::atomic_signal_fence(std::memory_order_seq_cst);
   r->trap.armed.store(false, std::memory_order_relaxed);
+  if (checks) end_dispatch(r->worker);
+  const uint32_t nobody[3] = {};
+  if (checks && findings->errors) fail(r, Fault{}, false, nobody);
 }
 
 // Returns a node that can start now and that this worker goes on with; others that can start go on offer.
@@ -380,18 +418,12 @@ bool thread_of_lane(const Worker *w, uint32_t *position) {
 }
 
 void record_fault(Runner *r) {
-  Submission *s = r->submission;
   rearm_signals();
   reset_worker(r->worker);
-  lock(r->device);
-  if (s->error == error_none) {
-    s->error = error_fault;
-    s->fault = r->trap.fault;
-    s->fault_node = uint32_t(r->node - r->graph->nodes);
-    s->thread_known = thread_of_lane(r->worker, s->thread);
-  }
-  s->failed.store(true, std::memory_order_relaxed);
-  unlock(r->device);
+  if (r->worker->shadow) end_dispatch(r->worker);
+  uint32_t thread[3] = {};
+  const bool known = thread_of_lane(r->worker, thread);
+  fail(r, r->trap.fault, known, thread);
 }
 
 void *runner_main(void *argument) {
@@ -430,7 +462,7 @@ bool start_thread(Runner *r) {
 
 }  // namespace
 
-Device *open_device(uint32_t workers, uint64_t arena_bytes, char *error, uint64_t error_bytes) {
+Device *open_device(uint32_t workers, uint64_t arena_bytes, bool checked, char *error, uint64_t error_bytes) {
   Device *device = static_cast<Device *>(calloc(1, sizeof(Device)));
   Runner *runners = static_cast<Runner *>(calloc(workers, sizeof(Runner)));
   if (!device || !runners) {
@@ -445,7 +477,7 @@ Device *open_device(uint32_t workers, uint64_t arena_bytes, char *error, uint64_
   for (uint32_t i = 0; i < workers; ++i) {
     Runner *r = &runners[i];
     r->device = device;
-    r->worker = open_worker(arena_bytes);
+    r->worker = open_worker(arena_bytes, checked);
     if (r->worker && start_thread(r)) {
       ++device->n_runners;
       continue;

@@ -15,8 +15,9 @@ struct Device;
 
 constexpr uint32_t max_workers = 1024;
 
-// NULL, with the reason in `error`, when workers cannot be had.
-Device *open_device(uint32_t workers, uint64_t arena_bytes, char *error, uint64_t error_bytes);
+// NULL, with the reason in `error`, when workers cannot be had. A checked device has one worker, whose memory holds the
+// history of all accesses.
+Device *open_device(uint32_t workers, uint64_t arena_bytes, bool checked, char *error, uint64_t error_bytes);
 // How much the kernels of a submission may print; before the first submission.
 void limit_log(Device *, uint64_t bytes);
 

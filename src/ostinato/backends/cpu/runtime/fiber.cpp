@@ -13,6 +13,7 @@
 
 #include "fiber.h"
 #include "log.h"
+#include "shadow.h"
 
 #if !defined(MAP_NORESERVE)
 #define MAP_NORESERVE 0
@@ -161,6 +162,7 @@ uint32_t schedule(Worker *w) {
   if (w->parked) return elect_smallest(w);
   uint32_t next = begin_simdgroup(w, w->lane / simd_width + 1);
   if (next != nobody) return next;
+  if (w->shadow) group_met(w);
   for (uint32_t s = w->first_simdgroup; s < w->end_simdgroup; ++s) w->pending[s] = w->live[s];
   next = begin_simdgroup(w, w->first_simdgroup);
   return next != nobody ? next : scheduler_fiber;
@@ -217,7 +219,7 @@ void run_simdgroups(Worker *w, LaneFn lane_fn, const Dispatch *d, uint64_t group
 
 }  // namespace
 
-Worker *open_worker(uint64_t arena_bytes) {
+Worker *open_worker(uint64_t arena_bytes, bool checked) {
   const size_t page = size_t(sysconf(_SC_PAGESIZE));
   const size_t head = round_up(sizeof(Region), page);
   const size_t total = round_up(head + max_lanes * stack_stride + max_simdgroups * simdgroup_stack_stride, page);
@@ -250,10 +252,13 @@ Worker *open_worker(uint64_t arena_bytes) {
   region->worker.run_simdgroups = &run_simdgroups;
   region->worker.log_room = &log_room;
   region->worker.schedule = &schedule;
-  return &region->worker;
+  if (!checked || open_shadow(&region->worker)) return &region->worker;
+  close_worker(&region->worker);
+  return nullptr;
 }
 
 void close_worker(Worker *w) {
+  close_shadow(w);
   Region *region = region_of(w);
   spare_mappings().fetch_add(region->guard_mappings);
   munmap(region->arena_mapping, region->arena_mapping_bytes);

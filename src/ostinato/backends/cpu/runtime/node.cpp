@@ -13,7 +13,7 @@ constexpr uint64_t written = uint64_t(1) << 63;
 struct DispatchRecord {
   uint32_t bytes, kind;
   uint64_t entry;
-  uint32_t grid[3], group_size[3], groups[3], n_args, n_shared, arena_bytes, n_accesses, zero;
+  uint32_t grid[3], group_size[3], groups[3], n_args, n_shared, arena_bytes, n_accesses, views_at;
 };
 struct CopyRecord {
   uint32_t bytes, kind;
@@ -55,6 +55,13 @@ bool read_dispatch(unsigned char *at, uint32_t bytes, Node *node) {
   node->groups = groups;
   node->accesses = reinterpret_cast<const Access *>(at + accesses_at);
   node->n_accesses = record->n_accesses;
+  node->n_args = record->n_args;
+  node->n_shared = record->n_shared;
+  if (record->views_at) {
+    if (record->views_at % 8 || record->views_at + 8 * (uint64_t(record->n_args) + record->n_shared) > bytes)
+      return false;
+    node->views = reinterpret_cast<const uint64_t *>(at + record->views_at);
+  }
   return true;
 }
 

@@ -2,11 +2,14 @@
 //
 // Records, each 16-byte aligned and a multiple of 16 long, in native byte order:
 //   u32 bytes, u32 kind
-//   0 dispatch  u64 entry; u32 grid[3], group_size[3], groups[3]; u32 n_args, n_shared, arena_bytes, n_accesses, 0;
+//   0 dispatch  u64 entry; u32 grid[3], group_size[3], groups[3]; u32 n_args, n_shared, arena_bytes, n_accesses, views_at;
 //               u64 args[n_args]   an address, or 1 << 63 | offset from the start of the record for inline bytes
 //               u64 accesses[2 * n_accesses]   begin (1 << 63 | begin when written) and end; n_accesses is 2^32 - 1,
 //                                              with none following, when they are not known
-//               u32 shared_offsets[n_shared]; inline bytes
+//               u32 shared_offsets[n_shared]
+//               u64 views[n_args + n_shared]   where views_at, from the start of the record, is not 0: the size of what
+//                                              each argument is bound to, 1 << 63 | size when the kernel may write
+//               inline bytes
 //   1 barrier
 //   2 copy      u64 source, target, bytes
 //   3 fill      u64 target, bytes, pattern; u32 pattern_bytes (1, 2, 4 or 8), 0
@@ -23,6 +26,7 @@ namespace [[gnu::visibility("hidden")]] __ost {
 enum Kind : uint32_t { kind_dispatch, kind_barrier, kind_copy, kind_fill };
 
 constexpr uint32_t unknown_accesses = UINT32_MAX;
+constexpr uint64_t view_written = uint64_t(1) << 63;
 
 struct Transfer {
   unsigned char *target;
@@ -38,6 +42,8 @@ struct Node {
   uint64_t groups;         // units of work: threadgroups, or blocks of a transfer
   const Access *accesses;  // of a dispatch
   uint32_t n_accesses;
+  uint32_t n_args, n_shared;
+  const uint64_t *views;  // NULL unless the device checks kernels
   Kind kind;
 
   // Its place in the graph.

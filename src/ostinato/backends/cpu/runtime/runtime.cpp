@@ -4,6 +4,7 @@
 
 #include "clock.h"
 #include "executor.h"
+#include "shadow.h"
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
@@ -29,13 +30,17 @@ EXPORT uint32_t ost_abi_version(void) { return abi_version; }
 
 EXPORT uint64_t ost_now_ns(void) { return now_ns(); }
 
-EXPORT ost_device *ost_open(uint32_t workers, uint64_t arena_bytes, char *error, uint64_t error_bytes) {
-  if (workers >= 1 && workers <= max_workers) return open_device(workers, arena_bytes, error, error_bytes);
+EXPORT ost_device *ost_open(uint32_t workers, uint64_t arena_bytes, uint32_t checked, char *error,
+                            uint64_t error_bytes) {
+  if (workers >= 1 && workers <= max_workers)
+    return open_device(workers, arena_bytes, checked != 0, error, error_bytes);
   snprintf(error, error_bytes, "%u workers asked for; 1 to %u are possible", workers, max_workers);
   return nullptr;
 }
 
 EXPORT void ost_limit_log(ost_device *device, uint64_t bytes) { limit_log(device, bytes); }
+// A checked library of kernels, whose constants its kernels may read.
+EXPORT void ost_add_image(uint64_t begin, uint64_t end) { add_image(uintptr_t(begin), uintptr_t(end)); }
 
 EXPORT void ost_close(ost_device *device) { close_device(device); }
 
@@ -120,6 +125,16 @@ EXPORT const unsigned char *ost_log(const ost_submission *s, uint64_t *bytes, ui
   *bytes = used < s->log.limit_bytes ? used : s->log.limit_bytes;
   *dropped = s->log.dropped.load(std::memory_order_relaxed);
   return s->done.load(std::memory_order_acquire) ? s->log.records.load(std::memory_order_acquire) : nullptr;
+}
+
+// What the checks of a submission found: records, their number, and how many more there were than fit. Of a checked
+// device, once it is done. Valid until the release.
+EXPORT const Finding *ost_findings(const ost_submission *s, uint64_t *count, uint64_t *lost) {
+  *count = *lost = 0;
+  if (!s->done.load(std::memory_order_acquire) || !s->findings) return nullptr;
+  *count = s->findings->count;
+  *lost = s->findings->lost;
+  return s->findings->records;
 }
 
 // After a fault: the submission, which is queued behind it, completes without running.

@@ -17,6 +17,7 @@ void destroy(Submission *s) {
   disown(s->graph);
   free(s->samples);
   free(s->log.records.load(std::memory_order_relaxed));
+  free(s->findings);
   free(s);
 }
 

@@ -18,7 +18,8 @@ struct Submission {
   uint64_t *samples;                // start and end per node, zero for what did not run; or NULL
   std::atomic<uint32_t> remaining;  // nodes
   std::atomic<uint32_t> references;
-  Submission *next;  // in the device's queue
+  Submission *next;    // in the device's queue
+  Findings *findings;  // of a checked device, once it is done; NULL when there are none
   Log log;
 
   pthread_mutex_t mutex;

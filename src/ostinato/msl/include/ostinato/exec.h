@@ -2,6 +2,17 @@
 // exec_cpu.h and exec_cuda.h.
 #pragma once
 
+// What a checked build tells the runtime, before it happens.
+#ifdef __OST_CHECKED
+extern "C" void __ost_check_group_barrier(uint32_t flags, uint32_t site);
+extern "C" void __ost_check_simdgroup_barrier(uint32_t flags);
+extern "C" void __ost_check_stored(const void *address, size_t bytes, const char *name);
+extern "C" void __ost_check_fence(uint32_t flags, uint32_t order, uint32_t scope);
+#define OST_CHECK(call) __ost_check_##call
+#else
+#define OST_CHECK(call) (void)0
+#endif
+
 namespace metal {
 
 enum class mem_flags {
@@ -17,15 +28,21 @@ OST_FN constexpr mem_flags operator|(mem_flags a, mem_flags b) { return mem_flag
 OST_FN constexpr mem_flags operator&(mem_flags a, mem_flags b) { return mem_flags(int(a) & int(b)); }
 OST_FN mem_flags &operator|=(mem_flags &a, mem_flags b) { return a = a | b; }
 
-template <class Site> OST_FN void threadgroup_barrier(Site site, mem_flags) { __ost::group_barrier(site); }
-template <class Site> OST_FN void threadgroup_barrier(Site site, mem_flags, thread_scope) {
+template <class Site> OST_FN void threadgroup_barrier(Site site, mem_flags flags,
+                                                      thread_scope = thread_scope_threadgroup) {
+  OST_CHECK(group_barrier(uint32_t(flags), site.id));
   __ost::group_barrier(site);
 }
-OST_FN void simdgroup_barrier(__ost::Site site, mem_flags) { __ost::simd_barrier(site); }
-OST_FN void simdgroup_barrier(__ost::Site site, mem_flags, thread_scope) { __ost::simd_barrier(site); }
+OST_FN void simdgroup_barrier(__ost::Site site, mem_flags flags, thread_scope = thread_scope_simdgroup) {
+  OST_CHECK(simdgroup_barrier(uint32_t(flags)));
+  __ost::simd_barrier(site);
+}
 
-OST_FN void atomic_thread_fence(mem_flags, memory_order order, thread_scope scope = thread_scope_device) {
+OST_FN void atomic_thread_fence(mem_flags flags, memory_order order, thread_scope scope = thread_scope_device) {
+  OST_CHECK(fence(uint32_t(flags), order == memory_order_seq_cst ? memory_order_acq_rel : order, scope));
   if (order != memory_order_relaxed) __ost::fence(scope);
 }
 
 }  // namespace metal
+
+#undef OST_CHECK

@@ -6,6 +6,15 @@ namespace __ost {
 
 template <uint32_t N> constexpr uint32_t constant = N;
 
+// In checked builds threadgroup variables lie apart, and the runtime knows where.
+#ifdef __OST_CHECKED
+constexpr uint32_t red_zone = 64;
+#define __OST_STORED(name) __ost_check_stored(&name, sizeof(name), #name);
+#else
+constexpr uint32_t red_zone = 0;
+#define __OST_STORED(name)
+#endif
+
 OST_FN constexpr uint32_t aligned(uint32_t at, uint32_t first, uint32_t second) {
   const uint32_t to = first > second ? first : second;
   return (at + to - 1) / to * to;

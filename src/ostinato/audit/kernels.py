@@ -1,0 +1,153 @@
+"""Findings about kernels, for people: what the checks of a device recorded, with names, places and advice.
+
+Records that describe the same pair of places are one finding with a count: the same line may be compiled several
+times, and be executed by any number of threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from ..backends.kernel_findings import KernelAccess, KernelFinding, KernelMemory, KernelPlace
+from ..ir.command_list import CapturedNode
+from ..ir.commands import BufferBinding, Command, Dispatch
+from .findings import ERROR, NOTE, Finding, argument_name, element_at, title
+
+_FAR_BYTES = 1 << 40
+_WRAPPED = 1 << 31
+
+_ADVICE = {
+    "race": "put a barrier between the accesses whose flags cover this memory, make both atomic, or give each thread"
+    " its own element",
+    "relies on lockstep": "put a simdgroup_barrier between the accesses; Metal does not promise lockstep",
+    "uninitialised": "write the memory before it is read",
+    "out of bounds": "correct the index, or bind more memory",
+    "misaligned": "access a vector at a multiple of its size, or read its elements one by one",
+    "divergent barrier": "let all threads of the group reach the same barrier, or none",
+    "divergent simdgroup function": "call it where all lanes of the simdgroup arrive",
+    "not a number": "look at the operands of this line",
+    "division by zero": "test the divisor first",
+    "shift out of range": "shift by less than the number of bits",
+    "signed overflow": "compute with unsigned integers or in a wider type",
+    "conversion out of range": "clamp the value before it is converted",
+    "device limit": "ask for less, or choose another device",
+    "not written": "launch threads for all elements",
+}
+
+
+def findings_about(
+    nodes: Sequence[CapturedNode], records: Iterable[KernelFinding], first: int = 0
+) -> tuple[Finding, ...]:
+    """The findings of a list of commands, errors first; `first` is the number of the first node."""
+    folded: dict[object, KernelFinding] = {}
+    for record in records:
+        key = (record.kind, record.node, _places(record) or record)
+        known = folded.get(key)
+        folded[key] = record if known is None else replace(known, count=known.count + record.count)
+
+    def follows(record: KernelFinding) -> bool:
+        """Whether another finding says as much."""
+        return record.kind == "relies on lockstep" and ("race", record.node, _places(record)) in folded
+
+    findings = [_finding(nodes[record.node], record, first) for record in folded.values() if not follows(record)]
+    return tuple(sorted(findings, key=lambda finding: not finding.is_error))
+
+
+def _places(record: KernelFinding) -> frozenset[tuple[str, KernelPlace]]:
+    """What its accesses did and where, in no order; empty if a place is not known."""
+    known = [(access.what, access.place) for access in record.accesses if access.place is not None]
+    return frozenset(known) if len(known) == len(record.accesses) else frozenset()
+
+
+def _finding(node: CapturedNode, record: KernelFinding, first: int) -> Finding:
+    memory, why, advice = _memory(node, record), "", _ADVICE[record.kind]
+    if record.kind == "out of bounds":
+        memory, why, advice = _out_of_bounds(node.command, record)
+    elif record.kind == "divergent barrier" and len(record.accesses) == 1:
+        why = f"{_described(record.accesses[0])} waits at a barrier; {record.value} threads of its group have returned"
+    else:
+        about = f"{memory}: " if memory else ""
+        why = about + " and ".join(map(_described, record.accesses))
+    times = f" ({record.count:,} times)" if record.count > 1 else ""
+    return Finding(
+        ERROR if record.is_error else NOTE,
+        record.kind,
+        (first + record.node,),
+        (title(node),),
+        (node.place,),
+        why + times,
+        advice,
+        access=record.accesses[-1].what if record.accesses else "",
+        argument=memory,
+        accesses=record.accesses,
+        count=record.count,
+    )
+
+
+def _described(access: KernelAccess) -> str:
+    """ "thread 5 of group 0 writes at x.metal:7:11"."""
+    does = {"": "", "read": " reads", "write": " writes", "atomic read": " reads atomically"}
+    place = f" at {access.place}" if access.place is not None else ""
+    thread, group = position_text(access.thread), position_text(access.group)
+    return f"thread {thread} of group {group}{does.get(access.what, ' writes atomically')}{place}"
+
+
+def position_text(numbers: tuple[int, int, int]) -> str:
+    """A position without trailing zeros: `5` in a row, `(5, 2)` in a plane."""
+    x, y, z = numbers
+    return f"({x}, {y}, {z})" if z else f"({x}, {y})" if y else str(x)
+
+
+def _memory(node: CapturedNode, record: KernelFinding) -> str:
+    """What lies at the address of a finding: an element of an argument, or a variable."""
+    memory = record.memory
+    if not memory.nbytes or not isinstance(node.command, Dispatch):
+        return ""
+    if memory.kind in ("threadgroup", "thread"):
+        return _variable(memory)
+    element = element_at(node.command, memory.address)
+    if element is not None:
+        return element[0]
+    for binding in node.command.bindings:
+        if isinstance(binding, BufferBinding) and 0 <= memory.address - binding.address < binding.nbytes:
+            return f"byte {memory.address - binding.address} of {_argument(node.command, binding)}"
+    return ""
+
+
+def _variable(memory: KernelMemory) -> str:
+    end = memory.offset + memory.nbytes
+    return f"{memory.kind} memory{f' {memory.name!r}' if memory.name else ''}, bytes {memory.offset} to {end}"
+
+
+def _argument(command: Dispatch, binding: BufferBinding) -> str:
+    return f"argument {binding.index} {argument_name(command, binding.index)}"
+
+
+def _out_of_bounds(command: Command, record: KernelFinding) -> tuple[str, str, str]:
+    """The argument nearest to an address that lies in none, the finding as text, and what to do."""
+    memory, access = record.memory, record.accesses[-1]
+    does, place = _described(replace(access, place=None)), f", at {access.place}" if access.place is not None else ""
+    advice = "check the index against the size, or dispatch fewer threads"
+    if memory.kind:
+        return _variable(memory), f"{does} {_variable(memory)}, which lie in no array{place}", advice
+    assert isinstance(command, Dispatch)
+    bindings = [binding for binding in command.bindings if isinstance(binding, BufferBinding)]
+
+    def gap(binding: BufferBinding) -> int:
+        return max(binding.address - memory.address, memory.address + memory.nbytes - binding.address - binding.nbytes)
+
+    nearest = min(bindings, key=gap, default=None)
+    if nearest is None or gap(nearest) > _FAR_BYTES:
+        return "", f"{does} {memory.nbytes} bytes at {memory.address:#x}, far from all arguments{place}", advice
+    name = _argument(command, nearest)
+    offset = memory.address - nearest.address
+    distance = offset - nearest.nbytes if offset >= 0 else -offset
+    side = f"{distance} bytes past its end" if offset >= 0 else f"{distance} bytes before its start"
+    if offset >= 0 and distance <= 0:
+        side = "right past its end" if distance == 0 else f"the last {memory.nbytes + distance} bytes past its end"
+    if offset < 0:
+        advice = "check the index at the first elements: it is below 0 there"
+    elif distance >= _WRAPPED:
+        advice = "look for an unsigned index that wrapped below 0, or an uninitialised index"
+    return name, f"{does} byte {offset} of {name}, which has {nearest.nbytes} bytes: {side}{place}", advice

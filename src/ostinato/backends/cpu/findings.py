@@ -1,0 +1,66 @@
+"""Reads the runtime's table of findings (`runtime/findings.h`), with places in the user's source."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+from ..kernel_findings import KINDS, MEMORIES, KernelAccess, KernelFinding, KernelMemory
+from .places import place_of_location, place_of_return
+
+_WRITE, _ATOMIC, _LOCATED, _NO_ACCESS = 1, 2, 4, 8
+
+
+class _Touch(ctypes.Structure):
+    """`Touch` of runtime/findings.h."""
+
+    _fields_ = (
+        ("site", ctypes.c_uint64),
+        ("thread", ctypes.c_uint32 * 3),
+        ("group", ctypes.c_uint32 * 3),
+        ("how", ctypes.c_uint32),
+        ("lane", ctypes.c_uint32),
+    )
+
+
+class _Finding(ctypes.Structure):
+    """`Finding` of runtime/findings.h."""
+
+    _fields_ = (
+        ("kind", ctypes.c_uint32),
+        ("node", ctypes.c_uint32),
+        ("first", _Touch),
+        ("second", _Touch),
+        ("address", ctypes.c_uint64),
+        ("bytes", ctypes.c_uint64),
+        ("name", ctypes.c_char_p),
+        ("offset", ctypes.c_uint64),
+        ("memory", ctypes.c_uint64),
+        ("value", ctypes.c_uint64),
+        ("count", ctypes.c_uint64),
+    )
+
+
+def read_findings(runtime: Any, submission: int) -> tuple[KernelFinding, ...]:
+    """The findings of a submission that is done; none for a device that does not check."""
+    count, lost = ctypes.c_uint64(), ctypes.c_uint64()
+    table = runtime.ost_findings(submission, ctypes.byref(count), ctypes.byref(lost))
+    if not table:
+        return ()
+    records = ctypes.cast(table, ctypes.POINTER(_Finding))
+    return tuple(_read(records[index]) for index in range(count.value))
+
+
+def _read(record: _Finding) -> KernelFinding:
+    accesses = tuple(_access(touch) for touch in (record.first, record.second) if touch.site)
+    name = None if record.name is None else record.name.decode(errors="replace")
+    memory = KernelMemory(MEMORIES[record.memory], record.address, record.bytes, name, record.offset)
+    return KernelFinding(KINDS[record.kind], record.node, accesses, memory, record.value, record.count)
+
+
+def _access(touch: _Touch) -> KernelAccess:
+    what = "" if touch.how & _NO_ACCESS else "write" if touch.how & _WRITE else "read"
+    if touch.how & _ATOMIC:
+        what = f"atomic {what}"
+    place = place_of_location(touch.site) if touch.how & _LOCATED else place_of_return(touch.site)
+    return KernelAccess(what, tuple(touch.thread), tuple(touch.group), touch.lane, place)

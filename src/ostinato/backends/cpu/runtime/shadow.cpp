@@ -1,0 +1,592 @@
+// The history of each cell of memory, and what it proves.
+//
+// A cell is 4, 2 or 1 bytes: a region starts with the largest and is divided when a smaller access comes. A cell keeps
+// four accesses: the last write, another one that is as far from it as possible, and the same for reads. Far means: of
+// another group, else of another simdgroup, else of another lane. Two are enough: if any earlier access is that far from
+// a new one, one of the two is. So a race is found in whichever order threads run.
+//
+// What orders two accesses is counted, not observed. Each thread counts the barriers it passed, of its group and of its
+// simdgroup, for device and for threadgroup memory: only those whose flags cover the memory. Two accesses of a group
+// are ordered if their counts differ. Groups of a dispatch are not ordered, except by fences (fences.h).
+//
+// The hook comes before the access, so the value of a write is not known yet. Writes of two threads that may be equal
+// are compared when the next hook runs on this worker; equal ones are no finding.
+#include "shadow.h"
+
+#include <sys/mman.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "fences.h"
+
+namespace __ost {
+namespace {
+
+constexpr uint32_t max_regions = 96;
+constexpr uint32_t slots_per_cell = 4;
+constexpr uint32_t max_sites = 1 << 14;
+constexpr uint32_t max_variables = 256;
+constexpr uint32_t max_images = 4096;
+constexpr uint32_t largest_compared = 64;
+
+// An access in 64 bits. Those of threadgroup memory need no group and count barriers without wrapping.
+struct Layout { uint32_t epoch_bits, simd_bits; };
+constexpr uint32_t site_bits = 14, lane_bits = 10, group_bits = 20;
+constexpr uint32_t lane_at = site_bits, atomic_at = lane_at + lane_bits, simd_at = atomic_at + 1;
+constexpr Layout layouts[2] = {{11, 8}, {20, 19}};  // device, threadgroup
+
+enum Space : uint32_t { device_space, threadgroup_space };
+enum Byte : unsigned char { byte_outside, byte_unwritten, byte_written };
+
+typedef uint64_t Slot;  // zero: none
+
+struct Region {
+  uintptr_t begin, end;
+  Slot *cells;  // NULL where nothing writes
+  size_t mapped_bytes;
+  unsigned char *state;  // a Byte for each byte; NULL where all are written
+  uint32_t shift;        // of a cell's size
+  Space space;
+};
+
+struct Deferred {  // a write whose value is compared once it has happened
+  const unsigned char *address;
+  uint32_t bytes;
+  FindingKind kind;
+  Touch first, second;
+  Memory memory;
+  unsigned char before[largest_compared];
+};
+
+struct Unwritten {  // memory of which the device knows what was written
+  uintptr_t begin, end;
+  unsigned char *state;
+};
+
+struct Variable {  // in threadgroup memory
+  uintptr_t begin;
+  uint64_t bytes;
+  const char *name;
+};
+
+struct Image { uintptr_t begin, end; };
+Image images[max_images];
+std::atomic<uint32_t> n_images;
+
+}  // namespace
+
+struct Shadow {
+  Region regions[max_regions];  // the first is threadgroup memory
+  uint32_t n_regions, recent;
+  uint64_t group;                                // linear position of the one that runs; ~0 before the first
+  uintptr_t internal_begin[3], internal_end[3];  // of the runtime's own, which kernels read
+
+  Passed passed[max_lanes];
+  uint32_t swept[2];  // how often each counter of device memory wrapped, in this group
+
+  Variable variables[max_variables];
+  uint32_t n_variables;
+
+  bool has_deferred;
+  Deferred deferred;
+
+  uint32_t n_sites;
+  const void *sites[max_sites];
+  uint16_t site_index[4 * max_sites];
+
+  // Threads that wait at the group's barrier.
+  uint32_t waiting, barrier_id;
+  Touch barrier;
+
+  Unwritten *unwritten;
+  uint32_t n_unwritten;
+  Fences fences;
+};
+
+namespace {
+
+uint32_t counted(uint32_t count, uint32_t bits) {
+  return bits >= 19 ? count & ((1u << bits) - 1) : count % ((1u << bits) - 1);
+}
+
+Slot pack(const Shadow *shadow, Space space, uint32_t lane, uint32_t site, bool atomic) {
+  const Layout layout = layouts[space];
+  const Passed &passed = shadow->passed[lane];
+  Slot slot = Slot(site) | Slot(lane) << lane_at | Slot(atomic) << atomic_at;
+  slot |= Slot(counted(passed.simdgroup[space], layout.simd_bits)) << simd_at;
+  slot |= Slot(counted(passed.group[space], layout.epoch_bits)) << (simd_at + layout.simd_bits);
+  if (space == device_space) slot |= Slot(shadow->group) << (64 - group_bits);
+  return slot;
+}
+
+struct Parts {
+  uint32_t site, lane, simd, epoch, group;
+  bool atomic;
+};
+
+Parts parts(Slot slot, Space space) {
+  const Layout layout = layouts[space];
+  return {uint32_t(slot & (max_sites - 1)),
+          uint32_t(slot >> lane_at & (max_lanes - 1)),
+          uint32_t(slot >> simd_at & ((1u << layout.simd_bits) - 1)),
+          uint32_t(slot >> (simd_at + layout.simd_bits) & ((1u << layout.epoch_bits) - 1)),
+          space == device_space ? uint32_t(slot >> (64 - group_bits)) : 0,
+          (slot >> atomic_at & 1) != 0};
+}
+
+// How far apart two accesses are, if nothing orders them.
+enum Distance : int { ordered, same_simdgroup, same_group, other_group };
+
+Distance distance(const Shadow *shadow, Space space, Slot before, Slot now) {
+  const Parts p = parts(before, space), c = parts(now, space);
+  Distance apart = other_group;
+  if (p.group == c.group) {
+    if (p.lane == c.lane || p.epoch != c.epoch) return ordered;
+    apart = same_group;
+    if (p.lane / simd_width == c.lane / simd_width) {
+      if (p.simd != c.simd) return ordered;
+      apart = same_simdgroup;
+    }
+  }
+  const Fenced memory = space == device_space ? fenced_device : fenced_threadgroup;
+  return fenced(&shadow->fences, memory, {p.group, p.lane, p.epoch}, {c.group, c.lane, c.epoch}) ? ordered : apart;
+}
+
+uint32_t site_number(Shadow *shadow, const void *site) {
+  uint32_t at = uint32_t(uintptr_t(site) * 0x9e3779b97f4a7c15u >> 40) % (4 * max_sites);
+  for (;; at = (at + 1) % (4 * max_sites)) {
+    const uint32_t known = shadow->site_index[at];
+    if (!known) break;
+    if (shadow->sites[known] == site) return known;
+  }
+  if (shadow->n_sites + 1 == max_sites) return max_sites - 1;
+  shadow->sites[++shadow->n_sites] = site;
+  shadow->site_index[at] = uint16_t(shadow->n_sites);
+  return shadow->n_sites;
+}
+
+Touch touch_of_slot(const Worker *w, Space space, Slot slot, uint32_t how) {
+  const Shadow *shadow = w->shadow;
+  const Parts p = parts(slot, space);
+  // The upper bits of a group's number are not kept; it is one that has run.
+  uint64_t group =
+      space == device_space ? (shadow->group & ~uint64_t((1u << group_bits) - 1)) | p.group : shadow->group;
+  if (group > shadow->group) group -= uint64_t(1) << group_bits;
+  return touch_of(w, p.lane, group, shadow->sites[p.site], how | (p.atomic ? uint32_t(how_atomic) : 0));
+}
+
+void settle(Worker *w) {
+  Shadow *shadow = w->shadow;
+  if (!shadow->has_deferred) return;
+  shadow->has_deferred = false;
+  const Deferred &d = shadow->deferred;
+  if (memcmp(d.address, d.before, d.bytes) == 0) return;
+  report(w->findings, d.kind, d.first, d.second, d.memory, 0);
+}
+
+// Which of two earlier accesses to keep beside a new one.
+Slot farther(const Shadow *shadow, Space space, Slot a, Slot b, Slot now) {
+  const bool atomic = parts(now, space).atomic;
+  Slot best = 0;
+  int best_rank = -1;
+  const Slot both[2] = {a, b};
+  for (Slot slot : both) {
+    if (!slot || slot == now) continue;
+    const bool plain = !parts(slot, space).atomic;
+    const Distance apart = distance(shadow, space, slot, now);
+    // A plain access before an atomic one of the same thread still races with atomic accesses of others.
+    if (apart == ordered && !(atomic && plain)) continue;
+    const int rank = 2 * apart + plain;
+    if (rank > best_rank) best = slot, best_rank = rank;
+  }
+  return best;
+}
+
+struct Access {
+  uintptr_t address;
+  uint64_t bytes;
+  uint32_t how;
+  const void *site;
+};
+
+Memory memory_at(const Shadow *shadow, const Region &region, const Access &access) {
+  Memory memory = {access.address, access.bytes, nullptr, 0, memory_device};
+  if (region.space == device_space) return memory;
+  memory.kind = memory_threadgroup;
+  memory.offset = access.address - region.begin;
+  // The variable that it lies in, or that ends before it.
+  for (uint32_t i = 0; i < shadow->n_variables; ++i) {
+    const Variable &variable = shadow->variables[i];
+    const uint64_t offset = access.address - variable.begin;
+    if (variable.begin <= access.address && (!memory.name || offset < memory.offset))
+      memory.name = variable.name, memory.offset = offset;
+  }
+  return memory;
+}
+
+void conflict(Worker *w, const Region &region, const Access &access, Slot before, bool wrote, Distance apart,
+              Slot now) {
+  const bool atomic = access.how & how_atomic;
+  const FindingKind kind = apart == same_simdgroup ? found_lockstep : found_race;
+  const Touch first = touch_of_slot(w, region.space, before, wrote ? how_write : how_read);
+  const Touch second = touch_of_slot(w, region.space, now, access.how & how_write);
+  const bool both_write = wrote && (access.how & how_write) && !atomic && !parts(before, region.space).atomic;
+  // Lanes that step together write at once where they write by the same instruction: lockstep orders nothing then.
+  const FindingKind level = both_write && first.site == second.site ? found_race : kind;
+  if (both_write && access.bytes <= largest_compared) {
+    Shadow *shadow = w->shadow;
+    if (shadow->has_deferred) return;  // one of this access is enough
+    shadow->has_deferred = true;
+    Deferred &d = shadow->deferred;
+    d = {reinterpret_cast<const unsigned char *>(access.address),
+         uint32_t(access.bytes),
+         level,
+         first,
+         second,
+         memory_at(shadow, region, access),
+         {}};
+    memcpy(d.before, d.address, d.bytes);
+    return;
+  }
+  report(w->findings, level, first, second, memory_at(w->shadow, region, access), 0);
+}
+
+// One cell; true when a conflict was reported, so that the others of the access need not be.
+bool touch_cell(Worker *w, const Region &region, Slot *cell, const Access &access, Slot now, bool report_it) {
+  const Shadow *shadow = w->shadow;
+  const bool writes = access.how & how_write, atomic = access.how & how_atomic;
+  Slot *mine = cell + (writes ? 0 : 2);
+  if (mine[0] == now && (!writes || !(cell[2] | cell[3]))) return false;
+  bool reported = false;
+  for (uint32_t i = 0; i < (writes ? slots_per_cell : 2); ++i) {
+    const Slot before = cell[i];
+    if (!before || (atomic && parts(before, region.space).atomic)) continue;
+    const Distance apart = distance(shadow, region.space, before, now);
+    if (apart == ordered || !report_it || reported) continue;
+    conflict(w, region, access, before, i < 2, apart, now);
+    reported = true;
+  }
+  mine[1] = farther(shadow, region.space, mine[0], mine[1], now);
+  mine[0] = now;
+  if (writes && !atomic) cell[2] = cell[3] = 0;
+  return reported;
+}
+
+void *map_zeros(size_t bytes) {
+  void *memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANON | MAP_NORESERVE, -1, 0);
+  return memory == MAP_FAILED ? nullptr : memory;
+}
+
+size_t cells_bytes(const Region &region, uint32_t shift) {
+  return ((region.end - region.begin + (size_t(1) << shift) - 1) >> shift) * slots_per_cell * sizeof(Slot);
+}
+
+bool make_cells(Region *region) {
+  region->mapped_bytes = cells_bytes(*region, region->shift);
+  region->cells = region->mapped_bytes ? static_cast<Slot *>(map_zeros(region->mapped_bytes)) : nullptr;
+  return region->cells || !region->mapped_bytes;
+}
+
+void drop_cells(Region *region) {
+  if (region->cells) munmap(region->cells, region->mapped_bytes);
+  region->cells = nullptr;
+}
+
+// Divides the cells of a region.
+void divide(Region *region, uint32_t shift) {
+  Region finer = *region;
+  finer.shift = shift;
+  if (!make_cells(&finer)) __builtin_trap();
+  const size_t parts = size_t(1) << (region->shift - shift);
+  const size_t n = finer.mapped_bytes / (slots_per_cell * sizeof(Slot));
+  for (size_t i = 0; i < n; ++i)
+    memcpy(finer.cells + i * slots_per_cell, region->cells + i / parts * slots_per_cell, slots_per_cell * sizeof(Slot));
+  drop_cells(region);
+  *region = finer;
+}
+
+void history(Worker *w, Region *region, const Access &access) {
+  if (!region->cells) {
+    if (!(access.how & how_write)) return;
+    if (!make_cells(region)) __builtin_trap();
+  }
+  const uint64_t offset = access.address - region->begin;
+  const uint64_t unaligned = offset | access.bytes;
+  if (unaligned & ((1u << region->shift) - 1)) divide(region, unaligned & 1 ? 0 : 1);
+  Shadow *shadow = w->shadow;
+  const uint32_t lane = w->elected ? w->lane & ~(simd_width - 1) : w->lane;
+  const Slot now = pack(shadow, region->space, lane, site_number(shadow, access.site), access.how & how_atomic);
+  bool reported = false;
+  const uint64_t end = (offset + access.bytes) >> region->shift;
+  for (uint64_t cell = offset >> region->shift; cell < end; ++cell)
+    reported |= touch_cell(w, *region, region->cells + cell * slots_per_cell, access, now, !reported);
+}
+
+// Ends the submission before the access is made, by a fault.
+[[noreturn]] void stop(Worker *w, const Region *region, const Access &access) {
+  const Memory memory =
+      region ? memory_at(w->shadow, *region, access) : Memory{access.address, access.bytes, nullptr, 0, memory_none};
+  report(w->findings, found_out_of_bounds, Touch{}, touch_here(w, access.site, access.how), memory, 0);
+  __builtin_trap();
+}
+
+void initialised(Worker *w, const Region &region, const Access &access) {
+  unsigned char *state = region.state + (access.address - region.begin);
+  if (access.how & how_write) {
+    // What reads and writes reads first.
+    if (!(access.how & how_atomic) || access.how & how_replaces) {
+      memset(state, byte_written, access.bytes);
+      return;
+    }
+  }
+  if (!memchr(state, byte_unwritten, access.bytes)) return;
+  report(w->findings, found_uninitialised, Touch{}, touch_here(w, access.site, access.how),
+         memory_at(w->shadow, region, access), 0);
+  memset(state, byte_written, access.bytes);  // reported once for each byte
+}
+
+Region *region_at(Shadow *shadow, uintptr_t address) {
+  const Region &last = shadow->regions[shadow->recent];
+  if (address - last.begin < last.end - last.begin) return &shadow->regions[shadow->recent];
+  for (uint32_t i = 0; i < shadow->n_regions; ++i)
+    if (address - shadow->regions[i].begin < shadow->regions[i].end - shadow->regions[i].begin) {
+      shadow->recent = i;
+      return &shadow->regions[i];
+    }
+  return nullptr;
+}
+
+bool is_own(const Shadow *shadow, uintptr_t begin, uint64_t bytes) {
+  for (int i = 0; i < 3; ++i)
+    if (begin - shadow->internal_begin[i] < shadow->internal_end[i] - shadow->internal_begin[i]) return true;
+  for (uint32_t i = n_images.load(std::memory_order_acquire); i-- > 0;)
+    if (begin - images[i].begin < images[i].end - images[i].begin && bytes <= images[i].end - begin) return true;
+  return false;
+}
+
+void enter_group(Worker *w, uint64_t group) {
+  Shadow *shadow = w->shadow;
+  shadow->group = group;
+  memset(shadow->passed, 0, sizeof shadow->passed);
+  shadow->swept[0] = shadow->swept[1] = 0;
+  shadow->waiting = 0;
+  forget_group(&shadow->fences);
+  Region &arena = shadow->regions[0];
+  memset(arena.cells, 0, arena.mapped_bytes);
+  if (arena.state)
+    for (uint64_t i = 0; i < arena.end - arena.begin; ++i)
+      if (arena.state[i] == byte_written) arena.state[i] = byte_unwritten;
+}
+
+uint64_t group_of(const Worker *w) {
+  const Dispatch *d = w->dispatch;
+  return (uint64_t(w->group[2]) * d->groups[1] + w->group[1]) * d->groups[0] + w->group[0];
+}
+
+void look(Worker *w, const Access &access) {
+  Shadow *shadow = w->shadow;
+  const uint64_t group = group_of(w);
+  if (group != shadow->group) enter_group(w, group);
+  Region *region = region_at(shadow, access.address);
+  if (!region) {
+    if (!(access.how & how_write) && is_own(shadow, access.address, access.bytes)) return;
+    stop(w, nullptr, access);
+  }
+  if (access.bytes > region->end - access.address) stop(w, region, access);
+  if (region->space == threadgroup_space &&
+      memchr(region->state + (access.address - region->begin), byte_outside, access.bytes))
+    stop(w, region, access);
+  if (region->state) initialised(w, *region, access);
+  history(w, region, access);
+}
+
+void on_access(Worker *w, const void *address, uint64_t bytes, uint32_t how, const void *site) {
+  settle(w);
+  const uintptr_t at = uintptr_t(address);
+  if (at - uintptr_t(w) < region_bytes || !bytes) return;  // the worker's own, and local variables
+  look(w, {at, bytes, how, site});
+}
+
+void on_atomic(Worker *w, const void *address, uint64_t bytes, uint32_t how, uint32_t order, const void *site) {
+  on_access(w, address, bytes, how, site);
+  Shadow *shadow = w->shadow;
+  const Who who = {uint32_t(shadow->group), w->lane, 0};
+  if (order & order_release)
+    fence(&shadow->fences, shadow->passed, who, fenced_device | fenced_threadgroup, order_release, true);
+  touch_flag(&shadow->fences, uintptr_t(address), who, how & how_write, how & how_replaces);
+  if (order & order_acquire)
+    fence(&shadow->fences, shadow->passed, who, fenced_device | fenced_threadgroup, order_acquire, true);
+}
+
+void on_fence(Worker *w, uint32_t flags, uint32_t order, uint32_t scope) {
+  settle(w);
+  Shadow *shadow = w->shadow;
+  fence(&shadow->fences, shadow->passed, {uint32_t(shadow->group), w->lane, 0}, flags, order, scope == scope_device);
+}
+
+// Device counters are few bits: when one wraps, what this group did before is marked as older than anything.
+void sweep(Shadow *shadow, uint32_t shift, uint32_t bits) {
+  for (uint32_t i = 1; i < shadow->n_regions; ++i) {
+    const Region &region = shadow->regions[i];
+    for (size_t at = 0; region.cells && at < region.mapped_bytes / sizeof(Slot); ++at)
+      if (region.cells[at] && region.cells[at] >> (64 - group_bits) == (shadow->group & ((1u << group_bits) - 1)))
+        region.cells[at] |= ((Slot(1) << bits) - 1) << shift;
+  }
+}
+
+void pass(Worker *w, uint32_t fenced, bool simdgroup) {
+  Shadow *shadow = w->shadow;
+  Passed &passed = shadow->passed[w->lane];
+  uint32_t *counts = simdgroup ? passed.simdgroup : passed.group;
+  if (fenced & fenced_threadgroup) ++counts[threadgroup_space];
+  if (!(fenced & fenced_device)) return;
+  const Layout layout = layouts[device_space];
+  const uint32_t bits = simdgroup ? layout.simd_bits : layout.epoch_bits;
+  const uint32_t laps = ++counts[device_space] / ((1u << bits) - 1);
+  if (laps <= shadow->swept[simdgroup]) return;
+  shadow->swept[simdgroup] = laps;
+  sweep(shadow, simdgroup ? simd_at : simd_at + layout.simd_bits, bits);
+}
+
+void on_group_barrier(Worker *w, uint32_t flags, uint32_t id, const void *site) {
+  settle(w);
+  Shadow *shadow = w->shadow;
+  const uint64_t group = group_of(w);
+  if (group != shadow->group) enter_group(w, group);
+  const Touch here = touch_here(w, site, how_no_access);
+  if (!shadow->waiting++) {
+    shadow->barrier_id = id;
+    shadow->barrier = here;
+  } else if (shadow->barrier_id != id) {
+    report(w->findings, found_divergent_barrier, shadow->barrier, here, Memory{}, 0);
+  }
+  pass(w, flags, false);
+}
+
+void on_simdgroup_barrier(Worker *w, uint32_t flags) {
+  settle(w);
+  if (group_of(w) != w->shadow->group) enter_group(w, group_of(w));
+  pass(w, flags, true);
+}
+
+void on_report(Worker *w, FindingKind kind, const void *site, uint32_t how, const void *address, uint64_t bytes,
+               uint64_t value) {
+  report(w->findings, kind, Touch{}, touch_here(w, site, how),
+         Memory{uint64_t(uintptr_t(address)), bytes, nullptr, 0, memory_none}, value);
+}
+
+void on_stored(Worker *w, const void *address, uint64_t bytes, const char *name) {
+  Shadow *shadow = w->shadow;
+  const Region &arena = shadow->regions[0];
+  unsigned char *state = arena.state + (uintptr_t(address) - arena.begin);
+  if (*state != byte_outside) return;
+  memset(state, byte_unwritten, bytes);
+  if (shadow->n_variables < max_variables) shadow->variables[shadow->n_variables++] = {uintptr_t(address), bytes, name};
+}
+
+void on_local(Worker *, const void *, uint64_t) {}
+
+constexpr CheckCalls calls = {on_access, on_atomic, on_fence, on_group_barrier, on_simdgroup_barrier,
+                              on_report, on_stored, on_local};
+
+}  // namespace
+
+bool open_shadow(Worker *w) {
+  Shadow *shadow = static_cast<Shadow *>(calloc(1, sizeof(Shadow)));
+  Findings *findings = static_cast<Findings *>(calloc(1, sizeof(Findings)));
+  w->shadow = shadow;
+  w->findings = findings;
+  w->checks = &calls;
+  if (!shadow || !findings) return false;
+  Region &arena = shadow->regions[0];
+  arena = {uintptr_t(w->arena), uintptr_t(w->arena) + w->arena_bytes, nullptr, 0, nullptr, 2, threadgroup_space};
+  arena.state = static_cast<unsigned char *>(calloc(w->arena_bytes, 1));
+  return arena.state && make_cells(&arena);
+}
+
+void close_shadow(Worker *w) {
+  if (w->shadow) {
+    for (uint32_t i = 0; i < w->shadow->n_regions; ++i) drop_cells(&w->shadow->regions[i]);
+    free(w->shadow->regions[0].state);
+    for (uint32_t i = 0; i < w->shadow->n_unwritten; ++i) free(w->shadow->unwritten[i].state);
+    free(w->shadow->unwritten);
+    drop_fences(&w->shadow->fences);
+  }
+  free(w->shadow);
+  free(w->findings);
+}
+
+void begin_dispatch(Worker *w, const Node *node) {
+  Shadow *shadow = w->shadow;
+  shadow->n_regions = 1;
+  shadow->recent = 0;
+  shadow->group = ~uint64_t(0);
+  shadow->n_sites = shadow->n_variables = 0;
+  shadow->has_deferred = false;
+  memset(shadow->site_index, 0, sizeof shadow->site_index);
+  forget_flags(&shadow->fences);
+  Region &arena = shadow->regions[0];
+  memset(arena.state, byte_outside, arena.end - arena.begin);
+  const Dispatch &d = node->dispatch;
+  const auto own = [shadow](int i, const void *begin, uint64_t bytes) {
+    shadow->internal_begin[i] = uintptr_t(begin);
+    shadow->internal_end[i] = uintptr_t(begin) + bytes;
+  };
+  own(0, &d, sizeof d);
+  own(1, d.args, node->n_args * sizeof *d.args);
+  own(2, d.shared_offsets, node->n_shared * sizeof *d.shared_offsets);
+  for (uint32_t i = 0; i < node->n_shared; ++i)
+    memset(arena.state + d.shared_offsets[i], byte_unwritten, node->views[node->n_args + i]);
+  for (uint32_t i = 0; i < node->n_args; ++i) {
+    const uint64_t bytes = node->views[i] & ~view_written;
+    if (!bytes) continue;
+    const uintptr_t begin = uintptr_t(d.args[i]), end = begin + bytes;
+    // Overlapping arguments are one region.
+    Region merged = {begin, end, nullptr, 0, nullptr, 2, device_space};
+    bool writes = node->views[i] & view_written;
+    for (uint32_t k = 1; k < shadow->n_regions;) {
+      Region &other = shadow->regions[k];
+      if (merged.end <= other.begin || other.end <= merged.begin) {
+        ++k;
+        continue;
+      }
+      if (other.begin < merged.begin) merged.begin = other.begin;
+      if (other.end > merged.end) merged.end = other.end;
+      writes |= other.cells != nullptr;
+      drop_cells(&other);
+      other = shadow->regions[--shadow->n_regions];
+      k = 1;
+    }
+    merged.begin &= ~uintptr_t(3);  // so that cells lie as words do
+    if (writes && !make_cells(&merged)) __builtin_trap();
+    if (shadow->n_regions == max_regions) __builtin_trap();
+    shadow->regions[shadow->n_regions++] = merged;
+  }
+}
+
+void end_dispatch(Worker *w) {
+  settle(w);
+  drop_consequences(w->findings);
+  Shadow *shadow = w->shadow;
+  for (uint32_t i = 1; i < shadow->n_regions; ++i) drop_cells(&shadow->regions[i]);
+  shadow->n_regions = 1;
+}
+
+void group_met(Worker *w) {
+  Shadow *shadow = w->shadow;
+  if (!shadow->waiting) return;
+  if (shadow->waiting < w->threads)
+    report(w->findings, found_divergent_barrier, Touch{}, shadow->barrier, Memory{}, w->threads - shadow->waiting);
+  shadow->waiting = 0;
+}
+
+void add_image(uintptr_t begin, uintptr_t end) {
+  static std::atomic<uint32_t> taken;
+  const uint32_t at = taken.fetch_add(1);
+  if (at >= max_images) return;
+  images[at] = {begin, end};
+  n_images.store(at + 1, std::memory_order_release);
+}
+
+}  // namespace __ost

@@ -1,0 +1,26 @@
+// The history of memory that checked kernels access: opened with a worker, told of each dispatch, asked by hooks.
+#ifndef OSTINATO_SHADOW_H
+#define OSTINATO_SHADOW_H
+
+#include "findings.h"
+#include "node.h"
+
+namespace [[gnu::visibility("hidden")]] __ost {
+
+// Gives the worker its calls, findings and shadow; false when memory is short.
+bool open_shadow(Worker *);
+void close_shadow(Worker *);
+
+// Before and after a dispatch runs, or is left by a fault.
+void begin_dispatch(Worker *, const Node *);
+void end_dispatch(Worker *);
+
+// All threads of the group that have not returned wait at its barrier, or all have returned.
+void group_met(Worker *);
+
+// Memory of a loaded library that kernels may read: its constants.
+void add_image(uintptr_t begin, uintptr_t end);
+
+}  // namespace __ost
+
+#endif
