@@ -173,7 +173,7 @@ OST_FN void may_print(const Head &head) {
   log_place().node = head.node;
 }
 
-inline LogRecord *log_record(uint32_t bytes) {
+OST_LOG_FN LogRecord *log_record(uint32_t bytes) {
   DeviceLog *const log = log_place().log;
   const uint64_t at = atomicAdd(&log->used, (unsigned long long)bytes);
   LogRecord *const record = reinterpret_cast<LogRecord *>(reinterpret_cast<unsigned char *>(log + 1) + at);

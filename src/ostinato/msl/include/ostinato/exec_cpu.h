@@ -8,7 +8,7 @@ OST_FN void fence(metal::thread_scope) { __atomic_thread_fence(__ATOMIC_SEQ_CST)
 
 #ifndef __OST_VECTOR
 // Kernels that print run each thread as a fiber.
-inline LogRecord *log_record(uint32_t bytes) {
+OST_LOG_FN LogRecord *log_record(uint32_t bytes) {
   Worker *const w = worker();
   LogRecord *const record = static_cast<LogRecord *>(w->log_room(w, bytes));
   if (!record) return nullptr;
