@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import os
+import struct
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import cache
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import ostinato as ost
 from ostinato import msl, settings
+from ostinato.backends.protocol import Log
 from ostinato.errors import SettingWarning
+from ostinato.ir.command_list import CommandList
+from ostinato.msl.log_format import UNSIGNED
+from ostinato.runtime.kernel_log import read_log
 
 HEAD = "#include <metal_stdlib>\n#include <metal_logging>\nusing namespace metal;\n"
 
@@ -76,6 +84,16 @@ def test_nvrtc_refuses_an_argument_that_does_not_fit_its_conversion() -> None:
     assert "takes an integer" in error.message
 
 
+@pytest.mark.parametrize("architecture", ["sm_75", "sm_90"])
+def test_nvrtc_compiles_kernels_that_print(architecture: str) -> None:
+    pytest.importorskip("cuda.bindings.nvrtc", reason="cuda-bindings is not installed")
+    from ostinato.backends.cuda import compiling
+
+    body = 'os_log_default.log("%u %g %v4d %v2hlf %p", i, x[i], v[0], float4(x[0]).xy, x); printf("%c", \'a\');'
+    translation = msl.parse(kernel(body)).translate("cuda", log_level="debug", printf=True)
+    assert compiling._compile(translation.text, msl.cuda_options(architecture))
+
+
 def test_a_kernel_that_prints_runs_on_fibers_and_others_as_before(dev: ost.Device) -> None:
     helper = 'void note(float x) { os_log_default.log("%g", x); }\n'
     plain = "kernel void plain(device float *x [[buffer(0)]], uint i [[thread_position_in_grid]]) { x[i] = log(x[i]); }"
@@ -132,6 +150,28 @@ def test_what_is_printed_before_a_fault_is_shown(own_dev: ost.Device, capfd: pyt
 def test_text_that_would_command_a_terminal_is_escaped(dev: ost.Device, capfd: pytest.CaptureFixture[str]) -> None:
     run(dev, 'if (i == 0) os_log_default.log("a\\033[2J\\nb%c", 27);', threads=1)
     assert capfd.readouterr().err == "k, group 0, thread 0: a\\x1b[2J\n    b\\x1b\n"
+
+
+@given(st.binary(max_size=200), st.data())
+def test_records_that_a_kernel_wrote_over_are_left_out(noise: bytes, data: st.DataObject) -> None:
+    commands = printing_commands()
+    good = struct.pack("=4IQ", 48, 0, 0, 1, 0) + struct.pack("=2IQQ", UNSIGNED, 4, 1, 7)
+    at = data.draw(st.integers(0, len(good)))
+    messages, _ = read_log(Log(good + good[:at] + noise, 0), commands)
+    assert "k, group 0, thread 1: 7" in map(str, messages)
+    assert read_log(Log(good + b"\x07" * 100, 0), commands)[1].lost
+
+
+@cache
+def printing_commands() -> CommandList:
+    with ost.open_device("cpu", workers=1) as device:
+        library = device.library(kernel('os_log_default.log("%u", i);'))
+        graph = device.capture(
+            lambda encoder: encoder.dispatch(
+                library["k"], device.zeros(8, np.float32), device.zeros((1, 4), np.int32), threads=8, group_size=4
+            )
+        )
+        return graph.command_list
 
 
 SCRIPT = """

@@ -222,9 +222,9 @@ def open_device(
     The CPU takes the options `workers` (threads, one per core if left out), `threadgroup_memory` (bytes, 32 KiB if left
     out), `checked` (True: kernels are built to find faults rather than to be fast, so that a `KernelFault` is exact
     and knows the thread; bounds are not checked) and `debug` (True: kernels are built for a debugger and run on one
-    worker, docs/debugging.md; OSTINATO_DEBUG overrides it). On the CPU and CUDA `debug` also lets printf in kernels
-    print (docs/kernel-log.md). What CUDA and Metal devices take stands in docs/cuda.md and docs/metal.md. Installed
-    packages can add kinds of devices (docs/writing-a-backend.md).
+    worker, docs/debugging.md, and printf in them prints, docs/kernel-log.md; OSTINATO_DEBUG overrides it). What CUDA
+    and Metal devices take stands in docs/cuda.md and docs/metal.md. Installed packages can add kinds of devices
+    (docs/writing-a-backend.md).
     """
     settings.report_unknown()
     return _with_tuned(_opened(settings.text("device") or name, options), tuned, tuned_sums)

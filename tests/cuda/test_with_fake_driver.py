@@ -412,3 +412,74 @@ def test_a_graph_that_dies_in_a_cycle_gives_its_memory_back_whole(device: ost.De
         run = graph.instantiate()
         assert run._plain.parts[0].executable.ring._memory.host
         assert run.replay(by=1.0).wait()
+
+
+PRINTING = """
+#include <metal_stdlib>
+using namespace metal;
+kernel void note(device float *x [[buffer(0)]]) { os_log_default.log("noted"); }
+kernel void silent(device float *x [[buffer(0)]]) { x[0] = 1; }
+"""
+
+
+def test_each_submission_and_replay_has_what_it_printed(
+    fake: Driver, device: ost.Device, capfd: pytest.CaptureFixture[str]
+) -> None:
+    library, x = device.library(PRINTING), device.zeros(64, np.float32)
+
+    def encode(encoder: ost.CommandEncoder) -> None:
+        encoder.dispatch(library["note"], x, threads=2, group_size=1)
+        encoder.dispatch(library["silent"], x, threads=1)
+        encoder.dispatch(library["note"], x, threads=3, group_size=1)
+
+    run = device.capture(encode).instantiate()
+    encoder = device.command_encoder()
+    encode(encoder)
+    submissions = [encoder.commit(), run.replay(), run.replay()]
+    for submission in submissions:
+        submission.wait()
+        assert [message.group[0] for message in submission.log] == [0, 1, 0, 1, 2]
+    assert capfd.readouterr().err.splitlines()[1] == "note, group 1, thread 1: noted"
+    encoder = device.command_encoder()
+    encoder.dispatch(library["silent"], x, threads=1)
+    assert encoder.commit_and_wait().log == ()
+    copies = fake.live["pinned"]
+    del submissions, submission
+    run.replay().wait()
+    assert fake.live["pinned"] == copies  # memory of the logs is used again
+
+
+def test_a_full_log_is_counted_and_emptied(fake: Driver, capfd: pytest.CaptureFixture[str]) -> None:
+    with ost.settings.override(log_bytes="1024"), ost.open_device("cuda:0", native=False) as device:
+        kernel, x = device.library(PRINTING)["note"], device.zeros(64, np.float32)
+        for _ in range(2):
+            encoder = device.command_encoder()
+            encoder.dispatch(kernel, x, threads=100, group_size=1)
+            submission = encoder.commit_and_wait()
+            assert (len(submission.log), submission.log_dropped) == (1024 // 24, 100 - 1024 // 24)
+    assert "58 more messages" in capfd.readouterr().err
+
+
+def test_what_was_printed_is_lost_with_the_device_and_that_is_said(
+    fake: Driver, device: ost.Device, capfd: pytest.CaptureFixture[str]
+) -> None:
+    kernel, x = device.library(PRINTING)["note"], device.zeros(64, np.float32)
+
+    def commit() -> ost.Submission:
+        encoder = device.command_encoder()
+        encoder.dispatch(kernel, x, threads=1)
+        return encoder.commit()
+
+    good = commit()
+    fake.stuck = True
+    bad = commit()
+    fake.lost = 700
+    with pytest.raises(ost.KernelFault):
+        bad.wait()
+    assert len(good.log) == 1
+    assert bad.log == ()
+    lines = capfd.readouterr().err.splitlines()
+    assert lines == [
+        "note, group 0, thread 0: noted",
+        "ostinato: submission 2: what its kernels printed is lost with the device",
+    ]

@@ -42,14 +42,13 @@ def chosen(module: Module, debug: bool) -> Printing:
     if not module.log_calls:
         return SILENT
     level = settings.text("log_level") or settings.LOG_LEVELS[0]
-    printf = debug or settings.is_on("debug")
-    if not printf and any(call.site.level == "printf" for call in module.log_calls):
+    if not debug and any(call.site.level == "printf" for call in module.log_calls):
         settings.report_once(
             "printf",
             "printf in kernels prints nothing in this build: set OSTINATO_DEBUG=1 or open the device with debug=True;"
             " os_log_default.log(…) always prints",
         )
-    return Printing(None if level == "off" else level, printf)
+    return Printing(None if level == "off" else level, debug)
 
 
 def log_bytes() -> int:

@@ -5,7 +5,7 @@ from .cuda_target import cuda_options
 from .definitions import Definition
 from .layouts import Field, StructLayout
 from .log_calls import LogSite
-from .log_format import Logged, apply_format
+from .log_format import Logged, apply_format, conversions
 from .module import Module, Translation, parse
 from .reflect import Argument, FunctionConstant, SharedArgument, Signature
 from .target import NATIVE, Execution
@@ -26,6 +26,7 @@ __all__ = [
     "StructLayout",
     "Translation",
     "apply_format",
+    "conversions",
     "cuda_options",
     "parameter_layout",
     "parse",

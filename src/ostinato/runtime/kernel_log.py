@@ -6,6 +6,7 @@ come from the source of a kernel, which may be anybody's, so what is not printab
 
 from __future__ import annotations
 
+import math
 import struct
 import sys
 from collections.abc import Iterator
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 _RECORD = struct.Struct("=4IQ")
 _ARGUMENT = struct.Struct("=2IQ")
 _LONGEST_TEXT = 8192
+_MOST_LANES = 4
+_OVERWRITTEN = "a part of what its kernels printed cannot be read: a kernel wrote over it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,16 +64,31 @@ def _position(position: Size3) -> str:
     return f"({x}, {y}, {z})" if z else f"({x}, {y})" if y else str(x)
 
 
-def read_log(log: Log, commands: CommandList) -> tuple[LogMessage, ...]:
-    """The messages in a log: by command, by the thread's position in the grid (z, then y, then x), and as printed."""
+def read_log(log: Log, commands: CommandList) -> tuple[tuple[LogMessage, ...], Log]:
+    """The messages in a log: by command, by the thread's position in the grid (z, then y, then x), and as printed.
+
+    A kernel may have written over the records. What cannot be read is left out, and the log returned with the reason.
+    """
     placed = []
-    for node, site, group, thread, arguments in _records(log.records):
-        command = commands.commands[node]
-        assert isinstance(command, Dispatch)
-        message = _message(command, command.kernel.log_sites[site], group, thread, arguments)
-        placed.append(((node, message.thread[::-1]), message))
+    try:
+        for node, site_number, group, thread, arguments in _records(log.records):
+            command = commands.commands[node] if node < len(commands) else None
+            if (
+                not isinstance(command, Dispatch)
+                or site_number >= len(command.kernel.log_sites)
+                or group >= math.prod(command.groups)
+            ):
+                raise _Damaged
+            message = _message(command, command.kernel.log_sites[site_number], group, thread, arguments)
+            placed.append(((node, message.thread[::-1]), message))
+    except (_Damaged, struct.error):
+        log = log._replace(lost=_OVERWRITTEN)
     placed.sort(key=lambda each: each[0])
-    return tuple(message for _, message in placed)
+    return tuple(message for _, message in placed), log
+
+
+class _Damaged(Exception):
+    """Bytes that are no record."""
 
 
 def _records(records: bytes) -> Iterator[tuple[int, int, int, int, list[Logged]]]:
@@ -82,19 +100,26 @@ def _records(records: bytes) -> Iterator[tuple[int, int, int, int, list[Logged]]
         nbytes, node, site, thread, group = _RECORD.unpack_from(records, at)
         if not nbytes:
             return
+        end = at + nbytes
+        if nbytes < _RECORD.size or end > len(records):
+            raise _Damaged
         arguments, inside = [], at + _RECORD.size
-        while inside < at + nbytes:
+        while inside < end:
             kind, scalar_bytes, lanes = _ARGUMENT.unpack_from(records, inside)
-            values = struct.unpack_from(f"={lanes}Q", records, inside + _ARGUMENT.size)
-            arguments.append(Logged(kind, scalar_bytes, values))
-            inside += _ARGUMENT.size + 8 * lanes
+            inside += _ARGUMENT.size
+            if not 1 <= lanes <= _MOST_LANES or scalar_bytes > 8:
+                raise _Damaged
+            arguments.append(Logged(kind, scalar_bytes, struct.unpack_from(f"={lanes}Q", records, inside)))
+            inside += 8 * lanes
         yield node, site, group, thread, arguments
-        at += nbytes
+        at = end
 
 
 def _message(command: Dispatch, site: LogSite, group: int, thread: int, arguments: list[Logged]) -> LogMessage:
-    from ..msl import apply_format
+    from ..msl import apply_format, conversions
 
+    if len(arguments) != len(conversions(site.format)):
+        raise _Damaged
     across, down, _ = command.groups
     place = (group % across, group // across % down, group // across // down)
     origin = tuple(place[axis] * command.group_size[axis] for axis in range(3))

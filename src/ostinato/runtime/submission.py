@@ -289,7 +289,8 @@ class Submission:
         assert self._run is not None
         log = self._run.log()
         if log is not None:
-            self._log, self._log_dropped = kernel_log.read_log(log, self._commands), log.dropped
+            self._log, log = kernel_log.read_log(log, self._commands)
+            self._log_dropped = log.dropped
             kernel_log.show(self._log, log, self._title())
 
     def _describe_findings(self, status: Status) -> KernelFault:

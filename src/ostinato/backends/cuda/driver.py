@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from ... import msl
+from ... import msl, settings
 from ...errors import DeviceError, DeviceUnavailable, OstinatoError
 from ...ir.command_list import CommandList
 from ...ir.commands import Barrier, Command, CompiledKernel, Dispatch, Ordering
@@ -79,7 +79,8 @@ class CudaBackend:
         self._lost = 0
         self._entries: Entries = {}
         self._transfers: Mapping[str, CompiledKernel] | None = None
-        self._debug = debug
+        setting = settings.get("debug")
+        self._debug = debug if setting is None else setting is True
         self._log: DeviceLog | None = None
         try:
             self._open(native, level)

@@ -9,6 +9,7 @@ that submission printed. A record has the number of its command, which is writte
 from __future__ import annotations
 
 import struct
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -56,6 +57,7 @@ class DeviceLog:
     def copy(self, cu: Any, stream: Any) -> LogCopy:
         """Queue the copy to the host, and the reset, behind what was just started."""
         copied = LogCopy(self._stock.take(self._nbytes), self._stock.event())
+        copied.memory.array(np.uint8)[: _HEAD.size] = 0  # a limit of 0 tells that the copy was not made
         call(cu.cuMemcpyDtoHAsync, copied.memory.host, cu.CUdeviceptr(self.address), self._nbytes, stream)
         call(cu.cuMemsetD8Async, cu.CUdeviceptr(self.address + _COUNTS_AT), 0, _COUNTS_BYTES, stream)
         call(cu.cuEventRecord, cu.CUevent(copied.event), stream)
@@ -63,12 +65,12 @@ class DeviceLog:
 
     def read(self, cu: Any, copied: LogCopy) -> Log | None:
         """What a submission that is done printed; None if nothing."""
-        try:
+        with suppress(OstinatoError):  # a device that was lost later has made the copy all the same
             call(cu.cuEventSynchronize, cu.CUevent(copied.event))
-        except OstinatoError:
-            return Log(b"", 0, _LOST)
         block: Any = copied.memory.array(np.uint8)
         limit, used, dropped, _ = _HEAD.unpack(block[: _HEAD.size].tobytes())
+        if not limit:
+            return Log(b"", 0, _LOST)
         if not used:
             return None
         return Log(block[_HEAD.size : _HEAD.size + min(used, limit)].tobytes(), dropped)
