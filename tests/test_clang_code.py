@@ -16,6 +16,7 @@ from launching import HEAD, launch
 from ostinato.backends.cpu import kernels
 from ostinato.backends.cpu.building import kernel_library
 from ostinato.backends.cpu.clang_code import loosened
+from ostinato.msl import Module
 from ostinato.native import toolchain
 
 X86 = 'target triple = "x86_64-unknown-linux-gnu"\n'
@@ -187,3 +188,26 @@ def test_a_misaligned_vector_is_called_that_where_the_assembler_is_old(
     encoder.dispatch(library["vectors"], x, threads=1)
     with pytest.raises(ost.KernelFault, match=f"misaligned access to {address:#x}"):
         encoder.commit_and_wait()
+
+
+def test_a_kernel_that_runs_as_vectors_is_translated_as_loops_only_once(
+    clang: toolchain.Toolchain, own_dev: ost.Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    translated: list[tuple[str, list[str]]] = []
+    translate = Module.translate
+
+    def spy(module: Module, target: str = "cpu", *arguments: Any, **options: Any) -> Any:
+        made = translate(module, target, *arguments, **options)
+        translated.append((target, sorted(made.kernels)))
+        return made
+
+    monkeypatch.setattr(Module, "translate", spy)
+    library = own_dev.library(
+        f"""{HEAD}constant uint times [[function_constant(0)]];
+        kernel void a(device uint *x, uint i [[thread_position_in_grid]]) {{ x[i] = simd_sum(x[i]) * times; }}
+        kernel void b(device uint *x, uint i [[thread_position_in_grid]]) {{ x[i] = simd_max(x[i]) * times; }}""",
+        constants={0: 2},
+    )
+    assert library["a"].execution.way == library["b"].execution.way == "vector"
+    assert translated == [("cpu", ["a", "b"]), ("cpu-vector", ["a", "b"]), ("cpu-vector", ["a"]), ("cpu-vector", ["b"])]
+    assert launch(own_dev, library["b"], np.arange(32, dtype=np.uint32), threads=32)[0] == 62

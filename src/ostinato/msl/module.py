@@ -102,6 +102,7 @@ class Module:
         self._initialised = {v.name: v for v in self._declarations.variables if v.initialiser}
         self._meeting: dict[int, bool] = {}
         self._kernel_keys: dict[str, str] = {}
+        self._executions: dict[tuple[str, str], Execution] = {}
         places = told_apart_by_place(self._syntax, self._declarations)
         self._convergence = Convergence(self._syntax, self._declarations, lane_aware=places)
         self.log_calls = find_log_calls(self._syntax, self._declarations)
@@ -395,9 +396,17 @@ class Module:
         none; ``printf`` is whether printf does. Calls that do not are compiled to nothing.
         """
         try:
-            return self._translate(target, constants, only, fibers, debug_files, log_level, printf)
+            made = self._translate(target, constants, only, fibers, debug_files, log_level, printf)
         except RecursionError:
             raise KernelCompileError("the source is nested too deeply", file=self._tokens[0].file) from None
+        if target == "cpu" and not fibers and debug_files is None and not self.log_calls:
+            values = _key_of(constants)
+            self._executions |= {(name, values): execution for name, execution in made.executions.items()}
+        return made
+
+    def known_execution(self, name: str, constants: Mapping[int | str, object] | None = None) -> Execution | None:
+        """How a kernel runs on the CPU with these constants, if a translation for the CPU has found out."""
+        return self._executions.get((name, _key_of(constants)))
 
     def _translate(
         self,
@@ -452,6 +461,10 @@ class Module:
         sites = tuple(call.site for call in self.log_calls)
         log_sites = {instance.name: sites for instance in instances if printing.reached_by(instance)}
         return Translation(target, text, self._signatures(instances, given), made.executions, source_map, log_sites)
+
+
+def _key_of(constants: Mapping[int | str, object] | None) -> str:
+    return repr(sorted((str(key), repr(value)) for key, value in (constants or {}).items()))
 
 
 def _checked(constant: FunctionConstant, value: object) -> Value:

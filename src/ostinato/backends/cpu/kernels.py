@@ -66,6 +66,12 @@ def compile_kernels(
     if checked:
         translation = module.translate("cpu", constants, only, fibers=True, **printing.options)
         return _kernels_of(checked_library(toolchain.find(), translation), translation, {})
+    for name in only if only is not None and len(only) == 1 else ():
+        known = module.known_execution(name, constants)
+        if known is not None and known.way == "fibers":
+            vector, _ = _vector_kernels(module, constants, {name: known.reason}, one=True)
+            if vector:
+                return vector
     translation = module.translate("cpu", constants, only, **printing.options)
     slow = {
         name: way.reason
