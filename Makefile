@@ -72,6 +72,7 @@ bench: $(VENV)/bench
 	$(BIN)/python bench/dispatch.py
 	$(BIN)/python bench/throughput.py
 	$(BIN)/python bench/simdgroups.py
+	$(BIN)/python bench/element_types.py
 	$(BIN)/python bench/replay.py
 	$(BIN)/python bench/profiling.py
 	$(BIN)/python bench/recording.py

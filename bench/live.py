@@ -30,20 +30,11 @@ from harness import Table, report
 from ostinato.measure.programs import run_in_turns
 from ostinato.profiling.analyse.units import compare_units, read_unit
 from ostinato.profiling.recording import SUFFIX, open_recording
+from sources import STEPS
 
 DELTA = 0.01
 FIRST_PICTURES = 4
 """Measured from here on: the first ones read what was recorded before."""
-METAL = """
-kernel void steps(device uint *x [[buffer(0)]], constant uint &count [[buffer(1)]]) {
-    uint value = x[0];
-    for (uint i = 0; i < count; ++i) {
-        value = value * 1664525u + 1013904223u;
-        value ^= value >> 13;
-    }
-    x[0] = value;
-}
-"""
 CASES = {
     "50 of 100 µs": (50, 60_000),
     "100 of 10 µs": (100, 6_000),
@@ -57,7 +48,7 @@ def program(case: str, seconds: float, watched: bool) -> None:
     """Replays a list; with a view of its own recording if it is to be watched."""
     count, steps = CASES[case]
     with ost.open_device("cpu", workers=1) as device:
-        kernel, x = device.library(METAL)["steps"], device.zeros(1, np.uint32)
+        kernel, x = device.library(STEPS)["steps"], device.zeros(1, np.uint32)
 
         def encode(encoder: ost.CommandEncoder) -> None:
             for _ in range(count):

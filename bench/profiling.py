@@ -17,21 +17,10 @@ import numpy as np
 
 import ostinato
 from harness import Table, interleaved, median, ratio, report
+from sources import STEPS
 
 LEVELS = {"off": None, "off again": None, "command buffers": "command_buffers", "dispatches": "dispatches"}
 SETTLING_S, MEASURED_S = 0.4, 0.2
-METAL = """
-#include <metal_stdlib>
-using namespace metal;
-kernel void steps(device uint *x [[buffer(0)]], constant uint &count [[buffer(1)]]) {
-    uint value = x[0];
-    for (uint i = 0; i < count; ++i) {
-        value = value * 1664525u + 1013904223u;
-        value ^= value >> 13;
-    }
-    x[0] = value;
-}
-"""
 
 
 class Work:
@@ -107,7 +96,7 @@ def main() -> None:
     options.add_argument("--rounds", type=int, default=9, help="measurements of each cell (default 9)")
     arguments = options.parse_args()
     device = ostinato.open_device("cpu")
-    kernel = device.library(METAL)["steps"]
+    kernel = device.library(STEPS)["steps"]
     rows = []
     for steps, count in ((6_000, 200), (600, 1_000), (60, 5_000)):
         work = Work(device, kernel, steps, count)

@@ -18,111 +18,23 @@ import pyopencl as cl
 
 import ostinato
 from harness import Table, interleaved, median, ratio, report, seconds
+from sources import OPENCL_REDUCTIONS, REDUCTIONS
 
 N = 16 << 20
 ROWS, WIDTH = 1_024, 4_096
 SIDE = 4_096
 
-METAL = """
-#include <metal_stdlib>
-using namespace metal;
-
-kernel void add(device const float *a, device const float *b, device float *c, uint i [[thread_position_in_grid]]) {
+METAL = f"""{REDUCTIONS}
+kernel void add(device const float *a, device const float *b, device float *c, uint i [[thread_position_in_grid]]) {{
   c[i] = a[i] + b[i];
-}
-
-kernel void rms_norm(device const float *x, device float *y, constant uint &width,
-                     uint row [[threadgroup_position_in_grid]], uint t [[thread_index_in_threadgroup]],
-                     uint threads [[threads_per_threadgroup]]) {
-  threadgroup float partial[256];
-  float sum = 0;
-  for (uint i = t; i < width; i += threads) { float v = x[row * width + i]; sum += v * v; }
-  partial[t] = sum;
-  threadgroup_barrier(mem_flags::mem_threadgroup);
-  for (uint half_ = threads / 2; half_ > 0; half_ /= 2) {
-    if (t < half_) partial[t] += partial[t + half_];
-    threadgroup_barrier(mem_flags::mem_threadgroup);
-  }
-  float scale = 1.0f / sqrt(partial[0] / float(width) + 1e-6f);
-  threadgroup_barrier(mem_flags::mem_threadgroup);
-  for (uint i = t; i < width; i += threads) y[row * width + i] = x[row * width + i] * scale;
-}
-
-kernel void matvec(device const float4 *m, device const float4 *v, device float *out, constant uint &width,
-                   uint row [[threadgroup_position_in_grid]], uint t [[thread_index_in_threadgroup]],
-                   uint threads [[threads_per_threadgroup]]) {
-  threadgroup float partial[64];
-  float sum = 0;
-  for (uint i = t; i < width / 4; i += threads) sum += dot(m[row * (width / 4) + i], v[i]);
-  partial[t] = sum;
-  threadgroup_barrier(mem_flags::mem_threadgroup);
-  for (uint half_ = threads / 2; half_ > 0; half_ /= 2) {
-    if (t < half_) partial[t] += partial[t + half_];
-    threadgroup_barrier(mem_flags::mem_threadgroup);
-  }
-  if (t == 0) out[row] = partial[0];
-}
-
-kernel void rms_norm_simd(device const float *x, device float *y, constant uint &width,
-                          uint row [[threadgroup_position_in_grid]], uint t [[thread_index_in_threadgroup]],
-                          uint threads [[threads_per_threadgroup]], uint lane [[thread_index_in_simdgroup]],
-                          uint simdgroup [[simdgroup_index_in_threadgroup]]) {
-  threadgroup float partial[32];
-  float sum = 0;
-  for (uint i = t; i < width; i += threads) { float v = x[row * width + i]; sum += v * v; }
-  sum = simd_sum(sum);
-  if (lane == 0) partial[simdgroup] = sum;
-  threadgroup_barrier(mem_flags::mem_threadgroup);
-  float total = 0;
-  for (uint i = 0; i < threads / 32; ++i) total += partial[i];
-  float scale = 1.0f / sqrt(total / float(width) + 1e-6f);
-  for (uint i = t; i < width; i += threads) y[row * width + i] = x[row * width + i] * scale;
-}
-
-kernel void matvec_simd(device const float4 *m, device const float4 *v, device float *out, constant uint &width,
-                        uint row [[threadgroup_position_in_grid]], uint lane [[thread_index_in_simdgroup]]) {
-  float sum = 0;
-  for (uint i = lane; i < width / 4; i += 32) sum += dot(m[row * (width / 4) + i], v[i]);
-  sum = simd_sum(sum);
-  if (lane == 0) out[row] = sum;
-}
+}}
 """
 
-OPENCL = """
-kernel void add(global const float *a, global const float *b, global float *c) {
+OPENCL = f"""{OPENCL_REDUCTIONS}
+kernel void add(global const float *a, global const float *b, global float *c) {{
   size_t i = get_global_id(0);
   c[i] = a[i] + b[i];
-}
-
-kernel void rms_norm(global const float *x, global float *y, uint width) {
-  local float partial[256];
-  uint row = get_group_id(0), t = get_local_id(0), threads = get_local_size(0);
-  float sum = 0;
-  for (uint i = t; i < width; i += threads) { float v = x[row * width + i]; sum += v * v; }
-  partial[t] = sum;
-  barrier(CLK_LOCAL_MEM_FENCE);
-  for (uint half_ = threads / 2; half_ > 0; half_ /= 2) {
-    if (t < half_) partial[t] += partial[t + half_];
-    barrier(CLK_LOCAL_MEM_FENCE);
-  }
-  float scale = 1.0f / sqrt(partial[0] / (float)width + 1e-6f);
-  barrier(CLK_LOCAL_MEM_FENCE);
-  for (uint i = t; i < width; i += threads) y[row * width + i] = x[row * width + i] * scale;
-}
-
-kernel void matvec(global const float4 *m, global const float4 *v, global float *out, uint width) {
-  local float partial[64];
-  uint row = get_group_id(0), t = get_local_id(0), threads = get_local_size(0);
-  float sum = 0;
-  for (uint i = t; i < width / 4; i += threads) sum += dot(m[row * (width / 4) + i], v[i]);
-  partial[t] = sum;
-  barrier(CLK_LOCAL_MEM_FENCE);
-  for (uint half_ = threads / 2; half_ > 0; half_ /= 2) {
-    if (t < half_) partial[t] += partial[t + half_];
-    barrier(CLK_LOCAL_MEM_FENCE);
-  }
-  if (t == 0) out[row] = partial[0];
-}
+}}
 """
 
 
@@ -191,14 +103,14 @@ def main() -> None:
         (
             "RMS norm, 1,024 x 4,096",
             norm,
-            ours("rms_norm", [x], x.size, [WIDTH], groups=ROWS, group_size=256),
+            ours("rms_norm_barriers", [x], x.size, [WIDTH], groups=ROWS, group_size=256),
             theirs("rms_norm", [x], x.size, [WIDTH], ROWS * 256, 256),
             2 * 4 * x.size,
         ),
         (
             "matrix-vector, 4,096 x 4,096",
             product,
-            ours("matvec", [m, v], SIDE, [SIDE], groups=SIDE, group_size=64),
+            ours("matvec_barriers", [m, v], SIDE, [SIDE], groups=SIDE, group_size=64),
             theirs("matvec", [m, v], SIDE, [SIDE], SIDE * 64, 64),
             4 * m.size,
         ),

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import base64
-import zlib
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
 from ostinato.profiling.analyse.columns import Device
+from pages import unpacked
 from synthetic import Synthetic, node
 
 LAYER = (("norm", "rms"), ("attn/q", "gemv"), ("attn/k", "gemv"), ("attn/mix", "sdpa"), ("mlp", "gemv_wide"))
@@ -17,10 +14,9 @@ DURATIONS_NS = {"embed": 900, "rms": 1_000, "gemv": 8_000, "sdpa": 5_000, "gemv_
 
 
 def numbers(packed: Mapping[str, Any]) -> list[int]:
-    """A column of a view's data, as a browser reads it."""
-    kinds = {"i8": "i1", "u8": "u1", "i16": "<i2", "u16": "<u2", "i32": "<i4", "u32": "<u4", "f32": "<f4", "f64": "<f8"}
-    values: list[int] = np.frombuffer(zlib.decompress(base64.b64decode(packed["d"])), kinds[packed["$"]]).tolist()
-    return np.cumsum(values).tolist() if packed.get("rising") else values
+    """A column of a view's data."""
+    values: list[int] = unpacked(packed).tolist()
+    return values
 
 
 def decoder(layers: int, runs: int = 6, timed: bool = True, **given: Any) -> Synthetic:

@@ -106,16 +106,6 @@ kernel void store(device uint *x [[buffer(0)]], constant ulong &at [[buffer(1)]]
 """
 
 
-@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="this processor takes any alignment")
-def test_a_misaligned_vector_is_called_that(own_dev: ost.Device) -> None:
-    library, x = own_dev.library(ADDRESSES), own_dev.zeros(16, np.float32)
-    address = x._allocation().backing.address + 4
-    encoder = own_dev.command_encoder()
-    encoder.dispatch(library["store_vector"], x, 1, threads=1)
-    with pytest.raises(ost.KernelFault, match=f"misaligned access to {address:#x}"):
-        encoder.commit_and_wait()
-
-
 @pytest.mark.parametrize("kernel", ["store_vector", "store"])
 @pytest.mark.parametrize("at", [1 << 45, 1 << 60])
 def test_what_is_no_address_is_not_called_misaligned_or_zero(own_dev: ost.Device, kernel: str, at: int) -> None:

@@ -109,6 +109,7 @@ class Module:
         self._initialised = {v.name: v for v in self._declarations.variables if v.initialiser}
         self._meeting: dict[int, bool] = {}
         self._kernel_keys: dict[str, str] = {}
+        self._executions: dict[tuple[str, str], Execution] = {}
         places = told_apart_by_place(self._syntax, self._declarations)
         self._convergence = Convergence(self._syntax, self._declarations, lane_aware=places)
         self.log_calls = find_log_calls(self._syntax, self._declarations)
@@ -404,9 +405,17 @@ class Module:
         run as fibers count how often their lines run.
         """
         try:
-            return self._translate(target, constants, only, fibers, debug_files, log_level, printf, counted)
+            made = self._translate(target, constants, only, fibers, debug_files, log_level, printf, counted)
         except RecursionError:
             raise KernelCompileError("the source is nested too deeply", file=self._tokens[0].file) from None
+        if target == "cpu" and not fibers and debug_files is None and not self.log_calls:
+            values = _key_of(constants)
+            self._executions |= {(name, values): execution for name, execution in made.executions.items()}
+        return made
+
+    def known_execution(self, name: str, constants: Mapping[int | str, object] | None = None) -> Execution | None:
+        """How a kernel runs on the CPU with these constants, if a translation for the CPU has found out."""
+        return self._executions.get((name, _key_of(constants)))
 
     def _translate(
         self,
@@ -476,6 +485,10 @@ class Module:
             if number in kept and place is not None:
                 lines.append(CountedLine(number, *place, counter.function.name))
         return tuple(lines)
+
+
+def _key_of(constants: Mapping[int | str, object] | None) -> str:
+    return repr(sorted((str(key), repr(value)) for key, value in (constants or {}).items()))
 
 
 def _checked(constant: FunctionConstant, value: object) -> Value:

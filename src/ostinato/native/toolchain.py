@@ -236,6 +236,8 @@ def _wanted_semantics(clang: bool) -> list[tuple[str, ...]]:
         else ("-fno-diagnostics-show-caret", "-fdiagnostics-column-unit=byte", f"-fmax-errors={_MOST_ERRORS}"),
     ]
     if not clang and platform.machine() in ("x86_64", "AMD64"):
+        # Vectors are read and written at any address; backends/cpu/clang_code.py does it for clang.
+        wanted.append(("-Wa,-muse-unaligned-vector-move",))
         # With these instructions g++ 13 emits assembly that its own assembler rejects.
         wanted.append(("-mno-avx512fp16",))
     if platform.machine() in ("x86_64", "AMD64"):

@@ -16,6 +16,8 @@ from ...native import toolchain
 from ...native.binary import foreign_functions, load_time_code, startup_sections
 from ...native.building import BASE_FLAGS, compile_flags, host_library, link_flags, load
 from ...version import __version__
+from . import clang_code
+from .clang_code import loosened
 from .places import remember
 
 if TYPE_CHECKING:
@@ -43,6 +45,7 @@ _THREAD_FLAGS = (
     # Loops over small local arrays are unrolled, as a GPU's compiler does it, so that the arrays become registers.
     *("-mllvm", "-unroll-threshold=600"),
 )
+_NO_PASSES = ("-Xclang", "-disable-llvm-passes")
 # Blocks for 32 lanes are long, and the scheduler of instructions takes a time that is quadratic in their length.
 _LANE_FLAGS = ("-mllvm", "-enable-misched=0")
 # Little optimisation: as far as a compiler allows, each access of the source is one machine access, in source order.
@@ -69,14 +72,19 @@ def kernel_library(compiler: toolchain.Toolchain, translation: Translation, debu
     """The compiled kernels of a translation; those for `debug` are built for a debugger."""
     flags = compile_flags(compiler, (*(_DEBUG_FLAGS if debug else _KERNEL_FLAGS), *compiler.semantics))
     linking = link_flags("-nostartfiles")
-    key = cache.digest(
-        "kernels", __version__, compiler.identity, *flags, *linking, _interface_digest(), translation.text
-    )
+    made_from = (*flags, *linking, _interface_digest(), _changes_digest(), translation.text)
+    key = cache.digest("kernels", __version__, compiler.identity, *made_from)
 
     def build(work: Path) -> Path:
         source = work / "kernels.cpp"
         source.write_text(translation.text, encoding="utf-8")
-        product = toolchain.compile_library(compiler, [source], [*flags, *_FOLDERS], linking, work)
+        if compiler.clang_version and not debug:
+            assembly = work / "kernels.ll"
+            _emit(compiler, [*flags, *_FOLDERS, "-S", "-emit-llvm", str(source), "-o", str(assembly)], work)
+            assembly.write_text(loosened(assembly.read_text(encoding="utf-8")), encoding="utf-8")
+            product = toolchain.compile_library(compiler, [assembly], [*flags, *_NO_PASSES], linking, work)
+        else:
+            product = toolchain.compile_library(compiler, [source], [*flags, *_FOLDERS], linking, work)
         return _examined(compiler, product, linking)
 
     try:
@@ -148,11 +156,15 @@ def _examined(
 def _unoptimised(compiler: toolchain.Toolchain, flags: Sequence[str], source: Path, work: Path) -> Path:
     """The threads of a source as LLVM code that no pass has seen."""
     plain = work / "plain.ll"
-    emitting = (*_THREAD_FLAGS, "-Xclang", "-disable-llvm-passes", *_FOLDERS)
-    result = compiler.run([*flags, *emitting, str(source), "-o", str(plain)], work)
+    _emit(compiler, [*flags, *_THREAD_FLAGS, *_NO_PASSES, *_FOLDERS, str(source), "-o", str(plain)], work)
+    return plain
+
+
+def _emit(compiler: toolchain.Toolchain, arguments: Sequence[str], work: Path) -> None:
+    """Run clang to write LLVM assembly."""
+    result = compiler.run(arguments, work)
     if result.returncode != 0:
         raise toolchain.compile_error(result.stderr + result.stdout, result.returncode, work)
-    return plain
 
 
 def check_threads(compiler: toolchain.Toolchain, translation: Translation) -> None:
@@ -174,7 +186,7 @@ def vector_library(compiler: toolchain.Toolchain, translation: Translation) -> c
     """The compiled kernels of a translation for simdgroups as vectors; its `__ost_refused` names those left out."""
     flags = compile_flags(compiler, (*_KERNEL_FLAGS, *compiler.semantics))
     linking = link_flags("-nostartfiles")
-    made_from = (*flags, *linking, _interface_digest(), _pass_digest(), translation.text)
+    made_from = (*flags, *linking, _interface_digest(), _pass_digest(), _changes_digest(), translation.text)
     key = cache.digest("vector kernels", __version__, compiler.identity, *made_from)
 
     def build(work: Path) -> Path:
@@ -185,15 +197,18 @@ def vector_library(compiler: toolchain.Toolchain, translation: Translation) -> c
         source.write_text(translation.text, encoding="utf-8")
         plain = _unoptimised(compiler, flags, source, work)
         plain.write_text(shared_memory_changes(plain.read_text(encoding="utf-8")), encoding="utf-8")
-        result = compiler.run([*flags, *_THREAD_FLAGS, *STEPPING, str(plain), "-o", str(threads)], work)
-        if result.returncode != 0:
-            raise toolchain.compile_error(result.stderr + result.stdout, result.returncode, work)
+        _emit(compiler, [*flags, *_THREAD_FLAGS, *STEPPING, str(plain), "-o", str(threads)], work)
         code = steps_done(threads.read_text(encoding="utf-8"))
-        lanes.write_text(widen(code).text, encoding="utf-8")
+        lanes.write_text(loosened(widen(code).text), encoding="utf-8")
         product = toolchain.compile_library(compiler, [lanes], [*flags, *_LANE_FLAGS], linking, work)
         return _examined(compiler, product, linking)
 
     return load(key, build)
+
+
+@lru_cache(maxsize=1)
+def _changes_digest() -> str:
+    return cache.digest(Path(clang_code.__file__).read_bytes())
 
 
 @lru_cache(maxsize=1)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import os
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import replace
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from ...msl import Module, Translation
 
 MAX_THREADS_PER_GROUP = 1024
+_HALF = re.compile(r"\bhalf[234]?\b")
 
 
 class _KernelInfo(ctypes.Structure):
@@ -63,27 +65,34 @@ def compile_kernels(
     """
     if debug:
         return _debug_kernels(module, constants, only, printing)
-    counted = checked and settings.text("coverage") is not None
-    translation = module.translate("cpu", constants, only, fibers=checked, counted=counted, **printing.options)
-    notes: dict[str, str] = {}
-    if not checked:
-        slow = {
-            name: way.reason
-            for name, way in translation.executions.items()
-            if way.way == "fibers" and name not in translation.log_sites
-        }
-        vector, notes = (
-            _vector_kernels(module, constants, slow, one=len(translation.kernels) == 1) if slow else ({}, {})
-        )
-        rest = [name for name in translation.kernels if name not in slow or name in notes]
-        if not rest:
-            return vector
-        if len(rest) < len(translation.kernels):
-            translation = module.translate("cpu", constants, rest, **printing.options)
-    library = (checked_library if checked else kernel_library)(toolchain.find(), translation)
-    if translation.counted:
-        line_counts.remember(library, translation, _readable_files(module))
-    return _kernels_of(library, translation, notes)
+    if checked:
+        counted = settings.text("coverage") is not None
+        translation = module.translate("cpu", constants, only, fibers=True, counted=counted, **printing.options)
+        library = checked_library(toolchain.find(), translation)
+        if translation.counted:
+            line_counts.remember(library, translation, _readable_files(module))
+        return _kernels_of(library, translation, {})
+    for name in only if only is not None and len(only) == 1 else ():
+        known = module.known_execution(name, constants)
+        if known is not None and known.way == "fibers":
+            vector, _ = _vector_kernels(module, constants, {name: known.reason}, one=True)
+            if vector:
+                return vector
+    translation = module.translate("cpu", constants, only, **printing.options)
+    slow = {
+        name: way.reason
+        for name, way in translation.executions.items()
+        if way.way == "fibers" and name not in translation.log_sites
+    }
+    vector, notes = _vector_kernels(module, constants, slow, one=len(translation.kernels) == 1) if slow else ({}, {})
+    rest = [name for name in translation.kernels if name not in slow or name in notes]
+    loops = _half_loops(module, constants, translation, rest, printing)
+    rest = [name for name in rest if name not in loops]
+    if not rest:
+        return {**vector, **loops}
+    if len(rest) < len(translation.kernels):
+        translation = module.translate("cpu", constants, rest, **printing.options)
+    return {**loops, **_kernels_of(kernel_library(toolchain.find(), translation), translation, notes)}
 
 
 def _debug_kernels(
@@ -107,6 +116,31 @@ def _readable_files(module: Module) -> dict[str, str]:
         file: file if isabs(file) else str(cache.text_file(name, text))
         for file, text in module.files_read.texts.items()
     }
+
+
+def _half_loops(
+    module: Module,
+    constants: Mapping[int | str, object],
+    translation: Translation,
+    among: Collection[str],
+    printing: Printing,
+) -> dict[str, CompiledKernel]:
+    """The plain loops among these kernels, compiled by clang if the source has halves: g++ converts those one by one.
+
+    Nothing where there is no clang or it refuses them, and where `$CXX` chooses a compiler.
+    """
+    loops = [name for name in among if translation.executions[name].way == "loop"]
+    if not loops or os.environ.get("CXX") or _HALF.search(translation.text) is None:
+        return {}
+    clang = toolchain.find_clang()
+    if clang is None or clang == toolchain.find():
+        return {}
+    if len(loops) < len(translation.kernels):
+        translation = module.translate("cpu", constants, loops, **printing.options)
+    try:
+        return _kernels_of(kernel_library(clang, translation), translation, {})
+    except KernelCompileError:  # an error in the source is shown as the other compiler has it
+        return {}
 
 
 def _vector_kernels(
