@@ -94,6 +94,11 @@ def _accumulated() -> np.ndarray:
     return np.asarray(total + shared[LANES ^ 1])
 
 
+def _branched() -> np.ndarray:
+    shared = np.where((31 - LANES) % 7 == 4, LANES * 7, 1)
+    return np.where(LANES % 7 == 4, LANES * 7, shared[LANES ^ 1])
+
+
 IDIOMS: dict[str, tuple[str, np.ndarray]] = {
     "a neighbour writes between two reads": (
         "uint x = t[l]; t[l ^ 1] = l * 3; r = x + t[l];",
@@ -110,6 +115,10 @@ IDIOMS: dict[str, tuple[str, np.ndarray]] = {
     "odd lanes write for even ones": (
         "t[l] = 0; if (l & 1) t[l - 1] = l; r = t[l];",
         np.where(LANES & 1, 0, LANES + 1),
+    ),
+    "a read before a branch stays there": (
+        "r = t[l]; if (l % 7 != 4) { t[31 - l] = 1; r = t[l ^ 1]; }",
+        _branched(),
     ),
     "a loop that exchanges": (
         "for (uint k = 0; k < 4; ++k) { r += t[l ^ 1]; t[l] = r; } r += t[l ^ 1];",
