@@ -100,7 +100,9 @@ def run(program: Program, buffers: Mapping[str, Array]) -> None:
                 runner = _Simdgroup(program, {**buffers, **fours, **tiles, **windows})
                 paused.append(runner.block(program.body, local < wide * high, frame, None))
             while paused:
-                paused = [steps for steps in paused if next(steps, "returned") is None]
+                still = [steps for steps in paused if next(steps, "returned") is None]
+                assert len(still) in (0, len(paused)), "a barrier that only some of the simdgroups come to"
+                paused = still
 
 
 @dataclass(slots=True)

@@ -84,6 +84,7 @@ VECTORS = ("uint4", "int4", "uint2", "float4", "float2", "half4", "uint3")
 _OUTPUT = {"int": "int_out", "float": "float_out", "half": "half_out", "uchar": "byte_out"}
 POSITIONS = ("id", "local", "lane", "team", "three", "simdgroup")
 UNIFORM = ("team", "three", "simdgroup")
+_SIMDGROUP = Read("simdgroup", "uint")
 REDUCTIONS = ("sum", "min", "max")
 BITWISE = ("and", "or", "xor")
 SHUFFLES = (
@@ -95,6 +96,11 @@ SHUFFLES = (
 def program(seed: int, *, shares: bool = False, floats: bool = True) -> Program:
     """The program of a seed. One that shares computes with integers only."""
     return _Writer(Random(f"{shares}{seed}"), floats=floats and not shares, shares=shares).program(seed)
+
+
+def _of_group(uniform: Expression) -> bool:
+    """Whether a uniform value is the same for all simdgroups of a group."""
+    return uniform != _SIMDGROUP and not (isinstance(uniform, Apply) and not all(map(_of_group, uniform.arguments)))
 
 
 @dataclass(slots=True)
@@ -326,6 +332,7 @@ class _Writer:
     def condition_(self, scope: _Scope) -> list[Statement]:
         uniform = self.random.random() < 0.2
         condition = self.uniform_condition(scope) if uniform else self.condition(scope, 2)
+        uniform = uniform and _of_group(condition)
         then = self.block(scope.inside(uniform=uniform), 2)
         otherwise: tuple[Statement, ...] = ()
         if self.random.random() < 0.5:
@@ -369,7 +376,8 @@ class _Writer:
             opening = []
         variables = {**scope.variables, counter: "uint"}
         constants = scope.constants | {counter}
-        inner = scope.inside(uniform=uniform, variables=variables, constants=constants, in_loop=True)
+        together = uniform and _of_group(limit)
+        inner = scope.inside(uniform=together, variables=variables, constants=constants, in_loop=True)
         inner.in_switch = False
         if inner.uniform and random.random() < 0.4:
             inner.uniform = False

@@ -60,12 +60,43 @@ def test_equal_calls_in_two_branches_stay_two(dev: ost.Device) -> None:
     assert out.numpy().tolist() == [31] * 24 + [1] + [31] * 7 + [32] * 32
 
 
+def test_lanes_keep_the_values_of_their_last_iteration(dev: ost.Device) -> None:
+    library = dev.library("""#include <metal_stdlib>
+        using namespace metal;
+        kernel void k(device uint *first, device ulong *index, device const uint *ones, constant uint &end,
+                      uint id [[thread_position_in_grid]], uint lane [[thread_index_in_simdgroup]]) {
+            uint i = 0, votes, sum = 0;
+            ulong at;
+            do {
+                i += 2;
+                votes = uint(quad_vote::vote_t(quad_ballot(simd_is_first())));
+                at = ulong(id + i);
+                sum += ones[at];
+            } while (i < end && lane % 3 > 1);
+            first[id] = votes * 100 + sum;
+            index[id] = at * 7;
+        }""")
+    first, index, ones = dev.zeros(64, np.uint32), dev.zeros(64, np.uint64), dev.array(np.ones(80, np.uint32))
+    encoder = dev.command_encoder()
+    encoder.dispatch(library["k"], first, index, ones, np.uint32(3), threads=64, group_size=64)
+    encoder.commit_and_wait()
+    lane, stays = np.arange(64) % 32, np.arange(64) % 32 % 3 > 1
+    votes = np.where(stays & (lane < 4), 4, np.where(~stays & (lane < 4), 1, 0))
+    np.testing.assert_array_equal(first.numpy(), votes * 100 + 1 + stays)
+    np.testing.assert_array_equal(index.numpy(), (np.arange(64) + 2 + 2 * stays) * 7)
+
+
 def _accumulated() -> np.ndarray:
     shared, total = LANES * 7, LANES * 0
     for _ in range(4):
         total = total + shared[LANES ^ 1]
         shared = total
     return np.asarray(total + shared[LANES ^ 1])
+
+
+def _branched() -> np.ndarray:
+    shared = np.where((31 - LANES) % 7 == 4, LANES * 7, 1)
+    return np.where(LANES % 7 == 4, LANES * 7, shared[LANES ^ 1])
 
 
 IDIOMS: dict[str, tuple[str, np.ndarray]] = {
@@ -84,6 +115,10 @@ IDIOMS: dict[str, tuple[str, np.ndarray]] = {
     "odd lanes write for even ones": (
         "t[l] = 0; if (l & 1) t[l - 1] = l; r = t[l];",
         np.where(LANES & 1, 0, LANES + 1),
+    ),
+    "a read before a branch stays there": (
+        "r = t[l]; if (l % 7 != 4) { t[31 - l] = 1; r = t[l ^ 1]; }",
+        _branched(),
     ),
     "a loop that exchanges": (
         "for (uint k = 0; k < 4; ++k) { r += t[l ^ 1]; t[l] = r; } r += t[l ^ 1];",

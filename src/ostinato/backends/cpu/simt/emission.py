@@ -357,7 +357,7 @@ class Emitter:
         self._scalars[name] = value
         if name in self._crossing:
             self.line(f"store {type_} {value}, ptr {self._scalar_slot(name, type_)}")
-        if name in self._leaving:
+        if name in self._leaving and self._is_scalar(name):
             self._keep_leaving(name, type_)
 
     def keep_vector(self, name: str, type_: str, parts: Sequence[str]) -> None:
@@ -368,8 +368,13 @@ class Emitter:
                 slot = self._vector_slot(name, part, stored)
                 self.line(f"store {stored} {value}, ptr {slot}")
                 self._places[value] = slot
-        if name in self._leaving and not isinstance(self.shapes.result(name), Spread):
+        if name in self._leaving:
             self._keep_leaving(name, type_)
+
+    def _is_scalar(self, name: str) -> bool:
+        """Whether a scalar is all that is kept of a result."""
+        shape = self.shapes.result(name)
+        return isinstance(shape, Uniform) or (isinstance(shape, Spread) and shape.exact)
 
     def _keep_leaving(self, name: str, type_: str) -> None:
         """Each lane keeps the value of its last iteration."""

@@ -102,6 +102,9 @@ class Shapes:
 
     def leaves_torn_loop(self, name: str, block: str) -> bool:
         """Whether a use in a block sees values from different iterations in different lanes."""
+        shape = self._of.get(name)
+        if isinstance(shape, Spread) and shape.zero:
+            return False  # the same in every iteration
         source = self.block_of.get(name)
         return source is not None and any(source in loop.blocks and block not in loop.blocks for loop in self.torn)
 
