@@ -206,6 +206,7 @@ void run_group(Worker *w, LaneFn lane_fn, const Dispatch *d, uint64_t group) {
   if (!enter_group(w, lane_fn, d, group)) return;
   Region *region = region_of(w);
   if (w->threads > region->prepared) prepare(region, 0, region->prepared, w->threads);
+  if (w->shadow) begin_group(w);
   run_fibers(w, 0, w->threads);
 }
 

@@ -15,6 +15,9 @@ void close_shadow(Worker *);
 void begin_dispatch(Worker *, const Node *);
 void end_dispatch(Worker *);
 
+// Before the threads of a group run.
+void begin_group(Worker *);
+
 // All threads of the group that have not returned wait at its barrier, or all have returned.
 void group_met(Worker *);
 
