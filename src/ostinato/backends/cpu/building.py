@@ -107,7 +107,7 @@ def checked_library(compiler: toolchain.Toolchain, translation: Translation) -> 
         raise translation.placed(error) from None
     remember(library._name, translation)
     image = (ctypes.c_uint64 * 2).in_dll(library, "__ost_image")
-    runtime_library().ost_add_image(ctypes.c_uint64(image[0]), ctypes.c_uint64(image[1]))
+    runtime_library().ost_add_image(image[0], image[1])
     return library
 
 

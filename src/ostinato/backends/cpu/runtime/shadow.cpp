@@ -59,7 +59,7 @@ struct Deferred {  // a write whose value is compared once it has happened
   unsigned char before[largest_compared];
 };
 
-struct Unwritten {  // memory of which the device knows what was written
+struct Tracked {  // memory of which the device knows what was written
   uintptr_t begin, end;
   unsigned char *state;
 };
@@ -98,10 +98,11 @@ struct Shadow {
 
   // Threads that wait at the group's barrier.
   uint32_t waiting, barrier_id;
-  Touch barrier;
+  uint32_t barrier_lane;
+  const void *barrier_site;
 
-  Unwritten *unwritten;
-  uint32_t n_unwritten;
+  Tracked *tracked;
+  uint32_t n_tracked, tracked_room;
   Fences fences;
 };
 
@@ -379,6 +380,14 @@ Region *region_at(Shadow *shadow, uintptr_t address) {
   return nullptr;
 }
 
+unsigned char *state_at(const Shadow *shadow, uintptr_t begin, uint64_t bytes) {
+  for (uint32_t i = 0; i < shadow->n_tracked; ++i) {
+    const Tracked &known = shadow->tracked[i];
+    if (known.begin <= begin && begin + bytes <= known.end) return known.state + (begin - known.begin);
+  }
+  return nullptr;
+}
+
 bool is_own(const Shadow *shadow, uintptr_t begin, uint64_t bytes) {
   for (int i = 0; i < 3; ++i)
     if (begin - shadow->internal_begin[i] < shadow->internal_end[i] - shadow->internal_begin[i]) return true;
@@ -451,15 +460,20 @@ void pass(Worker *w, uint32_t fenced, bool simdgroup) {
   sweep(shadow, simdgroup ? simd_at : simd_at + layout.simd_bits, bits);
 }
 
+Touch first_at_barrier(const Worker *w) {
+  const Shadow *shadow = w->shadow;
+  return touch_of(w, shadow->barrier_lane, shadow->group, shadow->barrier_site, how_no_access);
+}
+
 void on_group_barrier(Worker *w, uint32_t flags, uint32_t id, const void *site) {
   settle(w);
   Shadow *shadow = w->shadow;
-  const Touch here = touch_here(w, site, how_no_access);
   if (!shadow->waiting++) {
     shadow->barrier_id = id;
-    shadow->barrier = here;
+    shadow->barrier_lane = w->lane;
+    shadow->barrier_site = site;
   } else if (shadow->barrier_id != id) {
-    report(w->findings, found_divergent_barrier, shadow->barrier, here, Memory{}, 0);
+    report(w->findings, found_divergent_barrier, first_at_barrier(w), touch_here(w, site, how_no_access), Memory{}, 0);
   }
   pass(w, flags, false);
 }
@@ -521,8 +535,8 @@ void close_shadow(Worker *w) {
   if (w->shadow) {
     for (uint32_t i = 0; i < w->shadow->n_regions; ++i) drop_cells(&w->shadow->regions[i]);
     free(w->shadow->regions[0].state);
-    for (uint32_t i = 0; i < w->shadow->n_unwritten; ++i) free(w->shadow->unwritten[i].state);
-    free(w->shadow->unwritten);
+    for (uint32_t i = 0; i < w->shadow->n_tracked; ++i) free(w->shadow->tracked[i].state);
+    free(w->shadow->tracked);
     drop_fences(&w->shadow->fences);
   }
   free(w->shadow);
@@ -570,10 +584,44 @@ void begin_dispatch(Worker *w, const Node *node) {
       k = 1;
     }
     merged.base = merged.begin & ~uintptr_t(3);
+    merged.state = state_at(shadow, merged.begin, merged.end - merged.begin);
     if (writes && !make_cells(&merged)) __builtin_trap();
     if (shadow->n_regions == max_regions) __builtin_trap();
     shadow->regions[shadow->n_regions++] = merged;
   }
+}
+
+void track(Shadow *shadow, uintptr_t begin, uint64_t bytes) {
+  for (uint32_t i = 0; i < shadow->n_tracked; ++i)
+    if (shadow->tracked[i].begin == begin) {
+      free(shadow->tracked[i].state);
+      shadow->tracked[i--] = shadow->tracked[--shadow->n_tracked];
+    }
+  if (!bytes) return;
+  if (shadow->n_tracked == shadow->tracked_room) {
+    const uint32_t room = shadow->tracked_room ? 2 * shadow->tracked_room : 64;
+    Tracked *grown = static_cast<Tracked *>(realloc(shadow->tracked, room * sizeof(Tracked)));
+    if (!grown) return;  // not tracked counts as written
+    shadow->tracked = grown;
+    shadow->tracked_room = room;
+  }
+  unsigned char *state = static_cast<unsigned char *>(malloc(bytes));
+  if (!state) return;
+  memset(state, byte_unwritten, bytes);
+  shadow->tracked[shadow->n_tracked++] = {begin, begin + bytes, state};
+}
+
+void note_written(Shadow *shadow, uintptr_t begin, uint64_t bytes) {
+  if (unsigned char *state = state_at(shadow, begin, bytes)) memset(state, byte_written, bytes);
+}
+
+void note_transfer(Shadow *shadow, const Node *node) {
+  if (node->kind != kind_copy && node->kind != kind_fill) return;
+  const Transfer &t = node->transfer;
+  unsigned char *target = state_at(shadow, uintptr_t(t.target), t.bytes);
+  const unsigned char *source = node->kind == kind_copy ? state_at(shadow, uintptr_t(t.source), t.bytes) : nullptr;
+  if (target && source) memmove(target, source, t.bytes);  // a copy is as unwritten as what it copies
+  else if (target) memset(target, byte_written, t.bytes);
 }
 
 void end_dispatch(Worker *w) {
@@ -603,7 +651,7 @@ void group_met(Worker *w) {
   Shadow *shadow = w->shadow;
   if (!shadow->waiting) return;
   if (shadow->waiting < w->threads)
-    report(w->findings, found_divergent_barrier, Touch{}, shadow->barrier, Memory{}, w->threads - shadow->waiting);
+    report(w->findings, found_divergent_barrier, Touch{}, first_at_barrier(w), Memory{}, w->threads - shadow->waiting);
   shadow->waiting = 0;
 }
 
