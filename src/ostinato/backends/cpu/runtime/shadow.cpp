@@ -483,6 +483,23 @@ void on_simdgroup_barrier(Worker *w, uint32_t flags) {
   pass(w, flags, true);
 }
 
+uint32_t existing_lanes(const Worker *w) {
+  const uint32_t first = w->lane & ~(simd_width - 1), left = w->threads - first;
+  return left >= simd_width ? ~0u : (1u << left) - 1;
+}
+
+void on_all_met(Worker *w, const void *site) {
+  const uint32_t missing = existing_lanes(w) & ~w->met;
+  if (missing && w->lane % simd_width == uint32_t(__builtin_ctz(w->met)))
+    report(w->findings, found_divergent_simdgroup, Touch{}, touch_here(w, site, how_no_access), Memory{}, missing);
+}
+
+void on_lane_read(Worker *w, uint32_t lane, const void *site) {
+  if (w->met >> lane & 1) return;
+  report(w->findings, found_inactive_lane, Touch{}, touch_here(w, site, how_no_access), Memory{},
+         uint64_t(1) << 32 | lane);
+}
+
 void on_report(Worker *w, FindingKind kind, const void *site, uint32_t how, const void *address, uint64_t bytes,
                uint64_t value) {
   report(w->findings, kind, Touch{}, touch_here(w, site, how),
@@ -512,8 +529,8 @@ void on_stored(Worker *w, const void *address, uint64_t bytes, const char *name)
 
 void on_local(Worker *, const void *, uint64_t) {}
 
-constexpr CheckCalls calls = {on_access, on_atomic, on_fence, on_group_barrier, on_simdgroup_barrier,
-                              on_report, on_stored, on_local};
+constexpr CheckCalls calls = {on_access,  on_atomic,    on_fence,  on_group_barrier, on_simdgroup_barrier,
+                              on_all_met, on_lane_read, on_report, on_stored,        on_local};
 
 }  // namespace
 
