@@ -113,7 +113,10 @@ def checked_library(compiler: toolchain.Toolchain, translation: Translation) -> 
 
 def _instrumenting(compiler: toolchain.Toolchain) -> tuple[str, ...]:
     """The flags that have each access call a hook. (zig takes the driver's own flag as a wish for its runtime.)"""
-    return ("-Xclang", "-fsanitize=thread") if compiler.clang_version else ("-fsanitize=thread",)
+    if not compiler.clang_version:
+        return ("-fsanitize=thread",)
+    # By itself clang leaves out a read that a write to the same place follows.
+    return ("-Xclang", "-fsanitize=thread", "-mllvm", "-tsan-instrument-read-before-write")
 
 
 def _with_hooks(

@@ -163,7 +163,7 @@ template <Space space> inline Distance distance(const Shadow *shadow, Slot befor
   return shadow->fences.n_acquired && fences_order(shadow, space, before, now) ? ordered : apart;
 }
 
-uint32_t site_number(Shadow *shadow, const void *site) {
+inline uint32_t site_number(Shadow *shadow, const void *site) {
   uint32_t at = uint32_t(uintptr_t(site) * 0x9e3779b97f4a7c15u >> 40) % (4 * max_sites);
   for (;; at = (at + 1) % (4 * max_sites)) {
     const uint32_t known = shadow->site_index[at];
@@ -186,13 +186,16 @@ Touch touch_of_slot(const Worker *w, Space space, Slot slot, uint32_t how) {
   return touch_of(w, p.lane, group, shadow->sites[p.site], how | (slot & atomic_bit ? uint32_t(how_atomic) : 0));
 }
 
-void settle(Worker *w) {
+void compare_deferred(Worker *w) {
   Shadow *shadow = w->shadow;
-  if (!shadow->has_deferred) return;
   shadow->has_deferred = false;
   const Deferred &d = shadow->deferred;
   if (memcmp(d.address, d.before, d.bytes) == 0) return;
   report(w->findings, d.kind, d.first, d.second, d.memory, 0);
+}
+
+inline void settle(Worker *w) {
+  if (__builtin_expect(w->shadow->has_deferred, 0)) compare_deferred(w);
 }
 
 // Which of two earlier accesses to keep beside a new one.
@@ -260,6 +263,15 @@ void conflict(Worker *w, const Region &region, const Access &access, Slot before
   report(w->findings, level, first, second, memory_at(w->shadow, region, access), 0);
 }
 
+// Whether a read adds nothing to two others that no barrier separates from it: they are of two simdgroups, or all three
+// of one. Any write that conflicts with it conflicts as much with one of them.
+template <Space space> inline bool is_covered(Slot a, Slot b, Slot now) {
+  constexpr Slot phase = epoch_mask<space> | atomic_bit | (space == device_space ? ~Slot(0) << (64 - group_bits) : 0);
+  const Slot differ = (a ^ now) | (b ^ now);
+  if (!a || !b || differ & phase) return false;
+  return (a ^ b) & simdgroup_mask || !(differ & (simdgroup_mask | simd_mask<space>));
+}
+
 // One cell; true when a conflict was reported, so that the others of the access need not be.
 template <Space space>
 inline bool touch_cell(Worker *w, const Region &region, Slot *cell, const Access &access, Slot now, bool report_it) {
@@ -276,6 +288,7 @@ inline bool touch_cell(Worker *w, const Region &region, Slot *cell, const Access
     conflict(w, region, access, before, i < 2, apart, now);
     reported = true;
   }
+  if (!writes && is_covered<space>(mine[0], mine[1], now)) return reported;
   if (mine[0] | mine[1]) mine[1] = farther<space>(shadow, mine[0], mine[1], now);
   mine[0] = now;
   if (writes && !(now & atomic_bit)) cell[2] = cell[3] = 0;
@@ -369,7 +382,7 @@ void initialised(Worker *w, const Region &region, const Access &access) {
   set_written(state, access.bytes);  // reported once for each byte
 }
 
-Region *region_at(Shadow *shadow, uintptr_t address) {
+inline Region *region_at(Shadow *shadow, uintptr_t address) {
   const Region &last = shadow->regions[shadow->recent];
   if (address - last.begin < last.end - last.begin) return &shadow->regions[shadow->recent];
   for (uint32_t i = 0; i < shadow->n_regions; ++i)
@@ -396,7 +409,7 @@ bool is_own(const Shadow *shadow, uintptr_t begin, uint64_t bytes) {
   return false;
 }
 
-void look(Worker *w, const Access &access) {
+inline void look(Worker *w, const Access &access) {
   Shadow *shadow = w->shadow;
   Region *region = region_at(shadow, access.address);
   if (!region) {
