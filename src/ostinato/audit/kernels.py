@@ -66,6 +66,13 @@ def _finding(node: CapturedNode, record: KernelFinding, first: int) -> Finding:
         memory, why, advice = _out_of_bounds(node.command, record)
     elif record.kind == "divergent barrier" and len(record.accesses) == 1:
         why = f"{_described(record.accesses[0])} waits at a barrier; {record.value} threads of its group have returned"
+    elif record.reads_lane:
+        lane = record.value & 0xFFFFFFFF
+        why = f"{_described(record.accesses[0])} reads the value of lane {lane}, which takes no part in the call"
+        advice = "read only lanes that take part in the call; the value of any other is undefined"
+    elif record.kind == "divergent simdgroup function":
+        lanes = ", ".join(str(lane) for lane in range(32) if record.value >> lane & 1)
+        why = f"{_described(record.accesses[0])} meets its simdgroup without lanes {lanes}"
     else:
         about = f"{memory}: " if memory else ""
         why = about + " and ".join(map(_described, record.accesses))

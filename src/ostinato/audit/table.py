@@ -97,8 +97,7 @@ def summary(coverage: Coverage, findings: Sequence[Finding]) -> str:
             " compared with a serial run"
         )
     text = "; ".join(parts)
-    never = "within a dispatch: races between its threads, threadgroup memory"
-    return f"{text}\nnot checked: {'; '.join((*coverage.unchecked, never))}"
+    return f"{text}\nnot checked: {'; '.join(coverage.unchecked)}" if coverage.unchecked else text
 
 
 def renderable(audit: Audit) -> RenderableType:

@@ -25,6 +25,9 @@ class HostMemory:
         """Set bytes of memory to zero."""
         ctypes.memset(memory.address + offset, 0, nbytes)
 
+    def expose(self, memory: Memory, offset: int, nbytes: int) -> None:
+        """Nothing to do: the device does not follow what is written."""
+
     @property
     def stream(self) -> int | None:
         """None: there is no stream for other libraries to wait for."""

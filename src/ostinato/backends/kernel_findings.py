@@ -19,6 +19,7 @@ KINDS = (
     "conversion out of range",
     "device limit",
     "not written",
+    "divergent simdgroup function",  # a note: it reads the value of an inactive lane
 )
 """The kinds of findings, in the order of `FindingKind` in `cpu/runtime/checks.h`."""
 
@@ -94,4 +95,9 @@ class KernelFinding:
     @property
     def is_error(self) -> bool:
         """Whether it is an error rather than a note."""
-        return self.kind not in NOTES
+        return self.kind not in NOTES and not self.reads_lane
+
+    @property
+    def reads_lane(self) -> bool:
+        """Whether a simdgroup function reads the value of an inactive lane; its number is the low half of `value`."""
+        return self.kind == "divergent simdgroup function" and self.value >> 32 != 0

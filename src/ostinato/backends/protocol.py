@@ -263,6 +263,10 @@ class Backend(Protocol):
         """Set bytes of memory to zero. No running work uses them."""
         ...
 
+    def expose(self, memory: Memory, offset: int, nbytes: int) -> None:
+        """Called when the host gets a window on these bytes, which it may write at any time from now on."""
+        ...
+
     @property
     def stream(self) -> int | None:
         """The stream (as in DLPack) on which other libraries can wait for its queue; None if there is none."""

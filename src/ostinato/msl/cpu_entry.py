@@ -85,7 +85,7 @@ def entry(
     call = f"{instance.call}({', '.join(['__w', *passed])});"
     setup = " ".join(declared)
     signature = "const __ost::Dispatch *__d, __ost::Worker *__w, uint64_t __first, uint64_t __end"
-    heading = f"__OST_EXPORT __OST_ON_THREAD_STACK void __ost_entry_{number}({signature})"
+    heading = f"__OST_EXPORT __OST_UNCHECKED void __ost_entry_{number}({signature})"
     if way is Way.REGIONS:
         return (
             f"{heading} {{{namespaces}\n  {setup}\n  for (uint64_t __g = __first; __g != __end; ++__g) {{\n"
@@ -101,7 +101,7 @@ def entry(
         if counted:
             shown += f"  __ost_begins(__ost_counts[{number}]);\n"
         return (
-            f"static void __ost_lane_{number}(__ost::Worker *__w) {{{namespaces}\n{shown}"
+            f"__OST_UNCHECKED static void __ost_lane_{number}(__ost::Worker *__w) {{{namespaces}\n{shown}"
             f"  const __ost::Dispatch *__d = __w->dispatch; (void)__d;\n"
             f"  const __ost::Thread __t = __ost::running_thread(__w); (void)__t;\n  {setup}\n  {call}\n}}\n{named}"
             f"{heading} {{\n  for (uint64_t __g = __first; __g != __end; ++__g)\n"

@@ -141,6 +141,10 @@ class Backing:
             self._backend.clear(self.memory, offset, nbytes)
             self.accept(offset, nbytes)
 
+    def expose(self, offset: int, nbytes: int) -> None:
+        """Note that the host has a window on these bytes."""
+        self._backend.expose(self.memory, offset, nbytes)
+
     def serial(self, offset: int, nbytes: int, dtype: np.dtype[np.generic]) -> int:
         """A number for this range and dtype: the same for equal views, different for all others.
 

@@ -281,6 +281,7 @@ class Buffer:
         return contents.view(self.dtype).reshape(self.shape) if self._nbytes else np.empty(self.shape, self.dtype)
 
     def _window(self, allocation: Allocation) -> np.ndarray:
+        allocation.backing.expose(self._offset, self._nbytes)
         return Window(allocation, self._offset, self._nbytes).array(self.shape, self.dtype)
 
     def _converted(self, values: Any) -> np.ndarray:

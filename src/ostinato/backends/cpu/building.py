@@ -115,13 +115,16 @@ def checked_library(compiler: toolchain.Toolchain, translation: Translation) -> 
         raise translation.placed(error) from None
     remember(library._name, translation)
     image = (ctypes.c_uint64 * 2).in_dll(library, "__ost_image")
-    runtime_library().ost_add_image(ctypes.c_uint64(image[0]), ctypes.c_uint64(image[1]))
+    runtime_library().ost_add_image(image[0], image[1])
     return library
 
 
 def _instrumenting(compiler: toolchain.Toolchain) -> tuple[str, ...]:
     """The flags that have each access call a hook. (zig takes the driver's own flag as a wish for its runtime.)"""
-    return ("-Xclang", "-fsanitize=thread") if compiler.clang_version else ("-fsanitize=thread",)
+    if not compiler.clang_version:
+        return ("-fsanitize=thread",)
+    # By itself clang leaves out a read that a write to the same place follows.
+    return ("-Xclang", "-fsanitize=thread", "-mllvm", "-tsan-instrument-read-before-write")
 
 
 def _with_hooks(

@@ -6,6 +6,7 @@ import ctypes
 import os
 import platform
 import time
+import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -236,12 +237,36 @@ class CpuBackend(HostMemory):
 
     def allocate(self, nbytes: int) -> Memory:
         """Allocate memory aligned to a pair of cache lines; an empty block still has an address."""
+        red_zone = _MEMORY_ALIGNMENT if self._checked else 0  # an access past the end is in no other block
         try:
-            owner = np.empty(max(nbytes, 1) + _MEMORY_ALIGNMENT, np.uint8)
+            owner = np.empty(max(nbytes, 1) + _MEMORY_ALIGNMENT + red_zone, np.uint8)
         except (MemoryError, ValueError):
             raise OutOfMemory(f"cpu: no memory for {nbytes} bytes") from None
         start = owner.ctypes.data
-        return Memory(start + -start % _MEMORY_ALIGNMENT, nbytes, owner)
+        address = start + -start % _MEMORY_ALIGNMENT
+        if self._checked and nbytes:
+            self._runtime.ost_track(self._device, address, nbytes)
+            weakref.finalize(owner, self._untrack, address).atexit = False
+        return Memory(address, nbytes, owner)
+
+    def _untrack(self, address: int) -> None:
+        if self._device:
+            self._runtime.ost_track(self._device, address, 0)
+
+    def write(self, memory: Memory, offset: int, values: np.ndarray) -> None:
+        """Copy a flat array of bytes into memory."""
+        super().write(memory, offset, values)
+        self.expose(memory, offset, values.nbytes)
+
+    def clear(self, memory: Memory, offset: int, nbytes: int) -> None:
+        """Set bytes of memory to zero."""
+        super().clear(memory, offset, nbytes)
+        self.expose(memory, offset, nbytes)
+
+    def expose(self, memory: Memory, offset: int, nbytes: int) -> None:
+        """A device that checks kernels takes these bytes as written."""
+        if self._checked:
+            self._runtime.ost_written(self._device, memory.address + offset, nbytes)
 
     def adopt(self, array: np.ndarray) -> Memory | None:
         """Share the array's memory: the device can use all host memory."""
@@ -411,6 +436,9 @@ def _declare(library: ctypes.CDLL) -> None:
         ("ost_samples", pointer, (pointer, pointer)),
         ("ost_log", pointer, (pointer, pointer, pointer)),
         ("ost_findings", pointer, (pointer, pointer, pointer)),
+        ("ost_track", None, (pointer, u64, u64)),
+        ("ost_written", None, (pointer, u64, u64)),
+        ("ost_add_image", None, (u64, u64)),
         ("ost_wait", ctypes.c_int, (pointer, i64)),
         ("ost_status", None, (pointer, pointer)),
         ("ost_release", None, (pointer,)),

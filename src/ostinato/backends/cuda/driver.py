@@ -173,6 +173,9 @@ class CudaBackend:
         """The stream that all work is launched on."""
         return int(self._stream)
 
+    def expose(self, memory: Memory, offset: int, nbytes: int) -> None:
+        """Nothing to do: the device does not follow what is written."""
+
     def lend(self, stream: Any) -> object:
         """Make another stream wait for ours: DLPack's None and 1 are the legacy default stream, -1 means no ordering.
 

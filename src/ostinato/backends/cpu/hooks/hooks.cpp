@@ -134,6 +134,15 @@ HOOK void __ost_check_simdgroup_barrier(uint32_t fenced) {
   w->checks->simdgroup_barrier(w, fenced);
 }
 
+HOOK void __ost_check_all_met() {
+  Worker *w = worker();
+  w->checks->all_met(w, HERE);
+}
+HOOK void __ost_check_lane_read(uint32_t lane) {
+  Worker *w = worker();
+  w->checks->lane_read(w, lane, HERE);
+}
+
 // What the translator calls after the declaration of a variable: in threadgroup memory, and in a thread's own.
 HOOK void __ost_check_stored(const void *address, unsigned long bytes, const char *name) {
   Worker *w = worker();

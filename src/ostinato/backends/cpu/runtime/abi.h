@@ -96,6 +96,7 @@ struct alignas(64) Worker {
   uint32_t ready;            // lanes that can run
   uint32_t parked;           // lanes that wait at an exchange
   uint32_t elected;          // lanes the one being resumed has to combine; zero otherwise
+  uint32_t met;              // lanes that met last; only checked libraries write it
   uint32_t first_simdgroup;  // those of the current group that are scheduled
   uint32_t end_simdgroup;
   uint32_t (*schedule)(Worker *);  // the lane to resume when none is ready

@@ -26,6 +26,7 @@ enum FindingKind : uint32_t {
   found_conversion,
   found_device_limit,
   found_not_written,
+  found_inactive_lane,
 };
 
 // How memory is accessed; bits.
@@ -57,6 +58,9 @@ struct CheckCalls {
   // Before the running thread waits at a barrier of its group, which `id` names, or of its simdgroup.
   void (*group_barrier)(Worker *, uint32_t fenced, uint32_t id, const void *site);
   void (*simdgroup_barrier)(Worker *, uint32_t fenced);
+  // After a simdgroup function that all lanes must reach, and after one by which the running thread reads a lane's value.
+  void (*all_met)(Worker *, const void *site);
+  void (*lane_read)(Worker *, uint32_t lane, const void *site);
   // Something that the running thread did at `site`; `how` says what kind of site it is.
   void (*report)(Worker *, FindingKind, const void *site, uint32_t how, const void *address, uint64_t bytes,
                  uint64_t value);

@@ -233,7 +233,13 @@ void run(Runner *r, Node *node, uint64_t first, uint64_t end) {
   const bool checks = findings && node->kind == kind_dispatch && node->views;
   if (checks) {
     findings->node = uint32_t(node - r->graph->nodes);
+    lock(r->device);
     begin_dispatch(r->worker, node);
+    unlock(r->device);
+  } else if (findings && first == 0) {
+    lock(r->device);
+    note_transfer(r->worker->shadow, node);
+    unlock(r->device);
   }
   r->trap.armed.store(true, std::memory_order_relaxed);
   std::atomic_signal_fence(std::memory_order_seq_cst);
@@ -529,6 +535,18 @@ void submit(Device *device, Submission *s) {
   }
   unlock(device);
   wake(device, count);
+}
+
+void track(Device *device, uint64_t begin, uint64_t bytes) {
+  lock(device);
+  track(device->runners[0].worker->shadow, begin, bytes);
+  unlock(device);
+}
+
+void note_written(Device *device, uint64_t begin, uint64_t bytes) {
+  lock(device);
+  note_written(device->runners[0].worker->shadow, begin, bytes);
+  unlock(device);
 }
 
 void resume(Device *device) {

@@ -27,6 +27,11 @@ void close_device(Device *);
 // Wakes a worker ahead of a submission that takes a while to prepare: it arrives about when the work does.
 void expect_work(Device *);
 
+// On a checked device, at any time: memory that nobody has written yet (or that is gone, with no bytes), and bytes that
+// the host has written.
+void track(Device *, uint64_t begin, uint64_t bytes);
+void note_written(Device *, uint64_t begin, uint64_t bytes);
+
 // The queue takes a reference of its own.
 void submit(Device *, Submission *);
 

@@ -65,7 +65,7 @@ void fence(Fences *fences, const Passed *passed, Who who, uint32_t flags, uint32
     ReleasedList &seen = fences->seen[who.lane];
     for (uint32_t i = 0; i < seen.count; ++i)
       append(fences->acquired, fences->n_acquired, fences->acquired_room,
-             Acquired{seen.at[i], who.lane, {counts.group[0], counts.group[1]}, flags});
+             Acquired{seen.at[i], who.lane, {counts.group[0], counts.group[1]}, flags, wide});
     seen.count = 0;
   }
   if (order & order_release) {
@@ -100,7 +100,7 @@ bool fenced(const Fences *fences, Fenced memory, Who before, Who now) {
     const Acquired &acquired = fences->acquired[i];
     const Released &released = acquired.released;
     if (released.group != before.group || !(released.flags & acquired.flags & memory)) continue;
-    if (before.group != now.group && !released.wide) continue;
+    if (before.group != now.group && !(released.wide && acquired.wide)) continue;
     const bool was_released =
         before.epoch < released.epoch[space] || (before.lane == released.lane && before.epoch == released.epoch[space]);
     if (was_released && (acquired.lane == now.lane || now.epoch > acquired.epoch[space])) return true;

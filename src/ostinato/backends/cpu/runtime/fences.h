@@ -29,6 +29,7 @@ struct ReleasedList {
 struct Acquired {
   Released released;
   uint32_t lane, epoch[2], flags;
+  bool wide;
 };
 
 struct Flag {  // an atomic variable, and what its value releases

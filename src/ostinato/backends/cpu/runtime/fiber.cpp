@@ -24,7 +24,7 @@ namespace {
 
 struct Region {
   Worker worker;
-  size_t page_bytes, total_bytes;
+  size_t page_bytes;
   void *arena_mapping;
   size_t arena_mapping_bytes;
   uint32_t prepared;             // lanes whose stacks have been set up
@@ -206,6 +206,7 @@ void run_group(Worker *w, LaneFn lane_fn, const Dispatch *d, uint64_t group) {
   if (!enter_group(w, lane_fn, d, group)) return;
   Region *region = region_of(w);
   if (w->threads > region->prepared) prepare(region, 0, region->prepared, w->threads);
+  if (w->shadow) begin_group(w);
   run_fibers(w, 0, w->threads);
 }
 
@@ -226,23 +227,23 @@ Worker *open_worker(uint64_t arena_bytes, bool checked) {
   if (total > region_bytes || arena_bytes > (uint64_t(1) << 40)) return nullptr;
 
   const int flags = MAP_PRIVATE | MAP_ANON | MAP_NORESERVE;
-  void *reserved = mmap(nullptr, total + region_bytes, PROT_NONE, flags, -1, 0);
+  // All of the aligned region is kept: an address in it is the worker's, and no other memory may lie there.
+  void *reserved = mmap(nullptr, 2 * region_bytes, PROT_NONE, flags, -1, 0);
   if (reserved == MAP_FAILED) return nullptr;
   const uintptr_t start = uintptr_t(reserved), base = round_up(start, region_bytes);
   if (base > start) munmap(reserved, base - start);
-  munmap(reinterpret_cast<void *>(base + total), start + region_bytes - base);
+  munmap(reinterpret_cast<void *>(base + region_bytes), start + region_bytes - base);
 
   const size_t arena_mapping_bytes = round_up(arena_bytes ? arena_bytes : 1, page) + 2 * page;
   void *arena = mmap(nullptr, arena_mapping_bytes, PROT_NONE, flags, -1, 0);
   Region *region = reinterpret_cast<Region *>(base);
   if (arena == MAP_FAILED || mprotect(region, total, PROT_READ | PROT_WRITE) != 0 ||
       mprotect(static_cast<unsigned char *>(arena) + page, arena_mapping_bytes - 2 * page, PROT_READ | PROT_WRITE)) {
-    munmap(region, total);
+    munmap(region, region_bytes);
     if (arena != MAP_FAILED) munmap(arena, arena_mapping_bytes);
     return nullptr;
   }
   region->page_bytes = page;
-  region->total_bytes = total;
   region->arena_mapping = arena;
   region->arena_mapping_bytes = arena_mapping_bytes;
   region->stacks = reinterpret_cast<unsigned char *>(base) + head;
@@ -262,7 +263,7 @@ void close_worker(Worker *w) {
   Region *region = region_of(w);
   spare_mappings().fetch_add(region->guard_mappings);
   munmap(region->arena_mapping, region->arena_mapping_bytes);
-  munmap(region, region->total_bytes);
+  munmap(region, region_bytes);
 }
 
 void reset_worker(Worker *w) {

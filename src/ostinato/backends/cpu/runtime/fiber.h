@@ -189,6 +189,9 @@ __OST_INLINE bool park(Worker *&w, uint32_t &lane, Site site) {
 // Makes the lanes that met ready and yields to the first of them.
 __OST_INLINE void release(Worker *&w, uint32_t &lane) {
   const uint32_t met = w->elected;
+#ifdef __OST_CHECKED
+  w->met = met;
+#endif
   w->elected = 0;
   w->parked &= ~met;
   w->ready = met;

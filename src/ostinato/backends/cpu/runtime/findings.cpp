@@ -3,7 +3,7 @@
 
 namespace __ost {
 
-bool is_note(FindingKind kind) { return kind == found_lockstep; }
+bool is_note(FindingKind kind) { return kind == found_lockstep || kind == found_inactive_lane; }
 
 void report(Findings *table, FindingKind kind, const Touch &first, const Touch &second, const Memory &memory,
             uint64_t value) {

@@ -39,6 +39,11 @@ EXPORT ost_device *ost_open(uint32_t workers, uint64_t arena_bytes, uint32_t che
 }
 
 EXPORT void ost_limit_log(ost_device *device, uint64_t bytes) { limit_log(device, bytes); }
+
+// On a checked device: memory that nobody has written yet; with no bytes, memory that is gone.
+EXPORT void ost_track(ost_device *device, uint64_t begin, uint64_t bytes) { track(device, begin, bytes); }
+EXPORT void ost_written(ost_device *device, uint64_t begin, uint64_t bytes) { note_written(device, begin, bytes); }
+
 // A checked library of kernels, whose constants its kernels may read.
 EXPORT void ost_add_image(uint64_t begin, uint64_t end) { add_image(uintptr_t(begin), uintptr_t(end)); }
 

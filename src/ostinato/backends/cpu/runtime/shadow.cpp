@@ -42,8 +42,8 @@ enum Byte : unsigned char { byte_outside, byte_unwritten, byte_written };
 typedef uint64_t Slot;  // zero: none
 
 struct Region {
-  uintptr_t begin, end;
-  Slot *cells;  // NULL where nothing writes
+  uintptr_t begin, end, base;  // base: where cells begin, at a multiple of 4
+  Slot *cells;                 // NULL where nothing writes
   size_t mapped_bytes;
   unsigned char *state;  // a Byte for each byte; NULL where all are written
   uint32_t shift;        // of a cell's size
@@ -59,7 +59,7 @@ struct Deferred {  // a write whose value is compared once it has happened
   unsigned char before[largest_compared];
 };
 
-struct Unwritten {  // memory of which the device knows what was written
+struct Tracked {  // memory of which the device knows what was written
   uintptr_t begin, end;
   unsigned char *state;
 };
@@ -83,6 +83,7 @@ struct Shadow {
   uintptr_t internal_begin[3], internal_end[3];  // of the runtime's own, which kernels read
 
   Passed passed[max_lanes];
+  Slot stamps[2][max_lanes];
   uint32_t swept[2];  // how often each counter of device memory wrapped, in this group
 
   Variable variables[max_variables];
@@ -97,63 +98,72 @@ struct Shadow {
 
   // Threads that wait at the group's barrier.
   uint32_t waiting, barrier_id;
-  Touch barrier;
+  uint32_t barrier_lane;
+  const void *barrier_site;
 
-  Unwritten *unwritten;
-  uint32_t n_unwritten;
+  Tracked *tracked;
+  uint32_t n_tracked, tracked_room;
   Fences fences;
 };
 
 namespace {
 
-uint32_t counted(uint32_t count, uint32_t bits) {
-  return bits >= 19 ? count & ((1u << bits) - 1) : count % ((1u << bits) - 1);
+constexpr Slot lane_mask = Slot(max_lanes - 1) << lane_at;
+constexpr Slot simdgroup_mask = Slot(max_lanes - simd_width) << lane_at;
+constexpr Slot atomic_bit = Slot(1) << atomic_at;
+template <Space space> constexpr Slot simd_mask = ((Slot(1) << layouts[space].simd_bits) - 1) << simd_at;
+template <Space space>
+constexpr Slot epoch_mask = ((Slot(1) << layouts[space].epoch_bits) - 1) << (simd_at + layouts[space].simd_bits);
+
+// A counter in its bits of a slot. That of device memory leaves out the last value, which is older than all others.
+uint32_t counted(uint32_t count, Space space, uint32_t bits) {
+  return space == device_space ? count % ((1u << bits) - 1) : count & ((1u << bits) - 1);
 }
 
-Slot pack(const Shadow *shadow, Space space, uint32_t lane, uint32_t site, bool atomic) {
+// What all accesses of a thread have in common until it passes a barrier.
+void stamp(Shadow *shadow, uint32_t lane, Space space) {
   const Layout layout = layouts[space];
   const Passed &passed = shadow->passed[lane];
-  Slot slot = Slot(site) | Slot(lane) << lane_at | Slot(atomic) << atomic_at;
-  slot |= Slot(counted(passed.simdgroup[space], layout.simd_bits)) << simd_at;
-  slot |= Slot(counted(passed.group[space], layout.epoch_bits)) << (simd_at + layout.simd_bits);
+  Slot slot = Slot(lane) << lane_at;
+  slot |= Slot(counted(passed.simdgroup[space], space, layout.simd_bits)) << simd_at;
+  slot |= Slot(counted(passed.group[space], space, layout.epoch_bits)) << (simd_at + layout.simd_bits);
   if (space == device_space) slot |= Slot(shadow->group) << (64 - group_bits);
-  return slot;
+  shadow->stamps[space][lane] = slot;
 }
 
-struct Parts {
-  uint32_t site, lane, simd, epoch, group;
-  bool atomic;
-};
+struct Parts { uint32_t site, lane, epoch, group; };
 
 Parts parts(Slot slot, Space space) {
   const Layout layout = layouts[space];
-  return {uint32_t(slot & (max_sites - 1)),
-          uint32_t(slot >> lane_at & (max_lanes - 1)),
-          uint32_t(slot >> simd_at & ((1u << layout.simd_bits) - 1)),
+  return {uint32_t(slot & (max_sites - 1)), uint32_t(slot >> lane_at & (max_lanes - 1)),
           uint32_t(slot >> (simd_at + layout.simd_bits) & ((1u << layout.epoch_bits) - 1)),
-          space == device_space ? uint32_t(slot >> (64 - group_bits)) : 0,
-          (slot >> atomic_at & 1) != 0};
+          space == device_space ? uint32_t(slot >> (64 - group_bits)) : 0};
 }
 
 // How far apart two accesses are, if nothing orders them.
 enum Distance : int { ordered, same_simdgroup, same_group, other_group };
 
-Distance distance(const Shadow *shadow, Space space, Slot before, Slot now) {
+bool fences_order(const Shadow *shadow, Space space, Slot before, Slot now) {
   const Parts p = parts(before, space), c = parts(now, space);
+  const Fenced memory = space == device_space ? fenced_device : fenced_threadgroup;
+  return fenced(&shadow->fences, memory, {p.group, p.lane, p.epoch}, {c.group, c.lane, c.epoch});
+}
+
+template <Space space> inline Distance distance(const Shadow *shadow, Slot before, Slot now) {
+  const Slot differ = before ^ now;
   Distance apart = other_group;
-  if (p.group == c.group) {
-    if (p.lane == c.lane || p.epoch != c.epoch) return ordered;
+  if (space == threadgroup_space || !(differ >> (64 - group_bits))) {
+    if (!(differ & lane_mask) || differ & epoch_mask<space>) return ordered;
     apart = same_group;
-    if (p.lane / simd_width == c.lane / simd_width) {
-      if (p.simd != c.simd) return ordered;
+    if (!(differ & simdgroup_mask)) {
+      if (differ & simd_mask<space>) return ordered;
       apart = same_simdgroup;
     }
   }
-  const Fenced memory = space == device_space ? fenced_device : fenced_threadgroup;
-  return fenced(&shadow->fences, memory, {p.group, p.lane, p.epoch}, {c.group, c.lane, c.epoch}) ? ordered : apart;
+  return shadow->fences.n_acquired && fences_order(shadow, space, before, now) ? ordered : apart;
 }
 
-uint32_t site_number(Shadow *shadow, const void *site) {
+inline uint32_t site_number(Shadow *shadow, const void *site) {
   uint32_t at = uint32_t(uintptr_t(site) * 0x9e3779b97f4a7c15u >> 40) % (4 * max_sites);
   for (;; at = (at + 1) % (4 * max_sites)) {
     const uint32_t known = shadow->site_index[at];
@@ -173,30 +183,32 @@ Touch touch_of_slot(const Worker *w, Space space, Slot slot, uint32_t how) {
   uint64_t group =
       space == device_space ? (shadow->group & ~uint64_t((1u << group_bits) - 1)) | p.group : shadow->group;
   if (group > shadow->group) group -= uint64_t(1) << group_bits;
-  return touch_of(w, p.lane, group, shadow->sites[p.site], how | (p.atomic ? uint32_t(how_atomic) : 0));
+  return touch_of(w, p.lane, group, shadow->sites[p.site], how | (slot & atomic_bit ? uint32_t(how_atomic) : 0));
 }
 
-void settle(Worker *w) {
+void compare_deferred(Worker *w) {
   Shadow *shadow = w->shadow;
-  if (!shadow->has_deferred) return;
   shadow->has_deferred = false;
   const Deferred &d = shadow->deferred;
   if (memcmp(d.address, d.before, d.bytes) == 0) return;
   report(w->findings, d.kind, d.first, d.second, d.memory, 0);
 }
 
+inline void settle(Worker *w) {
+  if (__builtin_expect(w->shadow->has_deferred, 0)) compare_deferred(w);
+}
+
 // Which of two earlier accesses to keep beside a new one.
-Slot farther(const Shadow *shadow, Space space, Slot a, Slot b, Slot now) {
-  const bool atomic = parts(now, space).atomic;
+template <Space space> inline Slot farther(const Shadow *shadow, Slot a, Slot b, Slot now) {
   Slot best = 0;
   int best_rank = -1;
   const Slot both[2] = {a, b};
   for (Slot slot : both) {
-    if (!slot || slot == now) continue;
-    const bool plain = !parts(slot, space).atomic;
-    const Distance apart = distance(shadow, space, slot, now);
+    if (!slot) continue;
+    const bool plain = !(slot & atomic_bit);
+    const Distance apart = distance<space>(shadow, slot, now);
     // A plain access before an atomic one of the same thread still races with atomic accesses of others.
-    if (apart == ordered && !(atomic && plain)) continue;
+    if (apart == ordered && !(now & atomic_bit && plain)) continue;
     const int rank = 2 * apart + plain;
     if (rank > best_rank) best = slot, best_rank = rank;
   }
@@ -227,11 +239,10 @@ Memory memory_at(const Shadow *shadow, const Region &region, const Access &acces
 
 void conflict(Worker *w, const Region &region, const Access &access, Slot before, bool wrote, Distance apart,
               Slot now) {
-  const bool atomic = access.how & how_atomic;
   const FindingKind kind = apart == same_simdgroup ? found_lockstep : found_race;
   const Touch first = touch_of_slot(w, region.space, before, wrote ? how_write : how_read);
   const Touch second = touch_of_slot(w, region.space, now, access.how & how_write);
-  const bool both_write = wrote && (access.how & how_write) && !atomic && !parts(before, region.space).atomic;
+  const bool both_write = wrote && (access.how & how_write) && !((before | now) & atomic_bit);
   // Lanes that step together write at once where they write by the same instruction: lockstep orders nothing then.
   const FindingKind level = both_write && first.site == second.site ? found_race : kind;
   if (both_write && access.bytes <= largest_compared) {
@@ -252,24 +263,35 @@ void conflict(Worker *w, const Region &region, const Access &access, Slot before
   report(w->findings, level, first, second, memory_at(w->shadow, region, access), 0);
 }
 
+// Whether a read adds nothing to two others that no barrier separates from it: they are of two simdgroups, or all three
+// of one. Any write that conflicts with it conflicts as much with one of them.
+template <Space space> inline bool is_covered(Slot a, Slot b, Slot now) {
+  constexpr Slot phase = epoch_mask<space> | atomic_bit | (space == device_space ? ~Slot(0) << (64 - group_bits) : 0);
+  const Slot differ = (a ^ now) | (b ^ now);
+  if (!a || !b || differ & phase) return false;
+  return (a ^ b) & simdgroup_mask || !(differ & (simdgroup_mask | simd_mask<space>));
+}
+
 // One cell; true when a conflict was reported, so that the others of the access need not be.
-bool touch_cell(Worker *w, const Region &region, Slot *cell, const Access &access, Slot now, bool report_it) {
+template <Space space>
+inline bool touch_cell(Worker *w, const Region &region, Slot *cell, const Access &access, Slot now, bool report_it) {
   const Shadow *shadow = w->shadow;
-  const bool writes = access.how & how_write, atomic = access.how & how_atomic;
+  const bool writes = access.how & how_write;
   Slot *mine = cell + (writes ? 0 : 2);
   if (mine[0] == now && (!writes || !(cell[2] | cell[3]))) return false;
   bool reported = false;
   for (uint32_t i = 0; i < (writes ? slots_per_cell : 2); ++i) {
     const Slot before = cell[i];
-    if (!before || (atomic && parts(before, region.space).atomic)) continue;
-    const Distance apart = distance(shadow, region.space, before, now);
-    if (apart == ordered || !report_it || reported) continue;
+    if (!before || before & now & atomic_bit) continue;
+    const Distance apart = distance<space>(shadow, before, now);
+    if (__builtin_expect(apart == ordered, 1) || !report_it || reported) continue;
     conflict(w, region, access, before, i < 2, apart, now);
     reported = true;
   }
-  mine[1] = farther(shadow, region.space, mine[0], mine[1], now);
+  if (!writes && is_covered<space>(mine[0], mine[1], now)) return reported;
+  if (mine[0] | mine[1]) mine[1] = farther<space>(shadow, mine[0], mine[1], now);
   mine[0] = now;
-  if (writes && !atomic) cell[2] = cell[3] = 0;
+  if (writes && !(now & atomic_bit)) cell[2] = cell[3] = 0;
   return reported;
 }
 
@@ -279,7 +301,7 @@ void *map_zeros(size_t bytes) {
 }
 
 size_t cells_bytes(const Region &region, uint32_t shift) {
-  return ((region.end - region.begin + (size_t(1) << shift) - 1) >> shift) * slots_per_cell * sizeof(Slot);
+  return ((region.end - region.base + (size_t(1) << shift) - 1) >> shift) * slots_per_cell * sizeof(Slot);
 }
 
 bool make_cells(Region *region) {
@@ -306,21 +328,22 @@ void divide(Region *region, uint32_t shift) {
   *region = finer;
 }
 
-void history(Worker *w, Region *region, const Access &access) {
+template <Space space> inline void history(Worker *w, Region *region, const Access &access) {
   if (!region->cells) {
     if (!(access.how & how_write)) return;
     if (!make_cells(region)) __builtin_trap();
   }
-  const uint64_t offset = access.address - region->begin;
+  const uint64_t offset = access.address - region->base;
   const uint64_t unaligned = offset | access.bytes;
   if (unaligned & ((1u << region->shift) - 1)) divide(region, unaligned & 1 ? 0 : 1);
   Shadow *shadow = w->shadow;
   const uint32_t lane = w->elected ? w->lane & ~(simd_width - 1) : w->lane;
-  const Slot now = pack(shadow, region->space, lane, site_number(shadow, access.site), access.how & how_atomic);
+  Slot now = shadow->stamps[space][lane] | site_number(shadow, access.site);
+  if (access.how & how_atomic) now |= atomic_bit;
   bool reported = false;
   const uint64_t end = (offset + access.bytes) >> region->shift;
   for (uint64_t cell = offset >> region->shift; cell < end; ++cell)
-    reported |= touch_cell(w, *region, region->cells + cell * slots_per_cell, access, now, !reported);
+    reported |= touch_cell<space>(w, *region, region->cells + cell * slots_per_cell, access, now, !reported);
 }
 
 // Ends the submission before the access is made, by a fault.
@@ -331,22 +354,35 @@ void history(Worker *w, Region *region, const Access &access) {
   __builtin_trap();
 }
 
-void initialised(Worker *w, const Region &region, const Access &access) {
-  unsigned char *state = region.state + (access.address - region.begin);
-  if (access.how & how_write) {
-    // What reads and writes reads first.
-    if (!(access.how & how_atomic) || access.how & how_replaces) {
-      memset(state, byte_written, access.bytes);
-      return;
-    }
-  }
-  if (!memchr(state, byte_unwritten, access.bytes)) return;
-  report(w->findings, found_uninitialised, Touch{}, touch_here(w, access.site, access.how),
-         memory_at(w->shadow, region, access), 0);
-  memset(state, byte_written, access.bytes);  // reported once for each byte
+// Whether all bytes are written; the common sizes without a loop.
+inline bool all_written(const unsigned char *state, uint64_t bytes) {
+  constexpr uint64_t each = 0x0101010101010101u * byte_written;
+  uint64_t some = each;
+  if (bytes == 4) memcpy(&some, state, 4);
+  else if (bytes == 8) memcpy(&some, state, 8);
+  else
+    for (uint64_t i = 0; i < bytes; ++i)
+      if (state[i] != byte_written) return false;
+  return some == each;
 }
 
-Region *region_at(Shadow *shadow, uintptr_t address) {
+inline void set_written(unsigned char *state, uint64_t bytes) {
+  if (bytes == 4) memset(state, byte_written, 4);
+  else memset(state, byte_written, bytes);
+}
+
+void initialised(Worker *w, const Region &region, const Access &access) {
+  unsigned char *state = region.state + (access.address - region.begin);
+  if (all_written(state, access.bytes)) return;
+  if (memchr(state, byte_outside, access.bytes)) stop(w, &region, access);
+  // What reads and writes reads first.
+  if (!(access.how & how_write) || (access.how & how_atomic && !(access.how & how_replaces)))
+    report(w->findings, found_uninitialised, Touch{}, touch_here(w, access.site, access.how),
+           memory_at(w->shadow, region, access), 0);
+  set_written(state, access.bytes);  // reported once for each byte
+}
+
+inline Region *region_at(Shadow *shadow, uintptr_t address) {
   const Region &last = shadow->regions[shadow->recent];
   if (address - last.begin < last.end - last.begin) return &shadow->regions[shadow->recent];
   for (uint32_t i = 0; i < shadow->n_regions; ++i)
@@ -354,6 +390,14 @@ Region *region_at(Shadow *shadow, uintptr_t address) {
       shadow->recent = i;
       return &shadow->regions[i];
     }
+  return nullptr;
+}
+
+unsigned char *state_at(const Shadow *shadow, uintptr_t begin, uint64_t bytes) {
+  for (uint32_t i = 0; i < shadow->n_tracked; ++i) {
+    const Tracked &known = shadow->tracked[i];
+    if (known.begin <= begin && begin + bytes <= known.end) return known.state + (begin - known.begin);
+  }
   return nullptr;
 }
 
@@ -365,40 +409,17 @@ bool is_own(const Shadow *shadow, uintptr_t begin, uint64_t bytes) {
   return false;
 }
 
-void enter_group(Worker *w, uint64_t group) {
+inline void look(Worker *w, const Access &access) {
   Shadow *shadow = w->shadow;
-  shadow->group = group;
-  memset(shadow->passed, 0, sizeof shadow->passed);
-  shadow->swept[0] = shadow->swept[1] = 0;
-  shadow->waiting = 0;
-  forget_group(&shadow->fences);
-  Region &arena = shadow->regions[0];
-  memset(arena.cells, 0, arena.mapped_bytes);
-  if (arena.state)
-    for (uint64_t i = 0; i < arena.end - arena.begin; ++i)
-      if (arena.state[i] == byte_written) arena.state[i] = byte_unwritten;
-}
-
-uint64_t group_of(const Worker *w) {
-  const Dispatch *d = w->dispatch;
-  return (uint64_t(w->group[2]) * d->groups[1] + w->group[1]) * d->groups[0] + w->group[0];
-}
-
-void look(Worker *w, const Access &access) {
-  Shadow *shadow = w->shadow;
-  const uint64_t group = group_of(w);
-  if (group != shadow->group) enter_group(w, group);
   Region *region = region_at(shadow, access.address);
   if (!region) {
     if (!(access.how & how_write) && is_own(shadow, access.address, access.bytes)) return;
     stop(w, nullptr, access);
   }
   if (access.bytes > region->end - access.address) stop(w, region, access);
-  if (region->space == threadgroup_space &&
-      memchr(region->state + (access.address - region->begin), byte_outside, access.bytes))
-    stop(w, region, access);
   if (region->state) initialised(w, *region, access);
-  history(w, region, access);
+  if (region->space == threadgroup_space) history<threadgroup_space>(w, region, access);
+  else history<device_space>(w, region, access);
 }
 
 void on_access(Worker *w, const void *address, uint64_t bytes, uint32_t how, const void *site) {
@@ -437,37 +458,59 @@ void sweep(Shadow *shadow, uint32_t shift, uint32_t bits) {
 
 void pass(Worker *w, uint32_t fenced, bool simdgroup) {
   Shadow *shadow = w->shadow;
-  Passed &passed = shadow->passed[w->lane];
-  uint32_t *counts = simdgroup ? passed.simdgroup : passed.group;
-  if (fenced & fenced_threadgroup) ++counts[threadgroup_space];
+  uint32_t *counts = simdgroup ? shadow->passed[w->lane].simdgroup : shadow->passed[w->lane].group;
+  if (fenced & fenced_threadgroup) {
+    ++counts[threadgroup_space];
+    stamp(shadow, w->lane, threadgroup_space);
+  }
   if (!(fenced & fenced_device)) return;
   const Layout layout = layouts[device_space];
   const uint32_t bits = simdgroup ? layout.simd_bits : layout.epoch_bits;
   const uint32_t laps = ++counts[device_space] / ((1u << bits) - 1);
+  stamp(shadow, w->lane, device_space);
   if (laps <= shadow->swept[simdgroup]) return;
   shadow->swept[simdgroup] = laps;
   sweep(shadow, simdgroup ? simd_at : simd_at + layout.simd_bits, bits);
 }
 
+Touch first_at_barrier(const Worker *w) {
+  const Shadow *shadow = w->shadow;
+  return touch_of(w, shadow->barrier_lane, shadow->group, shadow->barrier_site, how_no_access);
+}
+
 void on_group_barrier(Worker *w, uint32_t flags, uint32_t id, const void *site) {
   settle(w);
   Shadow *shadow = w->shadow;
-  const uint64_t group = group_of(w);
-  if (group != shadow->group) enter_group(w, group);
-  const Touch here = touch_here(w, site, how_no_access);
   if (!shadow->waiting++) {
     shadow->barrier_id = id;
-    shadow->barrier = here;
+    shadow->barrier_lane = w->lane;
+    shadow->barrier_site = site;
   } else if (shadow->barrier_id != id) {
-    report(w->findings, found_divergent_barrier, shadow->barrier, here, Memory{}, 0);
+    report(w->findings, found_divergent_barrier, first_at_barrier(w), touch_here(w, site, how_no_access), Memory{}, 0);
   }
   pass(w, flags, false);
 }
 
 void on_simdgroup_barrier(Worker *w, uint32_t flags) {
   settle(w);
-  if (group_of(w) != w->shadow->group) enter_group(w, group_of(w));
   pass(w, flags, true);
+}
+
+uint32_t existing_lanes(const Worker *w) {
+  const uint32_t first = w->lane & ~(simd_width - 1), left = w->threads - first;
+  return left >= simd_width ? ~0u : (1u << left) - 1;
+}
+
+void on_all_met(Worker *w, const void *site) {
+  const uint32_t missing = existing_lanes(w) & ~w->met;
+  if (missing && w->lane % simd_width == uint32_t(__builtin_ctz(w->met)))
+    report(w->findings, found_divergent_simdgroup, Touch{}, touch_here(w, site, how_no_access), Memory{}, missing);
+}
+
+void on_lane_read(Worker *w, uint32_t lane, const void *site) {
+  if (w->met >> lane & 1) return;
+  report(w->findings, found_inactive_lane, Touch{}, touch_here(w, site, how_no_access), Memory{},
+         uint64_t(1) << 32 | lane);
 }
 
 void on_report(Worker *w, FindingKind kind, const void *site, uint32_t how, const void *address, uint64_t bytes,
@@ -476,19 +519,31 @@ void on_report(Worker *w, FindingKind kind, const void *site, uint32_t how, cons
          Memory{uint64_t(uintptr_t(address)), bytes, nullptr, 0, memory_none}, value);
 }
 
+// A variable as it is when a group begins.
+void forget(const Region &arena, const Variable &variable) {
+  const uint64_t offset = variable.begin - arena.begin;
+  memset(arena.state + offset, byte_unwritten, variable.bytes);
+  const uint64_t first = offset >> arena.shift, end = ((offset + variable.bytes - 1) >> arena.shift) + 1;
+  memset(arena.cells + first * slots_per_cell, 0, (end - first) * slots_per_cell * sizeof(Slot));
+}
+
+void add_variable(Shadow *shadow, uintptr_t begin, uint64_t bytes, const char *name) {
+  if (shadow->n_variables == max_variables) __builtin_trap();
+  shadow->variables[shadow->n_variables++] = {begin, bytes, name};
+}
+
 void on_stored(Worker *w, const void *address, uint64_t bytes, const char *name) {
   Shadow *shadow = w->shadow;
   const Region &arena = shadow->regions[0];
-  unsigned char *state = arena.state + (uintptr_t(address) - arena.begin);
-  if (*state != byte_outside) return;
-  memset(state, byte_unwritten, bytes);
-  if (shadow->n_variables < max_variables) shadow->variables[shadow->n_variables++] = {uintptr_t(address), bytes, name};
+  if (arena.state[uintptr_t(address) - arena.begin] != byte_outside) return;
+  add_variable(shadow, uintptr_t(address), bytes, name);
+  forget(arena, shadow->variables[shadow->n_variables - 1]);
 }
 
 void on_local(Worker *, const void *, uint64_t) {}
 
-constexpr CheckCalls calls = {on_access, on_atomic, on_fence, on_group_barrier, on_simdgroup_barrier,
-                              on_report, on_stored, on_local};
+constexpr CheckCalls calls = {on_access,  on_atomic,    on_fence,  on_group_barrier, on_simdgroup_barrier,
+                              on_all_met, on_lane_read, on_report, on_stored,        on_local};
 
 }  // namespace
 
@@ -500,7 +555,8 @@ bool open_shadow(Worker *w) {
   w->checks = &calls;
   if (!shadow || !findings) return false;
   Region &arena = shadow->regions[0];
-  arena = {uintptr_t(w->arena), uintptr_t(w->arena) + w->arena_bytes, nullptr, 0, nullptr, 2, threadgroup_space};
+  arena = {uintptr_t(w->arena), uintptr_t(w->arena) + w->arena_bytes, uintptr_t(w->arena), nullptr, 0, nullptr, 2,
+           threadgroup_space};
   arena.state = static_cast<unsigned char *>(calloc(w->arena_bytes, 1));
   return arena.state && make_cells(&arena);
 }
@@ -509,8 +565,8 @@ void close_shadow(Worker *w) {
   if (w->shadow) {
     for (uint32_t i = 0; i < w->shadow->n_regions; ++i) drop_cells(&w->shadow->regions[i]);
     free(w->shadow->regions[0].state);
-    for (uint32_t i = 0; i < w->shadow->n_unwritten; ++i) free(w->shadow->unwritten[i].state);
-    free(w->shadow->unwritten);
+    for (uint32_t i = 0; i < w->shadow->n_tracked; ++i) free(w->shadow->tracked[i].state);
+    free(w->shadow->tracked);
     drop_fences(&w->shadow->fences);
   }
   free(w->shadow);
@@ -521,7 +577,6 @@ void begin_dispatch(Worker *w, const Node *node) {
   Shadow *shadow = w->shadow;
   shadow->n_regions = 1;
   shadow->recent = 0;
-  shadow->group = ~uint64_t(0);
   shadow->n_sites = shadow->n_variables = 0;
   shadow->has_deferred = false;
   memset(shadow->site_index, 0, sizeof shadow->site_index);
@@ -537,13 +592,13 @@ void begin_dispatch(Worker *w, const Node *node) {
   own(1, d.args, node->n_args * sizeof *d.args);
   own(2, d.shared_offsets, node->n_shared * sizeof *d.shared_offsets);
   for (uint32_t i = 0; i < node->n_shared; ++i)
-    memset(arena.state + d.shared_offsets[i], byte_unwritten, node->views[node->n_args + i]);
+    add_variable(shadow, arena.begin + d.shared_offsets[i], node->views[node->n_args + i], nullptr);
   for (uint32_t i = 0; i < node->n_args; ++i) {
     const uint64_t bytes = node->views[i] & ~view_written;
     if (!bytes) continue;
     const uintptr_t begin = uintptr_t(d.args[i]), end = begin + bytes;
     // Overlapping arguments are one region.
-    Region merged = {begin, end, nullptr, 0, nullptr, 2, device_space};
+    Region merged = {begin, end, begin, nullptr, 0, nullptr, 2, device_space};
     bool writes = node->views[i] & view_written;
     for (uint32_t k = 1; k < shadow->n_regions;) {
       Region &other = shadow->regions[k];
@@ -558,11 +613,45 @@ void begin_dispatch(Worker *w, const Node *node) {
       other = shadow->regions[--shadow->n_regions];
       k = 1;
     }
-    merged.begin &= ~uintptr_t(3);  // so that cells lie as words do
+    merged.base = merged.begin & ~uintptr_t(3);
+    merged.state = state_at(shadow, merged.begin, merged.end - merged.begin);
     if (writes && !make_cells(&merged)) __builtin_trap();
     if (shadow->n_regions == max_regions) __builtin_trap();
     shadow->regions[shadow->n_regions++] = merged;
   }
+}
+
+void track(Shadow *shadow, uintptr_t begin, uint64_t bytes) {
+  for (uint32_t i = 0; i < shadow->n_tracked; ++i)
+    if (shadow->tracked[i].begin == begin) {
+      free(shadow->tracked[i].state);
+      shadow->tracked[i--] = shadow->tracked[--shadow->n_tracked];
+    }
+  if (!bytes) return;
+  if (shadow->n_tracked == shadow->tracked_room) {
+    const uint32_t room = shadow->tracked_room ? 2 * shadow->tracked_room : 64;
+    Tracked *grown = static_cast<Tracked *>(realloc(shadow->tracked, room * sizeof(Tracked)));
+    if (!grown) return;  // not tracked counts as written
+    shadow->tracked = grown;
+    shadow->tracked_room = room;
+  }
+  unsigned char *state = static_cast<unsigned char *>(malloc(bytes));
+  if (!state) return;
+  memset(state, byte_unwritten, bytes);
+  shadow->tracked[shadow->n_tracked++] = {begin, begin + bytes, state};
+}
+
+void note_written(Shadow *shadow, uintptr_t begin, uint64_t bytes) {
+  if (unsigned char *state = state_at(shadow, begin, bytes)) memset(state, byte_written, bytes);
+}
+
+void note_transfer(Shadow *shadow, const Node *node) {
+  if (node->kind != kind_copy && node->kind != kind_fill) return;
+  const Transfer &t = node->transfer;
+  unsigned char *target = state_at(shadow, uintptr_t(t.target), t.bytes);
+  const unsigned char *source = node->kind == kind_copy ? state_at(shadow, uintptr_t(t.source), t.bytes) : nullptr;
+  if (target && source) memmove(target, source, t.bytes);  // a copy is as unwritten as what it copies
+  else if (target) memset(target, byte_written, t.bytes);
 }
 
 void end_dispatch(Worker *w) {
@@ -573,11 +662,26 @@ void end_dispatch(Worker *w) {
   shadow->n_regions = 1;
 }
 
+void begin_group(Worker *w) {
+  Shadow *shadow = w->shadow;
+  const Dispatch *d = w->dispatch;
+  shadow->group = (uint64_t(w->group[2]) * d->groups[1] + w->group[1]) * d->groups[0] + w->group[0];
+  memset(shadow->passed, 0, w->threads * sizeof(Passed));
+  for (uint32_t lane = 0; lane < w->threads; ++lane) {
+    stamp(shadow, lane, device_space);
+    stamp(shadow, lane, threadgroup_space);
+  }
+  shadow->swept[0] = shadow->swept[1] = 0;
+  shadow->waiting = 0;
+  forget_group(&shadow->fences);
+  for (uint32_t i = 0; i < shadow->n_variables; ++i) forget(shadow->regions[0], shadow->variables[i]);
+}
+
 void group_met(Worker *w) {
   Shadow *shadow = w->shadow;
   if (!shadow->waiting) return;
   if (shadow->waiting < w->threads)
-    report(w->findings, found_divergent_barrier, Touch{}, shadow->barrier, Memory{}, w->threads - shadow->waiting);
+    report(w->findings, found_divergent_barrier, Touch{}, first_at_barrier(w), Memory{}, w->threads - shadow->waiting);
   shadow->waiting = 0;
 }
 

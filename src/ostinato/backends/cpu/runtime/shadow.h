@@ -15,6 +15,15 @@ void close_shadow(Worker *);
 void begin_dispatch(Worker *, const Node *);
 void end_dispatch(Worker *);
 
+// Not while a dispatch begins: memory that nobody has written yet, or that is gone, with no bytes; bytes that the host
+// has written; a copy or a fill that is about to run.
+void track(Shadow *, uintptr_t begin, uint64_t bytes);
+void note_written(Shadow *, uintptr_t begin, uint64_t bytes);
+void note_transfer(Shadow *, const Node *);
+
+// Before the threads of a group run.
+void begin_group(Worker *);
+
 // All threads of the group that have not returned wait at its barrier, or all have returned.
 void group_met(Worker *);
 

@@ -14,8 +14,9 @@
 #endif
 
 #define __OST_EXPORT extern "C" __attribute__((visibility("default")))
-// An entry point does not run on a fiber, where hooks of checked builds find their worker.
-#define __OST_ON_THREAD_STACK __attribute__((no_sanitize("thread")))
+// An entry point does not run on a fiber, where hooks of checked builds find their worker; and what a fiber reads before
+// it calls its kernel is the runtime's.
+#define __OST_UNCHECKED __attribute__((no_sanitize("thread")))
 #define __OST_INTERNAL extern "C" __attribute__((visibility("hidden")))
 
 namespace __ost {

@@ -7,6 +7,7 @@
 extern "C" void __ost_check_group_barrier(uint32_t flags, uint32_t site);
 extern "C" void __ost_check_simdgroup_barrier(uint32_t flags);
 extern "C" void __ost_check_stored(const void *address, size_t bytes, const char *name);
+extern "C" void __ost_check_all_met();
 extern "C" void __ost_check_fence(uint32_t flags, uint32_t order, uint32_t scope);
 #define OST_CHECK(call) __ost_check_##call
 #else
@@ -36,6 +37,7 @@ template <class Site> OST_FN void threadgroup_barrier(Site site, mem_flags flags
 OST_FN void simdgroup_barrier(__ost::Site site, mem_flags flags, thread_scope = thread_scope_simdgroup) {
   OST_CHECK(simdgroup_barrier(uint32_t(flags)));
   __ost::simd_barrier(site);
+  OST_CHECK(all_met());
 }
 
 OST_FN void atomic_thread_fence(mem_flags flags, memory_order order, thread_scope scope = thread_scope_device) {

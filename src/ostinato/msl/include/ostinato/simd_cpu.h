@@ -78,17 +78,25 @@ template <int W, class Op, bool Inclusive, class V> OST_FN V prefix(Site site, V
   }).value();
 }
 
+#ifdef __OST_CHECKED
+extern "C" void __ost_check_lane_read(uint32_t lane);
+#endif
+
 // Each lane names the lane it reads; one outside its group, or absent, leaves it its own value.
 template <int W, class V> OST_FN V read_lane(Site site, V v, uint32_t lane) {
   typedef addressed<V> In;
   typedef wire<V> X;
-  return exchange<In, X>(site, In{X::of(v), lane}, [](const In *in, X *out, uint32_t active) {
+  const V result = exchange<In, X>(site, In{X::of(v), lane}, [](const In *in, X *out, uint32_t active) {
     for (uint32_t i = 0; i < 32; i++) {
       uint32_t from = in[i].lane < uint32_t(W) ? (i & ~uint32_t(W - 1)) + in[i].lane : i;
       from = (active >> (from & 31u)) & 1u ? from & 31u : i;
       out[i] = in[from].data;
     }
   }).value();
+#ifdef __OST_CHECKED
+  if (lane < uint32_t(W)) __ost_check_lane_read((lane_id() & ~uint32_t(W - 1)) + lane);
+#endif
+  return result;
 }
 
 // Values move by delta; where they run out, those of `filling` come in from the other end of each group of `modulo`

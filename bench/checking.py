@@ -1,0 +1,124 @@
+"""What checking kernels costs: the same kernels on fibers, unchecked and checked, on one worker.
+
+An axpy, a reduction with barriers, a tiled product of matrices, and a histogram with atomics. "fibers" is the kernel
+as it runs unchecked, each thread a fiber, at -O3; "fibers -O1" the same without optimisation, as the checked build is
+compiled. Processor time, so that other programs of the machine count little.
+
+    python bench/checking.py [--json] [--rounds N]
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Collection, Mapping
+from unittest import mock
+
+import numpy as np
+
+import ostinato
+from harness import Table, interleaved, median, ratio, report
+from ostinato.backends.cpu import building, kernels
+from ostinato.ir.commands import CompiledKernel
+from ostinato.msl import Module
+from ostinato.native import toolchain
+
+HEAD = "#include <metal_stdlib>\nusing namespace metal;\n"
+KERNELS = {
+    "axpy": """kernel void k(device const float *x, device float *y, uint i [[thread_position_in_grid]]) {
+  y[i] = 2 * x[i] + y[i];
+}""",
+    "reduction": """kernel void k(device const float *x, device float *y, uint i [[thread_position_in_grid]],
+    uint t [[thread_index_in_threadgroup]], uint g [[threadgroup_position_in_grid]]) {
+  threadgroup float s[256];
+  s[t] = x[i];
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  for (uint k = 128; k; k /= 2) {
+    if (t < k) s[t] += s[t + k];
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+  }
+  if (t == 0) y[g] = s[0];
+}""",
+    "tiled product": """kernel void k(device const float *x, device float *y, uint i [[thread_position_in_grid]],
+    uint l [[thread_index_in_threadgroup]], uint g [[threadgroup_position_in_grid]]) {
+  threadgroup float a[16][16], b[16][16];
+  uint2 t = uint2(l % 16, l / 16), at = uint2(g % 32, g / 32) * 16 + t;
+  float sum = 0;
+  for (uint k = 0; k < 512; k += 16) {
+    a[t.y][t.x] = x[at.y * 512 + k + t.x];
+    b[t.y][t.x] = x[(k + t.y) * 512 + at.x];
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    for (uint j = 0; j < 16; j++) sum += a[t.y][j] * b[j][t.x];
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+  }
+  y[at.y * 512 + at.x] = sum;
+}""",
+    "histogram": """kernel void k(device const uint *x, device atomic_uint *y, uint i [[thread_position_in_grid]],
+    uint t [[thread_index_in_threadgroup]]) {
+  threadgroup atomic_uint bins[64];
+  if (t < 64) atomic_store_explicit(&bins[t], 0u, memory_order_relaxed);
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  atomic_fetch_add_explicit(&bins[x[i] % 64], 1u, memory_order_relaxed);
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  if (t >= 64) return;
+  atomic_fetch_add_explicit(&y[t], atomic_load_explicit(&bins[t], memory_order_relaxed), memory_order_relaxed);
+}""",
+}
+THREADS = 1 << 18
+
+
+def on_fibers(
+    module: Module, constants: Mapping[int | str, object], only: Collection[str] | None = None, *_: object
+) -> Mapping[str, CompiledKernel]:
+    """As `compile_kernels`, each thread a fiber."""
+    translation = module.translate("cpu", constants, only, fibers=True)
+    return kernels._kernels_of(building.kernel_library(toolchain.find(), translation), translation, {})
+
+
+def contender(source: str, way: str) -> Callable[[], float]:
+    """One run of a kernel, in seconds of processor time."""
+    checked = way == "checked"
+    slow = tuple("-O1" if flag == "-O3" else flag for flag in building._KERNEL_FLAGS)
+    flags = slow if way == "fibers -O1" else building._KERNEL_FLAGS
+    dev = ostinato.open_device("cpu", checked=True) if checked else ostinato.open_device("cpu", workers=1)
+    unchecked = mock.patch("ostinato.backends.cpu.driver.compile_kernels", on_fibers)
+    with mock.patch.object(building, "_KERNEL_FLAGS", flags):
+        if checked:
+            kernel = dev.library(HEAD + source)["k"]
+        else:
+            with unchecked:
+                kernel = dev.library(HEAD + source)["k"]
+    dtype = np.uint32 if "atomic" in source else np.float32
+    x = dev.array(np.random.default_rng(0).integers(0, 1000, THREADS).astype(dtype))
+    y = dev.zeros(THREADS, dtype)
+
+    def run() -> float:
+        encoder = dev.command_encoder()
+        encoder.dispatch(kernel, x, y, threads=THREADS, group_size=256)
+        begin = time.process_time()
+        encoder.commit_and_wait()
+        return time.process_time() - begin
+
+    return run
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--rounds", type=int, default=5)
+    options = parser.parse_args()
+    rows = []
+    for name, source in KERNELS.items():
+        times = interleaved(
+            {way: contender(source, way) for way in ("fibers", "fibers -O1", "checked")}, options.rounds
+        )
+        ways = [f"{median(values) * 1e3:.3g} ms" for values in times.values()]
+        rows.append(
+            (name, *ways, ratio(times["checked"], times["fibers"]), ratio(times["checked"], times["fibers -O1"]))
+        )
+    columns = ("kernel", "fibers", "fibers -O1", "checked", "x fibers", "x fibers -O1")
+    report([Table("Checked kernels", columns, rows)], options.json)
+
+
+if __name__ == "__main__":
+    main()
