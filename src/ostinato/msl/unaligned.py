@@ -23,6 +23,8 @@ _FAR = frozenset(("device", "constant"))
 _CASTS = frozenset(("reinterpret_cast", "static_cast"))
 _UNARY = frozenset("& * - + ! ~ ++ --".split())
 _STEPS = frozenset(("++", "--"))
+_HEADS = frozenset(("for", "while", "if"))
+"""What is in brackets behind these is followed by a statement, not by an operator."""
 _IMPURE = frozenset("++ -- = ? :: ( {".split())
 _NOT_ADDED = frozenset("? , == != <= >= < > && || =".split())
 
@@ -290,7 +292,8 @@ class _Body:
             operand = tokens[start - 1]
             if operand.kind in (IDENTIFIER, NUMBER) and operand.text not in BEFORE_EXPRESSIONS:
                 return None
-            if operand.text in (")", "]"):
+            heads_statement = operand.text == ")" and texts[match[start - 1] - 1] in _HEADS
+            if operand.text in (")", "]") and not heads_statement:
                 return None
         kind = self._kind(start, end, const)
         return (start, end, kind) if kind else None
