@@ -484,6 +484,7 @@ Device *open_device(uint32_t workers, uint64_t arena_bytes, bool checked, char *
     Runner *r = &runners[i];
     r->device = device;
     r->worker = open_worker(arena_bytes, checked);
+    if (r->worker) r->worker->log_room = &log_room;
     if (r->worker && start_thread(r)) {
       ++device->n_runners;
       continue;

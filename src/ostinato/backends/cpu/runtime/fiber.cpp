@@ -12,7 +12,6 @@
 #include <string.h>
 
 #include "fiber.h"
-#include "log.h"
 #include "shadow.h"
 
 #if !defined(MAP_NORESERVE)
@@ -251,7 +250,6 @@ Worker *open_worker(uint64_t arena_bytes, bool checked) {
   region->worker.arena_bytes = arena_bytes;
   region->worker.run_group = &run_group;
   region->worker.run_simdgroups = &run_simdgroups;
-  region->worker.log_room = &log_room;
   region->worker.schedule = &schedule;
   if (!checked || open_shadow(&region->worker)) return &region->worker;
   close_worker(&region->worker);
