@@ -159,7 +159,10 @@ def compiled(
         else:
             from ostinato.backends.cpu.kernels import compile_kernels
 
-            kernels = compile_kernels(module, constants, names)
+            kernels = dict(compile_kernels(module, constants, names))
+            for name in names:
+                if name not in kernels:  # those that run as vectors are compiled one by one
+                    kernels |= compile_kernels(module, constants, [name])
             ways = {name: kernels[name].execution or msl.NATIVE for name in names}
     except OstinatoError as error:
         return [asdict(Outcome(name, failure=failure_of(error))) for name in names]

@@ -164,6 +164,14 @@ GATES: Mapping[str, Gate] = {
             "1: kernels are built for debugging: gdb steps through their Metal source on the CPU, and printf prints",
         ),
         Gate(
+            "coverage",
+            "OSTINATO_COVERAGE",
+            _text,
+            (),
+            "a file; {pid} becomes the process ID",
+            "kernels of checked CPU devices count their lines, written to this file for lcov at exit",
+        ),
+        Gate(
             "unretained_refs",
             "OSTINATO_UNRETAINED_REFS",
             _switch,

@@ -9,6 +9,7 @@ from contextlib import nullcontext
 import click
 from rich.console import Console
 
+from .. import settings
 from ..audit import check as checking
 from ..audit import table as audit_table
 from ..device import check_settings
@@ -43,6 +44,11 @@ from .group import busy_after, main, printing_to_stderr
     help="Time limit for one command, in seconds; the program is stopped before it runs a slower one.",
 )
 @click.option("--why", is_flag=True, help="Print the reason for each inferred barrier.")
+@click.option(
+    "--coverage",
+    type=click.Path(dir_okay=False),
+    help="Write which lines of the kernels ran to this file, for lcov and what reads it.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON; the program's output goes to standard error.")
 def check_command(
     program: str,
@@ -54,6 +60,7 @@ def check_command(
     max_values: int,
     limit_s: float,
     why: bool,
+    coverage: str | None,
     as_json: bool,
 ) -> None:
     """Run a program and check every command list that it submits.
@@ -78,8 +85,16 @@ def check_command(
         parsed = parse_program(program, arguments, as_module)
     except ArgumentError as error:
         raise click.BadParameter(str(error), param_hint="PROGRAM") from None
-    with printing_to_stderr() if as_json else nullcontext(), watcher.installed():
+    if coverage is not None and structure_only:
+        raise click.UsageError("--coverage needs kernels that run: leave out --structure-only")
+    counting = nullcontext() if coverage is None else settings.override(coverage=coverage)
+    with printing_to_stderr() if as_json else nullcontext(), counting, watcher.installed():
         status = run_program(parsed)
+    if coverage is not None:
+        from ..backends.cpu import line_counts
+
+        ran, lines = line_counts.write(coverage)
+        click.echo(f"{coverage}: {ran} of {lines} lines of the kernels ran", err=True)
     if watcher.crash is not None:
         raise watcher.crash
     result = watcher.result(status)

@@ -77,6 +77,7 @@ def entry(
     absent: Callable[[str], bool],
     stored: bool = False,
     debug: bool = False,
+    counted: bool = False,
 ) -> str:
     """The entry point of one kernel."""
     declared, passed = _arguments(instance, absent, by_value=way in (Way.LOOP, Way.REGIONS))
@@ -97,6 +98,8 @@ def entry(
     if way is Way.FIBERS:
         named, lane = _named_lane(instance, number) if debug else ("", f"__ost_lane_{number}")
         shown = "  __ost::show_position(__w);\n" if debug else ""
+        if counted:
+            shown += f"  __ost_begins(__ost_counts[{number}]);\n"
         return (
             f"static void __ost_lane_{number}(__ost::Worker *__w) {{{namespaces}\n{shown}"
             f"  const __ost::Dispatch *__d = __w->dispatch; (void)__d;\n"
@@ -180,14 +183,20 @@ def table(
     layouts: Mapping[int, str],
     absent: Callable[[str], bool],
     debug: bool = False,
+    counters: int = 0,
 ) -> str:
-    """All entry points and the table that describes them; for ``debug``, with functions of the kernels' names."""
+    """All entry points and the table that describes them; for ``debug``, with functions of the kernels' names.
+
+    With ``counters``, each kernel has its own counts of so many statements, after that of its threads.
+    """
     parts: list[str] = ["\n"]
+    if counters:
+        parts.append(f"__OST_EXPORT uint64_t __ost_counts[{max(1, len(instances))}][{counters + 1}] = {{}};\n")
     rows: list[str] = []
     for number, instance in enumerate(instances):
         layout = layouts.get(instance.function.name_at)
         parts.append(mark_entry(instance.token_at))
-        parts.append(entry(instance, number, ways[instance.name], absent, layout is not None, debug))
+        parts.append(entry(instance, number, ways[instance.name], absent, layout is not None, debug, counters > 0))
         types = [type_text(parameter.pointee) for parameter in buffers_of(instance, absent)]
         parts.append(f"namespace __ost_sizes_{number} {{{using_namespaces(instance)}")
         for what in ("size", "alignment"):

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from . import cpu_entry
 from .captured_constants import make_constants_static
+from .counted_lines import count_statements
 from .declarations import Declarations
 from .fiber_sites import mark_paths
 from .float_overloads import add_bfloat_overloads
@@ -19,6 +20,7 @@ from .tensors import uses_tensors
 from .translate import Dialect, Translator
 
 _INCLUDES = '#include "ostinato/metal_cpu.h"\n#include "ostinato/entry_cpu.h"\n'
+_COUNTS = '#include "ostinato/line_counts_cpu.h"\n'
 TENSORS = '#include "ostinato/tensors_cpu.h"\n'
 
 
@@ -47,14 +49,16 @@ def translate_for_cpu(source: Source) -> TargetText:
     parameters = {name_at: (those[-1].formal, _small_types(those)) for name_at, those in alike.items()}
     logging = (source.log_calls, source.active)
     translator = Translator(source.syntax, source.declarations, source.convergence, _DIALECT, parameters, *logging)
+    rewriter = translator.rewriter
+    counters = count_statements(source.syntax, source.declarations, rewriter) if source.counted else []
     body = translator.run(source.constants)
     ways = {instance.name: _way(instance, translator, source) for instance in source.instances}
     executions = {
         instance.name: _execution(instance, ways[instance.name], translator, source) for instance in source.instances
     }
-    entries = cpu_entry.table(source.instances, ways, translator.layouts, source.absent, source.debug)
-    head = _INCLUDES + (TENSORS if uses_tensors(source.syntax) else "")
-    return TargetText(head, body + entries, executions)
+    entries = cpu_entry.table(source.instances, ways, translator.layouts, source.absent, source.debug, len(counters))
+    head = _INCLUDES + (TENSORS if uses_tensors(source.syntax) else "") + (_COUNTS if source.counted else "")
+    return TargetText(head, body + entries, executions, counters=counters)
 
 
 def _execution(instance: KernelInstance, way: cpu_entry.Way, translator: Translator, source: Source) -> Execution:

@@ -21,6 +21,7 @@ from ..errors import ConstantError, KernelCompileError, KernelNotFound
 from .argument_use import ArgumentUse
 from .constant_expression import NotConstant, Value, evaluate, whole
 from .convergence import Convergence
+from .counted_lines import CountedLine, Counter, surviving
 from .cpu_target import translate_for_cpu
 from .cuda_target import translate_for_cuda
 from .debug_lines import Place, with_lines
@@ -70,6 +71,12 @@ class Translation:
     """Where the lines of the text after `#line 1 "<translation>"` came from."""
     log_sites: Mapping[str, tuple[LogSite, ...]] = field(default_factory=dict)
     """What each kernel that prints may print, by the numbers in its records."""
+    counted: tuple[CountedLine, ...] = ()
+    """The lines whose runs are counted."""
+    reached: Mapping[str, frozenset[str]] = field(default_factory=dict, repr=False)
+    """The names that each kernel may use, where lines are counted."""
+    counters: int = 0
+    """The counters of each kernel, without that of its threads."""
 
     def placed(self, error: KernelCompileError) -> KernelCompileError:
         """An error of the compiler of this text, with its messages in the user's source."""
@@ -386,16 +393,18 @@ class Module:
         debug_files: Mapping[str, str] | None = None,
         log_level: str | None = None,
         printf: bool = False,
+        counted: bool = False,
     ) -> Translation:
         """The text to compile for ``target``; ``only`` limits it to some kernels.
 
         ``fibers`` runs the threads of every kernel one by one, as fibers, so that the runtime always knows the current
         thread. ``debug_files`` does that too, and makes debug information name the user's lines: it says for each of
         `files_read` where a debugger can read it. ``log_level`` is the lowest level of os_log that prints, None for
-        none; ``printf`` is whether printf does. Calls that do not are compiled to nothing.
+        none; ``printf`` is whether printf does. Calls that do not are compiled to nothing. ``counted`` has kernels that
+        run as fibers count how often their lines run.
         """
         try:
-            return self._translate(target, constants, only, fibers, debug_files, log_level, printf)
+            return self._translate(target, constants, only, fibers, debug_files, log_level, printf, counted)
         except RecursionError:
             raise KernelCompileError("the source is nested too deeply", file=self._tokens[0].file) from None
 
@@ -408,6 +417,7 @@ class Module:
         debug_files: Mapping[str, str] | None,
         log_level: str | None,
         printf: bool,
+        counted: bool,
     ) -> Translation:
         if target not in _TARGETS:
             raise ValueError(f"no translation for target {target!r}; there are {', '.join(_TARGETS)}")
@@ -440,6 +450,7 @@ class Module:
             active,
             printing.reached_by,
             debug=debug_files is not None,
+            counted=counted,
         )
         made = _TARGETS[target](source)
         marked = [*self._tokens, *self._read]
@@ -451,7 +462,20 @@ class Module:
         text = swizzle_macros(self._syntax) + made.head + self._shelter + begin + program + made.foot
         sites = tuple(call.site for call in self.log_calls)
         log_sites = {instance.name: sites for instance in instances if printing.reached_by(instance)}
-        return Translation(target, text, self._signatures(instances, given), made.executions, source_map, log_sites)
+        lines = self._counted_lines(made.counters, surviving(program) if counted else ())
+        names = {each.name: self._mentions.reached_from(each) for each in instances} if counted else {}
+        signatures = self._signatures(instances, given)
+        counting = (lines, names, len(made.counters))
+        return Translation(target, text, signatures, made.executions, source_map, log_sites, *counting)
+
+    def _counted_lines(self, counters: Sequence[Counter], kept: Collection[int]) -> tuple[CountedLine, ...]:
+        lines = []
+        for number, counter in enumerate(counters, start=1):
+            token = self._tokens[counter.token_at]
+            place = self._written.place(token.file, token.line)
+            if number in kept and place is not None:
+                lines.append(CountedLine(number, *place, counter.function.name))
+        return tuple(lines)
 
 
 def _checked(constant: FunctionConstant, value: object) -> Value:

@@ -23,6 +23,7 @@ class Rewriter:
     def __init__(self, tokens: list[Token]) -> None:
         self.tokens = tokens
         self._replaced: dict[int, str] = {}
+        self._leading: dict[int, list[str]] = {}
         self._outermost: dict[int, list[str]] = {}
         self._before: dict[int, list[str]] = {}
         self._after: dict[int, list[str]] = {}
@@ -35,6 +36,7 @@ class Rewriter:
         """Prints nothing for the token, or for the tokens from ``begin`` to ``end`` (exclusive)."""
         for index in range(begin, begin + 1 if end is None else end):
             self._replaced[index] = ""
+            self._leading.pop(index, None)
             self._outermost.pop(index, None)
             self._before.pop(index, None)
             self._after.pop(index, None)
@@ -47,6 +49,10 @@ class Rewriter:
         """Prints ``text`` before the token; ``outermost`` puts it before earlier insertions."""
         (self._outermost if outermost else self._before).setdefault(index, []).append(text)
 
+    def lead(self, index: int, text: str) -> None:
+        """Prints ``text`` before the token and everything else that is inserted there, whenever that is."""
+        self._leading.setdefault(index, []).append(text)
+
     def after(self, index: int, text: str) -> None:
         """Prints ``text`` after the token."""
         self._after.setdefault(index, []).append(text)
@@ -55,7 +61,13 @@ class Rewriter:
         """What is printed for the token. After a copy of other tokens the mark is that of this one again."""
         text = self._replaced.get(index, self.tokens[index].text)
         outermost = reversed(self._outermost.get(index, ()))
-        pieces = [*outermost, *self._before.get(index, ()), text, *self._after.get(index, ())]
+        pieces = [
+            *self._leading.get(index, ()),
+            *outermost,
+            *self._before.get(index, ()),
+            text,
+            *self._after.get(index, ()),
+        ]
         return [piece.replace(MARK_BACK, mark(index)) for piece in pieces if piece]
 
     def inline(self, begin: int, end: int, without: str = "") -> str:
@@ -76,7 +88,7 @@ class Rewriter:
 
     def render(self) -> str:
         """The whole edited text, marked with its tokens, in lines like those of the source."""
-        edited = {*self._replaced, *self._outermost, *self._before, *self._after}
+        edited = {*self._replaced, *self._leading, *self._outermost, *self._before, *self._after}
         output: list[str] = []
         file, line, length = "", 0, 0
         previous_text = ""

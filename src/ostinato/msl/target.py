@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from .convergence import Convergence
+from .counted_lines import Counter
 from .declarations import Declarations
 from .kernels import KernelInstance
 from .log_calls import LogCall
@@ -62,6 +63,8 @@ class Source:
     """Whether a kernel may reach one of these."""
     debug: bool = False
     """Whether somebody steps through the kernels: they run as fibers, and entry points have the names of kernels."""
+    counted: bool = False
+    """Whether kernels count how often their statements run, if they run as fibers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,3 +79,5 @@ class TargetText:
     """How each kernel runs; kernels that are missing here run on hardware threads."""
     foot: str = ""
     """What has to follow the program."""
+    counters: Sequence[Counter] = ()
+    """The statements that are counted, in the order of the table of counts, from its second entry on."""

@@ -14,11 +14,13 @@ from dataclasses import replace
 from os.path import isabs
 from typing import TYPE_CHECKING
 
+from ... import settings
 from ...base import cache
 from ...errors import KernelCompileError
 from ...ir.commands import CompiledKernel
 from ...native import toolchain
 from ..printing import SILENT, Printing
+from . import line_counts
 from .building import check_threads, checked_library, kernel_library, vector_library
 
 if TYPE_CHECKING:
@@ -61,7 +63,8 @@ def compile_kernels(
     """
     if debug:
         return _debug_kernels(module, constants, only, printing)
-    translation = module.translate("cpu", constants, only, fibers=checked, **printing.options)
+    counted = checked and settings.text("coverage") is not None
+    translation = module.translate("cpu", constants, only, fibers=checked, counted=counted, **printing.options)
     notes: dict[str, str] = {}
     if not checked:
         slow = {
@@ -78,19 +81,16 @@ def compile_kernels(
         if len(rest) < len(translation.kernels):
             translation = module.translate("cpu", constants, rest, **printing.options)
     library = (checked_library if checked else kernel_library)(toolchain.find(), translation)
+    if translation.counted:
+        line_counts.remember(library, translation, _readable_files(module))
     return _kernels_of(library, translation, notes)
 
 
 def _debug_kernels(
     module: Module, constants: Mapping[int | str, object], only: Collection[str] | None, printing: Printing
 ) -> Mapping[str, CompiledKernel]:
-    """Kernels for a debugger, which reads a source that was passed as text in the cache."""
-    name = re.sub(r"\W", "_", next(iter(module.kernels), "kernels"), flags=re.ASCII)[:80] + ".metal"
-    files = {
-        file: file if isabs(file) else str(cache.text_file(name, text))
-        for file, text in module.files_read.texts.items()
-    }
-    translation = module.translate("cpu", constants, only, debug_files=files, **printing.options)
+    """Kernels for a debugger."""
+    translation = module.translate("cpu", constants, only, debug_files=_readable_files(module), **printing.options)
     try:
         library = kernel_library(toolchain.find(), translation, debug=True)
     except KernelCompileError:
@@ -98,6 +98,15 @@ def _debug_kernels(
         kernel_library(toolchain.find(), module.translate("cpu", constants, only, fibers=True, **printing.options))
         raise
     return _kernels_of(library, translation, {})
+
+
+def _readable_files(module: Module) -> dict[str, str]:
+    """Where other programs read the files of a source: one that was passed as text is written to the cache."""
+    name = re.sub(r"\W", "_", next(iter(module.kernels), "kernels"), flags=re.ASCII)[:80] + ".metal"
+    return {
+        file: file if isabs(file) else str(cache.text_file(name, text))
+        for file, text in module.files_read.texts.items()
+    }
 
 
 def _vector_kernels(
