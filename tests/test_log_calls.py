@@ -152,6 +152,19 @@ def test_text_that_would_command_a_terminal_is_escaped(dev: ost.Device, capfd: p
     assert capfd.readouterr().err == "k, group 0, thread 0: a\\x1b[2J\n    b\\x1b\n"
 
 
+def test_an_audit_prints_nothing(dev: ost.Device, capfd: pytest.CaptureFixture[str]) -> None:
+    library, x, v = (
+        dev.library(kernel('os_log_default.log("%g", x[i]);')),
+        dev.zeros(8, np.float32),
+        dev.zeros((1, 4), np.int32),
+    )
+    graph = dev.capture(lambda encoder: encoder.dispatch(library["k"], x, v, threads=8))
+    assert not graph.audit(run=True).errors
+    assert capfd.readouterr().err == ""
+    graph.instantiate().replay().wait()
+    assert len(capfd.readouterr().err.splitlines()) == 8
+
+
 @given(st.binary(max_size=200), st.data())
 def test_records_that_a_kernel_wrote_over_are_left_out(noise: bytes, data: st.DataObject) -> None:
     commands = printing_commands()

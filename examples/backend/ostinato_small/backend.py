@@ -167,7 +167,7 @@ class SmallBackend:
     def nothing(self, *given: object) -> Any:
         """For what this device has no use for."""
 
-    adopt = lend = borrow = prepare_samples = annotated = resume = update_residency = nothing
+    adopt = expose = lend = borrow = prepare_samples = annotated = resume = update_residency = nothing
 
     def conditions(self) -> Conditions:
         return Conditions()

@@ -70,6 +70,7 @@ class Runner:
     def run(self, commands: CommandList, limit_s: float) -> Status:
         """Run a list and wait. The status tells of a fault."""
         queue = self.device()._queue
+        queue.prints = False  # the program's own run prints
         submission = queue.submit(
             commands,
             lambda started: queue.backend.submit(commands, started),

@@ -105,6 +105,8 @@ struct alignas(64) Worker {
   const CheckCalls *checks;
   Findings *findings;
   Shadow *shadow;
+  void (*begin_group)(Worker *);          // before the threads of a group run
+  void (*group_met)(Worker *);            // all threads of the group that have not returned wait at its barrier
   alignas(64) uint32_t site[simd_width];  // where each parked lane waits
   // Lanes that have not returned, per simdgroup, and ready lanes of the simdgroups that have not had their turn. In the
   // last entry the simdgroups of a group stand for lanes.

@@ -466,6 +466,11 @@ bool start_thread(Runner *r) {
   return started;
 }
 
+void close(Worker *w) {
+  close_shadow(w);
+  close_worker(w);
+}
+
 }  // namespace
 
 Device *open_device(uint32_t workers, uint64_t arena_bytes, bool checked, char *error, uint64_t error_bytes) {
@@ -483,14 +488,19 @@ Device *open_device(uint32_t workers, uint64_t arena_bytes, bool checked, char *
   for (uint32_t i = 0; i < workers; ++i) {
     Runner *r = &runners[i];
     r->device = device;
-    r->worker = open_worker(arena_bytes, checked);
+    r->worker = open_worker(arena_bytes);
+    if (r->worker) r->worker->log_room = &log_room;
+    if (r->worker && checked && !open_shadow(r->worker)) {
+      close(r->worker);
+      r->worker = nullptr;
+    }
     if (r->worker && start_thread(r)) {
       ++device->n_runners;
       continue;
     }
     snprintf(error, error_bytes, "worker %u of %u could not be started: %s", i + 1, workers,
              r->worker ? "the system allows no more threads" : "no memory for its stacks and threadgroup memory");
-    if (r->worker) close_worker(r->worker);
+    if (r->worker) close(r->worker);
     close_device(device);
     return nullptr;
   }
@@ -504,7 +514,7 @@ void close_device(Device *device) {
   unlock(device);
   pthread_cond_broadcast(&device->work);
   for (uint32_t i = 0; i < device->n_runners; ++i) pthread_join(device->runners[i].thread, nullptr);
-  for (uint32_t i = 0; i < device->n_runners; ++i) close_worker(device->runners[i].worker);
+  for (uint32_t i = 0; i < device->n_runners; ++i) close(device->runners[i].worker);
   pthread_mutex_destroy(&device->mutex);
   pthread_cond_destroy(&device->work);
   free(device->runners);

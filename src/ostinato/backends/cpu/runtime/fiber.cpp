@@ -12,8 +12,6 @@
 #include <string.h>
 
 #include "fiber.h"
-#include "log.h"
-#include "shadow.h"
 
 #if !defined(MAP_NORESERVE)
 #define MAP_NORESERVE 0
@@ -162,7 +160,7 @@ uint32_t schedule(Worker *w) {
   if (w->parked) return elect_smallest(w);
   uint32_t next = begin_simdgroup(w, w->lane / simd_width + 1);
   if (next != nobody) return next;
-  if (w->shadow) group_met(w);
+  if (w->shadow) w->group_met(w);
   for (uint32_t s = w->first_simdgroup; s < w->end_simdgroup; ++s) w->pending[s] = w->live[s];
   next = begin_simdgroup(w, w->first_simdgroup);
   return next != nobody ? next : scheduler_fiber;
@@ -206,7 +204,7 @@ void run_group(Worker *w, LaneFn lane_fn, const Dispatch *d, uint64_t group) {
   if (!enter_group(w, lane_fn, d, group)) return;
   Region *region = region_of(w);
   if (w->threads > region->prepared) prepare(region, 0, region->prepared, w->threads);
-  if (w->shadow) begin_group(w);
+  if (w->shadow) w->begin_group(w);
   run_fibers(w, 0, w->threads);
 }
 
@@ -220,7 +218,7 @@ void run_simdgroups(Worker *w, LaneFn lane_fn, const Dispatch *d, uint64_t group
 
 }  // namespace
 
-Worker *open_worker(uint64_t arena_bytes, bool checked) {
+Worker *open_worker(uint64_t arena_bytes) {
   const size_t page = size_t(sysconf(_SC_PAGESIZE));
   const size_t head = round_up(sizeof(Region), page);
   const size_t total = round_up(head + max_lanes * stack_stride + max_simdgroups * simdgroup_stack_stride, page);
@@ -251,15 +249,11 @@ Worker *open_worker(uint64_t arena_bytes, bool checked) {
   region->worker.arena_bytes = arena_bytes;
   region->worker.run_group = &run_group;
   region->worker.run_simdgroups = &run_simdgroups;
-  region->worker.log_room = &log_room;
   region->worker.schedule = &schedule;
-  if (!checked || open_shadow(&region->worker)) return &region->worker;
-  close_worker(&region->worker);
-  return nullptr;
+  return &region->worker;
 }
 
 void close_worker(Worker *w) {
-  close_shadow(w);
   Region *region = region_of(w);
   spare_mappings().fetch_add(region->guard_mappings);
   munmap(region->arena_mapping, region->arena_mapping_bytes);

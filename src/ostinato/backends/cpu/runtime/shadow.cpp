@@ -553,6 +553,8 @@ bool open_shadow(Worker *w) {
   w->shadow = shadow;
   w->findings = findings;
   w->checks = &calls;
+  w->begin_group = &begin_group;
+  w->group_met = &group_met;
   if (!shadow || !findings) return false;
   Region &arena = shadow->regions[0];
   arena = {uintptr_t(w->arena), uintptr_t(w->arena) + w->arena_bytes, uintptr_t(w->arena), nullptr, 0, nullptr, 2,
