@@ -50,6 +50,8 @@ class Options:
     """Time limit for these repeated checks of one list."""
     limit_s: float = 30.0
     """Time limit for a single command."""
+    limits: str | None = None
+    """The GPU family whose limits apply too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,11 +158,12 @@ class Watcher:
                     params=params,
                     repeats=options.repeats,
                     limit_s=options.limit_s,
+                    limits=options.limits,
                     progress=progress,
                 )
         except OstinatoError as error:
             self._could_not_run(graph, error)
-            result = audit(graph)
+            result = audit(graph, limits=options.limits)
         self.inferred += result.inferred
         self.coverages.append(result.coverage)
         self._judge(result.findings)

@@ -12,6 +12,7 @@ from rich.console import Console
 from .. import settings
 from ..audit import check as checking
 from ..audit import table as audit_table
+from ..audit.families import FAMILIES
 from ..device import check_settings
 from ..errors import ArgumentError
 from ..program import parse as parse_program
@@ -43,6 +44,13 @@ from .group import busy_after, main, printing_to_stderr
     show_default=True,
     help="Time limit for one command, in seconds; the program is stopped before it runs a slower one.",
 )
+@click.option(
+    "--as",
+    "limits",
+    metavar="FAMILY",
+    type=click.Choice(list(FAMILIES)),
+    help="Also check the limits of a GPU family of Apple: " + ", ".join(FAMILIES) + ".",
+)
 @click.option("--why", is_flag=True, help="Print the reason for each inferred barrier.")
 @click.option(
     "--coverage",
@@ -59,6 +67,7 @@ def check_command(
     max_lists: int,
     max_values: int,
     limit_s: float,
+    limits: str | None,
     why: bool,
     coverage: str | None,
     as_json: bool,
@@ -79,7 +88,9 @@ def check_command(
       ostinato check --structure-only package.module:main
     """
     check_settings()
-    options = checking.Options(not structure_only, repeats, max_lists, max_values=max_values, limit_s=limit_s)
+    options = checking.Options(
+        not structure_only, repeats, max_lists, max_values=max_values, limit_s=limit_s, limits=limits
+    )
     watcher = checking.Watcher(options, busy_after)
     try:
         parsed = parse_program(program, arguments, as_module)
