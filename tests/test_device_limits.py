@@ -103,19 +103,19 @@ CASES: dict[str, tuple[Encode, str, str, str]] = {
         lambda encoder, lib, x: encoder.dispatch(lib["reduced"], x, threads=64),
         "apple6",
         "apple7",
-        "apple6: its code uses simd_sum (SIMD-scoped reduction functions), which is in apple7 and later, mac2, metal3",
+        "apple6: simd_sum at <source>:17:35 (SIMD-scoped reduction functions) is in apple7 and later, mac2",
     ),
     "atomics of floats": (
         lambda encoder, lib, x: encoder.dispatch(lib["counted"], x, threads=64),
         "apple6",
         "mac2",
-        "apple6: its code uses atomic_float",
+        "apple6: atomic_float at <source>:20:28 (floating-point atomics) is in",
     ),
     "matrices": (
         lambda encoder, lib, x: encoder.dispatch(lib["multiplied"], x, threads=32),
         "mac2",
         "apple7",
-        "mac2: its code uses simdgroup_float8x8",
+        "mac2: simdgroup_float8x8 at <source>:25:5",
     ),
 }
 

@@ -28,10 +28,11 @@ from ..ir.commands import Ordering
 from . import barriers
 from .dynamic import run_all
 from .families import family
-from .findings import Audit, Coverage, Finding, InferredBarrier
+from .findings import Audit, Coverage, Finding, Ignored, InferredBarrier
+from .known import apart
 from .limits import beyond
 
-__all__ = ["Audit", "Coverage", "Finding", "InferredBarrier", "audit"]
+__all__ = ["Audit", "Coverage", "Finding", "Ignored", "InferredBarrier", "audit"]
 
 
 def audit(
@@ -51,7 +52,7 @@ def audit(
     thread keeps running, since nothing can stop it. `progress` is called with a description of each step.
 
     `limits` names a GPU family of Apple, such as "apple7": what its devices would not run is an error, see
-    `families.py`.
+    `families.py`. What a comment in a source calls benign is in `Audit.ignored`, see `known.py`.
     """
     if not isinstance(graph, Graph):
         raise ArgumentError(f"audit: expected a Graph, got {graph!r}")
@@ -71,8 +72,9 @@ def audit(
         # A barrier in an inferred list may be what orders an access that is not declared.
         if graph.ordering is Ordering.INFERRED and any(finding.is_error for finding in ran):
             notes = []
-    ordered = sorted((*findings, *notes), key=lambda finding: not finding.is_error)
-    return Audit(tuple(ordered), inferred, coverage)
+    kept, ignored = apart(graph, (*findings, *notes))
+    kept.sort(key=lambda finding: not finding.is_error)
+    return Audit(tuple(kept), inferred, coverage, tuple(ignored))
 
 
 def _seconds(limit_s: Any) -> float:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 
+from ..backends.kernel_findings import KernelPlace
 from ..graph.graph import Graph
 from ..ir.commands import BufferBinding, Dispatch, DispatchKind
 from .families import Family, having
@@ -73,5 +75,7 @@ def _features(graph: Graph, index: int, command: Dispatch, family: Family) -> It
         return
     for use in origin.module.features(command.kernel.name):
         if use.feature not in family.features:
-            why = f"{family.name}: its code uses {use.name} ({use.feature}), which is in {having(use.feature)}"
-            yield finding_about(graph, ERROR, KIND, (index,), why, "add a kernel without it for this family")
+            place = KernelPlace(use.token.file, use.token.line, use.token.column or None)
+            why = f"{family.name}: {use.name} at {place} ({use.feature}) is in {having(use.feature)}"
+            finding = finding_about(graph, ERROR, KIND, (index,), why, "add a kernel without it for this family")
+            yield replace(finding, code=place)

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from ..errors import ConstantError, KernelCompileError, KernelNotFound
 from .argument_use import ArgumentUse
+from .benign import benign
 from .constant_expression import NotConstant, Value, evaluate, whole
 from .convergence import Convergence
 from .counted_lines import CountedLine, Counter, surviving
@@ -169,6 +170,10 @@ class Module:
     def features(self, name: str) -> tuple[FeatureUse, ...]:
         """The features of a GPU that the code of a kernel needs, each at its first use."""
         return self._features.of(self._instance(name))
+
+    def benign(self, kind: str, file: str, line: int) -> str | None:
+        """The reason why a comment of the source calls a finding at this line benign; "" if it gives none."""
+        return benign(self._written.lines_to(file, line), kind)
 
     def placed(self, error: KernelCompileError) -> KernelCompileError:
         """An error of a compiler that got `source`, with its messages in the files that were read."""
