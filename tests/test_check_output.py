@@ -142,6 +142,43 @@ def test_check_writes_sarif_with_paths_from_where_it_was_started(check: Any, tmp
     assert "the folder" in refused.stderr
 
 
+RACES = """kernel void shifted(device const float *x [[buffer(0)]], device float *y [[buffer(1)]],
+                    uint i [[thread_position_in_grid]], uint t [[thread_index_in_threadgroup]]) {
+    threadgroup float tile[64];
+    tile[t] = x[i];
+    y[i] = tile[63 - t];
+}
+kernel void chosen(device uint *one [[buffer(0)]], uint i [[thread_position_in_grid]]) {
+    // ostinato: benign race: any thread will do
+    one[0] = i;
+}
+"""
+
+
+def test_a_race_in_a_kernel_is_shown_in_its_file_and_may_be_known(check: Any, tmp_path: Path) -> None:
+    (tmp_path / "races.metal").write_text(RACES)
+    racy = """\
+        from pathlib import Path
+        races = dev.library(Path("races.metal"))
+        enc = dev.command_encoder()
+        enc.dispatch(races["shifted"], x, y, threads=64, group_size=64)
+        enc.dispatch(races["chosen"], dev.zeros(1, np.uint32), threads=64, group_size=64)
+        enc.commit_and_wait()
+    """
+    result = check(racy, "--sarif=findings.sarif", "--json")
+    assert result.returncode == 1, result.stderr
+    found = json.loads(result.stdout)
+    (race,) = (each for each in found["findings"] if each["kind"] == "race")
+    assert {access["what"]: access["place"]["line"] for access in race["accesses"]} == {"write": 4, "read": 5}
+    assert race["count"] > 1
+    assert [(each["kind"], each["reason"]) for each in found["ignored"]] == [("race", "any thread will do")]
+    _, results = structure(json.loads((tmp_path / "findings.sarif").read_text()))
+    files = [where(place)[0] for place in (*results[0]["locations"], *results[0]["relatedLocations"])]
+    assert files == ["races.metal", "races.metal", "program.py"]
+    assert where(results[-1]["locations"][0]) == ("races.metal", {"startLine": 9, "startColumn": 12})
+    assert results[-1]["suppressions"] == [{"kind": "inSource", "justification": "any thread will do"}]
+
+
 def test_notes_fail_only_a_strict_check(check: Any) -> None:
     assert check(NOTED).returncode == 0
     assert check(NOTED, "--strict").returncode == 1

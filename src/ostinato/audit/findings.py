@@ -67,7 +67,7 @@ class Finding:
     def kernel_places(self) -> tuple[KernelPlace, ...]:
         """Its places in the kernel's source, as far as they are known."""
         places = (*(access.place for access in self.accesses), self.code)
-        return tuple(place for place in places if place is not None)
+        return tuple(dict.fromkeys(place for place in places if place is not None))
 
     def __str__(self) -> str:
         where = ", ".join(self.where) or "the list"

@@ -2,7 +2,7 @@
 
 A comment stands at the line of an access in the kernel, or at the line that encoded the dispatch, or right above:
 
-    // ostinato: benign race: every thread writes the same value
+    // ostinato: benign race: any of the values will do
 
 The table is TOML. An entry has a kind and a reason, and names a kernel, a file (a pattern, relative to the table's
 folder) or a line of a file. A finding that matches an entry in everything that the entry names is ignored.

@@ -74,7 +74,7 @@ class WrittenTexts:
 
     def lines_to(self, claimed_file: str, claimed_line: int) -> list[str]:
         """The lines of a text up to this one; none if it is not known."""
-        place = self._written(claimed_file, claimed_line)
+        place = self.place(claimed_file, claimed_line)
         return [] if place is None else as_lines(self._texts[place[0]])[: max(place[1], 0)]
 
     def show_lines(self, error: KernelCompileError) -> None:
