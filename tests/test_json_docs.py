@@ -15,6 +15,10 @@ import numpy as np
 
 import ostinato as ost
 from calibrations import KNOWN, exactly
+from ostinato.audit import Coverage, Finding
+from ostinato.audit.check import Checked
+from ostinato.audit.table import plain
+from ostinato.backends.kernel_findings import KernelAccess, KernelPlace
 from ostinato.cli.bench import as_dict as bench_dict
 from ostinato.cli.calibrate import as_dict as calibration_dict
 from ostinato.cli.tune import as_dict as tuning_dict
@@ -202,12 +206,15 @@ import ostinato as ost
 
 dev = ost.open_device("cpu")
 bump = dev.library(
-    "kernel void bump(device float *x [[buffer(0)]], uint id [[thread_position_in_grid]]) { x[id] += 1.0f; }"
+    "#include <metal_stdlib>\\nusing namespace metal;"
+    "kernel void bump(device float *x [[buffer(0)]], uint id [[thread_position_in_grid]]) { x[id] += simd_sum(1.0f); }"
 )["bump"]
 x = dev.zeros(64, np.float32)
 for barriers in ("manual", "auto"):
     enc = dev.command_encoder(barriers=barriers)
     enc.dispatch(bump, x, threads=64)
+    enc.dispatch(bump, x, threads=64)
+    # ostinato: benign missing barrier: to have one that is ignored
     enc.dispatch(bump, x, threads=64)
     enc.commit_and_wait()
 """
@@ -215,4 +222,8 @@ for barriers in ("manual", "auto"):
 
 def test_every_field_of_a_check_is_documented(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)
-    assert_documented("Check", run_json("check", "--json", "program.py", folder=tmp_path))
+    access = KernelAccess("write", (3, 0, 0), (0, 0, 0), 3, KernelPlace("k.metal", 4, 5))
+    race = Finding("error", "race", (0,), ("k",), (None,), "two threads write", "order them", accesses=(access,))
+    inside = plain(Checked((race,), (), Coverage(1, 1), 1, 1, 0, 0))
+    found = run_json("check", "--json", "--as=apple6", "program.py", folder=tmp_path)
+    assert_documented("Check", found, json.loads(json.dumps(inside)))

@@ -1,4 +1,4 @@
-"""The pytest plugin: options, fixtures and the summary of benches. docs/testing.md describes them.
+"""The pytest plugin: options, fixtures, checks of submissions, the summary of benches. docs/testing.md describes them.
 
 pytest loads it in every project of an environment that has ostinato, so it imports nothing but pytest until one of its
 fixtures or options is used.
@@ -14,13 +14,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pytest
 
 if TYPE_CHECKING:
+    from .audit.check import Options
     from .device import Device
     from .testing.benches import BenchFixture
+    from .testing.checks import SubmissionCheck
 
 _T = TypeVar("_T")
 _REPORTED = "ostinato_benches"
 """The attribute of a test's report with its benches, as plain data: pytest-xdist sends reports between processes."""
 _benches = pytest.StashKey[list[dict[str, Any]]]()
+_options: pytest.StashKey[Options] = pytest.StashKey()
+_check: pytest.StashKey[SubmissionCheck] = pytest.StashKey()
 
 
 # --- options ----------------------------------------------------------------------------------------------------------
@@ -60,6 +64,22 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="FOLDER",
         help="where recordings are kept (default: .ostinato in the root directory)",
     )
+    group.addoption(
+        "--ostinato-check",
+        action="store_true",
+        help="check what each test submits, as `ostinato check` does; a test with an error fails, notes are warnings",
+    )
+    group.addoption("--ostinato-check-strict", action="store_true", help="the same, and a test with a note fails, too")
+    group.addoption(
+        "--ostinato-check-as",
+        metavar="FAMILY",
+        help="with --ostinato-check, also check the limits of a GPU family of Apple, such as apple7",
+    )
+    group.addoption(
+        "--ostinato-check-ignore",
+        metavar="FILE",
+        help="with --ostinato-check, a table of known findings to ignore, in TOML",
+    )
 
 
 def _checked_name(text: str) -> str:
@@ -88,6 +108,8 @@ def pytest_configure(config: pytest.Config) -> None:
     # pytest rewrites the assertions of all modules of a package with a plugin. Here they would slow down what is
     # measured, and no test looks at them.
     getattr(config.pluginmanager.rewrite_hook, "_must_rewrite", set()).discard("ostinato")
+    if _checks(config):
+        config.stash[_options] = _check_options(config)
     saved, compared = config.getoption("--ostinato-save"), config.getoption("--ostinato-compare")
     if config.getoption("--ostinato-fail-slower") is not None and compared is None:
         raise pytest.UsageError("--ostinato-fail-slower needs --ostinato-compare NAME, which it compares with")
@@ -108,6 +130,76 @@ def _kept_in(config: pytest.Config) -> Path:
     """The folder with the recordings of all names."""
     chosen = config.getoption("--ostinato-dir")
     return config.rootpath / ".ostinato" if chosen is None else config.invocation_params.dir / chosen
+
+
+# --- checks -----------------------------------------------------------------------------------------------------------
+
+
+def _checks(config: pytest.Config) -> bool:
+    return bool(config.getoption("--ostinato-check") or config.getoption("--ostinato-check-strict"))
+
+
+def _check_options(config: pytest.Config) -> Options:
+    from .audit.check import Options
+    from .audit.families import family
+    from .audit.known import read_table
+    from .errors import ArgumentError
+
+    name, table = config.getoption("--ostinato-check-as"), config.getoption("--ostinato-check-ignore")
+    try:
+        known = () if table is None else read_table(config.invocation_params.dir / table)
+        return Options(limits=None if name is None else family(name).name, ignore=known)
+    except (ArgumentError, OSError) as error:
+        raise pytest.UsageError(f"--ostinato-check: {error}") from None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None, Any, Any]:
+    """Check what fixtures submit."""
+    if _checks(item.config):
+        from .testing.checks import SubmissionCheck
+
+        strict = item.config.getoption("--ostinato-check-strict")
+        item.stash[_check] = SubmissionCheck(item.config.stash[_options], strict)
+    return (yield from _checked_phase(item, "setup"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
+    """Check what the test submits."""
+    return (yield from _checked_phase(item, "call"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, Any, Any]:
+    """Check what fixtures submit at their end."""
+    return (yield from _checked_phase(item, "teardown"))
+
+
+def _checked_phase(item: pytest.Item, phase: str) -> Generator[None, Any, Any]:
+    check = item.stash.get(_check, None)
+    if check is None:
+        return (yield)
+    from .errors import OstinatoWarning
+    from .testing.checks import Stop
+
+    result = None
+    try:
+        with check.watching():
+            result = yield
+    except Stop:
+        pass
+    except BaseException:
+        wrong, _ = check.take()
+        if wrong:
+            item.add_report_section(phase, "ostinato check", wrong)
+        raise
+    wrong, notes = check.take()
+    for note in notes:
+        item.warn(OstinatoWarning(note))
+    if wrong:
+        pytest.fail(wrong, pytrace=False)
+    return result
 
 
 # --- devices ----------------------------------------------------------------------------------------------------------

@@ -27,9 +27,12 @@ from ..graph.graph import Graph
 from ..ir.commands import Ordering
 from . import barriers
 from .dynamic import run_all
-from .findings import Audit, Coverage, Finding, InferredBarrier
+from .families import family
+from .findings import Audit, Coverage, Finding, Ignored, InferredBarrier
+from .known import apart
+from .limits import beyond
 
-__all__ = ["Audit", "Coverage", "Finding", "InferredBarrier", "audit"]
+__all__ = ["Audit", "Coverage", "Finding", "Ignored", "InferredBarrier", "audit"]
 
 
 def audit(
@@ -39,6 +42,7 @@ def audit(
     params: Mapping[str, Any] | None = None,
     repeats: int = 5,
     limit_s: float = 30.0,
+    limits: str | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> Audit:
     """Find missing and redundant barriers and, with `run`, races, undeclared accesses and out-of-bounds accesses.
@@ -46,13 +50,19 @@ def audit(
     `run=True` runs the graph on a copy of its memory, with values for its `params`, `repeats` times concurrently. If a
     single command takes longer than `limit_s`, the checks that depend on it are skipped and listed as not checked; its
     thread keeps running, since nothing can stop it. `progress` is called with a description of each step.
+
+    `limits` names a GPU family of Apple, such as "apple7": what its devices would not run is an error, see
+    `families.py`. What a comment in a source calls benign is in `Audit.ignored`, see `known.py`.
     """
     if not isinstance(graph, Graph):
         raise ArgumentError(f"audit: expected a Graph, got {graph!r}")
     if isinstance(repeats, bool) or not isinstance(repeats, int) or repeats < 1:
         raise ArgumentError(f"audit: repeats={repeats!r} is not a positive number of runs")
     allowed_s = _seconds(limit_s)
+    target = None if limits is None else family(limits)
     findings = barriers.missing(graph)
+    if target is not None:
+        findings += beyond(graph, target)
     notes = barriers.redundant(graph)
     inferred = tuple(barriers.inferred(graph))
     coverage = Coverage(len(graph.nodes), graph.dispatches)
@@ -62,8 +72,9 @@ def audit(
         # A barrier in an inferred list may be what orders an access that is not declared.
         if graph.ordering is Ordering.INFERRED and any(finding.is_error for finding in ran):
             notes = []
-    ordered = sorted((*findings, *notes), key=lambda finding: not finding.is_error)
-    return Audit(tuple(ordered), inferred, coverage)
+    kept, ignored = apart(graph, (*findings, *notes))
+    kept.sort(key=lambda finding: not finding.is_error)
+    return Audit(tuple(kept), inferred, coverage, tuple(ignored))
 
 
 def _seconds(limit_s: Any) -> float:

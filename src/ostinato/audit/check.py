@@ -31,7 +31,8 @@ from ..graph.graph import Graph
 from ..ir.commands import Access, Dispatch, InlineBinding, ParamBinding, bound
 from . import audit
 from .dynamic import TOO_LONG, Progress, run_bounds
-from .findings import Coverage, Finding, InferredBarrier
+from .findings import Coverage, Finding, Ignored, InferredBarrier
+from .known import Entry, apart, by_table
 
 Values = Mapping[int, tuple[bytes, ...]]
 """The inline values and parameters that each node passes to its kernel."""
@@ -50,6 +51,10 @@ class Options:
     """Time limit for these repeated checks of one list."""
     limit_s: float = 30.0
     """Time limit for a single command."""
+    limits: str | None = None
+    """The GPU family whose limits apply too."""
+    ignore: tuple[Entry, ...] = ()
+    """Known findings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +74,10 @@ class Checked:
     """The program's own exit status."""
     stopped: str = ""
     """Why the program was stopped, if it was."""
+    ignored: tuple[Ignored, ...] = ()
+    """Findings that comments in sources, or the table of known findings, say to ignore."""
+    unmatched: tuple[str, ...] = ()
+    """Entries of the table that match no finding."""
 
     @property
     def ok(self) -> bool:
@@ -92,6 +101,7 @@ class Watcher:
     def __init__(self, options: Options, busy: Callable[[], AbstractContextManager[Progress]]) -> None:
         self.options = options
         self.findings: list[Finding] = []
+        self.ignored: list[Ignored] = []
         self.inferred: list[InferredBarrier] = []
         self.coverages: list[Coverage] = []
         self.submitted = 0
@@ -156,13 +166,15 @@ class Watcher:
                     params=params,
                     repeats=options.repeats,
                     limit_s=options.limit_s,
+                    limits=options.limits,
                     progress=progress,
                 )
         except OstinatoError as error:
             self._could_not_run(graph, error)
-            result = audit(graph)
+            result = audit(graph, limits=options.limits)
         self.inferred += result.inferred
         self.coverages.append(result.coverage)
+        self.ignored += result.ignored
         self._judge(result.findings)
 
     def _look_again(self, graph: Graph, params: Mapping[str, Any], known: _Known) -> None:
@@ -187,7 +199,9 @@ class Watcher:
             self._could_not_run(graph, error)
         else:
             self._left_out.update(result.unchecked)
-            self._judge(result.findings)
+            kept, ignored = apart(graph, result.findings)
+            self.ignored += ignored
+            self._judge(kept)
             self.with_other_values += bool(result.nodes)
             known.values.update((index, new[index]) for index in result.nodes)
         known.again += 1
@@ -198,7 +212,9 @@ class Watcher:
 
     def _judge(self, findings: Iterable[Finding]) -> None:
         """Add findings, and decide whether the program may continue."""
-        for finding in findings:
+        kept, ignored = by_table(findings, self.options.ignore)
+        self.ignored += ignored
+        for finding in kept:
             self.findings.append(finding)
             if finding.kind == "out of bounds" and finding.access != "read":
                 self.stopped = f"it was about to run {finding.where[0]}, which writes out of bounds"
@@ -228,7 +244,11 @@ class Watcher:
         )
         findings = sorted(self.findings, key=lambda finding: not finding.is_error)
         counts = (self.submitted, len(self.coverages), self.with_other_values)
-        return Checked(tuple(findings), tuple(self.inferred), total, *counts, status, self.stopped)
+        matched = {name for each in self.ignored for name in each.by}
+        unmatched = tuple(str(entry) for entry in self.options.ignore if entry.name not in matched)
+        ignored = tuple(self.ignored)
+        inferred = tuple(self.inferred)
+        return Checked(tuple(findings), inferred, total, *counts, status, self.stopped, ignored, unmatched)
 
 
 def identity(graph: Graph) -> Hashable:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..backends.kernel_findings import KernelAccess
+from ..backends.kernel_findings import KernelAccess, KernelPlace
 from ..base.printable import printable
 from ..base.source_lines import Place
 from ..graph.graph import Graph, Reason
@@ -47,6 +47,8 @@ class Finding:
     """What threads did, in the kernel's source: one or two accesses, the one that was noticed last."""
     count: int = 1
     """How often it happened; `accesses` are those of the first time."""
+    code: KernelPlace | None = None
+    """The place in the kernel's source, of a finding about the code and not about a thread."""
 
     @property
     def is_error(self) -> bool:
@@ -61,9 +63,27 @@ class Finding:
             for node, name, place in zip(self.nodes, self.names, self.places, strict=True)
         )
 
+    @property
+    def kernel_places(self) -> tuple[KernelPlace, ...]:
+        """Its places in the kernel's source, as far as they are known."""
+        places = (*(access.place for access in self.accesses), self.code)
+        return tuple(dict.fromkeys(place for place in places if place is not None))
+
     def __str__(self) -> str:
         where = ", ".join(self.where) or "the list"
         return printable(f"{self.severity}: {self.kind}: {where}: {self.why}; {self.advice}")
+
+
+@dataclass(frozen=True, slots=True)
+class Ignored:
+    """A finding that is known, and why it is ignored; see `known.py`."""
+
+    finding: Finding
+    reason: str
+    by: tuple[str, ...]
+    """What says so: the places of comments, or the entries of a table."""
+    in_source: bool
+    """Whether comments in sources say so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +126,8 @@ class Audit:
     inferred: tuple[InferredBarrier, ...]
     """The inferred barriers with their reasons; empty where order is not inferred."""
     coverage: Coverage
+    ignored: tuple[Ignored, ...] = ()
+    """Findings that comments in sources call benign."""
 
     @property
     def ok(self) -> bool:

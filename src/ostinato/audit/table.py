@@ -16,7 +16,7 @@ from ..base import fragments
 from ..base.fragments import Column
 from ..base.printable import printable
 from ..base.source_lines import Place
-from .findings import Audit, Coverage, Finding, InferredBarrier
+from .findings import Audit, Coverage, Finding, Ignored, InferredBarrier
 
 if TYPE_CHECKING:
     from .check import Checked
@@ -33,7 +33,7 @@ def grouped(findings: Iterable[Finding]) -> list[tuple[Finding, int]]:
         # Findings without a line are told apart by their nodes, and those without nodes by their text.
         places = tuple(place or node for place, node in zip(finding.places, finding.nodes, strict=True))
         what = (finding.severity, finding.kind, finding.names, finding.advice, finding.access, finding.argument)
-        groups.setdefault((*what, places or finding.why), []).append(finding)
+        groups.setdefault((*what, finding.kernel_places, places or finding.why), []).append(finding)
     return [(group[0], len(group)) for group in groups.values()]
 
 
@@ -84,11 +84,28 @@ def _inferred_rows(inferred: Sequence[InferredBarrier], at_most: int | None) -> 
         yield where, why + (f" ({count} times)" if count > 1 else "")
 
 
-def summary(coverage: Coverage, findings: Sequence[Finding]) -> str:
+def ignored_table(ignored: Iterable[Ignored]) -> Table:
+    """The table of findings that are ignored: what, where, and why they are."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    table.add_column("ignored", ratio=3)
+    table.add_column("where", ratio=6, overflow="fold")
+    table.add_column("because", ratio=8, overflow="fold")
+    table.add_column("says", ratio=6, overflow="fold")
+    rows = dict.fromkeys(
+        ((each.finding.kind,), (*_all_places(each.finding),) or ("the list",), (each.reason,), each.by)
+        for each in ignored
+    )
+    for row in rows:
+        table.add_row(*("\n".join(map(_safe, lines)) for lines in row))
+    return table
+
+
+def summary(coverage: Coverage, findings: Sequence[Finding], ignored: int = 0) -> str:
     """What was checked and what was not, as text."""
     errors = sum(finding.is_error for finding in findings)
+    counts = f"{_count(errors, 'error')}, {_count(len(findings) - errors, 'note')}"
     parts = [
-        f"{_count(errors, 'error')}, {_count(len(findings) - errors, 'note')}",
+        counts + (f", {ignored} ignored" if ignored else ""),
         f"{_count(coverage.dispatches, 'dispatch', 'dispatches')} checked",
     ]
     if coverage.alone or coverage.checked or coverage.orders:
@@ -107,7 +124,7 @@ def renderable(audit: Audit) -> RenderableType:
         parts += [findings_table(audit.findings), ""]
     if audit.inferred:
         parts += [inferred_table(audit.inferred, _SHOWN_INFERRED), ""]
-    parts.append(Text(summary(audit.coverage, audit.findings)))
+    parts.append(Text(summary(audit.coverage, audit.findings, len(audit.ignored))))
     return Group(*parts)
 
 
@@ -125,18 +142,23 @@ def as_html(audit: Audit) -> str:
         barriers = _inferred_rows(audit.inferred, _SHOWN_INFERRED)
         columns_of_barriers = (Column("before", "name"), Column("because of"))
         parts.append(fragments.table(columns_of_barriers, barriers, "Audit: inferred barriers"))
-    checked, unchecked = summary(audit.coverage, audit.findings).split("\n", 1)
+    checked, unchecked = summary(audit.coverage, audit.findings, len(audit.ignored)).split("\n", 1)
     status = "fine" if audit.ok else "error"
     return fragments.fragment(
         *parts, fragments.line(f"{status}: {checked}", "status"), fragments.line(unchecked, "note")
     )
 
 
-def checked(result: Checked, why: bool) -> RenderableType:
-    """The result of checking a program, for rich; `why` adds the reasons of inferred barriers."""
+def checked(result: Checked, why: bool = False, everything: bool = False) -> RenderableType:
+    """The result of checking a program, for rich.
+
+    `why` adds the reasons of inferred barriers, `everything` the findings that are ignored.
+    """
     parts: list[RenderableType] = []
     if result.findings:
         parts += [findings_table(result.findings), ""]
+    if everything and result.ignored:
+        parts += [ignored_table(result.ignored), ""]
     if why and result.inferred:
         parts += [inferred_table(result.inferred), ""]
     lists = f"{_count(result.submitted, 'command list')} submitted, {result.distinct} distinct checked"
@@ -144,7 +166,10 @@ def checked(result: Checked, why: bool) -> RenderableType:
         lists += f", {result.with_other_values} with other values"
     if result.inferred and not why:
         lists += f"; {_count(len(result.inferred), 'inferred barrier')} (--why for the reasons)"
-    parts.append(Text(f"{lists}\n{summary(result.coverage, result.findings)}"))
+    if result.ignored and not everything:
+        lists += f"; {_count(len(result.ignored), 'known finding')} ignored (--all shows them)"
+    parts.append(Text(f"{lists}\n{summary(result.coverage, result.findings, len(result.ignored))}"))
+    parts += [Text(printable(f"matches no finding: {entry}")) for entry in result.unmatched]
     if result.stopped:
         parts.append(Text(printable(f"the program was stopped: {result.stopped}")))
     elif result.status:
@@ -164,9 +189,25 @@ def plain(result: Checked) -> dict[str, Any]:
             "checked_with_other_values": result.with_other_values,
         },
         "findings": [_plain_finding(finding) for finding in result.findings],
+        "ignored": [
+            {
+                "kind": each.finding.kind,
+                "where": _all_places(each.finding),
+                "reason": each.reason,
+                "by": each.by,
+                "in_source": each.in_source,
+            }
+            for each in result.ignored
+        ],
+        "unmatched": result.unmatched,
         "inferred": [asdict(barrier) | {"place": _plain_place(barrier.place)} for barrier in result.inferred],
         "coverage": asdict(result.coverage),
     }
+
+
+def _all_places(finding: Finding) -> list[str]:
+    """Where a finding's commands were encoded, and its accesses in the kernel."""
+    return [*finding.where, *map(str, finding.kernel_places)]
 
 
 def _plain_finding(finding: Finding) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 
 KINDS = (
@@ -40,7 +41,8 @@ class KernelPlace:
     """Counted from 1; None if only the line is known."""
 
     def __str__(self) -> str:
-        return ":".join(str(part) for part in (self.file, self.line, self.column) if part is not None)
+        file = os.path.basename(self.file)
+        return ":".join(str(part) for part in (file, self.line, self.column) if part is not None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from contextlib import nullcontext
+from pathlib import Path
 
 import click
 from rich.console import Console
@@ -12,11 +13,16 @@ from rich.console import Console
 from .. import settings
 from ..audit import check as checking
 from ..audit import table as audit_table
+from ..audit.families import FAMILIES
+from ..audit.known import read_table
+from ..audit.sarif import sarif
+from ..base.files import write_whole
 from ..device import check_settings
 from ..errors import ArgumentError
 from ..program import parse as parse_program
 from ..program import run as run_program
 from .group import busy_after, main, printing_to_stderr
+from .output import refuse_page
 
 
 @main.command("check", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -43,6 +49,21 @@ from .group import busy_after, main, printing_to_stderr
     show_default=True,
     help="Time limit for one command, in seconds; the program is stopped before it runs a slower one.",
 )
+@click.option(
+    "--as",
+    "limits",
+    metavar="FAMILY",
+    type=click.Choice(list(FAMILIES)),
+    help="Also check the limits of a GPU family of Apple: " + ", ".join(FAMILIES) + ".",
+)
+@click.option(
+    "--ignore",
+    "table",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A table of known findings to ignore, in TOML.",
+)
+@click.option("--strict", is_flag=True, help="Notes count as errors for the exit status.")
+@click.option("--all", "everything", is_flag=True, help="Print the findings that are ignored, too.")
 @click.option("--why", is_flag=True, help="Print the reason for each inferred barrier.")
 @click.option(
     "--coverage",
@@ -50,6 +71,13 @@ from .group import busy_after, main, printing_to_stderr
     help="Write which lines of the kernels ran to this file, for lcov and what reads it.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON; the program's output goes to standard error.")
+@click.option(
+    "--sarif",
+    "sarif_path",
+    metavar="FILE",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Also write the findings to a file, as SARIF for code scanning.",
+)
 def check_command(
     program: str,
     arguments: tuple[str, ...],
@@ -59,9 +87,14 @@ def check_command(
     max_lists: int,
     max_values: int,
     limit_s: float,
+    limits: str | None,
+    table: Path | None,
+    strict: bool,
+    everything: bool,
     why: bool,
     coverage: str | None,
     as_json: bool,
+    sarif_path: Path | None,
 ) -> None:
     """Run a program and check every command list that it submits.
 
@@ -70,16 +103,30 @@ def check_command(
     program runs it. A list that comes again with other values passed to its kernels is checked for out-of-bounds
     accesses.
 
-    The exit status is 1 if there are errors, otherwise the program's own.
+    The exit status is 1 if there are errors (with --strict, if there are notes), otherwise the program's own. A comment
+    `// ostinato: benign KIND: reason` at the line of a finding, or a table, makes it a known one, which is ignored.
 
     \b
     Examples:
       ostinato check train.py --steps 3
       ostinato check -m package.tool --steps 3
       ostinato check --structure-only package.module:main
+      ostinato check --as apple7 --strict --sarif findings.sarif train.py
     """
     check_settings()
-    options = checking.Options(not structure_only, repeats, max_lists, max_values=max_values, limit_s=limit_s)
+    folder = Path.cwd()  # the program may change it
+    if sarif_path is not None:
+        refuse_page(sarif_path)
+    known = () if table is None else read_table(table)
+    options = checking.Options(
+        not structure_only,
+        repeats,
+        max_lists,
+        max_values=max_values,
+        limit_s=limit_s,
+        limits=limits,
+        ignore=known,
+    )
     watcher = checking.Watcher(options, busy_after)
     try:
         parsed = parse_program(program, arguments, as_module)
@@ -98,8 +145,12 @@ def check_command(
     if watcher.crash is not None:
         raise watcher.crash
     result = watcher.result(status)
+    if sarif_path is not None:
+        log = sarif(result.findings, result.ignored, folder)
+        write_whole(folder / sarif_path, json.dumps(log, indent=2).encode())
     if as_json:
         click.echo(json.dumps(audit_table.plain(result), indent=2))
     else:
-        Console().print(audit_table.checked(result, why))
-    sys.exit(result.status if result.ok else 1)
+        Console().print(audit_table.checked(result, why, everything))
+    failed = not result.ok or (strict and result.findings)
+    sys.exit(1 if failed else result.status)

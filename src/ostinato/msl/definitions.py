@@ -72,6 +72,11 @@ class WrittenTexts:
             self._digests[file] = hashlib.sha256(self._texts[file]).hexdigest()
         return Definition("" if file == SOURCE else file, line, self._texts[file], self._digests[file])
 
+    def lines_to(self, claimed_file: str, claimed_line: int) -> list[str]:
+        """The lines of a text up to this one; none if it is not known."""
+        place = self.place(claimed_file, claimed_line)
+        return [] if place is None else as_lines(self._texts[place[0]])[: max(place[1], 0)]
+
     def show_lines(self, error: KernelCompileError) -> None:
         """Give each message of an error its line of the source. Of the notes, those without one are dropped."""
         lines: dict[str, list[str]] = {}

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from ..errors import ConstantError, KernelCompileError, KernelNotFound
 from .argument_use import ArgumentUse
+from .benign import benign
 from .constant_expression import NotConstant, Value, evaluate, whole
 from .convergence import Convergence
 from .counted_lines import CountedLine, Counter, surviving
@@ -27,6 +28,7 @@ from .cuda_target import translate_for_cuda
 from .debug_lines import Place, with_lines
 from .declarations import Declarations, parse_declarations, without_instantiations
 from .definitions import SOURCE, Definition, WrittenTexts, as_lines, lines_shown
+from .features import FeatureUse, FeatureUses
 from .files_read import FilesRead
 from .kernels import KernelInstance, Signatures, find_kernels, is_kernel, refuse_shared_indices
 from .layouts import StructLayouts
@@ -165,6 +167,14 @@ class Module:
         token = self._tokens[self._instances[name].function.name_at]
         return self._written.definition(token.file, token.line)
 
+    def features(self, name: str) -> tuple[FeatureUse, ...]:
+        """The features of a GPU that the code of a kernel needs, each at its first use."""
+        return self._features.of(self._instance(name))
+
+    def benign(self, kind: str, file: str, line: int) -> str | None:
+        """The reason why a comment of the source calls a finding at this line benign; "" if it gives none."""
+        return benign(self._written.lines_to(file, line), kind)
+
     def placed(self, error: KernelCompileError) -> KernelCompileError:
         """An error of a compiler that got `source`, with its messages in the files that were read."""
         return placed_by_reading(error, preprocess(self.source).tokens, self._read)
@@ -271,6 +281,10 @@ class Module:
     @cached_property
     def _mentions(self) -> Mentions:
         return Mentions(self._syntax, self._declarations)
+
+    @cached_property
+    def _features(self) -> FeatureUses:
+        return FeatureUses(self._syntax, self._declarations, self._mentions)
 
     def _constant_value(
         self, given: Mapping[str, Value], defined: Collection[str] | None = None
