@@ -26,6 +26,7 @@ from ..errors import ArgumentError
 from ..graph.graph import Graph
 from ..ir.commands import Ordering
 from . import barriers
+from .checked import Requested
 from .dynamic import run_all
 from .findings import Audit, Coverage, Finding, InferredBarrier
 
@@ -39,6 +40,9 @@ def audit(
     params: Mapping[str, Any] | None = None,
     repeats: int = 5,
     limit_s: float = 30.0,
+    nan: bool = False,
+    overflow: bool = False,
+    unwritten: bool = False,
     progress: Callable[[str], None] | None = None,
 ) -> Audit:
     """Find missing and redundant barriers and, with `run`, races, undeclared accesses and out-of-bounds accesses.
@@ -46,6 +50,9 @@ def audit(
     `run=True` runs the graph on a copy of its memory, with values for its `params`, `repeats` times concurrently. If a
     single command takes longer than `limit_s`, the checks that depend on it are skipped and listed as not checked; its
     thread keeps running, since nothing can stop it. `progress` is called with a description of each step.
+
+    On request: `nan` finds the operation that made an output NaN or infinite (x86-64 only), `overflow` finds overflow
+    of signed integers, and `unwritten` notes elements of outputs that no thread wrote.
     """
     if not isinstance(graph, Graph):
         raise ArgumentError(f"audit: expected a Graph, got {graph!r}")
@@ -57,7 +64,8 @@ def audit(
     inferred = tuple(barriers.inferred(graph))
     coverage = Coverage(len(graph.nodes), graph.dispatches)
     if run:
-        ran, coverage = run_all(graph, params or {}, repeats, allowed_s, progress or (lambda what: None))
+        requested = Requested(nan, overflow, unwritten)
+        ran, coverage = run_all(graph, params or {}, repeats, allowed_s, progress or (lambda what: None), requested)
         findings += ran
         # A barrier in an inferred list may be what orders an access that is not declared.
         if graph.ordering is Ordering.INFERRED and any(finding.is_error for finding in ran):

@@ -21,7 +21,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from .. import program
@@ -30,6 +30,7 @@ from ..graph import hooks
 from ..graph.graph import Graph
 from ..ir.commands import Access, Dispatch, InlineBinding, ParamBinding, bound
 from . import audit
+from .checked import NOTHING_MORE, Requested
 from .dynamic import TOO_LONG, Progress, run_bounds
 from .findings import Coverage, Finding, InferredBarrier
 
@@ -50,6 +51,8 @@ class Options:
     """Time limit for these repeated checks of one list."""
     limit_s: float = 30.0
     """Time limit for a single command."""
+    requested: Requested = NOTHING_MORE
+    """What is looked for on request only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +160,7 @@ class Watcher:
                     repeats=options.repeats,
                     limit_s=options.limit_s,
                     progress=progress,
+                    **asdict(options.requested),
                 )
         except OstinatoError as error:
             self._could_not_run(graph, error)
@@ -182,7 +186,7 @@ class Watcher:
         left_s = options.values_s - known.spent_s
         try:
             with self._busy() as progress:
-                result = run_bounds(graph, params, new, options.limit_s, left_s, progress)
+                result = run_bounds(graph, params, new, options.limit_s, left_s, progress, options.requested)
         except OstinatoError as error:
             self._could_not_run(graph, error)
         else:

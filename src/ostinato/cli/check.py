@@ -11,6 +11,7 @@ from rich.console import Console
 
 from ..audit import check as checking
 from ..audit import table as audit_table
+from ..audit.checked import Requested
 from ..device import check_settings
 from ..errors import ArgumentError
 from ..program import parse as parse_program
@@ -42,6 +43,9 @@ from .group import busy_after, main, printing_to_stderr
     show_default=True,
     help="Time limit for one command, in seconds; the program is stopped before it runs a slower one.",
 )
+@click.option("--nan", is_flag=True, help="Find the operation that made an output NaN or infinite (x86-64).")
+@click.option("--overflow", is_flag=True, help="Find overflow of signed integers.")
+@click.option("--unwritten", is_flag=True, help="Note elements of outputs that no thread wrote.")
 @click.option("--why", is_flag=True, help="Print the reason for each inferred barrier.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON; the program's output goes to standard error.")
 def check_command(
@@ -53,15 +57,18 @@ def check_command(
     max_lists: int,
     max_values: int,
     limit_s: float,
+    nan: bool,
+    overflow: bool,
+    unwritten: bool,
     why: bool,
     as_json: bool,
 ) -> None:
     """Run a program and check every command list that it submits.
 
     PROGRAM is a Python script or module:function; with -m, a module. The check finds missing and redundant barriers,
-    undeclared and out-of-bounds accesses, and races. Each list runs on the CPU, on a copy of its memory, before the
-    program runs it. A list that comes again with other values passed to its kernels is checked for out-of-bounds
-    accesses.
+    undeclared and out-of-bounds accesses, races, and wrong numbers. Each list runs on the CPU, on a copy of its memory,
+    before the program runs it. A list that comes again with other values passed to its kernels is checked for
+    out-of-bounds accesses.
 
     The exit status is 1 if there are errors, otherwise the program's own.
 
@@ -72,7 +79,14 @@ def check_command(
       ostinato check --structure-only package.module:main
     """
     check_settings()
-    options = checking.Options(not structure_only, repeats, max_lists, max_values=max_values, limit_s=limit_s)
+    options = checking.Options(
+        run=not structure_only,
+        repeats=repeats,
+        max_lists=max_lists,
+        max_values=max_values,
+        limit_s=limit_s,
+        requested=Requested(nan, overflow, unwritten),
+    )
     watcher = checking.Watcher(options, busy_after)
     try:
         parsed = parse_program(program, arguments, as_module)

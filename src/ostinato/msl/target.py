@@ -62,6 +62,8 @@ class Source:
     """Whether a kernel may reach one of these."""
     debug: bool = False
     """Whether somebody steps through the kernels: they run as fibers, and entry points have the names of kernels."""
+    checked: bool = False
+    """Whether local memory is declared to the runtime, for its checks."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from ...ir.commands import CompiledKernel
 from ...native import toolchain
 from ..printing import SILENT, Printing
 from .building import check_threads, checked_library, kernel_library, vector_library
+from .checking import Checks
 
 if TYPE_CHECKING:
     from ...msl import Module, Translation
@@ -47,7 +48,7 @@ def compile_kernels(
     module: Module,
     constants: Mapping[int | str, object],
     only: Collection[str] | None = None,
-    checked: bool = False,
+    checked: Checks | None = None,
     debug: bool = False,
     printing: Printing = SILENT,
 ) -> Mapping[str, CompiledKernel]:
@@ -61,9 +62,9 @@ def compile_kernels(
     """
     if debug:
         return _debug_kernels(module, constants, only, printing)
-    translation = module.translate("cpu", constants, only, fibers=checked, **printing.options)
+    translation = module.translate("cpu", constants, only, checked=checked is not None, **printing.options)
     notes: dict[str, str] = {}
-    if not checked:
+    if checked is None:
         slow = {
             name: way.reason
             for name, way in translation.executions.items()
@@ -77,8 +78,10 @@ def compile_kernels(
             return vector
         if len(rest) < len(translation.kernels):
             translation = module.translate("cpu", constants, rest, **printing.options)
-    library = (checked_library if checked else kernel_library)(toolchain.find(), translation)
-    return _kernels_of(library, translation, notes)
+    compiler = toolchain.find()
+    if checked is not None:
+        return _kernels_of(checked_library(compiler, translation, checked), translation, notes)
+    return _kernels_of(kernel_library(compiler, translation), translation, notes)
 
 
 def _debug_kernels(

@@ -220,7 +220,7 @@ void run_simdgroups(Worker *w, LaneFn lane_fn, const Dispatch *d, uint64_t group
 
 }  // namespace
 
-Worker *open_worker(uint64_t arena_bytes, bool checked) {
+Worker *open_worker(uint64_t arena_bytes, uint32_t checks) {
   const size_t page = size_t(sysconf(_SC_PAGESIZE));
   const size_t head = round_up(sizeof(Region), page);
   const size_t total = round_up(head + max_lanes * stack_stride + max_simdgroups * simdgroup_stack_stride, page);
@@ -253,7 +253,7 @@ Worker *open_worker(uint64_t arena_bytes, bool checked) {
   region->worker.run_simdgroups = &run_simdgroups;
   region->worker.log_room = &log_room;
   region->worker.schedule = &schedule;
-  if (!checked || open_shadow(&region->worker)) return &region->worker;
+  if (!checks || open_shadow(&region->worker, checks)) return &region->worker;
   close_worker(&region->worker);
   return nullptr;
 }

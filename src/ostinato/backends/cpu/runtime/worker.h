@@ -7,7 +7,7 @@
 namespace [[gnu::visibility("hidden")]] __ost {
 
 // NULL when the address space or memory for it cannot be had.
-Worker *open_worker(uint64_t arena_bytes, bool checked);
+Worker *open_worker(uint64_t arena_bytes, uint32_t checks);
 void close_worker(Worker *);
 
 // Forgets every suspended lane. A fault leaves a group half run; its stacks are abandoned, not unwound.
