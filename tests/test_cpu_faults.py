@@ -80,7 +80,7 @@ def test_every_integer_division_by_zero_is_a_fault(checked: bool) -> None:
                 continue  # the quotient wraps around there
             encoder = dev.command_encoder()
             encoder.dispatch(library[kernel], out, 0, threads=1)
-            with pytest.raises(ost.KernelFault, match="integer division by zero") as caught:
+            with pytest.raises(ost.KernelFault, match="division by zero") as caught:
                 encoder.commit_and_wait()
             assert caught.value.kernel == kernel
             out.accept()
@@ -125,7 +125,7 @@ def test_a_checked_device_names_the_thread() -> None:
         ones, out = dev.array(np.ones(8, np.int32)), dev.zeros(8, np.int32)
         encoder = dev.command_encoder()
         encoder.dispatch(dev.library(KERNELS)["divide"], ones, dev.array(zeros), out, threads=8)
-        with pytest.raises(ost.KernelFault, match=r"thread \(5, 0, 0\)") as caught:
+        with pytest.raises(ost.KernelFault, match="thread 5 of group 0") as caught:
             encoder.commit_and_wait()
         assert caught.value.thread == (5, 0, 0)
 

@@ -220,10 +220,10 @@ def open_device(
     (docs/tuning.md). OSTINATO_TUNED and OSTINATO_TUNED_SUMS override the two.
 
     The CPU takes the options `workers` (threads, one per core if left out), `threadgroup_memory` (bytes, 32 KiB if left
-    out), `checked` (True: kernels are built to find faults rather than to be fast, so that a `KernelFault` is exact
-    and knows the thread; bounds are not checked) and `debug` (True: kernels are built for a debugger and run on one
-    worker, docs/debugging.md, and printf in them prints, docs/kernel-log.md; OSTINATO_DEBUG overrides it). What CUDA
-    and Metal devices take stands in docs/cuda.md and docs/metal.md. Installed packages can add kinds of devices
+    out), `checked` (True: kernels are built to find errors rather than to be fast; with `nan`, `overflow` and
+    `unwritten` they look for more, see docs/checking.md) and `debug` (True: kernels are built for a debugger and run on
+    one worker, docs/debugging.md, and printf in them prints, docs/kernel-log.md; OSTINATO_DEBUG overrides it). What
+    CUDA and Metal devices take stands in docs/cuda.md and docs/metal.md. Installed packages can add kinds of devices
     (docs/writing-a-backend.md).
     """
     settings.report_unknown()

@@ -26,6 +26,7 @@ from ..errors import ArgumentError
 from ..graph.graph import Graph
 from ..ir.commands import Ordering
 from . import barriers
+from .checked import Requested
 from .dynamic import run_all
 from .families import family
 from .findings import Audit, Coverage, Finding, Ignored, InferredBarrier
@@ -43,6 +44,9 @@ def audit(
     repeats: int = 5,
     limit_s: float = 30.0,
     limits: str | None = None,
+    nan: bool = False,
+    overflow: bool = False,
+    unwritten: bool = False,
     progress: Callable[[str], None] | None = None,
 ) -> Audit:
     """Find missing and redundant barriers and, with `run`, races, undeclared accesses and out-of-bounds accesses.
@@ -53,6 +57,8 @@ def audit(
 
     `limits` names a GPU family of Apple, such as "apple7": what its devices would not run is an error, see
     `families.py`. What a comment in a source calls benign is in `Audit.ignored`, see `known.py`.
+    On request: `nan` finds the operation that made an output NaN or infinite (x86-64 only), `overflow` finds overflow
+    of signed integers, and `unwritten` notes elements of outputs that no thread wrote.
     """
     if not isinstance(graph, Graph):
         raise ArgumentError(f"audit: expected a Graph, got {graph!r}")
@@ -67,7 +73,8 @@ def audit(
     inferred = tuple(barriers.inferred(graph))
     coverage = Coverage(len(graph.nodes), graph.dispatches)
     if run:
-        ran, coverage = run_all(graph, params or {}, repeats, allowed_s, progress or (lambda what: None))
+        requested = Requested(nan, overflow, unwritten)
+        ran, coverage = run_all(graph, params or {}, repeats, allowed_s, progress or (lambda what: None), requested)
         findings += ran
         # A barrier in an inferred list may be what orders an access that is not declared.
         if graph.ordering is Ordering.INFERRED and any(finding.is_error for finding in ran):

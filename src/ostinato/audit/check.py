@@ -21,7 +21,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from .. import program
@@ -30,6 +30,7 @@ from ..graph import hooks
 from ..graph.graph import Graph
 from ..ir.commands import Access, Dispatch, InlineBinding, ParamBinding, bound
 from . import audit
+from .checked import NOTHING_MORE, Requested
 from .dynamic import TOO_LONG, Progress, run_bounds
 from .findings import Coverage, Finding, Ignored, InferredBarrier
 from .known import Entry, apart, by_table
@@ -55,6 +56,8 @@ class Options:
     """The GPU family whose limits apply too."""
     ignore: tuple[Entry, ...] = ()
     """Known findings."""
+    requested: Requested = NOTHING_MORE
+    """What is looked for on request only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +171,7 @@ class Watcher:
                     limit_s=options.limit_s,
                     limits=options.limits,
                     progress=progress,
+                    **asdict(options.requested),
                 )
         except OstinatoError as error:
             self._could_not_run(graph, error)
@@ -194,7 +198,7 @@ class Watcher:
         left_s = options.values_s - known.spent_s
         try:
             with self._busy() as progress:
-                result = run_bounds(graph, params, new, options.limit_s, left_s, progress)
+                result = run_bounds(graph, params, new, options.limit_s, left_s, progress, options.requested)
         except OstinatoError as error:
             self._could_not_run(graph, error)
         else:

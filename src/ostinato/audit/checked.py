@@ -17,10 +17,26 @@ from .differences import merged
 from .findings import Finding
 from .guards import Arena, Room
 from .kernels import findings_about
+from .non_finite import NOTHING, NonFinite, led_to
 from .replica import Replica
 from .runner import Runner, TookTooLong
 
 _ALIGNMENT = 128
+
+
+@dataclass(frozen=True, slots=True)
+class Requested:
+    """What is looked for on request only."""
+
+    nan: bool = False
+    """The operation that made an output NaN or infinite."""
+    overflow: bool = False
+    """Overflow of signed integers."""
+    unwritten: bool = False
+    """Elements of outputs that no thread wrote."""
+
+
+NOTHING_MORE = Requested()
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +58,12 @@ class Checks:
     """Why it was not checked."""
 
 
-def run_checked(replica: Replica, index: int, runner: Runner, limit_s: float) -> Checks:
-    """Run a dispatch in the checked build, from the state of the replica's shadow; `limit_s=0` skips the run."""
+def run_checked(replica: Replica, index: int, runner: Runner, limit_s: float, became: NonFinite = NOTHING) -> Checks:
+    """Run a dispatch in the checked build, from the state of the replica's shadow; `limit_s=0` skips the run.
+
+    `became` says what it made NaN or infinite. Of the operations that make such numbers, only the first that can have
+    led to it is reported: many are done on purpose, and leave nothing behind.
+    """
     if not limit_s:
         return Checks(unchecked="it would take too long in the checked build")
     command = replica.commands[index]
@@ -71,7 +91,14 @@ def run_checked(replica: Replica, index: int, runner: Runner, limit_s: float) ->
         keep_for_good(arena)
         raise
     arena.close()
-    findings = findings_about([node._replace(command=placed)], status.findings, first=index)
+    records = [record for record in status.findings if record.kind != "not a number"]
+    origins = [record for record in status.findings if record.kind == "not a number" and led_to(record, became)]
+    findings = findings_about([node._replace(command=placed)], [*records, *origins[:1]], first=index)
+    if origins:
+        findings = tuple(
+            replace(finding, why=f"{finding.why}; {became.first}") if finding.kind == "not a number" else finding
+            for finding in findings
+        )
     if not findings and status.failed:
         return Checks(unchecked=f"it stopped with signal {status.signal} at {status.address:#x}")
     return Checks(findings)

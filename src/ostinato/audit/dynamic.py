@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from .. import counters
@@ -18,8 +18,9 @@ from ..graph.graph import Graph
 from ..ir.commands import Barrier, Dispatch, Ordering
 from ..runtime.queue import keep_for_good
 from .accesses import Step, run_alone, run_plainly, strays_after
-from .checked import run_checked
+from .checked import NOTHING_MORE, Requested, run_checked
 from .findings import ERROR, NOTE, Coverage, Finding, finding_about, title
+from .non_finite import NOTHING, new_non_finite
 from .races import compare_orders
 from .replica import Replica, with_values
 from .runner import Runner, SlowCommand, TookTooLong, cores
@@ -34,10 +35,15 @@ _COPIES = 4  # of the memory: live, shadow, the result of a serial run, the resu
 
 
 def run_all(
-    graph: Graph, params: Mapping[str, Any], repeats: int, limit_s: float, progress: Progress
+    graph: Graph,
+    params: Mapping[str, Any],
+    repeats: int,
+    limit_s: float,
+    progress: Progress,
+    requested: Requested = NOTHING_MORE,
 ) -> tuple[list[Finding], Coverage]:
     """All checks that run the list. A single command may take `limit_s`."""
-    with _running(graph, params, limit_s, progress) as run:
+    with _running(graph, params, limit_s, progress, requested) as run:
         if run.starts():
             run.orders(repeats)
             run.each_alone()
@@ -55,10 +61,16 @@ class OtherValues:
 
 
 def run_bounds(
-    graph: Graph, params: Mapping[str, Any], nodes: Collection[int], limit_s: float, budget_s: float, progress: Progress
+    graph: Graph,
+    params: Mapping[str, Any],
+    nodes: Collection[int],
+    limit_s: float,
+    budget_s: float,
+    progress: Progress,
+    requested: Requested = NOTHING_MORE,
 ) -> OtherValues:
     """Out-of-bounds accesses of these dispatches. Nothing is started once `budget_s` has passed."""
-    with _running(graph, params, limit_s, progress) as run:
+    with _running(graph, params, limit_s, progress, requested) as run:
         looked_at = run.bounds_of(nodes, time.monotonic() + budget_s) if run.starts() else ()
         return OtherValues(tuple(run.findings), frozenset(looked_at), run.coverage().unchecked)
 
@@ -66,14 +78,14 @@ def run_bounds(
 class _Run:
     """One graph being run: its copy, the private devices, and the findings."""
 
-    def __init__(self, graph: Graph, limit_s: float, progress: Progress) -> None:
-        self.graph, self.limit_s, self.progress = graph, limit_s, progress
+    def __init__(self, graph: Graph, limit_s: float, progress: Progress, requested: Requested) -> None:
+        self.graph, self.limit_s, self.progress, self.requested = graph, limit_s, progress, requested
         self.findings: list[Finding] = []
         self._unchecked: list[str] = []
         self._alone = self._in_checked_build = self._orders = 0
         self._serial = Runner(workers=1)
         self._concurrent = Runner(workers=max(2, cores()))
-        self._checked = Runner(workers=1, checked=True)
+        self._checked = Runner(workers=1, checked=True, **asdict(requested))
         self._replica: Replica | None = None
 
     def starts(self) -> bool:
@@ -185,7 +197,8 @@ class _Run:
     def _check(self, replica: Replica, index: int, step: Step) -> None:
         # No time at all if it is known to be too slow in the checked build.
         too_slow = step.took_ns * _CHECKED_IS_SLOWER > self.limit_s * 1e9
-        checks = run_checked(replica, index, self._checked, 0.0 if too_slow else self.limit_s)
+        became = new_non_finite(replica, index) if self.requested.nan and not step.fault else NOTHING
+        checks = run_checked(replica, index, self._checked, 0.0 if too_slow else self.limit_s, became)
         step.findings += checks.findings
         self._in_checked_build += not checks.unchecked
         if step.fault and not any(finding.is_error for finding in checks.findings):
@@ -203,9 +216,11 @@ class _Run:
 
 
 @contextmanager
-def _running(graph: Graph, params: Mapping[str, Any], limit_s: float, progress: Progress) -> Iterator[_Run]:
+def _running(
+    graph: Graph, params: Mapping[str, Any], limit_s: float, progress: Progress, requested: Requested
+) -> Iterator[_Run]:
     with counters.uncounted():
-        run = _Run(with_values(graph, params), limit_s, progress)
+        run = _Run(with_values(graph, params), limit_s, progress, requested)
         try:
             yield run
         finally:

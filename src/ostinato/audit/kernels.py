@@ -13,6 +13,7 @@ from ..backends.kernel_findings import KernelAccess, KernelFinding, KernelMemory
 from ..ir.command_list import CapturedNode
 from ..ir.commands import BufferBinding, Command, Dispatch
 from .findings import ERROR, NOTE, Finding, argument_name, element_at, title
+from .number_texts import number_text
 
 _FAR_BYTES = 1 << 40
 _WRAPPED = 1 << 31
@@ -57,13 +58,19 @@ def findings_about(
 def _places(record: KernelFinding) -> frozenset[tuple[str, KernelPlace]]:
     """What its accesses did and where, in no order; empty if a place is not known."""
     known = [(access.what, access.place) for access in record.accesses if access.place is not None]
+    if record.kind == "misaligned":  # one expression may be checked at several steps
+        known = [(what, replace(place, column=None)) for what, place in known]
     return frozenset(known) if len(known) == len(record.accesses) else frozenset()
 
 
 def _finding(node: CapturedNode, record: KernelFinding, first: int) -> Finding:
     memory, why, advice = _memory(node, record), "", _ADVICE[record.kind]
-    if record.kind == "out of bounds":
+    if number := number_text(record):
+        memory, why = "", f"{_described(record.accesses[-1])}: {number}"
+    elif record.kind == "out of bounds":
         memory, why, advice = _out_of_bounds(node.command, record)
+    elif record.kind == "not written":
+        why = f"no thread writes {memory}; {record.value:,} bytes of the argument are not written"
     elif record.kind == "divergent barrier" and len(record.accesses) == 1:
         why = f"{_described(record.accesses[0])} waits at a barrier; {record.value} threads of its group have returned"
     elif record.reads_lane:

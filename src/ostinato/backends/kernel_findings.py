@@ -27,7 +27,7 @@ KINDS = (
 MEMORIES = ("", "device", "threadgroup", "thread")
 """The address spaces, in the order of `MemoryKind` in `cpu/runtime/findings.h`."""
 
-NOTES = frozenset({"relies on lockstep"})
+NOTES = frozenset({"relies on lockstep", "shift out of range", "not written"})
 """The kinds that are no errors."""
 
 
@@ -93,6 +93,8 @@ class KernelFinding:
     """What the finding says more, by its kind; 0 if nothing."""
     count: int
     """How often it happened; the first is described."""
+    type_name: str = ""
+    """The type that a finding about numbers or indices is about, as the compiler writes it."""
 
     @property
     def is_error(self) -> bool:

@@ -164,7 +164,7 @@ _BUILT_IN: Mapping[str, BackendKind] = {
         BackendKind(
             "cpu",
             _from(".cpu", "CpuBackend"),
-            ("workers", "threadgroup_memory", "checked", "debug", "sampling"),
+            ("workers", "threadgroup_memory", "checked", "overflow", "nan", "unwritten", "debug", "sampling"),
             priority=100,
             availability=_from(".cpu", "availability"),
         ),

@@ -13,6 +13,7 @@ from rich.console import Console
 from .. import settings
 from ..audit import check as checking
 from ..audit import table as audit_table
+from ..audit.checked import Requested
 from ..audit.families import FAMILIES
 from ..audit.known import read_table
 from ..audit.sarif import sarif
@@ -64,6 +65,9 @@ from .output import refuse_page
 )
 @click.option("--strict", is_flag=True, help="Notes count as errors for the exit status.")
 @click.option("--all", "everything", is_flag=True, help="Print the findings that are ignored, too.")
+@click.option("--nan", is_flag=True, help="Find the operation that made an output NaN or infinite (x86-64).")
+@click.option("--overflow", is_flag=True, help="Find overflow of signed integers.")
+@click.option("--unwritten", is_flag=True, help="Note elements of outputs that no thread wrote.")
 @click.option("--why", is_flag=True, help="Print the reason for each inferred barrier.")
 @click.option(
     "--coverage",
@@ -91,6 +95,9 @@ def check_command(
     table: Path | None,
     strict: bool,
     everything: bool,
+    nan: bool,
+    overflow: bool,
+    unwritten: bool,
     why: bool,
     coverage: str | None,
     as_json: bool,
@@ -99,9 +106,9 @@ def check_command(
     """Run a program and check every command list that it submits.
 
     PROGRAM is a Python script or module:function; with -m, a module. The check finds missing and redundant barriers,
-    undeclared and out-of-bounds accesses, and races. Each list runs on the CPU, on a copy of its memory, before the
-    program runs it. A list that comes again with other values passed to its kernels is checked for out-of-bounds
-    accesses.
+    undeclared and out-of-bounds accesses, races, and wrong numbers. Each list runs on the CPU, on a copy of its memory,
+    before the program runs it. A list that comes again with other values passed to its kernels is checked for
+    out-of-bounds accesses.
 
     The exit status is 1 if there are errors (with --strict, if there are notes), otherwise the program's own. A comment
     `// ostinato: benign KIND: reason` at the line of a finding, or a table, makes it a known one, which is ignored.
@@ -117,15 +124,15 @@ def check_command(
     folder = Path.cwd()  # the program may change it
     if sarif_path is not None:
         refuse_page(sarif_path)
-    known = () if table is None else read_table(table)
     options = checking.Options(
-        not structure_only,
-        repeats,
-        max_lists,
+        run=not structure_only,
+        repeats=repeats,
+        max_lists=max_lists,
         max_values=max_values,
         limit_s=limit_s,
         limits=limits,
-        ignore=known,
+        ignore=() if table is None else read_table(table),
+        requested=Requested(nan, overflow, unwritten),
     )
     watcher = checking.Watcher(options, busy_after)
     try:

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 from . import cpu_entry
 from .captured_constants import make_constants_static
+from .convergence import Convergence
 from .counted_lines import count_statements
 from .declarations import Declarations
 from .fiber_sites import mark_paths
 from .float_overloads import add_bfloat_overloads
 from .kernels import KernelInstance
 from .lane_sharing import lanes_may_share
+from .local_memory import mark_locals
 from .reflect import element_type
 from .rewriter import Rewriter
 from .syntax import Syntax
 from .target import Execution, Source, TargetText
 from .tensors import uses_tensors
 from .translate import Dialect, Translator
+from .unaligned import rewrite_unaligned
 
 _INCLUDES = '#include "ostinato/metal_cpu.h"\n#include "ostinato/entry_cpu.h"\n'
 _COUNTS = '#include "ostinato/line_counts_cpu.h"\n'
@@ -37,6 +41,21 @@ _DIALECT = Dialect(
     mark_sites=mark_paths,
 )
 
+
+def _rewrite_checked_types(syntax: Syntax, declarations: Declarations, rewriter: Rewriter) -> None:
+    rewrite_unaligned(syntax, declarations, rewriter)
+    _rewrite_types(syntax, declarations, rewriter)
+
+
+def _mark_paths_and_locals(
+    syntax: Syntax, declarations: Declarations, convergence: Convergence, rewriter: Rewriter, skipped: Collection[int]
+) -> None:
+    mark_paths(syntax, declarations, convergence, rewriter, skipped)
+    mark_locals(syntax, declarations, rewriter)
+
+
+_CHECKED = replace(_DIALECT, rewrite_types=_rewrite_checked_types, mark_sites=_mark_paths_and_locals)
+
 _NO_LOCKSTEP = "results may differ if lanes share memory without a simdgroup_barrier between"
 
 
@@ -47,8 +66,9 @@ def translate_for_cpu(source: Source) -> TargetText:
     for instance in meeting:
         alike.setdefault(instance.function.name_at, []).append(instance)
     parameters = {name_at: (those[-1].formal, _small_types(those)) for name_at, those in alike.items()}
+    dialect = _CHECKED if source.checked else _DIALECT
     logging = (source.log_calls, source.active)
-    translator = Translator(source.syntax, source.declarations, source.convergence, _DIALECT, parameters, *logging)
+    translator = Translator(source.syntax, source.declarations, source.convergence, dialect, parameters, *logging)
     rewriter = translator.rewriter
     counters = count_statements(source.syntax, source.declarations, rewriter) if source.counted else []
     body = translator.run(source.constants)

@@ -405,6 +405,7 @@ class Module:
         constants: Mapping[int | str, object] | None = None,
         only: Collection[str] | None = None,
         fibers: bool = False,
+        checked: bool = False,
         debug_files: Mapping[str, str] | None = None,
         log_level: str | None = None,
         printf: bool = False,
@@ -413,13 +414,14 @@ class Module:
         """The text to compile for ``target``; ``only`` limits it to some kernels.
 
         ``fibers`` runs the threads of every kernel one by one, as fibers, so that the runtime always knows the current
-        thread. ``debug_files`` does that too, and makes debug information name the user's lines: it says for each of
-        `files_read` where a debugger can read it. ``log_level`` is the lowest level of os_log that prints, None for
-        none; ``printf`` is whether printf does. Calls that do not are compiled to nothing. ``counted`` has kernels that
-        run as fibers count how often their lines run.
+        thread. ``checked`` does that too, and declares local memory to the runtime. ``debug_files`` does that too, and
+        makes debug information name the user's lines: it says for each of `files_read` where a debugger can read it.
+        ``log_level`` is the lowest level of os_log that prints, None for none; ``printf`` is whether printf does. Calls
+        that do not are compiled to nothing. ``counted`` has kernels that run as fibers count how often their lines run.
         """
         try:
-            made = self._translate(target, constants, only, fibers, debug_files, log_level, printf, counted)
+            fibers = fibers or checked
+            made = self._translate(target, constants, only, fibers, checked, debug_files, log_level, printf, counted)
         except RecursionError:
             raise KernelCompileError("the source is nested too deeply", file=self._tokens[0].file) from None
         if target == "cpu" and not fibers and debug_files is None and not self.log_calls:
@@ -437,6 +439,7 @@ class Module:
         constants: Mapping[int | str, object] | None,
         only: Collection[str] | None,
         fibers: bool,
+        checked: bool,
         debug_files: Mapping[str, str] | None,
         log_level: str | None,
         printf: bool,
@@ -474,6 +477,7 @@ class Module:
             printing.reached_by,
             debug=debug_files is not None,
             counted=counted,
+            checked=checked,
         )
         made = _TARGETS[target](source)
         marked = [*self._tokens, *self._read]

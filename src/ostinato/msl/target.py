@@ -65,6 +65,8 @@ class Source:
     """Whether somebody steps through the kernels: they run as fibers, and entry points have the names of kernels."""
     counted: bool = False
     """Whether kernels count how often their statements run, if they run as fibers."""
+    checked: bool = False
+    """Whether local memory is declared to the runtime, for its checks."""
 
 
 @dataclass(frozen=True, slots=True)

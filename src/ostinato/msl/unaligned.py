@@ -1,4 +1,4 @@
-"""Accesses through casts of pointers to a type of stricter alignment, for a target that faults on unaligned addresses.
+"""Accesses through casts of pointers to a type of stricter alignment, for a target that does not take every address.
 
 ``*(device const uint *)block->bytes`` becomes ``__ost::load(__ost::loose<const uint *>(block->bytes, block))``, and
 what is assigned to becomes ``__ost::at(…)``. So do elements (``((device uint *)bytes)[i]``) and the uses of a variable

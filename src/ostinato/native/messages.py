@@ -1,4 +1,4 @@
-"""The errors in the output of g++ and clang++, each with what the compiler says about it.
+"""The errors in the output of g++ and clang++, each with what the compiler says about it; and some warnings.
 
 Places are those of the text that was compiled; columns count bytes from 1.
 """
@@ -6,6 +6,7 @@ Places are those of the text that was compiled; columns count bytes from 1.
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import replace
 
 from ..errors import Diagnostic
@@ -44,3 +45,18 @@ def read_errors(text: str) -> list[Diagnostic]:
             explained = False
             leading.clear()
     return errors
+
+
+_WARNING = re.compile(r" \[-W(?P<name>[\w-]+)\]$")
+
+
+def read_warnings(text: str, names: Collection[str]) -> list[Diagnostic]:
+    """The warnings of these names (`-Wname`), without the name."""
+    warnings = []
+    for match in _MESSAGE.finditer(text):
+        named = _WARNING.search(match["text"])
+        if match["kind"] == "warning" and named is not None and named["name"] in names:
+            column = int(match["column"]) if match["column"] else None
+            message = match["text"][: named.start()]
+            warnings.append(Diagnostic(message, match["file"], int(match["line"]), column))
+    return warnings

@@ -17,6 +17,7 @@ from ...native.binary import foreign_functions, load_time_code, startup_sections
 from ...native.building import BASE_FLAGS, compile_flags, host_library, link_flags, load
 from ...version import __version__
 from . import clang_code
+from .checking import Checks, instrumentation
 from .clang_code import loosened
 from .places import remember
 
@@ -54,8 +55,8 @@ _CHECKED_FLAGS = (
     *("-O1" if flag == "-O3" else flag for flag in _KERNEL_FLAGS),
     *("-D__OST_CHECKED", "-g1", "-gdwarf-4"),
 )
-_HOOKS = Path(__file__).with_name("hooks") / "hooks.cpp"
-_HOOK_FLAGS = (*BASE_FLAGS, "-O2", "-fno-builtin")
+_HOOKS = tuple(sorted(Path(__file__).with_name("hooks").glob("*.cpp")))
+_HOOK_FLAGS = (*BASE_FLAGS, "-O2", "-fno-builtin", "-D__OST_CHECKED")
 # No optimisation, for a debugger: each line is code of its own, and every variable is in memory. The functions of the
 # shim are calls, so that a debugger steps over one as over any other.
 _DEBUG_FLAGS = (*("-O0" if flag == "-O3" else flag for flag in _KERNEL_FLAGS), "-g", "-D__OST_DEBUG")
@@ -93,14 +94,20 @@ def kernel_library(compiler: toolchain.Toolchain, translation: Translation, debu
         raise translation.placed(error) from None
 
 
-def checked_library(compiler: toolchain.Toolchain, translation: Translation) -> ctypes.CDLL:
+def checked_library(compiler: toolchain.Toolchain, translation: Translation, checks: Checks) -> ctypes.CDLL:
     """The compiled kernels of a translation, built to find faults: every access calls a hook first.
 
     The hooks are part of the library, and pass on to the runtime.
     """
-    flags = compile_flags(compiler, (*_CHECKED_FLAGS, *compiler.semantics, *_instrumenting(compiler)))
+    flags = compile_flags(compiler, (*_CHECKED_FLAGS, *compiler.semantics, *instrumentation(compiler, checks)))
     linking = link_flags("-nostartfiles")
-    made_from = (*flags, *linking, _interface_digest(), _HOOKS.read_text(encoding="utf-8"), translation.text)
+    made_from = (
+        *flags,
+        *linking,
+        _interface_digest(),
+        *(file.read_text(encoding="utf-8") for file in _HOOKS),
+        translation.text,
+    )
     key = cache.digest("checked kernels", __version__, compiler.identity, *made_from)
 
     def build(work: Path) -> Path:
@@ -119,18 +126,10 @@ def checked_library(compiler: toolchain.Toolchain, translation: Translation) -> 
     return library
 
 
-def _instrumenting(compiler: toolchain.Toolchain) -> tuple[str, ...]:
-    """The flags that have each access call a hook. (zig takes the driver's own flag as a wish for its runtime.)"""
-    if not compiler.clang_version:
-        return ("-fsanitize=thread",)
-    # By itself clang leaves out a read that a write to the same place follows.
-    return ("-Xclang", "-fsanitize=thread", "-mllvm", "-tsan-instrument-read-before-write")
-
-
 def _with_hooks(
     compiler: toolchain.Toolchain, source: Path, flags: Sequence[str], linking: Sequence[str], work: Path
 ) -> Path:
-    hooks = compiler.run([*compile_flags(compiler, _HOOK_FLAGS), *_FOLDERS, "-c", str(_HOOKS)], work)
+    hooks = compiler.run([*compile_flags(compiler, _HOOK_FLAGS), *_FOLDERS, "-c", *map(str, _HOOKS)], work)
     if hooks.returncode != 0:
         raise ToolchainError(f"{compiler.command[0]} does not compile the hooks of checked kernels: {hooks.stderr}")
     return toolchain.compile_library(compiler, [source], [*flags, *_FOLDERS], linking, work)

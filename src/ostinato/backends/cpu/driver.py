@@ -30,6 +30,7 @@ from ..printing import chosen, log_bytes
 from ..protocol import GATES, Capabilities, Level, Log, Memory, Outcome, Run, Status, WorkerTime, sampling_level
 from ..records import pack
 from .building import runtime_library
+from .checking import Checks
 from .findings import read_findings
 from .kernels import MAX_THREADS_PER_GROUP, compile_kernels
 
@@ -184,6 +185,9 @@ class CpuBackend(HostMemory):
         checked: bool = False,
         debug: bool = False,
         sampling: str = "dispatches",
+        overflow: bool = False,
+        nan: bool = False,
+        unwritten: bool = False,
     ) -> None:
         for option, value in (("checked", checked), ("debug", debug)):
             if not isinstance(value, bool):
@@ -193,7 +197,7 @@ class CpuBackend(HostMemory):
         setting = settings.get("debug")
         # The setting is about the program's kernels, which the checks of `audit` run on devices of their own.
         self._debug = not checked and (debug if setting is None else setting is True)
-        self._checked = checked
+        self._checks = Checks(overflow, nan, unwritten) if checked else None
         count = usable_cores() if workers is None else workers
         if isinstance(count, bool) or not isinstance(count, int) or count < 1:
             raise DeviceUnavailable(f"workers={workers!r}: expected a positive integer")
@@ -205,6 +209,11 @@ class CpuBackend(HostMemory):
             raise DeviceUnavailable(
                 f"threadgroup_memory={threadgroup_memory!r}: expected 1 to {LARGEST_THREADGROUP_MEMORY_BYTES} bytes"
             )
+        for option, value in (("overflow", overflow), ("nan", nan), ("unwritten", unwritten)):
+            if not isinstance(value, bool):
+                raise DeviceUnavailable(f"{option}={value!r}: expected True or False")
+            if value and not checked:
+                raise DeviceUnavailable(f"{option}=True: only a device with checked=True looks for it")
         if self._debug:
             count = 1  # one thread after the other, or a step over one would run others beside it
         level = sampling_level(sampling)
@@ -217,9 +226,10 @@ class CpuBackend(HostMemory):
         )
         # A checked kernel's arrays lie apart.
         arena_bytes = threadgroup_memory * 2 + _MOST_RED_ZONES_BYTES if checked else threadgroup_memory
+        bits = 0 if self._checks is None else self._checks.runtime_bits
         reason = ctypes.create_string_buffer(256)
         with _lock:
-            self._device: int | None = self._runtime.ost_open(count, arena_bytes, checked, reason, len(reason))
+            self._device: int | None = self._runtime.ost_open(count, arena_bytes, bits, reason, len(reason))
         if not self._device:
             raise DeviceUnavailable(f"cpu: {reason.value.decode(errors='replace')}")
         self._runtime.ost_limit_log(self._device, log_bytes())
@@ -232,19 +242,19 @@ class CpuBackend(HostMemory):
         self, module: Module, constants: Mapping[int | str, object], only: Collection[str] | None = None
     ) -> Mapping[str, CompiledKernel]:
         """Native code, from the cache if it has been compiled before."""
-        printing = chosen(module, self._checked or self._debug)
-        return compile_kernels(module, constants, only, self._checked, self._debug, printing)
+        printing = chosen(module, self._checks is not None or self._debug)
+        return compile_kernels(module, constants, only, self._checks, self._debug, printing)
 
     def allocate(self, nbytes: int) -> Memory:
         """Allocate memory aligned to a pair of cache lines; an empty block still has an address."""
-        red_zone = _MEMORY_ALIGNMENT if self._checked else 0  # an access past the end is in no other block
+        red_zone = _MEMORY_ALIGNMENT if self._checks is not None else 0  # an access past the end is in no other block
         try:
             owner = np.empty(max(nbytes, 1) + _MEMORY_ALIGNMENT + red_zone, np.uint8)
         except (MemoryError, ValueError):
             raise OutOfMemory(f"cpu: no memory for {nbytes} bytes") from None
         start = owner.ctypes.data
         address = start + -start % _MEMORY_ALIGNMENT
-        if self._checked and nbytes:
+        if self._checks is not None and nbytes:
             self._runtime.ost_track(self._device, address, nbytes)
             weakref.finalize(owner, self._untrack, address).atexit = False
         return Memory(address, nbytes, owner)
@@ -265,7 +275,7 @@ class CpuBackend(HostMemory):
 
     def expose(self, memory: Memory, offset: int, nbytes: int) -> None:
         """A device that checks kernels takes these bytes as written."""
-        if self._checked:
+        if self._checks is not None:
             self._runtime.ost_written(self._device, memory.address + offset, nbytes)
 
     def adopt(self, array: np.ndarray) -> Memory | None:
@@ -274,7 +284,7 @@ class CpuBackend(HostMemory):
 
     def lower(self, command: Command) -> bytes:
         """The command's record."""
-        return pack(command, self._checked)
+        return pack(command, self._checks is not None)
 
     def submit(self, commands: CommandList, started: list[Run], sample: bool = False, retain: bool = True) -> None:
         """Start the whole list in one call. The runtime infers the order if it is not known yet."""

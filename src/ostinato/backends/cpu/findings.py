@@ -54,8 +54,17 @@ def read_findings(runtime: Any, submission: int) -> tuple[KernelFinding, ...]:
 def _read(record: _Finding) -> KernelFinding:
     accesses = tuple(_access(touch) for touch in (record.first, record.second) if touch.site)
     name = None if record.name is None else record.name.decode(errors="replace")
-    memory = KernelMemory(MEMORIES[record.memory], record.address, record.bytes, name, record.offset)
-    return KernelFinding(KINDS[record.kind], record.node, accesses, memory, record.value, record.count)
+    type_name, address = "", record.address
+    if record.second.how & _NO_ACCESS and address:
+        address, type_name = 0, _type_name(ctypes.string_at(address).decode(errors="replace"))
+    offset = record.offset - (1 << 64) if record.offset >> 63 else record.offset  # before the start of a variable
+    memory = KernelMemory(MEMORIES[record.memory], address, record.bytes, name, offset)
+    return KernelFinding(KINDS[record.kind], record.node, accesses, memory, record.value, record.count, type_name)
+
+
+def _type_name(text: str) -> str:
+    """A type as compilers write it (`'float [8]'`, or `'alias' (aka 'float[8]')`), without aliases of ours."""
+    return text.rpartition("(aka ")[2].strip("')").replace(" [", "[")
 
 
 def _access(touch: _Touch) -> KernelAccess:

@@ -23,6 +23,7 @@ from ...native import toolchain
 from ..printing import SILENT, Printing
 from . import line_counts
 from .building import check_threads, checked_library, kernel_library, vector_library
+from .checking import Checks
 
 if TYPE_CHECKING:
     from ...msl import Module, Translation
@@ -51,7 +52,7 @@ def compile_kernels(
     module: Module,
     constants: Mapping[int | str, object],
     only: Collection[str] | None = None,
-    checked: bool = False,
+    checked: Checks | None = None,
     debug: bool = False,
     printing: Printing = SILENT,
 ) -> Mapping[str, CompiledKernel]:
@@ -65,10 +66,10 @@ def compile_kernels(
     """
     if debug:
         return _debug_kernels(module, constants, only, printing)
-    if checked:
+    if checked is not None:
         counted = settings.text("coverage") is not None
-        translation = module.translate("cpu", constants, only, fibers=True, counted=counted, **printing.options)
-        library = checked_library(toolchain.find(), translation)
+        translation = module.translate("cpu", constants, only, checked=True, counted=counted, **printing.options)
+        library = checked_library(toolchain.find(), translation, checked)
         if translation.counted:
             line_counts.remember(library, translation, _readable_files(module))
         return _kernels_of(library, translation, {})

@@ -148,9 +148,9 @@ HOOK void __ost_check_stored(const void *address, unsigned long bytes, const cha
   Worker *w = worker();
   w->checks->stored(w, address, bytes, name);
 }
-HOOK void __ost_local(const void *address, unsigned long bytes) {
+HOOK void __ost_local(const void *address, unsigned long bytes, uint32_t state, const char *name) {
   Worker *w = worker();
-  w->checks->local(w, address, bytes);
+  w->checks->local(w, address, bytes, LocalState(state), name);
 }
 
 // Where the library lies in memory.

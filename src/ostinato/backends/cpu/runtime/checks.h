@@ -49,6 +49,12 @@ enum Order : uint32_t { order_none, order_acquire = 1, order_release = 2 };  // 
 enum Scope : uint32_t { scope_thread, scope_simdgroup, scope_threadgroup, scope_device };
 enum Fenced : uint32_t { fenced_device = 1, fenced_threadgroup = 2 };  // bits, as in Metal's mem_flags
 
+// What a device looks for; bits, `check_memory` always among them.
+enum CheckOption : uint32_t { check_memory = 1, check_floats = 2, check_unwritten = 4 };
+
+// Bytes of local memory that a kernel declares.
+enum LocalState : uint32_t { local_written, local_unwritten, local_fence };
+
 struct CheckCalls {
   // Before an access by the running thread; `site` is where in the library it is made.
   void (*access)(Worker *, const void *address, uint64_t bytes, uint32_t how, const void *site);
@@ -66,8 +72,8 @@ struct CheckCalls {
                  uint64_t value);
   // The kernel has a variable in threadgroup memory here.
   void (*stored)(Worker *, const void *address, uint64_t bytes, const char *name);
-  // The running thread declares a local variable, whose bytes are not written yet.
-  void (*local)(Worker *, const void *address, uint64_t bytes);
+  // The running thread declares a local variable, or a fence beside one; or a variable's life ends (then without a name).
+  void (*local)(Worker *, const void *address, uint64_t bytes, LocalState, const char *name);
 };
 
 }  // namespace __ost

@@ -22,6 +22,7 @@
 
 #include "clock.h"
 #include "fault.h"
+#include "float_traps.h"
 #include "shadow.h"
 #include "worker.h"
 
@@ -246,7 +247,10 @@ void run(Runner *r, Node *node, uint64_t first, uint64_t end) {
   run_units(node, r->worker, first, end);
   std::atomic_signal_fence(std::memory_order_seq_cst);
   r->trap.armed.store(false, std::memory_order_relaxed);
-  if (checks) end_dispatch(r->worker);
+  if (checks) {
+    report_unwritten(r->worker, node);
+    end_dispatch(r->worker);
+  }
   const uint32_t nobody[3] = {};
   if (checks && findings->errors) fail(r, Fault{}, false, nobody);
 }
@@ -426,7 +430,10 @@ bool thread_of_lane(const Worker *w, uint32_t *position) {
 void record_fault(Runner *r) {
   rearm_signals();
   reset_worker(r->worker);
-  if (r->worker->shadow) end_dispatch(r->worker);
+  if (r->worker->shadow) {
+    end_dispatch(r->worker);
+    abandon_locals(r->worker);
+  }
   uint32_t thread[3] = {};
   const bool known = thread_of_lane(r->worker, thread);
   fail(r, r->trap.fault, known, thread);
@@ -443,9 +450,11 @@ void *runner_main(void *argument) {
   if (sigsetjmp(r->trap.resume, 0)) {
     // The rest of the submission completes without running; this worker has to count what it held.
     record_fault(r);
+    if (r->trap.floats) raise_float_traps();
     Node *node = r->node;
     run_chain(r, !shared(r->graph, node) || finish_claim(r, node) ? complete_node(r, node) : node);
   }
+  if (r->trap.floats) raise_float_traps();
   while (Node *node = take(r)) run_chain(r, node);
   if (trapped) leave_trap(&r->trap);
   return nullptr;
@@ -473,7 +482,7 @@ void close(Worker *w) {
 
 }  // namespace
 
-Device *open_device(uint32_t workers, uint64_t arena_bytes, bool checked, char *error, uint64_t error_bytes) {
+Device *open_device(uint32_t workers, uint64_t arena_bytes, uint32_t checks, char *error, uint64_t error_bytes) {
   Device *device = static_cast<Device *>(calloc(1, sizeof(Device)));
   Runner *runners = static_cast<Runner *>(calloc(workers, sizeof(Runner)));
   if (!device || !runners) {
@@ -490,10 +499,11 @@ Device *open_device(uint32_t workers, uint64_t arena_bytes, bool checked, char *
     r->device = device;
     r->worker = open_worker(arena_bytes);
     if (r->worker) r->worker->log_room = &log_room;
-    if (r->worker && checked && !open_shadow(r->worker)) {
+    if (r->worker && checks && !open_shadow(r->worker, checks)) {
       close(r->worker);
       r->worker = nullptr;
     }
+    if (checks & check_floats) r->trap.floats = r->worker;
     if (r->worker && start_thread(r)) {
       ++device->n_runners;
       continue;

@@ -16,8 +16,8 @@ struct Device;
 constexpr uint32_t max_workers = 1024;
 
 // NULL, with the reason in `error`, when workers cannot be had. A checked device has one worker, whose memory holds the
-// history of all accesses.
-Device *open_device(uint32_t workers, uint64_t arena_bytes, bool checked, char *error, uint64_t error_bytes);
+// history of all accesses. `checks` are bits of CheckOption.
+Device *open_device(uint32_t workers, uint64_t arena_bytes, uint32_t checks, char *error, uint64_t error_bytes);
 // How much the kernels of a submission may print; before the first submission.
 void limit_log(Device *, uint64_t bytes);
 

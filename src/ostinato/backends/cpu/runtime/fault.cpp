@@ -13,6 +13,8 @@
 #include <ucontext.h>
 #endif
 
+#include "float_traps.h"
+
 namespace __ost {
 namespace {
 
@@ -137,6 +139,7 @@ void on_signal(int signal, siginfo_t *info, void *context) {
     if (slot.thread.load(std::memory_order_relaxed) != self) continue;
     FaultTrap *trap = slot.trap.load(std::memory_order_relaxed);
     if (!trap || trap == reserved || !trap->armed.load(std::memory_order_relaxed)) break;
+    if (trap->floats && on_float_trap(trap->floats, signal, info, context)) return;
     trap->armed.store(false, std::memory_order_relaxed);
     trap->fault = {signal, access_unknown, 0};
     // A handler that was put before this one (Python's faulthandler) raises the signal anew, without an address.

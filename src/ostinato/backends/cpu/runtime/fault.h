@@ -14,9 +14,7 @@ namespace [[gnu::visibility("hidden")]] __ost {
 
 constexpr int fault_signals[] = {
     SIGSEGV, SIGBUS, SIGFPE, SIGILL,
-#if defined(__aarch64__)
-    SIGTRAP,  // what a compiler's trap instruction raises there
-#endif
+    SIGTRAP,  // what a compiler's trap instruction raises on arm, and a single step (float_traps.h) elsewhere
 };
 
 // What was wrong with the access to the address, where the processor says so; or that it was the address itself.
@@ -28,7 +26,10 @@ struct Fault {
   uint64_t address;
 };
 
+struct Worker;
+
 struct FaultTrap {
+  Worker *floats;  // of a device that looks for NaNs; NULL otherwise
   std::atomic<bool> armed;
   sigjmp_buf resume;  // made by sigsetjmp(resume, 0) in the thread that entered
   Fault fault;        // what happened, once resumed

@@ -3,7 +3,9 @@
 
 namespace __ost {
 
-bool is_note(FindingKind kind) { return kind == found_lockstep || kind == found_inactive_lane; }
+bool is_note(FindingKind kind) {
+  return kind == found_lockstep || kind == found_inactive_lane || kind == found_shift || kind == found_not_written;
+}
 
 void report(Findings *table, FindingKind kind, const Touch &first, const Touch &second, const Memory &memory,
             uint64_t value) {

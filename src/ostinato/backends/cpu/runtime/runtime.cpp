@@ -4,6 +4,7 @@
 
 #include "clock.h"
 #include "executor.h"
+#include "float_traps.h"
 #include "shadow.h"
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
@@ -30,20 +31,22 @@ EXPORT uint32_t ost_abi_version(void) { return abi_version; }
 
 EXPORT uint64_t ost_now_ns(void) { return now_ns(); }
 
-EXPORT ost_device *ost_open(uint32_t workers, uint64_t arena_bytes, uint32_t checked, char *error,
+EXPORT ost_device *ost_open(uint32_t workers, uint64_t arena_bytes, uint32_t checks, char *error,
                             uint64_t error_bytes) {
-  if (workers >= 1 && workers <= max_workers)
-    return open_device(workers, arena_bytes, checked != 0, error, error_bytes);
+  if (checks & check_floats && !has_float_traps) {
+    snprintf(error, error_bytes, "nan=True needs an x86-64 processor and Linux");
+    return nullptr;
+  }
+  if (workers >= 1 && workers <= max_workers) return open_device(workers, arena_bytes, checks, error, error_bytes);
   snprintf(error, error_bytes, "%u workers asked for; 1 to %u are possible", workers, max_workers);
   return nullptr;
 }
-
-EXPORT void ost_limit_log(ost_device *device, uint64_t bytes) { limit_log(device, bytes); }
 
 // On a checked device: memory that nobody has written yet; with no bytes, memory that is gone.
 EXPORT void ost_track(ost_device *device, uint64_t begin, uint64_t bytes) { track(device, begin, bytes); }
 EXPORT void ost_written(ost_device *device, uint64_t begin, uint64_t bytes) { note_written(device, begin, bytes); }
 
+EXPORT void ost_limit_log(ost_device *device, uint64_t bytes) { limit_log(device, bytes); }
 // A checked library of kernels, whose constants its kernels may read.
 EXPORT void ost_add_image(uint64_t begin, uint64_t end) { add_image(uintptr_t(begin), uintptr_t(end)); }
 

@@ -19,6 +19,7 @@
 #include <string.h>
 
 #include "fences.h"
+#include "local_memory.h"
 
 namespace __ost {
 namespace {
@@ -104,6 +105,8 @@ struct Shadow {
   Tracked *tracked;
   uint32_t n_tracked, tracked_room;
   Fences fences;
+  LocalMemory locals;
+  uint32_t checks;
 };
 
 namespace {
@@ -422,10 +425,21 @@ inline void look(Worker *w, const Access &access) {
   else history<device_space>(w, region, access);
 }
 
+void look_at_local(Worker *w, const Access &access) {
+  const LocalMemory &locals = w->shadow->locals;
+  const LocalFault fault = local_access(locals, access.address, access.bytes, access.how & how_write);
+  if (fault == local_fine) return;
+  report(w->findings, fault == local_out_of_bounds ? found_out_of_bounds : found_uninitialised, Touch{},
+         touch_here(w, access.site, access.how), local_at(locals, access.address, access.bytes), 0);
+  if (fault == local_out_of_bounds) __builtin_trap();
+}
+
 void on_access(Worker *w, const void *address, uint64_t bytes, uint32_t how, const void *site) {
   settle(w);
   const uintptr_t at = uintptr_t(address);
-  if (at - uintptr_t(w) < region_bytes || !bytes) return;  // the worker's own, and local variables
+  if (!bytes) return;
+  // The worker's own, and local variables.
+  if (at - uintptr_t(w) < region_bytes) return look_at_local(w, {at, bytes, how, site});
   look(w, {at, bytes, how, site});
 }
 
@@ -540,14 +554,16 @@ void on_stored(Worker *w, const void *address, uint64_t bytes, const char *name)
   forget(arena, shadow->variables[shadow->n_variables - 1]);
 }
 
-void on_local(Worker *, const void *, uint64_t) {}
+void on_local(Worker *w, const void *address, uint64_t bytes, LocalState state, const char *name) {
+  declare_local(w->shadow->locals, uintptr_t(address), bytes, state, name);
+}
 
 constexpr CheckCalls calls = {on_access,  on_atomic,    on_fence,  on_group_barrier, on_simdgroup_barrier,
                               on_all_met, on_lane_read, on_report, on_stored,        on_local};
 
 }  // namespace
 
-bool open_shadow(Worker *w) {
+bool open_shadow(Worker *w, uint32_t checks) {
   Shadow *shadow = static_cast<Shadow *>(calloc(1, sizeof(Shadow)));
   Findings *findings = static_cast<Findings *>(calloc(1, sizeof(Findings)));
   w->shadow = shadow;
@@ -556,11 +572,12 @@ bool open_shadow(Worker *w) {
   w->begin_group = &begin_group;
   w->group_met = &group_met;
   if (!shadow || !findings) return false;
+  shadow->checks = checks;
   Region &arena = shadow->regions[0];
   arena = {uintptr_t(w->arena), uintptr_t(w->arena) + w->arena_bytes, uintptr_t(w->arena), nullptr, 0, nullptr, 2,
            threadgroup_space};
   arena.state = static_cast<unsigned char *>(calloc(w->arena_bytes, 1));
-  return arena.state && make_cells(&arena);
+  return arena.state && open_locals(&shadow->locals) && make_cells(&arena);
 }
 
 void close_shadow(Worker *w) {
@@ -570,6 +587,7 @@ void close_shadow(Worker *w) {
     for (uint32_t i = 0; i < w->shadow->n_tracked; ++i) free(w->shadow->tracked[i].state);
     free(w->shadow->tracked);
     drop_fences(&w->shadow->fences);
+    close_locals(&w->shadow->locals);
   }
   free(w->shadow);
   free(w->findings);
@@ -686,6 +704,29 @@ void group_met(Worker *w) {
     report(w->findings, found_divergent_barrier, Touch{}, first_at_barrier(w), Memory{}, w->threads - shadow->waiting);
   shadow->waiting = 0;
 }
+
+void report_unwritten(Worker *w, const Node *node) {
+  Shadow *shadow = w->shadow;
+  if (!(shadow->checks & check_unwritten)) return;
+  for (uint32_t i = 0; i < node->n_args; ++i) {
+    const uint64_t bytes = node->views[i] & ~view_written;
+    if (!bytes || !(node->views[i] & view_written)) continue;
+    const uintptr_t begin = uintptr_t(node->dispatch.args[i]);
+    const Region *region = region_at(shadow, begin);
+    if (!region) continue;
+    uint64_t missing = 0, first = 0;
+    for (uint64_t at = 0; at < bytes; ++at) {
+      const uint64_t cell = (begin + at - region->begin) >> region->shift;
+      if (region->cells && region->cells[cell * slots_per_cell]) continue;
+      if (!missing++) first = at;
+    }
+    if (missing)
+      report(w->findings, found_not_written, Touch{}, Touch{}, Memory{begin + first, 1, nullptr, i, memory_device},
+             missing);
+  }
+}
+
+void abandon_locals(Worker *w) { forget_locals(&w->shadow->locals); }
 
 void add_image(uintptr_t begin, uintptr_t end) {
   static std::atomic<uint32_t> taken;

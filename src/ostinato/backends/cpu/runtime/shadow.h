@@ -8,12 +8,16 @@
 namespace [[gnu::visibility("hidden")]] __ost {
 
 // Gives the worker its calls, findings and shadow; false when memory is short.
-bool open_shadow(Worker *);
+bool open_shadow(Worker *, uint32_t checks);
 void close_shadow(Worker *);
 
 // Before and after a dispatch runs, or is left by a fault.
 void begin_dispatch(Worker *, const Node *);
 void end_dispatch(Worker *);
+// Where it is asked for: the bytes of outputs that no thread of the dispatch wrote.
+void report_unwritten(Worker *, const Node *);
+// After a fault: the threads of the group have left their variables.
+void abandon_locals(Worker *);
 
 // Not while a dispatch begins: memory that nobody has written yet, or that is gone, with no bytes; bytes that the host
 // has written; a copy or a fill that is about to run.

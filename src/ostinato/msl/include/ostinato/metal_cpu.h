@@ -32,6 +32,9 @@
 #include "lanes_vector.h"
 #else
 #include "fiber.h"
+#ifdef __OST_CHECKED
+#include "checks_cpu.h"
+#endif
 #include "division_cpu.h"
 #endif
 
@@ -75,3 +78,6 @@ typedef _Float16 half;
 #endif
 #include "simdgroup_matrix.h"
 #include "internals.h"
+#ifdef __OST_CHECKED
+#include "unaligned.h"
+#endif

@@ -62,7 +62,7 @@ template <class T> OST_FN constexpr T stateless() {
 #include "integer.h"
 #include "geometric.h"
 #include "matrix.h"
-#include "unaligned_cuda.h"
+#include "unaligned.h"
 #include "pack.h"
 #include "logging.h"
 #include "utility.h"

@@ -83,6 +83,18 @@ OST_FN float log_special(float x, float result) {
   result = x == 0.0f ? -__builtin_inff() : result;
   return x < 0.0f || x != x ? __builtin_nanf("") : result;
 }
+#ifdef __OST_NAN
+// Where operations that make a NaN or an infinity are looked for, the C library's functions raise the signals.
+struct fn_log {
+  static OST_FN float of(float x) { return __builtin_logf(x); }
+};
+struct fn_log2 {
+  static OST_FN float of(float x) { return __builtin_log2f(x); }
+};
+struct fn_log10 {
+  static OST_FN float of(float x) { return __builtin_log10f(x); }
+};
+#else
 struct fn_log {
   static OST_FN float of(float x) {
     log_parts p(x);
@@ -104,6 +116,8 @@ struct fn_log10 {
     return log_special(x, p.exponent * 0x1.344p-2f + (p.f * 0x1.bcb8p-2f + low));
   }
 };
+
+#endif
 
 // sin and cos after reduction by quarter turns: r in [-pi/4, pi/4] and the number of quarter turns.
 OST_FN float sin_poly(float r) {
@@ -224,6 +238,11 @@ struct fn_round {  // halves away from zero; the largest float under one half ke
 struct fn_rsqrt {
   static OST_FN float of(float x) { return 1.0f / __builtin_sqrtf(x); }
 };
+#ifdef __OST_NAN
+struct fn_pow {
+  static OST_FN float of(float x, float y) { return __builtin_powf(x, y); }
+};
+#else
 // 2^(y log2 |x|) in double, so that the product keeps the bits the power needs; then the special cases of C.
 struct fn_pow {
   static OST_FN float of(float x, float y) {
@@ -274,6 +293,7 @@ struct fn_pow {
     return x == 1.0f ? 1.0f : power;
   }
 };
+#endif
 struct fn_powr {
   static OST_FN float of(float x, float y) { return x < 0.0f ? __builtin_nanf("") : fn_pow::of(x, y); }
 };

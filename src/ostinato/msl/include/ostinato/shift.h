@@ -26,7 +26,11 @@ template <class T, class A, bool scalars = scalar_kind<T>::value && scalar_kind<
   static OST_FN constexpr A of(A bits) { return bits; }  // vectors see to it themselves
 };
 template <class T, class A> struct shift_by<T, A, true> {
-  static OST_FN constexpr int of(A bits) { return int(bits & A(sizeof(decltype(+T())) * 8 - 1)); }
+  static OST_FN constexpr int of(A bits) {
+    constexpr A last = A(sizeof(decltype(+T())) * 8 - 1);
+    OST_CHECK_SHIFT(bits, last);
+    return int(bits & last);
+  }
 };
 
 #define OST_SHIFTS(op)                                                                         \

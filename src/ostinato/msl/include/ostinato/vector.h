@@ -18,6 +18,16 @@ namespace __ost {
 using metal::vec;
 template <class T, int N> struct packed_vec;
 
+#ifndef OST_CHECK_SHIFT
+#define OST_CHECK_SHIFT(amount, last) (void)0
+#endif
+// The bits of the amount by which a component is shifted.
+template <class T> OST_FN constexpr T shift_amount(T bits) {
+  constexpr T last = T(sizeof(T) * 8 - 1);
+  OST_CHECK_SHIFT(bits, last);
+  return T(bits & last);
+}
+
 // What `v.zyx` is: a view of the N components of a vec in another order. Reads as vec<T, count>; assigning writes
 // through. It holds the whole vector, so that a copy (`auto p = v.xy;`) is a value of its own.
 template <class T, int N, int... I> struct swizzle {
@@ -129,7 +139,7 @@ template <class T, int N> struct parts {
 #define OST_EACH_3(M, op) M(x, op), M(y, op), M(z, op)
 #define OST_EACH_4(M, op) M(x, op), M(y, op), M(z, op), M(w, op)
 #define OST_BINARY(c, op) T(p.c op q.c)
-#define OST_SHIFT(c, op) T(p.c op (q.c & T(sizeof(T) * 8 - 1)))
+#define OST_SHIFT(c, op) T(p.c op __ost::shift_amount(q.c))
 #define OST_COMPARE(c, op) (p.c op q.c)
 #define OST_UNARY(c, op) T(op p.c)
 #define OST_NOT(c, op) (!p.c)

@@ -1,7 +1,8 @@
 // Accesses through casts to a type of stricter alignment, such as a uint read from the bytes of a packed block. Apple's
-// GPUs take any address; NVIDIA's fault at one that is no multiple of the type's alignment. The translator (unaligned.py)
-// makes such casts by loose(), reads by load() and writes by at(). Where the types alone say that the address is aligned,
-// these are the plain access. Elsewhere the address decides, and one that is not aligned is accessed in parts.
+// GPUs take any address; NVIDIA's fault at one that is no multiple of the type's alignment, and checked kernels on the
+// CPU report it. The translator (unaligned.py) makes such casts by loose(), reads by load() and writes by at(). Where the
+// types alone say that the address is aligned, these are the plain access. Elsewhere the address decides, and one that is
+// not aligned is accessed in parts.
 #pragma once
 
 namespace __ost {

@@ -1,0 +1,41 @@
+"""What a checked device looks for, and the instrumentation that its kernels are compiled with for that."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...native.toolchain import Toolchain
+
+_NUMBERS = ("float-cast-overflow", "alignment", "shift-exponent")
+UNINITIALISED = frozenset({"uninitialized", "maybe-uninitialized", "sometimes-uninitialized"})
+"""The warnings about local scalars that are used before they are set."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checks:
+    """What is looked for on request, beside accesses to memory, bounds and numbers."""
+
+    overflow: bool = False
+    """Whether signed integers overflow."""
+    nan: bool = False
+    """Whether an operation makes a NaN or an infinity of other numbers."""
+    unwritten: bool = False
+    """Whether elements of an output are written by no thread."""
+
+    @property
+    def runtime_bits(self) -> int:
+        """As the runtime takes them: `CheckOption` of runtime/checks.h."""
+        return 1 | 2 * self.nan | 4 * self.unwritten
+
+
+def instrumentation(compiler: Toolchain, checks: Checks) -> tuple[str, ...]:
+    """The flags that have each access to memory, and each failed check, call a hook."""
+    clang = bool(compiler.clang_version)
+    # zig takes the driver's own flag as a wish for its runtime.
+    memory = ("-Xclang", "-fsanitize=thread") if clang else ("-fsanitize=thread",)
+    numbers = [*_NUMBERS, "array-bounds" if clang else "bounds"]
+    if checks.overflow:
+        numbers.append("signed-integer-overflow")
+    # No operation may be done that the source does not ask for, because it might raise a signal.
+    exact = ("-ftrapping-math", "-D__OST_NAN") if checks.nan else ()
+    return (*memory, f"-fsanitize={','.join(numbers)}", *exact)

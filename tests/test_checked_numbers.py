@@ -1,0 +1,126 @@
+"""Numbers in checked kernels: divisions, shifts, conversions, overflow, static bounds and alignment."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import ostinato as ost
+from checked_kernels import Kernels, line_of, place_of
+from ostinato.backends.registry import open_backend
+
+DECLARATIONS = """
+constant int table[4] = {1, 2, 3, 4};
+struct Block { half d; uchar high[4]; };
+static float second(device const float4 *v) { float4 w = *v; return w.y; }
+"""
+BODIES = {
+    "quotient": "o[i] = 7 / x[i];",
+    "remainder": "o[i] = 5 % x[i];",
+    "quotient of vectors": "int4 v = int4(x[0], x[1], x[2], x[3]);\n  o[0] = (int4(8) / v).x;",
+    "shift": "o[0] = 1 << x[0];",
+    "other shifts": "uint2 v = uint2(1u) << uint2(3u, uint(x[0]));\n  int y = 5;\n  y >>= x[0];\n"
+    "  o[0] = int(v.y) + y;",
+    "conversion": "o[0] = int(f[0]);",
+    "sum": "o[0] = x[0] + x[1];",
+    "local array": "float t[8] = {1.0f};\n  t[x[0]] = 2.0f;\n  o[0] = int(t[3]);",
+    "constant array": "o[0] = table[x[0]];",
+    "threadgroup array": "threadgroup int t[4];\n  t[x[0]] = 3;\n  o[0] = t[x[0]];",
+    "vector": "o[0] = int(second((device const float4 *)(f + 1)));",
+    "vector by a cast": "device const float4 *v = (device const float4 *)(f + 1);\n  o[0] = int(v[i].y);",
+    "block": "device const Block *b = (device const Block *)x;\n"
+    "  o[0] = *((device const uint *)b[i].high) + ((device const uint *)b[i].high)[0];",
+}
+KERNELS = Kernels(BODIES, "device int *o, device const int *x, device const float *f", DECLARATIONS)
+
+
+def ints(*numbers: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    return np.zeros(4, np.int32), np.array(numbers, np.int32), np.zeros(8, np.float32)
+
+
+@pytest.mark.parametrize(("name", "text"), [("quotient", "/"), ("remainder", "%")])
+def test_an_integer_division_by_zero_is_named_with_its_thread(name: str, text: str) -> None:
+    finding = KERNELS.finding(name, *ints(1, 2, 0, 4), threads=4)
+    assert (finding.kind, finding.severity) == ("division by zero", "error")
+    assert finding.accesses[-1].thread == (2, 0, 0)
+    assert line_of(finding) == KERNELS.place(name, text)[0]
+
+
+def test_a_division_of_vectors_is_placed_in_the_user_s_line() -> None:
+    finding = KERNELS.finding("quotient of vectors", *ints(1, 2, 0, 4))
+    assert finding.kind == "division by zero"
+    assert line_of(finding) == KERNELS.place("quotient of vectors", "int4(8)")[0]
+
+
+@pytest.mark.parametrize("amount", [32, 40, -1])
+def test_a_shift_by_the_width_or_more_is_a_note_since_metal_defines_it(amount: int) -> None:
+    finding = KERNELS.finding("shift", *ints(amount))
+    assert (finding.kind, finding.severity) == ("shift out of range", "note")
+    assert f"a shift by {amount} of 32 bits; Metal shifts by {amount % 32}" in finding.why
+    assert line_of(finding) == KERNELS.place("shift", "<<")[0]
+
+
+def test_shifts_of_vectors_and_assigning_shifts_are_seen() -> None:
+    lines = sorted(line_of(finding) for finding in KERNELS.findings("other shifts", *ints(33)))
+    assert lines == [KERNELS.place("other shifts", text)[0] for text in ("uint2(1u)", ">>=")]
+
+
+@pytest.mark.parametrize("name", ["shift", "quotient", "remainder", "sum"])
+def test_what_is_in_range_is_no_finding(name: str) -> None:
+    assert KERNELS.findings(name, *ints(31, 2)) == ()
+
+
+@pytest.mark.parametrize("number", [3e9, -3e9, float("inf"), float("nan")])
+def test_a_float_that_no_int_can_hold_is_named(number: float) -> None:
+    finding = KERNELS.finding("conversion", *ints(0)[:2], np.array([number], np.float32))
+    assert (finding.kind, finding.severity) == ("conversion out of range", "error")
+    assert f"{number:g} does not fit int" in finding.why
+    assert line_of(finding) == KERNELS.place("conversion", "int(")[0]
+
+
+def test_signed_overflow_is_found_on_request_only() -> None:
+    numbers = ints(2**31 - 1, 1)
+    assert KERNELS.findings("sum", *numbers) == ()
+    finding = KERNELS.finding("sum", *numbers, overflow=True)
+    assert (finding.kind, finding.severity) == ("signed overflow", "error")
+    assert line_of(finding) == KERNELS.place("sum", "+")[0]
+
+
+@pytest.mark.parametrize("option", ["overflow", "nan"])
+def test_what_is_found_on_request_needs_a_checked_device(option: str) -> None:
+    with pytest.raises(ost.DeviceUnavailable, match=f"{option}=True: only a device with checked=True"):
+        open_backend("cpu", {"workers": 1, option: True})
+
+
+@pytest.mark.parametrize("index", [8, -1, 1000])
+def test_an_index_outside_of_a_local_array_is_named_with_the_array(index: int) -> None:
+    finding = KERNELS.findings("local array", *ints(index))[0]
+    assert (finding.kind, finding.severity) == ("out of bounds", "error")
+    assert f"index {index} of float[8]" in finding.why
+    line, column = KERNELS.place("local array", "t[x[0]]")
+    assert place_of(finding)[0] == line
+    assert place_of(finding)[1] in range(column, column + 8)
+
+
+def test_an_index_outside_of_a_constant_array_is_found() -> None:
+    finding = KERNELS.findings("constant array", *ints(4))[0]
+    assert finding.kind == "out of bounds"
+    assert line_of(finding) == KERNELS.place("constant array", "table[x")[0]
+
+
+def test_a_negative_index_of_a_threadgroup_array_is_found() -> None:
+    finding = KERNELS.findings("threadgroup array", *ints(-2))[0]
+    assert finding.kind == "out of bounds"
+    assert line_of(finding) == KERNELS.place("threadgroup array", "t[x[0]] = 3")[0]
+
+
+def test_a_vector_at_an_address_of_its_elements_is_misaligned() -> None:
+    finding = KERNELS.finding("vector", *ints(0))
+    assert (finding.kind, finding.severity) == ("misaligned", "error")
+    assert line_of(finding) == KERNELS.place("vector", "= *v;")[0]
+
+
+@pytest.mark.parametrize("name", ["block", "vector by a cast"])
+def test_a_cast_to_a_type_of_stricter_alignment_is_an_idiom_and_no_finding(name: str) -> None:
+    """Quantised blocks are read like this; Apple's GPUs take any address."""
+    assert KERNELS.findings(name, *ints(1, 2)) == ()
