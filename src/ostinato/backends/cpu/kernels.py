@@ -80,7 +80,9 @@ def compile_kernels(
             translation = module.translate("cpu", constants, rest, **printing.options)
     compiler = toolchain.find()
     if checked is not None:
-        return _kernels_of(checked_library(compiler, translation, checked), translation, notes)
+        library, warnings = checked_library(compiler, translation, checked)
+        kernels = _kernels_of(library, translation, notes)
+        return {name: replace(kernel, warnings=warnings) for name, kernel in kernels.items()}
     return _kernels_of(kernel_library(compiler, translation), translation, notes)
 
 
