@@ -88,6 +88,18 @@ def test_a_device_reports_each_operation_that_makes_a_nan() -> None:
     assert finding.accesses[-1].thread == (2, 0, 0)
 
 
+def test_a_local_scalar_that_may_be_unset_is_a_note_of_the_compiler() -> None:
+    with ost.open_device("cpu") as dev:
+        source = KERNELS.source.replace("float y = x[i];", "float y;  if (x[0] > 2.0f) y = x[i];")
+        x, o = dev.array(np.ones(4, np.float32)), dev.zeros(4, np.float32)
+        kernel = dev.library(source)[KERNELS.name("logarithm")]
+        graph = dev.capture(lambda encoder: encoder.dispatch(kernel, o, x, threads=4))
+        notes = [finding for finding in graph.audit(run=True, repeats=1).findings if finding.kind == "uninitialised"]
+    assert [note.severity for note in notes] == ["note"]
+    assert "uninitialized" in notes[0].why
+    assert f"<source>:{KERNELS.place('logarithm', 'float y')[0]}" in notes[0].why
+
+
 def test_elements_that_no_thread_wrote_are_a_note_on_request() -> None:
     assert audited("copy", [1, 2, 3, 4], threads=3) == []
     assert audited("copy", [1, 2, 3, 4], threads=4, unwritten=True) == []

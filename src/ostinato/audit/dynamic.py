@@ -14,6 +14,7 @@ from typing import Any
 
 from .. import counters
 from ..base.host import free_bytes
+from ..errors import Diagnostic
 from ..graph.graph import Graph
 from ..ir.commands import Barrier, Dispatch, Ordering
 from ..runtime.queue import keep_for_good
@@ -82,6 +83,7 @@ class _Run:
         self.graph, self.limit_s, self.progress, self.requested = graph, limit_s, progress, requested
         self.findings: list[Finding] = []
         self._unchecked: list[str] = []
+        self._warned: set[Diagnostic] = set()
         self._alone = self._in_checked_build = self._orders = 0
         self._serial = Runner(workers=1)
         self._concurrent = Runner(workers=max(2, cores()))
@@ -200,11 +202,23 @@ class _Run:
         became = new_non_finite(replica, index) if self.requested.nan and not step.fault else NOTHING
         checks = run_checked(replica, index, self._checked, 0.0 if too_slow else self.limit_s, became)
         step.findings += checks.findings
+        self._warn(index, step)
         self._in_checked_build += not checks.unchecked
         if step.fault and not any(finding.is_error for finding in checks.findings):
             self._report_fault(index, step)
         elif checks.unchecked:
             self._unchecked.append(f"accesses of {title(self.graph.nodes[index])}: {checks.unchecked}")
+
+    def _warn(self, index: int, step: Step) -> None:
+        """Add what the compiler suspects of local scalars, once for each place."""
+        command = self.graph.nodes[index].command
+        assert isinstance(command, Dispatch)
+        for warning in self._checked.kernel(command).warnings:
+            if warning not in self._warned:
+                self._warned.add(warning)
+                why = f"{warning.message}, says the compiler, at {warning.place}"
+                advice = "set it on every path, or give it an initialiser"
+                step.findings.append(finding_about(self.graph, NOTE, "uninitialised", (index,), why, advice))
 
     def _report_fault(self, index: int, step: Step) -> None:
         why = f"it crashes when run alone: {step.fault}"

@@ -67,6 +67,8 @@ def _finding(node: CapturedNode, record: KernelFinding, first: int) -> Finding:
     memory, why, advice = _memory(node, record), "", _ADVICE[record.kind]
     if number := number_text(record):
         memory, why = "", f"{_described(record.accesses[-1])}: {number}"
+        if record.kind == "out of bounds":
+            advice = "check the index against the length of the array"
     elif record.kind == "out of bounds":
         memory, why, advice = _out_of_bounds(node.command, record)
     elif record.kind == "not written":

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ..base.source_lines import Place
+    from ..errors import Diagnostic
     from ..msl import Definition, Execution, LogSite, Module, Signature
 
 
@@ -126,6 +127,8 @@ class CompiledKernel:
     """What it may print, by the numbers in its log records; empty if it prints nothing."""
     arena_bytes: int = 0
     """The same as `threadgroup_bytes`, and the red zones between variables, where kernels are checked."""
+    warnings: tuple[Diagnostic, ...] = field(default=(), repr=False)
+    """What the compiler suspects in the library of a checked kernel."""
 
 
 class Unknown(Enum):

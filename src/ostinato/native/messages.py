@@ -51,12 +51,17 @@ _WARNING = re.compile(r" \[-W(?P<name>[\w-]+)\]$")
 
 
 def read_warnings(text: str, names: Collection[str]) -> list[Diagnostic]:
-    """The warnings of these names (`-Wname`), without the name."""
-    warnings = []
+    """The warnings of these names (`-Wname`), without the name, each with its notes."""
+    warnings: list[Diagnostic] = []
+    takes_notes = False
     for match in _MESSAGE.finditer(text):
-        named = _WARNING.search(match["text"])
-        if match["kind"] == "warning" and named is not None and named["name"] in names:
-            column = int(match["column"]) if match["column"] else None
-            message = match["text"][: named.start()]
-            warnings.append(Diagnostic(message, match["file"], int(match["line"]), column))
+        column = int(match["column"]) if match["column"] else None
+        message = Diagnostic(match["text"], match["file"], int(match["line"]), column)
+        if match["kind"] == "note" and takes_notes:
+            warnings[-1] = replace(warnings[-1], notes=(*warnings[-1].notes, message))
+        elif match["kind"] == "warning":
+            named = _WARNING.search(message.message)
+            takes_notes = named is not None and named["name"] in names
+            if named is not None and takes_notes:
+                warnings.append(replace(message, message=message.message[: named.start()]))
     return warnings

@@ -17,7 +17,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -144,14 +144,16 @@ def compile_library(
     compile_flags: Sequence[str],
     link_flags: Sequence[str],
     work: Path,
+    warned: Callable[[str], None] = lambda text: None,
 ) -> Path:
     """Compile and link sources to a shared library in a work folder.
 
-    Places of errors are those that the compiler names.
+    Places of errors are those that the compiler names. `warned` gets what it said of sources that compile.
     """
     product = work / "product.so"
     result = toolchain.run([*compile_flags, "-c", *map(str, sources)], work)
     if result.returncode == 0:
+        warned(result.stderr)
         objects = sorted(str(path) for path in work.glob("*.o"))
         result = toolchain.link([*objects, *link_flags, "-o", str(product)], work)
     if result.returncode == 0 and product.exists():

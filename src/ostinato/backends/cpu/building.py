@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import ctypes
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ... import native
 from ...base import cache
-from ...errors import KernelCompileError, ToolchainError
+from ...errors import Diagnostic, KernelCompileError, ToolchainError
 from ...native import toolchain
 from ...native.binary import foreign_functions, load_time_code, startup_sections
 from ...native.building import BASE_FLAGS, compile_flags, host_library, link_flags, load
+from ...native.messages import read_warnings
 from ...version import __version__
 from . import clang_code
-from .checking import Checks, instrumentation
+from .checking import UNINITIALISED, Checks, instrumentation
 from .clang_code import loosened
 from .places import remember
 
@@ -52,7 +53,7 @@ _LANE_FLAGS = ("-mllvm", "-enable-misched=0")
 # Little optimisation: as far as a compiler allows, each access of the source is one machine access, in source order.
 # Lines and columns by a version of debug information that all compilers and readers know.
 _CHECKED_FLAGS = (
-    *("-O1" if flag == "-O3" else flag for flag in _KERNEL_FLAGS),
+    *("-O1" if flag == "-O3" else flag for flag in _KERNEL_FLAGS if flag != "-w"),
     *("-D__OST_CHECKED", "-g1", "-gdwarf-4"),
 )
 _HOOKS = tuple(sorted(Path(__file__).with_name("hooks").glob("*.cpp")))
@@ -94,10 +95,13 @@ def kernel_library(compiler: toolchain.Toolchain, translation: Translation, debu
         raise translation.placed(error) from None
 
 
-def checked_library(compiler: toolchain.Toolchain, translation: Translation, checks: Checks) -> ctypes.CDLL:
+def checked_library(
+    compiler: toolchain.Toolchain, translation: Translation, checks: Checks
+) -> tuple[ctypes.CDLL, tuple[Diagnostic, ...]]:
     """The compiled kernels of a translation, built to find faults: every access calls a hook first.
 
-    The hooks are part of the library, and pass on to the runtime.
+    The hooks are part of the library, and pass on to the runtime. With it come the compiler's warnings of local scalars
+    that may be used before they are set, in the user's source.
     """
     flags = compile_flags(compiler, (*_CHECKED_FLAGS, *compiler.semantics, *instrumentation(compiler, checks)))
     linking = link_flags("-nostartfiles")
@@ -113,7 +117,9 @@ def checked_library(compiler: toolchain.Toolchain, translation: Translation, che
     def build(work: Path) -> Path:
         source = work / "kernels.cpp"
         source.write_text(translation.text, encoding="utf-8")
-        product = _with_hooks(compiler, source, flags, linking, work)
+        said: list[str] = []
+        product = _with_hooks(compiler, source, flags, linking, work, said.append)
+        cache.note(f"warnings-{key}", lambda: "\n".join(said), anew=True)
         return _examined(compiler, product, linking, flags)
 
     try:
@@ -123,16 +129,28 @@ def checked_library(compiler: toolchain.Toolchain, translation: Translation, che
     remember(library._name, translation)
     image = (ctypes.c_uint64 * 2).in_dll(library, "__ost_image")
     runtime_library().ost_add_image(image[0], image[1])
-    return library
+    return library, _placed_warnings(translation, cache.note(f"warnings-{key}", str))
+
+
+def _placed_warnings(translation: Translation, text: str) -> tuple[Diagnostic, ...]:
+    warnings = read_warnings(text, UNINITIALISED)
+    placed = (translation.placed(KernelCompileError.of([warning], "")).diagnostics for warning in warnings)
+    # One without a column is about no place of the source.
+    return tuple(dict.fromkeys(each[0] for each in placed if each and each[0].column is not None))
 
 
 def _with_hooks(
-    compiler: toolchain.Toolchain, source: Path, flags: Sequence[str], linking: Sequence[str], work: Path
+    compiler: toolchain.Toolchain,
+    source: Path,
+    flags: Sequence[str],
+    linking: Sequence[str],
+    work: Path,
+    warned: Callable[[str], None] = lambda text: None,
 ) -> Path:
     hooks = compiler.run([*compile_flags(compiler, _HOOK_FLAGS), *_FOLDERS, "-c", *map(str, _HOOKS)], work)
     if hooks.returncode != 0:
         raise ToolchainError(f"{compiler.command[0]} does not compile the hooks of checked kernels: {hooks.stderr}")
-    return toolchain.compile_library(compiler, [source], [*flags, *_FOLDERS], linking, work)
+    return toolchain.compile_library(compiler, [source], [*flags, *_FOLDERS], linking, work, warned)
 
 
 def _examined(

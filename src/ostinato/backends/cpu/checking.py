@@ -37,5 +37,6 @@ def instrumentation(compiler: Toolchain, checks: Checks) -> tuple[str, ...]:
     if checks.overflow:
         numbers.append("signed-integer-overflow")
     # No operation may be done that the source does not ask for, because it might raise a signal.
+    warnings = ("-Wuninitialized", "-Wsometimes-uninitialized" if clang else "-Wmaybe-uninitialized")
     exact = ("-ftrapping-math", "-D__OST_NAN") if checks.nan else ()
-    return (*memory, f"-fsanitize={','.join(numbers)}", *exact)
+    return (*memory, f"-fsanitize={','.join(numbers)}", *exact, *warnings)

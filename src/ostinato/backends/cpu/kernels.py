@@ -69,10 +69,11 @@ def compile_kernels(
     if checked is not None:
         counted = settings.text("coverage") is not None
         translation = module.translate("cpu", constants, only, checked=True, counted=counted, **printing.options)
-        library = checked_library(toolchain.find(), translation, checked)
+        library, warnings = checked_library(toolchain.find(), translation, checked)
         if translation.counted:
             line_counts.remember(library, translation, _readable_files(module))
-        return _kernels_of(library, translation, {})
+        kernels = _kernels_of(library, translation, {})
+        return {name: replace(kernel, warnings=warnings) for name, kernel in kernels.items()}
     for name in only if only is not None and len(only) == 1 else ():
         known = module.known_execution(name, constants)
         if known is not None and known.way == "fibers":
