@@ -180,3 +180,11 @@ def test_groups_are_ordered_by_fences_and_an_atomic(dev: ost.Device, release: st
         return
     (race,) = findings(dev, source, WORDS, WORDS, threads=128, group=64)
     assert {access.group for access in race.accesses} == {(0, 0, 0), (1, 0, 0)}
+
+
+def test_relaxed_exchanges_order_nothing(dev: ost.Device) -> None:
+    exchange = "atomic_exchange_explicit(a, 1u, memory_order_relaxed)"
+    source = LAST_GROUP.replace("atomic_fetch_add_explicit(a, 1u, memory_order_relaxed)", exchange)
+    source = kernel(source.replace("RELEASE", "").replace("ACQUIRE", ""))
+    (race,) = findings(dev, source, WORDS, WORDS, threads=128, group=64)
+    assert {access.group for access in race.accesses} == {(0, 0, 0), (1, 0, 0)}
