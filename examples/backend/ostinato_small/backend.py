@@ -132,9 +132,6 @@ class SmallBackend:
     def clear(self, memory: Memory, offset: int, nbytes: int) -> None:
         ctypes.memset(memory.address - DEVICE_SPACE + offset, 0, nbytes)
 
-    def expose(self, memory: Memory, offset: int, nbytes: int) -> None:
-        pass  # only a device that follows what is written has something to do
-
     def lower(self, command: Command) -> Launch:
         if isinstance(command, Barrier):
             return Launch()
