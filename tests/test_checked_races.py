@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import importlib.util
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 import ostinato as ost
+
+ZIG = (
+    [f"{Path(spec.origin).parent / 'zig'} c++"] if (spec := importlib.util.find_spec("ziglang")) and spec.origin else []
+)
 
 HEAD = "#include <metal_stdlib>\nusing namespace metal;\n"
 
@@ -180,3 +187,21 @@ def test_groups_are_ordered_by_fences_and_an_atomic(dev: ost.Device, release: st
         return
     (race,) = findings(dev, source, WORDS, WORDS, threads=128, group=64)
     assert {access.group for access in race.accesses} == {(0, 0, 0), (1, 0, 0)}
+
+
+def test_relaxed_exchanges_order_nothing(dev: ost.Device) -> None:
+    exchange = "atomic_exchange_explicit(a, 1u, memory_order_relaxed)"
+    source = LAST_GROUP.replace("atomic_fetch_add_explicit(a, 1u, memory_order_relaxed)", exchange)
+    source = kernel(source.replace("RELEASE", "").replace("ACQUIRE", ""))
+    (race,) = findings(dev, source, WORDS, WORDS, threads=128, group=64)
+    assert {access.group for access in race.accesses} == {(0, 0, 0), (1, 0, 0)}
+
+
+@pytest.mark.parametrize("command", ZIG)
+def test_clang_checks_as_well(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", command)
+    with ost.open_device("cpu", checked=True) as clang:
+        assert run(clang, reverse(BARRIER), X, X, threads=256, group=256).findings == ()
+        (race,) = findings(clang, reverse(""), X, X, threads=256, group=256)
+        places = {(access.what, access.place.line) for access in race.accesses if access.place}
+        assert places == {("write", 6), ("read", 8)}

@@ -16,30 +16,37 @@ template <class T> OST_FN void atomic_write(volatile metal::atomic<T> *p, T valu
   if (order == metal::memory_order_relaxed) __atomic_store_n(bits_at(p), bits_as<word_t<T>>(value), __ATOMIC_RELAXED);
   else __atomic_store_n(bits_at(p), bits_as<word_t<T>>(value), __ATOMIC_SEQ_CST);
 }
-template <class T> OST_FN T atomic_swap(volatile metal::atomic<T> *p, T value, metal::memory_order) {
-  return bits_as<T>(__atomic_exchange_n(bits_at(p), bits_as<word_t<T>>(value), __ATOMIC_SEQ_CST));
+template <class T> OST_FN T atomic_swap(volatile metal::atomic<T> *p, T value, metal::memory_order order) {
+  const word_t<T> bits = bits_as<word_t<T>>(value);
+  return bits_as<T>(order == metal::memory_order_relaxed ? __atomic_exchange_n(bits_at(p), bits, __ATOMIC_RELAXED)
+                                                         : __atomic_exchange_n(bits_at(p), bits, __ATOMIC_SEQ_CST));
 }
-template <class T> OST_FN bool atomic_try(volatile metal::atomic<T> *p, T &expected, T desired, metal::memory_order) {
+template <class T>
+OST_FN bool atomic_try(volatile metal::atomic<T> *p, T &expected, T desired, metal::memory_order order) {
   word_t<T> old = bits_as<word_t<T>>(expected);
-  bool swapped = __atomic_compare_exchange_n(bits_at(p), &old, bits_as<word_t<T>>(desired), true, __ATOMIC_SEQ_CST,
-                                             __ATOMIC_RELAXED);
+  const word_t<T> bits = bits_as<word_t<T>>(desired);
+  bool swapped = order == metal::memory_order_relaxed
+                     ? __atomic_compare_exchange_n(bits_at(p), &old, bits, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)
+                     : __atomic_compare_exchange_n(bits_at(p), &old, bits, true, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED);
   expected = bits_as<T>(old);
   return swapped;
 }
-template <class Op, class T> OST_FN T atomic_modify(volatile metal::atomic<T> *p, T operand) {
+template <class Op, class T>
+OST_FN T atomic_modify(volatile metal::atomic<T> *p, T operand, metal::memory_order order) {
   T old = atomic_read(p, metal::memory_order_relaxed);
-  while (!atomic_try(p, old, T(Op::of(old, operand)), metal::memory_order_seq_cst)) {}
+  while (!atomic_try(p, old, T(Op::of(old, operand)), order)) {}
   return old;
 }
 
-template <class Op, class T> OST_FN T atomic_fetch(Op, volatile metal::atomic<T> *p, T operand, metal::memory_order) {
-  return atomic_modify<Op>(p, operand);
+template <class Op, class T>
+OST_FN T atomic_fetch(Op, volatile metal::atomic<T> *p, T operand, metal::memory_order order) {
+  return atomic_modify<Op>(p, operand, order);
 }
 #define OST_ATOMIC_NATIVE(name)                                                                                  \
   template <class T>                                                                                             \
   OST_FN T atomic_fetch(fn_##name, volatile metal::atomic<T> *p, T operand, metal::memory_order order) {         \
     if constexpr (metal::is_floating_point_v<T>)                                                                 \
-      return atomic_modify<fn_##name>(p, operand);                                                               \
+      return atomic_modify<fn_##name>(p, operand, order);                                                        \
     else                                                                                                         \
       return T(order == metal::memory_order_relaxed                                                              \
                    ? __atomic_fetch_##name(bits_at(p), word_t<T>(operand), __ATOMIC_RELAXED)                     \
