@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from .. import msl
+from ..base.printable import printable
 from ..device import open_device
 from ..errors import KernelCompileError
 from ..runtime.library import Kernel
@@ -72,6 +73,8 @@ def compile_command(
             click.echo(f"{len(library)} kernels are too many to compile at once; choose some with -k", err=True)
         for line in lines:
             click.echo(line)
+        for name, error in library.left_out.items():
+            click.echo(f"left out: {printable(name)}: {error}", err=True)
     except KernelCompileError as error:
         place = str(error) if error.file else f"{file}: {error}"
         click.echo(f"error: {place}", err=True)

@@ -47,6 +47,7 @@ from .syntax import Syntax, text_of
 from .target import Execution, Source, TargetText
 from .tokens import Token, fail
 from .translate import asked_constant, constant_text, swizzle_macros
+from .unsupported import without_unsupported
 
 _INTEGER_RANGES = {
     "int8": (-(2**7), 2**7 - 1), "uint8": (0, 2**8 - 1), "int16": (-(2**15), 2**15 - 1), "uint16": (0, 2**16 - 1),
@@ -97,10 +98,11 @@ class Module:
         self.files_read = FilesRead(read.written, read.lookups)
         self.native = dict(native or {})
         """Sources in the languages of targets, for some of the kernels."""
-        self._text = read.text
-        self._read = read.tokens
+        whole, self.left_out = without_unsupported(Syntax(read.tokens))
+        """`left_out`: the kernels that use what is not supported, and the error for each."""
+        self._read = whole.tokens[: whole.count]
+        self._text = read.text if len(self._read) == len(read.tokens) else None
         self.token_count = len(read.tokens)
-        whole = Syntax(read.tokens)
         check_tokens(whole)
         instantiated = parse_declarations(whole)
         # Instantiations say which kernels there are, and may be most of a source; little else needs their tokens.
@@ -356,6 +358,8 @@ class Module:
         }
 
     def _instance(self, name: str) -> KernelInstance:
+        if name in self.left_out:
+            raise self.left_out[name]
         if name not in self._instances:
             raise KernelNotFound(f"no kernel {name!r} in this library; it has {', '.join(self._instances) or 'none'}")
         return self._instances[name]

@@ -60,7 +60,7 @@ _OURS = r"""(?P<ours>^\#if\ __OST_INLINE_BYTES$|^\#endif$
     |^extern\ "C"\ __global__\ void\b|^extern\ "C"\ __device__\ const\ uint32_t\ __ost_info_[0-9]+\b)"""
 _TRIGRAPH = re.compile(r"\?\?[=/'()!<>-]")
 
-_UNSUPPORTED = {
+UNSUPPORTED = {
     **dict.fromkeys(
         """texture1d texture1d_array texture2d texture2d_array texture2d_ms texture2d_ms_array texture3d
     texturecube texturecube_array texture_buffer depth2d depth2d_array depth2d_ms depth2d_ms_array
@@ -89,8 +89,9 @@ def check_tokens(syntax: Syntax) -> None:
         text = token.text
         if text in _FORBIDDEN and text not in _SOMETIMES:
             raise fail(f"{_FORBIDDEN[text]} is not allowed in a kernel source", token)
-        if text in _UNSUPPORTED and not (index and texts[index - 1] in (".", "->")):
-            raise fail(f"{_UNSUPPORTED[text]} ({text}) are not supported", token, UnsupportedFeature)
+        refusal = unsupported_at(syntax, index) if text in UNSUPPORTED else None
+        if refusal is not None:
+            raise refusal
         if text.startswith(("__", "_Clang")):
             _check_reserved(syntax, index)
         elif text == "delete" and texts[index - 1] != "=":
@@ -105,6 +106,14 @@ def check_tokens(syntax: Syntax) -> None:
             texts[index + 1] in ("<", ":") or syntax.tokens[index + 1].kind == STRING
         ):
             raise fail(f"{text} of a module is not allowed in a kernel source", token)
+
+
+def unsupported_at(syntax: Syntax, index: int) -> KernelCompileError | None:
+    """The error for a part of Metal that is named at ``index`` and not supported here, if one is."""
+    text = syntax.texts[index]
+    if text not in UNSUPPORTED or (index and syntax.texts[index - 1] in (".", "->")):
+        return None
+    return fail(f"{UNSUPPORTED[text]} ({text}) are not supported", syntax.tokens[index], UnsupportedFeature)
 
 
 def _check_reserved(syntax: Syntax, index: int) -> None:

@@ -178,10 +178,17 @@ class Library:
             checked = replace(kernel, origin=origin, signature=_believed(kernel))
             self._kernels[name] = Kernel(checked, self._queue)
 
+    @property
+    def left_out(self) -> Mapping[str, KernelCompileError]:
+        """The kernels of the source that use what is not supported, with the error of each. The library lacks them."""
+        return self._module.left_out
+
     def __getitem__(self, name: str) -> Kernel:
         kernel = self._kernels.get(name)
         if kernel is not None:
             return kernel
+        if name in self._module.left_out:
+            raise self._module.left_out[name]
         if name not in self._module.kernels:
             raise KernelNotFound(f"no kernel named {name!r} in this library; it has {_listed(self)}")
         with self._lock:

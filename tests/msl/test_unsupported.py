@@ -1,0 +1,77 @@
+"""Kernels that use what is not supported are refused one by one; the others of their file compile."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import ostinato as ost
+from launching import HEAD, launch
+from ostinato.cli import main
+from ostinato.msl import parse
+
+PLAIN = "kernel void plain(device float *x, uint i [[thread_position_in_grid]]) { x[i] += 1; }"
+MIXED = f"""{HEAD}
+constexpr sampler smooth(coord::normalized);
+float4 fetched(texture2d<float> image, float2 at) {{ return image.sample(smooth, at); }}
+float4 twice(texture2d<float> image) {{ return 2.0f * fetched(image, 0.5f); }}
+kernel void shown(texture2d<float, access::write> image [[texture(0)]], uint2 at [[thread_position_in_grid]]) {{
+  image.write(1.0f, at);
+}}
+template <typename T> kernel void summed(device T *x, texture2d<T> image [[texture(0)]]) {{ x[0] = twice(image).x; }}
+template [[host_name("summed_float")]] kernel void summed<float>(device float *, texture2d<float>);
+vertex float4 corner(uint i [[vertex_id]]) {{ return float4(i); }}
+{PLAIN}
+kernel void named_alike(device float *x, uint i [[thread_position_in_grid]]) {{ float shown = x[i]; x[i] = shown * 3; }}
+"""
+
+
+def test_kernels_without_textures_run() -> None:
+    with ost.open_device("cpu") as dev:
+        library = dev.library(MIXED)
+        assert set(library) == {"plain", "named_alike"}
+        assert launch(dev, library["plain"], np.ones(4, np.float32), threads=4).tolist() == [2] * 4
+        assert launch(dev, library["named_alike"], np.ones(4, np.float32), threads=4).tolist() == [3] * 4
+
+
+@pytest.mark.parametrize(("name", "line"), [("shown", 7), ("summed", 10), ("summed_float", 11)])
+def test_a_kernel_with_a_texture_says_where_it_is(name: str, line: int) -> None:
+    with ost.open_device("cpu") as dev:
+        library = dev.library(MIXED)
+        with pytest.raises(ost.UnsupportedFeature, match="textures and samplers") as caught:
+            library[name]
+    assert caught.value.line == line
+
+
+def test_what_is_left_is_a_source_of_its_own() -> None:
+    module = parse(MIXED)
+    again = parse(module.source)
+    assert "texture2d" not in module.source
+    assert again.kernels.keys() == module.kernels.keys()
+    assert "texture2d" not in module.translate("cuda").text
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "kernel void only(texture2d<float> image [[texture(0)]], device float *x) { x[0] = 1; }",
+        f"struct Images {{ texture2d<float> first; }};\n{PLAIN}",
+        f"using Image = texture2d<float>;\n{PLAIN}",
+    ],
+)
+def test_a_source_with_nothing_left_or_a_texture_in_a_type_is_refused(source: str) -> None:
+    with pytest.raises(ost.UnsupportedFeature, match="textures and samplers"):
+        parse(HEAD + source)
+
+
+def test_compile_names_the_kernels_that_were_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "mixed.metal"
+    path.write_text(MIXED)
+    result = CliRunner().invoke(main, ["compile", str(path), "--device", "cpu", "-k", "plain"])
+    assert result.exit_code == 0
+    assert "plain(" in result.stdout
+    assert "left out: shown: " in result.stderr
+    assert "mixed.metal:7" in result.stderr
