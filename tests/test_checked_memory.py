@@ -19,8 +19,9 @@ THREADGROUP = (
     + """kernel void two(device float *x, uint i [[thread_position_in_threadgroup]]) {
   threadgroup float first[32];
   threadgroup float second[32];
+  threadgroup float *moved = first + BY;
   second[i] = 1;
-  first[i + BY] = i;
+  moved[i] = i;
   threadgroup_barrier(mem_flags::mem_threadgroup);
   x[i] = first[i] + second[i];
 }

@@ -167,7 +167,7 @@ def test_function_constants_come_back_exactly(dev: ost.Device, value: Any, tmp_p
         (
             CompiledKernel,
             "name signature max_threads_per_group threadgroup_bytes argument_bytes argument_alignments code origin "
-            "execution",
+            "execution log_sites arena_bytes warnings",
         ),
         (
             Dispatch,

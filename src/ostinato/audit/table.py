@@ -108,13 +108,16 @@ def summary(coverage: Coverage, findings: Sequence[Finding], ignored: int = 0) -
         counts + (f", {ignored} ignored" if ignored else ""),
         f"{_count(coverage.dispatches, 'dispatch', 'dispatches')} checked",
     ]
-    if coverage.alone or coverage.checked or coverage.orders:
+    unchecked = coverage.unchecked
+    if not (coverage.alone or coverage.checked or coverage.orders):
+        unchecked = unchecked or (("what kernels do to memory, without run=True",) if coverage.dispatches else ())
+    else:
         parts.append(
             f"{coverage.alone} run alone, {coverage.checked} in the checked build, {_count(coverage.orders, 'run')}"
             " compared with a serial run"
         )
     text = "; ".join(parts)
-    return f"{text}\nnot checked: {'; '.join(coverage.unchecked)}" if coverage.unchecked else text
+    return f"{text}\nnot checked: {'; '.join(unchecked)}" if unchecked else text
 
 
 def renderable(audit: Audit) -> RenderableType:
@@ -142,11 +145,11 @@ def as_html(audit: Audit) -> str:
         barriers = _inferred_rows(audit.inferred, _SHOWN_INFERRED)
         columns_of_barriers = (Column("before", "name"), Column("because of"))
         parts.append(fragments.table(columns_of_barriers, barriers, "Audit: inferred barriers"))
-    checked, unchecked = summary(audit.coverage, audit.findings, len(audit.ignored)).split("\n", 1)
-    status = "fine" if audit.ok else "error"
-    return fragments.fragment(
-        *parts, fragments.line(f"{status}: {checked}", "status"), fragments.line(unchecked, "note")
-    )
+    checked, _, unchecked = summary(audit.coverage, audit.findings, len(audit.ignored)).partition("\n")
+    parts.append(fragments.line(f"{'fine' if audit.ok else 'error'}: {checked}", "status"))
+    if unchecked:
+        parts.append(fragments.line(unchecked, "note"))
+    return fragments.fragment(*parts)
 
 
 def checked(result: Checked, why: bool = False, everything: bool = False) -> RenderableType:
