@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -48,6 +49,10 @@ _THREAD_FLAGS = (
     *("-mllvm", "-unroll-threshold=600"),
 )
 _NO_PASSES = ("-Xclang", "-disable-llvm-passes")
+# A thread with more code than this (in characters) takes clang a minute for 32 lanes. It is compiled again without the
+# unrolling that its source asks for.
+_LONGEST_UNROLLED = 250_000
+_UNROLLING = re.compile(r'_Pragma\("clang loop unroll[^"]*"\)')
 # Blocks for 32 lanes are long, and the scheduler of instructions takes a time that is quadratic in their length.
 _LANE_FLAGS = ("-mllvm", "-enable-misched=0")
 # Little optimisation: as far as a compiler allows, each access of the source is one machine access, in source order.
@@ -206,19 +211,27 @@ def vector_library(compiler: toolchain.Toolchain, translation: Translation) -> c
     """The compiled kernels of a translation for simdgroups as vectors; its `__ost_refused` names those left out."""
     flags = compile_flags(compiler, (*_KERNEL_FLAGS, *compiler.semantics))
     linking = link_flags("-nostartfiles")
-    made_from = (*flags, *linking, _interface_digest(), _pass_digest(), _changes_digest(), translation.text)
+    passes = (*_THREAD_FLAGS, *_LANE_FLAGS, str(_LONGEST_UNROLLED), _pass_digest(), _changes_digest())
+    made_from = (*flags, *linking, *passes, _interface_digest(), translation.text)
     key = cache.digest("vector kernels", __version__, compiler.identity, *made_from)
 
-    def build(work: Path) -> Path:
-        from .simt.lanes import widen
+    def optimised(text: str, work: Path) -> str:
         from .simt.lockstep import STEPPING, shared_memory_changes, steps_done
 
-        source, threads, lanes = work / "kernels.cpp", work / "threads.ll", work / "lanes.ll"
-        source.write_text(translation.text, encoding="utf-8")
+        source, threads = work / "kernels.cpp", work / "threads.ll"
+        source.write_text(text, encoding="utf-8")
         plain = _unoptimised(compiler, flags, source, work)
         plain.write_text(shared_memory_changes(plain.read_text(encoding="utf-8")), encoding="utf-8")
         _emit(compiler, [*flags, *_THREAD_FLAGS, *STEPPING, str(plain), "-o", str(threads)], work)
-        code = steps_done(threads.read_text(encoding="utf-8"))
+        return steps_done(threads.read_text(encoding="utf-8"))
+
+    def build(work: Path) -> Path:
+        from .simt.lanes import widen
+
+        lanes = work / "lanes.ll"
+        code = optimised(translation.text, work)
+        if len(code) > _LONGEST_UNROLLED and _UNROLLING.search(translation.text):
+            code = optimised(_UNROLLING.sub("", translation.text), work)
         lanes.write_text(loosened(widen(code).text), encoding="utf-8")
         product = toolchain.compile_library(compiler, [lanes], [*flags, *_LANE_FLAGS], linking, work)
         return _examined(compiler, product, linking)
