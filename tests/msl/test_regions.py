@@ -89,6 +89,7 @@ def test_splitting_never_changes_a_result(dev: ostinato.Device, monkeypatch: pyt
     split = dev.library(many(bodies))
     assert sum(is_split(source(body)) for body in bodies) >= 5
     monkeypatch.setattr("ostinato.msl.translate.split_at_barriers", lambda *_: "a test wants fibers")
+    monkeypatch.setattr("ostinato.native.toolchain.find_clang", lambda: None)
     fibers = dev.library(many(bodies) + "\n")
     for body, one, other in zip(bodies, results(split), results(fibers), strict=True):
         np.testing.assert_array_equal(one, other, err_msg=body)
