@@ -53,11 +53,13 @@ def test_ctrl_c_during_the_native_call_does_not_lose_its_handle(own_dev: ost.Dev
     interrupting.restype = (77).__add__  # its result, 0, as a handle
     started: list[Any] = []
     device, submit = backend._device, backend._submit
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
     try:
         backend._device, backend._submit = int(signal.SIGINT), interrupting
         with pytest.raises(KeyboardInterrupt):
             backend.submit(CommandList((), Ordering.SERIAL), started)
     finally:
+        signal.signal(signal.SIGINT, before)
         backend._device, backend._submit = device, submit
     assert started == [77]
 
