@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 import ostinato as ost
 from ostinato import msl
+from ostinato.backends.cpu import building
 from ostinato.native import toolchain
 
 SOURCE = """#include <metal_stdlib>
@@ -118,3 +120,29 @@ def test_compile_prints_the_way_of_each_kernel(tmp_path: Path) -> None:
     printed = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True).stdout
     for name, execution in EXPECTED.items():
         assert f"{name}(0: x *float (read-write))\n  {execution}\n" in printed
+
+
+@pytest.mark.skipif(toolchain.find_clang() is None, reason="no clang for kernels as vectors")
+@pytest.mark.parametrize(("longest", "texts"), [(1_000_000, [True]), (1, [True, False])])
+def test_a_thread_that_unrolling_makes_too_long_is_compiled_without_it(
+    own_dev: ost.Device, monkeypatch: pytest.MonkeyPatch, longest: int, texts: list[bool]
+) -> None:
+    unrolled: list[bool] = []
+    compile_threads = building._unoptimised
+
+    def seen(compiler: toolchain.Toolchain, flags: Sequence[str], source: Path, work: Path) -> Path:
+        unrolled.append("unroll(full)" in source.read_text())
+        return compile_threads(compiler, flags, source, work)
+
+    monkeypatch.setattr(building, "_unoptimised", seen)
+    monkeypatch.setattr(building, "_LONGEST_UNROLLED", longest)
+    library = own_dev.library(f"""#include <metal_stdlib>
+using namespace metal;
+kernel void k(device float *x, uint id [[thread_position_in_grid]]) {{
+    float sum = {longest};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) sum += simd_sum(x[id] + i);
+    x[id] = sum;
+}}""")
+    assert library["k"].execution.way == "vector"
+    assert unrolled == texts

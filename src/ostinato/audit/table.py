@@ -108,10 +108,11 @@ def summary(coverage: Coverage, findings: Sequence[Finding], ignored: int = 0) -
         counts + (f", {ignored} ignored" if ignored else ""),
         f"{_count(coverage.dispatches, 'dispatch', 'dispatches')} checked",
     ]
+    ran = coverage.alone or coverage.checked or coverage.orders
     unchecked = coverage.unchecked
-    if not (coverage.alone or coverage.checked or coverage.orders):
-        unchecked = unchecked or (("what kernels do to memory, without run=True",) if coverage.dispatches else ())
-    else:
+    if coverage.dispatches and not ran and not unchecked:
+        unchecked = ("what kernels do to memory, without run=True",)
+    if ran:
         parts.append(
             f"{coverage.alone} run alone, {coverage.checked} in the checked build, {_count(coverage.orders, 'run')}"
             " compared with a serial run"

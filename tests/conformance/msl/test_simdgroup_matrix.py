@@ -166,3 +166,25 @@ def test_a_tiled_product_of_matrices(dev: ost.Device, library: ost.Library, size
     groups = (-(-n // 32), m // 8)
     got = launch(dev, library["matmul"], a, b, np.zeros((m, n), np.float32), size_bytes, groups=groups, group_size=64)
     np.testing.assert_array_equal(got, a.astype(np.float64) @ b)
+
+
+def test_a_sum_that_is_used_twice_keeps_its_value(dev: ost.Device) -> None:
+    library = dev.library(f"""{HEAD}
+#include <metal_simdgroup_matrix>
+kernel void pairs(device const float *in, device float *out, constant uint &rounds) {{
+  simdgroup_float8x8 a, b, first(0.0f), second(0.0f);
+  simdgroup_load(a, in); simdgroup_load(b, in + 64); simdgroup_load(first, in + 128);
+  for (uint round = 0; round < rounds; ++round) {{
+    simdgroup_float8x8 next;
+    simdgroup_multiply_accumulate(next, a, b, first);
+    simdgroup_multiply_accumulate(second, b, a, first);
+    first = next;
+  }}
+  simdgroup_store(first, out); simdgroup_store(second, out + 64);
+}}""")
+    a, b, first = values = np.random.default_rng(5).integers(-4, 5, (3, 8, 8)).astype(np.float32)
+    second = np.zeros_like(a)
+    for _ in range(3):
+        first, second = a @ b + first, b @ a + first
+    got = launch(dev, library["pairs"], values, np.zeros((2, 8, 8), np.float32), 3, threads=32, group_size=32)
+    np.testing.assert_array_equal(got, [first, second])

@@ -260,7 +260,7 @@ class Emitter:
         name = operand.value
         if name not in self.tiles or self.shapes.leaves_torn_loop(name, self.block):
             return None
-        if not (name in self._crossing or name in self._factors) or self.shapes.result(name) is not VARYING:
+        if not self._has_slot(name) or self.shapes.result(name) is not VARYING:
             return None
         return self._vector_slot(name, 0, exchanges.tile_type(operand.type))
 
@@ -363,13 +363,17 @@ class Emitter:
     def keep_vector(self, name: str, type_: str, parts: Sequence[str]) -> None:
         """A result as vectors."""
         self._vectors[name] = list(parts)
-        if name in self._crossing or name in self._factors:
+        if self._has_slot(name):
             for part, (stored, value) in enumerate(zip(self._stored_types(name, type_), parts, strict=True)):
                 slot = self._vector_slot(name, part, stored)
                 self.line(f"store {stored} {value}, ptr {slot}")
                 self._places[value] = slot
         if name in self._leaving:
             self._keep_leaving(name, type_)
+
+    def _has_slot(self, name: str) -> bool:
+        """Whether a result is stored: other blocks, or the function that multiplies matrices, read it from memory."""
+        return name in self._crossing or name in self._factors
 
     def _is_scalar(self, name: str) -> bool:
         """Whether a scalar is all that is kept of a result."""
@@ -599,7 +603,7 @@ class Emitter:
                     old = self.new(f"load {phi.type}, ptr {slot}")
                     value = self.new(f"select i1 {some}, {phi.type} {value}, {phi.type} {old}")
                 writes.append((phi.type, value, slot))
-            if isinstance(shape, Uniform) or (isinstance(shape, Spread) and shape.exact):
+            if self._is_scalar(phi.result):
                 continue
             if operand.value in self._sums and self._sums[operand.value] == self._sums.get(phi.result, phi.result):
                 continue  # it lies there
