@@ -99,6 +99,14 @@ def _branched() -> np.ndarray:
     return np.where(LANES % 7 == 4, LANES * 7, shared[LANES ^ 1])
 
 
+def _rotated() -> np.ndarray:
+    shared = LANES * 7
+    for _ in range(5):
+        shared[LANES ^ 30] = shared[(LANES + 7) % 32]
+        shared[3] = 1
+    return shared
+
+
 IDIOMS: dict[str, tuple[str, np.ndarray]] = {
     "a neighbour writes between two reads": (
         "uint x = t[l]; t[l ^ 1] = l * 3; r = x + t[l];",
@@ -123,6 +131,14 @@ IDIOMS: dict[str, tuple[str, np.ndarray]] = {
     "a loop that exchanges": (
         "for (uint k = 0; k < 4; ++k) { r += t[l ^ 1]; t[l] = r; } r += t[l ^ 1];",
         _accumulated(),
+    ),
+    "a branch taken twice, and a read between": (
+        "if (l & 1) t[l ^ 1] = l; uint x = t[l]; if (l & 1) t[l ^ 1] = x * 3; r = x + t[l];",
+        np.where(LANES & 1, LANES * 14, (LANES + 1) * 22),
+    ),
+    "a branch in a loop that is unrolled": (
+        "for (uint k = 0; k < 5; ++k) { t[l ^ 30] = t[(l + 7) % 32]; if (l == 1) t[3] = simd_min(1u); } r = t[l];",
+        _rotated(),
     ),
     "one lane after the other": (
         "t[0] = 5; for (uint k = 0; k < 4; ++k) { r += t[0]; if (l == k) t[0] = r; }",

@@ -3,7 +3,8 @@
 A compiler that sees one thread takes a value that the thread has read or written for the value of that memory until the
 thread itself may change it. In a simdgroup another lane may have written there in the meantime. So behind everything
 that writes to memory beyond the function's own variables stands an empty piece of assembly that "may change memory"
-until the lane pass takes over. After it, one thread writes what all lanes write, and nothing has to be hidden.
+until the lane pass takes over. After it, one thread writes what all lanes write, and nothing has to be hidden. It is
+convergent: a write that all lanes make together is not duplicated into the branches that they took before it.
 
 Nor does a read move down past a branch, behind which other lanes write: behind it stands assembly that "may write",
 though to no memory that the thread knows, so that what has been read stays known.
@@ -13,10 +14,13 @@ from __future__ import annotations
 
 import re
 
-MEANTIME = '  call void asm sideeffect "", "~{memory}"()'
+MEANTIME = '  call void asm sideeffect "", "~{memory}"() convergent'
 READ = '  call void asm sideeffect "", "r"(ptr null) memory(argmem: readwrite) nounwind willreturn'
 
-STEPPING = ("-mllvm", "-enable-load-pre=0", "-mllvm", "-jump-threading-threshold=0")
+STEPPING = (
+    *("-mllvm", "-enable-load-pre=0", "-mllvm", "-jump-threading-threshold=0"),
+    *("-mllvm", "-simplifycfg-max-small-block-size=0"),
+)
 """Flags for the optimiser: no load is carried around a branch that other lanes take, and flow is not duplicated so that
 lanes which took different branches run on apart."""
 
