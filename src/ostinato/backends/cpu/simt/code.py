@@ -7,7 +7,7 @@ runs another way. Metadata and attributes are dropped: nothing here depends on t
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -51,7 +51,7 @@ class Operand:
 
 @dataclass(slots=True, eq=False)
 class Instruction:
-    """One instruction; what `words` holds depends on the operation."""
+    """One instruction; which fields it has depends on the operation."""
 
     op: str
     result: str
@@ -73,6 +73,14 @@ class Instruction:
     """Whether it is atomic or volatile."""
     text: str = ""
     """As it was written, without its result."""
+
+
+def scalar_text(made: Instruction, value: Callable[[Operand], str]) -> str:
+    """An instruction as it was written, with other operands."""
+    operands = {operand.value: operand for operand in made.operands if operand.is_local}
+    return NAME.sub(
+        lambda found: value(operands[found.group()]) if found.group() in operands else found.group(), made.text
+    )
 
 
 @dataclass(slots=True, eq=False)

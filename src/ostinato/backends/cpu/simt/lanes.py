@@ -6,6 +6,7 @@ import json
 import re
 from dataclasses import dataclass
 
+from .blocks import write_function
 from .code import Refused, Types, parse_function
 from .emission import Emitter
 from .exchanges import DIVIDED_BY_ZERO, product_function
@@ -92,4 +93,4 @@ def _widened(definition: str, types: Types, defined: frozenset[str], whole: bool
     aligned = {parameter.value: 32 for parameter in function.parameters[2:4]}
     shapes = Shapes(function, flow, types, private, aligned)
     emitter = Emitter(function, flow, shapes, types, private, whole)
-    return emitter, emitter.write(name, attributes)
+    return emitter, write_function(emitter, name, attributes)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .code import EVERYONE, LANES, MASK, Instruction, Operand, parts_of, suffix, wide
+from .code import EVERYONE, LANES, MASK, Instruction, Operand, parts_of, scalar_text, suffix, wide
 from .shapes import Spread, Uniform
+from .vectors import one_by_one
 
 if TYPE_CHECKING:
     from .emission import Emitter
@@ -21,10 +22,10 @@ def write_load(emitter: Emitter, made: Instruction) -> None:
     pointer = made.operands[0]
     shape = emitter.shape(pointer)
     if made.ordered:
-        emitter.one_by_one(made)
+        one_by_one(emitter, made)
         return
     if isinstance(shape, Uniform):
-        text = emitter.scalar_text(made, emitter.scalar)
+        text = scalar_text(made, emitter.scalar)
         if not made.text:
             text = f"load {made.type}, ptr {emitter.scalar(pointer)}, align {made.align}"
         emitter.keep_scalar(made.result, made.type, emitter.new(text))
@@ -123,7 +124,7 @@ def write_store(emitter: Emitter, made: Instruction) -> None:
     """A store; where lanes write to one place, the last one's value stays."""
     value, pointer = made.operands
     if made.ordered:
-        emitter.one_by_one(made)
+        one_by_one(emitter, made)
         return
     shape = emitter.shape(pointer)
     if isinstance(shape, Uniform):
