@@ -129,12 +129,9 @@ def host_array(value: Any) -> np.ndarray:
 
 def _of_mlx(value: Any) -> np.ndarray:
     """Evaluates the array. The buffer protocol has no letter for bfloat16, so NumPy gets its bytes."""
-    try:
-        return np.asarray(value)
-    except ValueError:
-        view = memoryview(value)  # raises again where MLX refuses to evaluate
-        if view.format != "bfloat16":
-            raise
+    view = memoryview(value)
+    if view.format != "bfloat16":
+        return np.asarray(view)
     if view.c_contiguous:
         return np.frombuffer(value, np.uint16).view(BFLOAT16).reshape(view.shape)
     return np.asarray(value.view(sys.modules["mlx.core"].uint16)).view(BFLOAT16)
@@ -178,7 +175,7 @@ def strided_buffer(device: Device, value: Any) -> tuple[Buffer, int, tuple[int, 
     if any(stride % given.itemsize for stride in given.strides):
         given = given.copy()
     if not given.size:
-        return device.empty(1, given.dtype), 0, _contiguous_strides(given.shape)
+        return device.empty(1, given.dtype), 0, contiguous_strides(given.shape)
     strides = tuple(stride // given.itemsize for stride in given.strides)
     below, above = _reach(given.shape, strides)
     # With every axis of negative stride turned around, the first element is the lowest.
@@ -208,18 +205,63 @@ def _reach(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, int]:
     return sum(end for end in ends if end < 0), sum(end for end in ends if end > 0)
 
 
-def _contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The strides, in elements, of a contiguous array of that shape."""
     return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
+
+
+def is_contiguous(value: Any) -> bool:
+    """Whether the elements of an array lie in C order. For MLX's, ask `host_array`."""
+    return bool(value.is_contiguous() if library(value) == "torch" else value.flags.c_contiguous)
+
+
+def contiguous(value: Any) -> Any:
+    """The array itself if its elements lie in C order, else a copy of it, of the same library."""
+    kind = library(value)
+    if kind == "torch":
+        return value.contiguous()
+    if kind == "mlx":
+        value = host_array(value)
+    return value if value.flags.c_contiguous else value.copy()
 
 
 def array(kind: str, given: Buffer) -> Any:
     """The contents of a buffer as an array of a library: the same memory where the library takes it, else a copy.
 
-    Committed work on the host's memory must be done. MLX takes no memory of others on the host: it copies.
+    Memory of a device becomes memory of the host for NumPy and MLX. Committed work on the host's memory must be done.
+    MLX takes no memory of others on the host: it copies.
     """
     if kind == "torch":
         return sys.modules["torch"].from_dlpack(given)
     if kind == "cupy":
         return sys.modules["cupy"].from_dlpack(given)
     contents = given.as_numpy() if given.__dlpack_device__() == HOST else given.numpy()
-    return sys.modules["mlx.core"].array(contents) if kind == "mlx" else contents
+    return copied(kind, contents) if kind == "mlx" else contents
+
+
+def host_zeros(kind: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[Any, np.ndarray]:
+    """A new array of a library in the host's memory, and the same memory as a NumPy array to write to.
+
+    That is how MLX gets results without a copy: it takes no memory of others, but lets others write to its own.
+    """
+    if kind == "mlx":
+        mlx = sys.modules["mlx.core"]
+        made = mlx.zeros(shape, mlx.bool_ if dtype.kind == "b" else getattr(mlx, dtype.name))
+        return made, host_array(made)
+    if kind == "torch":
+        torch = sys.modules["torch"]
+        made = torch.zeros(shape, dtype=getattr(torch, dtype.name))
+        return made, host_array(made)
+    made = np.zeros(shape, dtype)
+    return made, made
+
+
+def copied(kind: str, window: np.ndarray) -> Any:
+    """A new array of a library with the values of a NumPy array."""
+    if kind == "mlx":
+        return sys.modules["mlx.core"].array(window)
+    if kind == "numpy":
+        return window.copy()
+    made, target = host_zeros(kind, window.shape, window.dtype)
+    target[...] = window
+    return made
