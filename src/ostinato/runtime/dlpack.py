@@ -79,6 +79,8 @@ def export(array: np.ndarray, **options: Any) -> object:
 
 def adopt(producer: Any) -> np.ndarray:
     """An array over the memory of anything with `__dlpack__`. It is read-only unless its maker allows writes."""
+    if isinstance(producer, np.ndarray):  # also of dtypes that NumPy does not export
+        return np.asarray(producer)
     try:
         return np.from_dlpack(producer)
     except (RuntimeError, BufferError, TypeError) as error:
