@@ -60,6 +60,33 @@ def test_equal_calls_in_two_branches_stay_two(dev: ost.Device) -> None:
     assert out.numpy().tolist() == [31] * 24 + [1] + [31] * 7 + [32] * 32
 
 
+def test_lanes_wait_for_those_that_evaluate_arguments(dev: ost.Device, fibers: ost.Device) -> None:
+    arguments = "device uint *out, uint l [[thread_index_in_threadgroup]]"
+    source = f"""#include <metal_stdlib>
+        using namespace metal;
+        uint sum(uint x) {{ return simd_sum(x); }}
+        kernel void nested({arguments}) {{ out[l] = simd_sum(l < 8 ? quad_broadcast(l, 3) : l); }}
+        kernel void called({arguments}) {{ out[l] = sum(l < 8 ? quad_broadcast(l, 3) : l); }}
+        kernel void stepped({arguments}) {{
+            uint v = 0;
+            for (uint i = 0; i < 64; i += simd_sum(1u)) {{
+                if (l < 8) continue;
+                v += simd_max(l);
+            }}
+            out[l] = v;
+        }}"""
+    total = int(LANES[8:].sum()) + 4 * (3 + 7)
+    expected = {"nested": LANES * 0 + total, "called": LANES * 0 + total, "stepped": np.where(LANES < 8, 0, 62)}
+    for device in (dev, fibers):
+        library = device.library(source)
+        for name, values in expected.items():
+            out = device.zeros(32, np.uint32)
+            encoder = device.command_encoder()
+            encoder.dispatch(library[name], out, threads=32, group_size=32)
+            encoder.commit_and_wait()
+            np.testing.assert_array_equal(out.numpy(), values, err_msg=f"{name} as {library[name].execution.way}")
+
+
 def test_lanes_keep_the_values_of_their_last_iteration(dev: ost.Device) -> None:
     library = dev.library("""#include <metal_stdlib>
         using namespace metal;

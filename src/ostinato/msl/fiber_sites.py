@@ -3,14 +3,19 @@
 Fibers of a simdgroup meet when they reach the same call by the same calls and loop iterations. So every convergent
 call receives an identity: MSL's own functions take the site of the call as a hidden first argument, calls of user
 functions that reach one are bracketed by a `Frame`, loops around them by a `Loop`.
+
+Where lanes wait at different places, those at the lowest go on first. So places are numbered in the order in which a
+thread comes to them: a call behind the calls among its arguments, the step of a loop behind its body, and, because the
+arguments of a user function are evaluated inside of its frame, the places in a function behind those of its callers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from itertools import accumulate, pairwise
 
 from .convergence import BUILTINS, Convergence
-from .convergent_calls import find_calls
+from .convergent_calls import ConvergentCalls, find_calls
 from .declarations import Declarations
 from .rewriter import Rewriter
 from .syntax import Syntax
@@ -30,32 +35,53 @@ class _Marker:
         self.convergence = convergence
         self.rewriter = rewriter
         self._unframed = convergence.names - convergence.meeting
-        self._sites = 0
-
-    def _site(self) -> int:
-        self._sites += 1
-        return self._sites
+        self._sites: dict[int, int] = {}
 
     def run(self, declarations: Declarations, skipped: Collection[int]) -> None:
-        """Sites are numbered in source order, so that the earlier meeting point wins."""
         syntax = self.syntax
         calls = find_calls(syntax, declarations, self.convergence.names, skipped)
         meets = [0]
         for index in range(len(syntax.tokens)):
             meets.append(meets[-1] + (index in calls.openings and syntax.texts[index] != "threadgroup_barrier"))
-        loop_conditions: set[int] = set()
+        loops: dict[int, int] = {}
         for index in range(len(syntax.tokens)):
+            if calls.in_body[index] and syntax.texts[index] in ("for", "while", "do"):
+                end = syntax.after_statement(index)
+                if meets[end] > meets[index]:
+                    loops[index] = end
+        self._number(calls, loops)
+        loop_conditions: set[int] = set()
+        for index in sorted((*calls.openings, *loops)):
             if index in calls.openings:
                 self._rewrite_call(index, calls.openings[index])
-            elif (
-                calls.in_body[index] and syntax.texts[index] in ("for", "while", "do") and index not in loop_conditions
-            ):
-                end = self.syntax.after_statement(index)
-                if meets[end] > meets[index]:
-                    self._rewrite_loop(index, end, loop_conditions)
+            elif index not in loop_conditions:
+                self._rewrite_loop(index, loops[index], loop_conditions)
+
+    def _number(self, calls: ConvergentCalls, loops: Mapping[int, int]) -> None:
+        """Gives each call and loop its site; functions are defined before their callers."""
+        match = self.syntax.match
+        bodies = list(accumulate(here and not before for before, here in pairwise((False, *calls.in_body))))
+        reached = {index: (match[opening], 0) for index, opening in calls.openings.items()}
+        for index, end in loops.items():
+            reached[index] = (index, 0)
+            step = self._step_of(index)
+            for call in calls.openings:
+                if call in step:
+                    reached[call] = (end, match[calls.openings[call]])
+        order = sorted(reached, key=lambda index: (-bodies[index], reached[index]))
+        self._sites = {index: site for site, index in enumerate(order, start=1)}
+
+    def _step_of(self, index: int) -> range:
+        """The tokens of the last part of a `for` statement's head."""
+        opening, texts = index + 1, self.syntax.texts
+        if texts[index] != "for":
+            return range(0)
+        closing = self.syntax.match[opening]
+        semicolons = [at for at in self._top_level(opening + 1, closing) if texts[at] == ";"]
+        return range(semicolons[-1], closing) if len(semicolons) == 2 else range(0)
 
     def _rewrite_call(self, index: int, opening: int) -> None:
-        site = self._site()
+        site = self._sites[index]
         if self.syntax.texts[index] in BUILTINS:
             comma = "," if self.syntax.match[opening] > opening + 1 else ""
             self.rewriter.after(opening, f"__ost::Site{{{site}}}{comma}")
@@ -79,7 +105,7 @@ class _Marker:
             opening = index + 1
         closing = match[opening]
         begin, finish = opening + 1, closing
-        site = self._site()
+        site = self._sites[index]
         name = f"__ost_loop_{site}"
         rewriter.before(index, f"for (__ost::Loop {name}(__ost::Site{{{site}}}); {name}.once();)", outermost=True)
         if keyword == "for":
