@@ -34,6 +34,8 @@ from . import arrays
 from .installing import Installation, Replacement, warn_of_holders
 from .launches import Call, Extent, Prepared, is_small, run_once
 from .metal_signature import CONSTANT_BELOW, Generated, Input, Source, TemplateArgument, generated
+from .mlx_pretence import is_gpu
+from .mlx_pretence import replacements as pretended
 from .mlx_tracing import is_traced, traced_call
 
 _INCLUDE = Path(__file__).parent / "include"
@@ -56,10 +58,10 @@ def metal_kernel(
 
     The signature is generated from the arrays of each call: `const device T* x` (`const constant` with fewer than 8
     elements, a reference without axes), `x_shape`, `x_strides` and `x_ndim` and the attributes of threads as far as
-    `source` mentions them, `device T* y` for outputs. `compile_options` may set "math_mode", which changes nothing
-    here: all modes are computed as "safe".
+    `source` mentions them, `device T* y` for outputs. `compile_options` may set "math_mode"; all modes are computed
+    as "safe" here, and "fast" defines `__FAST_MATH__`.
     """
-    _check_options(compile_options)
+    math_mode = _math_mode(compile_options)
     names = _names("input_names", input_names), _names("output_names", output_names)
     if not names[1]:
         raise ArgumentError("output_names: a kernel needs at least one output")
@@ -68,7 +70,9 @@ def metal_kernel(
             raise ArgumentError(f"{argument}: expected a str, got {type(text).__name__}")
     if not re.fullmatch(r"\w+", name, re.ASCII):
         raise ArgumentError(f"name: {name!r} cannot be part of a function's name in Metal; use letters, digits and _")
-    return MetalKernel(Source(name, *names, source, header, bool(atomic_outputs)), bool(ensure_row_contiguous))
+    return MetalKernel(
+        Source(name, *names, source, header, bool(atomic_outputs)), bool(ensure_row_contiguous), math_mode
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +92,11 @@ class _Plan:
 class MetalKernel:
     """A kernel that is called with arrays, as the object that `mlx.core.fast.metal_kernel` returns."""
 
-    def __init__(self, source: Source, ensure_row_contiguous: bool, results: str | None = None) -> None:
+    def __init__(self, source: Source, ensure_row_contiguous: bool, math_mode: str) -> None:
         self._source = source
         self._ensure_row_contiguous = ensure_row_contiguous
-        self._results = results
+        self._defines = {"__FAST_MATH__": 1} if math_mode == "fast" else {}
+        self._results: str | None = None
         self._kernels: dict[tuple[Any, ...], tuple[Kernel, Generated]] = {}
         self._plans: dict[tuple[Any, ...], _Plan] = {}
 
@@ -156,14 +161,16 @@ class MetalKernel:
         return results
 
     def _plan(self, taken: Sequence[Any], options: tuple[Any, ...]) -> _Plan:
-        key = _plan_key(taken, options)
-        plan = None if key is None else self._plans.get(key)
+        try:
+            key = _plan_key(taken, options)
+            plan = self._plans.get(key)
+        except (TypeError, ValueError):  # something is not even of the right kind, and is named below
+            return self._planned(taken, options)
         if plan is None or plan.device is not arrays.device_at(plan.where):
             plan = self._planned(taken, options)
             if len(self._plans) >= _MOST_PLANS:
                 self._plans.clear()
-            if key is not None:
-                self._plans[key] = plan
+            self._plans[key] = plan
         return plan
 
     def _planned(self, taken: Sequence[Any], options: tuple[Any, ...]) -> _Plan:
@@ -179,7 +186,7 @@ class MetalKernel:
         key = (device, *inputs, *call.output_dtypes, *((name, type(value), value) for name, value in template))
         if key not in self._kernels:
             text = generated(source, inputs, call.output_dtypes, template)
-            library = device.library(text.compiled, include_dirs=[_INCLUDE])
+            library = device.library(text.compiled, include_dirs=[_INCLUDE], defines=self._defines)
             self._kernels[key] = (library[text.name], text)
         kernel, text = self._kernels[key]
         small = device.name == "cpu" and not call.is_empty and is_small(taken, call)
@@ -190,29 +197,25 @@ class MetalKernel:
         return f"<MetalKernel {source.name}({', '.join(source.input_names)}) -> {', '.join(source.output_names)}>"
 
 
-def _plan_key(taken: Sequence[Any], options: tuple[Any, ...]) -> tuple[Any, ...] | None:
-    """Equal only for calls of one plan. None if the options are not even of the right kind."""
+def _plan_key(taken: Sequence[Any], options: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Equal only for calls of one plan."""
     shapes, dtypes, grid, threadgroup, template, init_value = options
-    try:
-        return (
-            tuple(
-                [
-                    (value.dtype, value.shape)
-                    if type(value) is np.ndarray
-                    else (value.dtype, tuple(value.shape), arrays.place(value))
-                    for value in taken
-                ]
-            ),
-            tuple(map(tuple, shapes)),
-            tuple(dtypes),
-            tuple(grid),
-            tuple(threadgroup),
-            # With types: 1 and True are equal, but mean different kernels.
-            template and tuple([(name, type(value), value) for name, value in template]),
-            init_value if init_value is None else repr(init_value),
-        )
-    except (TypeError, ValueError):
-        return None
+    return (
+        tuple([_input_key(value) for value in taken]),
+        tuple(map(tuple, shapes)),
+        tuple(dtypes),
+        tuple(grid),
+        tuple(threadgroup),
+        # With types: 1 and True are equal, but mean different kernels.
+        tuple([(name, type(value), value) for name, value in template]) if template else None,
+        None if init_value is None else repr(init_value),
+    )
+
+
+def _input_key(value: Any) -> tuple[Any, ...]:
+    if type(value) is np.ndarray:
+        return value.dtype, value.shape
+    return value.dtype, tuple(value.shape), arrays.place(value)
 
 
 def _kind(kinds: Sequence[str | None], output_dtypes: Any) -> str:
@@ -334,26 +337,28 @@ def _names(argument: str, given: Any) -> tuple[str, ...]:
     return tuple(given)
 
 
-def _check_options(given: object) -> None:
-    if given is None:
-        return
-    if not isinstance(given, Mapping):
-        raise ArgumentError(f"compile_options: expected a dict, got {given!r}")
-    for name, value in given.items():
-        if name != "math_mode":
-            raise ArgumentError(f"compile_options: {name!r} is unknown; there is 'math_mode'")
-        if value not in _MATH_MODES:
-            raise ArgumentError(f"compile_options: math_mode={value!r}; expected one of {', '.join(_MATH_MODES)}")
+def _math_mode(options: object) -> str:
+    """The mode that `compile_options` asks for."""
+    if options is None:
+        return "safe"
+    if not isinstance(options, Mapping):
+        raise ArgumentError(f"compile_options: expected a dict, got {options!r}")
+    unknown = [name for name in options if name != "math_mode"]
+    if unknown:
+        raise ArgumentError(f"compile_options: {unknown[0]!r} is unknown; there is 'math_mode'")
+    mode = options.get("math_mode", "safe")
+    if mode not in _MATH_MODES:
+        raise ArgumentError(f"compile_options: math_mode={mode!r}; expected one of {', '.join(_MATH_MODES)}")
+    return str(mode)
 
 
 def _check_stream(stream: Any) -> None:
-    """Refuse a stream of a GPU that is not there: the caller may rely on its order."""
+    """MLX accepts streams of the GPU only; so do we, where there is one or MLX says that there is."""
     core = sys.modules.get("mlx.core")
-    if core is None:
-        raise ArgumentError(f"stream: {stream!r} is not a stream of MLX, which is not loaded")
-    device = getattr(stream, "device", stream)
-    if getattr(device, "type", device) == core.gpu and not (core.metal.is_available() or core.cuda.is_available()):
-        raise UsageError(
+    if core is None or not is_gpu(core, stream):
+        raise ArgumentError(f"stream: Only supports the GPU, and {stream!r} is of another device; leave it out")
+    if not (core.metal.is_available() or core.cuda.is_available()):
+        raise ArgumentError(
             f"stream: there is no GPU for {stream!r}; leave it out, or let install(pretend_metal=True) accept it"
         )
 
@@ -376,16 +381,16 @@ _installed: list[Installation] = []
 def install(*, pretend_metal: bool = False) -> Installation:
     """Put `metal_kernel` in the place of `mlx.core.fast.metal_kernel`, until `uninstall()`.
 
-    As a context manager it does so for a block: `with install(): …`. With `pretend_metal`, `mx.metal.is_available()`
-    says True, `mx.default_device()` says the GPU, and `stream=mx.gpu` is accepted by kernels, because packages ask
-    before they make one. Warns of modules that took MLX's function, or made a kernel with it, before.
+    As a context manager it does so for a block: `with install(): …`. With `pretend_metal` MLX also answers as if there
+    were a GPU, because packages ask before they make a kernel: `mx.metal.is_available()` is True, `mx.default_device()`
+    is the GPU, kernels accept `stream=mx.gpu`; docs/interop.md lists it all. Warns of modules that took MLX's function,
+    or made a kernel with it, before.
     """
     core = _mlx()
     original = core.fast.metal_kernel
     replacements: list[Replacement] = [(core.fast, "metal_kernel", _metal_kernel_of_mlx)]
     if pretend_metal:
-        replacements.append((core.metal, "is_available", lambda: True))
-        replacements.append((core, "default_device", lambda: core.Device(core.gpu)))
+        replacements += pretended(core)
     installation = Installation(replacements)
     _installed.append(installation)
     if original is not _metal_kernel_of_mlx:

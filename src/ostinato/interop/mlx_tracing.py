@@ -16,6 +16,10 @@ from typing import Any, NoReturn
 from ..errors import UsageError
 
 
+class KernelWhileTracing(UsageError):
+    """A kernel was called by `mx.compile` or `mx.vmap`, whose arrays have no values."""
+
+
 class _Probe(threading.local):
     """Whether arrays are traced, by what `mx.compile` does with them.
 
@@ -53,10 +57,10 @@ def traced_call(name: str, given: Sequence[Any], run: Callable[[Sequence[Any]], 
     try:
         mlx.eval(*given)
     except ValueError:
-        raise UsageError(
+        raise KernelWhileTracing(
             f"metal_kernel {name!r}: mx.compile and mx.vmap give arrays without values, and this kernel runs on values"
-            " at once. Call mx.disable_compile() first, or keep the call outside of the function that is compiled;"
-            " instead of mx.vmap, call the kernel for the whole batch"
+            " at once. Call mx.disable_compile() before, or install(pretend_metal=True) before it is made, and the"
+            " function runs uncompiled; instead of mx.vmap, call the kernel for the whole batch"
         ) from None
     function = mlx.custom_function(lambda *arrays: run(arrays))
     function.vjp(_refusal(name, "mx.grad or mx.vjp", "vjp"))
