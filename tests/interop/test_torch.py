@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -324,9 +326,18 @@ def test_install_replaces_what_raises_and_uninstall_restores_it(left_alone: None
 
 
 def test_install_for_a_block(left_alone: None) -> None:
-    with interop.installed():
+    with interop.install():
         assert torch.mps.compile_shader is interop.compile_shader
     assert torch.mps.compile_shader is not interop.compile_shader
+
+
+def test_install_warns_of_a_module_that_took_the_function_before(left_alone: None) -> None:
+    package = ModuleType("package")
+    package.compile = torch.mps.compile_shader  # type: ignore[attr-defined]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "package", package)
+        with pytest.warns(ost.OstinatoWarning, match=r"package\.compile.*before these modules are imported"):
+            interop.install()
 
 
 def test_the_signatures_are_those_of_torch() -> None:

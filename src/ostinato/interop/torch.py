@@ -8,8 +8,7 @@ stream. `install()` puts the functions in place of torch's own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -42,6 +41,7 @@ from ..runtime.buffer import Buffer
 from ..runtime.library import Kernel, Library
 from . import arrays, torch_tensors, torch_values
 from .arrays import HOST, Place
+from .installing import Installation, warn_of_holders
 from .torch_ops import custom_op, opaque
 from .torch_tensors import VIRTUAL, Buffers
 from .torch_values import plain_bytes, plain_kind
@@ -49,7 +49,7 @@ from .torch_values import plain_bytes, plain_kind
 if TYPE_CHECKING:
     from ..msl import Argument
 
-__all__ = ["compile_shader", "custom_op", "install", "installed", "load_metallib", "synchronize", "uninstall"]
+__all__ = ["compile_shader", "custom_op", "install", "load_metallib", "synchronize", "uninstall"]
 
 Extent = int | Sequence[int]
 
@@ -334,33 +334,25 @@ def synchronize() -> None:
 
 
 _STAND_INS = {"compile_shader": compile_shader, "load_metallib": load_metallib, "synchronize": synchronize}
-_replaced: dict[str, Any] = {}
+_installed: list[Installation] = []
 
 
-def install() -> None:
-    """Put `compile_shader`, `load_metallib` and `synchronize` in place of those of `torch.mps`.
+def install() -> Installation:
+    """Put `compile_shader`, `load_metallib` and `synchronize` in the place of `torch.mps`'s, until `uninstall()`.
 
-    Where torch has MPS its own functions stay, so that a test suite can call this on every machine.
+    As a context manager it does so for a block: `with install(): …`. Where torch has MPS its own functions stay, so
+    that a test suite can call this on every machine. Warns of modules that took torch's function before.
     """
-    if torch.backends.mps.is_available():
-        return
-    for name, stand_in in _STAND_INS.items():
-        _replaced.setdefault(name, getattr(torch.mps, name))
-        setattr(torch.mps, name, stand_in)
+    original = torch.mps.compile_shader
+    replaced = {} if torch.backends.mps.is_available() else _STAND_INS
+    installation = Installation([(torch.mps, name, stand_in) for name, stand_in in replaced.items()])
+    _installed.append(installation)
+    if replaced and original is not compile_shader:
+        warn_of_holders(lambda value: value is original, "torch", "compile_shader of torch")
+    return installation
 
 
 def uninstall() -> None:
-    """Put the functions of `torch.mps` back."""
-    for name, own in _replaced.items():
-        setattr(torch.mps, name, own)
-    _replaced.clear()
-
-
-@contextmanager
-def installed() -> Iterator[None]:
-    """`install()` for a `with` block."""
-    install()
-    try:
-        yield
-    finally:
-        uninstall()
+    """Give `torch.mps` back what `install` replaced. Kernels that were compiled meanwhile keep working."""
+    while _installed:
+        _installed.pop().undo()
