@@ -7,6 +7,8 @@ and checks the result.
 
 from __future__ import annotations
 
+import ctypes
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +19,7 @@ import numpy as np
 
 from . import counters, settings
 from .backends import registry
-from .backends.protocol import Backend, Capabilities
+from .backends.protocol import Backend, Capabilities, Memory
 from .base.copies import refuse_copy
 from .encode.encoder import CommandEncoder, capture
 from .errors import ArgumentError, DeviceError, DeviceUnavailable, OstinatoError, SettingError
@@ -135,6 +137,41 @@ class Device:
             if memory is not None:
                 return adopt(self._queue, memory, array.shape, array.dtype)
         return self.array(array)
+
+    def from_address(self, address: int, nbytes: int) -> Buffer:
+        """A buffer of bytes over memory that another library owns, which must outlive the work on it.
+
+        The address is one that kernels of this device can use: of the host on the CPU, of its own memory on CUDA.
+        Nothing is ordered: on CUDA, `after_stream` and `before_stream` do that. Equal arguments always mean the
+        same memory, so who calls a kernel often can keep the buffer and is spared the checks of a new one.
+        """
+        self._queue.check()
+        backend = self._queue.backend
+        start, extent = operator.index(address), operator.index(nbytes)
+        if start < 0 or extent < 0 or (extent and not start):
+            raise ArgumentError(f"from_address: {extent} bytes at address {start} are not memory")
+        memory: Memory | None = Memory(start, extent, None)
+        if backend.capabilities.shared_memory and extent:
+            memory = backend.adopt(np.ctypeslib.as_array((ctypes.c_ubyte * extent).from_address(start)))
+        if memory is None:
+            raise ArgumentError(f"from_address: device {self.name!r} cannot use these {extent} bytes; use from_dlpack")
+        return adopt(self._queue, memory, (extent,), np.uint8)
+
+    # --- streams of other libraries ------------------------------------------------------------------------
+
+    def after_stream(self, stream: int) -> None:
+        """Make what is committed from now on run after what a CUDA stream (its handle) has queued."""
+        self._streams("after_stream").borrow(stream)
+
+    def before_stream(self, stream: int) -> None:
+        """Make what a CUDA stream (its handle) is given from now on run after everything committed so far."""
+        self._streams("before_stream").lend(stream)
+
+    def _streams(self, what: str) -> Backend:
+        self._queue.check()
+        if self._queue.backend.stream is None:
+            raise DeviceError(f"{what}: device {self.name!r} has no CUDA streams")
+        return self._queue.backend
 
     # --- kernels -------------------------------------------------------------------------------------------
 

@@ -1,0 +1,105 @@
+"""The memory of torch's tensors as buffers, without a copy and without a check per call.
+
+A kernel gets the storage of a tensor from the tensor's first element to the storage's end, as from torch: strides are
+the kernel's business. Buffers are kept by address. They own nothing: a tensor that is an argument outlives the call on
+the CPU, and on CUDA its memory is reused only by work that torch queues on the same stream after ours.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from ..device import Device
+from ..errors import ArgumentError, UsageError
+from ..runtime.buffer import Buffer
+from . import arrays
+from .arrays import HOST, Place
+
+Buffers = dict[tuple[int, int], Buffer]
+"""Buffers of one device, by address and bytes."""
+
+VIRTUAL: Place = (-1, 0)
+"""The place of tensors without memory: meta tensors, and the fake ones of torch.compile and torch.export."""
+
+_MOST_BUFFERS = 4096
+CUDA = 2
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+_REFUSED = {torch.float64: "float()", torch.complex128: "to(torch.complex64)"}
+
+_places: dict[torch.device, Place] = {}
+_buffers: dict[Device, Buffers] = {}
+
+
+def place(tensor: torch.Tensor) -> Place:
+    """Where a tensor's memory is; raises for a device whose memory kernels cannot use."""
+    if type(tensor) not in _PLAIN and _is_fake(tensor):
+        return VIRTUAL
+    device = tensor.device
+    where = _places.get(device)
+    if where is None:
+        where = _places[device] = _place(device)
+    return where
+
+
+def _place(device: torch.device) -> Place:
+    if device.type == "cpu":
+        return HOST
+    if device.type == "cuda":
+        return CUDA, device.index or 0
+    if device.type == "meta":
+        return VIRTUAL
+    advice = "torch.mps.compile_shader runs kernels on those" if device.type == "mps" else "move it with .cpu()"
+    raise ArgumentError(f"a tensor on {device}: kernels run here on tensors of the CPU and of CUDA; {advice}")
+
+
+def _is_fake(tensor: torch.Tensor) -> bool:
+    from torch._subclasses.fake_tensor import FakeTensor  # loaded already by whoever made one
+
+    return isinstance(tensor, FakeTensor)
+
+
+def buffers_of(device: Device) -> Buffers:
+    """The buffers that were made for a device so far."""
+    return _buffers.setdefault(device, {})
+
+
+def buffer(device: Device, buffers: Buffers, tensor: torch.Tensor) -> Buffer:
+    """The memory of a tensor as a buffer of a device; `buffers` are those of the device."""
+    if tensor.dtype in _REFUSED:
+        raise ArgumentError(f"a tensor of {tensor.dtype}: Metal has no double; tensor.{_REFUSED[tensor.dtype]}")
+    if tensor.is_conj() or tensor.is_neg():
+        raise ArgumentError("its memory is not yet conjugated or negated; tensor.resolve_conj().resolve_neg()")
+    key = _memory(tensor)
+    known = buffers.get(key)
+    if known is None:
+        if len(buffers) >= _MOST_BUFFERS:
+            buffers.clear()
+        known = buffers[key] = device.from_address(*key)
+    return known
+
+
+def address(tensor: torch.Tensor) -> int:
+    """The address of a tensor's first element."""
+    return _memory(tensor)[0]
+
+
+def _memory(tensor: torch.Tensor) -> tuple[int, int]:
+    """The address of a tensor's first element, and the bytes from there to the end of its storage."""
+    try:
+        start = tensor.data_ptr()
+        storage = tensor.untyped_storage()
+        return start, storage.nbytes() - tensor.storage_offset() * tensor.itemsize
+    except (RuntimeError, NotImplementedError) as error:
+        # Tensors of torch.func, sparse and nested tensors.
+        reason = str(error).partition("\n")[0]
+        raise ArgumentError(f"{arrays.described(tensor)} has no memory that a kernel can use: {reason}") from None
+
+
+def current_stream(where: Place) -> int:
+    """The handle of torch's current CUDA stream; 0 is the default stream, which orders itself with the device's."""
+    stream: Any = torch.cuda.current_stream(where[1])
+    if stream.cuda_stream and torch.cuda.is_current_stream_capturing():
+        raise UsageError("a Metal kernel cannot be captured into a torch.cuda.graph: it runs on a stream of its own")
+    return int(stream.cuda_stream)
