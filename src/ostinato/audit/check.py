@@ -117,7 +117,7 @@ class Watcher:
         self._known: dict[Hashable, _Known] = {}
         self._written = WrittenRecord()
         self._left_out: Counter[str] = Counter()
-        self._values_left_out = 0
+        self._values_left_out = self._lost = 0
         self._lock = threading.RLock()
         self._at_work = False
 
@@ -211,6 +211,7 @@ class Watcher:
         else:
             self._written.after(graph, fresh)
             self._left_out.update(result.unchecked)
+            self._lost += result.lost
             kept, ignored = apart(graph, result.findings)
             self.ignored += ignored
             self._judge(kept)
@@ -253,6 +254,7 @@ class Watcher:
             unchecked=tuple(
                 f"{reason} ({count} times)" if count > 1 else reason for reason, count in unchecked.items()
             ),
+            lost=self._lost + sum(coverage.lost for coverage in self.coverages),
         )
         findings = sorted(self.findings, key=lambda finding: not finding.is_error)
         counts = (self.submitted, len(self.coverages), self.with_other_values)

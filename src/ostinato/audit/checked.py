@@ -59,6 +59,8 @@ class Checks:
     findings: tuple[Finding, ...] = ()
     unchecked: str = ""
     """Why it was not checked."""
+    lost: int = 0
+    """How many more findings there were than the device has room for."""
     ended: bool = False
     """Whether it ran to its end, so that the replica knows what it wrote."""
 
@@ -110,7 +112,7 @@ def run_checked(replica: Replica, index: int, runner: Runner, limit_s: float, be
         )
     if not findings and status.failed:
         return Checks(unchecked=f"it stopped with signal {status.signal} at {status.address:#x}")
-    return Checks(findings, ended=not status.failed)
+    return Checks(findings, lost=status.findings_lost, ended=not status.failed)
 
 
 def _bound_in(binding: Binding, where: Mapping[int, tuple[int, int]]) -> BufferBinding | UnboundBinding:

@@ -66,6 +66,8 @@ class OtherValues:
     nodes: frozenset[int]
     """The dispatches that were checked."""
     unchecked: tuple[str, ...]
+    lost: int
+    """As `Coverage` has it."""
 
 
 def run_bounds(
@@ -84,7 +86,8 @@ def run_bounds(
     """
     with _running(graph, params, limit_s, progress, requested, fresh) as run:
         looked_at = run.bounds_of(nodes, time.monotonic() + budget_s) if run.starts() else ()
-        return OtherValues(tuple(run.findings), frozenset(looked_at), run.coverage().unchecked)
+        coverage = run.coverage()
+        return OtherValues(tuple(run.findings), frozenset(looked_at), coverage.unchecked, coverage.lost)
 
 
 class _Run:
@@ -103,7 +106,7 @@ class _Run:
         self.findings: list[Finding] = []
         self._unchecked: list[str] = []
         self._warned: set[Diagnostic] = set()
-        self._alone = self._in_checked_build = self._orders = 0
+        self._alone = self._in_checked_build = self._orders = self._lost = 0
         self._serial = Runner(workers=1)
         self._concurrent = Runner(workers=max(2, cores()))
         self._checked = Runner(workers=1, checked=True, **asdict(requested))
@@ -183,7 +186,7 @@ class _Run:
         """What was checked."""
         graph, unchecked = self.graph, tuple(dict.fromkeys(self._unchecked))
         return Coverage(
-            len(graph.nodes), graph.dispatches, self._alone, self._in_checked_build, self._orders, unchecked
+            len(graph.nodes), graph.dispatches, self._alone, self._in_checked_build, self._orders, unchecked, self._lost
         )
 
     def close(self) -> None:
@@ -228,6 +231,7 @@ class _Run:
         checks = run_checked(replica, index, self._checked, 0.0 if too_slow else self.limit_s, became)
         step.findings += checks.findings
         step.writes_known = checks.ended
+        self._lost += checks.lost
         self._warn(index, step)
         self._in_checked_build += not checks.unchecked
         if step.fault and not any(finding.is_error for finding in checks.findings):

@@ -112,9 +112,9 @@ class CpuRun(int):
     def status(self) -> Status:
         """How it ended, from the runtime."""
         native = self._native_status()
-        findings = read_findings(self.runtime, self)
+        findings, lost = read_findings(self.runtime, self)
         if not native.error:
-            return replace(_DONE, findings=findings) if findings else _DONE
+            return replace(_DONE, findings=findings, findings_lost=lost) if findings else _DONE
         return Status(
             outcome=_OUTCOMES[native.error],
             node=native.node,
@@ -123,6 +123,7 @@ class CpuRun(int):
             access=_ACCESSES[native.access],
             thread=tuple(native.thread) if native.thread_known else None,
             findings=findings,
+            findings_lost=lost,
         )
 
     def inferred(self) -> Inferred:

@@ -523,8 +523,7 @@ void on_all_met(Worker *w, const void *site) {
 
 void on_lane_read(Worker *w, uint32_t lane, const void *site) {
   if (w->met >> lane & 1) return;
-  report(w->findings, found_inactive_lane, Touch{}, touch_here(w, site, how_no_access), Memory{},
-         uint64_t(1) << 32 | lane);
+  report(w->findings, found_inactive_lane, Touch{}, touch_here(w, site, how_no_access), Memory{}, lane);
 }
 
 void on_report(Worker *w, FindingKind kind, const void *site, uint32_t how, const void *address, uint64_t bytes,
