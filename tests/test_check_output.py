@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ostinato.audit.families import FAMILIES
-from ostinato.audit.findings import Finding, Ignored
+from ostinato.audit.findings import Coverage, Finding, Ignored
 from ostinato.audit.kinds import KINDS
 from ostinato.audit.sarif import sarif
 from ostinato.backends.kernel_findings import KINDS as KERNEL_KINDS
@@ -25,6 +25,9 @@ enc.dispatch(lib["inc"], x, y, threads=64)
 enc.memory_barrier()
 enc.commit_and_wait()
 """
+
+
+NOTHING_CHECKED = Coverage(0, 0)
 
 
 def accessed(what: str, file: str, line: int, column: int | None = None) -> KernelAccess:
@@ -76,7 +79,7 @@ def where(location: dict[str, Any]) -> tuple[str, dict[str, int]]:
 
 
 def test_a_result_is_at_the_kernels_line_with_the_other_places_beside_it() -> None:
-    _, (result,) = structure(sarif([RACE], [], Path("/p")))
+    _, (result,) = structure(sarif([RACE], [], Path("/p"), NOTHING_CHECKED))
     assert result["ruleId"] == "race"
     assert result["level"] == "error"
     assert result["occurrenceCount"] == 64
@@ -87,7 +90,7 @@ def test_a_result_is_at_the_kernels_line_with_the_other_places_beside_it() -> No
     assert first["message"]["text"].startswith("write at ")
     assert where(host) == ("run.py", {"startLine": 9})
     assert [first["id"], host["id"]] == [1, 2]
-    (outside,) = structure(sarif([RACE], [], Path("/other")))[1]
+    (outside,) = structure(sarif([RACE], [], Path("/other"), NOTHING_CHECKED))[1]
     assert where(outside["locations"][0])[0] == "file:///p/my%20kernels/sum.metal"
 
 
@@ -95,7 +98,7 @@ def test_a_kernel_in_a_text_is_shown_at_the_line_that_dispatched_it() -> None:
     in_text = Finding("note", "relies on lockstep", (0,), ("k",), (Place("run.py", 9),), "w", "a",
                       accesses=(accessed("write", "<source>", 5, 9),))  # fmt: skip
     nowhere = Finding("error", "race", (), (), (), "the list differs", "order it")
-    _, (result, unplaced) = structure(sarif([in_text, nowhere], [], Path("/p")))
+    _, (result, unplaced) = structure(sarif([in_text, nowhere], [], Path("/p"), NOTHING_CHECKED))
     assert where(result["locations"][0]) == ("run.py", {"startLine": 9})
     assert "<source>:5:9" in result["relatedLocations"][0]["message"]["text"]
     assert unplaced["locations"] == []
@@ -106,15 +109,25 @@ def test_ignored_findings_are_suppressed_with_their_reason() -> None:
         Ignored(RACE, "all alike", ("sum.metal:5",), True),
         Ignored(RACE, "later", ("known.toml, entry 1",), False),
     ]
-    _, results = structure(sarif([], known, Path("/p")))
+    _, results = structure(sarif([], known, Path("/p"), NOTHING_CHECKED))
     assert [result["suppressions"] for result in results] == [
         [{"kind": "inSource", "justification": "all alike"}],
         [{"kind": "external", "justification": "later"}],
     ]
 
 
+def test_what_was_not_checked_and_what_did_not_fit_are_notifications() -> None:
+    log = sarif([], [], Path("/p"), Coverage(0, 0, unchecked=("a slow kernel",), lost=1200))
+    (invocation,) = log["runs"][0]["invocations"]
+    assert invocation["executionSuccessful"]
+    assert [note["message"]["text"] for note in invocation["toolExecutionNotifications"]] == [
+        "a slow kernel",
+        "1,200 more findings in kernels did not fit into the table",
+    ]
+
+
 def test_every_kind_has_a_rule() -> None:
-    rules, _ = structure(sarif([], [], Path("/p")))
+    rules, _ = structure(sarif([], [], Path("/p"), NOTHING_CHECKED))
     assert {*KERNEL_KINDS} <= KINDS.keys()
     assert {rule["id"] for rule in rules} == {kind.replace(" ", "-") for kind in KINDS}
 

@@ -12,6 +12,11 @@ KERNEL = (
     HEAD + "kernel void k(device float *x, uint i [[thread_position_in_threadgroup]]) { float v = 1;\nBODY\nx[i] = v; }"
 )
 ZEROS = np.zeros(64, np.float32)
+MATRIX = (
+    "threadgroup float t[64]; t[i] = t[i ^ 32] = 1; threadgroup_barrier(mem_flags::mem_threadgroup);\n"
+    "simdgroup_float8x8 m(1);\n#define LOAD simdgroup_load(m, t)\n#define STORE simdgroup_store(m, t)\n"
+    "#define PRODUCT simdgroup_multiply_accumulate(m, m, m, m)\n"
+)
 
 
 @pytest.fixture(scope="module")
@@ -27,6 +32,7 @@ def dev() -> ost.Device:
         "for (uint k = 16; k; k /= 2) v += simd_shuffle_down(v, k); v += simd_shuffle_up(v, 3);",
         "if (i % 2) v = simd_sum(v); else v = simd_max(v);",
         "if (i < 32) simdgroup_barrier(mem_flags::mem_device);",
+        MATRIX + "if (i < 32) { LOAD; for (uint k = 0; k < 2; ++k) PRODUCT; STORE; }",
     ],
 )
 def test_what_metal_defines_is_no_finding(dev: ost.Device, body: str) -> None:
@@ -54,7 +60,11 @@ def test_what_metal_defines_is_no_finding(dev: ost.Device, body: str) -> None:
             "error",
             "without lanes 5",
         ),
-        ("if (i) v = simd_shuffle(v, 0);", "divergent simdgroup function", "note", "the value of lane 0"),
+        *(
+            (f"{MATRIX}if (i != 5) {function};", "divergent simdgroup function", "error", "without lanes 5")
+            for function in ("LOAD", "STORE", "PRODUCT")
+        ),
+        ("if (i) v = simd_shuffle(v, 0);", "inactive lane", "note", "the value of lane 0"),
     ],
 )
 def test_what_metal_leaves_undefined_is(dev: ost.Device, body: str, kind: str, severity: str, why: str) -> None:

@@ -124,3 +124,24 @@ def test_a_vector_at_an_address_of_its_elements_is_misaligned() -> None:
 def test_a_cast_to_a_type_of_stricter_alignment_is_an_idiom_and_no_finding(name: str) -> None:
     """Quantised blocks are read like this; Apple's GPUs take any address."""
     assert KERNELS.findings(name, *ints(1, 2)) == ()
+
+
+def test_findings_beyond_the_table_are_counted_and_errors_come_before_notes() -> None:
+    shift = "kernel void shift(device int *x, uint i [[thread_position_in_grid]]) { x[i] = 1 << (x[i] + 40); }"
+    quotient = "kernel void quotient(device int *x, uint i [[thread_position_in_grid]]) { x[i] = 1 / (x[i] - x[i]); }"
+    with ost.open_device("cpu", checked=True) as dev:
+        library, x = dev.library(f"{shift}\n{quotient}"), dev.zeros(1, np.int32)
+        encoder = dev.command_encoder(barriers="serial")
+        for _ in range(520):
+            encoder.dispatch(library["shift"], x, threads=1)
+        submission = encoder.commit()
+        submission.wait()
+        assert (len(submission.findings), submission.findings_lost) == (512, 8)
+        encoder = dev.command_encoder(barriers="serial")
+        for _ in range(520):
+            encoder.dispatch(library["shift"], x, threads=1)
+        encoder.dispatch(library["quotient"], x, threads=1)
+        with pytest.raises(ost.KernelCheckError, match="9 more findings did not fit") as caught:
+            encoder.commit_and_wait()
+    assert caught.value.lost == 9
+    assert [finding.kind for finding in caught.value.findings[:2]] == ["division by zero", "shift out of range"]

@@ -323,17 +323,20 @@ class KernelFault(DeviceError):
 class KernelCheckError(KernelFault):
     """The checks of a device (`open_device("cpu", checked=True)`) found errors in a kernel.
 
-    `findings` holds what they found in the submission, errors first. The commands after the one that they are about did
-    not run.
+    `findings` holds what they found in the submission, errors first. `lost` is how often they found something else that
+    did not fit into the device's table. The commands after the one that they are about did not run.
     """
 
-    def __init__(self, message: str, findings: tuple[Finding, ...], kernel: str | None, label: str | None) -> None:
+    def __init__(
+        self, message: str, findings: tuple[Finding, ...], kernel: str | None, label: str | None, lost: int = 0
+    ) -> None:
         super().__init__(message, kernel, label, thread=next((thread for thread in _threads(findings)), None))
         self.findings = findings
+        self.lost = lost
 
     def to_cite(self) -> KernelCheckError:
         """A copy without traceback, to be kept as a cause without keeping frames and buffers alive."""
-        cited = KernelCheckError(str(self), self.findings, self.kernel, self.label)
+        cited = KernelCheckError(str(self), self.findings, self.kernel, self.label, self.lost)
         cited._told = self._told
         return cited
 

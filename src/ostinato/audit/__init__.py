@@ -8,7 +8,7 @@ graph's own buffers and device are not touched.
   same.
 * Declared against actual access (`accesses.py`): each dispatch runs alone; it must declare all memory that it writes.
 * Kernels (`checked.py`): each dispatch runs alone, in a build that sees every access, its arguments far apart: races,
-  accesses out of bounds, uninitialised threadgroup memory, divergent barriers.
+  accesses out of bounds, uninitialised memory, divergent barriers. `unwritten.py` knows what nobody has written.
 
 Not covered: reads of memory that is declared as written, and accesses that depend on other buffer
 contents or other values than those in the graph and in `params`. `ostinato check` covers more values, up to a limit,
@@ -32,6 +32,7 @@ from .families import family
 from .findings import Audit, Coverage, Finding, Ignored, InferredBarrier
 from .known import apart
 from .limits import beyond
+from .unwritten import Fresh, never_written
 
 __all__ = ["Audit", "Coverage", "Finding", "Ignored", "InferredBarrier", "audit"]
 
@@ -48,6 +49,7 @@ def audit(
     overflow: bool = False,
     unwritten: bool = False,
     progress: Callable[[str], None] | None = None,
+    fresh: Fresh | None = None,
 ) -> Audit:
     """Find missing and redundant barriers and, with `run`, races, undeclared accesses and out-of-bounds accesses.
 
@@ -59,6 +61,8 @@ def audit(
     `families.py`. What a comment in a source calls benign is in `Audit.ignored`, see `known.py`.
     On request: `nan` finds the operation that made an output NaN or infinite (x86-64 only), `overflow` finds overflow
     of signed integers, and `unwritten` notes elements of outputs that no thread wrote.
+    `fresh` is what nobody has written of the graph's memory, see `unwritten.py`. Without it, memory that a submission
+    has used counts as written.
     """
     if not isinstance(graph, Graph):
         raise ArgumentError(f"audit: expected a Graph, got {graph!r}")
@@ -74,7 +78,9 @@ def audit(
     coverage = Coverage(len(graph.nodes), graph.dispatches)
     if run:
         requested = Requested(nan, overflow, unwritten)
-        ran, coverage = run_all(graph, params or {}, repeats, allowed_s, progress or (lambda what: None), requested)
+        unwritten_before = never_written(graph) if fresh is None else fresh
+        tell = progress or (lambda what: None)
+        ran, coverage = run_all(graph, params or {}, repeats, allowed_s, tell, requested, unwritten_before)
         findings += ran
         # A barrier in an inferred list may be what orders an access that is not declared.
         if graph.ordering is Ordering.INFERRED and any(finding.is_error for finding in ran):

@@ -39,6 +39,8 @@ class Step:
     took_ns: int = 0
     compared: bool = False
     """Whether its accesses were compared with its declaration."""
+    writes_known: bool = False
+    """Whether the replica knows which bytes it wrote that nobody had written before."""
     changed: list[Range] = field(default_factory=list)
     """Where the replica may hold new contents, to be accepted once the old contents are no longer needed."""
 

@@ -34,6 +34,7 @@ from .checked import NOTHING_MORE, Requested
 from .dynamic import TOO_LONG, Progress, run_bounds
 from .findings import Coverage, Finding, Ignored, InferredBarrier
 from .known import Entry, apart, by_table
+from .unwritten import Fresh, WrittenRecord
 
 Values = Mapping[int, tuple[bytes, ...]]
 """The inline values and parameters that each node passes to its kernel."""
@@ -114,8 +115,9 @@ class Watcher:
         self.stopped = ""
         self._busy = busy
         self._known: dict[Hashable, _Known] = {}
+        self._written = WrittenRecord()
         self._left_out: Counter[str] = Counter()
-        self._values_left_out = 0
+        self._values_left_out = self._lost = 0
         self._lock = threading.RLock()
         self._at_work = False
 
@@ -149,11 +151,12 @@ class Watcher:
     def _look(self, graph: Graph, params: Mapping[str, Any]) -> None:
         self.submitted += 1
         options = self.options
+        fresh = self._written.before(graph)
         key = identity(graph)
         known = self._known.get(key)
         if known is not None:
             if options.run:
-                self._look_again(graph, params, known)
+                self._look_again(graph, params, known, fresh)
             return
         if len(self._known) >= options.max_lists:
             self._left_out[f"beyond the first {options.max_lists} lists (--max-lists)"] += 1
@@ -171,17 +174,21 @@ class Watcher:
                     limit_s=options.limit_s,
                     limits=options.limits,
                     progress=progress,
+                    fresh=fresh,
                     **asdict(options.requested),
                 )
         except OstinatoError as error:
             self._could_not_run(graph, error)
             result = audit(graph, limits=options.limits)
+        else:
+            if options.run:
+                self._written.after(graph, fresh)
         self.inferred += result.inferred
         self.coverages.append(result.coverage)
         self.ignored += result.ignored
         self._judge(result.findings)
 
-    def _look_again(self, graph: Graph, params: Mapping[str, Any], known: _Known) -> None:
+    def _look_again(self, graph: Graph, params: Mapping[str, Any], known: _Known, fresh: Fresh) -> None:
         """Check a known list again, if it comes with new values."""
         options = self.options
         new = {
@@ -198,11 +205,13 @@ class Watcher:
         left_s = options.values_s - known.spent_s
         try:
             with self._busy() as progress:
-                result = run_bounds(graph, params, new, options.limit_s, left_s, progress, options.requested)
+                result = run_bounds(graph, params, new, options.limit_s, left_s, progress, options.requested, fresh)
         except OstinatoError as error:
             self._could_not_run(graph, error)
         else:
+            self._written.after(graph, fresh)
             self._left_out.update(result.unchecked)
+            self._lost += result.lost
             kept, ignored = apart(graph, result.findings)
             self.ignored += ignored
             self._judge(kept)
@@ -245,6 +254,7 @@ class Watcher:
             unchecked=tuple(
                 f"{reason} ({count} times)" if count > 1 else reason for reason, count in unchecked.items()
             ),
+            lost=self._lost + sum(coverage.lost for coverage in self.coverages),
         )
         findings = sorted(self.findings, key=lambda finding: not finding.is_error)
         counts = (self.submitted, len(self.coverages), self.with_other_values)

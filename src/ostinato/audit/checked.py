@@ -2,13 +2,16 @@
 
 Each bound range is placed far from all others, so that an access past its end does not land in another; overlapping
 ranges stay one range. Inline values are placed like buffers. An access out of bounds ends the run; all else that the
-checks find is found in one run. Which memory nobody wrote before this dispatch is not known here.
+checks find is found in one run. Of memory that nobody wrote before this dispatch the device knows it, and afterwards
+the replica knows what the dispatch wrote of it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+
+import numpy as np
 
 from ..base.ranges import Range
 from ..ir.commands import Binding, BufferBinding, Dispatch, InlineBinding, Ordering, UnboundBinding
@@ -56,6 +59,10 @@ class Checks:
     findings: tuple[Finding, ...] = ()
     unchecked: str = ""
     """Why it was not checked."""
+    lost: int = 0
+    """How many more findings there were than the device has room for."""
+    ended: bool = False
+    """Whether it ran to its end, so that the replica knows what it wrote."""
 
 
 def run_checked(replica: Replica, index: int, runner: Runner, limit_s: float, became: NonFinite = NOTHING) -> Checks:
@@ -75,15 +82,19 @@ def run_checked(replica: Replica, index: int, runner: Runner, limit_s: float, be
     rooms = [Room(end - begin, _ALIGNMENT, begin % _ALIGNMENT) for begin, end in (each.span for each in ranges)]
     arena = Arena(rooms, at_end=False)
     where = {}
+    followed: list[tuple[int, np.ndarray]] = []
     for room, placement in enumerate(ranges):
         if placement.data is not None:
             arena.block(room)[:] = bytearray(placement.data)
         elif rooms[room].nbytes:
             arena.block(room)[:] = replica.shadow(placement.span)
+            unwritten = replica.unwritten(placement.span)
+            if unwritten is not None:
+                followed.append((arena.addresses[room], unwritten))
         where.update(dict.fromkeys(placement.arguments, (arena.addresses[room], placement.span[0])))
     placed = replace(checked, bindings=tuple(_bound_in(binding, where) for binding in command.bindings))
     try:
-        status = runner.run(runner.listed([placed], Ordering.SERIAL), limit_s)
+        status = runner.run_following(runner.listed([placed], Ordering.SERIAL), limit_s, followed)
     except TookTooLong as reason:
         keep_for_good(arena)
         return Checks(unchecked=str(reason))
@@ -101,7 +112,7 @@ def run_checked(replica: Replica, index: int, runner: Runner, limit_s: float, be
         )
     if not findings and status.failed:
         return Checks(unchecked=f"it stopped with signal {status.signal} at {status.address:#x}")
-    return Checks(findings)
+    return Checks(findings, lost=status.findings_lost, ended=not status.failed)
 
 
 def _bound_in(binding: Binding, where: Mapping[int, tuple[int, int]]) -> BufferBinding | UnboundBinding:

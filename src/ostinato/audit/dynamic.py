@@ -16,6 +16,7 @@ from .. import counters
 from ..base.host import free_bytes
 from ..errors import Diagnostic
 from ..graph.graph import Graph
+from ..ir.command_list import CapturedNode
 from ..ir.commands import Barrier, Dispatch, Ordering
 from ..runtime.queue import keep_for_good
 from .accesses import Step, run_alone, run_plainly, strays_after
@@ -25,6 +26,7 @@ from .non_finite import NOTHING, new_non_finite
 from .races import compare_orders
 from .replica import Replica, with_values
 from .runner import Runner, SlowCommand, TookTooLong, cores
+from .unwritten import Fresh
 
 Progress = Callable[[str], None]
 
@@ -42,9 +44,14 @@ def run_all(
     limit_s: float,
     progress: Progress,
     requested: Requested = NOTHING_MORE,
+    fresh: Fresh | None = None,
 ) -> tuple[list[Finding], Coverage]:
-    """All checks that run the list. A single command may take `limit_s`."""
-    with _running(graph, params, limit_s, progress, requested) as run:
+    """All checks that run the list. A single command may take `limit_s`.
+
+    `fresh` is what nobody has written of its memory. Afterwards it is what the list leaves unwritten; empty if that
+    is not known, because it was not run to its end.
+    """
+    with _running(graph, params, limit_s, progress, requested, fresh) as run:
         if run.starts():
             run.orders(repeats)
             run.each_alone()
@@ -59,6 +66,8 @@ class OtherValues:
     nodes: frozenset[int]
     """The dispatches that were checked."""
     unchecked: tuple[str, ...]
+    lost: int
+    """As `Coverage` has it."""
 
 
 def run_bounds(
@@ -69,22 +78,35 @@ def run_bounds(
     budget_s: float,
     progress: Progress,
     requested: Requested = NOTHING_MORE,
+    fresh: Fresh | None = None,
 ) -> OtherValues:
-    """Out-of-bounds accesses of these dispatches. Nothing is started once `budget_s` has passed."""
-    with _running(graph, params, limit_s, progress, requested) as run:
+    """Check these dispatches in the checked build. Nothing is started once `budget_s` has passed.
+
+    `fresh` is as for `run_all`.
+    """
+    with _running(graph, params, limit_s, progress, requested, fresh) as run:
         looked_at = run.bounds_of(nodes, time.monotonic() + budget_s) if run.starts() else ()
-        return OtherValues(tuple(run.findings), frozenset(looked_at), run.coverage().unchecked)
+        coverage = run.coverage()
+        return OtherValues(tuple(run.findings), frozenset(looked_at), coverage.unchecked, coverage.lost)
 
 
 class _Run:
     """One graph being run: its copy, the private devices, and the findings."""
 
-    def __init__(self, graph: Graph, limit_s: float, progress: Progress, requested: Requested) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        limit_s: float,
+        progress: Progress,
+        requested: Requested,
+        fresh: Fresh,
+    ) -> None:
         self.graph, self.limit_s, self.progress, self.requested = graph, limit_s, progress, requested
+        self._fresh, self._taken = fresh, -1
         self.findings: list[Finding] = []
         self._unchecked: list[str] = []
         self._warned: set[Diagnostic] = set()
-        self._alone = self._in_checked_build = self._orders = 0
+        self._alone = self._in_checked_build = self._orders = self._lost = 0
         self._serial = Runner(workers=1)
         self._concurrent = Runner(workers=max(2, cores()))
         self._checked = Runner(workers=1, checked=True, **asdict(requested))
@@ -93,12 +115,12 @@ class _Run:
     def starts(self) -> bool:
         """Copy the memory; False if the copies do not fit."""
         total = sum(memory.nbytes for memory in self.graph.memories.values())
-        if _COPIES * total > free_bytes():
+        if _COPIES * total + sum(mask.nbytes for mask in self._fresh.values()) > free_bytes():
             self._unchecked.append(f"nothing was run: copies of {total:,} bytes do not fit into memory")
             return False
         self.progress("copying its memory and compiling")
         graph = self.graph if self.graph.on_device else self.graph.to(self._serial.device())
-        self._replica = Replica(graph, self._serial)
+        self._replica = Replica(graph, self._serial, self._fresh)
         return True
 
     def orders(self, repeats: int) -> None:
@@ -132,7 +154,7 @@ class _Run:
                             f"accesses of {title(self.graph.nodes[index])}: it does not declare its accesses"
                         )
                     self._check(replica, index, step)
-                self._take(replica, step)
+                self._take(replica, index, step)
             self.findings += strays_after(replica)
 
     def bounds_of(self, nodes: Collection[int], until_s: float) -> list[int]:
@@ -144,7 +166,9 @@ class _Run:
         with self._limited():
             for index in self._work():
                 if index > last:
-                    break
+                    replica.take_as_written(index)
+                    self._taken = index
+                    continue
                 if time.monotonic() > until_s:
                     name = title(self.graph.nodes[index])
                     self._unchecked.append(f"other values, from {name} on: their time limit is used up")
@@ -155,20 +179,22 @@ class _Run:
                     looked_at.append(index)
                 elif step.fault:
                     self._report_fault(index, step)
-                self._take(replica, step)
+                self._take(replica, index, step)
         return looked_at
 
     def coverage(self) -> Coverage:
         """What was checked."""
         graph, unchecked = self.graph, tuple(dict.fromkeys(self._unchecked))
         return Coverage(
-            len(graph.nodes), graph.dispatches, self._alone, self._in_checked_build, self._orders, unchecked
+            len(graph.nodes), graph.dispatches, self._alone, self._in_checked_build, self._orders, unchecked, self._lost
         )
 
     def close(self) -> None:
         """Close the private devices, and free the copies unless abandoned work may still use them."""
         for runner in (self._serial, self._concurrent, self._checked):
             runner.close()
+        if self._taken < max((index for index, _ in self._commands()), default=-1):
+            self._fresh.clear()
         if self._replica is not None:
             if self._usable() is None:
                 keep_for_good(self._replica)
@@ -190,11 +216,13 @@ class _Run:
                 advice = "look for an endless loop; if the command is only slow, raise the time limit"
                 self.findings.append(finding_about(self.graph, NOTE, TOO_LONG, (reason.node,), str(reason), advice))
 
+    def _commands(self) -> Iterator[tuple[int, CapturedNode]]:
+        return ((index, node) for index, node in enumerate(self.graph.nodes) if not isinstance(node.command, Barrier))
+
     def _work(self) -> Iterator[int]:
-        for index, node in enumerate(self.graph.nodes):
-            if not isinstance(node.command, Barrier):
-                self.progress(f"command {index + 1} of {len(self.graph)}: {title(node)}")
-                yield index
+        for index, node in self._commands():
+            self.progress(f"command {index + 1} of {len(self.graph)}: {title(node)}")
+            yield index
 
     def _check(self, replica: Replica, index: int, step: Step) -> None:
         # No time at all if it is known to be too slow in the checked build.
@@ -202,6 +230,8 @@ class _Run:
         became = new_non_finite(replica, index) if self.requested.nan and not step.fault else NOTHING
         checks = run_checked(replica, index, self._checked, 0.0 if too_slow else self.limit_s, became)
         step.findings += checks.findings
+        step.writes_known = checks.ended
+        self._lost += checks.lost
         self._warn(index, step)
         self._in_checked_build += not checks.unchecked
         if step.fault and not any(finding.is_error for finding in checks.findings):
@@ -224,17 +254,25 @@ class _Run:
         why = f"it crashes when run alone: {step.fault}"
         step.findings.append(finding_about(self.graph, ERROR, "fault", (index,), why, "correct the kernel"))
 
-    def _take(self, replica: Replica, step: Step) -> None:
+    def _take(self, replica: Replica, index: int, step: Step) -> None:
         self.findings += step.findings
         replica.accept(step.changed)
+        if not step.writes_known:
+            replica.take_as_written(index)
+        self._taken = index
 
 
 @contextmanager
 def _running(
-    graph: Graph, params: Mapping[str, Any], limit_s: float, progress: Progress, requested: Requested
+    graph: Graph,
+    params: Mapping[str, Any],
+    limit_s: float,
+    progress: Progress,
+    requested: Requested,
+    fresh: Fresh | None,
 ) -> Iterator[_Run]:
     with counters.uncounted():
-        run = _Run(with_values(graph, params), limit_s, progress, requested)
+        run = _Run(with_values(graph, params), limit_s, progress, requested, {} if fresh is None else fresh)
         try:
             yield run
         finally:

@@ -1,4 +1,4 @@
-"""What the GPU families of Apple allow, as Apple's "Metal Feature Set Tables" have it.
+"""What the GPU families of Apple allow, as Apple's "Metal Feature Set Tables" of May 21, 2026 have it.
 
 A device reports every family that it belongs to: an M2 is apple8 and all Apple families before it, mac2 and metal3. The
 tables have a row for each limit and each feature; here are those that matter to a kernel and its dispatch. What all
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from ..errors import ArgumentError
 from ..msl.features import FEATURES
 
-_APPLE = range(2, 10)
+_APPLE = range(2, 11)
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,6 +116,14 @@ class Coverage:
     """Runs of the whole list with only its own ordering."""
     unchecked: tuple[str, ...] = ()
     """What was not checked, and why."""
+    lost: int = 0
+    """How many more findings there were in kernels than a device has room for."""
+
+    @property
+    def lost_text(self) -> str:
+        """How many findings were lost, as text; "" if none were."""
+        findings = "finding" if self.lost == 1 else "findings"
+        return f"{self.lost:,} more {findings} in kernels did not fit into the table" if self.lost else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,28 +13,11 @@ from ..backends.kernel_findings import KernelAccess, KernelFinding, KernelMemory
 from ..ir.command_list import CapturedNode
 from ..ir.commands import BufferBinding, Command, Dispatch
 from .findings import ERROR, NOTE, Finding, argument_name, element_at, title
+from .kinds import KINDS
 from .number_texts import number_text
 
 _FAR_BYTES = 1 << 40
 _WRAPPED = 1 << 31
-
-_ADVICE = {
-    "race": "put a barrier between the accesses whose flags cover this memory, make both atomic, or give each thread"
-    " its own element",
-    "relies on lockstep": "put a simdgroup_barrier between the accesses; Metal does not promise lockstep",
-    "uninitialised": "write the memory before it is read",
-    "out of bounds": "correct the index, or bind more memory",
-    "misaligned": "access a vector at a multiple of its size, or read its elements one by one",
-    "divergent barrier": "let all threads of the group reach the same barrier, or none",
-    "divergent simdgroup function": "call it where all lanes of the simdgroup arrive",
-    "not a number": "look at the operands of this line",
-    "division by zero": "test the divisor first",
-    "shift out of range": "shift by less than the number of bits",
-    "signed overflow": "compute with unsigned integers or in a wider type",
-    "conversion out of range": "clamp the value before it is converted",
-    "device limit": "ask for less, or choose another device",
-    "not written": "launch threads for all elements",
-}
 
 
 def findings_about(
@@ -64,7 +47,7 @@ def _places(record: KernelFinding) -> frozenset[tuple[str, KernelPlace]]:
 
 
 def _finding(node: CapturedNode, record: KernelFinding, first: int) -> Finding:
-    memory, why, advice = _memory(node, record), "", _ADVICE[record.kind]
+    memory, why, advice = _memory(node, record), "", KINDS[record.kind].advice
     if number := number_text(record):
         memory, why = "", f"{_described(record.accesses[-1])}: {number}"
         if record.kind == "out of bounds":
@@ -75,10 +58,10 @@ def _finding(node: CapturedNode, record: KernelFinding, first: int) -> Finding:
         why = f"no thread writes {memory}; {record.value:,} bytes of the argument are not written"
     elif record.kind == "divergent barrier" and len(record.accesses) == 1:
         why = f"{_described(record.accesses[0])} waits at a barrier; {record.value} threads of its group have returned"
-    elif record.reads_lane:
-        lane = record.value & 0xFFFFFFFF
-        why = f"{_described(record.accesses[0])} reads the value of lane {lane}, which takes no part in the call"
-        advice = "read only lanes that take part in the call; the value of any other is undefined"
+    elif record.kind == "inactive lane":
+        why = (
+            f"{_described(record.accesses[0])} reads the value of lane {record.value}, which takes no part in the call"
+        )
     elif record.kind == "divergent simdgroup function":
         lanes = ", ".join(str(lane) for lane in range(32) if record.value >> lane & 1)
         why = f"{_described(record.accesses[0])} meets its simdgroup without lanes {lanes}"
@@ -144,7 +127,7 @@ def _out_of_bounds(command: Command, record: KernelFinding) -> tuple[str, str, s
     """The argument nearest to an address that lies in none, the finding as text, and what to do."""
     memory, access = record.memory, record.accesses[-1]
     does, place = _described(replace(access, place=None)), f", at {access.place}" if access.place is not None else ""
-    advice = "check the index against the size, or dispatch fewer threads"
+    advice = KINDS[record.kind].advice
     if memory.kind:
         return _variable(memory), f"{does} {_variable(memory)}, which lie in no array{place}", advice
     assert isinstance(command, Dispatch)

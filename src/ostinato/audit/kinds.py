@@ -1,4 +1,7 @@
-"""The kinds of findings: what each means, and what to do about it. For SARIF's rules; docs/checking.md has the same."""
+"""The kinds of findings: what each means, and what to do about it. For terminals, SARIF's rules and docs/checking.md.
+
+Both are clauses, to be shown after others or as sentences. A finding that knows more has advice of its own.
+"""
 
 from __future__ import annotations
 
@@ -9,76 +12,82 @@ class Kind(NamedTuple):
     """One kind of finding."""
 
     meaning: str
-    cure: str
+    advice: str
 
 
 KINDS = {
     "race": Kind(
-        "Two threads access the same memory, at least one of them writes, and nothing orders them.",
-        "Put a barrier between them whose flags cover the memory, use atomics, or give each thread its own memory."
-        " Across threadgroups only the end of the dispatch, or fences with atomics, order accesses.",
+        "two threads access the same memory, at least one of them writes, and nothing orders them: across threadgroups"
+        " only the end of the dispatch, or fences with atomics, do",
+        "put a barrier between the accesses whose flags cover this memory, make both atomic, or give each thread its"
+        " own element",
     ),
     "relies on lockstep": Kind(
-        "Two lanes of a simdgroup access the same memory, ordered only if the lanes run in lockstep. Metal does not"
-        " promise that.",
-        "Put a simdgroup_barrier between the accesses.",
+        "two lanes of a simdgroup access the same memory, ordered only if the lanes run in lockstep",
+        "put a simdgroup_barrier between the accesses; Metal does not promise lockstep",
     ),
     "uninitialised": Kind(
-        "A thread reads memory that nothing has written.",
-        "Write it first, or do not read it; check which threads fill the memory, and whether all of it is filled.",
+        "a thread reads memory that nothing has written",
+        "write the memory before it is read; see which threads fill it, and whether all of it is filled",
     ),
     "out of bounds": Kind(
-        "A thread accesses memory outside of the buffer, array or threadgroup memory that it was given.",
-        "Check the index against the size, or dispatch fewer threads.",
+        "a thread accesses memory outside of the buffer, array or threadgroup memory that it was given",
+        "check the index against the size, or dispatch fewer threads",
     ),
     "misaligned": Kind(
-        "A thread accesses a value at an address that is not a multiple of its alignment.",
-        "Align the offset of the view, or use a packed type.",
+        "a thread accesses a value at an address that is not a multiple of its alignment",
+        "access a vector at a multiple of its size, align the view, or use a packed type",
     ),
     "divergent barrier": Kind(
-        "Some threads of a group reach a barrier that others do not.",
-        "Move the barrier to where all threads of the group pass, outside of branches that depend on the thread.",
+        "some threads of a group reach a barrier that others do not",
+        "let all threads of the group reach the same barrier, outside of branches that depend on the thread",
     ),
     "divergent simdgroup function": Kind(
-        "A simdgroup function runs where some lanes are inactive, and its result depends on them.",
-        "Call it where all lanes are active, or read only from lanes that are.",
+        "a function that all lanes of a simdgroup must reach is reached by some of them",
+        "call it where all lanes of the simdgroup arrive",
+    ),
+    "inactive lane": Kind(
+        "a simdgroup function reads the value of a lane that is absent or takes no part in the call",
+        "read only lanes that take part in the call; the value of any other is undefined",
     ),
     "not a number": Kind(
-        "A thread made NaN or infinity from finite numbers.",
-        "Check for division by zero, overflow, and logarithms or roots of negative numbers.",
+        "a thread made NaN or infinity from finite numbers",
+        "look at the operands of this line: division by zero, overflow, logarithms or roots of negative numbers",
     ),
-    "division by zero": Kind("A thread divides an integer by zero.", "Check the divisor."),
+    "division by zero": Kind("a thread divides an integer by zero", "check the divisor first"),
     "shift out of range": Kind(
-        "A shift by a negative number, or by as many bits as the type has or more.", "Mask or check the shift."
+        "a shift by a negative number, or by as many bits as the type has or more",
+        "shift by less than the number of bits",
     ),
     "signed overflow": Kind(
-        "The result of a signed operation does not fit its type.", "Use an unsigned or wider type."
+        "the result of a signed operation does not fit its type", "compute with unsigned integers or in a wider type"
     ),
     "conversion out of range": Kind(
-        "A floating-point number is converted to an integer type that cannot hold it.", "Clamp it first."
+        "a floating-point number is converted to an integer type that cannot hold it",
+        "clamp the value before it is converted",
     ),
     "device limit": Kind(
-        "The chosen GPU family would not run the dispatch: a size, an argument, or a feature of the kernel.",
-        "Use smaller groups or tiles, or a kernel for that family.",
+        "the chosen GPU family would not run the dispatch: a size, an argument, or a feature of the kernel",
+        "use smaller groups or tiles, or a kernel for that family",
     ),
-    "not written": Kind("No thread wrote a part of an output.", "Dispatch enough threads to cover the data."),
+    "not written": Kind("no thread wrote a part of an output", "dispatch enough threads to cover the data"),
     "missing barrier": Kind(
-        "A command uses memory that an earlier one writes, and no barrier orders them.",
-        "Put a memory_barrier between them, or let barriers be inferred.",
+        "a command uses memory that an earlier one writes, and no barrier orders them",
+        "put a memory_barrier between them, or let barriers be inferred",
     ),
-    "redundant barrier": Kind("A barrier orders nothing.", "Remove it."),
+    "redundant barrier": Kind("a barrier orders nothing", "remove it"),
     "undeclared write": Kind(
-        "A dispatch writes memory that it does not declare as written.", "Name the memory in writes=, or drop const."
+        "a dispatch writes memory that it does not declare as written", "name the memory in writes=, or drop const"
     ),
-    "undeclared read": Kind("A dispatch reads memory that it does not declare as read.", "Name it in reads=."),
+    "undeclared read": Kind("a dispatch reads memory that it does not declare as read", "name it in reads="),
     "declared but not written": Kind(
-        "A dispatch declares memory as written and changes nothing of it.", "Leave it out of writes=, or make it const."
+        "a dispatch declares memory as written and changes nothing of it", "leave it out of writes=, or make it const"
     ),
     "not deterministic": Kind(
-        "Two runs from the same memory gave different results.", "Nothing, if that is intended, as with atomics."
+        "two runs from the same memory gave different results", "nothing, if that is intended, as with atomics"
     ),
-    "fault": Kind("A kernel crashed when it ran alone.", "Correct the kernel."),
+    "fault": Kind("a kernel crashed when it ran alone", "correct the kernel"),
     "took too long": Kind(
-        "A command did not end within its time limit.", "Look for an endless loop, or raise the limit."
+        "a command did not end within its time limit", "look for an endless loop, or raise the limit"
     ),
 }

@@ -1,7 +1,8 @@
 """A private copy of a graph's memory and commands, for an audit to run.
 
 Every block of memory that the graph uses is placed between guards. There are two copies of it: the *live* copy, which
-commands use, and the *shadow*, which holds the contents from before the command under test.
+commands use, and the *shadow*, which holds the contents from before the command under test. What nobody has written
+before that command is known beside them, for blocks of which something is unwritten.
 """
 
 from __future__ import annotations
@@ -28,11 +29,14 @@ from ..ir.commands import (
     Fill,
     InlineBinding,
     ParamBinding,
+    bound,
 )
 from ..ir.costs import settled
+from ..ir.hazards import accesses_of
 from .differences import merged
 from .guards import Arena, Room, bytes_at
 from .runner import Runner, SlowCommand, TookTooLong
+from .unwritten import Fresh
 
 _ALIGNMENT = 128
 
@@ -40,7 +44,8 @@ _ALIGNMENT = 128
 class Replica:
     """The memory of a graph between guards, and its commands on that memory."""
 
-    def __init__(self, graph: Graph, runner: Runner) -> None:
+    def __init__(self, graph: Graph, runner: Runner, fresh: Fresh) -> None:
+        """`fresh` is what nobody has written of the graph's memory; its arrays change as commands are taken."""
         self.graph = graph
         self._spans = merged((memory.address, memory.address + memory.nbytes) for memory in graph.memories.values())
         self._begins = [begin for begin, _ in self._spans]
@@ -54,6 +59,11 @@ class Replica:
                 self._shadow[block][offset : offset + memory.nbytes] = np.frombuffer(contents, np.uint8)
         for block, shadow in enumerate(self._shadow):
             self.arena.block(block)[:] = shadow
+        self._unwritten = {
+            self._find(memory.address)[0]: fresh[number]
+            for number, memory in graph.memories.items()
+            if number in fresh and (memory.address, memory.address + memory.nbytes) in self._spans
+        }
         commands = (
             rebased(node.command, self.moved_range, runner.kernel(node.command))
             if isinstance(node.command, Dispatch)
@@ -121,6 +131,29 @@ class Replica:
         block = self._block_of(span[0])
         offset = span[0] - self.arena.addresses[block]
         return self._shadow[block][offset : offset + span[1] - span[0]]
+
+    def unwritten(self, span: Range) -> np.ndarray | None:
+        """Which bytes nobody has written before the command under test; None if all of the block is written."""
+        block = self._block_of(span[0])
+        if block not in self._unwritten:
+            return None
+        offset = span[0] - self.arena.addresses[block]
+        return self._unwritten[block][offset : offset + span[1] - span[0]]
+
+    def take_as_written(self, index: int) -> None:
+        """Count all that a command may write as written; a copy is as unwritten as what it copies."""
+        command = self.commands[index]
+        declared = accesses_of(command)
+        spans = self.blocks() if declared is None else [(each.begin, each.end) for each in declared if each.write]
+        spans += [(each.address, each.address + each.nbytes) for each in bound(command) if each.writes]
+        copied = None
+        if isinstance(command, Copy):
+            source = command.source.address
+            copied = self.unwritten((source, source + command.source.nbytes))
+        for span in spans:
+            unwritten = self.unwritten(span)
+            if unwritten is not None:
+                unwritten[:] = False if copied is None else copied.copy()
 
     def restore(self, spans: list[Range]) -> None:
         """Copy the shadow to the live copy."""

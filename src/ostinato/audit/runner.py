@@ -7,8 +7,10 @@ device: nothing waits for it again, not even at exit, and its memory must stay a
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol, cast
+
+import numpy as np
 
 from .. import settings
 from ..backends import registry
@@ -20,6 +22,13 @@ from ..ir.command_list import CommandList
 from ..ir.commands import Command, CompiledKernel, Dispatch, Ordering
 from ..runtime.queue import keep_for_good
 from ..runtime.submission import Submission
+
+
+class _Follows(Protocol):
+    """What a CPU device that checks kernels can do beyond a backend."""
+
+    def track(self, address: int, unwritten: np.ndarray) -> None: ...
+    def read_unwritten(self, address: int, into: np.ndarray) -> None: ...
 
 
 class TookTooLong(OstinatoError):
@@ -89,6 +98,24 @@ class Runner:
             raise
         assert submission._status is not None
         return submission._status
+
+    def run_following(
+        self, commands: CommandList, limit_s: float, followed: Sequence[tuple[int, np.ndarray]]
+    ) -> Status:
+        """The same on a device that checks kernels, which follows what is written of some memory.
+
+        `followed` has addresses and arrays of bools, true for bytes that nobody has written. They are updated if the
+        list runs to its end.
+        """
+        backend = cast(_Follows, self.device()._queue.backend)
+        for address, unwritten in followed:
+            backend.track(address, np.ascontiguousarray(unwritten))
+        status = self.run(commands, limit_s)
+        if not status.failed:
+            for address, unwritten in followed:
+                backend.read_unwritten(address, unwritten)
+                backend.track(address, unwritten[:0])
+        return status
 
     def _leave_behind(self, submission: Submission) -> None:
         submission._abandoned = True  # not waited for at exit

@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from ..base.printable import printable
 from ..version import __version__
-from .findings import Finding, Ignored
+from .findings import Coverage, Finding, Ignored
 from .kinds import KINDS
 
 _SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
@@ -21,23 +21,38 @@ _SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sa
 Json = dict[str, Any]
 
 
-def sarif(findings: Iterable[Finding], ignored: Iterable[Ignored], root: Path) -> Json:
-    """A log with one run; ignored findings are suppressed results, and files below `root` are relative to it."""
+def sarif(findings: Iterable[Finding], ignored: Iterable[Ignored], root: Path, coverage: Coverage) -> Json:
+    """A log with one run; ignored findings are suppressed results, and files below `root` are relative to it.
+
+    What was not checked, and how many findings did not fit, are notifications.
+    """
     known = [(each.finding, each) for each in ignored]
     listed = [(finding, None) for finding in findings]
     results = [_result(finding, root, suppressed) for finding, suppressed in (*listed, *known)]
     kinds = dict.fromkeys((*KINDS, *(finding.kind for finding, _ in (*listed, *known))))
     driver = {"name": "ostinato", "version": __version__, "rules": [_rule(kind) for kind in kinds]}
-    run = {"tool": {"driver": driver}, "columnKind": "unicodeCodePoints", "results": results}
+    left_out = filter(None, (*coverage.unchecked, coverage.lost_text))
+    notifications = [{"level": "note", "message": {"text": printable(text)}} for text in left_out]
+    invocation = {"executionSuccessful": True, "toolExecutionNotifications": notifications}
+    run = {
+        "tool": {"driver": driver},
+        "invocations": [invocation],
+        "columnKind": "unicodeCodePoints",
+        "results": results,
+    }
     return {"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}
 
 
 def _rule(kind: str) -> Json:
     rule: Json = {"id": _rule_id(kind), "name": "".join(word.capitalize() for word in kind.split())}
     if kind in KINDS:
-        meaning, cure = KINDS[kind]
-        rule |= {"shortDescription": {"text": meaning}, "help": {"text": f"{meaning} {cure}"}}
+        meaning, advice = map(_sentence, KINDS[kind])
+        rule |= {"shortDescription": {"text": meaning}, "help": {"text": f"{meaning} {advice}"}}
     return rule
+
+
+def _sentence(clause: str) -> str:
+    return f"{clause[0].upper()}{clause[1:]}."
 
 
 def _rule_id(kind: str) -> str:

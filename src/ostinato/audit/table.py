@@ -117,6 +117,8 @@ def summary(coverage: Coverage, findings: Sequence[Finding], ignored: int = 0) -
             f"{coverage.alone} run alone, {coverage.checked} in the checked build, {_count(coverage.orders, 'run')}"
             " compared with a serial run"
         )
+    if coverage.lost:
+        parts.append(coverage.lost_text)
     text = "; ".join(parts)
     return f"{text}\nnot checked: {'; '.join(unchecked)}" if unchecked else text
 

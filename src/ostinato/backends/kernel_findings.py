@@ -20,14 +20,14 @@ KINDS = (
     "conversion out of range",
     "device limit",
     "not written",
-    "divergent simdgroup function",  # a note: it reads the value of an inactive lane
+    "inactive lane",
 )
 """The kinds of findings, in the order of `FindingKind` in `cpu/runtime/checks.h`."""
 
 MEMORIES = ("", "device", "threadgroup", "thread")
 """The address spaces, in the order of `MemoryKind` in `cpu/runtime/findings.h`."""
 
-NOTES = frozenset({"relies on lockstep", "shift out of range", "not written"})
+NOTES = frozenset({"relies on lockstep", "shift out of range", "not written", "inactive lane"})
 """The kinds that are no errors."""
 
 
@@ -99,9 +99,4 @@ class KernelFinding:
     @property
     def is_error(self) -> bool:
         """Whether it is an error rather than a note."""
-        return self.kind not in NOTES and not self.reads_lane
-
-    @property
-    def reads_lane(self) -> bool:
-        """Whether a simdgroup function reads the value of an inactive lane; its number is the low half of `value`."""
-        return self.kind == "divergent simdgroup function" and self.value >> 32 != 0
+        return self.kind not in NOTES

@@ -140,6 +140,8 @@ class Status:
     """The driver's description of the error, if there is one."""
     findings: tuple[KernelFinding, ...] = ()
     """What the checks of the device found."""
+    findings_lost: int = 0
+    """How often something was found that did not fit into the device's table of findings."""
 
     @property
     def failed(self) -> bool:

@@ -153,7 +153,7 @@ def check_command(
         raise watcher.crash
     result = watcher.result(status)
     if sarif_path is not None:
-        log = sarif(result.findings, result.ignored, folder)
+        log = sarif(result.findings, result.ignored, folder, result.coverage)
         write_whole(folder / sarif_path, json.dumps(log, indent=2).encode())
     if as_json:
         click.echo(json.dumps(audit_table.plain(result), indent=2))

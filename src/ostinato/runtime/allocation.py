@@ -22,6 +22,7 @@ import numpy as np
 
 from ..backends.protocol import Backend, Memory
 from ..base.locks import ForkLock
+from ..base.ranges import Range, without
 from ..errors import FaultedBuffer, KernelFault
 from .fault_marks import FaultMarks
 from .residency import ResidencySet
@@ -34,6 +35,8 @@ _sharing = ForkLock()
 
 # Enough for every slice of a KV cache in use; beyond it, views get new serials.
 _MAX_SERIALS = 4096
+# Beyond it, a block that the host fills in pieces counts as written.
+_MAX_UNWRITTEN = 1024
 
 
 class SharedUse:
@@ -50,9 +53,11 @@ class Backing:
 
     __slots__ = (
         "_backend",
+        "_had_uses",
         "_marks",
         "_residency",
         "_shared_uses",
+        "_unwritten",
         "_views",
         "address",
         "last_use",
@@ -61,7 +66,9 @@ class Backing:
         "number",
     )
 
-    def __init__(self, memory: Memory, backend: Backend, residency: ResidencySet, marks: FaultMarks) -> None:
+    def __init__(
+        self, memory: Memory, backend: Backend, residency: ResidencySet, marks: FaultMarks, written: bool = False
+    ) -> None:
         self.memory = memory
         self._backend = backend
         self.address = memory.address
@@ -69,6 +76,8 @@ class Backing:
         self.number = memory.number
         self.last_use: weakref.ref[Submission] | None = None
         self._shared_uses: list[weakref.ref[SharedUse]] = []
+        self._unwritten: list[Range] = [] if written else [(0, memory.nbytes)]
+        self._had_uses = False  # of graphs that are gone
         self._views: dict[tuple[int, int, np.dtype[np.generic]], int] = {}
         self._residency = residency
         self._marks = marks
@@ -77,7 +86,9 @@ class Backing:
     def share(self, use: SharedUse) -> None:
         """Count the submissions that `use` records as uses of this block too."""
         with _sharing:
-            self._shared_uses = [*(known for known in self._shared_uses if known() is not None), weakref.ref(use)]
+            alive = [known for known in self._shared_uses if known() is not None]
+            self._had_uses |= len(alive) < len(self._shared_uses)
+            self._shared_uses = [*alive, weakref.ref(use)]
 
     def settle(self) -> None:
         """Wait for the last submission that uses this block; raises its error unless it was raised or read before."""
@@ -94,6 +105,17 @@ class Backing:
             if submission is not None and (latest is None or submission.ordinal > latest.ordinal):
                 latest = submission
         return latest
+
+    @property
+    def was_used(self) -> bool:
+        """Whether a submission may have used this block."""
+        uses = (self, *(use() for use in self._shared_uses))
+        return self._had_uses or any(use is None or use.last_use is not None for use in uses)
+
+    @property
+    def unwritten(self) -> list[Range]:
+        """The bytes that the host has not written since the block was allocated. Kernels may have written them."""
+        return self._unwritten
 
     def fault_at(self, offset: int, nbytes: int) -> KernelFault | None:
         """The fault that left some of these bytes with undefined contents; None if there is none."""
@@ -115,6 +137,7 @@ class Backing:
         """Clear the fault marks of these bytes. No running work may use them."""
         begin = self.address + offset
         self._marks.remove(begin, begin + nbytes)
+        self._note_written(offset, nbytes)
 
     def give_back(self) -> None:
         """Drop the fault marks of memory that nothing can reach any more."""
@@ -144,6 +167,12 @@ class Backing:
     def expose(self, offset: int, nbytes: int) -> None:
         """Note that the host has a window on these bytes."""
         self._backend.expose(self.memory, offset, nbytes)
+        self._note_written(offset, nbytes)
+
+    def _note_written(self, offset: int, nbytes: int) -> None:
+        if self._unwritten:
+            left = without(self._unwritten, [(offset, offset + nbytes)])
+            self._unwritten = left if len(left) <= _MAX_UNWRITTEN else []
 
     def serial(self, offset: int, nbytes: int, dtype: np.dtype[np.generic]) -> int:
         """A number for this range and dtype: the same for equal views, different for all others.

@@ -161,6 +161,7 @@ class Buffer:
             raise BufferError(f"{self!r}: its memory is shared without a copy; make the copy in the other library")
         if options.get("dl_device") not in (None, backend.capabilities.dlpack_device):
             raise BufferError(f"{self!r}: its memory is on {backend.capabilities.dlpack_device} and cannot be moved")
+        allocation.backing.expose(self._offset, self._nbytes)
         owner = (allocation, self._queue, backend.lend(stream))
         address = allocation.backing.address + self._offset
         return dlpack.export_memory(address, self.shape, self.dtype, backend.capabilities.dlpack_device, owner)
@@ -177,10 +178,12 @@ class Buffer:
         if self.dtype == dlpack.BFLOAT16:
             raise AttributeError(f"{self!r}: the CUDA array interface has no bfloat16; use DLPack")
         self._queue.check()
+        backing = self._allocation().backing
+        backing.expose(self._offset, self._nbytes)
         return {
             "shape": self.shape,
             "typestr": self.dtype.str,
-            "data": (self._allocation().backing.address + self._offset, False),
+            "data": (backing.address + self._offset, False),
             "version": 3,
             "strides": None,
             "stream": backend.stream,
@@ -318,5 +321,5 @@ def allocate(queue: Queue, shape: Shape, dtype: Any) -> Buffer:
 def adopt(queue: Queue, memory: Memory, shape: tuple[int, ...], dtype: Any) -> Buffer:
     """A buffer over memory of another library, whose owner it keeps alive."""
     queue.check()
-    backing = Backing(memory, queue.backend, queue.residency, queue.marks)
+    backing = Backing(memory, queue.backend, queue.residency, queue.marks, written=True)
     return Buffer(queue, Lease(Allocation(backing)), 0, shape, checked_dtype(dtype))

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import atexit
 import ctypes
-import itertools
 import math
 import os
 import sys
@@ -90,7 +89,6 @@ class Queue:
         "_forked",
         "_in_flight",
         "_lock",
-        "_ordinals",
         "backend",
         "barrier",
         "marks",
@@ -99,6 +97,7 @@ class Queue:
         "options",
         "prints",
         "residency",
+        "submitted",
         "tuned",
         "usable",
     )
@@ -124,7 +123,8 @@ class Queue:
         self._closed = False
         self._forked = False
         self._in_flight: deque[Submission] = deque()
-        self._ordinals = itertools.count(1)
+        self.submitted = 0
+        """How many lists were submitted, started or not."""
         self._lock = ForkLock()
         _queues.add(self)
 
@@ -153,7 +153,8 @@ class Queue:
             if not self.usable:
                 self.check()
             self.residency.flush()
-            submission = Submission(self, next(self._ordinals), commands, keep, label)
+            self.submitted += 1
+            submission = Submission(self, self.submitted, commands, keep, label)
             submission._blocked_by = self.marks.commit(commands) if self.marks else None
             if submission._blocked_by is not None:
                 # An empty list takes its place in the queue, so that it ends in order without running.

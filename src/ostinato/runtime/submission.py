@@ -77,6 +77,7 @@ class Submission:
         "_trace",
         "_use",
         "findings",
+        "findings_lost",
         "label",
         "ordinal",
         "rebind_ns",
@@ -115,6 +116,8 @@ class Submission:
         )
         self.findings: tuple[Finding, ...] = ()
         """What the checks of the device found, errors and notes; empty until it is done, and without checks."""
+        self.findings_lost = 0
+        """How often the checks found something else that did not fit into the device's table of findings."""
         self.rebind_ns = 0
         """Host time spent on binding other buffers before it started."""
 
@@ -265,6 +268,7 @@ class Submission:
             from ..audit.kernels import findings_about
 
             self.findings = findings_about(self._commands.nodes, status.findings)
+            self.findings_lost = status.findings_lost
         if faulted:
             error = self._describe_findings(status) if self.findings else self._describe_fault(status)
         if self._blocked_by is not None:
@@ -299,7 +303,10 @@ class Submission:
         shown = "\n".join(str(finding) for finding in self.findings[:_MOST_FINDINGS])
         more = len(self.findings) - _MOST_FINDINGS
         text = f"{self._title()}: {shown}" + (f"\n… and {more} more" if more > 0 else "")
-        return KernelCheckError(text, self.findings, None if node is None else node.name, self.label)
+        if self.findings_lost:
+            text += f"\n{self.findings_lost:,} more findings did not fit into the table"
+        kernel = None if node is None else node.name
+        return KernelCheckError(text, self.findings, kernel, self.label, self.findings_lost)
 
     def _describe_fault(self, status: Status) -> KernelFault:
         if status.node < 0:

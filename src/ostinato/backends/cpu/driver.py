@@ -112,9 +112,9 @@ class CpuRun(int):
     def status(self) -> Status:
         """How it ended, from the runtime."""
         native = self._native_status()
-        findings = read_findings(self.runtime, self)
+        findings, lost = read_findings(self.runtime, self)
         if not native.error:
-            return replace(_DONE, findings=findings) if findings else _DONE
+            return replace(_DONE, findings=findings, findings_lost=lost) if findings else _DONE
         return Status(
             outcome=_OUTCOMES[native.error],
             node=native.node,
@@ -123,6 +123,7 @@ class CpuRun(int):
             access=_ACCESSES[native.access],
             thread=tuple(native.thread) if native.thread_known else None,
             findings=findings,
+            findings_lost=lost,
         )
 
     def inferred(self) -> Inferred:
@@ -255,13 +256,22 @@ class CpuBackend(HostMemory):
         start = owner.ctypes.data
         address = start + -start % _MEMORY_ALIGNMENT
         if self._checks is not None and nbytes:
-            self._runtime.ost_track(self._device, address, nbytes)
+            self._runtime.ost_track(self._device, address, nbytes, None)
             weakref.finalize(owner, self._untrack, address).atexit = False
         return Memory(address, nbytes, owner)
 
     def _untrack(self, address: int) -> None:
         if self._device:
-            self._runtime.ost_track(self._device, address, 0)
+            self._runtime.ost_track(self._device, address, 0, None)
+
+    def track(self, address: int, unwritten: np.ndarray) -> None:
+        """Have a device that checks kernels follow memory of the caller's: an array of bools, true for each byte that
+        nobody has written. With an empty array the memory is forgotten."""
+        self._runtime.ost_track(self._device, address, unwritten.nbytes, unwritten.ctypes.data)
+
+    def read_unwritten(self, address: int, into: np.ndarray) -> None:
+        """Set an array of bools to what is unwritten now, of memory that `track` follows."""
+        self._runtime.ost_unwritten(self._device, address, into.nbytes, into.ctypes.data)
 
     def write(self, memory: Memory, offset: int, values: np.ndarray) -> None:
         """Copy a flat array of bytes into memory."""
@@ -446,7 +456,8 @@ def _declare(library: ctypes.CDLL) -> None:
         ("ost_samples", pointer, (pointer, pointer)),
         ("ost_log", pointer, (pointer, pointer, pointer)),
         ("ost_findings", pointer, (pointer, pointer, pointer)),
-        ("ost_track", None, (pointer, u64, u64)),
+        ("ost_track", None, (pointer, u64, u64, pointer)),
+        ("ost_unwritten", None, (pointer, u64, u64, pointer)),
         ("ost_written", None, (pointer, u64, u64)),
         ("ost_add_image", None, (u64, u64)),
         ("ost_wait", ctypes.c_int, (pointer, i64)),

@@ -41,14 +41,17 @@ class _Finding(ctypes.Structure):
     )
 
 
-def read_findings(runtime: Any, submission: int) -> tuple[KernelFinding, ...]:
-    """The findings of a submission that is done; none for a device that does not check."""
+def read_findings(runtime: Any, submission: int) -> tuple[tuple[KernelFinding, ...], int]:
+    """The findings of a submission that is done, and how many more there were than fit.
+
+    None for a device that does not check.
+    """
     count, lost = ctypes.c_uint64(), ctypes.c_uint64()
     table = runtime.ost_findings(submission, ctypes.byref(count), ctypes.byref(lost))
     if not table:
-        return ()
+        return (), 0
     records = ctypes.cast(table, ctypes.POINTER(_Finding))
-    return tuple(_read(records[index]) for index in range(count.value))
+    return tuple(_read(records[index]) for index in range(count.value)), lost.value
 
 
 def _read(record: _Finding) -> KernelFinding:

@@ -557,9 +557,15 @@ void submit(Device *device, Submission *s) {
   wake(device, count);
 }
 
-void track(Device *device, uint64_t begin, uint64_t bytes) {
+void track(Device *device, uint64_t begin, uint64_t bytes, const unsigned char *unwritten) {
   lock(device);
-  track(device->runners[0].worker->shadow, begin, bytes);
+  track(device->runners[0].worker->shadow, begin, bytes, unwritten);
+  unlock(device);
+}
+
+void read_unwritten(Device *device, uint64_t begin, uint64_t bytes, unsigned char *unwritten) {
+  lock(device);
+  read_unwritten(device->runners[0].worker->shadow, begin, bytes, unwritten);
   unlock(device);
 }
 

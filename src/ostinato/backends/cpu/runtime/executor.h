@@ -29,7 +29,8 @@ void expect_work(Device *);
 
 // On a checked device, at any time: memory that nobody has written yet (or that is gone, with no bytes), and bytes that
 // the host has written.
-void track(Device *, uint64_t begin, uint64_t bytes);
+void track(Device *, uint64_t begin, uint64_t bytes, const unsigned char *unwritten);
+void read_unwritten(Device *, uint64_t begin, uint64_t bytes, unsigned char *unwritten);
 void note_written(Device *, uint64_t begin, uint64_t bytes);
 
 // The queue takes a reference of its own.

@@ -18,11 +18,18 @@ void report(Findings *table, FindingKind kind, const Touch &first, const Touch &
     }
   }
   if (!is_note(kind)) ++table->errors;
-  if (table->count == max_findings) {
-    ++table->lost;
+  const Finding finding = {kind, table->node, first, second, memory, value, 1};
+  if (table->count < max_findings) {
+    table->records[table->count++] = finding;
     return;
   }
-  table->records[table->count++] = {kind, table->node, first, second, memory, value, 1};
+  ++table->lost;
+  if (is_note(kind)) return;
+  for (Finding &known : table->records) {  // an error takes a note's place
+    if (!is_note(FindingKind(known.kind))) continue;
+    known = finding;
+    return;
+  }
 }
 
 void drop_consequences(Findings *table) {

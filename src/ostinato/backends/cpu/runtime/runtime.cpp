@@ -42,8 +42,15 @@ EXPORT ost_device *ost_open(uint32_t workers, uint64_t arena_bytes, uint32_t che
   return nullptr;
 }
 
-// On a checked device: memory that nobody has written yet; with no bytes, memory that is gone.
-EXPORT void ost_track(ost_device *device, uint64_t begin, uint64_t bytes) { track(device, begin, bytes); }
+// On a checked device: memory of which nobody has written the bytes that `unwritten` has a 1 for, or any byte where it
+// is NULL; with no bytes, memory that is gone.
+EXPORT void ost_track(ost_device *device, uint64_t begin, uint64_t bytes, const unsigned char *unwritten) {
+  track(device, begin, bytes, unwritten);
+}
+// The same for such memory as it is now.
+EXPORT void ost_unwritten(ost_device *device, uint64_t begin, uint64_t bytes, unsigned char *unwritten) {
+  read_unwritten(device, begin, bytes, unwritten);
+}
 EXPORT void ost_written(ost_device *device, uint64_t begin, uint64_t bytes) { note_written(device, begin, bytes); }
 
 EXPORT void ost_limit_log(ost_device *device, uint64_t bytes) { limit_log(device, bytes); }

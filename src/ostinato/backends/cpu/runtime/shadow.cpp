@@ -523,8 +523,7 @@ void on_all_met(Worker *w, const void *site) {
 
 void on_lane_read(Worker *w, uint32_t lane, const void *site) {
   if (w->met >> lane & 1) return;
-  report(w->findings, found_inactive_lane, Touch{}, touch_here(w, site, how_no_access), Memory{},
-         uint64_t(1) << 32 | lane);
+  report(w->findings, found_inactive_lane, Touch{}, touch_here(w, site, how_no_access), Memory{}, lane);
 }
 
 void on_report(Worker *w, FindingKind kind, const void *site, uint32_t how, const void *address, uint64_t bytes,
@@ -641,7 +640,7 @@ void begin_dispatch(Worker *w, const Node *node) {
   }
 }
 
-void track(Shadow *shadow, uintptr_t begin, uint64_t bytes) {
+void track(Shadow *shadow, uintptr_t begin, uint64_t bytes, const unsigned char *unwritten) {
   for (uint32_t i = 0; i < shadow->n_tracked; ++i)
     if (shadow->tracked[i].begin == begin) {
       free(shadow->tracked[i].state);
@@ -658,7 +657,13 @@ void track(Shadow *shadow, uintptr_t begin, uint64_t bytes) {
   unsigned char *state = static_cast<unsigned char *>(malloc(bytes));
   if (!state) return;
   memset(state, byte_unwritten, bytes);
+  for (uint64_t i = 0; unwritten && i < bytes; ++i) state[i] = unwritten[i] ? byte_unwritten : byte_written;
   shadow->tracked[shadow->n_tracked++] = {begin, begin + bytes, state};
+}
+
+void read_unwritten(const Shadow *shadow, uintptr_t begin, uint64_t bytes, unsigned char *unwritten) {
+  const unsigned char *state = state_at(shadow, begin, bytes);
+  for (uint64_t i = 0; i < bytes; ++i) unwritten[i] = state && state[i] == byte_unwritten;
 }
 
 void note_written(Shadow *shadow, uintptr_t begin, uint64_t bytes) {

@@ -19,9 +19,11 @@ void report_unwritten(Worker *, const Node *);
 // After a fault: the threads of the group have left their variables.
 void abandon_locals(Worker *);
 
-// Not while a dispatch begins: memory that nobody has written yet, or that is gone, with no bytes; bytes that the host
-// has written; a copy or a fill that is about to run.
-void track(Shadow *, uintptr_t begin, uint64_t bytes);
+// Not while a dispatch begins: memory that nobody has written yet (but for the bytes that `unwritten` has a 0 for, where
+// it is given), or that is gone, with no bytes; the same read back; bytes that the host has written; a copy or a fill
+// that is about to run.
+void track(Shadow *, uintptr_t begin, uint64_t bytes, const unsigned char *unwritten);
+void read_unwritten(const Shadow *, uintptr_t begin, uint64_t bytes, unsigned char *unwritten);
 void note_written(Shadow *, uintptr_t begin, uint64_t bytes);
 void note_transfer(Shadow *, const Node *);
 

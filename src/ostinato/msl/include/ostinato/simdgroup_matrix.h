@@ -35,15 +35,35 @@ OST_FN simdgroup_matrix<T, Columns, Rows> make_diagonal_simdgroup_matrix(__ost::
   return simdgroup_matrix<T, Columns, Rows>(value);
 }
 
+}  // namespace metal
+
+namespace __ost {
+
+// All lanes of a simdgroup must reach its matrix functions together; a checked build has them meet there and looks.
+#ifdef __OST_CHECKED
+OST_FN void tile_meeting() {
+  simd_barrier(unnamed_site());
+  __ost_check_all_met();
+}
+#else
+OST_FN void tile_meeting() {}
+#endif
+
+}  // namespace __ost
+
+namespace metal {
+
 template <class T, class U>
 OST_FN void simdgroup_load(simdgroup_matrix<T, 8, 8> &d, const U *source, ulong elements_per_row = 8,
                            ulong2 matrix_origin = 0, bool transpose_matrix = false) {
+  __ost::tile_meeting();
   source += matrix_origin.y * elements_per_row + matrix_origin.x;
   d.__elements = __ost::read_tile<T>(source, elements_per_row, transpose_matrix);
 }
 template <class T, class U>
 OST_FN void simdgroup_store(const simdgroup_matrix<T, 8, 8> &a, U *target, ulong elements_per_row = 8,
                             ulong2 matrix_origin = 0, bool transpose_matrix = false) {
+  __ost::tile_meeting();
   target += matrix_origin.y * elements_per_row + matrix_origin.x;
   __ost::write_tile<T>(a.__elements, target, elements_per_row, transpose_matrix);
 }

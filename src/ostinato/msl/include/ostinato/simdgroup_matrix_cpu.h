@@ -24,9 +24,14 @@ static __attribute__((noinline, unused)) void multiply_all_tiles(const tile_in *
 }
 
 template <class A, class B> OST_FN tile_out multiply_tiles(Site site, tile_in in) {
-  return exchange<tile_in, tile_out>(site, in, [](const tile_in *all, tile_out *results, uint32_t active) {
+  const auto product = [](const tile_in *all, tile_out *results, uint32_t active) {
     multiply_all_tiles(all, results, active);
-  });
+  };
+  const tile_out out = exchange<tile_in, tile_out>(site, in, product);
+#ifdef __OST_CHECKED
+  __ost_check_all_met();
+#endif
+  return out;
 }
 // The site at which operators meet, since they have none of their own.
 OST_FN Site unnamed_site() { return Site{0}; }
