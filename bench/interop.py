@@ -22,6 +22,7 @@ import numpy as np
 import ostinato as ost
 from harness import Table, interleaved, median, report
 from ostinato.interop import arrays
+from ostinato.interop.launches import SMALL_BYTES
 from ostinato.interop.mlx import install, metal_kernel, uninstall
 
 SIZES = (1, 256, 1024, 1 << 16, 1 << 22)
@@ -76,9 +77,9 @@ def by_metal_kernel(values: Any, dtype: Any) -> Callable[[], object]:
 
 
 def copies_of(values: Any, kind: str) -> Callable[[], object]:
-    """What goes in and out: up to 16 KB both are copied, beyond it an output of MLX is filled with zeros."""
+    """What goes in and out: up to 64 KB both are copied, beyond it an output of MLX is filled with zeros."""
     window = np.ones(values.size, np.float32)
-    if values.nbytes > 16384:
+    if values.nbytes > SMALL_BYTES:
         return lambda: arrays.host_zeros(kind, values.shape, window.dtype)
 
     def copy() -> object:
