@@ -30,6 +30,9 @@ HOST: Place = (1, 0)
 _CUDA, _CUDA_HOST, _METAL, _CUDA_MANAGED = 2, 3, 8, 13
 _LIBRARIES = ("numpy", "mlx", "torch", "cupy")
 
+_WITHOUT_THREADS_BYTES = 1 << 18
+"""Up to this size MLX copies an array faster than its threads, which must be woken up, fill one with zeros."""
+
 _library_of_type: dict[type, str | None] = {}
 _devices: dict[Place, Device] = {}
 
@@ -246,7 +249,10 @@ def host_zeros(kind: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple
     """
     if kind == "mlx":
         mlx = sys.modules["mlx.core"]
-        made = mlx.zeros(shape, mlx.bool_ if dtype.kind == "b" else getattr(mlx, dtype.name))
+        if math.prod(shape) * dtype.itemsize <= _WITHOUT_THREADS_BYTES:
+            made = mlx.array(np.zeros(shape, dtype))
+        else:
+            made = mlx.zeros(shape, mlx.bool_ if dtype.kind == "b" else getattr(mlx, dtype.name))
         return made, host_array(made)
     if kind == "torch":
         torch = sys.modules["torch"]

@@ -21,7 +21,7 @@ from ..runtime.library import Kernel
 from . import arrays
 from .metal_signature import Generated
 
-SMALL_BYTES = 16384
+SMALL_BYTES = 65536
 """The most bytes of an array that is copied rather than shared."""
 
 Extent = tuple[int, int, int]

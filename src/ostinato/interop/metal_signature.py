@@ -173,7 +173,7 @@ def _name(
 ) -> str:
     kinds = [TYPES[given.dtype.name] + ("s" if given.is_scalar else "c" if given.is_small else "") for given in inputs]
     parts = ("custom_kernel", source.name, *values, *kinds, *(TYPES[dtype.name] for dtype in output_dtypes))
-    return re.sub(r"\W", "_", "_".join(parts))
+    return re.sub(r"\W", "_", "_".join(parts), flags=re.ASCII)
 
 
 def _template_kind(value: bool | int | np.dtype[Any]) -> str:

@@ -19,6 +19,7 @@ import operator
 import re
 import reprlib
 import sys
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -28,7 +29,7 @@ from typing import Any
 import numpy as np
 
 from ..device import Device
-from ..errors import ArgumentError, GeometryError, MissingPackage, OstinatoError, UsageError
+from ..errors import ArgumentError, GeometryError, MissingPackage, OstinatoError, OstinatoWarning, UsageError
 from ..runtime.library import Kernel
 from . import arrays
 from .installing import Installation, Replacement, warn_of_holders
@@ -69,7 +70,12 @@ def metal_kernel(
         if not isinstance(text, str):
             raise ArgumentError(f"{argument}: expected a str, got {type(text).__name__}")
     if not re.fullmatch(r"\w+", name, re.ASCII):
-        raise ArgumentError(f"name: {name!r} cannot be part of a function's name in Metal; use letters, digits and _")
+        warnings.warn(
+            f"name: {name!r} cannot be part of a function's name in Metal, so MLX would not compile it on a Mac; use"
+            " letters, digits and _",
+            OstinatoWarning,
+            stacklevel=2,
+        )
     return MetalKernel(
         Source(name, *names, source, header, bool(atomic_outputs)), bool(ensure_row_contiguous), math_mode
     )

@@ -9,6 +9,7 @@ kernels accept it.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
@@ -26,6 +27,8 @@ def is_gpu(core: Any, where: Any) -> bool:
     return bool(getattr(device, "type", device) == core.gpu)
 
 
+_ASKED = ("is_available", "new_stream", "default_stream", "stream", "compile")
+
 _streams: list[Any] = []
 """Streams of the CPU that were asked for as streams of the GPU."""
 
@@ -35,8 +38,9 @@ class _Answers:
 
     def __init__(self, core: Any) -> None:
         self._core = core
-        self._original = {name: getattr(core, name) for name in ("is_available", "new_stream", "stream", "compile")}
+        self._original = {name: getattr(core, name) for name in _ASKED}
         self._default = core.Device(core.gpu)
+        self._of_thread = threading.local()  # a stream belongs to the thread that made it
 
     def is_available(self, device: Any) -> bool:
         return is_gpu(self._core, device) or self._original["is_available"](device)
@@ -55,6 +59,13 @@ class _Answers:
         if is_gpu(self._core, device):
             _streams.append(stream)
         return stream
+
+    def default_stream(self, device: Any) -> Any:
+        if not is_gpu(self._core, device):
+            return self._original["default_stream"](device)
+        if not hasattr(self._of_thread, "stream"):
+            self._of_thread.stream = self.new_stream(device)
+        return self._of_thread.stream
 
     @contextmanager
     def stream(self, where: Any) -> Iterator[Any]:
@@ -99,7 +110,7 @@ def _leaves(tree: Any) -> Iterator[tuple[Any, Any, Any]]:
 def replacements(core: Any) -> list[Replacement]:
     """The attributes of MLX that a pretended GPU needs."""
     answers = _Answers(core)
-    names = ("is_available", "default_device", "set_default_device", "device_info", "new_stream", "stream", "compile")
+    names = (*_ASKED, "default_device", "set_default_device", "device_info")
     return [
         (core.metal, "is_available", lambda: True),
         (core.metal, "device_info", answers.device_info),
