@@ -32,11 +32,14 @@ def test_an_example_runs(program: Path) -> None:
     assert done.stdout.strip()
 
 
-def test_an_example_that_needs_torch_says_so_without_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("program", ["torch_interop.py", "torch_op.py"])
+def test_an_example_that_needs_torch_says_so_without_it(
+    program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "torch.py").write_text("raise ImportError('no torch here')")
     path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
     monkeypatch.setenv("PYTHONPATH", path)
-    done = run(FOLDER / "torch_interop.py")
+    done = run(FOLDER / program)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "skipped: this example needs torch (pip install torch)\n"
 

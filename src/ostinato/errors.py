@@ -141,6 +141,10 @@ class UnsupportedFeature(KernelCompileError):
     """The source is valid Metal, but uses something that this library does not provide."""
 
 
+class NoKernels(KernelCompileError):
+    """The source has no kernel, or only templates of kernels without an instance."""
+
+
 class KernelNotFound(OstinatoError, KeyError):
     """No kernel of that name in the library or registry."""
 

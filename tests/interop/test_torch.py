@@ -96,8 +96,9 @@ def test_kernels_are_attributes_and_dir_lists_them(lib: Any) -> None:
     assert "full" in repr(lib)
     assert "out *float" in repr(lib.full)
     assert not hasattr(lib, "nope")
-    with pytest.raises(ost.OstinatoError, match=r"no kernel named 'nope'.*full"):
+    with pytest.raises(ost.OstinatoError, match=r"no kernel named 'nope'.*full") as raised:
         _ = lib.nope
+    assert isinstance(raised.value, RuntimeError), "as in torch"
 
 
 def test_a_kernel_tells_its_limits(lib: Any) -> None:
@@ -271,6 +272,13 @@ def test_a_list_of_tensors_is_passed_as_addresses(lib: Any) -> None:
     assert out.tolist() == [3, 3, 3, 3]
 
 
+def test_a_double_without_axes_is_a_number(lib: Any) -> None:
+    x = torch.zeros(3)
+    lib.full(x, torch.tensor(0.5, dtype=torch.float64))
+    lib.full(x, torch.tensor(0.5))
+    assert x.tolist() == [0.5] * 3
+
+
 def test_gradients_are_not_recorded_and_parameters_are_tensors(lib: Any) -> None:
     weight = torch.nn.Parameter(torch.zeros(4))
     lib.full(weight, 5.0)
@@ -296,6 +304,10 @@ def test_a_source_that_does_not_compile_is_a_syntax_error_by_line() -> None:
     assert isinstance(raised.value, ost.KernelCompileError)
     with pytest.raises(ost.ArgumentError, match="source is Metal source as a str, not bytes"):
         interop.compile_shader(b"")  # type: ignore[arg-type]
+
+
+def test_a_source_of_headers_is_an_empty_library() -> None:
+    assert dir(interop.compile_shader("#include <c10/metal/special_math.h>")) == []
 
 
 def test_a_metallib_is_refused_with_the_reason(tmp_path: Path) -> None:

@@ -12,9 +12,9 @@ import ostinato as ost
 
 torch = pytest.importorskip("torch", reason="torch is not installed; `pip install '.[oracle]'`")
 
-from ostinato.interop.torch import compile_shader, custom_op  # noqa: E402  it needs torch
+from torch import Tensor  # noqa: E402  if there is one
 
-Tensor = torch.Tensor
+from ostinato.interop.torch import compile_shader, custom_op  # noqa: E402  it needs torch
 
 SOURCE = """
 #include <metal_stdlib>
@@ -91,10 +91,7 @@ def test_gradcheck_agrees_in_single_precision(silu: Any) -> None:
 
 
 def test_torch_compile_sees_one_graph_with_its_backward(silu: Any) -> None:
-    @torch.compile(fullgraph=True, backend="aot_eager", dynamic=True)
-    def layer(x: Tensor) -> Tensor:
-        return silu(x * 2) + 1
-
+    layer = torch.compile(lambda x: silu(x * 2) + 1, fullgraph=True, backend="aot_eager", dynamic=True)
     for elements in (4, 9):
         x = torch.randn(elements, requires_grad=True)
         own = x.detach().clone().requires_grad_()
@@ -106,7 +103,7 @@ def test_torch_compile_sees_one_graph_with_its_backward(silu: Any) -> None:
 
 
 def test_torch_export_has_it_as_a_node(silu: Any) -> None:
-    class Model(torch.nn.Module):  # type: ignore[misc]
+    class Model(torch.nn.Module):  # type: ignore[misc, name-defined]
         def forward(self, x: Tensor) -> Tensor:
             return silu(x) + 1
 

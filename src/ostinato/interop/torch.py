@@ -24,6 +24,7 @@ from ..errors import (
     GeometryError,
     KernelCompileError,
     MissingPackage,
+    NoKernels,
     UnknownAttribute,
     UnsupportedFeature,
     WrongDevice,
@@ -65,6 +66,10 @@ class ShaderSyntaxError(KernelCompileError, SyntaxError):
     """A source was rejected. It is a `SyntaxError`, which torch raises for one."""
 
 
+class MissingKernel(UnknownAttribute, RuntimeError):
+    """A library has no kernel of that name. It is a `RuntimeError`, which torch raises then."""
+
+
 class ReportedError(DeviceError, torch.AcceleratorError):  # type: ignore[misc]
     """A kernel called TORCH_REPORT_ERROR. It is a `torch.AcceleratorError`, which torch raises then."""
 
@@ -102,7 +107,9 @@ class _Placed:
                 bound.append(self._bytes(argument, value, casts))
         return bound
 
-    def _buffer(self, argument: Argument, tensor: torch.Tensor, where: Place) -> Buffer:
+    def _buffer(self, argument: Argument, tensor: torch.Tensor, where: Place) -> Buffer | bytes:
+        if not tensor.dim() and argument.access == "read" and torch_tensors.is_number(tensor, where):
+            return torch_tensors.number_bytes(tensor)
         if torch_tensors.place(tensor) != where:
             raise WrongDevice(f"{self._named(argument)}: it is on {tensor.device}, and other tensors are not")
         try:
@@ -134,14 +141,17 @@ class _Shader:
         self._libraries: dict[Device, Library] = {}
         self.home = _home()
         """The place of the device that it was compiled for first."""
-        self.names = tuple(self.library(arrays.device_at(self.home)))
+        try:
+            self.names = tuple(self.library(arrays.device_at(self.home)))
+        except NoKernels:
+            self.names = ()  # torch compiles a source of headers only
 
     def library(self, device: Device) -> Library:
         library = self._libraries.get(device)
         if library is None:
             try:
                 library = device.library(self._source, include_dirs=[_HEADERS])
-            except UnsupportedFeature:
+            except (NoKernels, UnsupportedFeature):
                 raise
             except KernelCompileError as error:
                 raise ShaderSyntaxError.of(error.diagnostics, error.details) from None
@@ -173,7 +183,7 @@ class ShaderLibrary:
 
     def __getattr__(self, name: str) -> MetalKernel:
         names = ", ".join(dir(self)) if "_shader" in self.__dict__ else ""
-        raise UnknownAttribute(f"no kernel named {name!r} in this library; it has {names}", name=name, obj=self)
+        raise MissingKernel(f"no kernel named {name!r} in this library; it has {names}", name=name, obj=self)
 
     def __dir__(self) -> list[str]:
         return list(self._shader.names)
@@ -209,7 +219,7 @@ class MetalKernel:
         that TORCH_REPORT_ERROR writes to.
         """
         first = _first_tensor(args)
-        where = self._shader.home if first is None else torch_tensors.place(first)
+        where = self._shader.home if first is None else torch_tensors.common_place(args, first)
         if where == VIRTUAL:
             return  # a tensor without memory has no contents to compute
         device = arrays.device_at(where)

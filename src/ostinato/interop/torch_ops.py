@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 import torch
 from torch.library import CustomOpDef
@@ -34,6 +34,29 @@ def opaque(function: _Function) -> _Function:
     function._torchdynamo_disable = True  # type: ignore[attr-defined]
     function._torchdynamo_disable_msg = reason  # type: ignore[attr-defined]
     return function
+
+
+@overload
+def custom_op(
+    name: str,
+    /,
+    *,
+    mutates_args: str | Iterable[str] = ...,
+    backward: Callable[..., Any] | None = ...,
+    schema: str | None = ...,
+) -> Callable[[Callable[..., Any]], CustomOpDef]: ...
+
+
+@overload
+def custom_op(
+    name: str,
+    fn: Callable[..., Any],
+    /,
+    *,
+    mutates_args: str | Iterable[str] = ...,
+    backward: Callable[..., Any] | None = ...,
+    schema: str | None = ...,
+) -> CustomOpDef: ...
 
 
 def custom_op(

@@ -7,6 +7,7 @@ the CPU, and on CUDA its memory is reused only by work that torch queues on the 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -41,6 +42,28 @@ def place(tensor: torch.Tensor) -> Place:
     if where is None:
         where = _places[device] = _place(device)
     return where
+
+
+def common_place(values: Iterable[Any], first: torch.Tensor) -> Place:
+    """The place of the tensors of a call. The first may be a number on the host, wherever the others are."""
+    where = place(first)
+    if where == HOST and not first.dim():
+        return next((place(value) for value in values if isinstance(value, torch.Tensor) and value.dim()), where)
+    return where
+
+
+def is_number(tensor: torch.Tensor, where: Place) -> bool:
+    """Whether torch passes a tensor without axes by its value: one of the host to kernels that run elsewhere.
+
+    Here that is so for a double as well, which then becomes a float: kernels have no double to read it by address.
+    """
+    return tensor.device.type == "cpu" and (where != HOST or tensor.dtype == torch.float64)
+
+
+def number_bytes(tensor: torch.Tensor) -> bytes:
+    """The bytes of the value of a tensor without axes."""
+    value = tensor.detach().to(torch.float32) if tensor.dtype == torch.float64 else tensor.detach()
+    return bytes(value.reshape(1).view(torch.uint8).tolist())
 
 
 def _place(device: torch.device) -> Place:

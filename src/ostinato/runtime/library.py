@@ -18,7 +18,15 @@ import numpy as np
 from .. import settings
 from ..base.copies import refuse_copy
 from ..base.locks import ForkLock
-from ..errors import ArgumentError, ConstantError, KernelCompileError, KernelNotFound, UnknownAttribute, UsageError
+from ..errors import (
+    ArgumentError,
+    ConstantError,
+    KernelCompileError,
+    KernelNotFound,
+    NoKernels,
+    UnknownAttribute,
+    UsageError,
+)
 from ..ir import structs
 from ..ir.command_list import CapturedNode
 from ..ir.commands import CompiledKernel, KernelOrigin
@@ -265,7 +273,7 @@ def compile_library(
     text, macros = _checked_source(source), _checked_defines(defines)
     module = parsed(text, folders, macros, beside)
     if not module.kernels:
-        raise KernelCompileError(_why_no_kernels(module), file=module.files[0] if module.files else None)
+        raise NoKernels(_why_no_kernels(module), file=module.files[0] if module.files else None)
     file = str(source) if isinstance(source, Path) else ""
     return Library(queue, module, given, file, macros)
 
