@@ -2,6 +2,7 @@
 // sanitizer, and what the shim calls where threads meet. Each finds its worker and passes on to the runtime.
 //
 // Linked into the library, so that it still calls nothing outside; compiled without instrumentation.
+#include "cells.h"
 #include "checks.h"
 #include "fiber.h"
 
@@ -19,7 +20,7 @@ HOOK void __tsan_vptr_update(void **, void *) {}
 #define ACCESS(name, bytes, how) \
   HOOK void __tsan_##name(void *address) { \
     Worker *w = worker(); \
-    w->checks->access(w, address, bytes, how, HERE); \
+    if (!adds_nothing<bytes>(w, address, how & how_write)) w->checks->access(w, address, bytes, how, HERE); \
   }
 #define ACCESSES(bytes) \
   ACCESS(read##bytes, bytes, how_read) \
