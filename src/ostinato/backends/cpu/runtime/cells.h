@@ -27,6 +27,11 @@ template <Space space> constexpr Slot simd_mask = ((Slot(1) << layouts[space].si
 template <Space space>
 constexpr Slot epoch_mask = ((Slot(1) << layouts[space].epoch_bits) - 1) << (simd_at + layouts[space].simd_bits);
 
+struct Span {
+  uintptr_t begin;
+  uint64_t bytes;
+};
+
 // What hooks read of a worker's shadow, which begins with it.
 struct Glance {
   // Threadgroup memory while its cells are 4 bytes, else none; without its last 16 bytes. Each cell has the pass of the
@@ -40,16 +45,18 @@ struct Glance {
   uint64_t constant_bytes;
   const unsigned char *constant_states;
   const unsigned char *local_states;  // for each byte of the worker's stacks; zero: nothing to say
+  // Where only bounds are looked at: arguments that were accessed last, and a Byte for each byte of threadgroup memory.
+  Span recent[2];
+  const unsigned char *arena_states;
 };
 
 template <uint32_t bytes> inline bool all_bytes(const unsigned char *states, unsigned char value) {
   if constexpr (bytes > 8) {
     return all_bytes<8>(states, value) && all_bytes<bytes - 8>(states + 8, value);
   } else {
-    uint64_t some = 0, expected = 0;
+    uint64_t some = 0;
     __builtin_memcpy(&some, states, bytes);
-    __builtin_memset(&expected, value, bytes);
-    return some == expected;
+    return some == (0x0101010101010101u >> (64 - 8 * bytes)) * value;
   }
 }
 
@@ -75,6 +82,18 @@ template <uint32_t bytes> inline bool adds_nothing(const Worker *w, const void *
   const uintptr_t offset = at - glance->constants;
   if (offset >= glance->constant_bytes || glance->constant_bytes - offset < bytes) return false;
   return !glance->constant_states || all_bytes<bytes>(glance->constant_states + offset, byte_written);
+}
+
+// Whether an access is known to be within bounds, where nothing else is looked at.
+template <uint32_t bytes> inline bool is_inside(const Worker *w, const void *address) {
+  const Glance *glance = reinterpret_cast<const Glance *>(w->shadow);
+  const uintptr_t at = uintptr_t(address);
+  if (at - glance->arena < glance->arena_bytes)
+    return all_bytes<bytes>(glance->arena_states + (at - glance->arena), byte_written);
+  for (const Span &span : glance->recent)
+    if (at - span.begin < span.bytes && span.bytes - (at - span.begin) >= bytes) return true;
+  return at - uintptr_t(w) < region_bytes - bytes &&
+         all_bytes<bytes>(glance->local_states + (at - uintptr_t(w)), 0);
 }
 
 }  // namespace __ost

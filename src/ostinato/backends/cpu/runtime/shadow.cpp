@@ -358,6 +358,7 @@ void show_arena(Shadow *shadow) {
   glance.needed = shadow->needed;
   glance.group_passes = shadow->group_passes;
   glance.simdgroup_passes = shadow->simdgroup_passes;
+  glance.arena_states = arena.state;
 }
 
 template <Space space> inline void history(Worker *w, Region *region, const Access &access) {
@@ -450,14 +451,21 @@ bool is_own(const Shadow *shadow, uintptr_t begin, uint64_t bytes) {
   return false;
 }
 
-inline void look(Worker *w, const Access &access) {
+// The region that an access is within; NULL for memory of the runtime that kernels may read.
+inline Region *within(Worker *w, const Access &access) {
   Shadow *shadow = w->shadow;
   Region *region = region_at(shadow, access.address);
   if (!region) {
-    if (!(access.how & how_write) && is_own(shadow, access.address, access.bytes)) return;
+    if (!(access.how & how_write) && is_own(shadow, access.address, access.bytes)) return nullptr;
     stop(w, nullptr, access);
   }
   if (access.bytes > region->end - access.address) stop(w, region, access);
+  return region;
+}
+
+inline void look(Worker *w, const Access &access) {
+  Region *region = within(w, access);
+  if (!region) return;
   if (region->state) initialised(w, *region, access);
   if (region->space == threadgroup_space) history<threadgroup_space>(w, region, access);
   else history<device_space>(w, region, access);
@@ -601,6 +609,44 @@ void on_local(Worker *w, const void *address, uint64_t bytes, LocalState state, 
 constexpr CheckCalls calls = {on_access,  on_atomic,    on_fence,  on_group_barrier, on_simdgroup_barrier,
                               on_all_met, on_lane_read, on_report, on_stored,        on_local};
 
+// Where only bounds are looked at: no memory has cells, and all that is within bounds counts as written.
+void bounds_access(Worker *w, const void *address, uint64_t bytes, uint32_t how, const void *site) {
+  const Access access = {uintptr_t(address), bytes, how, site};
+  if (!bytes) return;
+  if (access.address - uintptr_t(w) < region_bytes) return look_at_local(w, access);
+  Shadow *shadow = w->shadow;
+  const Region *region = within(w, access);
+  if (!region) return;
+  if (region->space == threadgroup_space) return initialised(w, *region, access);
+  shadow->glance.recent[1] = shadow->glance.recent[0];
+  shadow->glance.recent[0] = {region->begin, region->end - region->begin};
+}
+void bounds_atomic(Worker *w, const void *address, uint64_t bytes, uint32_t how, uint32_t, const void *site) {
+  bounds_access(w, address, bytes, how, site);
+}
+void bounds_stored(Worker *w, const void *address, uint64_t bytes, const char *name) {
+  unsigned char *state = w->shadow->regions[0].state + (uintptr_t(address) - w->shadow->regions[0].begin);
+  if (*state != byte_outside) return;
+  add_variable(w->shadow, uintptr_t(address), bytes, name);
+  memset(state, byte_written, bytes);
+}
+void bounds_local(Worker *w, const void *address, uint64_t bytes, LocalState state, const char *name) {
+  on_local(w, address, bytes, state == local_unwritten ? local_written : state, name);
+}
+
+constexpr CheckCalls bounds_calls = {
+    bounds_access,
+    bounds_atomic,
+    [](Worker *, uint32_t, uint32_t, uint32_t) {},
+    [](Worker *, uint32_t, uint32_t, const void *) {},
+    [](Worker *, uint32_t) {},
+    [](Worker *, const void *) {},
+    [](Worker *, uint32_t, const void *) {},
+    on_report,
+    bounds_stored,
+    bounds_local,
+};
+
 }  // namespace
 
 bool open_shadow(Worker *w, uint32_t checks) {
@@ -608,7 +654,7 @@ bool open_shadow(Worker *w, uint32_t checks) {
   Findings *findings = static_cast<Findings *>(calloc(1, sizeof(Findings)));
   w->shadow = shadow;
   w->findings = findings;
-  w->checks = &calls;
+  w->checks = checks & check_bounds ? &bounds_calls : &calls;
   w->begin_group = &begin_group;
   w->group_met = &group_met;
   if (!shadow || !findings) return false;
@@ -648,7 +694,7 @@ void begin_dispatch(Worker *w, const Node *node) {
     if (!make_cells(&arena)) __builtin_trap();
   }
   show_arena(shadow);
-  shadow->glance.constant_bytes = 0;
+  shadow->glance.constant_bytes = shadow->glance.recent[0].bytes = shadow->glance.recent[1].bytes = 0;
   shadow->n_regions = 1;
   shadow->recent = 0;
   shadow->n_sites = shadow->n_variables = 0;
@@ -666,6 +712,9 @@ void begin_dispatch(Worker *w, const Node *node) {
   own(2, d.shared_offsets, node->n_shared * sizeof *d.shared_offsets);
   for (uint32_t i = 0; i < node->n_shared; ++i)
     add_variable(shadow, arena.begin + d.shared_offsets[i], node->views[node->n_args + i], nullptr);
+  if (shadow->checks & check_bounds)
+    for (uint32_t i = 0; i < shadow->n_variables; ++i)
+      memset(arena.state + (shadow->variables[i].begin - arena.begin), byte_written, shadow->variables[i].bytes);
   for (uint32_t i = 0; i < node->n_args; ++i) {
     const uint64_t bytes = node->views[i] & ~view_written;
     if (!bytes) continue;
@@ -687,8 +736,9 @@ void begin_dispatch(Worker *w, const Node *node) {
       k = 1;
     }
     merged.base = merged.begin & ~uintptr_t(3);
-    merged.state = state_at(shadow, merged.begin, merged.end - merged.begin);
-    if (writes && !make_cells(&merged)) __builtin_trap();
+    const bool bounds_only = shadow->checks & check_bounds;
+    merged.state = bounds_only ? nullptr : state_at(shadow, merged.begin, merged.end - merged.begin);
+    if (writes && !bounds_only && !make_cells(&merged)) __builtin_trap();
     if (shadow->n_regions == max_regions) __builtin_trap();
     shadow->regions[shadow->n_regions++] = merged;
   }
@@ -737,6 +787,7 @@ void end_dispatch(Worker *w) {
 
 void begin_group(Worker *w) {
   Shadow *shadow = w->shadow;
+  if (shadow->checks & check_bounds) return;
   const Dispatch *d = w->dispatch;
   shadow->group = (uint64_t(w->group[2]) * d->groups[1] + w->group[1]) * d->groups[0] + w->group[0];
   memset(shadow->passed, 0, w->threads * sizeof(Passed));
