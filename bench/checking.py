@@ -1,8 +1,8 @@
-"""What checking kernels costs: the same kernels on fibers, unchecked and checked, on one worker.
+"""What checking kernels costs: the same kernels on fibers, unchecked, checked for bounds alone, and checked.
 
 An axpy, a reduction with barriers, a tiled product of matrices, and a histogram with atomics. "fibers" is the kernel
 as it runs unchecked, each thread a fiber, at -O3; "fibers -O1" the same without optimisation, as the checked build is
-compiled. Processor time, so that other programs of the machine count little.
+compiled. All on one worker. Processor time, so that other programs of the machine count little.
 
     python bench/checking.py [--json] [--rounds N]
 """
@@ -77,10 +77,10 @@ def on_fibers(
 
 def contender(source: str, way: str) -> Callable[[], float]:
     """One run of a kernel, in seconds of processor time."""
-    checked = way == "checked"
+    checked = {"checked": True, "bounds": "bounds"}.get(way, False)
     slow = tuple("-O1" if flag == "-O3" else flag for flag in building._KERNEL_FLAGS)
     flags = slow if way == "fibers -O1" else building._KERNEL_FLAGS
-    dev = ostinato.open_device("cpu", checked=True) if checked else ostinato.open_device("cpu", workers=1)
+    dev = ostinato.open_device("cpu", checked=checked) if checked else ostinato.open_device("cpu", workers=1)
     unchecked = mock.patch("ostinato.backends.cpu.driver.compile_kernels", on_fibers)
     with mock.patch.object(building, "_KERNEL_FLAGS", flags):
         if checked:
@@ -110,13 +110,11 @@ def main() -> None:
     rows = []
     for name, source in KERNELS.items():
         times = interleaved(
-            {way: contender(source, way) for way in ("fibers", "fibers -O1", "checked")}, options.rounds
+            {way: contender(source, way) for way in ("fibers", "fibers -O1", "bounds", "checked")}, options.rounds
         )
         ways = [f"{median(values) * 1e3:.3g} ms" for values in times.values()]
-        rows.append(
-            (name, *ways, ratio(times["checked"], times["fibers"]), ratio(times["checked"], times["fibers -O1"]))
-        )
-    columns = ("kernel", "fibers", "fibers -O1", "checked", "x fibers", "x fibers -O1")
+        rows.append((name, *ways, *(ratio(times[way], times["fibers"]) for way in ("bounds", "checked"))))
+    columns = ("kernel", "fibers", "fibers -O1", "bounds", "checked", "bounds x fibers", "checked x fibers")
     report([Table("Checked kernels", columns, rows)], options.json)
 
 

@@ -258,10 +258,10 @@ def open_device(
 
     The CPU takes the options `workers` (threads, one per core if left out), `threadgroup_memory` (bytes, 32 KiB if left
     out), `checked` (True: kernels are built to find errors rather than to be fast; with `nan`, `overflow` and
-    `unwritten` they look for more, see docs/checking.md) and `debug` (True: kernels are built for a debugger and run on
-    one worker, docs/debugging.md, and printf in them prints, docs/kernel-log.md; OSTINATO_DEBUG overrides it). What
-    CUDA and Metal devices take stands in docs/cuda.md and docs/metal.md. Installed packages can add kinds of devices
-    (docs/writing-a-backend.md).
+    `unwritten` they look for more; "bounds": for accesses out of bounds only; docs/checking.md) and `debug` (True:
+    kernels are built for a debugger and run on one worker, docs/debugging.md, and printf in them prints,
+    docs/kernel-log.md; OSTINATO_DEBUG overrides it). What CUDA and Metal devices take stands in docs/cuda.md and
+    docs/metal.md. Installed packages can add kinds of devices (docs/writing-a-backend.md).
     """
     settings.report_unknown()
     return _with_tuned(_opened(settings.text("device") or name, options), tuned, tuned_sums)

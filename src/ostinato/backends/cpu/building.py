@@ -61,6 +61,9 @@ _CHECKED_FLAGS = (
     *("-O1" if flag == "-O3" else flag for flag in _KERNEL_FLAGS if flag != "-w"),
     *("-D__OST_CHECKED", "-g1", "-gdwarf-4"),
 )
+# Where only bounds are looked at, accesses may be joined and moved, but none made beyond those of the source, as the
+# loads of a vectorised loop are.
+_BOUNDS_FLAGS = (*("-O2" if flag == "-O1" else flag for flag in _CHECKED_FLAGS), "-fno-tree-vectorize")
 _HOOKS = tuple(sorted(Path(__file__).with_name("hooks").glob("*.cpp")))
 _HOOK_FLAGS = (*BASE_FLAGS, "-O2", "-fno-builtin", "-D__OST_CHECKED")
 # No optimisation, for a debugger: each line is code of its own, and every variable is in memory. The functions of the
@@ -108,7 +111,8 @@ def checked_library(
     The hooks are part of the library, and pass on to the runtime. With it come the compiler's warnings of local scalars
     that may be used before they are set, in the user's source.
     """
-    flags = compile_flags(compiler, (*_CHECKED_FLAGS, *compiler.semantics, *instrumentation(compiler, checks)))
+    ours = _BOUNDS_FLAGS if checks.bounds_only else _CHECKED_FLAGS
+    flags = compile_flags(compiler, (*ours, *compiler.semantics, *instrumentation(compiler, checks)))
     linking = link_flags("-nostartfiles")
     made_from = (
         *flags,
@@ -152,7 +156,8 @@ def _with_hooks(
     work: Path,
     warned: Callable[[str], None] = lambda text: None,
 ) -> Path:
-    hooks = compiler.run([*compile_flags(compiler, _HOOK_FLAGS), *_FOLDERS, "-c", *map(str, _HOOKS)], work)
+    ours = (*_HOOK_FLAGS, *(flag for flag in flags if flag == "-D__OST_BOUNDS"))
+    hooks = compiler.run([*compile_flags(compiler, ours), *_FOLDERS, "-c", *map(str, _HOOKS)], work)
     if hooks.returncode != 0:
         raise ToolchainError(f"{compiler.command[0]} does not compile the hooks of checked kernels: {hooks.stderr}")
     return toolchain.compile_library(compiler, [source], [*flags, *_FOLDERS], linking, work, warned)

@@ -13,7 +13,7 @@ UNINITIALISED = frozenset({"uninitialized", "maybe-uninitialized", "sometimes-un
 
 @dataclass(frozen=True, slots=True)
 class Checks:
-    """What is looked for on request, beside accesses to memory, bounds and numbers."""
+    """What is looked for on request, beside accesses to memory, bounds and numbers; or bounds alone."""
 
     overflow: bool = False
     """Whether signed integers overflow."""
@@ -21,11 +21,13 @@ class Checks:
     """Whether an operation makes a NaN or an infinity of other numbers."""
     unwritten: bool = False
     """Whether elements of an output are written by no thread."""
+    bounds_only: bool = False
+    """Whether nothing but accesses out of bounds is looked for."""
 
     @property
     def runtime_bits(self) -> int:
         """As the runtime takes them: `CheckOption` of runtime/checks.h."""
-        return 1 | 2 * self.nan | 4 * self.unwritten
+        return 1 | 2 * self.nan | 4 * self.unwritten | 8 * self.bounds_only
 
 
 def instrumentation(compiler: Toolchain, checks: Checks) -> tuple[str, ...]:
@@ -33,7 +35,10 @@ def instrumentation(compiler: Toolchain, checks: Checks) -> tuple[str, ...]:
     clang = bool(compiler.clang_version)
     # zig takes the driver's own flag as a wish for its runtime.
     memory = ("-Xclang", "-fsanitize=thread") if clang else ("-fsanitize=thread",)
-    numbers = [*_NUMBERS, "array-bounds" if clang else "bounds"]
+    arrays = "array-bounds" if clang else "bounds"
+    if checks.bounds_only:
+        return (*memory, f"-fsanitize={arrays}", "-D__OST_BOUNDS", "-w")
+    numbers = [*_NUMBERS, arrays]
     if checks.overflow:
         numbers.append("signed-integer-overflow")
     # No operation may be done that the source does not ask for, because it might raise a signal.

@@ -183,22 +183,23 @@ class CpuBackend(HostMemory):
         self,
         workers: int | None = None,
         threadgroup_memory: int = THREADGROUP_MEMORY_BYTES,
-        checked: bool = False,
+        checked: bool | str = False,
         debug: bool = False,
         sampling: str = "dispatches",
         overflow: bool = False,
         nan: bool = False,
         unwritten: bool = False,
     ) -> None:
-        for option, value in (("checked", checked), ("debug", debug)):
-            if not isinstance(value, bool):
-                raise DeviceUnavailable(f"{option}={value!r}: expected True or False")
+        if not isinstance(checked, bool) and checked != "bounds":
+            raise DeviceUnavailable(f'checked={checked!r}: expected True, False or "bounds"')
+        if not isinstance(debug, bool):
+            raise DeviceUnavailable(f"debug={debug!r}: expected True or False")
         if checked and debug:
-            raise DeviceUnavailable("checked=True and debug=True: kernels are built for one of them")
+            raise DeviceUnavailable(f"checked={checked!r} and debug=True: kernels are built for one of them")
         setting = settings.get("debug")
         # The setting is about the program's kernels, which the checks of `audit` run on devices of their own.
         self._debug = not checked and (debug if setting is None else setting is True)
-        self._checks = Checks(overflow, nan, unwritten) if checked else None
+        self._checks = Checks(overflow, nan, unwritten, checked == "bounds") if checked else None
         count = usable_cores() if workers is None else workers
         if isinstance(count, bool) or not isinstance(count, int) or count < 1:
             raise DeviceUnavailable(f"workers={workers!r}: expected a positive integer")
@@ -213,7 +214,7 @@ class CpuBackend(HostMemory):
         for option, value in (("overflow", overflow), ("nan", nan), ("unwritten", unwritten)):
             if not isinstance(value, bool):
                 raise DeviceUnavailable(f"{option}={value!r}: expected True or False")
-            if value and not checked:
+            if value and checked is not True:
                 raise DeviceUnavailable(f"{option}=True: only a device with checked=True looks for it")
         if self._debug:
             count = 1  # one thread after the other, or a step over one would run others beside it
@@ -223,7 +224,7 @@ class CpuBackend(HostMemory):
         self._runtime: Any = runtime_library()
         _declare(self._runtime)
         self.capabilities = replace(
-            _capabilities(toolchain.find(), count, threadgroup_memory, level), checks_kernels=checked
+            _capabilities(toolchain.find(), count, threadgroup_memory, level), checks_kernels=bool(checked)
         )
         # A checked kernel's arrays lie apart.
         arena_bytes = threadgroup_memory * 2 + _MOST_RED_ZONES_BYTES if checked else threadgroup_memory

@@ -2,6 +2,7 @@
 // sanitizer, and what the shim calls where threads meet. Each finds its worker and passes on to the runtime.
 //
 // Linked into the library, so that it still calls nothing outside; compiled without instrumentation.
+#include "cells.h"
 #include "checks.h"
 #include "fiber.h"
 
@@ -16,10 +17,16 @@ HOOK void __tsan_func_exit() {}
 HOOK void __tsan_vptr_read(void **) {}
 HOOK void __tsan_vptr_update(void **, void *) {}
 
+#ifdef __OST_BOUNDS
+#define SKIPS(bytes, address, how) is_inside<bytes>(w, address)
+#else
+#define SKIPS(bytes, address, how) adds_nothing<bytes>(w, address, how & how_write)
+#endif
+
 #define ACCESS(name, bytes, how) \
   HOOK void __tsan_##name(void *address) { \
     Worker *w = worker(); \
-    w->checks->access(w, address, bytes, how, HERE); \
+    if (!SKIPS(bytes, address, how)) w->checks->access(w, address, bytes, how, HERE); \
   }
 #define ACCESSES(bytes) \
   ACCESS(read##bytes, bytes, how_read) \
@@ -32,13 +39,13 @@ HOOK void __tsan_vptr_update(void **, void *) {}
   ACCESS(unaligned_volatile_write##bytes, bytes, how_write) \
   HOOK void __tsan_read_write##bytes(void *address) { \
     Worker *w = worker(); \
-    w->checks->access(w, address, bytes, how_read, HERE); \
-    w->checks->access(w, address, bytes, how_write, HERE); \
+    if (!SKIPS(bytes, address, how_read)) w->checks->access(w, address, bytes, how_read, HERE); \
+    if (!SKIPS(bytes, address, how_write)) w->checks->access(w, address, bytes, how_write, HERE); \
   } \
   HOOK void __tsan_unaligned_read_write##bytes(void *address) { \
     Worker *w = worker(); \
-    w->checks->access(w, address, bytes, how_read, HERE); \
-    w->checks->access(w, address, bytes, how_write, HERE); \
+    if (!SKIPS(bytes, address, how_read)) w->checks->access(w, address, bytes, how_read, HERE); \
+    if (!SKIPS(bytes, address, how_write)) w->checks->access(w, address, bytes, how_write, HERE); \
   }
 // clang-format off
 ACCESSES(1) ACCESSES(2) ACCESSES(4) ACCESSES(8) ACCESSES(16)
@@ -70,34 +77,38 @@ HOOK void *__tsan_memset(void *to, int value, unsigned long bytes) {
   return __builtin_memset(to, value, bytes);
 }
 
-static inline void before(const volatile void *address, uint32_t bytes, uint32_t how, int order, const void *site) {
+template <uint32_t bytes>
+static inline void before(const volatile void *address, uint32_t how, int order, const void *site) {
   Worker *w = worker();
+#ifdef __OST_BOUNDS
+  if (is_inside<bytes>(w, const_cast<const void *>(address))) return;
+#endif
   const uint32_t ordering = order == __ATOMIC_RELAXED ? order_none : order_acquire | order_release;
   w->checks->atomic(w, const_cast<const void *>(address), bytes, how | how_atomic, ordering, site);
 }
 
 #define MODIFY(bits, type, name) \
   HOOK type __tsan_atomic##bits##_##name(volatile type *at, type value, int order) { \
-    before(at, sizeof(type), how_write, order, HERE); \
+    before<sizeof(type)>(at, how_write, order, HERE); \
     return __atomic_##name(at, value, __ATOMIC_SEQ_CST); \
   }
 #define COMPARE(bits, type, strength, weak) \
   HOOK int __tsan_atomic##bits##_compare_exchange_##strength(volatile type *at, type *expected, type value, int order, \
                                                              int) { \
-    before(at, sizeof(type), how_write, order, HERE); \
+    before<sizeof(type)>(at, how_write, order, HERE); \
     return __atomic_compare_exchange_n(at, expected, value, weak, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST); \
   }
 #define ATOMICS(bits, type) \
   HOOK type __tsan_atomic##bits##_load(const volatile type *at, int order) { \
-    before(at, sizeof(type), how_read, order, HERE); \
+    before<sizeof(type)>(at, how_read, order, HERE); \
     return __atomic_load_n(at, __ATOMIC_SEQ_CST); \
   } \
   HOOK void __tsan_atomic##bits##_store(volatile type *at, type value, int order) { \
-    before(at, sizeof(type), how_write | how_replaces, order, HERE); \
+    before<sizeof(type)>(at, how_write | how_replaces, order, HERE); \
     __atomic_store_n(at, value, __ATOMIC_SEQ_CST); \
   } \
   HOOK type __tsan_atomic##bits##_exchange(volatile type *at, type value, int order) { \
-    before(at, sizeof(type), how_write, order, HERE); \
+    before<sizeof(type)>(at, how_write, order, HERE); \
     return __atomic_exchange_n(at, value, __ATOMIC_SEQ_CST); \
   } \
   MODIFY(bits, type, fetch_add) \
@@ -109,7 +120,7 @@ static inline void before(const volatile void *address, uint32_t bytes, uint32_t
   COMPARE(bits, type, strong, false) \
   COMPARE(bits, type, weak, false) \
   HOOK type __tsan_atomic##bits##_compare_exchange_val(volatile type *at, type expected, type value, int order, int) { \
-    before(at, sizeof(type), how_write, order, HERE); \
+    before<sizeof(type)>(at, how_write, order, HERE); \
     __atomic_compare_exchange_n(at, &expected, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST); \
     return expected; \
   }

@@ -49,8 +49,8 @@ enum Order : uint32_t { order_none, order_acquire = 1, order_release = 2 };  // 
 enum Scope : uint32_t { scope_thread, scope_simdgroup, scope_threadgroup, scope_device };
 enum Fenced : uint32_t { fenced_device = 1, fenced_threadgroup = 2 };  // bits, as in Metal's mem_flags
 
-// What a device looks for; bits, `check_memory` always among them.
-enum CheckOption : uint32_t { check_memory = 1, check_floats = 2, check_unwritten = 4 };
+// What a device looks for; bits, `check_memory` always among them. With `check_bounds` nothing but bounds.
+enum CheckOption : uint32_t { check_memory = 1, check_floats = 2, check_unwritten = 4, check_bounds = 8 };
 
 // Bytes of local memory that a kernel declares.
 enum LocalState : uint32_t { local_written, local_unwritten, local_fence };

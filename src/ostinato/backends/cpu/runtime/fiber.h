@@ -23,6 +23,12 @@
 #else
 #define __OST_INLINE inline __attribute__((always_inline))
 #endif
+#ifdef __OST_CHECKED
+// No hook is called for what fibers do to their Worker.
+#define __OST_UNSEEN inline __attribute__((noinline, no_sanitize("thread", "undefined")))
+#else
+#define __OST_UNSEEN __OST_INLINE
+#endif
 #define __OST_NOINLINE __attribute__((noinline))
 #define __OST_LIKELY(x) __builtin_expect(!!(x), 1)
 
@@ -152,7 +158,7 @@ extern "C" __attribute__((noinline, visibility("hidden"), used)) inline void __o
 #else
 // threadgroup_barrier: waits for every lane of the group that has not returned. Being neither ready nor parked is
 // all there is to standing at the barrier.
-__OST_INLINE void group_barrier(Site) {
+__OST_UNSEEN void group_barrier(Site) {
   Worker *w = worker();
   uint32_t lane = w->lane;
   hop(w, lane, __OST_LIKELY(w->ready) ? take_ready(w, lane) : w->schedule(w));
@@ -243,7 +249,7 @@ __OST_INLINE Out exchange(Site site, const In &value, Combine combine) {
 }
 
 // simdgroup_barrier: all lanes of a worker see the same memory, so to meet is enough.
-__OST_INLINE void simd_barrier(Site site) {
+__OST_UNSEEN void simd_barrier(Site site) {
   Worker *w = worker();
   uint32_t lane = w->lane;
   if (park(w, lane, site)) release(w, lane);
@@ -258,7 +264,7 @@ __OST_INLINE uint64_t hash_step(uint64_t outer, uint64_t key) {
 struct Frame : Step {
   uint64_t outer_hash;
 
-  __OST_INLINE explicit Frame(Site site) {
+  __OST_UNSEEN explicit Frame(Site site) {
     Worker *w = worker();
     const uint32_t lane = w->lane;
     outer = w->path[lane];
@@ -267,7 +273,7 @@ struct Frame : Step {
     w->path[lane] = this;
     w->where[lane] = hash_step(outer_hash, key);
   }
-  __OST_INLINE ~Frame() {
+  __OST_UNSEEN ~Frame() {
     Worker *w = worker();
     const uint32_t lane = w->lane;
     w->path[lane] = outer;
@@ -288,7 +294,7 @@ struct Loop : Frame {
     return first;
   }
   // A new iteration begins.
-  __OST_INLINE bool next() {
+  __OST_UNSEEN bool next() {
     Worker *w = worker();
     ++key;
     w->where[w->lane] = hash_step(outer_hash, key);

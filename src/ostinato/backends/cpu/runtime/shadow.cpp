@@ -18,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cells.h"
 #include "fences.h"
 #include "local_memory.h"
 
@@ -25,22 +26,12 @@ namespace __ost {
 namespace {
 
 constexpr uint32_t max_regions = 96;
+constexpr uint32_t max_sites = 1 << site_bits;
 constexpr uint32_t slots_per_cell = 4;
-constexpr uint32_t max_sites = 1 << 14;
+constexpr uint32_t largest_shift = 2;
 constexpr uint32_t max_variables = 256;
 constexpr uint32_t max_images = 4096;
 constexpr uint32_t largest_compared = 64;
-
-// An access in 64 bits. Those of threadgroup memory need no group and count barriers without wrapping.
-struct Layout { uint32_t epoch_bits, simd_bits; };
-constexpr uint32_t site_bits = 14, lane_bits = 10, group_bits = 20;
-constexpr uint32_t lane_at = site_bits, atomic_at = lane_at + lane_bits, simd_at = atomic_at + 1;
-constexpr Layout layouts[2] = {{11, 8}, {20, 19}};  // device, threadgroup
-
-enum Space : uint32_t { device_space, threadgroup_space };
-enum Byte : unsigned char { byte_outside, byte_unwritten, byte_written };
-
-typedef uint64_t Slot;  // zero: none
 
 struct Region {
   uintptr_t begin, end, base;  // base: where cells begin, at a multiple of 4
@@ -78,6 +69,7 @@ std::atomic<uint32_t> n_images;
 }  // namespace
 
 struct Shadow {
+  Glance glance;                // first, where hooks look for it
   Region regions[max_regions];  // the first is threadgroup memory
   uint32_t n_regions, recent;
   uint64_t group;                                // linear position of the one that runs; ~0 before the first
@@ -85,6 +77,8 @@ struct Shadow {
 
   Passed passed[max_lanes];
   Slot stamps[2][max_lanes];
+  Slot *needed;  // for each 4 bytes of threadgroup memory: the pass that a read needs to add nothing
+  Slot group_passes[max_lanes], simdgroup_passes[max_lanes];
   uint32_t swept[2];  // how often each counter of device memory wrapped, in this group
 
   Variable variables[max_variables];
@@ -111,16 +105,15 @@ struct Shadow {
 
 namespace {
 
-constexpr Slot lane_mask = Slot(max_lanes - 1) << lane_at;
-constexpr Slot simdgroup_mask = Slot(max_lanes - simd_width) << lane_at;
-constexpr Slot atomic_bit = Slot(1) << atomic_at;
-template <Space space> constexpr Slot simd_mask = ((Slot(1) << layouts[space].simd_bits) - 1) << simd_at;
-template <Space space>
-constexpr Slot epoch_mask = ((Slot(1) << layouts[space].epoch_bits) - 1) << (simd_at + layouts[space].simd_bits);
-
 // A counter in its bits of a slot. That of device memory leaves out the last value, which is older than all others.
 uint32_t counted(uint32_t count, Space space, uint32_t bits) {
   return space == device_space ? count % ((1u << bits) - 1) : count & ((1u << bits) - 1);
+}
+
+// Passes end with a barrier of the group, those of a simdgroup also with one of the simdgroup. None is zero.
+Slot group_pass(Slot stamp) { return (stamp & epoch_mask<threadgroup_space>) | 1; }
+Slot simdgroup_pass(Slot stamp) {
+  return (stamp & (epoch_mask<threadgroup_space> | simd_mask<threadgroup_space> | simdgroup_mask)) | 2;
 }
 
 // What all accesses of a thread have in common until it passes a barrier.
@@ -132,6 +125,9 @@ void stamp(Shadow *shadow, uint32_t lane, Space space) {
   slot |= Slot(counted(passed.group[space], space, layout.epoch_bits)) << (simd_at + layout.simd_bits);
   if (space == device_space) slot |= Slot(shadow->group) << (64 - group_bits);
   shadow->stamps[space][lane] = slot;
+  if (space == device_space) return;
+  shadow->group_passes[lane] = group_pass(slot);
+  shadow->simdgroup_passes[lane] = simdgroup_pass(slot);
 }
 
 struct Parts { uint32_t site, lane, epoch, group; };
@@ -240,7 +236,7 @@ Memory memory_at(const Shadow *shadow, const Region &region, const Access &acces
   return memory;
 }
 
-void conflict(Worker *w, const Region &region, const Access &access, Slot before, bool wrote, Distance apart,
+[[gnu::noinline, gnu::cold]] void conflict(Worker *w, const Region &region, const Access &access, Slot before, bool wrote, Distance apart,
               Slot now) {
   const FindingKind kind = apart == same_simdgroup ? found_lockstep : found_race;
   const Touch first = touch_of_slot(w, region.space, before, wrote ? how_write : how_read);
@@ -275,26 +271,48 @@ template <Space space> inline bool is_covered(Slot a, Slot b, Slot now) {
   return (a ^ b) & simdgroup_mask || !(differ & (simdgroup_mask | simd_mask<space>));
 }
 
+// Whether a barrier of the group separates an access of threadgroup memory from one before, if there was one.
+inline bool is_past(Slot before, Slot now) { return !before || (before ^ now) & epoch_mask<threadgroup_space>; }
+
+Slot &needed_at(const Shadow *shadow, const Slot *cell) {
+  return shadow->needed[(cell - shadow->regions[0].cells) / slots_per_cell];
+}
+
+// Lets hooks pass over reads of a cell that add nothing to its last two.
+inline void admit(const Shadow *shadow, const Slot *cell, Slot now) {
+  if (!(now & atomic_bit) && cell[0] && is_past(cell[0], now) && is_past(cell[1], now))
+    needed_at(shadow, cell) = (cell[2] ^ cell[3]) & simdgroup_mask ? group_pass(now) : simdgroup_pass(now);
+}
+
 // One cell; true when a conflict was reported, so that the others of the access need not be.
 template <Space space>
 inline bool touch_cell(Worker *w, const Region &region, Slot *cell, const Access &access, Slot now, bool report_it) {
   const Shadow *shadow = w->shadow;
   const bool writes = access.how & how_write;
+  const bool has_pass = space == threadgroup_space && region.shift == largest_shift;
   Slot *mine = cell + (writes ? 0 : 2);
+  if (has_pass && writes) needed_at(shadow, cell) = 0;
   if (mine[0] == now && (!writes || !(cell[2] | cell[3]))) return false;
   bool reported = false;
-  for (uint32_t i = 0; i < (writes ? slots_per_cell : 2); ++i) {
-    const Slot before = cell[i];
-    if (!before || before & now & atomic_bit) continue;
-    const Distance apart = distance<space>(shadow, before, now);
-    if (__builtin_expect(apart == ordered, 1) || !report_it || reported) continue;
-    conflict(w, region, access, before, i < 2, apart, now);
-    reported = true;
+  if (space == device_space || !is_past(cell[0], now) || !is_past(cell[1], now) ||
+      (writes && !(is_past(cell[2], now) && is_past(cell[3], now))))
+    for (uint32_t i = 0; i < (writes ? slots_per_cell : 2); ++i) {
+      const Slot before = cell[i];
+      if (!before || before & now & atomic_bit) continue;
+      const Distance apart = distance<space>(shadow, before, now);
+      if (__builtin_expect(apart == ordered, 1) || !report_it || reported) continue;
+      conflict(w, region, access, before, i < 2, apart, now);
+      reported = true;
+    }
+  if (!writes && is_covered<space>(mine[0], mine[1], now)) {
+    if (has_pass) admit(shadow, cell, now);
+    return reported;
   }
-  if (!writes && is_covered<space>(mine[0], mine[1], now)) return reported;
-  if (mine[0] | mine[1]) mine[1] = farther<space>(shadow, mine[0], mine[1], now);
+  if (space == threadgroup_space && is_past(mine[0], now) && is_past(mine[1], now)) mine[1] = 0;
+  else if (mine[0] | mine[1]) mine[1] = farther<space>(shadow, mine[0], mine[1], now);
   mine[0] = now;
   if (writes && !(now & atomic_bit)) cell[2] = cell[3] = 0;
+  if (has_pass && !writes && is_covered<space>(mine[0], mine[1], now)) admit(shadow, cell, now);
   return reported;
 }
 
@@ -331,15 +349,36 @@ void divide(Region *region, uint32_t shift) {
   *region = finer;
 }
 
+// Shows hooks the cells of threadgroup memory.
+void show_arena(Shadow *shadow) {
+  const Region &arena = shadow->regions[0];
+  Glance &glance = shadow->glance;
+  glance.arena = arena.begin;
+  glance.arena_bytes = arena.shift == largest_shift ? arena.end - arena.begin - 16 : 0;
+  glance.needed = shadow->needed;
+  glance.group_passes = shadow->group_passes;
+  glance.simdgroup_passes = shadow->simdgroup_passes;
+  glance.arena_states = arena.state;
+}
+
 template <Space space> inline void history(Worker *w, Region *region, const Access &access) {
+  Shadow *shadow = w->shadow;
   if (!region->cells) {
-    if (!(access.how & how_write)) return;
+    if (!(access.how & how_write)) {
+      shadow->glance.constants = region->begin;
+      shadow->glance.constant_bytes = region->end - region->begin;
+      shadow->glance.constant_states = region->state;
+      return;
+    }
+    shadow->glance.constant_bytes = 0;
     if (!make_cells(region)) __builtin_trap();
   }
   const uint64_t offset = access.address - region->base;
   const uint64_t unaligned = offset | access.bytes;
-  if (unaligned & ((1u << region->shift) - 1)) divide(region, unaligned & 1 ? 0 : 1);
-  Shadow *shadow = w->shadow;
+  if (unaligned & ((1u << region->shift) - 1)) {
+    divide(region, unaligned & 1 ? 0 : 1);
+    show_arena(shadow);
+  }
   const uint32_t lane = w->elected ? w->lane & ~(simd_width - 1) : w->lane;
   Slot now = shadow->stamps[space][lane] | site_number(shadow, access.site);
   if (access.how & how_atomic) now |= atomic_bit;
@@ -412,14 +451,21 @@ bool is_own(const Shadow *shadow, uintptr_t begin, uint64_t bytes) {
   return false;
 }
 
-inline void look(Worker *w, const Access &access) {
+// The region that an access is within; NULL for memory of the runtime that kernels may read.
+inline Region *within(Worker *w, const Access &access) {
   Shadow *shadow = w->shadow;
   Region *region = region_at(shadow, access.address);
   if (!region) {
-    if (!(access.how & how_write) && is_own(shadow, access.address, access.bytes)) return;
+    if (!(access.how & how_write) && is_own(shadow, access.address, access.bytes)) return nullptr;
     stop(w, nullptr, access);
   }
   if (access.bytes > region->end - access.address) stop(w, region, access);
+  return region;
+}
+
+inline void look(Worker *w, const Access &access) {
+  Region *region = within(w, access);
+  if (!region) return;
   if (region->state) initialised(w, *region, access);
   if (region->space == threadgroup_space) history<threadgroup_space>(w, region, access);
   else history<device_space>(w, region, access);
@@ -533,11 +579,13 @@ void on_report(Worker *w, FindingKind kind, const void *site, uint32_t how, cons
 }
 
 // A variable as it is when a group begins.
-void forget(const Region &arena, const Variable &variable) {
+void forget(const Shadow *shadow, const Variable &variable) {
+  const Region &arena = shadow->regions[0];
   const uint64_t offset = variable.begin - arena.begin;
   memset(arena.state + offset, byte_unwritten, variable.bytes);
   const uint64_t first = offset >> arena.shift, end = ((offset + variable.bytes - 1) >> arena.shift) + 1;
   memset(arena.cells + first * slots_per_cell, 0, (end - first) * slots_per_cell * sizeof(Slot));
+  memset(shadow->needed + offset / 4, 0, (variable.bytes + 3 + offset % 4) / 4 * sizeof(Slot));
 }
 
 void add_variable(Shadow *shadow, uintptr_t begin, uint64_t bytes, const char *name) {
@@ -550,7 +598,7 @@ void on_stored(Worker *w, const void *address, uint64_t bytes, const char *name)
   const Region &arena = shadow->regions[0];
   if (arena.state[uintptr_t(address) - arena.begin] != byte_outside) return;
   add_variable(shadow, uintptr_t(address), bytes, name);
-  forget(arena, shadow->variables[shadow->n_variables - 1]);
+  forget(shadow, shadow->variables[shadow->n_variables - 1]);
 }
 
 void on_local(Worker *w, const void *address, uint64_t bytes, LocalState state, const char *name) {
@@ -560,6 +608,44 @@ void on_local(Worker *w, const void *address, uint64_t bytes, LocalState state, 
 constexpr CheckCalls calls = {on_access,  on_atomic,    on_fence,  on_group_barrier, on_simdgroup_barrier,
                               on_all_met, on_lane_read, on_report, on_stored,        on_local};
 
+// Where only bounds are looked at: no memory has cells, and all that is within bounds counts as written.
+void bounds_access(Worker *w, const void *address, uint64_t bytes, uint32_t how, const void *site) {
+  const Access access = {uintptr_t(address), bytes, how, site};
+  if (!bytes) return;
+  if (access.address - uintptr_t(w) < region_bytes) return look_at_local(w, access);
+  Shadow *shadow = w->shadow;
+  const Region *region = within(w, access);
+  if (!region) return;
+  if (region->space == threadgroup_space) return initialised(w, *region, access);
+  shadow->glance.recent[1] = shadow->glance.recent[0];
+  shadow->glance.recent[0] = {region->begin, region->end - region->begin};
+}
+void bounds_atomic(Worker *w, const void *address, uint64_t bytes, uint32_t how, uint32_t, const void *site) {
+  bounds_access(w, address, bytes, how, site);
+}
+void bounds_stored(Worker *w, const void *address, uint64_t bytes, const char *name) {
+  unsigned char *state = w->shadow->regions[0].state + (uintptr_t(address) - w->shadow->regions[0].begin);
+  if (*state != byte_outside) return;
+  add_variable(w->shadow, uintptr_t(address), bytes, name);
+  memset(state, byte_written, bytes);
+}
+void bounds_local(Worker *w, const void *address, uint64_t bytes, LocalState state, const char *name) {
+  on_local(w, address, bytes, state == local_unwritten ? local_written : state, name);
+}
+
+constexpr CheckCalls bounds_calls = {
+    bounds_access,
+    bounds_atomic,
+    [](Worker *, uint32_t, uint32_t, uint32_t) {},
+    [](Worker *, uint32_t, uint32_t, const void *) {},
+    [](Worker *, uint32_t) {},
+    [](Worker *, const void *) {},
+    [](Worker *, uint32_t, const void *) {},
+    on_report,
+    bounds_stored,
+    bounds_local,
+};
+
 }  // namespace
 
 bool open_shadow(Worker *w, uint32_t checks) {
@@ -567,22 +653,27 @@ bool open_shadow(Worker *w, uint32_t checks) {
   Findings *findings = static_cast<Findings *>(calloc(1, sizeof(Findings)));
   w->shadow = shadow;
   w->findings = findings;
-  w->checks = &calls;
+  w->checks = checks & check_bounds ? &bounds_calls : &calls;
   w->begin_group = &begin_group;
   w->group_met = &group_met;
   if (!shadow || !findings) return false;
   shadow->checks = checks;
   Region &arena = shadow->regions[0];
-  arena = {uintptr_t(w->arena), uintptr_t(w->arena) + w->arena_bytes, uintptr_t(w->arena), nullptr, 0, nullptr, 2,
-           threadgroup_space};
+  arena = {uintptr_t(w->arena), uintptr_t(w->arena) + w->arena_bytes, uintptr_t(w->arena), nullptr, 0, nullptr,
+           largest_shift, threadgroup_space};
   arena.state = static_cast<unsigned char *>(calloc(w->arena_bytes, 1));
-  return arena.state && open_locals(&shadow->locals) && make_cells(&arena);
+  shadow->needed = static_cast<Slot *>(calloc(w->arena_bytes / 4 + 1, sizeof(Slot)));
+  if (!shadow->needed || !arena.state || !open_locals(&shadow->locals) || !make_cells(&arena)) return false;
+  shadow->glance.local_states = shadow->locals.states;
+  show_arena(shadow);
+  return true;
 }
 
 void close_shadow(Worker *w) {
   if (w->shadow) {
     for (uint32_t i = 0; i < w->shadow->n_regions; ++i) drop_cells(&w->shadow->regions[i]);
     free(w->shadow->regions[0].state);
+    free(w->shadow->needed);
     for (uint32_t i = 0; i < w->shadow->n_tracked; ++i) free(w->shadow->tracked[i].state);
     free(w->shadow->tracked);
     drop_fences(&w->shadow->fences);
@@ -594,13 +685,21 @@ void close_shadow(Worker *w) {
 
 void begin_dispatch(Worker *w, const Node *node) {
   Shadow *shadow = w->shadow;
+  Region &arena = shadow->regions[0];
+  for (uint32_t i = 0; i < shadow->n_variables; ++i) forget(shadow, shadow->variables[i]);
+  if (arena.shift != largest_shift) {
+    drop_cells(&arena);
+    arena.shift = largest_shift;
+    if (!make_cells(&arena)) __builtin_trap();
+  }
+  show_arena(shadow);
+  shadow->glance.constant_bytes = shadow->glance.recent[0].bytes = shadow->glance.recent[1].bytes = 0;
   shadow->n_regions = 1;
   shadow->recent = 0;
   shadow->n_sites = shadow->n_variables = 0;
   shadow->has_deferred = false;
   memset(shadow->site_index, 0, sizeof shadow->site_index);
   forget_flags(&shadow->fences);
-  Region &arena = shadow->regions[0];
   memset(arena.state, byte_outside, arena.end - arena.begin);
   const Dispatch &d = node->dispatch;
   const auto own = [shadow](int i, const void *begin, uint64_t bytes) {
@@ -612,12 +711,15 @@ void begin_dispatch(Worker *w, const Node *node) {
   own(2, d.shared_offsets, node->n_shared * sizeof *d.shared_offsets);
   for (uint32_t i = 0; i < node->n_shared; ++i)
     add_variable(shadow, arena.begin + d.shared_offsets[i], node->views[node->n_args + i], nullptr);
+  if (shadow->checks & check_bounds)
+    for (uint32_t i = 0; i < shadow->n_variables; ++i)
+      memset(arena.state + (shadow->variables[i].begin - arena.begin), byte_written, shadow->variables[i].bytes);
   for (uint32_t i = 0; i < node->n_args; ++i) {
     const uint64_t bytes = node->views[i] & ~view_written;
     if (!bytes) continue;
     const uintptr_t begin = uintptr_t(d.args[i]), end = begin + bytes;
     // Overlapping arguments are one region.
-    Region merged = {begin, end, begin, nullptr, 0, nullptr, 2, device_space};
+    Region merged = {begin, end, begin, nullptr, 0, nullptr, largest_shift, device_space};
     bool writes = node->views[i] & view_written;
     for (uint32_t k = 1; k < shadow->n_regions;) {
       Region &other = shadow->regions[k];
@@ -633,8 +735,9 @@ void begin_dispatch(Worker *w, const Node *node) {
       k = 1;
     }
     merged.base = merged.begin & ~uintptr_t(3);
-    merged.state = state_at(shadow, merged.begin, merged.end - merged.begin);
-    if (writes && !make_cells(&merged)) __builtin_trap();
+    const bool bounds_only = shadow->checks & check_bounds;
+    merged.state = bounds_only ? nullptr : state_at(shadow, merged.begin, merged.end - merged.begin);
+    if (writes && !bounds_only && !make_cells(&merged)) __builtin_trap();
     if (shadow->n_regions == max_regions) __builtin_trap();
     shadow->regions[shadow->n_regions++] = merged;
   }
@@ -689,6 +792,7 @@ void end_dispatch(Worker *w) {
 
 void begin_group(Worker *w) {
   Shadow *shadow = w->shadow;
+  if (shadow->checks & check_bounds) return;
   const Dispatch *d = w->dispatch;
   shadow->group = (uint64_t(w->group[2]) * d->groups[1] + w->group[1]) * d->groups[0] + w->group[0];
   memset(shadow->passed, 0, w->threads * sizeof(Passed));
@@ -699,7 +803,7 @@ void begin_group(Worker *w) {
   shadow->swept[0] = shadow->swept[1] = 0;
   shadow->waiting = 0;
   forget_group(&shadow->fences);
-  for (uint32_t i = 0; i < shadow->n_variables; ++i) forget(shadow->regions[0], shadow->variables[i]);
+  for (uint32_t i = 0; i < shadow->n_variables; ++i) forget(shadow, shadow->variables[i]);
 }
 
 void group_met(Worker *w) {

@@ -9,17 +9,25 @@ extern "C" __attribute__((visibility("hidden"), cold)) void __ost_shift_failed(i
 extern "C" __attribute__((visibility("hidden"))) void __ost_local(const void *begin, unsigned long bytes,
                                                                   uint32_t state, const char *name);
 
+#ifdef __OST_BOUNDS
+#define OST_CHECK_SHIFT(amount, last)
+#else
 // A null statement in constants; the amount is checked before Metal takes it modulo the width.
 #define OST_CHECK_SHIFT(amount, last)                                                     \
   if (!__builtin_is_constant_evaluated() && uint64_t(int64_t(amount)) > uint64_t(last))   \
   __ost_shift_failed(int64_t(amount), uint64_t(last) + 1)
+#endif
 
 namespace __ost {
 
 // Scalars and pointers are left to the compiler, which warns of one that is used before it is set; so they may stay in
 // registers. What a constructor sets counts as written.
+#ifdef __OST_BOUNDS
+template <class T> struct Tracked { static constexpr bool value = false; };
+#else
 template <class T> struct Tracked { static constexpr bool value = __is_class(T) || __is_union(T); };
 template <class T, size_t N> struct Tracked<T[N]> { static constexpr bool value = true; };
+#endif
 
 // Lives as long as a variable that has no initialiser.
 template <class T, bool tracked = Tracked<T>::value && __is_trivially_constructible(T)> struct LocalGuard {

@@ -9,7 +9,11 @@ extern "C" void __ost_check_simdgroup_barrier(uint32_t flags);
 extern "C" void __ost_check_stored(const void *address, size_t bytes, const char *name);
 extern "C" void __ost_check_all_met();
 extern "C" void __ost_check_fence(uint32_t flags, uint32_t order, uint32_t scope);
+#ifdef __OST_BOUNDS
+#define OST_CHECK(call) (void)0
+#else
 #define OST_CHECK(call) __ost_check_##call
+#endif
 #else
 #define OST_CHECK(call) (void)0
 #endif

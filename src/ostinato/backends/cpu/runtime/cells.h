@@ -1,0 +1,101 @@
+// An access in 64 bits, and the accesses that a hook need not pass on: those that add nothing to what is known.
+//
+// Most reads of a kernel repeat others: of constants that were written before the dispatch, and of threadgroup memory
+// that several threads have read since the last barrier. A hook recognises them without a call of the runtime.
+#ifndef OSTINATO_CELLS_H
+#define OSTINATO_CELLS_H
+
+#include "abi.h"
+
+namespace __ost {
+
+typedef uint64_t Slot;  // zero: none
+
+enum Space : uint32_t { device_space, threadgroup_space };
+enum Byte : unsigned char { byte_outside, byte_unwritten, byte_written };
+
+// Those of threadgroup memory need no group and count barriers without wrapping.
+struct Layout { uint32_t epoch_bits, simd_bits; };
+constexpr uint32_t site_bits = 14, lane_bits = 10, group_bits = 20;
+constexpr uint32_t lane_at = site_bits, atomic_at = lane_at + lane_bits, simd_at = atomic_at + 1;
+constexpr Layout layouts[2] = {{11, 8}, {20, 19}};  // device, threadgroup
+
+constexpr Slot lane_mask = Slot(max_lanes - 1) << lane_at;
+constexpr Slot simdgroup_mask = Slot(max_lanes - simd_width) << lane_at;
+constexpr Slot atomic_bit = Slot(1) << atomic_at;
+template <Space space> constexpr Slot simd_mask = ((Slot(1) << layouts[space].simd_bits) - 1) << simd_at;
+template <Space space>
+constexpr Slot epoch_mask = ((Slot(1) << layouts[space].epoch_bits) - 1) << (simd_at + layouts[space].simd_bits);
+
+struct Span {
+  uintptr_t begin;
+  uint64_t bytes;
+};
+
+// What hooks read of a worker's shadow, which begins with it.
+struct Glance {
+  // Threadgroup memory while its cells are 4 bytes, else none; without its last 16 bytes. Each cell has the pass of the
+  // threads that may read it and add nothing. A thread has two passes, as one of its group and of its simdgroup.
+  uintptr_t arena;
+  uint64_t arena_bytes;
+  const Slot *needed;
+  const Slot *group_passes, *simdgroup_passes;
+  // Device memory that was read last and that nothing has written in this dispatch; NULL: all of it was written before.
+  uintptr_t constants;
+  uint64_t constant_bytes;
+  const unsigned char *constant_states;
+  const unsigned char *local_states;  // for each byte of the worker's stacks; zero: nothing to say
+  // Where only bounds are looked at: arguments that were accessed last, and a Byte for each byte of threadgroup memory.
+  Span recent[2];
+  const unsigned char *arena_states;
+};
+
+template <uint32_t bytes> inline bool all_bytes(const unsigned char *states, unsigned char value) {
+  if constexpr (bytes > 8) {
+    return all_bytes<8>(states, value) && all_bytes<bytes - 8>(states + 8, value);
+  } else {
+    uint64_t some = 0;
+    __builtin_memcpy(&some, states, bytes);
+    return some == (0x0101010101010101u >> (64 - 8 * bytes)) * value;
+  }
+}
+
+// Whether the runtime need not know of an access that the running thread is about to make.
+template <uint32_t bytes> inline bool adds_nothing(const Worker *w, const void *address, bool writes) {
+  const Glance *glance = reinterpret_cast<const Glance *>(w->shadow);
+  const uintptr_t at = uintptr_t(address);
+  if (at - uintptr_t(w) < region_bytes - bytes)
+    return all_bytes<bytes>(glance->local_states + (at - uintptr_t(w)), 0);
+  if (writes) return false;
+  if constexpr (bytes % 4 == 0) {
+    const uintptr_t offset = at - glance->arena;
+    if (offset < glance->arena_bytes) {
+      if (offset % 4 || w->elected) return false;
+      const Slot group_pass = glance->group_passes[w->lane], simdgroup_pass = glance->simdgroup_passes[w->lane];
+      for (uint32_t i = 0; i < bytes / 4; ++i) {
+        const Slot needed = glance->needed[offset / 4 + i];
+        if (needed != group_pass && needed != simdgroup_pass) return false;
+      }
+      return true;
+    }
+  }
+  const uintptr_t offset = at - glance->constants;
+  if (offset >= glance->constant_bytes || glance->constant_bytes - offset < bytes) return false;
+  return !glance->constant_states || all_bytes<bytes>(glance->constant_states + offset, byte_written);
+}
+
+// Whether an access is known to be within bounds, where nothing else is looked at.
+template <uint32_t bytes> inline bool is_inside(const Worker *w, const void *address) {
+  const Glance *glance = reinterpret_cast<const Glance *>(w->shadow);
+  const uintptr_t at = uintptr_t(address);
+  if (at - glance->arena < glance->arena_bytes)
+    return all_bytes<bytes>(glance->arena_states + (at - glance->arena), byte_written);
+  for (const Span &span : glance->recent)
+    if (at - span.begin < span.bytes && span.bytes - (at - span.begin) >= bytes) return true;
+  return at - uintptr_t(w) < region_bytes - bytes &&
+         all_bytes<bytes>(glance->local_states + (at - uintptr_t(w)), 0);
+}
+
+}  // namespace __ost
+
+#endif

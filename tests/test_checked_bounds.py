@@ -1,0 +1,135 @@
+"""Devices that look for accesses out of bounds and for nothing else, and reads that hooks pass over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ostinato as ost
+
+SOURCE = """#include <metal_stdlib>
+using namespace metal;
+kernel void copy(device const float *x, device float *y, uint i [[thread_position_in_grid]]) {
+  y[i] = x[i];
+}
+kernel void add(device const float *, device atomic_uint *y, uint i [[thread_position_in_grid]]) {
+  atomic_fetch_add_explicit(y + i, 1u, memory_order_relaxed);
+}
+kernel void local(device const float *x, device float *y, uint i [[thread_position_in_grid]]) {
+  float a[8];
+  thread float *p = a;
+  for (uint k = 0; k < 8; k++) p[k] = x[k];
+  y[i] = p[i];
+}
+kernel void before(device const float *x, device float *y, uint i [[thread_position_in_grid]]) {
+  y[int(i) - 1] = x[i];
+}
+kernel void asked(device const float *x, device float *y, threadgroup float *a [[threadgroup(0)]],
+                  uint i [[thread_position_in_grid]]) {
+  a[i] = x[0];
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  y[i & 7] = a[i];
+}
+kernel void large(device const float *x, device float *y, uint i [[thread_position_in_grid]]) {
+  threadgroup float a[64];
+  a[i] = x[0];
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  float sum = 0;
+  for (uint k = 0; k < 64; k++) sum += a[k];
+  y[i & 7] = sum;
+}
+kernel void small(device const float *x, device float *y, uint i [[thread_position_in_grid]]) {
+  threadgroup float a[8];
+  threadgroup float *p = a;
+  p[i & 7] = x[0];
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  y[i & 7] = p[i];
+}
+kernel void wrong(device const float *x, device float *y, uint i [[thread_position_in_grid]]) {
+  threadgroup float a[64], b[64];
+  a[i] = x[0];
+  y[0] = a[i ^ 1];
+  y[1] = b[i];
+}
+"""
+
+
+@pytest.fixture(scope="module", params=["bounds", True])
+def dev(request: pytest.FixtureRequest, private_environment: None) -> Iterator[ost.Device]:
+    with ost.open_device("cpu", checked=request.param) as device:
+        yield device
+
+
+@pytest.fixture(scope="module")
+def library(dev: ost.Device) -> ost.Library:
+    return dev.library(SOURCE)
+
+
+def launch(dev: ost.Device, kernel: ost.Kernel, threads: int, elements: int = 8, shared: int = 0) -> ost.Submission:
+    encoder = dev.command_encoder()
+    dtype = np.uint32 if kernel.name == "add" else np.float32
+    arguments = (dev.array(np.ones(8, np.float32)), dev.array(np.zeros(elements, dtype)))
+    encoder.dispatch(kernel, *arguments, threads=threads, group_size=threads, shared={0: shared} if shared else None)
+    submission = encoder.commit()
+    submission.wait()
+    return submission
+
+
+@pytest.mark.parametrize(
+    ("kernel", "inside", "outside", "line", "thread"),
+    [
+        ("copy", {"threads": 8}, {"threads": 9, "elements": 16}, 4, 8),
+        ("copy", {"threads": 7, "elements": 7}, {"threads": 8, "elements": 7}, 4, 7),
+        ("add", {"threads": 8}, {"threads": 9}, 7, 8),
+        ("local", {"threads": 8, "elements": 16}, {"threads": 9, "elements": 16}, 13, 8),
+        ("asked", {"threads": 8, "shared": 32}, {"threads": 8, "shared": 16}, 20, 4),
+        ("small", {"threads": 8}, {"threads": 9}, 37, 8),
+    ],
+)
+def test_an_access_out_of_bounds_is_found(
+    dev: ost.Device,
+    library: ost.Library,
+    kernel: str,
+    inside: dict[str, int],
+    outside: dict[str, int],
+    line: int,
+    thread: int,
+) -> None:
+    launch(dev, library[kernel], **inside)
+    with pytest.raises(ost.KernelCheckError) as caught:
+        launch(dev, library[kernel], **outside)
+    (finding,) = (each for each in caught.value.findings if each.kind == "out of bounds")
+    (access,) = finding.accesses
+    assert access.place is not None
+    assert (access.place.line, access.thread) == (line, (thread, 0, 0))
+
+
+def test_an_access_before_the_first_element_is_found(dev: ost.Device, library: ost.Library) -> None:
+    with pytest.raises(ost.KernelCheckError, match="out of bounds"):
+        launch(dev, library["before"], threads=1)
+
+
+def test_what_an_earlier_kernel_read_unseen_is_seen_again(dev: ost.Device, library: ost.Library) -> None:
+    launch(dev, library["large"], threads=64)
+    with pytest.raises(ost.KernelCheckError, match="out of bounds"):
+        launch(dev, library["small"], threads=64)
+
+
+def test_bounds_alone_says_nothing_of_races_and_uninitialised_memory() -> None:
+    for checked, expected in (("bounds", set()), (True, {"race", "relies on lockstep", "uninitialised"})):
+        with ost.open_device("cpu", checked=checked) as device:
+            kernel = device.library(SOURCE)["wrong"]
+            try:
+                findings = launch(device, kernel, threads=64).findings
+            except ost.KernelCheckError as error:
+                findings = error.findings
+            assert {finding.kind for finding in findings} == expected
+
+
+@pytest.mark.parametrize("options", [{"checked": "races"}, {"checked": "bounds", "nan": True}, {"checked": 1}])
+def test_what_is_not_known_is_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(ost.DeviceUnavailable, match="checked="):
+        ost.open_device("cpu", **options)
