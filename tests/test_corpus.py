@@ -106,6 +106,22 @@ def test_the_report_says_why_and_where(folder: Path) -> None:
     assert "unsupported: textures and samplers (texture2d) are not supported" in made.stdout
 
 
+def test_fibers_are_counted_by_why_they_are_not_vectors(tmp_path: Path) -> None:
+    (tmp_path / "turned.metal").write_text(
+        "#include <metal_stdlib>\n"
+        "using namespace metal;\n"
+        "kernel void turn(device float *x, constant bool &turned) {\n"
+        "    simdgroup_matrix<float, 8, 8> tile;\n"
+        "    simdgroup_load(tile, x, 8, ulong2(0, 0), turned);\n"
+        "    simdgroup_store(tile, x, 8);\n"
+        "}\n"
+    )
+    assert list(document(tmp_path)["fibers"].items()) in (
+        [("no vectors: a matrix that is transposed or not by a variable", 1)],
+        [("vectors need clang N or the ziglang wheel", 1)],
+    )
+
+
 def test_a_compiler_over_its_time_is_a_cause(tmp_path: Path) -> None:
     (tmp_path / "slow.metal").write_text(
         "template <int depth, int number> struct Tree {\n"

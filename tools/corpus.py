@@ -166,7 +166,7 @@ def compiled(
             ways = {name: kernels[name].execution or msl.NATIVE for name in names}
     except OstinatoError as error:
         return [asdict(Outcome(name, failure=failure_of(error))) for name in names]
-    return [asdict(Outcome(name, ways[name].way, ways[name].reason)) for name in names]
+    return [asdict(Outcome(name, ways[name].way, ways[name].explanation)) for name in names]
 
 
 def in_child(make: Callable[[], Any]) -> tuple[Any, float]:
@@ -298,7 +298,8 @@ def totals(results: Sequence[FileResult]) -> dict[str, Any]:
 
 def why_fibers(reason: str) -> str:
     """Why a kernel is not vectors, if that is known; otherwise why it is not a loop."""
-    return normalised(reason.partition("; ")[2] or reason)
+    no_vectors = re.search(r"(?:no vectors: |clang does not compile it|vectors need clang).*", reason, re.S)
+    return normalised(no_vectors[0] if no_vectors else reason)
 
 
 def causes(results: Iterable[FileResult]) -> list[dict[str, Any]]:

@@ -29,7 +29,7 @@ def write_function(emitter: Emitter, name: str, attributes: str) -> str:
     entry += [f"  {line}" for line in (*emitter.slots, *zero)]
     entry.append(f"  br label %{_label(emitter.flow.entry)}")
     body = "\n".join((*entry, *emitter.lines))
-    return f"define hidden void @{name}({parameters}) {attributes} {{\n{body}\n}}\n"
+    return f"define internal void @{name}({parameters}) noinline {attributes} {{\n{body}\n}}\n"
 
 
 class _Blocks:

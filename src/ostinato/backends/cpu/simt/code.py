@@ -523,6 +523,10 @@ class Types:
         """Bytes from one element of an array to the next."""
         return self.layout(type_)[0]
 
+    def bits(self, type_: str) -> int:
+        """Of a number."""
+        return int(type_[1:]) if re.fullmatch(r"i\d+", type_) else 8 * self.size(type_)
+
     def _layout(self, type_: str) -> tuple[int, int]:
         if type_ in _SIZES:
             return _SIZES[type_], _SIZES[type_]

@@ -44,8 +44,8 @@ class Emitter:
         self.slots: list[str] = []
         self.declared: dict[str, str] = {}
         """Declarations of the intrinsics that are called."""
-        self.multiplies = False
-        """Whether it calls the product of matrices."""
+        self.helpers: dict[str, Sequence[str]] = {}
+        """The lines of functions that are called, by their headings."""
         self._numbers = count()
         self._kept: set[str] = set()
         """Names of slots that exist."""

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from . import memory
 from .code import (
-    EVERYONE,
     LANES,
     MASK,
     Function,
@@ -22,7 +22,6 @@ from .code import (
     Refused,
     constant_vector,
     integer,
-    suffix,
     vector_count,
     vector_element,
     wide,
@@ -203,14 +202,7 @@ def _permuted(emitter: Emitter, type_: str, value: str, places: Operand) -> str:
     emitter.line(f"store {kind} {value}, ptr {slot}")
     lanes = emitter.new(f"and {wide('i32')} {emitter.vector(places)[0]}, {emitter.splat('i32', '31')}")
     addresses = emitter.new(f"getelementptr {type_}, ptr {slot}, {wide('i32')} {lanes}")
-    size = emitter.types.size(type_)
-    arguments = [
-        (wide("ptr"), addresses),
-        ("i32", str(size)),
-        (MASK, EVERYONE),
-        (kind, "poison"),
-    ]
-    return emitter.call(f"llvm.masked.gather.{suffix(type_)}.v{LANES}p0", kind, arguments)
+    return memory.gather_all(emitter, type_, addresses)
 
 
 # -- matrices ----------------------------------------------------------------------------------------------------------
@@ -245,14 +237,18 @@ def _write_product(emitter: Emitter, made: Instruction) -> None:
     """``a * b + c`` in float, by a function: inlined, products of many tiles take the compiler long."""
     tile = f"<{2 * LANES} x float>"
     factors = [_place(emitter, operand) for operand in made.operands]
-    emitter.multiplies = True
+    emitter.helpers[_PRODUCT_HEADING] = _product()
     emitter.intrinsic(_FMA, _ROW, [_ROW] * 3)
     total = emitter.result_place(made.result, tile)
     emitter.line(f"call void @__ost_product(ptr {total}, {', '.join(f'ptr {place}' for place in factors)})")
     emitter.keep_placed(made.result, made.type)
 
 
-def product_function(attributes: str) -> str:
+_PRODUCT_HEADING = "void @__ost_product(ptr %out, ptr readonly %a, ptr readonly %b, ptr readonly %c)"
+
+
+@lru_cache(maxsize=1)
+def _product() -> tuple[str, ...]:
     """The product of tiles in memory, each element summed up in the order of the columns of `a`."""
     row_bytes = 4 * _SIDE
     lines = []
@@ -276,9 +272,7 @@ def product_function(attributes: str) -> str:
             total = f"%t{row}{k}"
             lines.append(f"{total} = call {_ROW} @{_FMA}({arguments})")
         lines.append(f"store {_ROW} {total}, ptr {address(f'o{row}', 'out', row * row_bytes)}, align {row_bytes}")
-    body = "\n".join(f"  {line}" for line in (*lines, "ret void"))
-    parameters = "ptr %out, ptr readonly %a, ptr readonly %b, ptr readonly %c"
-    return f"define internal void @__ost_product({parameters}) noinline nounwind {attributes} {{\n{body}\n}}\n"
+    return (*lines, "ret void")
 
 
 def _joined(emitter: Emitter, rows: list[str], type_: str, width: int) -> str:
@@ -342,7 +336,7 @@ def _write_tile_load(emitter: Emitter, made: Instruction) -> None:
         emitter.keep_vector(made.result, made.type, [tile])
         return
     places = _lane_addresses(emitter, pointer, stride, size, turned)
-    parts = [memory.gather(emitter, type_, addresses, size) for addresses in places]
+    parts = [memory.gather(emitter, type_, addresses) for addresses in places]
     emitter.keep_vector(made.result, made.type, [tiled(emitter, parts, made.type)])
 
 
@@ -365,4 +359,4 @@ def _write_tile_store(emitter: Emitter, made: Instruction) -> None:
         return
     addresses = _lane_addresses(emitter, pointer, stride, size, turned)
     for value, place in zip(emitter.vector(matrix)[:2], addresses, strict=True):
-        memory.scatter(emitter, type_, value, place, size)
+        memory.scatter(emitter, type_, value, place)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .blocks import write_function
 from .code import Refused, Types, parse_function
 from .emission import Emitter
-from .exchanges import DIVIDED_BY_ZERO, product_function
+from .exchanges import DIVIDED_BY_ZERO
 from .flow import Flow
 from .private import Private
 from .shapes import Shapes
@@ -38,7 +39,7 @@ def widen(module: str) -> Widened:
     refused: dict[int, str] = {}
     declared: dict[str, str] = {}
     kept: dict[int, list[str]] = {}
-    multiplies = False
+    helpers: dict[str, Sequence[str]] = {}
     for found in _DEFINITION.finditer(module):
         kind, number = found[1], int(found[2])
         if number in refused:
@@ -53,20 +54,25 @@ def widen(module: str) -> Widened:
             refused[number] = f"the lane pass failed, {error!r}"
             continue
         declared |= emitter.declared
-        multiplies |= emitter.multiplies
+        helpers |= emitter.helpers
         kept.setdefault(number, []).append(text)
     written = [text for number, texts in kept.items() if number not in refused for text in texts]
     for number in refused:
         # Declared in the table of kernels, and never called.
-        written.append(f"define hidden void @__ost_rows_{number}() {{\n  unreachable\n}}\n")
-        written.append(f"define hidden void @__ost_anys_{number}() {{\n  unreachable\n}}\n")
-    if multiplies:
-        written.append(product_function(" ".join(_TARGET.findall(module)[:2])))
+        written.append(f"define internal void @__ost_rows_{number}() {{\n  unreachable\n}}\n")
+        written.append(f"define internal void @__ost_anys_{number}() {{\n  unreachable\n}}\n")
+    attributes = "noinline nounwind " + " ".join(_TARGET.findall(module)[:2])
+    for heading, lines in helpers.items():
+        body = "\n".join(f"  {line}" for line in lines)
+        written.append(f"define internal {heading} {attributes} {{\n{body}\n}}\n")
     written.append(_as_constant("__ost_refused", json.dumps(refused)))
     rest = _OTHER.sub(
         lambda found: "" if _TOGETHER.search(found.group()) else found.group(), _DEFINITION.sub("", module)
     )
     rest = re.sub(r"^declare [^\n]*@__ost_(?:rows|anys)_\d+\([^\n]*\n", "", rest, flags=re.M)
+    # All calls are inlined. What was called is not compiled, and the code of 32 lanes, which is long, only once.
+    rest = re.sub(r"^(attributes #\d+ = \{[^\n]*?)alwaysinline ", r"\1", rest, flags=re.M)
+    rest = re.sub(r"^define hidden (?=[^\n]*@(?!__))", "define internal ", rest, flags=re.M)
     known = set(re.findall(r"^declare [^\n]*@([\w.]+)\(", rest, re.M))
     declarations = [line for name, line in declared.items() if name not in known]
     return Widened("\n".join((rest, *written, *declarations, "")), refused)

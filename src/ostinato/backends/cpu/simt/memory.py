@@ -69,39 +69,65 @@ def _read(emitter: Emitter, type_: str, pointer: Operand, extra: int, align: int
             picked = emitter.new(f"shufflevector {window} {value}, {window} poison, <{LANES} x i32> <{places}>")
             return _from_stored(emitter, type_, picked)
     addresses = _moved(emitter, emitter.vector(pointer)[0], extra)
-    return _from_stored(emitter, type_, gather(emitter, stored, addresses, align))
+    return _from_stored(emitter, type_, gather(emitter, stored, addresses))
 
 
-def gather(emitter: Emitter, type_: str, addresses: str, align: int) -> str:
+def gather(emitter: Emitter, type_: str, addresses: str) -> str:
     """What active lanes read at addresses of their own.
 
     The others read a spare place: under a mask the compiler would make a branch for each lane.
     """
-    arguments = [
-        (wide("ptr"), _or_spare(emitter, addresses)),
-        ("i32", str(align)),
-        (MASK, EVERYONE),
-        (wide(type_), "poison"),
-    ]
-    return emitter.call(f"llvm.masked.gather.{suffix(type_)}.v{LANES}p0", wide(type_), arguments)
+    return gather_all(emitter, type_, _active(emitter, addresses))
 
 
-def scatter(emitter: Emitter, type_: str, value: str, addresses: str, align: int) -> None:
+def gather_all(emitter: Emitter, type_: str, addresses: str) -> str:
+    """What all lanes read at addresses of their own.
+
+    Where lanes have parted that is done by a function: the reads, one by one, are most of what the compiler has to do.
+    """
+    kind, pointers = wide(type_), wide("ptr")
+    name = f"llvm.masked.gather.{suffix(type_)}.v{LANES}p0"
+    emitter.intrinsic(name, kind, [pointers, "i32", MASK, kind])
+    read = f"call {kind} @{name}({pointers} %at, i32 1, {MASK} {EVERYONE}, {kind} poison)"
+    if emitter.mask is None:
+        return emitter.new(read.replace("%at", addresses))
+    function = f"__ost_gather_{type_}"
+    body = (f"%at = load {pointers}, ptr %from", f"%read = {read}", f"ret {kind} %read")
+    emitter.helpers[f"{kind} @{function}(ptr %from)"] = body
+    return emitter.new(f"call {kind} @{function}(ptr {_in_memory(emitter, addresses)})")
+
+
+def scatter(emitter: Emitter, type_: str, value: str, addresses: str) -> None:
     """Writes of active lanes to addresses of their own, in the order of lanes."""
-    arguments = [
-        (wide(type_), value),
-        (wide("ptr"), _or_spare(emitter, addresses)),
-        ("i32", str(align)),
-        (MASK, EVERYONE),
-    ]
-    emitter.call(f"llvm.masked.scatter.{suffix(type_)}.v{LANES}p0", "void", arguments)
+    kind, pointers = wide(type_), wide("ptr")
+    name = f"llvm.masked.scatter.{suffix(type_)}.v{LANES}p0"
+    emitter.intrinsic(name, "void", [kind, pointers, "i32", MASK])
+    write = f"call void @{name}({kind} %values, {pointers} %at, i32 1, {MASK} {EVERYONE})"
+    if emitter.mask is None:
+        emitter.line(write.replace("%values", value).replace("%at", addresses))
+        return
+    function = f"__ost_scatter_{type_}"
+    emitter.helpers[f"void @{function}({kind} %values, ptr %to)"] = (
+        f"%at = load {pointers}, ptr %to",
+        write,
+        "ret void",
+    )
+    emitter.line(f"call void @{function}({kind} {value}, ptr {_in_memory(emitter, _active(emitter, addresses))})")
 
 
-def _or_spare(emitter: Emitter, addresses: str) -> str:
+def _active(emitter: Emitter, addresses: str) -> str:
+    """The addresses of active lanes, and for the others that of a spare place."""
     if emitter.mask is None:
         return addresses
     spare = emitter.splat("ptr", emitter.slot("%spare", "[16 x i8], align 16"))
     return emitter.chosen(emitter.mask, wide("ptr"), addresses, spare)
+
+
+def _in_memory(emitter: Emitter, addresses: str) -> str:
+    """Where addresses lie for a function that takes them one by one."""
+    slot = emitter.slot("%addresses", wide("ptr"))
+    emitter.line(f"store {wide('ptr')} {addresses}, ptr {slot}")
+    return slot
 
 
 def _masked_load(emitter: Emitter, type_: str, address: str, align: int) -> str:
@@ -175,4 +201,4 @@ def _store_lanes(emitter: Emitter, type_: str, value: str, pointer: Operand, ext
                     [(wide(type_), value), ("ptr", address), ("i32", str(align)), (MASK, emitter.mask_text())],
                 )
                 return
-    scatter(emitter, type_, value, _moved(emitter, emitter.vector(pointer)[0], extra), align)
+    scatter(emitter, type_, value, _moved(emitter, emitter.vector(pointer)[0], extra))

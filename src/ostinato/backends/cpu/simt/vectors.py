@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import lcm
 from typing import TYPE_CHECKING
 
 from . import exchanges
@@ -115,34 +116,49 @@ def _selected(emitter: Emitter, made: Instruction) -> list[str]:
 
 
 def _recast(emitter: Emitter, made: Instruction, values: list[str]) -> list[str]:
-    """The bits of one number as several smaller ones, or the reverse."""
+    """The bits of numbers as numbers of another width, in the smallest groups that both fill."""
     sources, targets = parts_of(made.operands[0].type), parts_of(made.type)
-    widths = [8 * emitter.types.size(sources[0]), 8 * emitter.types.size(targets[0])]
-    numbers = [
-        value if type_ == f"i{widths[0]}" else emitter.new(f"bitcast {wide(type_)} {value} to {wide(f'i{widths[0]}')}")
-        for value, type_ in zip(values, sources, strict=True)
-    ]
-    total = widths[0] * len(values)
-    if total > 64:
-        raise Refused("a cast of more than 64 bits")
-    whole = wide(f"i{total}")
+    source, target = (emitter.types.bits(types[0]) for types in (sources, targets))
+    together = lcm(source, target)
+    each = together // source
+    numbers = []
+    for first in range(0, len(values), each):
+        group = [_cast(emitter, value, sources[0], f"i{source}") for value in values[first : first + each]]
+        joined = _joined(emitter, group, source, together)
+        numbers += _pieces(emitter, joined, together, target)
+    return [_cast(emitter, number, f"i{target}", targets[0]) for number in numbers]
+
+
+def _cast(emitter: Emitter, value: str, source: str, target: str) -> str:
+    return value if source == target else emitter.new(f"bitcast {wide(source)} {value} to {wide(target)}")
+
+
+def _joined(emitter: Emitter, numbers: list[str], bits: int, together: int) -> str:
+    """Integers as one, the first in its lowest bits."""
+    if len(numbers) == 1:
+        return numbers[0]
+    whole = wide(f"i{together}")
     joined = "zeroinitializer"
     for place, number in enumerate(numbers):
-        extended = number if total == widths[0] else emitter.new(f"zext {wide(f'i{widths[0]}')} {number} to {whole}")
+        extended = emitter.new(f"zext {wide(f'i{bits}')} {number} to {whole}")
         if place:
-            extended = emitter.new(f"shl {whole} {extended}, {emitter.splat(f'i{total}', str(place * widths[0]))}")
+            extended = emitter.new(f"shl {whole} {extended}, {emitter.splat(f'i{together}', str(place * bits))}")
         joined = emitter.new(f"or {whole} {joined}, {extended}")
-    results = []
-    for place, type_ in enumerate(targets):
-        piece = joined
+    return joined
+
+
+def _pieces(emitter: Emitter, number: str, bits: int, each: int) -> list[str]:
+    """The integers of `each` bits that an integer consists of."""
+    if bits == each:
+        return [number]
+    whole = wide(f"i{bits}")
+    pieces = []
+    for place in range(0, bits, each):
+        moved = number
         if place:
-            piece = emitter.new(f"lshr {whole} {joined}, {emitter.splat(f'i{total}', str(place * widths[1]))}")
-        if widths[1] < total:
-            piece = emitter.new(f"trunc {whole} {piece} to {wide(f'i{widths[1]}')}")
-        if type_ != f"i{widths[1]}":
-            piece = emitter.new(f"bitcast {wide(f'i{widths[1]}')} {piece} to {wide(type_)}")
-        results.append(piece)
-    return results
+            moved = emitter.new(f"lshr {whole} {number}, {emitter.splat(f'i{bits}', str(place))}")
+        pieces.append(emitter.new(f"trunc {whole} {moved} to {wide(f'i{each}')}"))
+    return pieces
 
 
 def _moved_parts(emitter: Emitter, made: Instruction) -> list[str]:

@@ -1,0 +1,89 @@
+"""Kernels that run as vectors: what the lane pass makes of single constructs."""
+
+from __future__ import annotations
+
+import re
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import ostinato as ost
+from ostinato.backends.cpu.simt import lanes
+from ostinato.native import toolchain
+
+pytestmark = pytest.mark.skipif(toolchain.find_clang() is None, reason="no clang for kernels as vectors")
+
+IDS = np.arange(64, dtype=np.uint32)
+SOURCE = """#include <metal_stdlib>
+using namespace metal;
+
+kernel void squared(device const bfloat2 *x, device float *out, uint id [[thread_position_in_grid]]) {
+    simdgroup_matrix<bfloat, 8, 8> matrix;
+    matrix.thread_elements() = x[id];
+    simdgroup_matrix<float, 8, 8> square = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
+    simdgroup_multiply_accumulate(square, matrix, matrix, square);
+    simdgroup_store(square, out + id / 32 * 64, 8);
+}
+
+kernel void parted(device uint *x, device const uint *places, uint id [[thread_position_in_grid]],
+                   uint lane [[thread_index_in_simdgroup]]) {
+    uint sum = 0;
+    for (uint i = 0; i < lane % 5; ++i) {
+        sum += x[places[id] + i] * simd_sum(1u);
+        simdgroup_barrier(mem_flags::mem_device);
+        x[128 + places[id]] = sum;
+    }
+}
+"""
+
+
+def _run(dev: ost.Device, name: str, *arrays: ost.Buffer) -> None:
+    kernel = dev.library(SOURCE)[name]
+    assert kernel.execution.way == "vector", kernel.execution
+    encoder = dev.command_encoder()
+    encoder.dispatch(kernel, *arrays, threads=64, group_size=64)
+    encoder.commit_and_wait()
+
+
+def test_the_elements_of_a_bfloat_matrix_are_read_from_memory(dev: ost.Device) -> None:
+    """Clang casts them from four integers to eight of half the width."""
+    elements = np.random.default_rng(1).integers(-9, 9, (64, 2)).astype(ml_dtypes.bfloat16)
+    out = dev.zeros((2, 8, 8), np.float32)
+    _run(dev, "squared", dev.array(elements), out)
+    lane = IDS % 32
+    row, column = (lane >> 2 & 4) + (lane >> 1 & 3), (lane >> 2 & 2) * 2 + (lane & 1) * 2
+    matrices = np.zeros((2, 8, 8), np.float32)
+    for part in range(2):
+        matrices[IDS // 32, row, column + part] = elements[:, part]
+    np.testing.assert_array_equal(out.numpy(), matrices @ matrices)
+
+
+def test_lanes_that_have_parted_read_and_write_at_places_of_their_own(dev: ost.Device) -> None:
+    random = np.random.default_rng(2)
+    before = np.append(random.integers(0, 1000, 128, dtype=np.uint32), np.zeros(64, np.uint32))
+    places = random.permutation(IDS)
+    memory = dev.array(before)
+    _run(dev, "parted", memory, dev.array(places))
+    turns = IDS % 32 % 5
+    expected = before.copy()
+    for thread in IDS:
+        for turn in range(turns[thread]):
+            active = np.count_nonzero(turns[thread // 32 * 32 :][:32] > turn)
+            expected[128 + places[thread]] += before[places[thread] + turn] * active
+    np.testing.assert_array_equal(memory.numpy(), expected)
+
+
+def test_only_the_code_of_32_lanes_is_compiled_and_only_once() -> None:
+    widened = lanes.widen("""
+define void @__ost_row_0(ptr %0, i32 %1, i32 %2, i32 %3, i32 %4, i32 %5) #0 {
+  ret void
+}
+define hidden void @_Z6calledv() #0 {
+  ret void
+}
+attributes #0 = { alwaysinline nounwind }
+""")
+    assert re.findall("^define (.*) void @", widened.text, re.M) == ["internal", "internal"]
+    assert "noinline #0" in widened.text
+    assert "attributes #0 = { nounwind }" in widened.text
