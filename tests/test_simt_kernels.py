@@ -87,3 +87,13 @@ attributes #0 = { alwaysinline nounwind }
     assert re.findall("^define (.*) void @", widened.text, re.M) == ["internal", "internal"]
     assert "noinline #0" in widened.text
     assert "attributes #0 = { nounwind }" in widened.text
+
+
+def test_all_functions_pass_vectors_in_the_same_registers() -> None:
+    widened = lanes.widen("""
+define void @__ost_row_0(ptr %0, i32 %1, i32 %2, i32 %3, i32 %4, i32 %5) #0 {
+  ret void
+}
+attributes #0 = { nounwind "min-legal-vector-width"="256" "target-cpu"="sapphirerapids" "target-features"="+avx512f" }
+""")
+    assert set(re.findall('"min-legal-vector-width"="(.*?)"', widened.text)) == {"0"}
