@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# Python compiles what is imported; compiling all of torch and its like takes a minute and more.
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 NATIVE := $(shell find src tests examples -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.metal')
 
 .PHONY: demo test test-cuda test-metal test-models test-dist coverage lint lint-workflows lint-page docs fuzz bench bench-advice \
@@ -10,8 +12,9 @@ NATIVE := $(shell find src tests examples -name '*.cpp' -o -name '*.h' -o -name 
 demo: $(VENV)/base
 	$(BIN)/ostinato demo --force
 
+# Each worker begins with a part of its own, since two that need the same kernel at once wait for one compiler.
 test: lint
-	$(BIN)/python -m pytest -n auto --durations=10
+	$(BIN)/python -m pytest -n auto --dist worksteal --durations=40
 
 # One process: the tests share one GPU.
 test-cuda: $(VENV)/test
@@ -27,7 +30,7 @@ test-metal: $(VENV)/metal
 
 # The wheel and the sdist, each installed in an environment of its own and run there.
 test-dist: $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'build[virtualenv]'
+	$(INSTALL) 'build[virtualenv]'
 	rm -rf dist
 	$(BIN)/python -m build
 	set -e; for package in dist/*.whl dist/*.tar.gz; do \
@@ -40,7 +43,7 @@ test-dist: $(BIN)/python
 # Lines and branches that the tests reach on the CPU device and the simulators, in every process that they start.
 coverage: $(VENV)/test
 	rm -f .coverage .coverage.*
-	$(BIN)/python -m coverage run -m pytest -n auto
+	$(BIN)/python -m coverage run -m pytest -n auto --dist worksteal
 	$(BIN)/python -m coverage combine --quiet
 	$(BIN)/python -m coverage report
 
@@ -102,27 +105,27 @@ $(BIN)/python:
 	  PYTHONPATH=$(VENV)-bootstrap $(PYTHON) -m virtualenv $(VENV); }
 
 $(VENV)/base: $(BIN)/python pyproject.toml
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	$(INSTALL) -e .
 	@touch $@
 
 $(VENV)/test: $(BIN)/python pyproject.toml
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test]'
+	$(INSTALL) -e '.[test]'
 	@touch $@
 
-$(VENV)/oracle: $(VENV)/test
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[oracle]'
-	@touch $@
+$(VENV)/oracle: $(BIN)/python pyproject.toml
+	$(INSTALL) -e '.[test,oracle]'
+	@touch $(VENV)/test $@
 
 $(VENV)/metal: $(BIN)/python pyproject.toml
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test,metal]'
+	$(INSTALL) -e '.[test,metal]'
 	@touch $@
 
 $(VENV)/docs: $(BIN)/python pyproject.toml
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[docs]'
+	$(INSTALL) -e '.[docs]'
 	@touch $@
 
 $(VENV)/bench: $(BIN)/python pyproject.toml
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'
+	$(INSTALL) -e '.[bench]'
 	@touch $@
 
 clean:

@@ -130,9 +130,9 @@ def test_a_thread_that_unrolling_makes_too_long_is_compiled_without_it(
     unrolled: list[bool] = []
     compile_threads = building._unoptimised
 
-    def seen(compiler: toolchain.Toolchain, flags: Sequence[str], source: Path, work: Path) -> Path:
-        unrolled.append("unroll(full)" in source.read_text())
-        return compile_threads(compiler, flags, source, work)
+    def seen(compiler: toolchain.Toolchain, flags: Sequence[str], head: str, program: str, work: Path) -> Path:
+        unrolled.append("unroll(full)" in program)
+        return compile_threads(compiler, flags, head, program, work)
 
     monkeypatch.setattr(building, "_unoptimised", seen)
     monkeypatch.setattr(building, "_LONGEST_UNROLLED", longest)

@@ -216,6 +216,13 @@ def cpu_beside(private_environment: None) -> None:
 
 @pytest.fixture(params=["plain", "simdgroups"])
 def either_kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both kernels that an operation has, the one for CPUs and the one for GPUs, on the device at hand."""
+    """Both kernels that an operation has, the one for CPUs and the one for GPUs, on the device at hand.
+
+    On the CPU those for GPUs run as vectors for halves and on fibers for other types, because clang takes about ten
+    seconds for the vectors of one kernel. `ALL_AS_VECTORS=1` in the environment runs all of them as vectors.
+    """
     for module in (ops.attention, ops.selection, ops.linear, ops.norms):
         monkeypatch.setattr(module, "prefers_plain", lambda encoder: request.param == "plain")
+    dtype = request.node.callspec.params.get("dtype", np.float16)
+    if request.param == "simdgroups" and dtype != np.float16 and not os.environ.get("ALL_AS_VECTORS"):
+        monkeypatch.setattr("ostinato.native.toolchain.find_clang", lambda: None)

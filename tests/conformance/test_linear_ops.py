@@ -80,8 +80,8 @@ def test_expert_matvec_takes_the_experts_that_the_device_chose(
 
 @pytest.mark.parametrize("gated", [False, True], ids=["plain", "gated"])
 def test_an_expert_that_does_not_exist_gives_nan(dev: ost.Device, gated: bool) -> None:
-    weight = dev.zeros((2, 2, 3, 4) if gated else (2, 3, 4), np.float32)
-    x, out = dev.zeros(4, np.float32), dev.zeros((2, 3), np.float32)
+    weight = dev.zeros((2, 2, 3, 4) if gated else (2, 3, 4), np.float16)
+    x, out = dev.zeros(4, np.float16), dev.zeros((2, 3), np.float16)
     launch = ops.expert_gated_matvec if gated else ops.expert_matvec
     run(dev, launch, weight, x, dev.array(np.array([1, 2], np.uint32)), out)
     assert np.isnan(out.numpy()).tolist() == [[False] * 3, [True] * 3]

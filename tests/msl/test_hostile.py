@@ -90,7 +90,7 @@ def test_calls_that_lead_out_are_found_in_the_library(tmp_path: Path) -> None:
         "float f(float x) { return sinf(x) + system(0); }"
     )
     product = toolchain.compile_library(
-        toolchain.find(), [source], ["-fPIC", "-O2"], ("-shared", "-nostartfiles", "-lm"), tmp_path
+        toolchain.find(), [str(source)], ["-fPIC", "-O2"], ("-shared", "-nostartfiles", "-lm"), tmp_path
     )
     assert foreign_functions(product.read_bytes()) == ["system"]
 

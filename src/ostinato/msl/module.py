@@ -66,7 +66,10 @@ class Translation:
     """Source text for one target, and the kernels in it in the order of its table."""
 
     target: str
-    text: str
+    head: str = field(repr=False)
+    """The beginning of the text, which many sources share."""
+    program: str = field(repr=False)
+    """The rest of the text."""
     kernels: Mapping[str, Signature]
     executions: Mapping[str, Execution]
     """How the threads of each kernel run; empty for a target with hardware threads."""
@@ -80,6 +83,11 @@ class Translation:
     """The names that each kernel may use, where lines are counted."""
     counters: int = 0
     """The counters of each kernel, without that of its threads."""
+
+    @property
+    def text(self) -> str:
+        """The whole text."""
+        return self.head + self.program
 
     def placed(self, error: KernelCompileError) -> KernelCompileError:
         """An error of the compiler of this text, with its messages in the user's source."""
@@ -489,15 +497,15 @@ class Module:
         check_text(program)
         if debug_files is not None:
             program = with_lines(program, source_map, partial(self._debug_place, debug_files))
-        begin = f'#line 1 "{TRANSLATION}"\n'
-        text = swizzle_macros(self._syntax) + made.head + self._shelter + begin + program + made.foot
+        head = swizzle_macros(self._syntax) + made.head
+        program = f'{made.begin}{self._shelter}#line 1 "{TRANSLATION}"\n{program}{made.end}'
         sites = tuple(call.site for call in self.log_calls)
         log_sites = {instance.name: sites for instance in instances if printing.reached_by(instance)}
         lines = self._counted_lines(made.counters, surviving(program) if counted else ())
         names = {each.name: self._mentions.reached_from(each) for each in instances} if counted else {}
         signatures = self._signatures(instances, given)
         counting = (lines, names, len(made.counters))
-        return Translation(target, text, signatures, made.executions, source_map, log_sites, *counting)
+        return Translation(target, head, program, signatures, made.executions, source_map, log_sites, *counting)
 
     def _counted_lines(self, counters: Sequence[Counter], kept: Collection[int]) -> tuple[CountedLine, ...]:
         lines = []

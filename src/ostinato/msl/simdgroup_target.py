@@ -18,10 +18,9 @@ from .translate import Dialect, Translator
 
 # The lane pass works on one function, so everything that a kernel calls is inlined.
 _INLINE = "#pragma clang attribute push(__attribute__((always_inline)), apply_to = function)\n"
-_INCLUDES = (
-    f'#define __OST_VECTOR 1\n#include "fiber.h"\n#include "ostinato/division_cpu.h"\n{_INLINE}'
-    '#include "ostinato/metal_cpu.h"\n#include "ostinato/entry_cpu.h"\n'
-)
+_INLINE_END = "#pragma clang attribute pop\n"
+_FIRST = f'#define __OST_VECTOR 1\n#include "fiber.h"\n#include "ostinato/division_cpu.h"\n{_INLINE}'
+_INCLUDES = '#include "ostinato/metal_cpu.h"\n#include "ostinato/entry_cpu.h"\n'
 
 
 def _mark_calls(
@@ -58,5 +57,5 @@ def translate_for_simdgroups(source: Source) -> TargetText:
     ways = dict.fromkeys((instance.name for instance in source.instances), cpu_entry.Way.SIMDGROUPS)
     entries = cpu_entry.table(source.instances, ways, translator.layouts, source.absent)
     executions = {name: Execution("vector") for name in ways}
-    head = _INCLUDES + (TENSORS if uses_tensors(source.syntax) else "")
-    return TargetText(head, body + entries, executions, foot="#pragma clang attribute pop\n")
+    head = _FIRST + _INCLUDES + (TENSORS if uses_tensors(source.syntax) else "") + _INLINE_END
+    return TargetText(head, body + entries, executions, begin=_INLINE, end=_INLINE_END)

@@ -79,7 +79,9 @@ class TargetText:
     """The translated source."""
     executions: Mapping[str, Execution] = field(default_factory=dict)
     """How each kernel runs; kernels that are missing here run on hardware threads."""
-    foot: str = ""
+    begin: str = ""
+    """What has to stand before the program, after the head."""
+    end: str = ""
     """What has to follow the program."""
     counters: Sequence[Counter] = ()
     """The statements that are counted, in the order of the table of counts, from its second entry on."""

@@ -52,7 +52,7 @@ def host_library(
 
     def build(work: Path) -> Path:
         try:
-            return toolchain.compile_library(compiler, list(sources), [*flags, *folders], linked, work)
+            return toolchain.compile_library(compiler, [*map(str, sources)], [*flags, *folders], linked, work)
         except KernelCompileError as error:
             raise DeviceError(f"the {name} could not be built: {error}\n{error.details}") from None
 

@@ -140,7 +140,7 @@ def _each_clang() -> Iterator[Toolchain]:
 
 def compile_library(
     toolchain: Toolchain,
-    sources: Sequence[Path],
+    sources: Sequence[str],
     compile_flags: Sequence[str],
     link_flags: Sequence[str],
     work: Path,
@@ -148,10 +148,11 @@ def compile_library(
 ) -> Path:
     """Compile and link sources to a shared library in a work folder.
 
-    Places of errors are those that the compiler names. `warned` gets what it said of sources that compile.
+    Arguments that only the compiler needs may stand before a source. Places of errors are those that the compiler
+    names. `warned` gets what it said of sources that compile.
     """
     product = work / "product.so"
-    result = toolchain.run([*compile_flags, "-c", *map(str, sources)], work)
+    result = toolchain.run([*compile_flags, "-c", *sources], work)
     if result.returncode == 0:
         warned(result.stderr)
         objects = sorted(str(path) for path in work.glob("*.o"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import os
 import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache
@@ -17,6 +18,7 @@ from ...native import toolchain
 from ...native.binary import foreign_functions, load_time_code, startup_sections
 from ...native.building import BASE_FLAGS, compile_flags, host_library, link_flags, load
 from ...native.messages import read_warnings
+from ...native.precompiled import source_with_head
 from ...version import __version__
 from . import clang_code
 from .checking import UNINITIALISED, Checks, instrumentation
@@ -43,11 +45,12 @@ _KERNEL_FLAGS = (
 # One thread as LLVM assembly: optimised, but nothing made into vectors that the lane pass would have to take apart.
 # Functions may be convergent until they are inlined: equal calls in two branches are not one call.
 _THREAD_FLAGS = (
-    *("-O2", "-g0", "-fno-vectorize", "-fno-slp-vectorize", "-S", "-emit-llvm"),
+    *("-O2", "-g0", "-fno-vectorize", "-fno-slp-vectorize"),
     *("-Xclang", "-fconvergent-functions"),
     # Loops over small local arrays are unrolled, as a GPU's compiler does it, so that the arrays become registers.
     *("-mllvm", "-unroll-threshold=600"),
 )
+_AS_ASSEMBLY = ("-S", "-emit-llvm")
 _NO_PASSES = ("-Xclang", "-disable-llvm-passes")
 # A thread with more code than this (in characters) takes clang a minute for 32 lanes. It is compiled again without the
 # unrolling that its source asks for.
@@ -86,15 +89,13 @@ def kernel_library(compiler: toolchain.Toolchain, translation: Translation, debu
     key = cache.digest("kernels", __version__, compiler.identity, *made_from)
 
     def build(work: Path) -> Path:
-        source = work / "kernels.cpp"
-        source.write_text(translation.text, encoding="utf-8")
+        source = _source(compiler, translation.head, translation.program, flags, work)
         if compiler.clang_version and not debug:
             assembly = work / "kernels.ll"
-            _emit(compiler, [*flags, *_FOLDERS, "-S", "-emit-llvm", str(source), "-o", str(assembly)], work)
+            _emit(compiler, [*flags, *_AS_ASSEMBLY, *source, "-o", str(assembly)], work)
             assembly.write_text(loosened(assembly.read_text(encoding="utf-8")), encoding="utf-8")
-            product = toolchain.compile_library(compiler, [assembly], [*flags, *_NO_PASSES], linking, work)
-        else:
-            product = toolchain.compile_library(compiler, [source], [*flags, *_FOLDERS], linking, work)
+            source = [*_NO_PASSES, str(assembly)]
+        product = toolchain.compile_library(compiler, source, flags, linking, work)
         return _examined(compiler, product, linking)
 
     try:
@@ -124,8 +125,7 @@ def checked_library(
     key = cache.digest("checked kernels", __version__, compiler.identity, *made_from)
 
     def build(work: Path) -> Path:
-        source = work / "kernels.cpp"
-        source.write_text(translation.text, encoding="utf-8")
+        source = _source(compiler, translation.head, translation.program, flags, work)
         said: list[str] = []
         product = _with_hooks(compiler, source, flags, linking, work, said.append)
         cache.note(f"warnings-{key}", lambda: "\n".join(said), anew=True)
@@ -150,7 +150,7 @@ def _placed_warnings(translation: Translation, text: str) -> tuple[Diagnostic, .
 
 def _with_hooks(
     compiler: toolchain.Toolchain,
-    source: Path,
+    source: Sequence[str],
     flags: Sequence[str],
     linking: Sequence[str],
     work: Path,
@@ -160,7 +160,13 @@ def _with_hooks(
     hooks = compiler.run([*compile_flags(compiler, ours), *_FOLDERS, "-c", *map(str, _HOOKS)], work)
     if hooks.returncode != 0:
         raise ToolchainError(f"{compiler.command[0]} does not compile the hooks of checked kernels: {hooks.stderr}")
-    return toolchain.compile_library(compiler, [source], [*flags, *_FOLDERS], linking, work, warned)
+    return toolchain.compile_library(compiler, source, flags, linking, work, warned)
+
+
+def _source(compiler: toolchain.Toolchain, head: str, program: str, flags: Sequence[str], work: Path) -> list[str]:
+    """Arguments that compile a translation with these flags."""
+    flags = [*flags, *_FOLDERS]
+    return [*_FOLDERS, *source_with_head(compiler, head, program, flags, (_interface_digest(),), work)]
 
 
 def _examined(
@@ -183,10 +189,11 @@ def _examined(
     return product
 
 
-def _unoptimised(compiler: toolchain.Toolchain, flags: Sequence[str], source: Path, work: Path) -> Path:
-    """The threads of a source as LLVM code that no pass has seen."""
+def _unoptimised(compiler: toolchain.Toolchain, flags: Sequence[str], head: str, program: str, work: Path) -> Path:
+    """The threads of a translation as LLVM code that no pass has seen."""
     plain = work / "plain.ll"
-    _emit(compiler, [*flags, *_THREAD_FLAGS, *_NO_PASSES, *_FOLDERS, str(source), "-o", str(plain)], work)
+    source = _source(compiler, head, program, [*flags, *_THREAD_FLAGS], work)
+    _emit(compiler, [*flags, *_THREAD_FLAGS, *_AS_ASSEMBLY, *_NO_PASSES, *source, "-o", str(plain)], work)
     return plain
 
 
@@ -204,9 +211,7 @@ def check_threads(compiler: toolchain.Toolchain, translation: Translation) -> No
 
     def check() -> str:
         with cache.work_folder() as work:
-            source = work / "kernels.cpp"
-            source.write_text(translation.text, encoding="utf-8")
-            _unoptimised(compiler, flags, source, work)
+            _unoptimised(compiler, flags, translation.head, translation.program, work)
         return "compiles"
 
     cache.note(f"threads-{key}", check)
@@ -220,25 +225,24 @@ def vector_library(compiler: toolchain.Toolchain, translation: Translation) -> c
     made_from = (*flags, *linking, *passes, _interface_digest(), translation.text)
     key = cache.digest("vector kernels", __version__, compiler.identity, *made_from)
 
-    def optimised(text: str, work: Path) -> str:
+    def optimised(program: str, work: Path) -> str:
         from .simt.lockstep import STEPPING, shared_memory_changes, steps_done
 
-        source, threads = work / "kernels.cpp", work / "threads.ll"
-        source.write_text(text, encoding="utf-8")
-        plain = _unoptimised(compiler, flags, source, work)
+        threads = work / "threads.ll"
+        plain = _unoptimised(compiler, flags, translation.head, program, work)
         plain.write_text(shared_memory_changes(plain.read_text(encoding="utf-8")), encoding="utf-8")
-        _emit(compiler, [*flags, *_THREAD_FLAGS, *STEPPING, str(plain), "-o", str(threads)], work)
+        _emit(compiler, [*flags, *_THREAD_FLAGS, *_AS_ASSEMBLY, *STEPPING, str(plain), "-o", str(threads)], work)
         return steps_done(threads.read_text(encoding="utf-8"))
 
     def build(work: Path) -> Path:
         from .simt.lanes import widen
 
         lanes = work / "lanes.ll"
-        code = optimised(translation.text, work)
-        if len(code) > _LONGEST_UNROLLED and _UNROLLING.search(translation.text):
-            code = optimised(_UNROLLING.sub("", translation.text), work)
+        code = optimised(translation.program, work)
+        if len(code) > _LONGEST_UNROLLED and _UNROLLING.search(translation.program):
+            code = optimised(_UNROLLING.sub("", translation.program), work)
         lanes.write_text(loosened(widen(code).text), encoding="utf-8")
-        product = toolchain.compile_library(compiler, [lanes], [*flags, *_LANE_FLAGS], linking, work)
+        product = toolchain.compile_library(compiler, [str(lanes)], [*flags, *_LANE_FLAGS], linking, work)
         return _examined(compiler, product, linking)
 
     return load(key, build)
@@ -270,13 +274,15 @@ def _startup_of(
             empty = work / "empty.cpp"
             empty.write_text("")
             if checked:
-                product = _with_hooks(compiler, empty, checked, linking, work)
+                product = _with_hooks(compiler, [str(empty)], checked, linking, work)
             else:
                 flags = compile_flags(compiler, BASE_FLAGS)
-                product = toolchain.compile_library(compiler, [empty], flags, linking, work)
+                product = toolchain.compile_library(compiler, [str(empty)], flags, linking, work)
             return json.dumps(startup_sections(product.read_bytes()))
 
-    known = json.loads(cache.note(f"startup-{cache.digest(compiler.identity, *linking, *checked)}", find))
+    # zig finds the system's C library, which has a part in it, by the path.
+    key = cache.digest(compiler.identity, os.environ.get("PATH", ""), *linking, *checked)
+    known = json.loads(cache.note(f"startup-{key}", find))
     return {str(name): int(size) for name, size in known.items()}
 
 
