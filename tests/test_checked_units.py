@@ -74,4 +74,4 @@ def test_elements_that_no_thread_wrote_are_noted(dev: ost.Device, library: ost.L
     submission.wait()
     (finding,) = submission.findings
     assert finding.kind == "not written"
-    assert f"{2 * y.dtype.itemsize} bytes" in str(finding) or f"{2 * y.dtype.itemsize} of" in str(finding)
+    assert f"no thread writes y[255]; {2 * y.dtype.itemsize} bytes" in finding.why
