@@ -10,8 +10,10 @@ compiled. All on one worker. Processor time, so that other programs of the machi
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
 from unittest import mock
 
 import numpy as np
@@ -65,6 +67,9 @@ KERNELS = {
 }""",
 }
 THREADS = 1 << 18
+TRACKED_BYTES = 1 << 22
+STORE = "kernel void k(device TYPE *y, uint i [[thread_position_in_grid]]) { y[i] = TYPE(i); }"
+UNITS = {"words": ("uint", np.uint32), "units of 2 bytes": ("ushort", np.uint16), "single bytes": ("uchar", np.uint8)}
 
 
 def on_fibers(
@@ -102,6 +107,32 @@ def contender(source: str, way: str) -> Callable[[], float]:
     return run
 
 
+def resident_bytes(which: str) -> int:
+    """Memory of this process by its name in the process's status: VmRSS, or VmHWM for the most since `forget_peak`."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith(which))
+
+
+def forget_peak() -> None:
+    """Begin to measure the most memory anew."""
+    Path("/proc/self/clear_refs").write_text("5")
+
+
+def memory_ratio(unit: str) -> str:
+    """Bytes that checks take for each byte of a buffer that a kernel writes in such units."""
+    text, dtype = UNITS[unit]
+    with ostinato.open_device("cpu", checked=True) as dev:
+        kernel = dev.library(HEAD + STORE.replace("TYPE", text))["k"]
+        count = TRACKED_BYTES // np.dtype(dtype).itemsize
+        before = resident_bytes("VmRSS")
+        forget_peak()
+        y = dev.zeros(count, dtype)
+        encoder = dev.command_encoder()
+        encoder.dispatch(kernel, y, threads=count, group_size=256)
+        encoder.commit_and_wait()
+        return f"{(resident_bytes('VmHWM') - before - TRACKED_BYTES) / TRACKED_BYTES:.1f}"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true")
@@ -115,7 +146,11 @@ def main() -> None:
         ways = [f"{median(values) * 1e3:.3g} ms" for values in times.values()]
         rows.append((name, *ways, *(ratio(times[way], times["fibers"]) for way in ("bounds", "checked"))))
     columns = ("kernel", "fibers", "fibers -O1", "bounds", "checked", "bounds x fibers", "checked x fibers")
-    report([Table("Checked kernels", columns, rows)], options.json)
+    tables = [Table("Checked kernels", columns, rows)]
+    if sys.platform == "linux":
+        taken = [(unit, memory_ratio(unit)) for unit in UNITS]
+        tables.append(Table("Memory of checks", ("memory written in", "bytes for each byte"), taken))
+    report(tables, options.json)
 
 
 if __name__ == "__main__":

@@ -27,6 +27,9 @@ template <Space space> constexpr Slot simd_mask = ((Slot(1) << layouts[space].si
 template <Space space>
 constexpr Slot epoch_mask = ((Slot(1) << layouts[space].epoch_bits) - 1) << (simd_at + layouts[space].simd_bits);
 
+// Of each cell: the last write, another, the last read, another.
+constexpr uint32_t slots_per_cell = 4;
+
 struct Span {
   uintptr_t begin;
   uint64_t bytes;

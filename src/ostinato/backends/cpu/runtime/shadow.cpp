@@ -1,6 +1,7 @@
 // The history of each cell of memory, and what it proves.
 //
-// A cell is 4, 2 or 1 bytes: a region starts with the largest and is divided when a smaller access comes. A cell keeps
+// A cell is 4, 2 or 1 bytes: a region starts with the largest and is divided when a smaller access comes (small_cells.h
+// says how small ones are stored). A cell keeps
 // four accesses: the last write, another one that is as far from it as possible, and the same for reads. Far means: of
 // another group, else of another simdgroup, else of another lane. Two are enough: if any earlier access is that far from
 // a new one, one of the two is. So a race is found in whichever order threads run.
@@ -21,13 +22,13 @@
 #include "cells.h"
 #include "fences.h"
 #include "local_memory.h"
+#include "small_cells.h"
 
 namespace __ost {
 namespace {
 
 constexpr uint32_t max_regions = 96;
 constexpr uint32_t max_sites = 1 << site_bits;
-constexpr uint32_t slots_per_cell = 4;
 constexpr uint32_t largest_shift = 2;
 constexpr uint32_t max_variables = 256;
 constexpr uint32_t max_images = 4096;
@@ -35,11 +36,12 @@ constexpr uint32_t largest_compared = 64;
 
 struct Region {
   uintptr_t begin, end, base;  // base: where cells begin, at a multiple of 4
-  Slot *cells;                 // NULL where nothing writes
+  Slot *cells;                 // NULL where nothing writes; smaller ones are stored as small_cells.h says
   size_t mapped_bytes;
   unsigned char *state;  // a Byte for each byte; NULL where all are written
   uint32_t shift;        // of a cell's size
   Space space;
+  bool used;  // whether a cell is other than zero
 };
 
 struct Deferred {  // a write whose value is compared once it has happened
@@ -99,6 +101,7 @@ struct Shadow {
   Tracked *tracked;
   uint32_t n_tracked, tracked_room;
   Fences fences;
+  Contexts contexts;
   LocalMemory locals;
   uint32_t checks;
 };
@@ -321,12 +324,9 @@ void *map_zeros(size_t bytes) {
   return memory == MAP_FAILED ? nullptr : memory;
 }
 
-size_t cells_bytes(const Region &region, uint32_t shift) {
-  return ((region.end - region.base + (size_t(1) << shift) - 1) >> shift) * slots_per_cell * sizeof(Slot);
-}
-
 bool make_cells(Region *region) {
-  region->mapped_bytes = cells_bytes(*region, region->shift);
+  region->used = false;
+  region->mapped_bytes = (region->end - region->base + 3) / 4 * word_bytes(region->shift);
   region->cells = region->mapped_bytes ? static_cast<Slot *>(map_zeros(region->mapped_bytes)) : nullptr;
   return region->cells || !region->mapped_bytes;
 }
@@ -336,15 +336,41 @@ void drop_cells(Region *region) {
   region->cells = nullptr;
 }
 
+uint32_t *small_word(const Region &region, uint64_t offset) {
+  return reinterpret_cast<uint32_t *>(region.cells) + offset / 4 * word_bytes(region.shift) / sizeof(uint32_t);
+}
+
+uint32_t small_unit(const Region &region, uint64_t offset) { return offset % 4 >> region.shift; }
+
+// The cell of a byte, also a small one.
+void load(const Shadow *shadow, const Region &region, uint64_t offset, Slot *cell) {
+  if (region.shift == largest_shift)
+    memcpy(cell, region.cells + offset / 4 * slots_per_cell, slots_per_cell * sizeof(Slot));
+  else load_cell(shadow->contexts, small_word(region, offset), region.shift, small_unit(region, offset), cell);
+}
+
+// When the numbers of contexts are used up, what is known of small cells is forgotten.
+void make_room(Shadow *shadow) {
+  for (uint32_t i = 0; i < shadow->n_regions; ++i) {
+    const Region &region = shadow->regions[i];
+    if (region.shift != largest_shift && region.cells) madvise(region.cells, region.mapped_bytes, MADV_DONTNEED);
+  }
+  forget_contexts(&shadow->contexts);
+}
+
 // Divides the cells of a region.
-void divide(Region *region, uint32_t shift) {
+void divide(Shadow *shadow, Region *region, uint32_t shift) {
   Region finer = *region;
   finer.shift = shift;
   if (!make_cells(&finer)) __builtin_trap();
-  const size_t parts = size_t(1) << (region->shift - shift);
-  const size_t n = finer.mapped_bytes / (slots_per_cell * sizeof(Slot));
-  for (size_t i = 0; i < n; ++i)
-    memcpy(finer.cells + i * slots_per_cell, region->cells + i / parts * slots_per_cell, slots_per_cell * sizeof(Slot));
+  const Slot none[slots_per_cell] = {};
+  for (uint64_t offset = 0; region->used && offset < region->end - region->base; offset += uint64_t(1) << shift) {
+    if (is_full(shadow->contexts)) break;
+    Slot cell[slots_per_cell];
+    load(shadow, *region, offset, cell);
+    if (cell[0] | cell[2])
+      store_cell(&shadow->contexts, small_word(finer, offset), shift, small_unit(finer, offset), none, cell);
+  }
   drop_cells(region);
   *region = finer;
 }
@@ -376,16 +402,28 @@ template <Space space> inline void history(Worker *w, Region *region, const Acce
   const uint64_t offset = access.address - region->base;
   const uint64_t unaligned = offset | access.bytes;
   if (unaligned & ((1u << region->shift) - 1)) {
-    divide(region, unaligned & 1 ? 0 : 1);
+    divide(shadow, region, unaligned & 1 ? 0 : 1);
     show_arena(shadow);
   }
+  region->used = true;
   const uint32_t lane = w->elected ? w->lane & ~(simd_width - 1) : w->lane;
   Slot now = shadow->stamps[space][lane] | site_number(shadow, access.site);
   if (access.how & how_atomic) now |= atomic_bit;
   bool reported = false;
-  const uint64_t end = (offset + access.bytes) >> region->shift;
-  for (uint64_t cell = offset >> region->shift; cell < end; ++cell)
-    reported |= touch_cell<space>(w, *region, region->cells + cell * slots_per_cell, access, now, !reported);
+  const uint64_t end = offset + access.bytes;
+  if (region->shift == largest_shift) {
+    for (uint64_t cell = offset / 4; cell < end / 4; ++cell)
+      reported |= touch_cell<space>(w, *region, region->cells + cell * slots_per_cell, access, now, !reported);
+    return;
+  }
+  for (uint64_t at = offset; at < end; at += uint64_t(1) << region->shift) {
+    if (is_full(shadow->contexts)) make_room(shadow);
+    Slot before[slots_per_cell], cell[slots_per_cell];
+    load(shadow, *region, at, before);
+    memcpy(cell, before, sizeof cell);
+    reported |= touch_cell<space>(w, *region, cell, access, now, !reported);
+    store_cell(&shadow->contexts, small_word(*region, at), region->shift, small_unit(*region, at), before, cell);
+  }
 }
 
 // Ends the submission before the access is made, by a fault.
@@ -508,11 +546,13 @@ void on_fence(Worker *w, uint32_t flags, uint32_t order, uint32_t scope) {
 
 // Device counters are few bits: when one wraps, what this group did before is marked as older than anything.
 void sweep(Shadow *shadow, uint32_t shift, uint32_t bits) {
+  const Slot group = shadow->group & ((1u << group_bits) - 1), oldest = ((Slot(1) << bits) - 1) << shift;
+  mark_contexts(&shadow->contexts, group, oldest);
   for (uint32_t i = 1; i < shadow->n_regions; ++i) {
     const Region &region = shadow->regions[i];
+    if (region.shift != largest_shift) continue;
     for (size_t at = 0; region.cells && at < region.mapped_bytes / sizeof(Slot); ++at)
-      if (region.cells[at] && region.cells[at] >> (64 - group_bits) == (shadow->group & ((1u << group_bits) - 1)))
-        region.cells[at] |= ((Slot(1) << bits) - 1) << shift;
+      if (region.cells[at] && region.cells[at] >> (64 - group_bits) == group) region.cells[at] |= oldest;
   }
 }
 
@@ -583,9 +623,10 @@ void forget(const Shadow *shadow, const Variable &variable) {
   const Region &arena = shadow->regions[0];
   const uint64_t offset = variable.begin - arena.begin;
   memset(arena.state + offset, byte_unwritten, variable.bytes);
-  const uint64_t first = offset >> arena.shift, end = ((offset + variable.bytes - 1) >> arena.shift) + 1;
-  memset(arena.cells + first * slots_per_cell, 0, (end - first) * slots_per_cell * sizeof(Slot));
-  memset(shadow->needed + offset / 4, 0, (variable.bytes + 3 + offset % 4) / 4 * sizeof(Slot));
+  const uint64_t first = offset / 4, words = (variable.bytes + offset % 4 + 3) / 4;
+  unsigned char *cells = reinterpret_cast<unsigned char *>(arena.cells);
+  memset(cells + first * word_bytes(arena.shift), 0, words * word_bytes(arena.shift));
+  memset(shadow->needed + first, 0, words * sizeof(Slot));
 }
 
 void add_variable(Shadow *shadow, uintptr_t begin, uint64_t bytes, const char *name) {
@@ -660,7 +701,7 @@ bool open_shadow(Worker *w, uint32_t checks) {
   shadow->checks = checks;
   Region &arena = shadow->regions[0];
   arena = {uintptr_t(w->arena), uintptr_t(w->arena) + w->arena_bytes, uintptr_t(w->arena), nullptr, 0, nullptr,
-           largest_shift, threadgroup_space};
+           largest_shift, threadgroup_space, false};
   arena.state = static_cast<unsigned char *>(calloc(w->arena_bytes, 1));
   shadow->needed = static_cast<Slot *>(calloc(w->arena_bytes / 4 + 1, sizeof(Slot)));
   if (!shadow->needed || !arena.state || !open_locals(&shadow->locals) || !make_cells(&arena)) return false;
@@ -677,6 +718,7 @@ void close_shadow(Worker *w) {
     for (uint32_t i = 0; i < w->shadow->n_tracked; ++i) free(w->shadow->tracked[i].state);
     free(w->shadow->tracked);
     drop_fences(&w->shadow->fences);
+    drop_contexts(&w->shadow->contexts);
     close_locals(&w->shadow->locals);
   }
   free(w->shadow);
@@ -692,6 +734,7 @@ void begin_dispatch(Worker *w, const Node *node) {
     arena.shift = largest_shift;
     if (!make_cells(&arena)) __builtin_trap();
   }
+  forget_contexts(&shadow->contexts);
   show_arena(shadow);
   shadow->glance.constant_bytes = shadow->glance.recent[0].bytes = shadow->glance.recent[1].bytes = 0;
   shadow->n_regions = 1;
@@ -719,7 +762,7 @@ void begin_dispatch(Worker *w, const Node *node) {
     if (!bytes) continue;
     const uintptr_t begin = uintptr_t(d.args[i]), end = begin + bytes;
     // Overlapping arguments are one region.
-    Region merged = {begin, end, begin, nullptr, 0, nullptr, largest_shift, device_space};
+    Region merged = {begin, end, begin, nullptr, 0, nullptr, largest_shift, device_space, false};
     bool writes = node->views[i] & view_written;
     for (uint32_t k = 1; k < shadow->n_regions;) {
       Region &other = shadow->regions[k];
@@ -825,8 +868,9 @@ void report_unwritten(Worker *w, const Node *node) {
     if (!region) continue;
     uint64_t missing = 0, first = 0;
     for (uint64_t at = 0; at < bytes; ++at) {
-      const uint64_t cell = (begin + at - region->begin) >> region->shift;
-      if (region->cells && region->cells[cell * slots_per_cell]) continue;
+      Slot cell[slots_per_cell] = {};
+      if (region->cells) load(shadow, *region, begin + at - region->base, cell);
+      if (cell[0]) continue;
       if (!missing++) first = at;
     }
     if (missing)

@@ -1,0 +1,77 @@
+"""Races and unwritten elements are found alike in memory that is accessed in words, halves of words and bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+import ostinato as ost
+
+DTYPES = {"uint": np.uint32, "ushort": np.uint16, "uchar": np.uint8}
+BODIES = {
+    "neighbours": "y[i] = T(i);",
+    "stencil": "y[i] = T(i); BARRIER T right = y[g * 64 + (t + 1) % 64], left = y[g * 64 + (t + 63) % 64]; BARRIER "
+    "y[i] = left + right;",
+    "tile": "threadgroup T a[64]; a[t] = T(i); BARRIER T sum = a[t ^ 1] + a[63 - t]; BARRIER a[t] = sum; BARRIER "
+    "y[i] = a[t ^ 33];",
+    "agree": "y[g * 64 + t / 2] = T(g);",
+    "differ": "y[g * 64 + t / 2] = T(t);",
+    "too early": "y[i] = T(i); BARRIER T left = y[g * 64 + (t + 63) % 64]; y[i] = left;",
+    "across": "y[i] = T(i); if (i >= 64) y[i - 64] = T(7);",
+    "agree, then read": "y[g * 64] = T(1); if (y[g * 64 + t / 64] > 1) y[i] = T(2);",
+    "parts": "device uchar *bytes = (device uchar *)y; bytes[i] = uchar(i); BARRIER if (t < 16) y[256 + g * 64 + t] = "
+    "T(((device uint *)bytes)[i / 4]);",
+    "whole": "((device uint *)y)[i] = i; if (t == 31) ((device uchar *)y)[4 * i + 4] = 9;",
+}
+RACES = {"differ", "too early", "across", "agree, then read", "whole"}
+BARRIER = "threadgroup_barrier(mem_flags::mem_device | mem_flags::mem_threadgroup);"
+SOURCE = "#include <metal_stdlib>\nusing namespace metal;\n" + "\n".join(
+    f"kernel void {dtype}_{number}(device {dtype} *y, uint i [[thread_position_in_grid]], "
+    f"uint t [[thread_index_in_threadgroup]], uint g [[threadgroup_position_in_grid]]) {{ "
+    f"typedef {dtype} T; {body} }}".replace("BARRIER", BARRIER)
+    for dtype in DTYPES
+    for number, body in enumerate(BODIES.values())
+)
+
+
+@pytest.fixture(scope="module")
+def dev(private_environment: None) -> Iterator[ost.Device]:
+    with ost.open_device("cpu", checked=True, unwritten=True) as device:
+        yield device
+
+
+@pytest.fixture(scope="module")
+def library(dev: ost.Device) -> ost.Library:
+    return dev.library(SOURCE)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("case", BODIES)
+def test_races_do_not_depend_on_the_size_of_elements(
+    dev: ost.Device, library: ost.Library, dtype: str, case: str
+) -> None:
+    encoder = dev.command_encoder()
+    y = dev.zeros(2048, DTYPES[dtype])
+    encoder.dispatch(library[f"{dtype}_{[*BODIES].index(case)}"], y, threads=256, group_size=64)
+    submission = encoder.commit()
+    try:
+        submission.wait()
+        findings = submission.findings
+    except ost.KernelCheckError as error:
+        findings = error.findings
+    kinds = {finding.kind for finding in findings} - {"not written", "relies on lockstep"}
+    assert kinds == ({"race"} if case in RACES else set())
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_elements_that_no_thread_wrote_are_noted(dev: ost.Device, library: ost.Library, dtype: str) -> None:
+    encoder = dev.command_encoder()
+    y = dev.zeros(257, DTYPES[dtype])
+    encoder.dispatch(library[f"{dtype}_0"], y, threads=255, group_size=64)
+    submission = encoder.commit()
+    submission.wait()
+    (finding,) = submission.findings
+    assert finding.kind == "not written"
+    assert f"no thread writes y[255]; {2 * y.dtype.itemsize} bytes" in finding.why
