@@ -53,6 +53,10 @@ PRINTED: dict[str, tuple[str, ...]] = {
 """Pages that show what their program prints, but for numbers, on every machine: how such a block begins."""
 
 
+NEEDED = {"interop": ("mlx.core",)}
+"""Packages that the Python of a page needs beside the base install."""
+
+
 class Block(NamedTuple):
     """A fenced block: its language ("" without one) and its text."""
 
@@ -88,6 +92,8 @@ def program(page: Path) -> str:
 @pytest.mark.parametrize("page", [page for page in PAGES if program(page)], ids=lambda page: page.stem)
 def test_the_python_of_a_page_runs_as_printed(page: Path, tmp_path: Path) -> None:
     """As one program, in the order of the page, with nothing at hand."""
+    for name in NEEDED.get(page.stem, ()):
+        pytest.importorskip(name, reason=f"{name} is not installed; `pip install '.[oracle]'`")
     (tmp_path / f"{page.stem}.py").write_text(program(page))
     done = subprocess.run(
         [sys.executable, f"{page.stem}.py"],

@@ -27,7 +27,7 @@ Place = tuple[int, int]
 """Where memory is, as DLPack says it: kind and ordinal."""
 
 HOST: Place = (1, 0)
-_CUDA, _CUDA_HOST, _METAL, _CUDA_MANAGED = 2, 3, 8, 13
+_CUDA, _CUDA_HOST, _CUDA_MANAGED = 2, 3, 13
 _LIBRARIES = ("numpy", "mlx", "torch", "cupy")
 
 _WITHOUT_THREADS_BYTES = 1 << 18
@@ -55,14 +55,14 @@ def _library(kind: type) -> str | None:
 
 
 def place(value: Any) -> Place:
-    """Where the memory of an array is."""
-    if type(value) is np.ndarray or isinstance(value, np.generic):
+    """Where the memory of an array is. MLX shares only what the host can reach, with every back-end that it has."""
+    if type(value) is np.ndarray or isinstance(value, np.generic) or library(value) == "mlx":
         return HOST
     try:
         kind, ordinal = map(int, value.__dlpack_device__())
     except (AttributeError, BufferError, RuntimeError, TypeError, ValueError) as error:
         raise ArgumentError(f"{described(value)} has no memory that can be shared: {error}") from None
-    if kind in (HOST[0], _CUDA_HOST) or (kind == _METAL and library(value) == "mlx"):
+    if kind in (HOST[0], _CUDA_HOST):
         return HOST
     if kind in (_CUDA, _CUDA_MANAGED):
         return _CUDA, ordinal
