@@ -81,6 +81,7 @@ bench: $(VENV)/bench
 	$(BIN)/python bench/recording.py
 	$(BIN)/python bench/what_if.py
 	$(BIN)/python bench/page.py
+	$(BIN)/python bench/interop.py
 
 # A quarter of an hour; the machine must be idle otherwise.
 bench-advice: $(VENV)/base
