@@ -71,6 +71,15 @@ def by_metal_kernel(values: Any, dtype: Any) -> Callable[[], object]:
     return lambda: kernel(inputs=[values], **options)
 
 
+def by_compile_shader(size: int) -> Callable[[], object]:
+    torch = sys.modules["torch"]
+    from ostinato.interop.torch import compile_shader
+
+    kernel = compile_shader(METAL % BODY).twice
+    inp, out = torch.ones(size), torch.empty(size)
+    return lambda: kernel(inp, out, threads=(size, 1, 1), group_size=(min(size, 256), 1, 1))
+
+
 def copies_of(values: Any, kind: str) -> Callable[[], object]:
     """What goes in and out: up to 64 KB both are copied, beyond it an output of MLX is filled with zeros."""
     window = np.ones(values.size, np.float32)
@@ -94,6 +103,8 @@ def contenders(size: int) -> dict[str, tuple[Callable[[], object], Callable[[], 
         mx = sys.modules["mlx.core"]
         values = mx.array(host)
         found["metal_kernel, MLX"] = (by_metal_kernel(values, mx.float32), copies_of(values, "mlx"))
+    if "torch" in sys.modules:
+        found["compile_shader, torch"] = (by_compile_shader(size), lambda: None)
     return found
 
 
@@ -140,7 +151,11 @@ def main() -> None:
     try:
         import mlx.core  # noqa: F401
     except ImportError:
-        print("without MLX: only NumPy is measured", file=sys.stderr)
+        print("without MLX: its arrays are not measured", file=sys.stderr)
+    try:
+        import torch  # noqa: F401
+    except ImportError:
+        print("without torch: compile_shader is not measured", file=sys.stderr)
     rows = [row for size in SIZES for row in measured(size, options.rounds)]
     goal = f"target ≤ {TARGET_US} up to 4 KB"
     columns = (
