@@ -53,7 +53,7 @@ PRINTED: dict[str, tuple[str, ...]] = {
 """Pages that show what their program prints, but for numbers, on every machine: how such a block begins."""
 
 
-NEEDED = {"interop": ("mlx.core",)}
+NEEDED = {"interop": ("mlx.core", "torch")}
 """Packages that the Python of a page needs beside the base install."""
 
 
