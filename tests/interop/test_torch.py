@@ -330,8 +330,9 @@ def test_install_replaces_what_raises_and_uninstall_restores_it(left_alone: None
     torch.mps.compile_shader("kernel void one(device float *x) { x[0] = 1; }").one(x)
     torch.mps.synchronize()
     assert x.tolist() == [1, 0]
-    with pytest.raises(ost.OstinatoError):
-        torch.mps.load_metallib(b"MTLB")
+    if hasattr(torch.mps, "load_metallib"):
+        with pytest.raises(ost.OstinatoError):
+            torch.mps.load_metallib(b"MTLB")
     interop.uninstall()
     with pytest.raises(RuntimeError, match="MPS is not available"):
         torch.mps.compile_shader("")
@@ -353,7 +354,7 @@ def test_install_warns_of_a_module_that_took_the_function_before(left_alone: Non
 
 
 def test_the_signatures_are_those_of_torch() -> None:
-    for name in ("compile_shader", "load_metallib", "synchronize"):
+    for name in {"compile_shader", "load_metallib", "synchronize"} & set(dir(torch.mps)):
         own, ours = inspect.signature(getattr(torch.mps, name)), inspect.signature(getattr(interop, name))
         assert list(own.parameters) == list(ours.parameters)
 

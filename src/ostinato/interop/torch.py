@@ -355,7 +355,9 @@ def install() -> Installation:
     """
     original = torch.mps.compile_shader
     replaced = {} if torch.backends.mps.is_available() else _STAND_INS
-    installation = Installation([(torch.mps, name, stand_in) for name, stand_in in replaced.items()])
+    # torch before 2.13 has no load_metallib.
+    present = [(torch.mps, name, stand_in) for name, stand_in in replaced.items() if hasattr(torch.mps, name)]
+    installation = Installation(present)
     _installed.append(installation)
     if replaced and original is not compile_shader:
         warn_of_holders(lambda value: value is original, "torch", "compile_shader of torch")
