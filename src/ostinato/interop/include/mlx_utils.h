@@ -135,15 +135,15 @@ OSTINATO_COMPLEX_OPERATOR(*)
 OSTINATO_COMPLEX_OPERATOR(/)
 
 template <typename T>
-thread complex_t<T>& operator+=(thread complex_t<T>& a, complex_t<T> b) {
+thread complex_t<T> &operator+=(thread complex_t<T> &a, complex_t<T> b) {
   return a = a + b;
 }
 template <typename T>
-thread complex_t<T>& operator-=(thread complex_t<T>& a, complex_t<T> b) {
+thread complex_t<T> &operator-=(thread complex_t<T> &a, complex_t<T> b) {
   return a = a - b;
 }
 template <typename T>
-thread complex_t<T>& operator*=(thread complex_t<T>& a, complex_t<T> b) {
+thread complex_t<T> &operator*=(thread complex_t<T> &a, complex_t<T> b) {
   return a = a * b;
 }
 
@@ -169,7 +169,7 @@ struct Limits<complex_t<T>> {
 
 // The element of that number in row-major order.
 template <typename Index = int64_t>
-METAL_FUNC Index elem_to_loc(Index elem, constant const int* shape, constant const int64_t* strides, int ndim) {
+METAL_FUNC Index elem_to_loc(Index elem, constant const int *shape, constant const int64_t *strides, int ndim) {
   Index location = 0;
   for (int axis = ndim - 1; axis >= 0 && elem > 0; --axis) {
     const Index extent = Index(shape[axis]);
@@ -181,7 +181,7 @@ METAL_FUNC Index elem_to_loc(Index elem, constant const int* shape, constant con
 
 // x counts along the last axis, y along the one before, z along all others together.
 template <typename Index = int64_t>
-METAL_FUNC Index elem_to_loc(uint3 elem, constant const int* shape, constant const int64_t* strides, int ndim) {
+METAL_FUNC Index elem_to_loc(uint3 elem, constant const int *shape, constant const int64_t *strides, int ndim) {
   Index location = Index(elem.x) * Index(strides[ndim - 1]) + Index(elem.y) * Index(strides[ndim - 2]);
   for (int axis = ndim - 3; axis >= 0; --axis) {
     location += Index(elem.z % shape[axis]) * Index(strides[axis]);
@@ -191,35 +191,34 @@ METAL_FUNC Index elem_to_loc(uint3 elem, constant const int* shape, constant con
 }
 
 template <typename Index = int64_t>
-METAL_FUNC Index elem_to_loc_1(uint elem, constant const int64_t& stride) {
+METAL_FUNC Index elem_to_loc_1(uint elem, constant const int64_t &stride) {
   return Index(elem) * Index(stride);
 }
 
 template <typename Index = int64_t>
-METAL_FUNC Index elem_to_loc_2(uint2 elem, constant const int64_t* strides) {
+METAL_FUNC Index elem_to_loc_2(uint2 elem, constant const int64_t *strides) {
   return Index(elem.x) * Index(strides[1]) + Index(elem.y) * Index(strides[0]);
 }
 
 template <typename Index = int64_t>
-METAL_FUNC Index elem_to_loc_3(uint3 elem, constant const int64_t* strides) {
+METAL_FUNC Index elem_to_loc_3(uint3 elem, constant const int64_t *strides) {
   return Index(elem.x) * Index(strides[2]) + Index(elem.y) * Index(strides[1]) + Index(elem.z) * Index(strides[0]);
 }
 
 template <typename Index = int64_t>
-METAL_FUNC vec<Index, 2> elem_to_loc_2_nd(
-    uint3 elem, constant const int* shape, constant const int64_t* a_strides, constant const int64_t* b_strides,
-    int ndim) {
-  return vec<Index, 2>(
-      elem_to_loc<Index>(elem, shape, a_strides, ndim), elem_to_loc<Index>(elem, shape, b_strides, ndim));
+METAL_FUNC vec<Index, 2> elem_to_loc_2_nd(uint3 elem, constant const int *shape, constant const int64_t *a_strides,
+                                          constant const int64_t *b_strides, int ndim) {
+  return vec<Index, 2>(elem_to_loc<Index>(elem, shape, a_strides, ndim),
+                       elem_to_loc<Index>(elem, shape, b_strides, ndim));
 }
 
 template <typename Index = int64_t>
-METAL_FUNC vec<Index, 3> elem_to_loc_3_nd(
-    uint3 elem, constant const int* shape, constant const int64_t* a_strides, constant const int64_t* b_strides,
-    constant const int64_t* c_strides, int ndim) {
-  return vec<Index, 3>(
-      elem_to_loc<Index>(elem, shape, a_strides, ndim), elem_to_loc<Index>(elem, shape, b_strides, ndim),
-      elem_to_loc<Index>(elem, shape, c_strides, ndim));
+METAL_FUNC vec<Index, 3> elem_to_loc_3_nd(uint3 elem, constant const int *shape, constant const int64_t *a_strides,
+                                          constant const int64_t *b_strides, constant const int64_t *c_strides,
+                                          int ndim) {
+  return vec<Index, 3>(elem_to_loc<Index>(elem, shape, a_strides, ndim),
+                       elem_to_loc<Index>(elem, shape, b_strides, ndim),
+                       elem_to_loc<Index>(elem, shape, c_strides, ndim));
 }
 
 // Locations of elements one after the other: `next` steps to the element after, or by `count` elements.
@@ -230,11 +229,11 @@ struct LoopedElemToLoc {
 
   LoopedElemToLoc(int dim) : dim(dim) {}
 
-  void next(int count, const constant int* shape, const constant int64_t* strides) {
+  void next(int count, const constant int *shape, const constant int64_t *strides) {
     elem += count;
     offset = elem_to_loc<Offset>(elem, shape, strides, dim);
   }
-  void next(const constant int* shape, const constant int64_t* strides) { next(1, shape, strides); }
+  void next(const constant int *shape, const constant int64_t *strides) { next(1, shape, strides); }
   Offset location() { return offset; }
 };
 
@@ -248,9 +247,7 @@ inline T ceildiv(T number, U divisor) {
 // log(1 + x) without losing a small x: the error of 1 + x divides out.
 inline float log1p(float x) {
   const float sum = 1.0f + x;
-  if (sum == 1.0f || metal::isinf(sum)) {
-    return x;
-  }
+  if (sum == 1.0f || metal::isinf(sum)) { return x; }
   return metal::log(sum) * (x / (sum - 1.0f));
 }
 inline half log1p(half x) { return half(log1p(float(x))); }
@@ -262,9 +259,7 @@ inline complex64_t log1p(complex64_t z) {
 
 inline float hypot(float x, float y) {
   const float large = metal::fmax(metal::fabs(x), metal::fabs(y)), small = metal::fmin(metal::fabs(x), metal::fabs(y));
-  if (metal::isinf(large) || large == 0.0f) {
-    return large;
-  }
+  if (metal::isinf(large) || large == 0.0f) { return large; }
   const float ratio = small / large;
   return metal::isnan(x) || metal::isnan(y) ? NAN : large * metal::precise::sqrt(1.0f + ratio * ratio);
 }
