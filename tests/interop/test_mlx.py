@@ -275,6 +275,41 @@ def test_the_memory_of_a_strided_array_is_what_the_kernel_sees() -> None:
     assert result.tolist() == list(range(12))
 
 
+def test_a_body_may_use_what_mlx_includes_for_it() -> None:
+    kernel = metal_kernel(
+        name="utilities",
+        input_names=["x"],
+        output_names=["f", "n"],
+        source="""
+            f[0] = Limits<float>::max;
+            f[1] = Limits<bfloat16_t>::min;
+            f[2] = log1p(1e-7f);
+            f[3] = hypot(3e30f, 4e30f);
+            f[4] = float(float16_t(1) / float16_t(4)) + float(Limits<half>::finite_max);
+            n[0] = Limits<int>::min;
+            n[1] = ceildiv(7, 2);
+            n[2] = elem_to_loc<int>(uint3(1, 1, 0), x_shape, x_strides, x_ndim);
+            LoopedElemToLoc<2> loop(x_ndim);
+            loop.next(x_shape, x_strides);
+            loop.next(3, x_shape, x_strides);
+            n[3] = loop.location();
+            n[4] = cast_to<bool>(complex64_t(0, 1)) + 10 * cast_to<bool>(0.0f) + 100 * WorkPerThread<half>::n;
+            n[5] = sizeof(ConditionalType<true, char, int>::type);
+        """,
+        ensure_row_contiguous=False,
+    )
+    floats, integers = kernel(
+        inputs=[mx.zeros((4, 3)).T],
+        output_shapes=[(5,), (6,)],
+        output_dtypes=[mx.float32, mx.int32],
+        grid=(1, 1, 1),
+        threadgroup=(1, 1, 1),
+    )
+    assert floats.tolist() == pytest.approx([np.inf, -np.inf, 1e-7, 5e30, 65504.25], rel=1e-6)
+    # Of shape (3, 4) and strides (1, 3): (1, 1) is at 4, the fifth element in row-major order, (1, 0), at 1.
+    assert integers.tolist() == [-(2**31), 4, 4, 1, 401, 1]
+
+
 def test_many_threads_may_call_one_kernel(scaled: MetalKernel) -> None:
     wrong: list[int] = []
 
