@@ -62,6 +62,9 @@ _REPORTS = np.dtype([("count", np.uint32), ("reports", _REPORTED, (30,))])
 """ErrorMessages of c10/metal/error.h."""
 
 
+_MOST_GRIDS = 1024
+
+
 class ShaderSyntaxError(KernelCompileError, SyntaxError):
     """A source was rejected. It is a `SyntaxError`, which torch raises for one."""
 
@@ -83,6 +86,35 @@ class _Placed:
     buffers: Buffers
     slots: tuple[tuple[int, Argument, type | None], ...]
     """Its buffer arguments by ascending index, and the kind of number that is passed as it is."""
+    grids: dict[tuple[Any, Any], tuple[tuple[int, ...], tuple[int, ...]]]
+    """Grid and group by what callers gave for them."""
+
+    def grid(self, threads: Any, group_size: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The grid and the group; without `group_size` as torch chooses it."""
+        grid, limit = self._extents("threads", threads), self.kernel.max_threads_per_group
+        if group_size is None:
+            group = (min(grid[0], limit),) if len(grid) == 1 else (limit, 1, 1)[: len(grid)]
+        else:
+            group = self._extents("group_size", group_size)
+        if len(group) != len(grid):
+            raise GeometryError(
+                f"kernel {self.kernel.name!r}: threads={threads!r} and group_size={group_size!r} differ in their number"
+                " of extents"
+            )
+        if not isinstance(threads, list) and not isinstance(group_size, list):
+            if len(self.grids) >= _MOST_GRIDS:
+                self.grids.clear()
+            self.grids[threads, group_size] = grid, group
+        return grid, group
+
+    def _extents(self, name: str, given: Any) -> tuple[int, ...]:
+        """A grid or group as torch takes it: an int, or one to three of them."""
+        extents = given if isinstance(given, tuple | list) else (given,)
+        if not 1 <= len(extents) <= 3 or not all(type(extent) is int and extent >= 0 for extent in extents):
+            raise GeometryError(
+                f"kernel {self.kernel.name!r}: {name} is an int, or a tuple or list of one to three, not {given!r}"
+            )
+        return tuple(extents)
 
     def bound(
         self, where: Place, args: tuple[Any, ...], casts: Any, error_buf_idx: int | None, reports: Buffer | None
@@ -102,27 +134,30 @@ class _Placed:
             if isinstance(value, torch.Tensor):
                 bound.append(self._buffer(argument, value, where))
             elif type(value) is plain and casts is None:
-                bound.append(plain_bytes(value) or self._bytes(argument, value, casts))
+                bound.append(plain_bytes(value) or self._bytes(argument, value, casts, where))
             else:
-                bound.append(self._bytes(argument, value, casts))
+                bound.append(self._bytes(argument, value, casts, where))
         return bound
 
-    def _buffer(self, argument: Argument, tensor: torch.Tensor, where: Place) -> Buffer | bytes:
-        if not tensor.dim() and argument.access == "read" and torch_tensors.is_number(tensor, where):
-            return torch_tensors.number_bytes(tensor)
-        if torch_tensors.place(tensor) != where:
-            raise WrongDevice(f"{self._named(argument)}: it is on {tensor.device}, and other tensors are not")
+    def _memory(self, argument: Argument, tensor: torch.Tensor, where: Place) -> tuple[int, int]:
         try:
-            return torch_tensors.buffer(self.device, self.buffers, tensor)
-        except ArgumentError as error:
-            raise ArgumentError(f"{self._named(argument)}: {error}") from None
+            return torch_tensors.memory(tensor, where)
+        except (ArgumentError, WrongDevice) as error:
+            raise type(error)(f"{self._named(argument)}: {error}") from None
 
-    def _bytes(self, argument: Argument, value: Any, casts: Any) -> bytes:
+    def _buffer(self, argument: Argument, tensor: torch.Tensor, where: Place) -> Buffer | bytes:
+        """The memory of a tensor, or the value of one without axes that has none that the kernel can use."""
+        if argument.access == "read" and torch_tensors.is_number(tensor, where):
+            return torch_tensors.number_bytes(tensor)
+        key = self._memory(argument, tensor, where)
+        return self.buffers.get(key) or torch_tensors.new_buffer(self.device, self.buffers, key)
+
+    def _bytes(self, argument: Argument, value: Any, casts: Any, where: Place) -> bytes:
         name = self._named(argument)
         if argument.access != "read":
             raise ArgumentError(f"{name}: the kernel writes to it, so it must be a tensor, not {type(value).__name__}")
-        if isinstance(value, tuple | list) and value and isinstance(value[0], torch.Tensor):
-            return torch_values.address_bytes([torch_tensors.address(tensor) for tensor in value])
+        if _first_tensor(value) is not None:
+            return torch_values.address_bytes([self._memory(argument, tensor, where)[0] for tensor in value])
         cast = torch_values.cast_of(casts, argument.index)
         return torch_values.number_bytes(name, argument, self.kernel, value, cast)
 
@@ -218,28 +253,20 @@ class MetalKernel:
         is the type that numbers are passed as, for all or by position. `error_buf_idx` is the index of the argument
         that TORCH_REPORT_ERROR writes to.
         """
-        first = _first_tensor(args)
+        first = args[0] if args and isinstance(args[0], torch.Tensor) else _first_tensor(args)
         where = self._shader.home if first is None else torch_tensors.common_place(args, first)
         if where == VIRTUAL:
             return  # a tensor without memory has no contents to compute
         device = arrays.device_at(where)
         placed = self._placed.get(device) or self._on(device)
-        if threads is not None:
-            grid = _extents(self._name, "threads", threads)
-        elif first is not None:
-            grid = (first.numel(),)
-        else:
-            raise GeometryError(f"kernel {self._name!r}: without a tensor among the arguments, threads= must be given")
-        limit = placed.kernel.max_threads_per_group
-        if group_size is None:
-            group = (min(grid[0], limit),) if len(grid) == 1 else (limit, 1, 1)[: len(grid)]
-        else:
-            group = _extents(self._name, "group_size", group_size)
-            if len(group) != len(grid):
-                raise GeometryError(
-                    f"kernel {self._name!r}: threads={threads!r} and group_size={group_size!r} differ in their number"
-                    " of extents"
-                )
+        if threads is None:
+            if first is None:
+                raise GeometryError(f"kernel {self._name!r}: without a tensor in its arguments it needs threads=")
+            threads = first.numel()
+        try:
+            grid, group = placed.grids[threads, group_size]
+        except (KeyError, TypeError):
+            grid, group = placed.grid(threads, group_size)
         reports = None if error_buf_idx is None else device.zeros(_REPORTS.itemsize, np.uint8)
         bound = placed.bound(where, args, arg_casts, error_buf_idx, reports)
         if 0 in grid:
@@ -273,7 +300,7 @@ class MetalKernel:
                 f" {needed[0].name!r}; declare a threadgroup array in the kernel's body"
             )
         slots = tuple((each.index, each, plain_kind(each)) for each in kernel.signature.arguments)
-        placed = self._placed[device] = _Placed(device, kernel, torch_tensors.buffers_of(device), slots)
+        placed = self._placed[device] = _Placed(device, kernel, torch_tensors.buffers_of(device), slots, {})
         return placed
 
     @property
@@ -299,16 +326,14 @@ class MetalKernel:
         return f"<MetalKernel {self._first.signature}>"
 
 
-def _first_tensor(args: tuple[Any, ...]) -> torch.Tensor | None:
-    return next((value for value in args if isinstance(value, torch.Tensor)), None)
-
-
-def _extents(kernel: str, name: str, given: Any) -> tuple[int, ...]:
-    """A grid or group as torch takes it: an int, or one to three of them."""
-    extents = given if isinstance(given, tuple | list) else (given,)
-    if not 1 <= len(extents) <= 3 or not all(type(extent) is int and extent >= 0 for extent in extents):
-        raise GeometryError(f"kernel {kernel!r}: {name} is an int, or a tuple or list of one to three, not {given!r}")
-    return tuple(extents)
+def _first_tensor(values: Any) -> torch.Tensor | None:
+    """The first tensor of a tuple or list, or else the first in a list among them; None for anything without one."""
+    if not isinstance(values, tuple | list):
+        return None
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            return value
+    return next((value for value in map(_first_tensor, values) if value is not None), None)
 
 
 def _raise_reported(kernel: str, reported: Any) -> None:

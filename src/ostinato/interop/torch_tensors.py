@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from ..device import Device
-from ..errors import ArgumentError, UsageError
+from ..errors import ArgumentError, UsageError, WrongDevice
 from ..runtime.buffer import Buffer
 from . import arrays
 from .arrays import HOST, Place
@@ -48,16 +48,17 @@ def common_place(values: Iterable[Any], first: torch.Tensor) -> Place:
     """The place of the tensors of a call. The first may be a number on the host, wherever the others are."""
     where = place(first)
     if where == HOST and not first.dim():
-        return next((place(value) for value in values if isinstance(value, torch.Tensor) and value.dim()), where)
+        tensors = (value for value in values if isinstance(value, torch.Tensor))
+        return next((place(tensor) for tensor in tensors if tensor.dim()), where)
     return where
 
 
 def is_number(tensor: torch.Tensor, where: Place) -> bool:
-    """Whether torch passes a tensor without axes by its value: one of the host to kernels that run elsewhere.
+    """Whether torch passes a tensor by its value: one without axes on the host, to kernels that run elsewhere.
 
     Here that is so for a double as well, which then becomes a float: kernels have no double to read it by address.
     """
-    return tensor.device.type == "cpu" and (where != HOST or tensor.dtype == torch.float64)
+    return (where != HOST or tensor.dtype == torch.float64) and not tensor.dim() and tensor.device.type == "cpu"
 
 
 def number_bytes(tensor: torch.Tensor) -> bytes:
@@ -88,32 +89,25 @@ def buffers_of(device: Device) -> Buffers:
     return _buffers.setdefault(device, {})
 
 
-def buffer(device: Device, buffers: Buffers, tensor: torch.Tensor) -> Buffer:
-    """The memory of a tensor as a buffer of a device; `buffers` are those of the device."""
+def new_buffer(device: Device, buffers: Buffers, key: tuple[int, int]) -> Buffer:
+    """A buffer over memory, which joins those of the device."""
+    if len(buffers) >= _MOST_BUFFERS:
+        buffers.clear()
+    buffer = buffers[key] = device.from_address(*key)
+    return buffer
+
+
+def memory(tensor: torch.Tensor, where: Place) -> tuple[int, int]:
+    """The address of a tensor's first element, and the bytes from there to the end of its storage."""
+    if place(tensor) != where:
+        raise WrongDevice(f"it is on {tensor.device}, and other tensors are not")
     if tensor.dtype in _REFUSED:
         raise ArgumentError(f"a tensor of {tensor.dtype}: Metal has no double; tensor.{_REFUSED[tensor.dtype]}")
     if tensor.is_conj() or tensor.is_neg():
         raise ArgumentError("its memory is not yet conjugated or negated; tensor.resolve_conj().resolve_neg()")
-    key = _memory(tensor)
-    known = buffers.get(key)
-    if known is None:
-        if len(buffers) >= _MOST_BUFFERS:
-            buffers.clear()
-        known = buffers[key] = device.from_address(*key)
-    return known
-
-
-def address(tensor: torch.Tensor) -> int:
-    """The address of a tensor's first element."""
-    return _memory(tensor)[0]
-
-
-def _memory(tensor: torch.Tensor) -> tuple[int, int]:
-    """The address of a tensor's first element, and the bytes from there to the end of its storage."""
     try:
         start = tensor.data_ptr()
-        storage = tensor.untyped_storage()
-        return start, storage.nbytes() - tensor.storage_offset() * tensor.itemsize
+        return start, tensor.untyped_storage().nbytes() - tensor.storage_offset() * tensor.itemsize
     except (RuntimeError, NotImplementedError) as error:
         # Tensors of torch.func, sparse and nested tensors.
         reason = str(error).partition("\n")[0]
