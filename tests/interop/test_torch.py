@@ -228,12 +228,13 @@ def test_a_cast_is_for_all_numbers_or_for_one_position(lib: Any) -> None:
 def test_what_torch_would_misread_or_refuse_is_an_error_in_its_words(
     lib: Any, call: Callable[[Any, Any], Any], message: str
 ) -> None:
-    with pytest.raises(ost.OstinatoError, match=message):
+    with pytest.raises((RuntimeError, ValueError), match=message) as raised:  # which of them as in torch
         call(lib, torch.zeros(4))
+    assert isinstance(raised.value, ost.OstinatoError)
 
 
 def test_without_a_tensor_the_number_of_threads_is_asked_for(lib: Any) -> None:
-    with pytest.raises(ost.GeometryError, match="without a tensor in its arguments it needs threads="):
+    with pytest.raises(RuntimeError, match="without a tensor in its arguments it needs threads="):
         lib.full(1.0)
 
 

@@ -17,18 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..device import Device
-from ..errors import (
-    ArgumentError,
-    DeviceError,
-    DeviceUnavailable,
-    GeometryError,
-    KernelCompileError,
-    MissingPackage,
-    NoKernels,
-    UnknownAttribute,
-    UnsupportedFeature,
-    WrongDevice,
-)
+from ..errors import DeviceError, DeviceUnavailable, KernelCompileError, MissingPackage, NoKernels, UnsupportedFeature
 
 try:
     import torch
@@ -43,6 +32,7 @@ from ..runtime.library import Kernel, Library
 from . import arrays, torch_tensors, torch_values
 from .arrays import HOST, Place
 from .installing import Installation, warn_of_holders
+from .torch_errors import CallError, GridError, MissingKernel, MixedDevices, ReportedError, ShaderSyntaxError
 from .torch_ops import custom_op, opaque
 from .torch_tensors import VIRTUAL, Buffers
 from .torch_values import plain_bytes, plain_kind
@@ -65,18 +55,6 @@ _REPORTS = np.dtype([("count", np.uint32), ("reports", _REPORTED, (30,))])
 _MOST_GRIDS = 1024
 
 
-class ShaderSyntaxError(KernelCompileError, SyntaxError):
-    """A source was rejected. It is a `SyntaxError`, which torch raises for one."""
-
-
-class MissingKernel(UnknownAttribute, RuntimeError):
-    """A library has no kernel of that name. It is a `RuntimeError`, which torch raises then."""
-
-
-class ReportedError(DeviceError, torch.AcceleratorError):  # type: ignore[misc]
-    """A kernel called TORCH_REPORT_ERROR. It is a `torch.AcceleratorError`, which torch raises then."""
-
-
 @dataclass(frozen=True, slots=True)
 class _Placed:
     """A kernel on one device."""
@@ -97,7 +75,7 @@ class _Placed:
         else:
             group = self._extents("group_size", group_size)
         if len(group) != len(grid):
-            raise GeometryError(
+            raise GridError(
                 f"kernel {self.kernel.name!r}: threads={threads!r} and group_size={group_size!r} differ in their number"
                 " of extents"
             )
@@ -111,7 +89,7 @@ class _Placed:
         """A grid or group as torch takes it: an int, or one to three of them."""
         extents = given if isinstance(given, tuple | list) else (given,)
         if not 1 <= len(extents) <= 3 or not all(type(extent) is int and extent >= 0 for extent in extents):
-            raise GeometryError(
+            raise GridError(
                 f"kernel {self.kernel.name!r}: {name} is an int, or a tuple or list of one to three, not {given!r}"
             )
         return tuple(extents)
@@ -127,7 +105,7 @@ class _Placed:
                 continue
             if index >= len(args):
                 if argument.used:
-                    raise ArgumentError(f"{self._named(argument)}: nothing was given for it; position n is buffer n")
+                    raise CallError(f"{self._named(argument)}: nothing was given for it; position n is buffer n")
                 bound.append(None)
                 continue
             value = args[index]
@@ -142,7 +120,7 @@ class _Placed:
     def _memory(self, argument: Argument, tensor: torch.Tensor, where: Place) -> tuple[int, int]:
         try:
             return torch_tensors.memory(tensor, where)
-        except (ArgumentError, WrongDevice) as error:
+        except (CallError, MixedDevices) as error:
             raise type(error)(f"{self._named(argument)}: {error}") from None
 
     def _buffer(self, argument: Argument, tensor: torch.Tensor, where: Place) -> Buffer | bytes:
@@ -155,7 +133,7 @@ class _Placed:
     def _bytes(self, argument: Argument, value: Any, casts: Any, where: Place) -> bytes:
         name = self._named(argument)
         if argument.access != "read":
-            raise ArgumentError(f"{name}: the kernel writes to it, so it must be a tensor, not {type(value).__name__}")
+            raise CallError(f"{name}: the kernel writes to it, so it must be a tensor, not {type(value).__name__}")
         if _first_tensor(value) is not None:
             return torch_values.address_bytes([self._memory(argument, tensor, where)[0] for tensor in value])
         cast = torch_values.cast_of(casts, argument.index)
@@ -211,7 +189,7 @@ class ShaderLibrary:
 
     def __init__(self, source: str) -> None:
         if not isinstance(source, str):
-            raise ArgumentError(f"compile_shader: source is Metal source as a str, not {type(source).__name__}")
+            raise CallError(f"compile_shader: source is Metal source as a str, not {type(source).__name__}")
         self._shader = _Shader(source)
         # At once rather than when one is asked for: torch.compile then sees plain attributes.
         self.__dict__.update({name: MetalKernel(self._shader, name) for name in self._shader.names})
@@ -261,7 +239,7 @@ class MetalKernel:
         placed = self._placed.get(device) or self._on(device)
         if threads is None:
             if first is None:
-                raise GeometryError(f"kernel {self._name!r}: without a tensor in its arguments it needs threads=")
+                raise GridError(f"kernel {self._name!r}: without a tensor in its arguments it needs threads=")
             threads = first.numel()
         try:
             grid, group = placed.grids[threads, group_size]
@@ -295,7 +273,7 @@ class MetalKernel:
         kernel = self._shader.library(device)[self._name]
         needed = [argument for argument in kernel.signature.shared if argument.used]
         if needed:
-            raise ArgumentError(
+            raise CallError(
                 f"kernel {self._name!r}: torch gives no memory to [[threadgroup({needed[0].index})]]"
                 f" {needed[0].name!r}; declare a threadgroup array in the kernel's body"
             )

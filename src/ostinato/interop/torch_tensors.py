@@ -13,10 +13,11 @@ from typing import Any
 import torch
 
 from ..device import Device
-from ..errors import ArgumentError, UsageError, WrongDevice
+from ..errors import UsageError
 from ..runtime.buffer import Buffer
 from . import arrays
 from .arrays import HOST, Place
+from .torch_errors import CallError, MixedDevices
 
 Buffers = dict[tuple[int, int], Buffer]
 """Buffers of one device, by address and bytes."""
@@ -75,7 +76,7 @@ def _place(device: torch.device) -> Place:
     if device.type == "meta":
         return VIRTUAL
     advice = "torch.mps.compile_shader runs kernels on those" if device.type == "mps" else "move it with .cpu()"
-    raise ArgumentError(f"a tensor on {device}: kernels run here on tensors of the CPU and of CUDA; {advice}")
+    raise CallError(f"a tensor on {device}: kernels run here on tensors of the CPU and of CUDA; {advice}")
 
 
 def _is_fake(tensor: torch.Tensor) -> bool:
@@ -100,18 +101,18 @@ def new_buffer(device: Device, buffers: Buffers, key: tuple[int, int]) -> Buffer
 def memory(tensor: torch.Tensor, where: Place) -> tuple[int, int]:
     """The address of a tensor's first element, and the bytes from there to the end of its storage."""
     if place(tensor) != where:
-        raise WrongDevice(f"it is on {tensor.device}, and other tensors are not")
+        raise MixedDevices(f"it is on {tensor.device}, and other tensors are not")
     if tensor.dtype in _REFUSED:
-        raise ArgumentError(f"a tensor of {tensor.dtype}: Metal has no double; tensor.{_REFUSED[tensor.dtype]}")
+        raise CallError(f"a tensor of {tensor.dtype}: Metal has no double; tensor.{_REFUSED[tensor.dtype]}")
     if tensor.is_conj() or tensor.is_neg():
-        raise ArgumentError("its memory is not yet conjugated or negated; tensor.resolve_conj().resolve_neg()")
+        raise CallError("its memory is not yet conjugated or negated; tensor.resolve_conj().resolve_neg()")
     try:
         start = tensor.data_ptr()
         return start, tensor.untyped_storage().nbytes() - tensor.storage_offset() * tensor.itemsize
     except (RuntimeError, NotImplementedError) as error:
         # Tensors of torch.func, sparse and nested tensors.
         reason = str(error).partition("\n")[0]
-        raise ArgumentError(f"{arrays.described(tensor)} has no memory that a kernel can use: {reason}") from None
+        raise CallError(f"{arrays.described(tensor)} has no memory that a kernel can use: {reason}") from None
 
 
 def current_stream(where: Place) -> int:

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..errors import ArgumentError
 from ..runtime.dlpack import BFLOAT16
 from ..runtime.library import Kernel
+from .torch_errors import CallError
 
 if TYPE_CHECKING:
     from ..msl import Argument
@@ -45,7 +45,7 @@ def cast_of(casts: Any, position: int) -> str | None:
         return None
     cast = casts.get(position) if isinstance(casts, Mapping) else casts
     if cast is not None and (not isinstance(cast, str) or cast not in CASTS):
-        raise ArgumentError(
+        raise CallError(
             f"arg_casts={casts!r}: expected one of {', '.join(CASTS)}, or a dict with one of them for each position"
         )
     return cast
@@ -89,25 +89,25 @@ def address_bytes(addresses: list[int]) -> bytes:
 def _values(where: object, value: Any) -> np.ndarray:
     numbers = value if isinstance(value, tuple | list) else (value,)
     if not numbers:
-        raise ArgumentError(f"{where}: an empty {type(value).__name__} cannot be an argument of a kernel")
+        raise CallError(f"{where}: an empty {type(value).__name__} cannot be an argument of a kernel")
     first = numbers[0]
     if not isinstance(first, int | float):
         of = f" of {type(first).__name__}" if numbers is value else ""
-        raise ArgumentError(
+        raise CallError(
             f"{where}: expected a tensor, an int, a float, or a tuple or list of them, got {type(value).__name__}{of}"
         )
     # The first decides, as in torch: a tuple that begins with an int holds ints only.
     if isinstance(first, int) and not all(isinstance(number, int) for number in numbers):
-        raise ArgumentError(f"{where}: {value!r} begins with an int, so all of it must be ints")
+        raise CallError(f"{where}: {value!r} begins with an int, so all of it must be ints")
     if not all(isinstance(number, int | float) for number in numbers):
-        raise ArgumentError(f"{where}: {value!r} holds more than numbers")
+        raise CallError(f"{where}: {value!r} holds more than numbers")
     try:
         with np.errstate(over="ignore"):
             return np.array(numbers, np.float64 if isinstance(first, float) else _INT).astype(
                 _FLOAT if isinstance(first, float) else _INT
             )
     except OverflowError:
-        raise ArgumentError(f"{where}: {value!r} does not fit an int64, which torch passes ints as") from None
+        raise CallError(f"{where}: {value!r} does not fit an int64, which torch passes ints as") from None
 
 
 def _check_reading(where: object, argument: Argument, value: Any, values: np.ndarray) -> None:
@@ -125,7 +125,7 @@ def _check_reading(where: object, argument: Argument, value: Any, values: np.nda
     cast = next((name for name, dtype in CASTS.items() if dtype == wanted or _signed(wanted) == dtype), None)
     way_out = "pass floats" if wanted == _FLOAT else "pass ints" if wanted.itemsize == _INT.itemsize else ""
     way_out = f'arg_casts={{{argument.index}: "{cast}"}}' if cast else way_out
-    raise ArgumentError(
+    raise CallError(
         f"{where}: torch passes {value!r} as {given.name}, and the kernel reads {wanted.name} from it, another number"
         + (f"; {way_out}" if way_out else "")
     )
