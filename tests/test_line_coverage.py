@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -68,7 +69,7 @@ kernel void choose(device int *out, uint i [[thread_position_in_grid]]) {
         v.x;
     if (i > 5) { out[i] = sum; } else out[i] = -sum;
 }
-template [[host_name("choose 3")]] kernel void choose<3>(device int *, uint);
+template [[host_name("choose, 3")]] kernel void choose<3>(device int *, uint);
 template [[host_name("choose_4")]] kernel void choose<4>(device int *, uint);
 
 kernel void plain(device int *out, uint i [[thread_position_in_grid]]) { out[i] += 1; }
@@ -102,14 +103,18 @@ def read_tracefile(text: str) -> Sections:
     """The line counts of each section, by its test and its file, read strictly as geninfo(1) describes the format."""
     sections: Sections = {}
     record = re.compile(
-        r"TN:(\w*)\nSF:(.+)\n(?:FN:\d+,(.+)\nFNDA:\d+,\3\nFNF:1\nFNH:1\n)?((?:DA:\d+,\d+\n)+)LF:(\d+)\nLH:(\d+)\nend_of_record\n"
+        r"TN:(\w*)\nSF:(.+)\n((?:FN:\d+,[^,\n]+\n)*(?:FNDA:\d+,[^,\n]+\n)*)FNF:(\d+)\nFNH:(\d+)\n"
+        r"((?:DA:\d+,\d+\n)+)LF:(\d+)\nLH:(\d+)\nend_of_record\n"
     )
     at = 0
     while at < len(text):
         section = record.match(text, at)
         assert section is not None, text[at : at + 200]
-        lines = {int(line): int(count) for line, count in re.findall(r"DA:(\d+),(\d+)", section[4])}
-        assert (len(lines), sum(count > 0 for count in lines.values())) == (int(section[5]), int(section[6]))
+        functions = {name: int(count) for count, name in re.findall(r"FNDA:(\d+),(.+)", section[3])}
+        assert functions.keys() == {*re.findall(r"FN:\d+,(.+)", section[3])}
+        assert (len(functions), sum(count > 0 for count in functions.values())) == (int(section[4]), int(section[5]))
+        lines = {int(line): int(count) for line, count in re.findall(r"DA:(\d+),(\d+)", section[6])}
+        assert (len(lines), sum(count > 0 for count in lines.values())) == (int(section[7]), int(section[8]))
         assert (section[1], section[2]) not in sections
         sections[section[1], section[2]] = lines
         at = section.end()
@@ -126,12 +131,12 @@ def test_every_statement_is_counted_for_the_kernel_that_ran(
     path.write_text(SOURCE)
     monkeypatch.setattr(line_counts, "_counted", {})
     with settings.override(coverage=str(tmp_path / "unused")), ost.open_device("cpu", checked=True) as device:
-        counted = run(device, path, "choose 3", "plain")
+        counted = run(device, path, "choose, 3", "plain")
     with ost.open_device("cpu", checked=True) as device:
-        assert counted.tolist() == run(device, path, "choose 3", "plain").tolist()
+        assert counted.tolist() == run(device, path, "choose, 3", "plain").tolist()
     ran, lines = line_counts.write(tmp_path / "out.info")
     sections = read_tracefile((tmp_path / "out.info").read_text())
-    assert sections["choose_3", str(path)] == CHOSEN
+    assert sections["choose__3", str(path)] == CHOSEN
     assert sections["plain", str(path)] == {50: 8}
     everything = sections["", str(path)]
     assert set(everything) == {*CHOSEN, 50, 52}
@@ -183,6 +188,13 @@ def test_check_writes_the_lines_of_a_program(tmp_path: Path) -> None:
     assert counts[8] % 8 == 0 < counts[8]
     assert counts == {3: counts[8], 4: 0, 5: counts[8], 8: counts[8]}
     assert sections["", file] == dict.fromkeys((3, 4, 5, 8, 11), 0)
+    assert "\nFNDA:0,never\n" in (tmp_path / "out.info").read_text()
+    if shutil.which("lcov"):
+        summary = subprocess.run(
+            ["lcov", "--summary", "out.info"], cwd=tmp_path, capture_output=True, text=True, check=True
+        )
+        assert "60.0% (3 of 5 lines)" in summary.stdout + summary.stderr
+        assert "50.0% (1 of 2 functions)" in summary.stdout + summary.stderr
 
 
 def test_the_setting_writes_at_exit(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """Which lines of the kernels ran, as a tracefile of lcov: what `ostinato check --coverage` and OSTINATO_COVERAGE write.
 
 A library that counts has a table of counts for each of its kernels. The file has a section (`TN:`) for each kernel that
-ran, with every line that it could run, and one without a name with all lines of the sources, so that lines of kernels
+ran, with every line that it could run, and one without a name with all kernels and lines of the sources, so that those
 that never ran are there too.
 """
 
@@ -25,9 +25,12 @@ if TYPE_CHECKING:
 
 _NO_WORD = re.compile(r"\W", re.ASCII)
 _CONTROL = re.compile(r"[\x00-\x1f]")
+_ENDS_NAME = re.compile(r"[\x00-\x1f,]")
 
 Lines = dict[str, dict[int, int]]
 """How often each line of each file ran."""
+Functions = dict[str, dict[str, tuple[int, int]]]
+"""The kernels of each file: their lines, and how many threads ran them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,18 +55,21 @@ def remember(library: ctypes.CDLL, translation: Translation, files: Mapping[str,
 
 def write(path: str | os.PathLike[str]) -> tuple[int, int]:
     """Write what ran so far; returns the number of lines that ran, and that could have."""
-    kernels: dict[str, tuple[Lines, dict[str, tuple[int, int]]]] = {}
+    kernels: dict[str, tuple[Lines, Functions]] = {}
     everything: Lines = {}
+    every_kernel: Functions = {}
     for counted in _counted.values():
         for name, threads, lines in _ran(counted):
             total, functions = kernels.setdefault(name, ({}, {}))
             _add(total, lines)
             kernel = counted.translation.kernels[name]
-            file = counted.files.get(kernel.file, kernel.file)
-            functions[file] = (kernel.line, threads + functions.get(file, (0, 0))[1])
+            known = functions.setdefault(counted.files.get(kernel.file, kernel.file), {})
+            known[name] = (kernel.line, threads + known.get(name, (0, 0))[1])
             _add(everything, lines)
         _add(everything, _all_lines(counted))
-    sections = [_section("", {file: dict.fromkeys(lines, 0) for file, lines in everything.items()}, {})]
+        for name, kernel in counted.translation.kernels.items():
+            every_kernel.setdefault(counted.files.get(kernel.file, kernel.file), {})[name] = (kernel.line, 0)
+    sections = [_section("", {file: dict.fromkeys(lines, 0) for file, lines in everything.items()}, every_kernel)]
     sections += [_section(name, *kernels[name]) for name in sorted(kernels)]
     write_whole(path, "".join(sections).encode("utf-8", "surrogateescape"))
     counts = [count for lines in everything.values() for count in lines.values()]
@@ -108,14 +114,15 @@ def _add(total: Lines, lines: Lines) -> None:
             sums[line] = sums.get(line, 0) + count
 
 
-def _section(name: str, lines: Lines, functions: Mapping[str, tuple[int, int]]) -> str:
+def _section(name: str, lines: Lines, functions: Functions) -> str:
     """The records of one kernel, in the format that geninfo(1) describes."""
     records = []
     for file, numbers in sorted(lines.items()):
         records += [f"TN:{_NO_WORD.sub('_', name)}", f"SF:{_CONTROL.sub('?', file)}"]
-        if file in functions:
-            line, threads = functions[file]
-            records += [f"FN:{line},{name}", f"FNDA:{threads},{name}", "FNF:1", f"FNH:{int(threads > 0)}"]
+        known = {_ENDS_NAME.sub(";", kernel): counts for kernel, counts in functions.get(file, {}).items()}
+        records += [f"FN:{line},{kernel}" for kernel, (line, _) in known.items()]
+        records += [f"FNDA:{threads},{kernel}" for kernel, (_, threads) in known.items()]
+        records += [f"FNF:{len(known)}", f"FNH:{sum(threads > 0 for _, threads in known.values())}"]
         records += [f"DA:{line},{count}" for line, count in sorted(numbers.items())]
         records += [f"LF:{len(numbers)}", f"LH:{sum(count > 0 for count in numbers.values())}", "end_of_record"]
     return "".join(f"{record}\n" for record in records)
