@@ -26,6 +26,10 @@ BODIES = {
     "local array": "float t[8] = {1.0f};\n  t[x[0]] = 2.0f;\n  o[0] = int(t[3]);",
     "constant array": "o[0] = table[x[0]];",
     "threadgroup array": "threadgroup int t[4];\n  t[x[0]] = 3;\n  o[0] = t[x[0]];",
+    "row": "float grid[2][8] = {};\n  o[0] = int(grid[x[0]][1]);",
+    "column": "float grid[2][8] = {};\n  o[0] = int(grid[1][x[0]]);",
+    "member": "struct { int parts[4]; } s = {};\n  o[0] = s.parts[x[0]];",
+    "through a pointer": "int t[4] = {};\n  thread int (*all)[4] = &t;\n  o[0] = (*all)[x[0]];",
     "vector": "o[0] = int(second((device const float4 *)(f + 1)));",
     "vector by a cast": "device const float4 *v = (device const float4 *)(f + 1);\n  o[0] = int(v[i].y);",
     "block": "device const Block *b = (device const Block *)x;\n"
@@ -96,7 +100,7 @@ def test_what_is_found_on_request_needs_a_checked_device(option: str) -> None:
 def test_an_index_outside_of_a_local_array_is_named_with_the_array(index: int) -> None:
     finding = KERNELS.findings("local array", *ints(index))[0]
     assert (finding.kind, finding.severity) == ("out of bounds", "error")
-    assert f"index {index} of float[8]" in finding.why
+    assert f"index {index} of 't' (float[8])" in finding.why
     line, column = KERNELS.place("local array", "t[x[0]]")
     assert place_of(finding)[0] == line
     assert place_of(finding)[1] in range(column, column + 8)
@@ -112,6 +116,16 @@ def test_a_negative_index_of_a_threadgroup_array_is_found() -> None:
     finding = KERNELS.findings("threadgroup array", *ints(-2))[0]
     assert finding.kind == "out of bounds"
     assert line_of(finding) == KERNELS.place("threadgroup array", "t[x[0]] = 3")[0]
+    assert "index -2 of 't' (int[4])" in finding.why
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("row", "index 9 of 'grid' (float[2][8])"), ("column", "index 9 of 'grid' (float[8])"),
+     ("member", "index 9 of 'parts' (int[4])"), ("through a pointer", "index 9 of int[4]")],
+)  # fmt: skip
+def test_an_index_is_named_with_its_array_where_that_has_a_name(name: str, text: str) -> None:
+    assert f": {text}" in KERNELS.findings(name, *ints(9))[0].why
 
 
 def test_a_vector_at_an_address_of_its_elements_is_misaligned() -> None:

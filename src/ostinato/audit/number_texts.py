@@ -33,5 +33,6 @@ def number_text(record: KernelFinding) -> str:
         case "not a number":
             return _FLOAT_EVENTS[record.value]
         case "out of bounds" if record.type_name:
-            return f"index {signed} of {record.type_name}"
+            name = record.memory.name
+            return f"index {signed} of {f'{name!r} ({record.type_name})' if name else record.type_name}"
     return ""

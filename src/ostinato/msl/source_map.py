@@ -67,16 +67,28 @@ class SourceMap:
 
         In what is made of a declaration, it is the first token there with one of the texts that a message quotes.
         """
+        index = self._index(line, column)
+        if index is None or index >= 0:
+            return None if index is None else self.tokens[index]
+        declaration = takewhile(lambda token: token.text not in (";", "{"), self.tokens[~index:])
+        return next((token for token in declaration if token.text in quoted), self.tokens[~index])
+
+    def array_name(self, line: int, column: int) -> str | None:
+        """The name of the array that begins at a place of the text, or whose subscript ends there, if it has one."""
+        index = self._index(line, column)
+        depth = 0
+        for at in range(-1 if index is None else index, -1, -1):
+            token = self.tokens[at]
+            depth += (token.text == "]") - (token.text == "[")
+            if not depth and token.text != "[":
+                return token.text if token.kind == IDENTIFIER else None
+        return None
+
+    def _index(self, line: int, column: int) -> int | None:
         if not 1 <= line < len(self.lines):
             return None
         piece = bisect_right(self.starts, self.lines[line - 1] + column - 1) - 1
-        if piece < 0:
-            return None
-        index = self.indices[piece]
-        if index >= 0:
-            return self.tokens[index]
-        declaration = takewhile(lambda token: token.text not in (";", "{"), self.tokens[~index:])
-        return next((token for token in declaration if token.text in quoted), self.tokens[~index])
+        return self.indices[piece] if piece >= 0 else None
 
     def on_line(self, line: int) -> list[Token]:
         """The tokens behind a line of the text."""

@@ -6,7 +6,7 @@ import ctypes
 from typing import Any
 
 from ..kernel_findings import KINDS, MEMORIES, KernelAccess, KernelFinding, KernelMemory
-from .places import place_of_location, place_of_return
+from .places import array_at_location, place_of_location, place_of_return
 
 _WRITE, _ATOMIC, _LOCATED, _NO_ACCESS = 1, 2, 4, 8
 
@@ -60,6 +60,8 @@ def _read(record: _Finding) -> KernelFinding:
     type_name, address = "", record.address
     if record.second.how & _NO_ACCESS and address:
         address, type_name = 0, _type_name(ctypes.string_at(address).decode(errors="replace"))
+        if KINDS[record.kind] == "out of bounds" and record.second.how & _LOCATED:
+            name = array_at_location(record.second.site)
     offset = record.offset - (1 << 64) if record.offset >> 63 else record.offset  # before the start of a variable
     memory = KernelMemory(MEMORIES[record.memory], address, record.bytes, name, offset)
     return KernelFinding(KINDS[record.kind], record.node, accesses, memory, record.value, record.count, type_name)

@@ -66,6 +66,15 @@ def place_of_location(address: int) -> KernelPlace | None:
     return _placed(path, location.line, location.column) if location.file == _TEXT.encode() else None
 
 
+def array_at_location(address: int) -> str | None:
+    """The name of the array that is indexed at such a place; None if it has none."""
+    location = _Location.from_address(address)
+    translation = _translations.get(_library_of(address)[0])
+    if translation is None or location.file != _TEXT.encode():
+        return None
+    return translation.source_map.array_name(location.line, max(location.column, 1))
+
+
 def place_of_return(address: int) -> KernelPlace | None:
     """The place of the call that returns to this address in a library."""
     path, base = _library_of(address)
