@@ -433,3 +433,34 @@ def test_blocks_stand_between_guards_and_canaries() -> None:
         found = arena.trampled()
         assert found is not None
         assert (found.room, found.offset) == (0, 11)
+
+
+BRANCHES = """
+kernel void either(device float *x [[buffer(0)]], device float *y [[buffer(1)]], uint i [[thread_position_in_grid]]) {
+    threadgroup float t[4];
+    t[1] = t[2] = 1;
+    if (i < 32) {
+        if (i < 16) t[0] = 1;
+        else if (i < 20) t[0] = 2;
+        else y[i] = t[0];
+    }
+}
+kernel void one_after_the_other(device float *x [[buffer(0)]], device float *y [[buffer(1)]],
+                                uint i [[thread_position_in_grid]]) {
+    threadgroup float t[4];
+    if (i < 16) t[0] = 1;
+    if (i >= 16) y[i] = t[0];
+    for (uint turn = 0; turn < 2; ++turn)
+        if ((i + turn) % 2) t[1] = turn; else y[i] = turn ? t[1] : 0;
+}
+"""
+
+
+@pytest.mark.parametrize(("name", "kinds"), [("either", {"race"}), ("one_after_the_other", {"relies on lockstep"})])
+def test_lockstep_orders_what_lanes_run_together_and_not_exclusive_branches(
+    dev: ost.Device, name: str, kinds: set[str]
+) -> None:
+    kernel, x, y = dev.library(BRANCHES)[name], dev.zeros(32, np.float32), dev.zeros(32, np.float32)
+    graph = dev.capture(lambda enc: enc.dispatch(kernel, x, y, threads=32, group_size=32, writes=(y,)))
+    found = [finding for finding in graph.audit(run=True, repeats=1).findings if finding.accesses]
+    assert {finding.kind for finding in found if finding.kind != "uninitialised"} == kinds

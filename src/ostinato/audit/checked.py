@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ..backends.kernel_findings import KernelFinding
 from ..base.ranges import Range
 from ..ir.commands import Binding, BufferBinding, Dispatch, InlineBinding, Ordering, UnboundBinding
 from ..runtime.queue import keep_for_good
@@ -102,7 +103,7 @@ def run_checked(replica: Replica, index: int, runner: Runner, limit_s: float, be
         keep_for_good(arena)
         raise
     arena.close()
-    records = [record for record in status.findings if record.kind != "not a number"]
+    records = [_judged(command, record) for record in status.findings if record.kind != "not a number"]
     origins = [record for record in status.findings if record.kind == "not a number" and led_to(record, became)]
     findings = findings_about([node._replace(command=placed)], [*records, *origins[:1]], first=index)
     if origins:
@@ -113,6 +114,16 @@ def run_checked(replica: Replica, index: int, runner: Runner, limit_s: float, be
     if not findings and status.failed:
         return Checks(unchecked=f"it stopped with signal {status.signal} at {status.address:#x}")
     return Checks(findings, lost=status.findings_lost, ended=not status.failed)
+
+
+def _judged(command: Dispatch, record: KernelFinding) -> KernelFinding:
+    """A record whose accesses are in exclusive branches is a race: lockstep does not order these."""
+    places = [access.place for access in record.accesses]
+    if record.kind != "relies on lockstep" or command.kernel.origin is None or None in places:
+        return record
+    first, second = ((place.file, place.line, place.column) for place in places if place is not None)
+    exclusive = command.kernel.origin.module.are_exclusive(command.kernel.name, first, second)
+    return replace(record, kind="race") if exclusive else record
 
 
 def _bound_in(binding: Binding, where: Mapping[int, tuple[int, int]]) -> BufferBinding | UnboundBinding:

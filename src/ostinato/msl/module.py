@@ -20,6 +20,8 @@ from pathlib import Path
 from ..errors import ConstantError, KernelCompileError, KernelNotFound
 from .argument_use import ArgumentUse
 from .benign import benign
+from .branches import Place as BranchPlace
+from .branches import in_exclusive_arms
 from .constant_expression import NotConstant, Value, evaluate, whole
 from .convergence import Convergence
 from .counted_lines import CountedLine, Counter, surviving
@@ -180,6 +182,10 @@ class Module:
     def features(self, name: str) -> tuple[FeatureUse, ...]:
         """The features of a GPU that the code of a kernel needs, each at its first use."""
         return self._features.of(self._instance(name))
+
+    def are_exclusive(self, name: str, first: BranchPlace, second: BranchPlace) -> bool:
+        """Whether no thread can run both of two places of a kernel, since they are in different arms of an `if`."""
+        return in_exclusive_arms(self._syntax, self._instance(name).function, first, second)
 
     def benign(self, kind: str, file: str, line: int) -> str | None:
         """The reason why a comment of the source calls a finding at this line benign; "" if it gives none."""

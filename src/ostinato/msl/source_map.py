@@ -74,15 +74,27 @@ class SourceMap:
         return next((token for token in declaration if token.text in quoted), self.tokens[~index])
 
     def array_name(self, line: int, column: int) -> str | None:
-        """The name of the array that begins at a place of the text, or whose subscript ends there, if it has one."""
+        """The name of the array whose subscript ends at a place of the text, or whose expression begins there.
+
+        None where it has no name, and where the expression has subscripts of several arrays.
+        """
         index = self._index(line, column)
-        depth = 0
-        for at in range(-1 if index is None else index, -1, -1):
-            token = self.tokens[at]
-            depth += (token.text == "]") - (token.text == "[")
-            if not depth and token.text != "[":
-                return token.text if token.kind == IDENTIFIER else None
-        return None
+        if index is None or index < 0:
+            return None
+        tokens, depth = self.tokens, 0
+        if tokens[index].text == "]":
+            while tokens[index].text == "]" or depth:
+                depth += (tokens[index].text == "]") - (tokens[index].text == "[")
+                index -= 1
+            return tokens[index].text if tokens[index].kind == IDENTIFIER else None
+        while tokens[index + 1].text in (".", "->"):
+            index += 2
+        after = index + 1
+        while tokens[after].text == "[" or depth:
+            depth += (tokens[after].text == "[") - (tokens[after].text == "]")
+            after += 1
+        named = tokens[index].kind == IDENTIFIER and tokens[after].text not in (".", "->")
+        return tokens[index].text if named else None
 
     def _index(self, line: int, column: int) -> int | None:
         if not 1 <= line < len(self.lines):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from ...native.toolchain import Toolchain
 
 _NUMBERS = ("float-cast-overflow", "alignment", "shift-exponent")
+_STRICT_ARRAYS_CLANG = 16
 UNINITIALISED = frozenset({"uninitialized", "maybe-uninitialized", "sometimes-uninitialized"})
 """The warnings about local scalars that are used before they are set."""
 
@@ -34,7 +35,9 @@ def instrumentation(compiler: Toolchain, checks: Checks) -> tuple[str, ...]:
     """The flags that have each access to memory, and each failed check, call a hook."""
     clang = bool(compiler.clang_version)
     # zig takes the driver's own flag as a wish for its runtime.
-    memory = ("-Xclang", "-fsanitize=thread") if clang else ("-fsanitize=thread",)
+    memory: tuple[str, ...] = ("-Xclang", "-fsanitize=thread") if clang else ("-fsanitize=thread",)
+    # The last array of a struct has the length that it is declared with, unless that is 0 or 1.
+    memory += ("-fstrict-flex-arrays=1",) if compiler.clang_version >= _STRICT_ARRAYS_CLANG else ()
     arrays = "array-bounds" if clang else "bounds"
     if checks.bounds_only:
         return (*memory, f"-fsanitize={arrays}", "-D__OST_BOUNDS", "-w")

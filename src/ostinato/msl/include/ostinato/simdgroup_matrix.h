@@ -40,7 +40,7 @@ OST_FN simdgroup_matrix<T, Columns, Rows> make_diagonal_simdgroup_matrix(__ost::
 namespace __ost {
 
 // All lanes of a simdgroup must reach its matrix functions together; a checked build has them meet there and looks.
-#ifdef __OST_CHECKED
+#if defined(__OST_CHECKED) && !defined(__OST_BOUNDS)
 OST_FN void tile_meeting() {
   simd_barrier(unnamed_site());
   __ost_check_all_met();
