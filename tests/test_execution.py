@@ -123,9 +123,12 @@ def test_compile_prints_the_way_of_each_kernel(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(toolchain.find_clang() is None, reason="no clang for kernels as vectors")
-@pytest.mark.parametrize(("longest", "texts"), [(1_000_000, [True]), (1, [True, False])])
+@pytest.mark.parametrize(
+    ("longest", "stopped", "texts"),
+    [(1_000_000, False, [True]), (1, False, [True, False]), (1_000_000, True, [True, False])],
+)
 def test_a_thread_that_unrolling_makes_too_long_is_compiled_without_it(
-    own_dev: ost.Device, monkeypatch: pytest.MonkeyPatch, longest: int, texts: list[bool]
+    own_dev: ost.Device, monkeypatch: pytest.MonkeyPatch, longest: int, stopped: bool, texts: list[bool]
 ) -> None:
     unrolled: list[bool] = []
     compile_threads = building._unoptimised
@@ -134,12 +137,19 @@ def test_a_thread_that_unrolling_makes_too_long_is_compiled_without_it(
         unrolled.append("unroll(full)" in program)
         return compile_threads(compiler, flags, head, program, work)
 
+    def emit(compiler: toolchain.Toolchain, arguments: Sequence[str], work: Path, cpu_seconds: int = 60) -> None:
+        if stopped and cpu_seconds == building._LONGEST_UNROLLING_S:
+            raise ost.KernelCompileError("the compiler was stopped")
+        write(compiler, arguments, work, cpu_seconds)
+
+    write = building._emit
+    monkeypatch.setattr(building, "_emit", emit)
     monkeypatch.setattr(building, "_unoptimised", seen)
     monkeypatch.setattr(building, "_LONGEST_UNROLLED", longest)
     library = own_dev.library(f"""#include <metal_stdlib>
 using namespace metal;
 kernel void k(device float *x, uint id [[thread_position_in_grid]]) {{
-    float sum = {longest};
+    float sum = {longest + stopped};
 #pragma unroll
     for (int i = 0; i < 4; ++i) sum += simd_sum(x[id] + i);
     x[id] = sum;

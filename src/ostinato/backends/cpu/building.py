@@ -45,19 +45,22 @@ _KERNEL_FLAGS = (
 # One thread as LLVM assembly: optimised, but nothing made into vectors that the lane pass would have to take apart.
 # Functions may be convergent until they are inlined: equal calls in two branches are not one call.
 _THREAD_FLAGS = (
-    *("-O2", "-g0", "-fno-vectorize", "-fno-slp-vectorize"),
+    *("-O2", "-Xclang", "-O2", "-g0", "-fno-vectorize", "-fno-slp-vectorize"),
     *("-Xclang", "-fconvergent-functions"),
     # Loops over small local arrays are unrolled, as a GPU's compiler does it, so that the arrays become registers.
     *("-mllvm", "-unroll-threshold=600"),
 )
 _AS_ASSEMBLY = ("-S", "-emit-llvm")
+# The level of LLVM assembly, which zig 0.13 does not pass on to clang.
+_ASSEMBLY_FLAGS = ("-Xclang", "-O3")
 _NO_PASSES = ("-Xclang", "-disable-llvm-passes")
-# A thread with more code than this (in characters) takes clang a minute for 32 lanes. It is compiled again without the
-# unrolling that its source asks for.
+# A thread that takes longer than this to unroll (processor seconds), or becomes longer than this (characters), takes
+# long for 32 lanes too. It is compiled again without the unrolling that its source asks for.
+_LONGEST_UNROLLING_S = 20
 _LONGEST_UNROLLED = 250_000
 _UNROLLING = re.compile(r'_Pragma\("clang loop unroll[^"]*"\)')
 # Blocks for 32 lanes are long, and the scheduler of instructions takes a time that is quadratic in their length.
-_LANE_FLAGS = ("-mllvm", "-enable-misched=0")
+_LANE_FLAGS = (*_ASSEMBLY_FLAGS, "-mllvm", "-enable-misched=0")
 # Little optimisation: as far as a compiler allows, each access of the source is one machine access, in source order.
 # Lines and columns by a version of debug information that all compilers and readers know.
 _CHECKED_FLAGS = (
@@ -85,7 +88,8 @@ def kernel_library(compiler: toolchain.Toolchain, translation: Translation, debu
     """The compiled kernels of a translation; those for `debug` are built for a debugger."""
     flags = compile_flags(compiler, (*(_DEBUG_FLAGS if debug else _KERNEL_FLAGS), *compiler.semantics))
     linking = link_flags("-nostartfiles")
-    made_from = (*flags, *linking, _interface_digest(), _changes_digest(), translation.text)
+    passes = (*_ASSEMBLY_FLAGS, *_NO_PASSES)
+    made_from = (*flags, *linking, *passes, _interface_digest(), _changes_digest(), translation.text)
     key = cache.digest("kernels", __version__, compiler.identity, *made_from)
 
     def build(work: Path) -> Path:
@@ -94,7 +98,7 @@ def kernel_library(compiler: toolchain.Toolchain, translation: Translation, debu
             assembly = work / "kernels.ll"
             _emit(compiler, [*flags, *_AS_ASSEMBLY, *source, "-o", str(assembly)], work)
             assembly.write_text(loosened(assembly.read_text(encoding="utf-8")), encoding="utf-8")
-            source = [*_NO_PASSES, str(assembly)]
+            source = [*passes, str(assembly)]
         product = toolchain.compile_library(compiler, source, flags, linking, work)
         return _examined(compiler, product, linking)
 
@@ -197,9 +201,11 @@ def _unoptimised(compiler: toolchain.Toolchain, flags: Sequence[str], head: str,
     return plain
 
 
-def _emit(compiler: toolchain.Toolchain, arguments: Sequence[str], work: Path) -> None:
+def _emit(
+    compiler: toolchain.Toolchain, arguments: Sequence[str], work: Path, cpu_seconds: int = toolchain.CPU_SECONDS
+) -> None:
     """Run clang to write LLVM assembly."""
-    result = compiler.run(arguments, work)
+    result = compiler.run(arguments, work, cpu_seconds)
     if result.returncode != 0:
         raise toolchain.compile_error(result.stderr + result.stdout, result.returncode, work)
 
@@ -225,22 +231,31 @@ def vector_library(compiler: toolchain.Toolchain, translation: Translation) -> c
     made_from = (*flags, *linking, *passes, _interface_digest(), translation.text)
     key = cache.digest("vector kernels", __version__, compiler.identity, *made_from)
 
-    def optimised(program: str, work: Path) -> str:
+    def optimised(program: str, work: Path, cpu_seconds: int = toolchain.CPU_SECONDS) -> str:
         from .simt.lockstep import STEPPING, shared_memory_changes, steps_done
 
         threads = work / "threads.ll"
         plain = _unoptimised(compiler, flags, translation.head, program, work)
         plain.write_text(shared_memory_changes(plain.read_text(encoding="utf-8")), encoding="utf-8")
-        _emit(compiler, [*flags, *_THREAD_FLAGS, *_AS_ASSEMBLY, *STEPPING, str(plain), "-o", str(threads)], work)
+        arguments = [*flags, *_THREAD_FLAGS, *_AS_ASSEMBLY, *STEPPING, str(plain), "-o", str(threads)]
+        _emit(compiler, arguments, work, cpu_seconds)
         return steps_done(threads.read_text(encoding="utf-8"))
+
+    def unrolled(work: Path) -> str | None:
+        try:
+            code = optimised(translation.program, work, _LONGEST_UNROLLING_S)
+        except KernelCompileError:  # an error in the source comes again without unrolling
+            return None
+        return code if len(code) <= _LONGEST_UNROLLED else None
 
     def build(work: Path) -> Path:
         from .simt.lanes import widen
 
         lanes = work / "lanes.ll"
-        code = optimised(translation.program, work)
-        if len(code) > _LONGEST_UNROLLED and _UNROLLING.search(translation.program):
-            code = optimised(_UNROLLING.sub("", translation.program), work)
+        plain = _UNROLLING.sub("", translation.program)
+        code = unrolled(work) if plain != translation.program else None
+        if code is None:
+            code = optimised(plain, work)
         lanes.write_text(loosened(widen(code).text), encoding="utf-8")
         product = toolchain.compile_library(compiler, [str(lanes)], [*flags, *_LANE_FLAGS], linking, work)
         return _examined(compiler, product, linking)
