@@ -59,13 +59,13 @@ def test_bench_takes_a_kernel_a_graph_a_replayable_and_a_function(device: Device
     def encode(enc: ost.CommandEncoder) -> None:
         enc.dispatch(kernel, buffer, buffer, 10, threads=4096)
 
-    of_kernel = ost.bench(kernel, x, y, 10, threads=4096, seconds=20, width=0.5, flops=4096 * 20)
-    of_graph = ost.bench(graph, seconds=20, width=0.5)
+    of_kernel = ost.bench(kernel, x, y, 10, threads=4096, seconds=5, width=0.5, flops=4096 * 20)
+    of_graph = ost.bench(graph, seconds=5, width=0.5)
     for result in (
         of_kernel,
         of_graph,
-        ost.bench(graph.instantiate(), seconds=20, width=0.5),
-        ost.bench(encode, device=device, seconds=20, width=0.5),
+        ost.bench(graph.instantiate(), seconds=5, width=0.5),
+        ost.bench(encode, device=device, seconds=5, width=0.5),
     ):
         assert 100 < result.median_ns < 1e9
         assert len(result.samples_ns) >= 10

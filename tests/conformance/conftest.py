@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import pytest
@@ -214,15 +215,20 @@ def cpu_beside(private_environment: None) -> None:
         pytest.skip(f"no CPU device to compare with: {reason}")
 
 
+_ON_FIBERS: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+
+
 @pytest.fixture(params=["plain", "simdgroups"])
 def either_kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both kernels that an operation has, the one for CPUs and the one for GPUs, on the device at hand.
 
-    On the CPU those for GPUs run as vectors for halves and on fibers for other types, because clang takes about ten
-    seconds for the vectors of one kernel. `ALL_AS_VECTORS=1` in the environment runs all of them as vectors.
+    On the CPU those for GPUs run as vectors in the tests whose `dtype` is half, and on fibers in the others, because
+    clang takes about ten seconds for the vectors of one kernel. `ALL_AS_VECTORS=1` in the environment makes vectors of
+    all.
     """
     for module in (ops.attention, ops.selection, ops.linear, ops.norms):
         monkeypatch.setattr(module, "prefers_plain", lambda encoder: request.param == "plain")
-    dtype = request.node.callspec.params.get("dtype", np.float16)
+    dtype = request.node.callspec.params.get("dtype", np.float32)
     if request.param == "simdgroups" and dtype != np.float16 and not os.environ.get("ALL_AS_VECTORS"):
         monkeypatch.setattr("ostinato.native.toolchain.find_clang", lambda: None)
+        monkeypatch.setattr(ops.compiled, "_kernels", _ON_FIBERS)
