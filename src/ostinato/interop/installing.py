@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import ModuleType, TracebackType
 
 from ..errors import OstinatoWarning
@@ -21,7 +21,7 @@ Replacement = tuple[ModuleType, str, object]
 class Installation:
     """Attributes that were replaced. As a context manager it undoes itself at the end of the block."""
 
-    def __init__(self, replacements: list[Replacement]) -> None:
+    def __init__(self, replacements: Sequence[Replacement]) -> None:
         self._before: list[Replacement] = [(module, name, getattr(module, name)) for module, name, _ in replacements]
         for module, name, value in replacements:
             setattr(module, name, value)
