@@ -35,14 +35,20 @@ struct Span {
   uint64_t bytes;
 };
 
+// What the accesses of a thread have in common until it passes a barrier, together because they are read together.
+struct alignas(32) Stamp {
+  Slot group_pass, simdgroup_pass;  // let it read threadgroup memory unseen, as one of its group and of its simdgroup
+  Slot slots[2];                    // for each Space
+};
+
 // What hooks read of a worker's shadow, which begins with it.
 struct Glance {
   // Threadgroup memory while its cells are 4 bytes, else none; without its last 16 bytes. Each cell has the pass of the
-  // threads that may read it and add nothing. A thread has two passes, as one of its group and of its simdgroup.
+  // threads that may read it and add nothing.
   uintptr_t arena;
   uint64_t arena_bytes;
   const Slot *needed;
-  const Slot *group_passes, *simdgroup_passes;
+  const Stamp *stamps;  // for each thread of the group
   // Device memory that was read last and that nothing has written in this dispatch; NULL: all of it was written before.
   uintptr_t constants;
   uint64_t constant_bytes;
@@ -67,23 +73,22 @@ template <uint32_t bytes> inline bool all_bytes(const unsigned char *states, uns
 template <uint32_t bytes> inline bool adds_nothing(const Worker *w, const void *address, bool writes) {
   const Glance *glance = reinterpret_cast<const Glance *>(w->shadow);
   const uintptr_t at = uintptr_t(address);
-  if (at - uintptr_t(w) < region_bytes - bytes)
-    return all_bytes<bytes>(glance->local_states + (at - uintptr_t(w)), 0);
-  if (writes) return false;
   if constexpr (bytes % 4 == 0) {
     const uintptr_t offset = at - glance->arena;
     if (offset < glance->arena_bytes) {
-      if (offset % 4 || w->elected) return false;
-      const Slot group_pass = glance->group_passes[w->lane], simdgroup_pass = glance->simdgroup_passes[w->lane];
+      if (writes || offset % 4 || w->elected) return false;
+      const Stamp &stamp = glance->stamps[w->lane];
       for (uint32_t i = 0; i < bytes / 4; ++i) {
         const Slot needed = glance->needed[offset / 4 + i];
-        if (needed != group_pass && needed != simdgroup_pass) return false;
+        if (needed != stamp.group_pass && needed != stamp.simdgroup_pass) return false;
       }
       return true;
     }
   }
+  if (at - uintptr_t(w) < region_bytes - bytes)
+    return all_bytes<bytes>(glance->local_states + (at - uintptr_t(w)), 0);
   const uintptr_t offset = at - glance->constants;
-  if (offset >= glance->constant_bytes || glance->constant_bytes - offset < bytes) return false;
+  if (writes || offset >= glance->constant_bytes || glance->constant_bytes - offset < bytes) return false;
   return !glance->constant_states || all_bytes<bytes>(glance->constant_states + offset, byte_written);
 }
 

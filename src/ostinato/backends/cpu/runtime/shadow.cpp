@@ -78,9 +78,8 @@ struct Shadow {
   uintptr_t internal_begin[3], internal_end[3];  // of the runtime's own, which kernels read
 
   Passed passed[max_lanes];
-  Slot stamps[2][max_lanes];
+  Stamp stamps[max_lanes];
   Slot *needed;  // for each 4 bytes of threadgroup memory: the pass that a read needs to add nothing
-  Slot group_passes[max_lanes], simdgroup_passes[max_lanes];
   uint32_t swept[2];  // how often each counter of device memory wrapped, in this group
 
   Variable variables[max_variables];
@@ -119,7 +118,6 @@ Slot simdgroup_pass(Slot stamp) {
   return (stamp & (epoch_mask<threadgroup_space> | simd_mask<threadgroup_space> | simdgroup_mask)) | 2;
 }
 
-// What all accesses of a thread have in common until it passes a barrier.
 void stamp(Shadow *shadow, uint32_t lane, Space space) {
   const Layout layout = layouts[space];
   const Passed &passed = shadow->passed[lane];
@@ -127,10 +125,11 @@ void stamp(Shadow *shadow, uint32_t lane, Space space) {
   slot |= Slot(counted(passed.simdgroup[space], space, layout.simd_bits)) << simd_at;
   slot |= Slot(counted(passed.group[space], space, layout.epoch_bits)) << (simd_at + layout.simd_bits);
   if (space == device_space) slot |= Slot(shadow->group) << (64 - group_bits);
-  shadow->stamps[space][lane] = slot;
+  Stamp &known = shadow->stamps[lane];
+  known.slots[space] = slot;
   if (space == device_space) return;
-  shadow->group_passes[lane] = group_pass(slot);
-  shadow->simdgroup_passes[lane] = simdgroup_pass(slot);
+  known.group_pass = group_pass(slot);
+  known.simdgroup_pass = simdgroup_pass(slot);
 }
 
 struct Parts { uint32_t site, lane, epoch, group; };
@@ -382,9 +381,15 @@ void show_arena(Shadow *shadow) {
   glance.arena = arena.begin;
   glance.arena_bytes = arena.shift == largest_shift ? arena.end - arena.begin - 16 : 0;
   glance.needed = shadow->needed;
-  glance.group_passes = shadow->group_passes;
-  glance.simdgroup_passes = shadow->simdgroup_passes;
+  glance.stamps = shadow->stamps;
   glance.arena_states = arena.state;
+}
+
+// An access by the running thread. What one lane does for all that met counts as the first lane's.
+template <Space space> inline Slot slot_of(Worker *w, const Access &access) {
+  const uint32_t lane = w->elected ? w->lane & ~(simd_width - 1) : w->lane;
+  const Slot slot = w->shadow->stamps[lane].slots[space] | site_number(w->shadow, access.site);
+  return access.how & how_atomic ? slot | atomic_bit : slot;
 }
 
 template <Space space> inline void history(Worker *w, Region *region, const Access &access) {
@@ -406,9 +411,7 @@ template <Space space> inline void history(Worker *w, Region *region, const Acce
     show_arena(shadow);
   }
   region->used = true;
-  const uint32_t lane = w->elected ? w->lane & ~(simd_width - 1) : w->lane;
-  Slot now = shadow->stamps[space][lane] | site_number(shadow, access.site);
-  if (access.how & how_atomic) now |= atomic_bit;
+  const Slot now = slot_of<space>(w, access);
   bool reported = false;
   const uint64_t end = offset + access.bytes;
   if (region->shift == largest_shift) {
@@ -509,6 +512,16 @@ inline void look(Worker *w, const Access &access) {
   else history<device_space>(w, region, access);
 }
 
+// As `look`, for what kernels access most: a word of threadgroup memory.
+inline void look_at_word(Worker *w, const Access &access) {
+  Region &arena = w->shadow->regions[0];
+  const uint64_t offset = access.address - arena.begin;
+  if (!all_bytes<4>(arena.state + offset, byte_written)) initialised(w, arena, access);
+  arena.used = true;
+  Slot *cell = arena.cells + offset / 4 * slots_per_cell;
+  touch_cell<threadgroup_space>(w, arena, cell, access, slot_of<threadgroup_space>(w, access), true);
+}
+
 void look_at_local(Worker *w, const Access &access) {
   const LocalMemory &locals = w->shadow->locals;
   const LocalFault fault = local_access(locals, access.address, access.bytes, access.how & how_write);
@@ -521,6 +534,9 @@ void look_at_local(Worker *w, const Access &access) {
 void on_access(Worker *w, const void *address, uint64_t bytes, uint32_t how, const void *site) {
   settle(w);
   const uintptr_t at = uintptr_t(address);
+  const Glance &glance = w->shadow->glance;
+  if (bytes == 4 && at % 4 == 0 && at - glance.arena < glance.arena_bytes)
+    return look_at_word(w, {at, bytes, how, site});
   if (!bytes) return;
   // The worker's own, and local variables.
   if (at - uintptr_t(w) < region_bytes) return look_at_local(w, {at, bytes, how, site});
@@ -690,13 +706,14 @@ constexpr CheckCalls bounds_calls = {
 }  // namespace
 
 bool open_shadow(Worker *w, uint32_t checks) {
-  Shadow *shadow = static_cast<Shadow *>(calloc(1, sizeof(Shadow)));
+  Shadow *shadow = static_cast<Shadow *>(aligned_alloc(alignof(Shadow), sizeof(Shadow)));
   Findings *findings = static_cast<Findings *>(calloc(1, sizeof(Findings)));
   w->shadow = shadow;
   w->findings = findings;
   w->checks = checks & check_bounds ? &bounds_calls : &calls;
   w->begin_group = &begin_group;
   w->group_met = &group_met;
+  if (shadow) memset(static_cast<void *>(shadow), 0, sizeof *shadow);
   if (!shadow || !findings) return false;
   shadow->checks = checks;
   Region &arena = shadow->regions[0];
