@@ -79,7 +79,7 @@ struct Shadow {
 
   Passed passed[max_lanes];
   Stamp stamps[max_lanes];
-  Slot *needed;  // for each 4 bytes of threadgroup memory: the pass that a read needs to add nothing
+  Slot *needed;       // for each 4 bytes of threadgroup memory: the pass that a read needs to add nothing
   uint32_t swept[2];  // how often each counter of device memory wrapped, in this group
 
   Variable variables[max_variables];
@@ -238,8 +238,8 @@ Memory memory_at(const Shadow *shadow, const Region &region, const Access &acces
   return memory;
 }
 
-[[gnu::noinline, gnu::cold]] void conflict(Worker *w, const Region &region, const Access &access, Slot before, bool wrote, Distance apart,
-              Slot now) {
+[[gnu::noinline, gnu::cold]] void conflict(Worker *w, const Region &region, const Access &access, Slot before,
+                                           bool wrote, Distance apart, Slot now) {
   const FindingKind kind = apart == same_simdgroup ? found_lockstep : found_race;
   const Touch first = touch_of_slot(w, region.space, before, wrote ? how_write : how_read);
   const Touch second = touch_of_slot(w, region.space, now, access.how & how_write);
@@ -717,8 +717,15 @@ bool open_shadow(Worker *w, uint32_t checks) {
   if (!shadow || !findings) return false;
   shadow->checks = checks;
   Region &arena = shadow->regions[0];
-  arena = {uintptr_t(w->arena), uintptr_t(w->arena) + w->arena_bytes, uintptr_t(w->arena), nullptr, 0, nullptr,
-           largest_shift, threadgroup_space, false};
+  arena = {uintptr_t(w->arena),
+           uintptr_t(w->arena) + w->arena_bytes,
+           uintptr_t(w->arena),
+           nullptr,
+           0,
+           nullptr,
+           largest_shift,
+           threadgroup_space,
+           false};
   arena.state = static_cast<unsigned char *>(calloc(w->arena_bytes, 1));
   shadow->needed = static_cast<Slot *>(calloc(w->arena_bytes / 4 + 1, sizeof(Slot)));
   if (!shadow->needed || !arena.state || !open_locals(&shadow->locals) || !make_cells(&arena)) return false;
