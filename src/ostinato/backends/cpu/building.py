@@ -227,7 +227,8 @@ def vector_library(compiler: toolchain.Toolchain, translation: Translation) -> c
     """The compiled kernels of a translation for simdgroups as vectors; its `__ost_refused` names those left out."""
     flags = compile_flags(compiler, (*_KERNEL_FLAGS, *compiler.semantics))
     linking = link_flags("-nostartfiles")
-    passes = (*_THREAD_FLAGS, *_LANE_FLAGS, str(_LONGEST_UNROLLED), _pass_digest(), _changes_digest())
+    longest = (str(_LONGEST_UNROLLING_S), str(_LONGEST_UNROLLED))
+    passes = (*_THREAD_FLAGS, *_LANE_FLAGS, *longest, _pass_digest(), _changes_digest())
     made_from = (*flags, *linking, *passes, _interface_digest(), translation.text)
     key = cache.digest("vector kernels", __version__, compiler.identity, *made_from)
 
