@@ -152,10 +152,12 @@ def main() -> None:
         import mlx.core  # noqa: F401
     except ImportError:
         print("without MLX: its arrays are not measured", file=sys.stderr)
+    folder = sys.path.pop(0)  # it has a cuda.py, which torch would take for the package of that name
     try:
         import torch  # noqa: F401
     except ImportError:
         print("without torch: compile_shader is not measured", file=sys.stderr)
+    sys.path.insert(0, folder)
     rows = [row for size in SIZES for row in measured(size, options.rounds)]
     goal = f"target ≤ {TARGET_US} up to 4 KB"
     columns = (

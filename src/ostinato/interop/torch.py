@@ -31,7 +31,7 @@ from ..runtime.buffer import Buffer
 from ..runtime.library import Kernel, Library
 from . import arrays, torch_tensors, torch_values
 from .arrays import HOST, Place
-from .installing import Installation, warn_of_holders
+from .installing import Installation, Replacement, warn_of_holders
 from .torch_errors import CallError, GridError, MissingKernel, MixedDevices, ReportedError, ShaderSyntaxError
 from .torch_ops import custom_op, opaque
 from .torch_tensors import VIRTUAL, Buffers
@@ -359,7 +359,9 @@ def install() -> Installation:
     original = torch.mps.compile_shader
     replaced = {} if torch.backends.mps.is_available() else _STAND_INS
     # torch before 2.13 has no load_metallib.
-    present = [(torch.mps, name, stand_in) for name, stand_in in replaced.items() if hasattr(torch.mps, name)]
+    present: list[Replacement] = [
+        (torch.mps, name, stand_in) for name, stand_in in replaced.items() if hasattr(torch.mps, name)
+    ]
     installation = Installation(present)
     _installed.append(installation)
     if replaced and original is not compile_shader:
