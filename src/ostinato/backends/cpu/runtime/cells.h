@@ -85,8 +85,7 @@ template <uint32_t bytes> inline bool adds_nothing(const Worker *w, const void *
       return true;
     }
   }
-  if (at - uintptr_t(w) < region_bytes - bytes)
-    return all_bytes<bytes>(glance->local_states + (at - uintptr_t(w)), 0);
+  if (at - uintptr_t(w) < region_bytes - bytes) return all_bytes<bytes>(glance->local_states + (at - uintptr_t(w)), 0);
   const uintptr_t offset = at - glance->constants;
   if (writes || offset >= glance->constant_bytes || glance->constant_bytes - offset < bytes) return false;
   return !glance->constant_states || all_bytes<bytes>(glance->constant_states + offset, byte_written);
@@ -100,8 +99,7 @@ template <uint32_t bytes> inline bool is_inside(const Worker *w, const void *add
     return all_bytes<bytes>(glance->arena_states + (at - glance->arena), byte_written);
   for (const Span &span : glance->recent)
     if (at - span.begin < span.bytes && span.bytes - (at - span.begin) >= bytes) return true;
-  return at - uintptr_t(w) < region_bytes - bytes &&
-         all_bytes<bytes>(glance->local_states + (at - uintptr_t(w)), 0);
+  return at - uintptr_t(w) < region_bytes - bytes && all_bytes<bytes>(glance->local_states + (at - uintptr_t(w)), 0);
 }
 
 }  // namespace __ost
