@@ -21,8 +21,6 @@ _TOGETHER = re.compile(r"call [^\n]*@__ost_(?!meet_simdgroups|rows_|anys_)")
 """Calls that only the lane pass gives a meaning; a function with one that is left over was inlined everywhere."""
 _DEFINED = re.compile(r"^define [^\n]*?@([^\s(]+)\(", re.M)
 _TARGET = re.compile(r'"target-(?:cpu|features)"="[^"]*"')
-_SPLIT_VECTORS = '"min-legal-vector-width"="0"'
-"""By this attribute x86 decides in which registers a function takes and returns vectors. All have the same."""
 _TYPE = re.compile(r'^(%(?:"[^"]*"|[-\w$.]+)) = type (.*)$', re.M)
 
 
@@ -63,7 +61,7 @@ def widen(module: str) -> Widened:
         # Declared in the table of kernels, and never called.
         written.append(f"define internal void @__ost_rows_{number}() {{\n  unreachable\n}}\n")
         written.append(f"define internal void @__ost_anys_{number}() {{\n  unreachable\n}}\n")
-    attributes = " ".join(("noinline nounwind", _SPLIT_VECTORS, *_TARGET.findall(module)[:2]))
+    attributes = "noinline nounwind " + " ".join(_TARGET.findall(module)[:2])
     for heading, lines in helpers.items():
         body = "\n".join(f"  {line}" for line in lines)
         written.append(f"define internal {heading} {attributes} {{\n{body}\n}}\n")
@@ -75,7 +73,6 @@ def widen(module: str) -> Widened:
     # All calls are inlined. What was called is not compiled, and the code of 32 lanes, which is long, only once.
     rest = re.sub(r"^(attributes #\d+ = \{[^\n]*?)alwaysinline ", r"\1", rest, flags=re.M)
     rest = re.sub(r"^define hidden (?=[^\n]*@(?!__))", "define internal ", rest, flags=re.M)
-    rest = re.sub(r'"min-legal-vector-width"="\d+"', _SPLIT_VECTORS, rest)
     known = set(re.findall(r"^declare [^\n]*@([\w.]+)\(", rest, re.M))
     declarations = [line for name, line in declared.items() if name not in known]
     return Widened("\n".join((rest, *written, *declarations, "")), refused)

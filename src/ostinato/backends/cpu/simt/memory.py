@@ -91,10 +91,13 @@ def gather_all(emitter: Emitter, type_: str, addresses: str) -> str:
     read = f"call {kind} @{name}({pointers} %at, i32 1, {MASK} {EVERYONE}, {kind} poison)"
     if emitter.mask is None:
         return emitter.new(read.replace("%at", addresses))
-    function = f"__ost_gather_{type_}"
-    body = (f"%at = load {pointers}, ptr %from", f"%read = {read}", f"ret {kind} %read")
-    emitter.helpers[f"{kind} @{function}(ptr %from)"] = body
-    return emitter.new(f"call {kind} @{function}(ptr {_in_memory(emitter, addresses)})")
+    function, result = f"__ost_gather_{type_}", emitter.slot(f"%gathered.{type_}", kind)
+    emitter.helpers[f"void @{function}(ptr %from, ptr %result)"] = (
+        *(f"%at = load {pointers}, ptr %from", f"%read = {read}"),
+        *(f"store {kind} %read, ptr %result", "ret void"),
+    )
+    emitter.line(f"call void @{function}(ptr {_in_memory(emitter, 'ptr', addresses)}, ptr {result})")
+    return emitter.new(f"load {kind}, ptr {result}")
 
 
 def scatter(emitter: Emitter, type_: str, value: str, addresses: str) -> None:
@@ -107,12 +110,12 @@ def scatter(emitter: Emitter, type_: str, value: str, addresses: str) -> None:
         emitter.line(write.replace("%values", value).replace("%at", addresses))
         return
     function = f"__ost_scatter_{type_}"
-    emitter.helpers[f"void @{function}({kind} %values, ptr %to)"] = (
-        f"%at = load {pointers}, ptr %to",
-        write,
-        "ret void",
+    emitter.helpers[f"void @{function}(ptr %from, ptr %to)"] = (
+        *(f"%values = load {kind}, ptr %from", f"%at = load {pointers}, ptr %to"),
+        *(write, "ret void"),
     )
-    emitter.line(f"call void @{function}({kind} {value}, ptr {_in_memory(emitter, _active(emitter, addresses))})")
+    places = _in_memory(emitter, "ptr", _active(emitter, addresses))
+    emitter.line(f"call void @{function}(ptr {_in_memory(emitter, type_, value)}, ptr {places})")
 
 
 def _active(emitter: Emitter, addresses: str) -> str:
@@ -123,10 +126,14 @@ def _active(emitter: Emitter, addresses: str) -> str:
     return emitter.chosen(emitter.mask, wide("ptr"), addresses, spare)
 
 
-def _in_memory(emitter: Emitter, addresses: str) -> str:
-    """Where addresses lie for a function that takes them one by one."""
-    slot = emitter.slot("%addresses", wide("ptr"))
-    emitter.line(f"store {wide('ptr')} {addresses}, ptr {slot}")
+def _in_memory(emitter: Emitter, type_: str, values: str) -> str:
+    """Where the values of lanes lie for a function.
+
+    A function takes and returns vectors in memory only: the registers for them depend on attributes, which inlining
+    changes.
+    """
+    slot = emitter.slot(f"%given.{type_}", wide(type_))
+    emitter.line(f"store {wide(type_)} {values}, ptr {slot}")
     return slot
 
 
