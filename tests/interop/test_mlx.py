@@ -600,3 +600,29 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), call(3))
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
     assert done.stdout == "0 4.0\n", done.stderr
+
+
+def test_a_tangent_of_torch_is_refused(scaled: MetalKernel) -> None:
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    forward = torch.autograd.forward_ad
+    with forward.dual_level():
+        dual = forward.make_dual(torch.ones(4), torch.ones(4))
+        with pytest.raises(ost.UsageError, match="requires a gradient"):
+            scale(scaled, dual)
+
+
+def test_a_template_is_a_list(scaled: MetalKernel) -> None:
+    with pytest.raises(ost.ArgumentError, match="template: expected a list"):
+        scale(scaled, mx.ones(4), template=zip(["T"], [mx.float32], strict=True))
+
+
+def test_refusals_of_transformations_are_errors_of_mlx_too(scaled: MetalKernel) -> None:
+    with pytest.raises(ValueError, match="derivative"):
+        mx.grad(lambda x: scale(scaled, x).sum())(mx.ones(4))
+
+
+def test_install_leaves_a_machine_with_metal_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mx.metal, "is_available", lambda: True)
+    own = mx.fast.metal_kernel
+    interop.install()
+    assert mx.fast.metal_kernel is own

@@ -19,6 +19,7 @@ from scripting import Script
 
 torch = pytest.importorskip("torch", reason="torch is not installed; `pip install '.[oracle]'`")
 
+from ostinato.interop import arrays  # noqa: E402
 from ostinato.interop import torch as interop  # noqa: E402  it needs torch
 
 # The first has neither metal_stdlib nor a namespace, as the example of torch's documentation.
@@ -397,3 +398,70 @@ def test_without_torch_the_import_says_what_to_install(script: Script) -> None:
         """
     )
     assert done.stdout.strip() == "MissingPackage ostinato.interop.torch needs torch: pip install torch"
+
+
+def test_memory_of_an_interrupted_call_stays(script: Script) -> None:
+    done = script(
+        """
+        import signal, torch
+        from ostinato.interop.torch import compile_shader
+
+        lib = compile_shader('kernel void slow(device float *x, constant int &steps) {'
+                             ' float s = x[0]; for (int k = 0; k < steps; ++k) s = s * 0.999f + 0.001f;'
+                             ' x[0] = s > 9 ? s : 7; }')
+        lib.slow(torch.zeros(4), 1, threads=1)
+
+        def interrupt(*_):
+            raise KeyboardInterrupt
+
+        signal.signal(signal.SIGALRM, interrupt)
+        x = torch.zeros(1000)
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        try:
+            lib.slow(x, 1 << 29, threads=1)
+        except KeyboardInterrupt:
+            print("interrupted")
+        address = x.data_ptr()
+        del x
+        others = [torch.zeros(1000) for _ in range(20)]
+        print(any(other.data_ptr() == address for other in others))
+        """
+    )
+    assert done.stdout.split() == ["interrupted", "False"], done.stderr
+
+
+def test_a_backward_that_needs_overwritten_contents_raises(lib: Any) -> None:
+    x, weight = torch.ones(2), torch.ones(2, requires_grad=True)
+    total = (x * weight).sum()
+    lib.full(x, 5.0)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        total.backward()
+
+
+def test_empty_slices_are_arguments(lib: Any) -> None:
+    x = torch.zeros(10)
+    lib.full(x[5:5], 1.0)
+    lib.full(x[5:5], 1.0, threads=0)
+    assert not x.any()
+
+
+def test_a_group_that_is_too_large_is_an_error_of_torch_too(lib: Any) -> None:
+    with pytest.raises(RuntimeError) as raised:
+        lib.full(torch.zeros(4), 1.0, group_size=1 << 20)
+    assert isinstance(raised.value, ost.GeometryError)
+
+
+def test_installations_are_undone_in_any_order(left_alone: None) -> None:
+    own = torch.mps.compile_shader
+    first, second = interop.install(), interop.install()
+    first.undo()
+    assert torch.mps.compile_shader is interop.compile_shader
+    second.undo()
+    assert torch.mps.compile_shader is own
+
+
+def test_a_device_that_cannot_reach_the_tensors_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OSTINATO_DEVICE", "cpu")
+    monkeypatch.setattr(arrays, "_devices", {})
+    with pytest.raises(ost.WrongDevice, match=r"cuda:0.*OSTINATO_DEVICE"):
+        arrays.device_at((2, 0))

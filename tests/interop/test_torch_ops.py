@@ -214,3 +214,31 @@ def test_lists_of_tensors_and_keywords_are_left_to_register_autograd(lib: Any) -
 
 def test_the_signature_is_that_of_the_function(silu: Any) -> None:
     assert list(inspect.signature(silu).parameters) == ["x", "scale"]
+
+
+@pytest.mark.parametrize("constant_first", [True, False])
+def test_a_constant_beside_tensors_without_memory(lib: Any, constant_first: bool) -> None:
+    table = torch.tensor([2.0, 3.0])
+
+    @custom_op(new_name("looked_up"))
+    def looked_up(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        lib.times(*((table, x) if constant_first else (x, table)), out)
+        return out
+
+    x = torch.ones(2)
+    assert torch.compile(looked_up, fullgraph=True, backend="eager")(x).tolist() == [2, 3]
+
+
+def test_the_gradients_of_a_list_of_results(lib: Any) -> None:
+    def backward(grad_0: Tensor, grad_1: Tensor) -> Tensor:
+        return grad_0 + 2 * grad_1
+
+    @custom_op(new_name("twice"), backward=backward)
+    def twice(x: Tensor) -> list[Tensor]:
+        return [x + 0, x * 2]
+
+    x = torch.ones(2, requires_grad=True)
+    first, second = twice(x)
+    (first + second).sum().backward()
+    assert x.grad.tolist() == [3, 3]

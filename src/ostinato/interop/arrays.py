@@ -73,7 +73,10 @@ def device_at(where: Place) -> Device:
     """The device that works on memory of that place. It is opened once per process and stays open."""
     device = _devices.get(where)
     if device is None:
-        device = _devices.setdefault(where, open_device("cpu" if where == HOST else f"cuda:{where[1]}"))
+        device = open_device("cpu" if where == HOST else f"cuda:{where[1]}")
+        if where != HOST and device.capabilities.dlpack_device != where:
+            raise WrongDevice(f"the arrays are on {named(where)}, and OSTINATO_DEVICE says {device.name!r}; unset it")
+        device = _devices.setdefault(where, device)
     return device
 
 
@@ -161,12 +164,6 @@ def buffer(device: Device, value: Any) -> Buffer:
     if place(value) == HOST:
         return device.from_dlpack(host_array(value))
     return device.from_dlpack(plain_tensor(value) if library(value) == "torch" else value)
-
-
-def is_shared(device: Device, value: Any) -> bool:
-    """Whether a device can work in the memory of an array."""
-    where = place(value)
-    return device.capabilities.shared_memory if where == HOST else device.capabilities.dlpack_device == where
 
 
 def strided_buffer(device: Device, value: Any) -> tuple[Buffer, int, tuple[int, ...]]:

@@ -14,6 +14,7 @@ the place of MLX's own, so that packages that use it run as they are. MLX itself
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 import re
@@ -29,15 +30,15 @@ from typing import Any
 import numpy as np
 
 from ..device import Device
-from ..errors import ArgumentError, GeometryError, MissingPackage, OstinatoError, OstinatoWarning, UsageError
+from ..errors import ArgumentError, GeometryError, MissingPackage, OstinatoError, OstinatoWarning
 from ..runtime.library import Kernel
 from . import arrays
-from .installing import Installation, Replacement, warn_of_holders
+from .installing import Installation, Replacement, undo_all, warn_of_holders
 from .launches import Call, Extent, Prepared, is_small, run_once
 from .metal_signature import CONSTANT_BELOW, Generated, Input, Source, TemplateArgument, generated
 from .mlx_pretence import is_gpu
 from .mlx_pretence import replacements as pretended
-from .mlx_tracing import is_traced, traced_call
+from .mlx_tracing import NoDerivative, is_traced, traced_call
 
 _INCLUDE = Path(__file__).parent / "include"
 _MATH_MODES = ("safe", "relaxed", "fast")
@@ -129,6 +130,8 @@ class MetalKernel:
         options = (output_shapes, output_dtypes, grid, threadgroup, template, init_value)
         if not isinstance(inputs, list | tuple):
             raise ArgumentError(f"inputs: expected a list of arrays and numbers, got {reprlib.repr(inputs)}")
+        if template is not None and not isinstance(template, list | tuple):
+            raise ArgumentError(f"template: expected a list of pairs, got {reprlib.repr(template)}")
         kinds = [arrays.library(value) for value in inputs]
         kind = self._results or _kind(kinds, output_dtypes)
         if "mlx" in kinds:
@@ -193,6 +196,8 @@ class MetalKernel:
         if key not in self._kernels:
             text = generated(source, inputs, call.output_dtypes, template)
             library = device.library(text.compiled, include_dirs=[_INCLUDE], defines=self._defines)
+            if len(self._kernels) >= _MOST_PLANS:
+                self._kernels.clear()
             self._kernels[key] = (library[text.name], text)
         kernel, text = self._kernels[key]
         small = device.name == "cpu" and not call.is_empty and is_small(taken, call)
@@ -252,7 +257,7 @@ def _taken(position: int, value: Any) -> Any:
         if arrays.place(value) != arrays.HOST:
             return value
         array = arrays.host_array(value)
-    except OstinatoError as error:
+    except (OstinatoError, TypeError) as error:  # torch raises a TypeError for a dtype that NumPy does not have
         raise ArgumentError(f"inputs[{position}]: {error}") from error
     if array.dtype == np.float64 and library != "mlx":
         return array.astype(np.float32)
@@ -371,17 +376,20 @@ def _check_stream(stream: Any) -> None:
 
 def _refuse_gradients(name: str, inputs: Sequence[Any]) -> None:
     """A result that knows nothing of its inputs would have a gradient of zero."""
-    if sys.modules["torch"].is_grad_enabled() and any(getattr(value, "requires_grad", False) for value in inputs):
-        raise UsageError(
+    torch = sys.modules["torch"]
+    tensors = [value for value in inputs if isinstance(value, torch.Tensor)]
+    forward = torch.autograd.forward_ad
+    is_dual = getattr(forward, "_current_level", -1) >= 0 and any(
+        forward.unpack_dual(tensor).tangent is not None for tensor in tensors
+    )
+    if is_dual or (torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)):
+        raise NoDerivative(
             f"metal_kernel {name!r}: a tensor requires a gradient, and the kernel has none; call it under"
-            " torch.no_grad(), or inside of a torch.autograd.Function with a backward"
+            " torch.no_grad(), or inside of a torch.autograd.Function with a backward (jvp in forward mode)"
         )
 
 
 # --- in the place of MLX's own ---------------------------------------------------------------------------------
-
-
-_installed: list[Installation] = []
 
 
 def install(*, pretend_metal: bool = False) -> Installation:
@@ -389,16 +397,18 @@ def install(*, pretend_metal: bool = False) -> Installation:
 
     As a context manager it does so for a block: `with install(): …`. With `pretend_metal` MLX also answers as if there
     were a GPU, because packages ask before they make a kernel: `mx.metal.is_available()` is True, `mx.default_device()`
-    is the GPU, kernels accept `stream=mx.gpu`; docs/interop.md lists it all. Warns of modules that took MLX's function,
-    or made a kernel with it, before.
+    is the GPU, kernels accept `stream=mx.gpu`; docs/interop.md lists it all. Where there is Metal, MLX stays as it is,
+    so that a test suite can call this on every machine. Warns of modules that took MLX's function, or made a kernel
+    with it, before.
     """
     core = _mlx()
     original = core.fast.metal_kernel
+    if core.metal.is_available() and original is not _metal_kernel_of_mlx:
+        return Installation("mlx", [])
     replacements: list[Replacement] = [(core.fast, "metal_kernel", _metal_kernel_of_mlx)]
     if pretend_metal:
         replacements += pretended(core)
-    installation = Installation(replacements)
-    _installed.append(installation)
+    installation = Installation("mlx", replacements)
     if original is not _metal_kernel_of_mlx:
         warn_of_holders(lambda value: value is original or _is_kernel_of(original, value), "mlx", "metal_kernel of MLX")
     return installation
@@ -411,10 +421,10 @@ def _is_kernel_of(original: Any, value: object) -> bool:
 
 def uninstall() -> None:
     """Give MLX back what `install` replaced. Kernels that were made meanwhile keep working."""
-    while _installed:
-        _installed.pop().undo()
+    undo_all("mlx")
 
 
+@functools.wraps(metal_kernel)
 def _metal_kernel_of_mlx(*arguments: Any, **options: Any) -> MetalKernel:
     made = metal_kernel(*arguments, **options)
     made._results = "mlx"

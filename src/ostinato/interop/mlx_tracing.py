@@ -16,7 +16,11 @@ from typing import Any, NoReturn
 from ..errors import UsageError
 
 
-class KernelWhileTracing(UsageError):
+class NoDerivative(UsageError, ValueError):
+    """A transformation asked for the derivative of a kernel, or mapped over one."""
+
+
+class KernelWhileTracing(UsageError, ValueError):
     """A kernel was called by `mx.compile` or `mx.vmap`, whose arrays have no values."""
 
 
@@ -71,7 +75,7 @@ def traced_call(name: str, given: Sequence[Any], run: Callable[[Sequence[Any]], 
 
 def _refusal(name: str, transformation: str, rule: str) -> Callable[..., NoReturn]:
     def refuse(*_arguments: object) -> NoReturn:
-        raise UsageError(
+        raise NoDerivative(
             f"metal_kernel {name!r}: {transformation} needs the derivative of the kernel, which nobody gave. Put the"
             f" call into a function with @mx.custom_function and give it one with its .{rule}"
             if rule != "vmap"

@@ -17,7 +17,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..device import Device
-from ..errors import DeviceError, DeviceUnavailable, KernelCompileError, MissingPackage, NoKernels, UnsupportedFeature
+from ..errors import (
+    DeviceError,
+    DeviceUnavailable,
+    GeometryError,
+    KernelCompileError,
+    MissingPackage,
+    NoKernels,
+    OstinatoError,
+    UnsupportedFeature,
+)
 
 try:
     import torch
@@ -31,10 +40,10 @@ from ..runtime.buffer import Buffer
 from ..runtime.library import Kernel, Library
 from . import arrays, torch_tensors, torch_values
 from .arrays import HOST, Place
-from .installing import Installation, Replacement, warn_of_holders
+from .installing import Installation, Replacement, undo_all, warn_of_holders
 from .torch_errors import CallError, GridError, MissingKernel, MixedDevices, ReportedError, ShaderSyntaxError
 from .torch_ops import custom_op, opaque
-from .torch_tensors import VIRTUAL, Buffers
+from .torch_tensors import VIRTUAL, Buffers, VirtualTensor
 from .torch_values import plain_bytes, plain_kind
 
 if TYPE_CHECKING:
@@ -128,6 +137,8 @@ class _Placed:
         if argument.access == "read" and torch_tensors.is_number(tensor, where):
             return torch_tensors.number_bytes(tensor)
         key = self._memory(argument, tensor, where)
+        if argument.access != "read":
+            torch.autograd.graph.increment_version(tensor)  # a backward that needs the old contents raises
         return self.buffers.get(key) or torch_tensors.new_buffer(self.device, self.buffers, key)
 
     def _bytes(self, argument: Argument, value: Any, casts: Any, where: Place) -> bytes:
@@ -205,6 +216,10 @@ class ShaderLibrary:
         return f"<ShaderLibrary: {', '.join(self._shader.names)}>"
 
 
+_abandoned: list[tuple[Any, ...]] = []
+"""The arguments of calls that were interrupted: their memory must stay."""
+
+
 class MetalKernel:
     """A kernel of a `ShaderLibrary`. Calling it runs it."""
 
@@ -236,7 +251,7 @@ class MetalKernel:
         if where == VIRTUAL:
             return  # a tensor without memory has no contents to compute
         device = arrays.device_at(where)
-        placed = self._placed.get(device) or self._on(device)
+        placed = self._placed.get(device) or self._on(device, where)
         if threads is None:
             if first is None:
                 raise GridError(f"kernel {self._name!r}: without a tensor in its arguments it needs threads=")
@@ -246,30 +261,44 @@ class MetalKernel:
         except (KeyError, TypeError):
             grid, group = placed.grid(threads, group_size)
         reports = None if error_buf_idx is None else device.zeros(_REPORTS.itemsize, np.uint8)
-        bound = placed.bound(where, args, arg_casts, error_buf_idx, reports)
+        try:
+            bound = placed.bound(where, args, arg_casts, error_buf_idx, reports)
+        except VirtualTensor:
+            return
         if 0 in grid:
             return
         stream = 0 if where == HOST else torch_tensors.current_stream(where)
         if stream:
             device.after_stream(stream)
         encoder = device.command_encoder()
-        encoder.dispatch(placed.kernel, *bound, threads=grid, group_size=group)
-        submission = encoder.commit()
-        if where == HOST:
-            try:
+        try:
+            encoder.dispatch(placed.kernel, *bound, threads=grid, group_size=group)
+            submission = encoder.commit()
+            if where == HOST:
                 submission.wait()
-            except DeviceError:
-                # The tensors keep what the kernel wrote before it crashed, and torch uses them without asking.
-                for buffer in bound:
-                    if isinstance(buffer, Buffer):
-                        buffer.accept()
-                raise
-        elif stream:
-            device.before_stream(stream)
+            elif stream:
+                device.before_stream(stream)
+        except GeometryError as error:
+            raise GridError(str(error)) from None
+        except DeviceError:
+            # The tensors keep what the kernel wrote before it crashed, and torch uses them without asking.
+            for buffer in bound:
+                if isinstance(buffer, Buffer):
+                    buffer.accept()
+            raise
+        except OstinatoError:
+            raise
+        except BaseException:
+            # Ctrl-C gives up the wait but not the work, which still writes to this memory.
+            _abandoned.append(args)
+            placed.buffers.clear()
+            raise
         if reports is not None:
             _raise_reported(self._name, reports.numpy().view(_REPORTS)[0])
 
-    def _on(self, device: Device) -> _Placed:
+    def _on(self, device: Device, where: Place) -> _Placed:
+        if where == HOST and not device.capabilities.shared_memory:
+            raise MixedDevices(f"kernel {self._name!r}: {device.name!r}, by OSTINATO_DEVICE, cannot reach CPU tensors")
         kernel = self._shader.library(device)[self._name]
         needed = [argument for argument in kernel.signature.shared if argument.used]
         if needed:
@@ -347,7 +376,6 @@ def synchronize() -> None:
 
 
 _STAND_INS = {"compile_shader": compile_shader, "load_metallib": load_metallib, "synchronize": synchronize}
-_installed: list[Installation] = []
 
 
 def install() -> Installation:
@@ -362,8 +390,7 @@ def install() -> Installation:
     present: list[Replacement] = [
         (torch.mps, name, stand_in) for name, stand_in in replaced.items() if hasattr(torch.mps, name)
     ]
-    installation = Installation(present)
-    _installed.append(installation)
+    installation = Installation("torch", present)
     if replaced and original is not compile_shader:
         warn_of_holders(lambda value: value is original, "torch", "compile_shader of torch")
     return installation
@@ -371,5 +398,4 @@ def install() -> Installation:
 
 def uninstall() -> None:
     """Give `torch.mps` back what `install` replaced. Kernels that were compiled meanwhile keep working."""
-    while _installed:
-        _installed.pop().undo()
+    undo_all("torch")

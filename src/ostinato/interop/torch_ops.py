@@ -28,9 +28,10 @@ def opaque(function: _Function) -> _Function:
     reason = "a Metal kernel is no operator of torch; ostinato.interop.torch.custom_op makes one of it"
     try:
         from torch._C._dynamo.eval_frame import _FrameAction, _FrameExecStrategy, set_code_exec_strategy
-    except ImportError:
+
+        set_code_exec_strategy(function.__code__, _FrameExecStrategy(_FrameAction.SKIP, _FrameAction.SKIP))
+    except (ImportError, AttributeError, TypeError):  # names that torch keeps to itself
         return torch.compiler.disable(function, reason=reason)  # type: ignore[no-any-return]
-    set_code_exec_strategy(function.__code__, _FrameExecStrategy(_FrameAction.SKIP, _FrameAction.SKIP))
     function._torchdynamo_disable = True  # type: ignore[attr-defined]
     function._torchdynamo_disable_msg = reason  # type: ignore[attr-defined]
     return function
@@ -123,10 +124,11 @@ def _register_backward(op: CustomOpDef, name: str, backward: Callable[..., Any])
         ctx.plain_values = {parameter: value for parameter, value in values.items() if parameter not in tensors}
         ctx.is_tensor = [isinstance(value, torch.Tensor) for value in inputs]
 
-    def gradients(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+    def gradients(ctx: Any, *grads: Any) -> tuple[torch.Tensor | None, ...]:
         given = dict(zip(ctx.saved_names, ctx.saved_tensors, strict=True)) | ctx.plain_values
         # A gradient may be expanded from one number, and kernels see memory, not strides.
-        contiguous = tuple(grad.contiguous() for grad in grads)
+        of_results = grads[0] if len(grads) == 1 and isinstance(grads[0], list | tuple) else grads
+        contiguous = tuple(grad if grad is None else grad.contiguous() for grad in of_results)
         for parameter in wanted:
             if parameter not in given:
                 given[parameter] = _result(name, parameter, contiguous)

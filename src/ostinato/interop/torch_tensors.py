@@ -25,13 +25,17 @@ Buffers = dict[tuple[int, int], Buffer]
 VIRTUAL: Place = (-1, 0)
 """The place of tensors without memory: meta tensors, and the fake ones of torch.compile and torch.export."""
 
-_MOST_BUFFERS = 4096
 CUDA = 2
+_MOST_BUFFERS = 4096
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _REFUSED = {torch.float64: "float()", torch.complex128: "to(torch.complex64)"}
 
 _places: dict[torch.device, Place] = {}
 _buffers: dict[Device, Buffers] = {}
+
+
+class VirtualTensor(Exception):
+    """A tensor without memory, behind one that has some. Only between the functions of this room."""
 
 
 def place(tensor: torch.Tensor) -> Place:
@@ -100,7 +104,10 @@ def new_buffer(device: Device, buffers: Buffers, key: tuple[int, int]) -> Buffer
 
 def memory(tensor: torch.Tensor, where: Place) -> tuple[int, int]:
     """The address of a tensor's first element, and the bytes from there to the end of its storage."""
-    if place(tensor) != where:
+    here = place(tensor)
+    if here == VIRTUAL:
+        raise VirtualTensor
+    if here != where:
         raise MixedDevices(f"it is on {tensor.device}, and other tensors are not")
     if tensor.dtype in _REFUSED:
         raise CallError(f"a tensor of {tensor.dtype}: Metal has no double; tensor.{_REFUSED[tensor.dtype]}")
@@ -108,6 +115,8 @@ def memory(tensor: torch.Tensor, where: Place) -> tuple[int, int]:
         raise CallError("its memory is not yet conjugated or negated; tensor.resolve_conj().resolve_neg()")
     try:
         start = tensor.data_ptr()
+        if not start and not tensor.numel():
+            return 0, 0  # an empty slice has no address, although its storage goes on
         return start, tensor.untyped_storage().nbytes() - tensor.storage_offset() * tensor.itemsize
     except (RuntimeError, NotImplementedError) as error:
         # Tensors of torch.func, sparse and nested tensors.
