@@ -458,11 +458,13 @@ void initialised(Worker *w, const Region &region, const Access &access) {
   unsigned char *state = region.state + (access.address - region.begin);
   if (all_written(state, access.bytes)) return;
   if (memchr(state, byte_outside, access.bytes)) stop(w, &region, access);
-  // What reads and writes reads first.
-  if (!(access.how & how_write) || (access.how & how_atomic && !(access.how & how_replaces)))
+  // What reads and writes reads first. A copy of an object contains its padding, so one written byte is enough.
+  const bool reads = !(access.how & how_write) || (access.how & how_atomic && !(access.how & how_replaces));
+  const bool none_written = !memchr(state, byte_written, access.bytes);
+  if (reads && none_written)
     report(w->findings, found_uninitialised, Touch{}, touch_here(w, access.site, access.how),
            memory_at(w->shadow, region, access), 0);
-  set_written(state, access.bytes);  // reported once for each byte
+  if (none_written || access.how & how_write) set_written(state, access.bytes);  // reported once for each byte
 }
 
 inline Region *region_at(Shadow *shadow, uintptr_t address) {
