@@ -34,6 +34,15 @@ SOURCE = "#include <metal_stdlib>\nusing namespace metal;\n" + "\n".join(
     for dtype in DTYPES
     for number, body in enumerate(BODIES.values())
 )
+SOURCE += """
+// Simdgroup barriers of device memory, more of them than their counter holds, do not order threadgroup memory.
+kernel void wrapped(device uchar *y, uint t [[thread_index_in_threadgroup]]) {
+  threadgroup uchar a[4];
+  if (t == 0) a[0] = 7;
+  for (int k = 0; k < 300; ++k) simdgroup_barrier(mem_flags::mem_device);
+  if (t == 1) y[0] = a[0];
+}
+"""
 
 
 @pytest.fixture(scope="module")
@@ -75,3 +84,11 @@ def test_elements_that_no_thread_wrote_are_noted(dev: ost.Device, library: ost.L
     (finding,) = submission.findings
     assert finding.kind == "not written"
     assert f"no thread writes y[255]; {2 * y.dtype.itemsize} bytes" in finding.why
+
+
+def test_barriers_of_device_memory_leave_threadgroup_memory_alone(dev: ost.Device, library: ost.Library) -> None:
+    encoder = dev.command_encoder()
+    encoder.dispatch(library["wrapped"], dev.zeros(1, np.uint8), threads=32, group_size=32)
+    submission = encoder.commit()
+    submission.wait()
+    assert [finding.kind for finding in submission.findings] == ["relies on lockstep"]

@@ -100,7 +100,7 @@ struct Shadow {
   Tracked *tracked;
   uint32_t n_tracked, tracked_room;
   Fences fences;
-  Contexts contexts;
+  Contexts contexts[2];  // for each Space
   LocalMemory locals;
   uint32_t checks;
 };
@@ -318,8 +318,10 @@ inline bool touch_cell(Worker *w, const Region &region, Slot *cell, const Access
   return reported;
 }
 
-void *map_zeros(size_t bytes) {
-  void *memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANON | MAP_NORESERVE, -1, 0);
+// In place of the pages at an address, if there is one: not every system has an madvise that makes zeros of them.
+void *map_zeros(size_t bytes, void *at = nullptr) {
+  const int flags = MAP_PRIVATE | MAP_ANON | MAP_NORESERVE | (at ? MAP_FIXED : 0);
+  void *memory = mmap(at, bytes, PROT_READ | PROT_WRITE, flags, -1, 0);
   return memory == MAP_FAILED ? nullptr : memory;
 }
 
@@ -345,16 +347,19 @@ uint32_t small_unit(const Region &region, uint64_t offset) { return offset % 4 >
 void load(const Shadow *shadow, const Region &region, uint64_t offset, Slot *cell) {
   if (region.shift == largest_shift)
     memcpy(cell, region.cells + offset / 4 * slots_per_cell, slots_per_cell * sizeof(Slot));
-  else load_cell(shadow->contexts, small_word(region, offset), region.shift, small_unit(region, offset), cell);
+  else
+    load_cell(shadow->contexts[region.space], small_word(region, offset), region.shift, small_unit(region, offset),
+              cell);
 }
 
 // When the numbers of contexts are used up, what is known of small cells is forgotten.
-void make_room(Shadow *shadow) {
+void make_room(Shadow *shadow, Space space) {
   for (uint32_t i = 0; i < shadow->n_regions; ++i) {
     const Region &region = shadow->regions[i];
-    if (region.shift != largest_shift && region.cells) madvise(region.cells, region.mapped_bytes, MADV_DONTNEED);
+    if (region.space != space || region.shift == largest_shift || !region.cells) continue;
+    if (!map_zeros(region.mapped_bytes, region.cells)) __builtin_trap();
   }
-  forget_contexts(&shadow->contexts);
+  forget_contexts(&shadow->contexts[space]);
 }
 
 // Divides the cells of a region.
@@ -362,13 +367,14 @@ void divide(Shadow *shadow, Region *region, uint32_t shift) {
   Region finer = *region;
   finer.shift = shift;
   if (!make_cells(&finer)) __builtin_trap();
+  Contexts *contexts = &shadow->contexts[region->space];
   const Slot none[slots_per_cell] = {};
   for (uint64_t offset = 0; region->used && offset < region->end - region->base; offset += uint64_t(1) << shift) {
-    if (is_full(shadow->contexts)) break;
+    if (is_full(*contexts)) break;
     Slot cell[slots_per_cell];
     load(shadow, *region, offset, cell);
     if (cell[0] | cell[2])
-      store_cell(&shadow->contexts, small_word(finer, offset), shift, small_unit(finer, offset), none, cell);
+      store_cell(contexts, small_word(finer, offset), shift, small_unit(finer, offset), none, cell);
   }
   drop_cells(region);
   *region = finer;
@@ -419,13 +425,14 @@ template <Space space> inline void history(Worker *w, Region *region, const Acce
       reported |= touch_cell<space>(w, *region, region->cells + cell * slots_per_cell, access, now, !reported);
     return;
   }
+  Contexts *contexts = &shadow->contexts[space];
   for (uint64_t at = offset; at < end; at += uint64_t(1) << region->shift) {
-    if (is_full(shadow->contexts)) make_room(shadow);
+    if (is_full(*contexts)) make_room(shadow, space);
     Slot before[slots_per_cell], cell[slots_per_cell];
     load(shadow, *region, at, before);
     memcpy(cell, before, sizeof cell);
     reported |= touch_cell<space>(w, *region, cell, access, now, !reported);
-    store_cell(&shadow->contexts, small_word(*region, at), region->shift, small_unit(*region, at), before, cell);
+    store_cell(contexts, small_word(*region, at), region->shift, small_unit(*region, at), before, cell);
   }
 }
 
@@ -565,7 +572,7 @@ void on_fence(Worker *w, uint32_t flags, uint32_t order, uint32_t scope) {
 // Device counters are few bits: when one wraps, what this group did before is marked as older than anything.
 void sweep(Shadow *shadow, uint32_t shift, uint32_t bits) {
   const Slot group = shadow->group & ((1u << group_bits) - 1), oldest = ((Slot(1) << bits) - 1) << shift;
-  mark_contexts(&shadow->contexts, group, oldest);
+  mark_contexts(&shadow->contexts[device_space], group, oldest);
   for (uint32_t i = 1; i < shadow->n_regions; ++i) {
     const Region &region = shadow->regions[i];
     if (region.shift != largest_shift) continue;
@@ -744,7 +751,7 @@ void close_shadow(Worker *w) {
     for (uint32_t i = 0; i < w->shadow->n_tracked; ++i) free(w->shadow->tracked[i].state);
     free(w->shadow->tracked);
     drop_fences(&w->shadow->fences);
-    drop_contexts(&w->shadow->contexts);
+    for (Contexts &contexts : w->shadow->contexts) drop_contexts(&contexts);
     close_locals(&w->shadow->locals);
   }
   free(w->shadow);
@@ -760,7 +767,7 @@ void begin_dispatch(Worker *w, const Node *node) {
     arena.shift = largest_shift;
     if (!make_cells(&arena)) __builtin_trap();
   }
-  forget_contexts(&shadow->contexts);
+  for (Contexts &contexts : shadow->contexts) forget_contexts(&contexts);
   show_arena(shadow);
   shadow->glance.constant_bytes = shadow->glance.recent[0].bytes = shadow->glance.recent[1].bytes = 0;
   shadow->n_regions = 1;

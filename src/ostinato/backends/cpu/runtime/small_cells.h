@@ -11,7 +11,7 @@
 
 namespace [[gnu::visibility("hidden")]] __ost {
 
-struct Contexts {
+struct Contexts {   // of the cells of one Space
   Slot *known;      // by number; the first is none
   uint32_t *index;  // a hash table of numbers, twice as large
   uint32_t count, room;
@@ -29,7 +29,7 @@ constexpr size_t word_bytes(uint32_t shift) { return shift ? 32 : 56; }
 void load_cell(const Contexts &, const uint32_t *word, uint32_t shift, uint32_t unit, Slot cell[slots_per_cell]);
 void store_cell(Contexts *, uint32_t *word, uint32_t shift, uint32_t unit, const Slot before[slots_per_cell],
                 const Slot cell[slots_per_cell]);
-// When a line's counter wraps: adds bits to the contexts of a group.
+// When a counter of device memory wraps: adds bits to the contexts of a group.
 void mark_contexts(Contexts *, Slot group, Slot bits);
 
 }  // namespace __ost
