@@ -42,6 +42,15 @@ kernel void wrapped(device uchar *y, uint t [[thread_index_in_threadgroup]]) {
   for (int k = 0; k < 300; ++k) simdgroup_barrier(mem_flags::mem_device);
   if (t == 1) y[0] = a[0];
 }
+// Every write has its own line, group or number of barriers.
+kernel void contexts(device uchar *y, uint g [[threadgroup_position_in_grid]]) {
+  for (uint k = 0; k < 250; ++k) {
+    device uchar *row = y + 16 * (g * 250 + k);
+    row[0] = 1; row[1] = 1; row[2] = 1; row[3] = 1; row[4] = 1; row[5] = 1; row[6] = 1; row[7] = 1;
+    row[8] = 1; row[9] = 1; row[10] = 1; row[11] = 1; row[12] = 1; row[13] = 1; row[14] = 1; row[15] = 1;
+    simdgroup_barrier(mem_flags::mem_device);
+  }
+}
 """
 
 
@@ -92,3 +101,12 @@ def test_barriers_of_device_memory_leave_threadgroup_memory_alone(dev: ost.Devic
     submission = encoder.commit()
     submission.wait()
     assert [finding.kind for finding in submission.findings] == ["relies on lockstep"]
+
+
+def test_writes_that_were_forgotten_are_not_called_missing(dev: ost.Device, library: ost.Library) -> None:
+    groups = 1050  # of 4,000 contexts each; 4,194,304 are kept
+    encoder = dev.command_encoder()
+    encoder.dispatch(library["contexts"], dev.zeros(4000 * groups, np.uint8), threads=groups, group_size=1)
+    submission = encoder.commit()
+    submission.wait()
+    assert not submission.findings

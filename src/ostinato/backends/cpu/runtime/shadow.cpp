@@ -41,7 +41,8 @@ struct Region {
   unsigned char *state;  // a Byte for each byte; NULL where all are written
   uint32_t shift;        // of a cell's size
   Space space;
-  bool used;  // whether a cell is other than zero
+  bool used;       // whether a cell is other than zero
+  bool forgotten;  // whether a cell is zero although its memory was accessed
 };
 
 struct Deferred {  // a write whose value is compared once it has happened
@@ -355,9 +356,10 @@ void load(const Shadow *shadow, const Region &region, uint64_t offset, Slot *cel
 // When the numbers of contexts are used up, what is known of small cells is forgotten.
 void make_room(Shadow *shadow, Space space) {
   for (uint32_t i = 0; i < shadow->n_regions; ++i) {
-    const Region &region = shadow->regions[i];
+    Region &region = shadow->regions[i];
     if (region.space != space || region.shift == largest_shift || !region.cells) continue;
     if (!map_zeros(region.mapped_bytes, region.cells)) __builtin_trap();
+    region.forgotten = true;
   }
   forget_contexts(&shadow->contexts[space]);
 }
@@ -370,7 +372,10 @@ void divide(Shadow *shadow, Region *region, uint32_t shift) {
   Contexts *contexts = &shadow->contexts[region->space];
   const Slot none[slots_per_cell] = {};
   for (uint64_t offset = 0; region->used && offset < region->end - region->base; offset += uint64_t(1) << shift) {
-    if (is_full(*contexts)) break;
+    if (is_full(*contexts)) {
+      finer.forgotten = true;
+      break;
+    }
     Slot cell[slots_per_cell];
     load(shadow, *region, offset, cell);
     if (cell[0] | cell[2])
@@ -734,6 +739,7 @@ bool open_shadow(Worker *w, uint32_t checks) {
            nullptr,
            largest_shift,
            threadgroup_space,
+           false,
            false};
   arena.state = static_cast<unsigned char *>(calloc(w->arena_bytes, 1));
   shadow->needed = static_cast<Slot *>(calloc(w->arena_bytes / 4 + 1, sizeof(Slot)));
@@ -795,7 +801,7 @@ void begin_dispatch(Worker *w, const Node *node) {
     if (!bytes) continue;
     const uintptr_t begin = uintptr_t(d.args[i]), end = begin + bytes;
     // Overlapping arguments are one region.
-    Region merged = {begin, end, begin, nullptr, 0, nullptr, largest_shift, device_space, false};
+    Region merged = {begin, end, begin, nullptr, 0, nullptr, largest_shift, device_space, false, false};
     bool writes = node->views[i] & view_written;
     for (uint32_t k = 1; k < shadow->n_regions;) {
       Region &other = shadow->regions[k];
@@ -898,7 +904,7 @@ void report_unwritten(Worker *w, const Node *node) {
     if (!bytes || !(node->views[i] & view_written)) continue;
     const uintptr_t begin = uintptr_t(node->dispatch.args[i]);
     const Region *region = region_at(shadow, begin);
-    if (!region) continue;
+    if (!region || region->forgotten) continue;
     uint64_t missing = 0, first = 0;
     for (uint64_t at = 0; at < bytes; ++at) {
       Slot cell[slots_per_cell] = {};

@@ -1,5 +1,5 @@
 // Cells of 2 bytes and of 1 byte: the four slots of a cell in 32 bits each, so that memory which is accessed in small
-// units takes no more than 14 bytes for each byte.
+// units takes no more than 14 bytes for each byte, and 16 to 32 for each context.
 //
 // What a slot says beside its lane is a context: line, group, barriers. Threads share contexts, so a slot keeps the lane
 // and the number of its context. The bytes of a word share their second write, which matters only where threads write
