@@ -4,7 +4,8 @@
 // says how small ones are stored). A cell keeps
 // four accesses: the last write, another one that is as far from it as possible, and the same for reads. Far means: of
 // another group, else of another simdgroup, else of another lane. Two are enough: if any earlier access is that far from
-// a new one, one of the two is. So a race is found in whichever order threads run.
+// a new one, one of the two is. So a race is found in whichever order threads run. That holds for barriers. Fences order
+// single threads: where the two that are kept are ordered by fences and a third is not, the race with it is missed.
 //
 // What orders two accesses is counted, not observed. Each thread counts the barriers it passed, of its group and of its
 // simdgroup, for device and for threadgroup memory: only those whose flags cover the memory. Two accesses of a group
@@ -266,7 +267,7 @@ Memory memory_at(const Shadow *shadow, const Region &region, const Access &acces
 }
 
 // Whether a read adds nothing to two others that no barrier separates from it: they are of two simdgroups, or all three
-// of one. Any write that conflicts with it conflicts as much with one of them.
+// of one. Any write that conflicts with it conflicts as much with one of them, unless fences order it after both.
 template <Space space> inline bool is_covered(Slot a, Slot b, Slot now) {
   constexpr Slot phase = epoch_mask<space> | atomic_bit | (space == device_space ? ~Slot(0) << (64 - group_bits) : 0);
   const Slot differ = (a ^ now) | (b ^ now);
