@@ -116,13 +116,13 @@ def test_ignored_findings_are_suppressed_with_their_reason() -> None:
     ]
 
 
-def test_what_was_not_checked_and_what_did_not_fit_are_notifications() -> None:
+def test_what_was_not_checked_and_what_was_dropped_are_notifications() -> None:
     log = sarif([], [], Path("/p"), Coverage(0, 0, unchecked=("a slow kernel",), lost=1200))
     (invocation,) = log["runs"][0]["invocations"]
     assert invocation["executionSuccessful"]
     assert [note["message"]["text"] for note in invocation["toolExecutionNotifications"]] == [
         "a slow kernel",
-        "1,200 more findings in kernels did not fit into the table",
+        "the table of findings was full, and 1,200 further reports were dropped",
     ]
 
 

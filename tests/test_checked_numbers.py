@@ -140,22 +140,22 @@ def test_a_cast_to_a_type_of_stricter_alignment_is_an_idiom_and_no_finding(name:
     assert KERNELS.findings(name, *ints(1, 2)) == ()
 
 
-def test_findings_beyond_the_table_are_counted_and_errors_come_before_notes() -> None:
+def test_reports_beyond_the_table_are_counted_one_by_one_and_errors_come_before_notes() -> None:
     shift = "kernel void shift(device int *x, uint i [[thread_position_in_grid]]) { x[i] = 1 << (x[i] + 40); }"
     quotient = "kernel void quotient(device int *x, uint i [[thread_position_in_grid]]) { x[i] = 1 / (x[i] - x[i]); }"
     with ost.open_device("cpu", checked=True) as dev:
-        library, x = dev.library(f"{shift}\n{quotient}"), dev.zeros(1, np.int32)
+        library, x = dev.library(f"{shift}\n{quotient}"), dev.zeros(2, np.int32)
         encoder = dev.command_encoder(barriers="serial")
         for _ in range(520):
-            encoder.dispatch(library["shift"], x, threads=1)
+            encoder.dispatch(library["shift"], x, threads=2)
         submission = encoder.commit()
         submission.wait()
-        assert (len(submission.findings), submission.findings_lost) == (512, 8)
+        assert (len(submission.findings), submission.findings_lost) == (512, 2 * 8)
         encoder = dev.command_encoder(barriers="serial")
         for _ in range(520):
-            encoder.dispatch(library["shift"], x, threads=1)
-        encoder.dispatch(library["quotient"], x, threads=1)
-        with pytest.raises(ost.KernelCheckError, match="9 more findings did not fit") as caught:
+            encoder.dispatch(library["shift"], x, threads=2)
+        encoder.dispatch(library["quotient"], x, threads=2)
+        with pytest.raises(ost.KernelCheckError, match="full; further reports that were dropped: 17") as caught:
             encoder.commit_and_wait()
-    assert caught.value.lost == 9
+    assert caught.value.lost == 17
     assert [finding.kind for finding in caught.value.findings[:2]] == ["division by zero", "shift out of range"]

@@ -34,6 +34,24 @@ SOURCE = "#include <metal_stdlib>\nusing namespace metal;\n" + "\n".join(
     for dtype in DTYPES
     for number, body in enumerate(BODIES.values())
 )
+SOURCE += """
+// Simdgroup barriers of device memory, more of them than their counter holds, do not order threadgroup memory.
+kernel void wrapped(device uchar *y, uint t [[thread_index_in_threadgroup]]) {
+  threadgroup uchar a[4];
+  if (t == 0) a[0] = 7;
+  for (int k = 0; k < 300; ++k) simdgroup_barrier(mem_flags::mem_device);
+  if (t == 1) y[0] = a[0];
+}
+// Every write has its own line, group or number of barriers.
+kernel void contexts(device uchar *y, uint g [[threadgroup_position_in_grid]]) {
+  for (uint k = 0; k < 250; ++k) {
+    device uchar *row = y + 16 * (g * 250 + k);
+    row[0] = 1; row[1] = 1; row[2] = 1; row[3] = 1; row[4] = 1; row[5] = 1; row[6] = 1; row[7] = 1;
+    row[8] = 1; row[9] = 1; row[10] = 1; row[11] = 1; row[12] = 1; row[13] = 1; row[14] = 1; row[15] = 1;
+    simdgroup_barrier(mem_flags::mem_device);
+  }
+}
+"""
 
 
 @pytest.fixture(scope="module")
@@ -75,3 +93,20 @@ def test_elements_that_no_thread_wrote_are_noted(dev: ost.Device, library: ost.L
     (finding,) = submission.findings
     assert finding.kind == "not written"
     assert f"no thread writes y[255]; {2 * y.dtype.itemsize} bytes" in finding.why
+
+
+def test_barriers_of_device_memory_leave_threadgroup_memory_alone(dev: ost.Device, library: ost.Library) -> None:
+    encoder = dev.command_encoder()
+    encoder.dispatch(library["wrapped"], dev.zeros(1, np.uint8), threads=32, group_size=32)
+    submission = encoder.commit()
+    submission.wait()
+    assert [finding.kind for finding in submission.findings] == ["relies on lockstep"]
+
+
+def test_writes_that_were_forgotten_are_not_called_missing(dev: ost.Device, library: ost.Library) -> None:
+    groups = 1050  # of 4,000 contexts each; 4,194,304 are kept
+    encoder = dev.command_encoder()
+    encoder.dispatch(library["contexts"], dev.zeros(4000 * groups, np.uint8), threads=groups, group_size=1)
+    submission = encoder.commit()
+    submission.wait()
+    assert not submission.findings

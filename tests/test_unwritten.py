@@ -16,6 +16,14 @@ from ostinato.audit.findings import Finding
 SOURCE = """
 kernel void copy(device const float *x [[buffer(0)]], device float *y [[buffer(1)]],
                  uint i [[thread_position_in_grid]]) { y[i] = x[i]; }
+
+struct Padded { float number; uchar kind; };
+kernel void members(device Padded *x [[buffer(0)]], uint i [[thread_position_in_grid]]) {
+    x[i].number = float(i);
+    x[i].kind = 3;
+}
+kernel void objects(device const Padded *x [[buffer(0)]], device Padded *y [[buffer(1)]],
+                    uint i [[thread_position_in_grid]]) { y[i] = x[i]; }
 """
 ZEROS = np.zeros(64, np.float32)
 
@@ -76,6 +84,18 @@ def test_a_copy_is_as_unwritten_as_its_source(dev: ost.Device) -> None:
 
     (finding,) = uninitialised(dev.capture(encode))
     assert (finding.count, finding.argument) == (48, "x[16]")
+
+
+@pytest.mark.parametrize("written", [64, 48])
+def test_padding_of_a_written_object_is_not_memory_that_nobody_wrote(dev: ost.Device, written: int) -> None:
+    x, y = (dev.empty(64 * 8, np.uint8) for _ in range(2))
+    library = dev.library(SOURCE)
+
+    def encode(enc: ost.CommandEncoder) -> None:
+        enc.dispatch(library["members"], x, threads=written)
+        enc.dispatch(library["objects"], x, y, threads=64)
+
+    assert [finding.count for finding in uninitialised(dev.capture(encode))] == [64 - written] * (written < 64)
 
 
 def test_zeros_arrays_pools_and_shared_memory(dev: ost.Device) -> None:

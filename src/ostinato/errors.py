@@ -327,8 +327,8 @@ class KernelFault(DeviceError):
 class KernelCheckError(KernelFault):
     """The checks of a device (`open_device("cpu", checked=True)`) found errors in a kernel.
 
-    `findings` holds what they found in the submission, errors first. `lost` is how often they found something else that
-    did not fit into the device's table. The commands after the one that they are about did not run.
+    `findings` holds what they found in the submission, errors first. `lost` is how many further reports were dropped
+    because the device's table of findings was full. The commands after the one that they are about did not run.
     """
 
     def __init__(

@@ -61,7 +61,7 @@ class Checks:
     unchecked: str = ""
     """Why it was not checked."""
     lost: int = 0
-    """How many more findings there were than the device has room for."""
+    """As `Coverage` has it."""
     ended: bool = False
     """Whether it ran to its end, so that the replica knows what it wrote."""
 

@@ -117,13 +117,16 @@ class Coverage:
     unchecked: tuple[str, ...] = ()
     """What was not checked, and why."""
     lost: int = 0
-    """How many more findings there were in kernels than a device has room for."""
+    """How many reports of kernels were dropped because a device's table of findings was full.
+
+    Threads that do the same at the same place are one finding of the table, but are dropped one by one.
+    """
 
     @property
     def lost_text(self) -> str:
-        """How many findings were lost, as text; "" if none were."""
-        findings = "finding" if self.lost == 1 else "findings"
-        return f"{self.lost:,} more {findings} in kernels did not fit into the table" if self.lost else ""
+        """How many reports were dropped, as text; "" if none were."""
+        reports = "report was" if self.lost == 1 else "reports were"
+        return f"the table of findings was full, and {self.lost:,} further {reports} dropped" if self.lost else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ Json = dict[str, Any]
 def sarif(findings: Iterable[Finding], ignored: Iterable[Ignored], root: Path, coverage: Coverage) -> Json:
     """A log with one run; ignored findings are suppressed results, and files below `root` are relative to it.
 
-    What was not checked, and how many findings did not fit, are notifications.
+    What was not checked, and how many reports were dropped, are notifications.
     """
     known = [(each.finding, each) for each in ignored]
     listed = [(finding, None) for finding in findings]

@@ -141,7 +141,7 @@ class Status:
     findings: tuple[KernelFinding, ...] = ()
     """What the checks of the device found."""
     findings_lost: int = 0
-    """How often something was found that did not fit into the device's table of findings."""
+    """How many reports were dropped because the device's table of findings was full."""
 
     @property
     def failed(self) -> bool:

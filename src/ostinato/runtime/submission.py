@@ -117,7 +117,10 @@ class Submission:
         self.findings: tuple[Finding, ...] = ()
         """What the checks of the device found, errors and notes; empty until it is done, and without checks."""
         self.findings_lost = 0
-        """How often the checks found something else that did not fit into the device's table of findings."""
+        """How many reports of the checks were dropped because the device's table of findings was full.
+
+        Threads that do the same at the same place are one finding of the table, but are dropped one by one.
+        """
         self.rebind_ns = 0
         """Host time spent on binding other buffers before it started."""
 
@@ -304,7 +307,7 @@ class Submission:
         more = len(self.findings) - _MOST_FINDINGS
         text = f"{self._title()}: {shown}" + (f"\n… and {more} more" if more > 0 else "")
         if self.findings_lost:
-            text += f"\n{self.findings_lost:,} more findings did not fit into the table"
+            text += f"\nthe table of findings was full; further reports that were dropped: {self.findings_lost:,}"
         kernel = None if node is None else node.name
         return KernelCheckError(text, self.findings, kernel, self.label, self.findings_lost)
 

@@ -42,7 +42,7 @@ class _Finding(ctypes.Structure):
 
 
 def read_findings(runtime: Any, submission: int) -> tuple[tuple[KernelFinding, ...], int]:
-    """The findings of a submission that is done, and how many more there were than fit.
+    """The findings of a submission that is done, and how many reports its full table dropped.
 
     None for a device that does not check.
     """

@@ -36,7 +36,7 @@ struct Finding {
 struct Findings {
   uint32_t count, node;  // node: the command that runs
   uint32_t errors;       // those that are more than notes
-  uint64_t lost;         // did not fit into the table
+  uint64_t lost;         // reports that did not fit into the table; those of one finding count each
   Finding records[max_findings];
 };
 

@@ -4,7 +4,8 @@
 // says how small ones are stored). A cell keeps
 // four accesses: the last write, another one that is as far from it as possible, and the same for reads. Far means: of
 // another group, else of another simdgroup, else of another lane. Two are enough: if any earlier access is that far from
-// a new one, one of the two is. So a race is found in whichever order threads run.
+// a new one, one of the two is. So a race is found in whichever order threads run. That holds for barriers. Fences order
+// single threads: where the two that are kept are ordered by fences and a third is not, the race with it is missed.
 //
 // What orders two accesses is counted, not observed. Each thread counts the barriers it passed, of its group and of its
 // simdgroup, for device and for threadgroup memory: only those whose flags cover the memory. Two accesses of a group
@@ -41,7 +42,8 @@ struct Region {
   unsigned char *state;  // a Byte for each byte; NULL where all are written
   uint32_t shift;        // of a cell's size
   Space space;
-  bool used;  // whether a cell is other than zero
+  bool used;       // whether a cell is other than zero
+  bool forgotten;  // whether a cell is zero although its memory was accessed
 };
 
 struct Deferred {  // a write whose value is compared once it has happened
@@ -100,7 +102,7 @@ struct Shadow {
   Tracked *tracked;
   uint32_t n_tracked, tracked_room;
   Fences fences;
-  Contexts contexts;
+  Contexts contexts[2];  // for each Space
   LocalMemory locals;
   uint32_t checks;
 };
@@ -265,7 +267,7 @@ Memory memory_at(const Shadow *shadow, const Region &region, const Access &acces
 }
 
 // Whether a read adds nothing to two others that no barrier separates from it: they are of two simdgroups, or all three
-// of one. Any write that conflicts with it conflicts as much with one of them.
+// of one. Any write that conflicts with it conflicts as much with one of them, unless fences order it after both.
 template <Space space> inline bool is_covered(Slot a, Slot b, Slot now) {
   constexpr Slot phase = epoch_mask<space> | atomic_bit | (space == device_space ? ~Slot(0) << (64 - group_bits) : 0);
   const Slot differ = (a ^ now) | (b ^ now);
@@ -318,8 +320,10 @@ inline bool touch_cell(Worker *w, const Region &region, Slot *cell, const Access
   return reported;
 }
 
-void *map_zeros(size_t bytes) {
-  void *memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANON | MAP_NORESERVE, -1, 0);
+// In place of the pages at an address, if there is one: not every system has an madvise that makes zeros of them.
+void *map_zeros(size_t bytes, void *at = nullptr) {
+  const int flags = MAP_PRIVATE | MAP_ANON | MAP_NORESERVE | (at ? MAP_FIXED : 0);
+  void *memory = mmap(at, bytes, PROT_READ | PROT_WRITE, flags, -1, 0);
   return memory == MAP_FAILED ? nullptr : memory;
 }
 
@@ -345,16 +349,20 @@ uint32_t small_unit(const Region &region, uint64_t offset) { return offset % 4 >
 void load(const Shadow *shadow, const Region &region, uint64_t offset, Slot *cell) {
   if (region.shift == largest_shift)
     memcpy(cell, region.cells + offset / 4 * slots_per_cell, slots_per_cell * sizeof(Slot));
-  else load_cell(shadow->contexts, small_word(region, offset), region.shift, small_unit(region, offset), cell);
+  else
+    load_cell(shadow->contexts[region.space], small_word(region, offset), region.shift, small_unit(region, offset),
+              cell);
 }
 
 // When the numbers of contexts are used up, what is known of small cells is forgotten.
-void make_room(Shadow *shadow) {
+void make_room(Shadow *shadow, Space space) {
   for (uint32_t i = 0; i < shadow->n_regions; ++i) {
-    const Region &region = shadow->regions[i];
-    if (region.shift != largest_shift && region.cells) madvise(region.cells, region.mapped_bytes, MADV_DONTNEED);
+    Region &region = shadow->regions[i];
+    if (region.space != space || region.shift == largest_shift || !region.cells) continue;
+    if (!map_zeros(region.mapped_bytes, region.cells)) __builtin_trap();
+    region.forgotten = true;
   }
-  forget_contexts(&shadow->contexts);
+  forget_contexts(&shadow->contexts[space]);
 }
 
 // Divides the cells of a region.
@@ -362,13 +370,17 @@ void divide(Shadow *shadow, Region *region, uint32_t shift) {
   Region finer = *region;
   finer.shift = shift;
   if (!make_cells(&finer)) __builtin_trap();
+  Contexts *contexts = &shadow->contexts[region->space];
   const Slot none[slots_per_cell] = {};
   for (uint64_t offset = 0; region->used && offset < region->end - region->base; offset += uint64_t(1) << shift) {
-    if (is_full(shadow->contexts)) break;
+    if (is_full(*contexts)) {
+      finer.forgotten = true;
+      break;
+    }
     Slot cell[slots_per_cell];
     load(shadow, *region, offset, cell);
     if (cell[0] | cell[2])
-      store_cell(&shadow->contexts, small_word(finer, offset), shift, small_unit(finer, offset), none, cell);
+      store_cell(contexts, small_word(finer, offset), shift, small_unit(finer, offset), none, cell);
   }
   drop_cells(region);
   *region = finer;
@@ -419,13 +431,14 @@ template <Space space> inline void history(Worker *w, Region *region, const Acce
       reported |= touch_cell<space>(w, *region, region->cells + cell * slots_per_cell, access, now, !reported);
     return;
   }
+  Contexts *contexts = &shadow->contexts[space];
   for (uint64_t at = offset; at < end; at += uint64_t(1) << region->shift) {
-    if (is_full(shadow->contexts)) make_room(shadow);
+    if (is_full(*contexts)) make_room(shadow, space);
     Slot before[slots_per_cell], cell[slots_per_cell];
     load(shadow, *region, at, before);
     memcpy(cell, before, sizeof cell);
     reported |= touch_cell<space>(w, *region, cell, access, now, !reported);
-    store_cell(&shadow->contexts, small_word(*region, at), region->shift, small_unit(*region, at), before, cell);
+    store_cell(contexts, small_word(*region, at), region->shift, small_unit(*region, at), before, cell);
   }
 }
 
@@ -458,11 +471,13 @@ void initialised(Worker *w, const Region &region, const Access &access) {
   unsigned char *state = region.state + (access.address - region.begin);
   if (all_written(state, access.bytes)) return;
   if (memchr(state, byte_outside, access.bytes)) stop(w, &region, access);
-  // What reads and writes reads first.
-  if (!(access.how & how_write) || (access.how & how_atomic && !(access.how & how_replaces)))
+  // What reads and writes reads first. A copy of an object contains its padding, so one written byte is enough.
+  const bool reads = !(access.how & how_write) || (access.how & how_atomic && !(access.how & how_replaces));
+  const bool none_written = !memchr(state, byte_written, access.bytes);
+  if (reads && none_written)
     report(w->findings, found_uninitialised, Touch{}, touch_here(w, access.site, access.how),
            memory_at(w->shadow, region, access), 0);
-  set_written(state, access.bytes);  // reported once for each byte
+  if (none_written || access.how & how_write) set_written(state, access.bytes);  // reported once for each byte
 }
 
 inline Region *region_at(Shadow *shadow, uintptr_t address) {
@@ -563,7 +578,7 @@ void on_fence(Worker *w, uint32_t flags, uint32_t order, uint32_t scope) {
 // Device counters are few bits: when one wraps, what this group did before is marked as older than anything.
 void sweep(Shadow *shadow, uint32_t shift, uint32_t bits) {
   const Slot group = shadow->group & ((1u << group_bits) - 1), oldest = ((Slot(1) << bits) - 1) << shift;
-  mark_contexts(&shadow->contexts, group, oldest);
+  mark_contexts(&shadow->contexts[device_space], group, oldest);
   for (uint32_t i = 1; i < shadow->n_regions; ++i) {
     const Region &region = shadow->regions[i];
     if (region.shift != largest_shift) continue;
@@ -725,6 +740,7 @@ bool open_shadow(Worker *w, uint32_t checks) {
            nullptr,
            largest_shift,
            threadgroup_space,
+           false,
            false};
   arena.state = static_cast<unsigned char *>(calloc(w->arena_bytes, 1));
   shadow->needed = static_cast<Slot *>(calloc(w->arena_bytes / 4 + 1, sizeof(Slot)));
@@ -742,7 +758,7 @@ void close_shadow(Worker *w) {
     for (uint32_t i = 0; i < w->shadow->n_tracked; ++i) free(w->shadow->tracked[i].state);
     free(w->shadow->tracked);
     drop_fences(&w->shadow->fences);
-    drop_contexts(&w->shadow->contexts);
+    for (Contexts &contexts : w->shadow->contexts) drop_contexts(&contexts);
     close_locals(&w->shadow->locals);
   }
   free(w->shadow);
@@ -758,7 +774,7 @@ void begin_dispatch(Worker *w, const Node *node) {
     arena.shift = largest_shift;
     if (!make_cells(&arena)) __builtin_trap();
   }
-  forget_contexts(&shadow->contexts);
+  for (Contexts &contexts : shadow->contexts) forget_contexts(&contexts);
   show_arena(shadow);
   shadow->glance.constant_bytes = shadow->glance.recent[0].bytes = shadow->glance.recent[1].bytes = 0;
   shadow->n_regions = 1;
@@ -786,7 +802,7 @@ void begin_dispatch(Worker *w, const Node *node) {
     if (!bytes) continue;
     const uintptr_t begin = uintptr_t(d.args[i]), end = begin + bytes;
     // Overlapping arguments are one region.
-    Region merged = {begin, end, begin, nullptr, 0, nullptr, largest_shift, device_space, false};
+    Region merged = {begin, end, begin, nullptr, 0, nullptr, largest_shift, device_space, false, false};
     bool writes = node->views[i] & view_written;
     for (uint32_t k = 1; k < shadow->n_regions;) {
       Region &other = shadow->regions[k];
@@ -889,7 +905,7 @@ void report_unwritten(Worker *w, const Node *node) {
     if (!bytes || !(node->views[i] & view_written)) continue;
     const uintptr_t begin = uintptr_t(node->dispatch.args[i]);
     const Region *region = region_at(shadow, begin);
-    if (!region) continue;
+    if (!region || region->forgotten) continue;
     uint64_t missing = 0, first = 0;
     for (uint64_t at = 0; at < bytes; ++at) {
       Slot cell[slots_per_cell] = {};

@@ -1,5 +1,5 @@
 // Cells of 2 bytes and of 1 byte: the four slots of a cell in 32 bits each, so that memory which is accessed in small
-// units takes no more than 14 bytes for each byte.
+// units takes no more than 14 bytes for each byte, and 16 to 32 for each context.
 //
 // What a slot says beside its lane is a context: line, group, barriers. Threads share contexts, so a slot keeps the lane
 // and the number of its context. The bytes of a word share their second write, which matters only where threads write
@@ -11,7 +11,7 @@
 
 namespace [[gnu::visibility("hidden")]] __ost {
 
-struct Contexts {
+struct Contexts {   // of the cells of one Space
   Slot *known;      // by number; the first is none
   uint32_t *index;  // a hash table of numbers, twice as large
   uint32_t count, room;
@@ -29,7 +29,7 @@ constexpr size_t word_bytes(uint32_t shift) { return shift ? 32 : 56; }
 void load_cell(const Contexts &, const uint32_t *word, uint32_t shift, uint32_t unit, Slot cell[slots_per_cell]);
 void store_cell(Contexts *, uint32_t *word, uint32_t shift, uint32_t unit, const Slot before[slots_per_cell],
                 const Slot cell[slots_per_cell]);
-// When a line's counter wraps: adds bits to the contexts of a group.
+// When a counter of device memory wraps: adds bits to the contexts of a group.
 void mark_contexts(Contexts *, Slot group, Slot bits);
 
 }  // namespace __ost
