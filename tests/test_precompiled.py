@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import shutil
+import subprocess
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -66,12 +66,21 @@ def test_a_head_is_precompiled_when_it_is_used_again(compiler: toolchain.Toolcha
         assert ctypes.CDLL(str(work / "product.so")).f() == 2 * number
 
 
-def test_a_compiler_that_cannot_precompile_reads_the_whole_text(compiler: toolchain.Toolchain, tmp_path: Path) -> None:
-    refusing = replace(compiler, command=("false",))
-    for number in range(3):
-        (source,) = _arguments(refusing, number, tmp_path)
+def test_a_compiler_that_cannot_precompile_reads_the_whole_text(
+    compiler: toolchain.Toolchain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries: list[Path] = []
+
+    def refuse(compiler: toolchain.Toolchain, arguments: list[str], work: Path) -> subprocess.CompletedProcess[str]:
+        tries.append(work)
+        return subprocess.CompletedProcess(arguments, 1, "", "")
+
+    monkeypatch.setattr(toolchain.Toolchain, "run", refuse)
+    for number in range(4):
+        (source,) = _arguments(compiler, number, tmp_path)
         assert Path(source).read_text().startswith(HEAD)
     assert not _heads(tmp_path)
+    assert len(tries) == 1
 
 
 def _lose_the_text(tmp_path: Path) -> None:
@@ -114,10 +123,17 @@ def test_a_head_in_a_cache_that_was_moved_is_not_used(
 def test_the_whole_text_is_read_where_a_head_is_never_accepted(
     compiler: toolchain.Toolchain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(precompiled, "_accepts", lambda *arguments: False)
-    for number in range(2):
+    tries: list[object] = []
+
+    def refuse(*arguments: object) -> bool:
+        tries.append(arguments)
+        return False
+
+    monkeypatch.setattr(precompiled, "_accepts", refuse)
+    for number in range(4):
         (source,) = _arguments(compiler, number, tmp_path)
         assert Path(source).read_text().startswith(HEAD)
+    assert len(tries) == 2
 
 
 def test_the_whole_text_is_read_where_the_cache_takes_no_head(

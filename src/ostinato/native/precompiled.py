@@ -7,18 +7,19 @@ whole text.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 
 from ..base import cache
-from ..errors import OstinatoError
+from ..errors import OstinatoError, ToolchainError
 from . import toolchain
 
 _HEADER = "head.h"
 
 _accepted: set[str] = set()
 """Keys of heads that their compiler has taken in this process."""
+_refused: set[str] = set()
+"""Keys of heads that could not be made or used in this process; the next one tries again, as a disk may be full."""
 
 
 def source_with_head(
@@ -30,25 +31,25 @@ def source_with_head(
     when it is used for the second time. A compiler that cannot precompile it, or does not take it, reads the whole
     text.
     """
-    source = work / "kernels.cpp"
+    # The flags name the folders of headers, to which a precompiled header refers; it refers to the cache as well.
+    made_from = (compiler.identity, *flags, *made_from, str(cache.folder()), head)
+    key = f"head-{cache.digest(*made_from)}"
     inclusion: tuple[str, ...] = ()
-    # Whatever fails for the text as well fails again below.
-    with contextlib.suppress(OstinatoError, OSError):
-        inclusion = _inclusion(compiler, head, flags, made_from, work)
+    if key not in _refused:
+        try:
+            if _seen_before(key):
+                inclusion = _inclusion(compiler, head, flags, key, work)
+        except (OstinatoError, OSError):
+            _refused.add(key)
+    source = work / "kernels.cpp"
     source.write_text(rest if inclusion else head + rest, encoding="utf-8")
     return [*inclusion, str(source)]
 
 
-def _inclusion(
-    compiler: toolchain.Toolchain, head: str, flags: Sequence[str], made_from: Sequence[str], work: Path
-) -> tuple[str, ...]:
-    """Arguments that include the precompiled head; none if it is not to be used."""
-    # clang looks for the header again, at the same path.
+def _inclusion(compiler: toolchain.Toolchain, head: str, flags: Sequence[str], key: str, work: Path) -> tuple[str, ...]:
+    """Arguments that include the precompiled head, which the compiler has taken in this process."""
+    # clang looks for the header again, so it is written for every use.
     header = cache.text_file(_HEADER, head.encode())
-    # The flags name the folders of headers, to which a precompiled header refers.
-    key = f"head-{cache.digest(compiler.identity, *flags, *made_from, str(header), head)}"
-    if not _seen_before(key):
-        return ()
     for _ in range(2):
         # Built while a library is locked: the key of a head has a lock of its own.
         path = cache.library(key, lambda folder: _precompiled(compiler, header, flags, folder))
@@ -58,7 +59,7 @@ def _inclusion(
             return arguments
         # A header of the system has changed, say: a fresh one may be taken.
         path.unlink(missing_ok=True)
-    return ()
+    raise ToolchainError(f"{compiler.command[0]} does not take the header that it has precompiled")
 
 
 def _seen_before(key: str) -> bool:
