@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -139,7 +140,7 @@ def test_a_thread_that_unrolling_makes_too_long_is_compiled_without_it(
 
     def emit(compiler: toolchain.Toolchain, arguments: Sequence[str], work: Path, cpu_seconds: int = 60) -> None:
         if stopped and cpu_seconds == building._LONGEST_UNROLLING_S:
-            raise ost.KernelCompileError("the compiler was stopped")
+            raise building._OutOfTimeError("the compiler was stopped")
         write(compiler, arguments, work, cpu_seconds)
 
     write = building._emit
@@ -156,3 +157,38 @@ kernel void k(device float *x, uint id [[thread_position_in_grid]]) {{
 }}""")
     assert library["k"].execution.way == "vector"
     assert unrolled == texts
+
+
+@pytest.mark.skipif(toolchain.find_clang() is None, reason="no clang for kernels as vectors")
+def test_another_stop_of_the_compiler_does_not_decide_for_good(
+    own_dev: ost.Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(compiler: toolchain.Toolchain, arguments: Sequence[str], work: Path, cpu_seconds: int = 60) -> None:
+        if cpu_seconds == building._LONGEST_UNROLLING_S:
+            raise ost.KernelCompileError("the compiler was stopped")
+        write(compiler, arguments, work, cpu_seconds)
+
+    write = building._emit
+    source = """#include <metal_stdlib>
+using namespace metal;
+kernel void k(device float *x, uint id [[thread_position_in_grid]]) {
+    float sum = 0.25;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) sum += simd_sum(x[id] + i);
+    x[id] = sum;
+}"""
+    with monkeypatch.context() as patched:
+        patched.setattr(building, "_emit", stop)
+        stopped = own_dev.library(source)["k"].execution
+    assert stopped.way == "fibers"
+    assert "the compiler was stopped" in str(stopped)
+    with ost.open_device("cpu") as later:
+        assert later.library(source)["k"].execution.way == "vector"
+
+
+@pytest.mark.parametrize(("script", "out_of_time"), [("while :; do :; done", True), ("kill -9 $$", False)])
+def test_only_the_limit_on_processor_time_is_one(tmp_path: Path, script: str, out_of_time: bool) -> None:
+    shell = replace(toolchain.find(), command=("sh", "-c", script))
+    with pytest.raises(ost.KernelCompileError) as stopped:
+        building._emit(shell, [], tmp_path, 2)
+    assert isinstance(stopped.value, building._OutOfTimeError) is out_of_time

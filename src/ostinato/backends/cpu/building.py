@@ -6,6 +6,7 @@ import ctypes
 import json
 import os
 import re
+import resource
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -204,10 +205,26 @@ def _unoptimised(compiler: toolchain.Toolchain, flags: Sequence[str], head: str,
 def _emit(
     compiler: toolchain.Toolchain, arguments: Sequence[str], work: Path, cpu_seconds: int = toolchain.CPU_SECONDS
 ) -> None:
-    """Run clang to write LLVM assembly."""
+    """Run clang to write LLVM assembly; raises `_OutOfTimeError` if it was stopped by this limit."""
+    before_s = _children_s()
     result = compiler.run(arguments, work, cpu_seconds)
-    if result.returncode != 0:
-        raise toolchain.compile_error(result.stderr + result.stdout, result.returncode, work)
+    if result.returncode == 0:
+        return
+    error = toolchain.compile_error(result.stderr + result.stdout, result.returncode, work)
+    # A driver such as zig's hides the signal that ended the compiler, but not the time that it took.
+    if _children_s() - before_s > cpu_seconds - 1:
+        raise _OutOfTimeError(error.message, details=error.details)
+    raise error
+
+
+class _OutOfTimeError(KernelCompileError):
+    """The compiler used all the processor time that it was allowed."""
+
+
+def _children_s() -> float:
+    """Processor time of the programs that this process has started and that have ended."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 def check_threads(compiler: toolchain.Toolchain, translation: Translation) -> None:
@@ -245,7 +262,7 @@ def vector_library(compiler: toolchain.Toolchain, translation: Translation) -> c
     def unrolled(work: Path) -> str | None:
         try:
             code = optimised(translation.program, work, _LONGEST_UNROLLING_S)
-        except KernelCompileError:  # an error in the source comes again without unrolling
+        except _OutOfTimeError:
             return None
         return code if len(code) <= _LONGEST_UNROLLED else None
 
