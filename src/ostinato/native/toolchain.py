@@ -74,7 +74,7 @@ class Toolchain:
         return (self.command[0], "cc", *self.command[2:]) if self.is_zig else self.command
 
     def run(
-        self, arguments: Sequence[str], work: Path, cpu_seconds: int = CPU_SECONDS
+        self, arguments: Sequence[str], work: Path, cpu_seconds: int | None = None
     ) -> subprocess.CompletedProcess[str]:
         """Run the compiler in a work folder."""
         return _run((*self.command, *arguments), work, cpu_seconds)
@@ -271,7 +271,7 @@ def _probe(command: tuple[str, ...], flags: tuple[str, ...], work: Path) -> str:
     return "yes" if result.returncode == 0 else _first_line(result.stderr) or "the probe failed"
 
 
-def _run(command: Sequence[str], work: Path, cpu_seconds: int = CPU_SECONDS) -> subprocess.CompletedProcess[str]:
+def _run(command: Sequence[str], work: Path, cpu_seconds: int | None = None) -> subprocess.CompletedProcess[str]:
     """Run a command under limits, with a minimal environment and its own folder for temporary files."""
     temporary = work / "tmp"
     temporary.mkdir(exist_ok=True)
@@ -287,7 +287,7 @@ def _run(command: Sequence[str], work: Path, cpu_seconds: int = CPU_SECONDS) -> 
     }
     environment |= {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
     launcher = Path(__file__).with_name("limits.py")
-    limits = (str(cpu_seconds), str(MEMORY_BYTES), str(FILE_BYTES))
+    limits = (str(cpu_seconds or CPU_SECONDS), str(MEMORY_BYTES), str(FILE_BYTES))
     try:
         child = subprocess.Popen(
             [sys.executable, "-I", "-S", str(launcher), *limits, *command],
