@@ -27,7 +27,7 @@ Place = tuple[int, int]
 """Where memory is, as DLPack says it: kind and ordinal."""
 
 HOST: Place = (1, 0)
-_CUDA, _CUDA_HOST, _CUDA_MANAGED = 2, 3, 13
+CUDA, _CUDA_HOST, _CUDA_MANAGED = 2, 3, 13
 _LIBRARIES = ("numpy", "mlx", "torch", "cupy")
 
 _WITHOUT_THREADS_BYTES = 1 << 18
@@ -64,8 +64,8 @@ def place(value: Any) -> Place:
         raise ArgumentError(f"{described(value)} has no memory that can be shared: {error}") from None
     if kind in (HOST[0], _CUDA_HOST):
         return HOST
-    if kind in (_CUDA, _CUDA_MANAGED):
-        return _CUDA, ordinal
+    if kind in (CUDA, _CUDA_MANAGED):
+        return CUDA, ordinal
     raise ArgumentError(f"{described(value)} is in memory that is neither the host's nor CUDA's (DLPack kind {kind})")
 
 

@@ -61,11 +61,27 @@ def is_small(inputs: Sequence[np.ndarray], call: Call) -> bool:
     return max((*(given.nbytes for given in inputs), *sizes), default=0) <= SMALL_BYTES
 
 
-def facts(part: str, shape: tuple[int, ...], strides: tuple[int, ...]) -> np.ndarray:
-    """The shape, the strides in elements, or the number of axes of an input, as the kernel takes them."""
-    if part == "shape":
-        return np.array(shape, np.int32)
-    return np.array(strides, np.int64) if part == "strides" else np.array(len(shape), np.int32)
+def _arguments(
+    generated: Generated,
+    inputs: Sequence[Any],
+    outputs: Sequence[Any],
+    shapes: Sequence[tuple[tuple[int, ...], tuple[int, ...]]],
+) -> list[Any]:
+    """What stands at each index of the kernel; `shapes` has the shape of each input, and its strides in elements."""
+    arguments: list[Any] = []
+    for part, position in generated.buffers:
+        match part:
+            case "array":
+                arguments.append(inputs[position])
+            case "output":
+                arguments.append(outputs[position])
+            case "shape":
+                arguments.append(np.array(shapes[position][0], np.int32))
+            case "strides":
+                arguments.append(np.array(shapes[position][1], np.int64))
+            case "ndim":
+                arguments.append(np.array(len(shapes[position][0]), np.int32))
+    return arguments
 
 
 class Prepared:
@@ -81,15 +97,10 @@ class Prepared:
             _at_least_one(device, shape, dtype)
             for shape, dtype in zip(call.output_shapes, call.output_dtypes, strict=True)
         ]
-        buffers: list[Buffer] = []
-        for part, position in generated.buffers:
-            if part == "array":
-                buffers.append(given[position])
-            elif part == "output":
-                buffers.append(results[position])
-            else:
-                shape = inputs[position].shape
-                buffers.append(device.array(facts(part, shape, arrays.contiguous_strides(shape))))
+        shapes = [(array.shape, arrays.contiguous_strides(array.shape)) for array in inputs]
+        arguments = _arguments(generated, given, results, shapes)
+        # In a buffer, as all else that a replay finds in its place.
+        buffers = [device.array(value) if isinstance(value, np.ndarray) else value for value in arguments]
         self._inputs = [_window(buffer, array.shape) for buffer, array in zip(given, inputs, strict=True)]
         self.outputs = [_window(buffer, shape) for buffer, shape in zip(results, call.output_shapes, strict=True)]
         """The results of the last run; the next one overwrites them."""
@@ -138,14 +149,9 @@ def run_once(
         if array is None:
             encoder.fill(buffer, call.filling(position))
     if not call.is_empty:
-        arguments: list[Any] = []
-        for part, position in generated.buffers:
-            if part == "array":
-                arguments.append(given[position][0])
-            elif part == "output":
-                arguments.append(results[position][0])
-            else:
-                arguments.append(facts(part, tuple(inputs[position].shape), given[position][1]))
+        shapes = [(tuple(array.shape), strides) for array, (_, strides) in zip(inputs, given, strict=True)]
+        buffers = [buffer for buffer, _ in results]
+        arguments = _arguments(generated, [argument for argument, _ in given], buffers, shapes)
         encoder.dispatch(kernel, *arguments, threads=call.grid, group_size=call.group_size)
     submission = encoder.commit()
     if device.capabilities.shared_memory:

@@ -39,7 +39,7 @@ from ..base.printable import printable
 from ..runtime.buffer import Buffer
 from ..runtime.library import Kernel, Library
 from . import arrays, torch_tensors, torch_values
-from .arrays import HOST, Place
+from .arrays import CUDA, HOST, Place
 from .installing import Installation, Replacement, undo_all, warn_of_holders
 from .torch_errors import CallError, GridError, MissingKernel, MixedDevices, ReportedError, ShaderSyntaxError
 from .torch_ops import custom_op, opaque
@@ -186,7 +186,7 @@ class _Shader:
 def _home() -> Place:
     """A GPU if torch has one, because its tensors are then the likely arguments."""
     if torch.cuda.is_available():
-        place = (torch_tensors.CUDA, torch.cuda.current_device())
+        place = (CUDA, torch.cuda.current_device())
         try:
             arrays.device_at(place)
         except DeviceUnavailable:

@@ -16,7 +16,7 @@ from ..device import Device
 from ..errors import UsageError
 from ..runtime.buffer import Buffer
 from . import arrays
-from .arrays import HOST, Place
+from .arrays import CUDA, HOST, Place
 from .torch_errors import CallError, MixedDevices
 
 Buffers = dict[tuple[int, int], Buffer]
@@ -25,7 +25,6 @@ Buffers = dict[tuple[int, int], Buffer]
 VIRTUAL: Place = (-1, 0)
 """The place of tensors without memory: meta tensors, and the fake ones of torch.compile and torch.export."""
 
-CUDA = 2
 _MOST_BUFFERS = 4096
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _REFUSED = {torch.float64: "float()", torch.complex128: "to(torch.complex64)"}

@@ -202,9 +202,7 @@ def _unoptimised(compiler: toolchain.Toolchain, flags: Sequence[str], head: str,
     return plain
 
 
-def _emit(
-    compiler: toolchain.Toolchain, arguments: Sequence[str], work: Path, cpu_seconds: int = toolchain.CPU_SECONDS
-) -> None:
+def _emit(compiler: toolchain.Toolchain, arguments: Sequence[str], work: Path, cpu_seconds: int | None = None) -> None:
     """Run clang to write LLVM assembly; raises `_OutOfTimeError` if it was stopped by this limit."""
     before_s = _children_s()
     result = compiler.run(arguments, work, cpu_seconds)
@@ -212,7 +210,7 @@ def _emit(
         return
     error = toolchain.compile_error(result.stderr + result.stdout, result.returncode, work)
     # A driver such as zig's hides the signal that ended the compiler, but not the time that it took.
-    if _children_s() - before_s > cpu_seconds - 1:
+    if _children_s() - before_s > (cpu_seconds or toolchain.CPU_SECONDS) - 1:
         raise _OutOfTimeError(error.message, details=error.details)
     raise error
 
@@ -249,7 +247,7 @@ def vector_library(compiler: toolchain.Toolchain, translation: Translation) -> c
     made_from = (*flags, *linking, *passes, _interface_digest(), translation.text)
     key = cache.digest("vector kernels", __version__, compiler.identity, *made_from)
 
-    def optimised(program: str, work: Path, cpu_seconds: int = toolchain.CPU_SECONDS) -> str:
+    def optimised(program: str, work: Path, cpu_seconds: int | None = None) -> str:
         from .simt.lockstep import STEPPING, shared_memory_changes, steps_done
 
         threads = work / "threads.ll"
