@@ -226,7 +226,7 @@ def either_kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatc
     clang takes about ten seconds for the vectors of one kernel. `ALL_AS_VECTORS=1` in the environment makes vectors of
     all.
     """
-    for module in (ops.attention, ops.selection, ops.linear, ops.norms):
+    for module in (ops.attention, ops.checks, ops.selection, ops.linear, ops.norms):
         monkeypatch.setattr(module, "prefers_plain", lambda encoder: request.param == "plain")
     dtype = request.node.callspec.params.get("dtype", np.float32)
     if request.param == "simdgroups" and dtype != np.float16 and not os.environ.get("ALL_AS_VECTORS"):

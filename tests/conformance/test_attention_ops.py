@@ -308,6 +308,104 @@ def test_one_graph_serves_every_position(dev: ost.Device) -> None:
         near(out, attended(turned(queries, frequencies, place, False), kept, kept, place))
 
 
+# --- attention by simdgroup matrices -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def for_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernels for GPUs, whatever the device."""
+    for module in (ops.attention, ops.checks):
+        monkeypatch.setattr(module, "prefers_plain", lambda encoder: False)
+
+
+sixteen_bits = pytest.mark.parametrize("dtype", DTYPES[1:], ids=lambda dtype: dtype.name)
+
+
+@sixteen_bits
+@pytest.mark.usefixtures("for_gpus")
+@pytest.mark.parametrize("options", [{}, {"window": 70}, {"scale": 0.3, "cap": 2.0}], ids=str)
+def test_keys_may_be_split_over_groups(dev: ost.Device, dtype: np.dtype[Any], options: dict[str, Any]) -> None:
+    heads, kept, size, capacity, position = 9, 1, 64, 600, ost.param("pos", np.uint32)
+    queries = values((1, heads, size), dtype, 7)
+    keys, found = (values((kept, capacity, size), dtype, seed) for seed in (8, 9))
+    query, key, value = (dev.array(one) for one in (queries, keys, found))
+    out, partial = dev.zeros((heads, size), dtype), dev.array(np.full((7, heads, size + 2), np.nan, np.float32))
+    graph = dev.capture(lambda enc: ops.sdpa(enc, query, key, value, out, position, partial=partial, **options))
+    ready = graph.instantiate()
+    for place in (0, 63, 64, 200, 599):
+        ready.replay(pos=place).wait()
+        near(out, attended(queries, keys, found, place, **options)[0])
+
+
+@sixteen_bits
+@pytest.mark.usefixtures("for_gpus")
+@pytest.mark.parametrize("options", [{}, {"window": 33}, {"scale": 0.3, "cap": 2.0}], ids=str)
+@pytest.mark.parametrize(("tokens", "position"), [(16, 0), (130, 7)])
+def test_many_queries_attend_by_matrices(
+    dev: ost.Device, dtype: np.dtype[Any], tokens: int, position: int, options: dict[str, Any]
+) -> None:
+    queries = values((tokens, 4, 64), dtype, 10)
+    keys, found = (values((2, position + tokens + 3, 64), dtype, seed) for seed in (11, 12))
+    out = dev.zeros(queries.shape, dtype)
+    run(dev, ops.sdpa, dev.array(queries), dev.array(keys), dev.array(found), out, position, **options)
+    near(out, attended(queries, keys, found, position, **options))
+
+
+def test_parts_are_asked_for_as_a_buffer_of_their_own(dev: ost.Device) -> None:
+    queries, cache, out = (dev.zeros(shape, np.float16) for shape in ((1, 4, 64), (2, 16, 64), (4, 64)))
+    for shape, dtype in (((3, 4, 64), np.float32), ((200, 4, 66), np.float32), ((3, 4, 66), np.float16)):
+        with pytest.raises(ost.ArgumentError, match="partial must be"):
+            run(dev, ops.sdpa, queries, cache, cache, out, 3, partial=dev.zeros(shape, dtype))
+    assert 1 <= ops.attention_parts(dev, 8, 32768) <= 128
+    assert ops.attention_parts(dev, 8, 100) == 1
+
+
+# --- four elements at a time ---------------------------------------------------------------------------------------
+
+
+@by_dtype
+@pytest.mark.usefixtures("for_gpus")
+def test_large_inputs_are_moved_and_turned_by_fours(dev: ost.Device, dtype: np.dtype[Any]) -> None:
+    tokens, heads, size = 40, 13, 128
+    given, frequencies = values((tokens, heads, size), dtype, 3), ops.rope_frequencies(size)
+    ids = np.arange(tokens - 1, -1, -1).astype(np.uint32)
+    x, out = dev.array(given), dev.zeros(given.shape, dtype)
+    run(dev, ops.embedding, x.view(shape=(tokens, heads * size)), dev.array(ids), out)
+    assert np.array_equal(out.numpy(), given[ids])
+    run(dev, ops.rope, x, dev.array(frequencies), out, 5)
+    near(out, turned(given, frequencies, 5, False), scale=4)
+    caches = [dev.zeros((heads, tokens + 3, size), dtype) for _ in range(2)]
+    run(dev, ops.kv_append, x, out, *caches, 2)
+    for cache, kept in zip(caches, (given, out.numpy()), strict=True):
+        assert np.array_equal(cache.numpy()[:, 2 : 2 + tokens], kept.transpose(1, 0, 2))
+        assert not cache.numpy()[:, :2].any()
+    (command,) = dispatches(dev.capture(lambda enc: ops.rope(enc, x, dev.array(frequencies), out, 5)))
+    assert command.kernel.name.startswith("rope_fours_")
+
+
+@by_dtype
+@pytest.mark.usefixtures("for_gpus")
+@pytest.mark.parametrize("with_norms", [False, True], ids=["as they are", "normed"])
+def test_many_queries_keys_and_values_are_made_ready_by_fours(
+    dev: ost.Device, dtype: np.dtype[Any], with_norms: bool
+) -> None:
+    tokens, heads, kept, size = 40, 15, 3, 128
+    x = values((tokens, heads + 2 * kept, size), dtype, 16)
+    weights, frequencies = [values((size,), dtype, seed) for seed in (17, 18)], ops.rope_frequencies(size)
+    queries, caches = dev.zeros((tokens, heads, size), dtype), [dev.zeros((kept, 50, size), dtype) for _ in range(2)]
+    norms = dict(zip(("query_norm", "key_norm"), map(dev.array, weights), strict=True)) if with_norms else {}
+    run(dev, ops.rope_append, dev.array(x), dev.array(frequencies), queries, *caches, 4, **norms)
+    parts = [x[:, :heads], x[:, heads : heads + kept], x[:, heads + kept :]]
+    if with_norms:
+        parts[:2] = [normed(part, weight) for part, weight in zip(parts, weights, strict=False)]
+    near(queries, turned(parts[0], frequencies, 4, False), scale=4)
+    expected = np.zeros((kept, 50, size))
+    expected[:, 4 : 4 + tokens] = turned(parts[1], frequencies, 4, False).transpose(1, 0, 2)
+    near(caches[0], expected, scale=4)
+    expected[:, 4 : 4 + tokens] = parts[2].transpose(1, 0, 2)
+    assert np.array_equal(caches[1].numpy(), expected.astype(dtype))
+
+
 # --- what is declared and refused --------------------------------------------------------------------------------
 
 

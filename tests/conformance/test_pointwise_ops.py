@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -81,17 +82,53 @@ def test_large_sums_and_products_are_the_same_by_fours(
     for launch, oracle in ((ops.add, np.add), (ops.mul, np.multiply)):
         for first in (0, 1):  # one past is where no vector may start
             x, y = a[first : first + size], b[first : first + size]
-            monkeypatch.setattr(ops.pointwise, "prefers_plain", lambda encoder: True)
+            monkeypatch.setattr(ops.checks, "prefers_plain", lambda encoder: True)
             run(dev, launch, x, y, single)
-            monkeypatch.setattr(ops.pointwise, "prefers_plain", lambda encoder: False)
+            monkeypatch.setattr(ops.checks, "prefers_plain", lambda encoder: False)
             run(dev, launch, x, y, fours)
             assert single.numpy().tobytes() == fours.numpy().tobytes()
             expected = oracle(x.numpy().astype(np.float32), y.numpy().astype(np.float32)).astype(dtype)
             assert np.array_equal(fours.numpy(), expected)
 
 
+@by_dtype
+def test_large_inputs_give_the_same_by_fours(
+    dev: ost.Device, dtype: np.dtype[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows, width = 64, 2048
+    x, y = (dev.array(values((rows, width), dtype, seed)) for seed in (7, 8))
+    halves, weights = (
+        x.view(shape=(rows, 2, width // 2)),
+        dev.array(np.linspace(-1, 1, rows, dtype="f4").reshape(-1, 2)),
+    )
+    other = np.dtype(np.float16 if dtype == np.float32 else np.float32)
+    cases: list[tuple[Any, tuple[Any, ...], np.dtype[Any], int]] = [
+        (ops.silu_mul, (x, y), dtype, x.size),
+        (ops.sigmoid_mul, (x, y), dtype, x.size),
+        (ops.gelu, (x,), dtype, x.size),
+        (ops.scalar_mul, (x,), dtype, x.size),
+        (ops.softcap, (x,), dtype, x.size),
+        (ops.cast, (x,), other, x.size),
+        (ops.silu_mul_halves, (halves,), dtype, x.size // 2),
+        (ops.weighted_sum, (x, weights), dtype, x.size // 2),
+    ]
+    for launch, given, out_dtype, elements in cases:
+        single, fours = dev.zeros(elements, out_dtype), dev.zeros(elements, out_dtype)
+        number = (0.7,) if launch in (ops.scalar_mul, ops.softcap) else ()
+        names = set()
+        for plain, out in ((True, single), (False, fours)):
+            monkeypatch.setattr(ops.checks, "prefers_plain", partial(lambda plain, encoder: plain, plain))
+            arguments = (*given, out, *number)
+            graph = dev.capture(partial(lambda launch, arguments, enc: launch(enc, *arguments), launch, arguments))
+            graph.instantiate().replay().wait()
+            names |= {dispatch.kernel.name for dispatch in dispatches(graph)}
+        assert len(names) == 2
+        near(fours, single.numpy().astype(np.float64))
+
+
 def test_what_goes_by_fours_is_fused_too(dev: ost.Device, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ops.pointwise, "prefers_plain", lambda encoder: False)
+    for module in (ops.checks, ops.norms):
+        monkeypatch.setattr(module, "prefers_plain", lambda encoder: False)
     x, y, total, out = (dev.array(values((64, 1024), np.dtype(np.float32), seed)) for seed in range(4))
     weight = dev.array(np.ones(1024, np.float32))
 
@@ -100,9 +137,9 @@ def test_what_goes_by_fours_is_fused_too(dev: ost.Device, monkeypatch: pytest.Mo
         ops.rms_norm(enc, total, weight, out)
 
     graph = dev.capture(encode)
-    assert [dispatch.kernel.name for dispatch in dispatches(graph)] == ["add_fours_float", "rms_norm_float"]
+    assert [dispatch.kernel.name for dispatch in dispatches(graph)] == ["add_fours_float", "rms_norm_fours_float"]
     fused, _ = fuse(graph)
-    assert [dispatch.kernel.name for dispatch in dispatches(fused)] == ["add_rms_norm_float"]
+    assert [dispatch.kernel.name for dispatch in dispatches(fused)] == ["add_rms_norm_fours_float"]
 
 
 def test_extremes_stay_finite(dev: ost.Device) -> None:

@@ -30,6 +30,8 @@ from .weights import Weights
 DTYPES = ("float32", "float16", "bfloat16")
 CHUNK = 64
 """Tokens of a prompt that are processed at a time."""
+CHUNK_ON_GPU = 2048
+"""The same on a GPU, which a few tokens do not fill."""
 
 Route = Callable[..., None]
 
@@ -95,13 +97,19 @@ class Decoder:
         self._weights = PlacedWeights(device, weights, dtype)
         row_bytes = config.hidden_size * np.dtype(dtype).itemsize
         plain = device._queue.backend.capabilities.plain_loops
+        self._chunk = CHUNK if plain else CHUNK_ON_GPU
         self._folds = not plain and row_bytes <= ops.linear.most_staged(device._queue)
         """Whether norms are fused with the products that follow them, which saves a GPU launches."""
         self._frequencies = device.array(config.inverse_frequencies())
         shape = (config.kv_heads, capacity, config.head_dim)
         self._keys = [device.zeros(shape, dtype) for _ in range(config.layers)]
         self._values = [device.zeros(shape, dtype) for _ in range(config.layers)]
+        parts = ops.attention_parts(device, config.kv_heads, capacity)
+        shape = (parts, config.heads, config.head_dim + 2)
+        self._partial = device.empty(shape, "float32") if parts > 1 else None
+        """Where the groups that split the keys of a token leave their sums."""
         self._one = _Scratch(device, config, 1, dtype)
+        self._prompt: _Scratch | None = None
         self._logits = device.zeros(config.vocab_size, dtype)
         self.graph = self.captured()
         """The graph that is replayed for each token."""
@@ -117,21 +125,28 @@ class Decoder:
     def prefill(self, tokens: Sequence[int]) -> np.ndarray:
         """Process a prompt, after what the cache holds already, and return the logits of its last token as float32.
 
-        The prompt is processed in chunks of `CHUNK` tokens, which bounds the memory for activations.
+        The prompt is processed in chunks (`CHUNK`, `CHUNK_ON_GPU`), which bounds the memory for activations.
         """
-        ids = self._checked(tokens)
-        for begin in range(0, len(ids), CHUNK):
-            piece = ids[begin : begin + CHUNK]
-            scratch = _Scratch(self._device, self.config, len(piece), self._dtype)
+        ids, chunk = self._checked(tokens), self._chunk
+        for begin in range(0, len(ids), chunk):
+            piece = ids[begin : begin + chunk]
+            scratch = self._scratch_for(len(piece))
             scratch.tokens.write(piece)
             encoder = self._device.command_encoder("prefill")
             with encoder.scope("prefill"):
                 self._layers(encoder, scratch, self.position)
-                if begin + CHUNK >= len(ids):
+                if begin + chunk >= len(ids):
                     self._head(encoder, scratch)
             encoder.commit_labeled("prefill").wait()
             self.position += len(piece)
         return self.logits()
+
+    def _scratch_for(self, tokens: int) -> _Scratch:
+        """Room for the activations of a chunk, kept for the next one of this length: new memory takes milliseconds."""
+        if self._prompt is None or self._prompt.tokens.size != tokens:
+            self._prompt = None
+            self._prompt = _Scratch(self._device, self.config, tokens, self._dtype)
+        return self._prompt
 
     def step(self) -> int:
         """Append the most likely token, and return the most likely token after it."""
@@ -223,7 +238,8 @@ class Decoder:
             with enc.scope("rope"):
                 ops.rope_append(enc, s.qkv, self._frequencies, s.query, keys, values, position, **norms, eps=eps)
         with enc.scope("sdpa"):
-            ops.sdpa(enc, s.query, keys, values, s.mixed, position, window=self.config.window(layer) or 0)
+            window = self.config.window(layer) or 0
+            ops.sdpa(enc, s.query, keys, values, s.mixed, position, window=window, partial=self._partial)
         self._add_linear(enc, f"{name}.o", s.mixed, s)
 
     def _dense(self, enc: CommandEncoder, s: _Scratch, layer: int) -> None:

@@ -39,10 +39,19 @@ def _rewrite_types(syntax: Syntax, declarations: Declarations, rewriter: Rewrite
     arm_conditionals(syntax, rewriter)
     add_float_overloads(syntax, declarations, rewriter, BFLOAT | HALF)
     spell_out_captured_constants(syntax, rewriter)
+    for index, token in enumerate(syntax.tokens):
+        if token.unroll and not rewriter.is_deleted(index):
+            rewriter.before(index, f'_Pragma("{_unrolled(token.unroll)}") ')
     for index in range(syntax.count):
         # Globals of the source are in the program's namespace.
         if syntax.texts[index] == "::" and not _is_qualified(syntax, index) and not rewriter.is_deleted(index):
             rewriter.before(index, NAMESPACE)
+
+
+def _unrolled(pragma: str) -> str:
+    """A pragma of `preprocess.unrolling` in NVRTC's words."""
+    count = re.search(r"[0-9]+", pragma)
+    return f"unroll {count[0]}" if count else "unroll 1" if "disable" in pragma else "unroll"
 
 
 def _is_qualified(syntax: Syntax, index: int) -> bool:

@@ -11,7 +11,7 @@ as the kernels that they replace. A value that changes with every token (a posit
 parameter, `ost.param`.
 """
 
-from .attention import embedding, kv_append, rope, rope_append, rope_frequencies, sdpa
+from .attention import attention_parts, embedding, kv_append, rope, rope_append, rope_frequencies, sdpa
 from .linear import (
     expert_gated_matvec,
     expert_matvec,
@@ -33,6 +33,7 @@ __all__ = [
     "add",
     "add_rms_norm",
     "argmax",
+    "attention_parts",
     "cast",
     "embedding",
     "expert_gated_matvec",

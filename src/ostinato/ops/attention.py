@@ -17,6 +17,7 @@ from ..ir.commands import CapturedOpKind
 from ..ir.costs import Amount
 from ..ir.params import Param, per
 from ..runtime.buffer import Buffer
+from ..runtime.queue import OnQueue, queue_of
 from .checks import (
     Index,
     axes,
@@ -24,6 +25,7 @@ from .checks import (
     check_index,
     check_size,
     find,
+    fours,
     is_aligned,
     prefers_plain,
     tokens_heads_size,
@@ -33,7 +35,21 @@ from .checks import (
 MOST_SIZE = 256
 """The largest head size that the attention kernels support."""
 
+MOST_PARTS = 128
+"""The most parts that `sdpa` splits the keys of a token into."""
+
 _SIMDGROUPS = 16
+_QUERIES_OF_A_PART = 8
+_SLICES_OF_PARTS = 8
+_GROUPS_A_WORKER = 4
+_FEWEST_KEYS = 256
+"""Fewer keys per part are not worth another dispatch."""
+_TILED_SIZES = (64, 96, 128)
+"""Sizes of heads that kernels have which compute with simdgroup matrices."""
+_TILED_TOKENS = 64
+"""Tokens of a group that computes with simdgroup matrices; from a quarter of it on they are faster."""
+_HEADS_TOGETHER = 8
+"""Heads of a token that are rotated together, by the same angles."""
 _KEYS_TOGETHER = 4
 _OWN = 8
 """Elements of a head per lane."""
@@ -46,11 +62,12 @@ def embedding(encoder: CommandEncoder, table: Buffer, tokens: Buffer, out: Buffe
     check_dtype(name, "tokens", tokens, np.uint32)
     rows, width = axes(name, "table", table, "rows", "width")
     check_size(name, "out", out, tokens.size * width)
+    each, way = fours(encoder, width, out.size, table, out)
     encoder.dispatch(
-        find(encoder, "positions", f"{name}_{ending}"),
+        find(encoder, "positions", f"{name}{way}_{ending}"),
         *(table, tokens, out, rows),
-        threads=(width, tokens.size),
-        group_size=(min(width, 256), 1),
+        threads=(width // each, tokens.size),
+        group_size=(min(width // each, 256), 1),
         bytes_read=out.nbytes + tokens.nbytes,
         bytes_written=out.nbytes,
         flops=0,
@@ -81,10 +98,18 @@ def rope(
     pairs = frequencies.size
     if 2 * pairs > size:
         raise ArgumentError(f"{name}: {pairs} pairs do not fit in heads of {size} elements")
+    each, way = fours(encoder, pairs, x.size, x, out)
+    if each > 1 and 2 * pairs == size and not interleaved:
+        arguments: tuple[Any, ...] = (x, frequencies, out, position, heads, scale)
+        threads = (pairs // each, -(-heads // _HEADS_TOGETHER), tokens)
+    else:
+        way = ""
+        arguments = (x, frequencies, out, position, pairs, int(interleaved), scale)
+        threads = (size - pairs, heads, tokens)
     encoder.dispatch(
-        find(encoder, "positions", f"{name}_{ending}"),
-        *(x, frequencies, out, position, pairs, int(interleaved), scale),
-        threads=(size - pairs, heads, tokens),
+        find(encoder, "positions", f"{name}{way}_{ending}"),
+        *arguments,
+        threads=threads,
         bytes_read=x.nbytes + frequencies.nbytes,
         bytes_written=out.nbytes,
         flops=tokens * heads * pairs * 24,
@@ -131,10 +156,11 @@ def kv_append(
     capacity = _cache(name, key_cache, value_cache, heads, size)
     check_size(name, "values", values, keys.size)
     check_index(name, "position", position, below=capacity - tokens + 1)
+    each, way = fours(encoder, size, keys.size, keys, values, key_cache, value_cache)
     encoder.dispatch(
-        find(encoder, "positions", f"{name}_{ending}"),
+        find(encoder, "positions", f"{name}{way}_{ending}"),
         *(keys, values, key_cache, value_cache, position, capacity),
-        threads=(size, heads, tokens),
+        threads=(size // each, heads, tokens),
         bytes_read=keys.nbytes + values.nbytes,
         bytes_written=keys.nbytes + values.nbytes,
         flops=0,
@@ -179,13 +205,19 @@ def rope_append(
     if 2 * frequencies.size > size:
         raise ArgumentError(f"{name}: {frequencies.size} pairs do not fit in heads of {size} elements")
     plain = prefers_plain(encoder)
+    arguments: list[Any] = [x, frequencies, *(norms or (x, x)), queries, key_cache, value_cache, position]
+    arguments += [heads, kept_heads, size, frequencies.size, capacity, int(bool(norms)), eps]
     grid: dict[str, Any] = {"threads": (rows, tokens), "group_size": 1}
+    way = ""
     if not plain:
-        grid = {"groups": (rows, tokens), "group_size": 32}
+        together = 1 if tokens < _HEADS_TOGETHER else _HEADS_TOGETHER
+        if 2 * frequencies.size == size and size in (8, 16, 32, 64, 128, 256):
+            _, way = fours(encoder, size, x.size, x, queries, key_cache, value_cache, *norms)
+        arguments.append(together)
+        grid = {"groups": (-(-rows // together), tokens), "group_size": 32}
     encoder.dispatch(
-        find(encoder, "rope_append_plain" if plain else "rope_append", f"{name}_{ending}"),
-        *(x, frequencies, *(norms or (x, x)), queries, key_cache, value_cache, position),
-        *(heads, kept_heads, size, frequencies.size, capacity, int(bool(norms)), eps),
+        find(encoder, "rope_append_plain" if plain else "rope_append", f"{name}{way}_{ending}"),
+        *arguments,
         **grid,
         bytes_read=x.nbytes + frequencies.nbytes + sum(norm.nbytes for norm in norms),
         bytes_written=x.nbytes,
@@ -204,12 +236,17 @@ def sdpa(
     scale: float | None = None,
     window: int = 0,
     cap: float = 0.0,
+    partial: Buffer | None = None,
 ) -> None:
     """Causal attention of queries [tokens, heads, size] to the cached keys and values.
 
     One token is decoding, several are prefill: the query of a token attends to keys 0 to position + token. Several
     heads may share a head of the cache. `scale` is 1 / √size by default; `window` limits a query to that many last
     keys, including its own; `cap` replaces a score by cap · tanh(score / cap).
+
+    With `partial`, a float32 buffer [parts, heads, size + 2], the keys of one token are split over that many groups and
+    joined by a second dispatch: for long contexts on a GPU. `attention_parts` says how many parts pay; the buffer may
+    serve many calls. It is used for half and bfloat16 and heads of 64, 96 or 128 elements, not on CPUs.
     """
     name = "sdpa"
     ending = type_ending(name, queries, key_cache, value_cache, out)
@@ -225,27 +262,68 @@ def sdpa(
         raise ArgumentError(f"{name}: {heads} heads are not a multiple of the {kept_heads} heads of {key_cache!r}")
     arguments: list[Any] = [queries, key_cache, value_cache, out, position, size, heads // kept_heads, capacity, window]
     arguments += [1 / math.sqrt(size) if scale is None else scale, cap]
+    # A key is read once, however many queries attend to it.
+    most_rows = min(capacity, tokens + window - 1) if window else capacity
+    cost: dict[str, Any] = {
+        "op_kind": CapturedOpKind.Sdpa,
+        "bytes_read": _add(queries.nbytes, position, 2 * kept_heads * size * queries.dtype.itemsize, tokens, most_rows),
+        "flops": _seen(position, tokens, capacity, window, 4 * heads * size),
+    }
+    parts = 0 if partial is None else _parts(partial, heads, size)
+    row = 8 if size <= 64 else 16 if size <= 128 else 32
+    whole = size % _OWN == 0 and is_aligned(16, 0, queries, key_cache, value_cache)
+    tiled = whole and size in _TILED_SIZES and queries.dtype.itemsize == 2
     if prefers_plain(encoder):
         kernel = find(encoder, "attention_plain", f"attend_{ending}")
         grid: dict[str, Any] = {"threads": (heads, tokens), "group_size": 1}
+    elif tiled and partial is not None and tokens == 1:
+        encoder.dispatch(
+            find(encoder, "attention_parts", f"attend_part_{ending}_{size}"),
+            *(*arguments[:3], partial, position, *arguments[6:]),
+            groups=(parts, kept_heads, -(-(heads // kept_heads) // _QUERIES_OF_A_PART)),
+            group_size=128,
+            bytes_written=partial.nbytes,
+            **cost,
+        )
+        encoder.dispatch(
+            find(encoder, "attention_parts", f"join_parts_{ending}_{size}"),
+            *(partial, out, parts),
+            groups=heads,
+            group_size=size * _SLICES_OF_PARTS,
+            bytes_read=partial.nbytes,
+            bytes_written=out.nbytes,
+            flops=2 * partial.size,
+        )
+        return
+    elif tiled and tokens >= _TILED_TOKENS // 4:
+        arguments[5] = tokens
+        kernel = find(encoder, "attention_tiles", f"attend_tiles_{ending}_{size}")
+        grid = {"groups": (-(-tokens // _TILED_TOKENS), heads), "group_size": 128}
     else:
-        row = 8 if size <= 64 else 16 if size <= 128 else 32
-        whole = size % _OWN == 0 and is_aligned(16, 0, queries, key_cache, value_cache)
         kernel = find(encoder, "attention", f"attend_{ending}_{row}{'' if whole else '_any'}")
         most = min(capacity, window or capacity)
         simdgroups = min(_SIMDGROUPS, -(-most // (_KEYS_TOGETHER * 32 // row)))
         grid = {"groups": (heads, tokens), "group_size": 32 * simdgroups}
-    # A key is read once, however many queries attend to it.
-    most_rows = min(capacity, tokens + window - 1) if window else capacity
-    encoder.dispatch(
-        kernel,
-        *arguments,
-        **grid,
-        op_kind=CapturedOpKind.Sdpa,
-        bytes_read=_add(queries.nbytes, position, 2 * kept_heads * size * queries.dtype.itemsize, tokens, most_rows),
-        bytes_written=out.nbytes,
-        flops=_seen(position, tokens, capacity, window, 4 * heads * size),
-    )
+    encoder.dispatch(kernel, *arguments, **grid, bytes_written=out.nbytes, **cost)
+
+
+def attention_parts(device: OnQueue, kv_heads: int, capacity: int) -> int:
+    """Into how many parts `sdpa` should split the keys of one token; 1 where splitting does not pay."""
+    capabilities = queue_of(device, "attention_parts").backend.capabilities
+    if capabilities.plain_loops:
+        return 1
+    filling = -(-_GROUPS_A_WORKER * capabilities.workers // kv_heads)
+    return max(1, min(filling, capacity // _FEWEST_KEYS, MOST_PARTS))
+
+
+def _parts(partial: Buffer, heads: int, size: int) -> int:
+    check_dtype("sdpa", "partial", partial, np.float32)
+    parts, *rest = axes("sdpa", "partial", partial, "parts", "heads", "size + 2")
+    if rest != [heads, size + 2] or parts > MOST_PARTS:
+        raise ArgumentError(
+            f"sdpa: partial must be [parts, {heads}, {size + 2}] with at most {MOST_PARTS} parts, not {partial!r}"
+        )
+    return parts
 
 
 def _seen(position: Index, tokens: int, capacity: int, window: int, each: int) -> int | Amount | None:

@@ -21,6 +21,10 @@ EXPONENTIAL_FLOPS = 8
 GATE_FLOPS = EXPONENTIAL_FLOPS + 4
 """silu(gate) · up"""
 
+FOURS = "_fours"
+"""In the name of kernels that read and write four elements as one vector."""
+_FOURS_FROM = 1 << 16
+
 Index = int | np.integer[Any] | Param
 """A position: a number, or a parameter of replays."""
 Number = float | np.floating[Any] | Param
@@ -109,3 +113,14 @@ def is_aligned(to_bytes: int, row_bytes: int, *buffers: Buffer) -> bool:
     """Whether all rows start at multiples of `to_bytes`."""
     places = (buffer._allocation().backing.address + buffer._offset for buffer in buffers)
     return not any(place % to_bytes for place in (row_bytes, *places))
+
+
+def fours(encoder: CommandEncoder, width: int, elements: int, *buffers: Buffer) -> tuple[int, str]:
+    """How many elements a thread takes, and what the kernel's name has for it.
+
+    A GPU is faster with four, read and written as one vector, if they are many, in rows of whole and aligned vectors.
+    """
+    if prefers_plain(encoder) or elements < _FOURS_FROM or width % 4:
+        return 1, ""
+    aligned = all(is_aligned(4 * buffer.dtype.itemsize, 0, buffer) for buffer in buffers)
+    return (4, FOURS) if aligned else (1, "")

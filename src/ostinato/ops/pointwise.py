@@ -16,14 +16,10 @@ from .checks import (
     check_dtype,
     check_size,
     find,
-    is_aligned,
-    prefers_plain,
+    fours,
     same_elements,
     type_ending,
 )
-
-_FOURS_FROM = 1 << 16
-"""From this many elements on, four per thread are faster on a GPU. On a CPU the compiler vectorises."""
 
 
 def add(encoder: CommandEncoder, a: Buffer, b: Buffer, out: Buffer) -> None:
@@ -49,11 +45,12 @@ def silu_mul_halves(encoder: CommandEncoder, x: Buffer, out: Buffer) -> None:
     if two != 2:
         raise ArgumentError(f"{name}: x must be [tokens, 2, width], not {x!r}")
     check_size(name, "out", out, tokens * width)
+    each, way = fours(encoder, width, out.size, x, out)
     encoder.dispatch(
-        find(encoder, "pointwise", f"{name}_{ending}"),
+        find(encoder, "pointwise", f"{name}{way}_{ending}"),
         *(x, out),
-        threads=(width, tokens),
-        group_size=(min(width, 256), 1),
+        threads=(width // each, tokens),
+        group_size=(min(width // each, 256), 1),
         op_kind=CapturedOpKind.ElemMul,
         bytes_read=x.nbytes,
         bytes_written=out.nbytes,
@@ -85,10 +82,11 @@ def cast(encoder: CommandEncoder, x: Buffer, out: Buffer) -> None:
     """out = x, in the dtype of `out`."""
     source, target = type_ending("cast", x), type_ending("cast", out)
     check_size("cast", "out", out, x.size)
+    each, way = fours(encoder, out.size, out.size, x, out)
     encoder.dispatch(
-        find(encoder, "pointwise", f"cast_{source}_{target}"),
+        find(encoder, "pointwise", f"cast{way}_{source}_{target}"),
         *(x, out),
-        threads=out.size,
+        threads=out.size // each,
         bytes_read=x.nbytes,
         bytes_written=out.nbytes,
         flops=0,
@@ -109,11 +107,12 @@ def weighted_sum(encoder: CommandEncoder, x: Buffer, weights: Buffer, out: Buffe
         raise ArgumentError(f"{name}: {out!r} does not divide evenly among {tokens} tokens")
     width = out.size // tokens
     check_size(name, "x", x, tokens * slots * width)
+    each, way = fours(encoder, width, out.size, x, out)
     encoder.dispatch(
-        find(encoder, "pointwise", f"{name}_{type_ending(name, out)}"),
+        find(encoder, "pointwise", f"{name}{way}_{type_ending(name, out)}"),
         *(x, weights, out, slots),
-        threads=(width, tokens),
-        group_size=(min(width, 256), 1),
+        threads=(width // each, tokens),
+        group_size=(min(width // each, 256), 1),
         bytes_read=x.nbytes + weights.nbytes,
         bytes_written=out.nbytes,
         flops=2 * x.size,
@@ -122,12 +121,11 @@ def weighted_sum(encoder: CommandEncoder, x: Buffer, weights: Buffer, out: Buffe
 
 def _simple(encoder: CommandEncoder, name: str, a: Buffer, b: Buffer, out: Buffer, op_kind: CapturedOpKind) -> None:
     ending = same_elements(name, out, a, b)
-    large = out.size >= _FOURS_FROM and not out.size % 4 and not prefers_plain(encoder)
-    fours = large and is_aligned(4 * out.dtype.itemsize, 0, a, b, out)
+    each, way = fours(encoder, out.size, out.size, a, b, out)
     encoder.dispatch(
-        find(encoder, "elementwise", f"{name}_fours_{ending}" if fours else f"{name}_{ending}"),
+        find(encoder, "elementwise", f"{name}{way}_{ending}"),
         *(a, b, out),
-        threads=out.size // 4 if fours else out.size,
+        threads=out.size // each,
         op_kind=op_kind,
         bytes_read=a.nbytes + b.nbytes,
         bytes_written=out.nbytes,
@@ -137,10 +135,11 @@ def _simple(encoder: CommandEncoder, name: str, a: Buffer, b: Buffer, out: Buffe
 
 def _gated(encoder: CommandEncoder, name: str, gate: Buffer, up: Buffer, out: Buffer) -> None:
     ending = same_elements(name, out, gate, up)
+    each, way = fours(encoder, out.size, out.size, gate, up, out)
     encoder.dispatch(
-        find(encoder, "pointwise", f"{name}_{ending}"),
+        find(encoder, "pointwise", f"{name}{way}_{ending}"),
         *(gate, up, out),
-        threads=out.size,
+        threads=out.size // each,
         op_kind=CapturedOpKind.ElemMul,
         bytes_read=gate.nbytes + up.nbytes,
         bytes_written=out.nbytes,
@@ -158,10 +157,11 @@ def _mapped(
     op_kind: CapturedOpKind = CapturedOpKind.Other,
 ) -> None:
     ending = same_elements(name, out, x)
+    each, way = fours(encoder, out.size, out.size, x, out)
     encoder.dispatch(
-        find(encoder, "pointwise", f"{name}_{ending}"),
+        find(encoder, "pointwise", f"{name}{way}_{ending}"),
         *(x, out, *values),
-        threads=out.size,
+        threads=out.size // each,
         op_kind=op_kind,
         bytes_read=x.nbytes,
         bytes_written=out.nbytes,

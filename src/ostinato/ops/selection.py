@@ -11,22 +11,40 @@ from ..errors import ArgumentError
 from ..ir.commands import CapturedOpKind
 from ..ir.params import Param
 from ..runtime.buffer import Buffer
-from .checks import Number, axes, check_dtype, check_size, find, is_aligned, prefers_plain, same_elements, type_ending
+from .checks import (
+    Number,
+    axes,
+    check_dtype,
+    check_size,
+    find,
+    fours,
+    is_aligned,
+    prefers_plain,
+    same_elements,
+    type_ending,
+)
 from .norms import row_threads
 
 MOST_EXPERTS = 1024
 MOST_CHOSEN = 64
+_KEPT = 16
+"""Elements of a row that a thread of the softmax for GPUs keeps in registers."""
 
 
 def softmax(encoder: CommandEncoder, x: Buffer, out: Buffer) -> None:
     """out = softmax(x), over the last axis of `out`. `out` may be `x`."""
     ending = same_elements("softmax", out, x)
     width = out.shape[-1] if out.shape else 1
+    if prefers_plain(encoder):
+        kernel, threads = find(encoder, "selection", f"softmax_{ending}"), row_threads(width)
+    else:
+        _, way = fours(encoder, width, out.size, x, out)
+        kernel, threads = find(encoder, "softmax", f"softmax{way}_{ending}"), _threads(-(-width // _KEPT))
     encoder.dispatch(
-        find(encoder, "selection", f"softmax_{ending}"),
+        kernel,
         *(x, out, width),
         groups=out.size // width,
-        group_size=row_threads(width),
+        group_size=threads,
         op_kind=CapturedOpKind.Softmax,
         bytes_read=x.nbytes,
         bytes_written=out.nbytes,

@@ -18,7 +18,7 @@ from ..errors import ArgumentError, KernelNotFound
 from ..ir.commands import BufferBinding, CapturedOpKind, Dispatch, InlineBinding
 from ..msl import Argument, Module, Signature, parse
 from ..ops import compiled
-from ..ops.checks import TYPES
+from ..ops.checks import FOURS, TYPES
 
 Side = Literal["first", "second"]
 Covered = Callable[[Dispatch], int | None]
@@ -194,26 +194,29 @@ def _argument(rule: FusionRule, signature: Signature, index: int) -> Argument:
 @cache
 def default_rules() -> tuple[FusionRule, ...]:
     """The built-in rules: RMS norm × multiply (either operand) and residual add + RMS norm, for each type."""
-    ways: tuple[tuple[str, Covered], ...] = (("", _elements_covered), ("_fours", _fours_covered))
+    kernels: tuple[tuple[str, str, Covered], ...] = (
+        ("rms_norm_plain", "", _elements_covered),
+        ("rms_norm", "", _elements_covered),
+        ("rms_norm", FOURS, _fours_covered),
+    )
     return tuple(
         rule
         for ending in TYPES.values()
-        for name, covered in ways
-        for source in ("rms_norm", "rms_norm_plain")
-        for rule in _rules_for(source, ending, f"{name}_{ending}", covered)
+        for source, way, covered in kernels
+        for rule in _rules_for(source, f"{way}_{ending}", covered)
     )
 
 
-def _rules_for(source: str, ending: str, way: str, covered: Covered) -> list[FusionRule]:
-    """The rules for the norms of one source, one type, and one element-wise kernel variant (`way`)."""
+def _rules_for(source: str, way: str, covered: Covered) -> list[FusionRule]:
+    """The rules for the norms of one source, in one kernel variant and type (`way`)."""
     plain, rows = compiled.module("elementwise"), compiled.module(source)
-    norm, times = KernelName(rows, f"rms_norm_{ending}"), KernelName(plain, f"mul{way}")
+    norm, times = KernelName(rows, f"rms_norm{way}"), KernelName(plain, f"mul{way}")
     rules = [
         FusionRule(
             name="RMS norm × multiply",
             first=FusedSide(norm, 2, _rows_covered, overwrites=(2,)),
             second=FusedSide(times, intermediate, covered, overwrites=(2,)),
-            fused=KernelName(rows, f"rms_norm_mul_{ending}"),
+            fused=KernelName(rows, f"rms_norm_mul{way}"),
             arguments={
                 0: ("first", 0),
                 1: ("first", 1),
@@ -233,7 +236,7 @@ def _rules_for(source: str, ending: str, way: str, covered: Covered) -> list[Fus
             name="add + RMS norm",
             first=FusedSide(KernelName(plain, f"add{way}"), 2, covered, overwrites=(2,)),
             second=FusedSide(norm, 0, _rows_covered, overwrites=(2,)),
-            fused=KernelName(rows, f"add_rms_norm_{ending}"),
+            fused=KernelName(rows, f"add_rms_norm{way}"),
             arguments={
                 0: ("first", 0),
                 1: ("first", 1),

@@ -25,6 +25,24 @@ inline void take_of_simdgroup(thread float &largest, thread uint &place) {
     }
 }
 
+// A thread's share of a row of vectors. The pointer is a parameter, so its alignment is known.
+template <typename T>
+inline void take_fours(device const vec<T, 4> *parts, uint count, uint member, uint members, thread float &largest,
+                       thread uint &place) {
+    for (uint first = member; first < count; first += TOGETHER * members) {
+        vec<T, 4> taken[TOGETHER];
+        for (uint step = 0; step < TOGETHER; ++step) { taken[step] = parts[min(first + step * members, count - 1)]; }
+        for (uint step = 0; step < TOGETHER; ++step) {
+            const uint at = 4 * min(first + step * members, count - 1);
+            const float4 four = float4(taken[step]);
+            // Later elements are taken only if they are larger, which is rare.
+            if (max(max(four.x, four.y), max(four.z, four.w)) > largest || place == NOWHERE) {
+                for (uint part = 0; part < 4; ++part) { take(largest, place, four[part], at + part); }
+            }
+        }
+    }
+}
+
 /// out[row] = the index of the row's largest element. With `fours`, rows start at multiples of four elements.
 template <typename T>
 [[max_total_threads_per_threadgroup(MOST_THREADS)]]
@@ -39,19 +57,8 @@ kernel void argmax(device const T *x [[buffer(0)]], device uint *out [[buffer(1)
     float largest = -INFINITY;
     uint place = NOWHERE, done = 0;
     if (fours) {
-        device const vec<T, 4> *parts = (device const vec<T, 4> *)line;
-        const uint count = width / 4;
-        for (uint first = member; first < count; first += TOGETHER * members) {
-            vec<T, 4> taken[TOGETHER];
-            for (uint step = 0; step < TOGETHER; ++step) {
-                taken[step] = parts[min(first + step * members, count - 1)];
-            }
-            for (uint step = 0; step < TOGETHER; ++step) {
-                const uint at = 4 * min(first + step * members, count - 1);
-                for (uint part = 0; part < 4; ++part) { take(largest, place, float(taken[step][part]), at + part); }
-            }
-        }
-        done = 4 * count;
+        take_fours<T>((device const vec<T, 4> *)line, width / 4, member, members, largest, place);
+        done = width / 4 * 4;
     }
     for (uint at = done + member; at < width; at += members) { take(largest, place, float(line[at]), at); }
     take_of_simdgroup(largest, place);

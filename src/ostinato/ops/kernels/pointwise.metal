@@ -1,46 +1,16 @@
 // Element-wise operations between the matrices of a decoder: activations, gates, a scale, a cap, casts; and the
 // sum over the experts of a token.
 //
-// One thread per element: a one-dimensional grid of exactly that size. The arithmetic is done in float and
-// rounded once, to the type that is stored. `out` may be any of the inputs of its own type.
+// One thread per element, or per four elements (`fours`), which are read and written as one vector, for large buffers with
+// the alignment of such vectors: a grid of exactly that size. The arithmetic is done in float and rounded once, to the
+// type that is stored. `out` may be any of the inputs of its own type.
 
 #include <metal_stdlib>
 using namespace metal;
 
+#include "fours.h"
+
 inline float sigmoid_of(float x) { return 1.0f / (1.0f + exp(-x)); }
-
-/// out = silu(gate) · up
-template <typename T>
-kernel void silu_mul(device const T *gate [[buffer(0)]], device const T *up [[buffer(1)]], device T *out [[buffer(2)]],
-                     uint at [[thread_position_in_grid]]) {
-    const float x = float(gate[at]);
-    out[at] = T(x * sigmoid_of(x) * float(up[at]));
-}
-
-/// out[token] = silu(x[token, 0]) · x[token, 1]
-template <typename T>
-kernel void silu_mul_halves(device const T *x [[buffer(0)]], device T *out [[buffer(1)]],
-                            uint2 position [[thread_position_in_grid]], uint2 extent [[threads_per_grid]]) {
-    const uint at = position.x, width = extent.x, token = position.y;
-    device const T *line = x + ulong(token) * 2 * width;
-    const float gate = float(line[at]);
-    out[ulong(token) * width + at] = T(gate * sigmoid_of(gate) * float(line[width + at]));
-}
-
-/// out = sigmoid(gate) · up
-template <typename T>
-kernel void sigmoid_mul(device const T *gate [[buffer(0)]], device const T *up [[buffer(1)]],
-                        device T *out [[buffer(2)]], uint at [[thread_position_in_grid]]) {
-    out[at] = T(sigmoid_of(float(gate[at])) * float(up[at]));
-}
-
-/// out = gelu(x), in the tanh approximation that most models use.
-template <typename T>
-kernel void gelu(device const T *x [[buffer(0)]], device T *out [[buffer(1)]], uint at [[thread_position_in_grid]]) {
-    const float value = float(x[at]);
-    const float inner = 0.7978845608028654f * (value + 0.044715f * value * value * value);
-    out[at] = T(0.5f * value * (1.0f + tanh(inner)));
-}
 
 // The error function, within 3e-7: its power series near zero, a continued fraction away from it.
 inline float erf_of(float x) {
@@ -61,67 +31,111 @@ inline float erf_of(float x) {
     return copysign(result, x);
 }
 
-/// out = gelu(x), by the error function.
-template <typename T>
-kernel void gelu_erf(device const T *x [[buffer(0)]], device T *out [[buffer(1)]],
-                     uint at [[thread_position_in_grid]]) {
-    const float value = float(x[at]);
-    out[at] = T(0.5f * value * (1.0f + erf_of(value * 0.7071067811865476f)));
+// What is computed of two elements, or of an element and a number that all share.
+struct SiluMul {
+    static float of(float gate, float up) { return gate * sigmoid_of(gate) * up; }
+};
+struct SigmoidMul {
+    static float of(float gate, float up) { return sigmoid_of(gate) * up; }
+};
+struct ScalarMul {
+    static float of(float x, float factor) { return x * factor; }
+};
+struct Softcap {
+    static float of(float x, float cap) { return cap * tanh(x / cap); }
+};
+// The tanh approximation that most models use, ½ x (1 + tanh u) = x · sigmoid(2 u), and the exact one, by the error function.
+struct Gelu {
+    static float of(float x) { return x * sigmoid_of(1.5957691216057308f * (x + 0.044715f * x * x * x)); }
+};
+struct GeluErf {
+    static float of(float x) { return 0.5f * x * (1.0f + erf_of(x * 0.7071067811865476f)); }
+};
+struct Same {
+    static float of(float x) { return x; }
+};
+
+/// out = F(a, b)
+template <typename T, typename F, uint EACH>
+kernel void of_two(device const T *a [[buffer(0)]], device const T *b [[buffer(1)]], device T *out [[buffer(2)]],
+                   uint at [[thread_position_in_grid]]) {
+    float left[EACH], right[EACH];
+    load<T, EACH>(a + ulong(at) * EACH, left);
+    load<T, EACH>(b + ulong(at) * EACH, right);
+    FOR_EACH { left[i] = F::of(left[i], right[i]); }
+    store<T, EACH>(left, out + ulong(at) * EACH);
 }
 
-/// out = x · factor
-template <typename T>
-kernel void scalar_mul(device const T *x [[buffer(0)]], device T *out [[buffer(1)]],
-                       constant float &factor [[buffer(2)]], uint at [[thread_position_in_grid]]) {
-    out[at] = T(float(x[at]) * factor);
+/// out = F(x, value)
+template <typename T, typename F, uint EACH>
+kernel void with_value(device const T *x [[buffer(0)]], device T *out [[buffer(1)]],
+                       constant float &value [[buffer(2)]], uint at [[thread_position_in_grid]]) {
+    float elements[EACH];
+    load<T, EACH>(x + ulong(at) * EACH, elements);
+    FOR_EACH { elements[i] = F::of(elements[i], value); }
+    store<T, EACH>(elements, out + ulong(at) * EACH);
 }
 
-/// out = cap · tanh(x / cap)
-template <typename T>
-kernel void softcap(device const T *x [[buffer(0)]], device T *out [[buffer(1)]], constant float &cap [[buffer(2)]],
-                    uint at [[thread_position_in_grid]]) {
-    out[at] = T(cap * tanh(float(x[at]) / cap));
+/// out = F(x), in the type of `out`.
+template <typename From, typename To, typename F, uint EACH>
+kernel void of_one(device const From *x [[buffer(0)]], device To *out [[buffer(1)]],
+                   uint at [[thread_position_in_grid]]) {
+    float elements[EACH];
+    load<From, EACH>(x + ulong(at) * EACH, elements);
+    FOR_EACH { elements[i] = F::of(elements[i]); }
+    store<To, EACH>(elements, out + ulong(at) * EACH);
 }
 
-/// out = x, in another type.
-template <typename From, typename To>
-kernel void cast(device const From *x [[buffer(0)]], device To *out [[buffer(1)]],
-                 uint at [[thread_position_in_grid]]) {
-    out[at] = To(float(x[at]));
+/// out[token] = silu(x[token, 0]) · x[token, 1]
+template <typename T, uint EACH>
+kernel void silu_mul_halves(device const T *x [[buffer(0)]], device T *out [[buffer(1)]],
+                            uint2 position [[thread_position_in_grid]], uint2 extent [[threads_per_grid]]) {
+    const ulong at = position.x * EACH, width = extent.x * EACH, token = position.y;
+    device const T *line = x + token * 2 * width + at;
+    float gate[EACH], up[EACH];
+    load<T, EACH>(line, gate);
+    load<T, EACH>(line + width, up);
+    FOR_EACH { gate[i] = SiluMul::of(gate[i], up[i]); }
+    store<T, EACH>(gate, out + token * width + at);
 }
 
 /// out[token] = Σ weights[token, slot] · x[token, slot], over the slots of each token.
-template <typename T>
+template <typename T, uint EACH>
 kernel void weighted_sum(device const T *x [[buffer(0)]], device const float *weights [[buffer(1)]],
                          device T *out [[buffer(2)]], constant uint &slots [[buffer(3)]],
                          uint2 position [[thread_position_in_grid]], uint2 extent [[threads_per_grid]]) {
-    const uint at = position.x, width = extent.x, token = position.y;
-    float sum = 0.0f;
+    const ulong at = position.x * EACH, width = extent.x * EACH, token = position.y;
+    float sum[EACH] = {};
     for (uint slot = token * slots; slot < (token + 1) * slots; ++slot) {
-        sum += weights[slot] * float(x[ulong(slot) * width + at]);
+        float elements[EACH];
+        load<T, EACH>(x + slot * width + at, elements);
+        FOR_EACH { sum[i] += weights[slot] * elements[i]; }
     }
-    out[ulong(token) * width + at] = T(sum);
+    store<T, EACH>(sum, out + token * width + at);
 }
 
-#define INSTANCES(T)                                                                                                  \
-    template [[host_name("silu_mul_" #T)]] kernel void silu_mul<T>(device const T *, device const T *, device T *,    \
-                                                                   uint);                                             \
-    template [[host_name("silu_mul_halves_" #T)]] kernel void silu_mul_halves<T>(device const T *, device T *, uint2, \
-                                                                                 uint2);                              \
-    template [[host_name("sigmoid_mul_" #T)]] kernel void sigmoid_mul<T>(device const T *, device const T *,          \
-                                                                         device T *, uint);                           \
-    template [[host_name("gelu_" #T)]] kernel void gelu<T>(device const T *, device T *, uint);                       \
-    template [[host_name("gelu_erf_" #T)]] kernel void gelu_erf<T>(device const T *, device T *, uint);               \
-    template [[host_name("scalar_mul_" #T)]] kernel void scalar_mul<T>(device const T *, device T *,                  \
-                                                                       constant float &, uint);                       \
-    template [[host_name("softcap_" #T)]] kernel void softcap<T>(device const T *, device T *, constant float &,      \
-                                                                 uint);                                               \
-    template [[host_name("cast_" #T "_float")]] kernel void cast<T, float>(device const T *, device float *, uint);   \
-    template [[host_name("cast_" #T "_half")]] kernel void cast<T, half>(device const T *, device half *, uint);      \
-    template [[host_name("cast_" #T "_bfloat")]] kernel void cast<T, bfloat>(device const T *, device bfloat *,       \
-                                                                             uint);                                   \
-    template [[host_name("weighted_sum_" #T)]] kernel void weighted_sum<T>(                                           \
+#define OF_TWO(T, EACH, NAME, F)                                                                                      \
+    template [[host_name(NAME #T)]] kernel void of_two<T, F, EACH>(device const T *, device const T *, device T *, uint);
+#define WITH_VALUE(T, EACH, NAME, F)                                                                                  \
+    template [[host_name(NAME #T)]] kernel void with_value<T, F, EACH>(device const T *, device T *,                  \
+                                                                       constant float &, uint);
+#define OF_ONE(T, To, EACH, NAME, F)                                                                                  \
+    template [[host_name(NAME)]] kernel void of_one<T, To, F, EACH>(device const T *, device To *, uint);
+#define INSTANCE(T, EACH, WAY)                                                                                        \
+    OF_TWO(T, EACH, "silu_mul" WAY, SiluMul)                                                                          \
+    OF_TWO(T, EACH, "sigmoid_mul" WAY, SigmoidMul)                                                                    \
+    WITH_VALUE(T, EACH, "scalar_mul" WAY, ScalarMul)                                                                  \
+    WITH_VALUE(T, EACH, "softcap" WAY, Softcap)                                                                       \
+    OF_ONE(T, T, EACH, "gelu" WAY #T, Gelu)                                                                           \
+    OF_ONE(T, T, EACH, "gelu_erf" WAY #T, GeluErf)                                                                    \
+    OF_ONE(T, float, EACH, "cast" WAY #T "_float", Same)                                                              \
+    OF_ONE(T, half, EACH, "cast" WAY #T "_half", Same)                                                                \
+    OF_ONE(T, bfloat, EACH, "cast" WAY #T "_bfloat", Same)                                                            \
+    template [[host_name("silu_mul_halves" WAY #T)]] kernel void silu_mul_halves<T, EACH>(device const T *,           \
+                                                                                          device T *, uint2, uint2);  \
+    template [[host_name("weighted_sum" WAY #T)]] kernel void weighted_sum<T, EACH>(                                  \
         device const T *, device const float *, device T *, constant uint &, uint2, uint2);
+#define INSTANCES(T) INSTANCE(T, 1, "_") INSTANCE(T, 4, "_fours_")
 
 INSTANCES(float)
 INSTANCES(half)

@@ -1,17 +1,28 @@
 // Operations on tokens and their positions: the embedding of tokens, the rotation of queries and keys, and the cache of
 // keys and values. The first token of `x` is at `position`, the others follow it.
+//
+// A thread takes one element, or pair, or four of them that are read and written as one vector (`fours`).
 
 #include <metal_stdlib>
 using namespace metal;
 
+#include "fours.h"
+
+constant constexpr uint HEADS = 8;  // heads of a thread, for which the angles are the same
+
 /// out[token] = table[tokens[token]]; a token past the end of the table gives NaN.
-template <typename T>
+template <typename T, uint EACH>
 kernel void embedding(device const T *table [[buffer(0)]], device const uint *tokens [[buffer(1)]],
                       device T *out [[buffer(2)]], constant uint &rows [[buffer(3)]],
                       uint2 thread_position [[thread_position_in_grid]], uint2 extent [[threads_per_grid]]) {
-    const uint at = thread_position.x, width = extent.x;
+    const uint at = thread_position.x * EACH, width = extent.x * EACH;
     const uint row = tokens[thread_position.y];
-    out[ulong(thread_position.y) * width + at] = row < rows ? table[ulong(row) * width + at] : T(NAN);
+    device T *to = out + ulong(thread_position.y) * width + at;
+    if (row < rows) {
+        copy<T, EACH>(table + ulong(row) * width + at, to);
+    } else {
+        FOR_EACH { to[i] = T(NAN); }
+    }
 }
 
 /// Rotates pairs of each head's elements by position · frequency; elements after the last pair are copied.
@@ -39,33 +50,67 @@ kernel void rope(device const T *x [[buffer(0)]], device const float *frequencie
     out[second] = T(b * cosine + a * sine);
 }
 
+/// The same for heads of nothing but pairs (i, i + pairs), four pairs of up to eight heads per thread: the grid is
+/// [pairs / 4, eights of heads, tokens].
+template <typename T>
+kernel void rope_fours(device const T *x [[buffer(0)]], device const float *frequencies [[buffer(1)]],
+                       device T *out [[buffer(2)]], constant uint &position [[buffer(3)]],
+                       constant uint &heads [[buffer(4)]], constant float &scale [[buffer(5)]],
+                       uint3 thread_position [[thread_position_in_grid]], uint3 extent [[threads_per_grid]]) {
+    constexpr uint EACH = 4;
+    const uint at = thread_position.x * EACH, pairs = extent.x * EACH, token = thread_position.z;
+    float cosine[EACH], sine[EACH];
+    FOR_EACH {
+        const float angle = float(position + token) * frequencies[at + i];
+        cosine[i] = precise::cos(angle) * scale;
+        sine[i] = precise::sin(angle) * scale;
+    }
+    const uint first = thread_position.y * HEADS;
+    for (uint head = first; head < min(first + HEADS, heads); ++head) {
+        const ulong start = (ulong(token) * heads + head) * 2 * pairs + at;
+        float a[EACH], b[EACH], turned[EACH];
+        load<T, EACH>(x + start, a);
+        load<T, EACH>(x + start + pairs, b);
+        FOR_EACH { turned[i] = a[i] * cosine[i] - b[i] * sine[i]; }
+        store<T, EACH>(turned, out + start);
+        FOR_EACH { turned[i] = b[i] * cosine[i] + a[i] * sine[i]; }
+        store<T, EACH>(turned, out + start + pairs);
+    }
+}
+
 /// cache[head, position + token] = x[token, head]; tokens past the end of the cache are dropped.
 ///
 /// The grid is [size, heads, tokens].
-template <typename T>
+template <typename T, uint EACH>
 kernel void kv_append(device const T *keys [[buffer(0)]], device const T *values [[buffer(1)]],
                       device T *key_cache [[buffer(2)]], device T *value_cache [[buffer(3)]],
                       constant uint &position [[buffer(4)]], constant uint &capacity [[buffer(5)]],
                       uint3 thread_position [[thread_position_in_grid]], uint3 extent [[threads_per_grid]]) {
-    const uint at = thread_position.x, head = thread_position.y, token = thread_position.z;
+    const uint at = thread_position.x * EACH, size = extent.x * EACH;
+    const uint head = thread_position.y, token = thread_position.z;
     const ulong place = ulong(position) + token;
     if (place < capacity) {
-        const ulong from = (ulong(token) * extent.y + head) * extent.x + at;
-        const ulong to = (ulong(head) * capacity + place) * extent.x + at;
-        key_cache[to] = keys[from];
-        value_cache[to] = values[from];
+        const ulong from = (ulong(token) * extent.y + head) * size + at;
+        const ulong to = (ulong(head) * capacity + place) * size + at;
+        copy<T, EACH>(keys + from, key_cache + to);
+        copy<T, EACH>(values + from, value_cache + to);
     }
 }
 
+#define INSTANCE(T, EACH, WAY)                                                                                        \
+    template [[host_name("embedding" WAY #T)]] kernel void embedding<T, EACH>(                                        \
+        device const T *, device const uint *, device T *, constant uint &, uint2, uint2);                            \
+    template [[host_name("kv_append" WAY #T)]] kernel void kv_append<T, EACH>(                                        \
+        device const T *, device const T *, device T *, device T *, constant uint &, constant uint &, uint3, uint3);
 #define INSTANCES(T)                                                                                                  \
-    template [[host_name("embedding_" #T)]] kernel void embedding<T>(device const T *, device const uint *,           \
-                                                                     device T *, constant uint &, uint2, uint2);      \
+    INSTANCE(T, 1, "_")                                                                                               \
+    INSTANCE(T, 4, "_fours_")                                                                                         \
     template [[host_name("rope_" #T)]] kernel void rope<T>(device const T *, device const float *, device T *,        \
                                                            constant uint &, constant uint &, constant uint &,         \
                                                            constant float &, uint3, uint3);                           \
-    template [[host_name("kv_append_" #T)]] kernel void kv_append<T>(device const T *, device const T *, device T *,  \
-                                                                     device T *, constant uint &, constant uint &,    \
-                                                                     uint3, uint3);
+    template [[host_name("rope_fours_" #T)]] kernel void rope_fours<T>(device const T *, device const float *,        \
+                                                                       device T *, constant uint &, constant uint &,  \
+                                                                       constant float &, uint3, uint3);
 
 INSTANCES(float)
 INSTANCES(half)

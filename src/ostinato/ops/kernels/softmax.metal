@@ -1,0 +1,77 @@
+// Softmax over rows, for a GPU. The kernel for CPUs is in selection.metal.
+//
+// A group of whole simdgroups takes one row. Threads keep the exponentials of what they read in registers, as far as
+// these suffice; the rest of a long row is read once more. They read and write an element at a time, or four as one
+// vector (`fours`), for large buffers with the alignment of such vectors. `out` may be `x`.
+
+#include <metal_stdlib>
+using namespace metal;
+
+#include "fours.h"
+
+constant constexpr uint MOST_THREADS = 1024;
+constant constexpr uint MOST_SIMDGROUPS = 32;
+constant constexpr uint KEPT = 16;  // elements of a row that a thread keeps
+#define FOR_KEPT                                                                                                     \
+    _Pragma("clang loop unroll(full)") for (uint step = 0, place = member * EACH; step < KEPT / EACH;                \
+                                            ++step, place += members * EACH) if (place < width)
+#define FOR_REST for (uint place = (member + KEPT / EACH * members) * EACH; place < width; place += members * EACH)
+
+template <typename T, uint EACH>
+[[max_total_threads_per_threadgroup(MOST_THREADS)]]
+kernel void softmax(device const T *x [[buffer(0)]], device T *out [[buffer(1)]], constant uint &width [[buffer(2)]],
+                    uint row [[threadgroup_position_in_grid]], uint member [[thread_index_in_threadgroup]],
+                    uint members [[threads_per_threadgroup]], uint simdgroup [[simdgroup_index_in_threadgroup]],
+                    uint simdgroups [[simdgroups_per_threadgroup]], uint lane [[thread_index_in_simdgroup]]) {
+    threadgroup float largest_of[MOST_SIMDGROUPS], total_of[MOST_SIMDGROUPS];
+    const ulong start = ulong(row) * width;
+    float kept[KEPT], largest = -INFINITY, total = 0.0f;
+    FOR_KEPT { load<T, EACH>(x + start + place, kept + step * EACH); }
+    FOR_KEPT {
+        FOR_EACH { largest = max(largest, kept[step * EACH + i]); }
+    }
+    FOR_REST {
+        float value[EACH];
+        load<T, EACH>(x + start + place, value);
+        FOR_EACH { largest = max(largest, value[i]); }
+    }
+    largest = simd_max(largest);
+    if (lane == 0) { largest_of[simdgroup] = largest; }
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    largest = simd_max(lane < simdgroups ? largest_of[lane] : -INFINITY);
+    FOR_KEPT {
+        FOR_EACH {
+            kept[step * EACH + i] = exp(kept[step * EACH + i] - largest);
+            total += kept[step * EACH + i];
+        }
+    }
+    FOR_REST {
+        float value[EACH];
+        load<T, EACH>(x + start + place, value);
+        FOR_EACH { total += exp(value[i] - largest); }
+    }
+    total = simd_sum(total);
+    if (lane == 0) { total_of[simdgroup] = total; }
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    const float scale = 1.0f / simd_sum(lane < simdgroups ? total_of[lane] : 0.0f);
+    FOR_KEPT {
+        float share[EACH];
+        FOR_EACH { share[i] = kept[step * EACH + i] * scale; }
+        store<T, EACH>(share, out + start + place);
+    }
+    FOR_REST {
+        float value[EACH];
+        load<T, EACH>(x + start + place, value);
+        FOR_EACH { value[i] = exp(value[i] - largest) * scale; }
+        store<T, EACH>(value, out + start + place);
+    }
+}
+
+#define INSTANCE(T, EACH, WAY)                                                                                        \
+    template [[host_name("softmax" WAY #T)]] kernel void softmax<T, EACH>(                                            \
+        device const T *, device T *, constant uint &, uint, uint, uint, uint, uint, uint);
+#define INSTANCES(T) INSTANCE(T, 1, "_") INSTANCE(T, 4, "_fours_")
+
+INSTANCES(float)
+INSTANCES(half)
+INSTANCES(bfloat)
