@@ -84,6 +84,8 @@ class Capabilities:
     """Whether a replay encodes every dispatch again, so that the device can start before all of it is encoded."""
     plain_loops: bool = False
     """Whether threads are iterations of loops on a core, so that cooperation between threads only adds cost."""
+    multiplies_tensors: bool = False
+    """Whether `matmul2d` of half and bfloat in device memory is the fastest way to multiply matrices."""
     first_come: bool = False
     """Whether overlapping dispatches get workers in the order they start, and very short ones only one; otherwise they
     divide the workers by their sizes."""

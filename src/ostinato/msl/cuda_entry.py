@@ -133,7 +133,7 @@ def entry(
         passed.append(expression)
     setup = "".join(f"  {line}\n" for line in declared)
     called = _native_call(instance, buffers) if native else f"{instance.call}({', '.join(passed)});"
-    bounds = f" __launch_bounds__({instance.max_threads})" if instance.max_threads else ""
+    bounds = f" __launch_bounds__({-(-instance.max_threads // 32) * 32})" if instance.max_threads else ""
     sizes = "".join(
         f", __ost::SizeOf<{type_text(p.pointee)}>::size, __ost::SizeOf<{type_text(p.pointee)}>::alignment"
         for p in buffers
@@ -144,7 +144,7 @@ def entry(
         f"const __grid_constant__ __ost_args_{number} __a) {{\n"
         f"  __ost::wait_for_predecessors(__a.head);\n"
         f"  const __ost::Group __group(__a.head);\n"
-        f"  if (threadIdx.x >= __group.count) __ost::end_thread();\n"
+        f"  if ({'threadIdx.x' if native else '__ost::group_thread()'} >= __group.count) __ost::end_thread();\n"
         f"  __ost::Sampled __sample(__a.head);\n"
         f"  const __ost::Thread __t = __ost::running_thread(__a.head, __group); (void)__t;\n"
         f"{'  __ost::may_print(__a.head);' + chr(10) if prints else ''}"

@@ -17,13 +17,15 @@ from .native_cuda import as_device_functions, native_kernels
 from .rewriter import Rewriter
 from .syntax import ADDRESS_SPACES, BEFORE_EXPRESSIONS, Syntax
 from .target import Source, TargetText
-from .tensors import uses_tensors
+from .tensors import uses_matrices, uses_tensors
 from .tokens import IDENTIFIER
 from .translate import Dialect, Translator
 from .unaligned import rewrite_unaligned
 
 _INCLUDES = '#include "ostinato/metal_cuda.h"\n#include "ostinato/entry_cuda.h"\n'
 _TENSORS = '#include "ostinato/tensors_cuda.h"\n'
+MATRICES = "__OST_MATRICES"
+"""Defined in sources with simdgroup matrices or tensors."""
 _BEFORE_TYPES = frozenset(
     "const constexpr explicit friend inline kernel mutable operator private protected public sizeof static typename "
     "using typedef volatile".split()
@@ -94,7 +96,9 @@ def translate_for_cuda(source: Source) -> TargetText:
         instances, translator.layouts, source.absent, source.prints, native_kernels(source.native)
     )
     program = f"namespace {NAMESPACE} {{\n{body}{entries}}}\n"
-    head = _INCLUDES + (_TENSORS if uses_tensors(source.syntax) else "")
+    tensors = uses_tensors(source.syntax)
+    head = f"#define {MATRICES} 1\n" if tensors or uses_matrices(source.syntax) else ""
+    head += _INCLUDES + (_TENSORS if tensors else "")
     return TargetText(as_device_functions(source.native) + head, program)
 
 

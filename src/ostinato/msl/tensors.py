@@ -1,4 +1,4 @@
-"""Metal 4 tensors in a source: whether it uses them, and what of them is refused."""
+"""Metal 4 tensors and simdgroup matrices in a source: whether it uses them, and what of them is refused."""
 
 from __future__ import annotations
 
@@ -8,6 +8,12 @@ from .tokens import fail
 
 _WORDS = frozenset("tensor_inline tensor_handle tensor_offset dextents cooperative_tensor tensor_ops".split())
 """Every source that uses tensors has one of these, whichever names it shortens."""
+
+_MATRICES = frozenset(
+    "simdgroup_matrix simdgroup_float8x8 simdgroup_half8x8 simdgroup_bfloat8x8"
+    " __metal_simdgroup_matrix_8x8_multiply_accumulate".split()
+)
+"""Every source that uses simdgroup matrices has one of these."""
 
 MEETING = frozenset({"run"})
 """Functions of tensor operations in which lanes meet."""
@@ -21,6 +27,11 @@ _BOUND_BY_HOST = "tensors that the host binds (tensor_handle) are not supported;
 def uses_tensors(syntax: Syntax) -> bool:
     """Whether a source needs the shim's tensors."""
     return not _WORDS.isdisjoint(syntax.texts)
+
+
+def uses_matrices(syntax: Syntax) -> bool:
+    """Whether a source has simdgroup matrices."""
+    return not _MATRICES.isdisjoint(syntax.texts)
 
 
 def refuse_handles(syntax: Syntax) -> None:

@@ -31,9 +31,9 @@ Number = float | np.floating[Any] | Param
 """A value: a number, or a parameter of replays."""
 
 
-def find(encoder: CommandEncoder, source: str, function: str) -> Kernel:
-    """A built-in kernel for the encoder's device."""
-    return compiled.kernel(encoder._queue, compiled.module(source), function)
+def find(encoder: CommandEncoder, source: str, function: str, *, alone: bool = False) -> Kernel:
+    """A built-in kernel for the encoder's device, compiled with its source or `alone`."""
+    return compiled.kernel(encoder._queue, compiled.module(source), function, alone=alone)
 
 
 def prefers_plain(encoder: CommandEncoder) -> bool:

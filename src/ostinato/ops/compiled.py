@@ -34,14 +34,21 @@ def module(name: str) -> Module:
     return parse(FOLDER / f"{name}.metal")
 
 
-def kernel(queue: Queue, source: Module, function: str, constants: Mapping[int | str, Any] | None = None) -> Kernel:
-    """A kernel of a source for the device of this queue; the source is compiled on first use."""
+def kernel(
+    queue: Queue,
+    source: Module,
+    function: str,
+    constants: Mapping[int | str, Any] | None = None,
+    *,
+    alone: bool = False,
+) -> Kernel:
+    """A kernel of a source for the device of this queue; its source, or it `alone`, is compiled on first use."""
     values = constants or {}
     key = (source.text_key, tuple(sorted((str(name), repr(value)) for name, value in values.items())), function)
     with _lock:
         kept = _kernels.setdefault(queue, {})
         if key not in kept:
-            compiled = Library(queue, source, values, file=_shown_file(source))[function]._compiled
+            compiled = Library(queue, source, values, file=_shown_file(source), whole=not alone)[function]._compiled
             kept[key] = (compiled, {})
         compiled, memo = kept[key]
     return Kernel(compiled, queue, memo)

@@ -47,6 +47,8 @@ _MOST_STAGED = 65536
 """Most bytes of x that a group stages; with more, too few groups would run concurrently."""
 _TILE_ON_CPU = (2, 4)
 _TILE = 64
+_TILES = {(128, 256): 8, (128, 128): 8, (64, 128): 4, (64, 64): 4, (64, 32): 4}
+"""Tokens and rows of a tile where `matmul2d` multiplies, and the simdgroups that make it; the largest first."""
 
 
 def matvec(encoder: CommandEncoder, weight: Buffer, x: Buffer, out: Buffer, *, addend: Buffer | None = None) -> None:
@@ -238,22 +240,37 @@ def matmul(encoder: CommandEncoder, weight: Buffer, x: Buffer, out: Buffer) -> N
     tokens = x.size // width
     check_size(name, "out", out, tokens * rows)
     plain = prefers_plain(encoder)
+    source, kernel = "matvec_plain" if plain else "matvec", f"{name}_{ending}"
     if plain:
         together = _rows_together(encoder, "matvec_plain", f"{name}_{ending}", (tokens, rows, width))
         grid: dict[str, Any] = {
             "threads": (-(-rows // _TILE_ON_CPU[0]), -(-tokens // _TILE_ON_CPU[1])),
             "group_size": (together, 1),
         }
+    elif encoder._queue.backend.capabilities.multiplies_tensors and ending != "float":
+        tile = _tile(tokens, rows, encoder._queue.backend.capabilities.workers)
+        source, kernel = "matmul", f"{kernel}_{tile[0]}_{tile[1]}"
+        grid = {"groups": (-(-rows // tile[1]), -(-tokens // tile[0])), "group_size": 32 * _TILES[tile]}
     else:
         grid = {"groups": (-(-rows // _TILE), -(-tokens // _TILE)), "group_size": 256}
     encoder.dispatch(
-        find(encoder, "matvec_plain" if plain else "matvec", f"{name}_{ending}"),
+        find(encoder, source, kernel, alone=source == "matmul"),
         *(weight, x, out, width, rows, tokens),
         **grid,
         bytes_read=weight.nbytes + x.nbytes,
         bytes_written=out.nbytes,
         flops=2 * tokens * rows * width,
     )
+
+
+def _tile(tokens: int, rows: int, workers: int) -> tuple[int, int]:
+    """The tile with which the slowest worker has the least to read; a tile's time is that of reading its operands."""
+
+    def most_read(tile: tuple[int, int]) -> int:
+        groups = -(-tokens // tile[0]) * -(-rows // tile[1])
+        return -(-groups // workers) * (tile[0] + tile[1])
+
+    return min(_TILES, key=most_read)
 
 
 def matvec_q4_0(encoder: CommandEncoder, weight: Buffer, x: Buffer, out: Buffer) -> None:

@@ -153,6 +153,7 @@ class Library:
         constants: Constants,
         file: str = "",
         defines: Defines | None = None,
+        whole: bool = True,
     ) -> None:
         self._queue = queue
         self._module = module
@@ -166,7 +167,7 @@ class Library:
         complete = [name for name in module.kernels if not module.missing_constants(name, given)]
         if not complete:
             module.check_constants(self.constants)  # raises
-        if len(module.kernels) <= self.COMPILED_WHOLE:
+        if whole and len(module.kernels) <= self.COMPILED_WHOLE:
             self._compile(None if len(complete) == len(module.kernels) else complete)
 
     def _compile(self, only: list[str] | None) -> None:

@@ -1,9 +1,14 @@
-"""NVRTC: machine code for one architecture from translated source, cached."""
+"""NVRTC: machine code for one architecture from translated source, cached.
+
+Of programs with simdgroup matrices NVRTC's PTX is taken, their products are joined, and the driver makes machine code
+of that.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -11,9 +16,10 @@ from typing import Any
 
 from ...base import cache
 from ...base.extras import install_command
-from ...errors import DeviceUnavailable, Diagnostic, KernelCompileError
-from ...msl.cuda_target import NAMESPACE
+from ...errors import DeviceError, DeviceUnavailable, Diagnostic, KernelCompileError
+from ...msl.cuda_target import MATRICES, NAMESPACE
 from ...version import __version__
+from . import joining
 
 _INCLUDE = Path(__file__).parents[2] / "msl" / "include"
 _MESSAGE = re.compile(
@@ -52,24 +58,25 @@ def version() -> tuple[int, int]:
 
 @lru_cache(maxsize=1)
 def _headers_digest() -> str:
-    files = sorted(_INCLUDE.rglob("*.h"))
+    files = [*sorted(_INCLUDE.rglob("*.h")), Path(joining.__file__)]
     return cache.digest(*(part for file in files for part in (file.name, file.read_bytes())))
 
 
-def cubin(text: str, flags: Sequence[str]) -> bytes:
-    """Machine code of a CUDA C++ text."""
+def cubin(text: str, flags: Sequence[str], assemble: Callable[[str], bytes] | None = None) -> bytes:
+    """Machine code of a CUDA C++ text. `assemble` makes it of PTX; without it no products are joined."""
     named = (flag for flag in flags if not flag.startswith("--include-path="))  # the digest covers the headers
-    key = cache.digest("cubin", __version__, str(version()), *named, _headers_digest(), text)
+    joins = "joined" if assemble else ""
+    key = cache.digest("cubin", __version__, str(version()), joins, *named, _headers_digest(), text)
 
     def build(work: Path) -> Path:
         product = work / "kernels.cubin"
-        product.write_bytes(_compile(text, flags))
+        product.write_bytes(_compile(text, flags, assemble))
         return product
 
     return cache.library(key, build).read_bytes()
 
 
-def _compile(text: str, flags: Sequence[str]) -> bytes:
+def _compile(text: str, flags: Sequence[str], assemble: Callable[[str], bytes] | None = None) -> bytes:
     compiler = nvrtc()
     status, program = compiler.nvrtcCreateProgram(text.encode(), b"kernels.cu", 0, [], [])
     if int(status):
@@ -81,6 +88,11 @@ def _compile(text: str, flags: Sequence[str]) -> bytes:
             raise _failure(
                 _text(compiler.nvrtcGetProgramLogSize, compiler.nvrtcGetProgramLog, program).decode(errors="replace")
             )
+        if assemble is not None and f"#define {MATRICES}" in text:
+            ptx = _text(compiler.nvrtcGetPTXSize, compiler.nvrtcGetPTX, program).decode().strip("\0")
+            if joining.has_tiles(ptx):
+                with suppress(DeviceError):  # a driver that cannot: the products stay as they are
+                    return assemble(joining.joined(ptx))
         return _text(compiler.nvrtcGetCUBINSize, compiler.nvrtcGetCUBIN, program)
     finally:
         compiler.nvrtcDestroyProgram(program)

@@ -67,9 +67,11 @@ class CudaBackend:
         native: bool = True,
         nvtx: bool | None = None,
         debug: bool = False,
+        tf32: bool = False,
     ) -> None:
-        if not isinstance(debug, bool):
-            raise DeviceUnavailable(f"debug={debug!r}: expected True or False")
+        for option, value in (("debug", debug), ("tf32", tf32)):
+            if not isinstance(value, bool):
+                raise DeviceUnavailable(f"{option}={value!r}: expected True or False")
         level = sampling_level(sampling)
         _check_compiler()
         self._ranges = nsight.find(nvtx)
@@ -81,6 +83,7 @@ class CudaBackend:
         self._transfers: Mapping[str, CompiledKernel] | None = None
         setting = settings.get("debug")
         self._debug = debug if setting is None else setting is True
+        self._tf32 = tf32
         self._log: DeviceLog | None = None
         try:
             self._open(native, level)
@@ -91,7 +94,8 @@ class CudaBackend:
     def _open(self, native: bool, sampling: Level) -> None:
         context, cu = self.context, self.context.cu
         major, minor = context.capability
-        self._architecture = f"sm_{major}{minor}"
+        # The instructions of Hopper's warpgroups are in no architecture but its own.
+        self._architecture = f"sm_{major}{minor}" + ("a" if (major, minor) == (9, 0) else "")
         self.dependent_launch = (major, minor) >= (9, 0)
         with context.current():
             self.pool = Pool(context)
@@ -125,6 +129,7 @@ class CudaBackend:
             after_fault=_AFTER_FAULT,
             cache_bytes=context.attribute("L2_CACHE_SIZE"),
             prints=True,
+            multiplies_tensors=(major, minor) >= (8, 0),
             gates=GATES | {"debug"},
             details=_details(context, self._architecture, self._launcher.kind),
         )
@@ -139,7 +144,7 @@ class CudaBackend:
         with self.context.current():
             if translation.log_sites and self._log is None:
                 self._log = DeviceLog(self.pool, self.stock)
-            return compiled(self.context, self._architecture, translation, self._entries)
+            return compiled(self.context, self._architecture, translation, self._entries, self._tf32)
 
     def build_instrumented(self, entries: Iterable[int]) -> None:
         """Compile the instrumented variants, which time themselves, of all kernels that have none yet."""

@@ -7,7 +7,9 @@ exists; the kernel's limits are read from it. Code is never unloaded: graphs and
 from __future__ import annotations
 
 import ctypes
+import re
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,10 +19,13 @@ from ...errors import DeviceError, KernelCompileError
 from ...ir.commands import CompiledKernel
 from ...msl import ParameterLayout, Signature, Translation, cuda_options, parameter_layout
 from .api import Context, call
+from .assembling import assembled
 from .compiling import cubin
 
 _INLINE_SIZES = (256, 1024, 4096, 16384)
 _STATIC_SHARED_BYTES = 48 << 10
+_STAGING = re.compile(rb"staging_bytesILj(\d+)E")
+"""What `staging_bytes` of msl/include/ostinato/wgmma_cuda.h is called in machine code."""
 
 
 class Functions(ctypes.Structure):
@@ -42,12 +47,15 @@ class Variant:
 class Module:
     """A translation, and the machine code of its variants."""
 
-    def __init__(self, context: Context, architecture: str, translation: Translation) -> None:
+    def __init__(self, context: Context, architecture: str, translation: Translation, tf32: bool = False) -> None:
         self._context = context
+        self._tf32 = tf32
         self._architecture = architecture
         self._translation = translation
         self._lock = ForkLock()
         self._loaded: dict[tuple[bool, int, int], Any] = {}
+        self.staging_bytes = 0
+        """Threadgroup memory in which products of matrices stage their operands, beside what kernels declare."""
 
     def load(self) -> None:
         """Compile the plain variant."""
@@ -73,12 +81,16 @@ class Module:
                 options = list(cuda_options(self._architecture, inline_bytes))
                 if sampled:
                     options.append("--define-macro=__OST_SAMPLED=1")
+                if self._tf32:
+                    options.append("--define-macro=__OST_TF32=1")
                 if registers:
                     options.append(f"--maxrregcount={registers}")
                 try:
-                    image = cubin(self._translation.text, options)
+                    assemble = partial(assembled, self._context.cu, registers=registers)
+                    image = cubin(self._translation.text, options, assemble)
                 except KernelCompileError as error:
                     raise self._translation.placed(error) from None
+                self.staging_bytes = max(map(int, _STAGING.findall(image)), default=0)
                 self._loaded[key] = call(self._context.cu.cuModuleLoadData, image)
             return self._loaded[key]
 
@@ -98,6 +110,7 @@ class KernelCode:
         static_bytes, max_threads, count, n_shared, *sized = module.numbers(number)
         self.sizes, self.alignments = tuple(sized[0 : 2 * count : 2]), tuple(sized[1 : 2 * count : 2])
         self.threadgroup_bytes = static_bytes
+        self.staging_bytes = module.staging_bytes
         self._signature = signature
         seen = len(signature.arguments)
         if seen != count or len(signature.shared) != n_shared:
@@ -179,10 +192,13 @@ Entries = dict[int, tuple["KernelCode", Variant]]
 
 
 def compiled(
-    context: Context, architecture: str, translation: Translation, entries: Entries
+    context: Context, architecture: str, translation: Translation, entries: Entries, tf32: bool = False
 ) -> dict[str, CompiledKernel]:
-    """The kernels of a translation, compiled and loaded; their variants are added to `entries`."""
-    module = Module(context, architecture, translation)
+    """The kernels of a translation, compiled and loaded; their variants are added to `entries`.
+
+    With `tf32` products of simdgroup matrices and tensors of float are those of the tensor cores.
+    """
+    module = Module(context, architecture, translation, tf32)
     module.load()  # also without kernels, so that errors in the source are reported now
     kernels = {}
     for number, (name, signature) in enumerate(translation.kernels.items()):

@@ -55,6 +55,7 @@ def lowered(dispatch: Dispatch, code: KernelCode, log_address: int = 0) -> bytes
     if blocks > MOST_BLOCKS:
         raise GeometryError(f"kernel {dispatch.kernel.name!r}: {blocks} groups; a CUDA device takes {MOST_BLOCKS}")
     offsets, arena_bytes = records.shared_offsets(dispatch.kernel.threadgroup_bytes, dispatch.shared)
+    arena_bytes += code.staging_bytes
     behind_pointers = (
         binding
         for at, binding in enumerate(dispatch.bindings)
@@ -84,7 +85,9 @@ def lowered(dispatch: Dispatch, code: KernelCode, log_address: int = 0) -> bytes
         struct.pack_into("=Q", params, layout.addresses + 8 * position, address)
     struct.pack_into(f"={len(offsets)}I", params, layout.shared_offsets, *offsets)
     code.allow_shared(arena_bytes)
-    return record(variant.entry, dispatch.threads, dispatch.group_size, dispatch.groups, arena_bytes, params)
+    # Whole warps: lanes may be numbered otherwise than the hardware does, so the last need not be the last threads.
+    block = (records.rounded(group_size[0] * group_size[1] * group_size[2], 32), 1, 1)
+    return record(variant.entry, dispatch.threads, block, dispatch.groups, arena_bytes, params)
 
 
 def record(

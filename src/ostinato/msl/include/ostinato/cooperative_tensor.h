@@ -35,8 +35,13 @@ template <> struct scope_of<metal::execution_thread> {
 
 struct matrix_place { int column, row; };
 
-// Element i of a thread in a matrix of Columns by Rows. Fragments follow each other along the rows of the matrix, or
-// along its columns. `step`: elements that follow each other in a row.
+OST_FN constexpr int common_divisor(int a, int b) { return b == 0 ? a : common_divisor(b, a % b); }
+
+// Element i of a thread in a matrix of Columns by Rows. `step`: elements that follow each other in a row.
+//
+// Simdgroups, or fours of them where that comes out even, hold blocks of fragments side by side. The four of one take
+// every fourth row of fragments, as the warpgroups of NVIDIA's GPUs do. In a block fragments follow each other along the
+// rows of the matrix, or along its columns.
 template <int Columns, int Rows, class Scope, bool AlongColumns> struct spread {
   typedef scope_of<Scope> scope;
   static constexpr int across = Columns / 16, down = Rows / 16, fragments = across * down;
@@ -45,14 +50,27 @@ template <int Columns, int Rows, class Scope, bool AlongColumns> struct spread {
   static constexpr int capacity =
       fragmented ? fragments / scope::simdgroups * 8 : (Columns * Rows + scope::threads - 1) / scope::threads;
   static constexpr int step = fragmented ? 4 : 1;
+  static constexpr bool by_fours = fragmented && scope::simdgroups % 4 == 0 && down % 4 == 0;
+  static constexpr int together = by_fours ? 4 : 1, blocks = scope::simdgroups / together;
+  static constexpr int blocks_down = common_divisor(blocks, down / together);
+  static constexpr int rows_held = down / together / blocks_down, columns_held = across / (blocks / blocks_down);
 
+  // Of a block, in units of `together` fragments down and of one across.
+  static OST_FN int first_row_block(int block) { return block % blocks_down * rows_held; }
+  static OST_FN int first_column_block(int block) { return block / blocks_down * columns_held; }
+  // The upper left corner of a fragment.
+  static OST_FN matrix_place corner(int fragment) {
+    const int simdgroup = int(scope::thread()) / 32, block = simdgroup / together;
+    const int row = first_row_block(block) + (AlongColumns ? fragment % rows_held : fragment / columns_held);
+    const int column = first_column_block(block) + (AlongColumns ? fragment / rows_held : fragment % columns_held);
+    return {column * 16, (row * together + simdgroup % together) * 16};
+  }
   static OST_FN matrix_place place(int i) {
     const int thread = int(scope::thread());
     if constexpr (fragmented) {
-      const int lane = thread & 31, fragment = thread / 32 * (capacity / 8) + i / 8;
-      const int row = AlongColumns ? fragment % down : fragment / across;
-      const int column = AlongColumns ? fragment / down : fragment % across;
-      return {column * 16 + fragment_group(lane) * 4 + i % 4, row * 16 + int(tile_row(lane)) + (i / 4 % 2) * 8};
+      const int lane = thread & 31;
+      const matrix_place at = corner(i / 8);
+      return {at.column + fragment_group(lane) * 4 + i % 4, at.row + int(tile_row(lane)) + (i / 4 % 2) * 8};
     } else {
       const int at = i * scope::threads + thread;
       return {at % Columns, at / Columns};
@@ -122,6 +140,7 @@ template <class T, class Extents, class Layout> struct cooperative_tensor {
   // Elements outside of the other tensor are zero, or not stored.
   template <class U, class Sizes, class... Tags> OST_FN void load(
       const tensor<U, Sizes, tensor_inline, Tags...> &from) {
+    OST_EACH_ELEMENT
     for (int i = 0; i < Layout::capacity; i++) {
       const __ost::matrix_place at = Layout::place(i);
       __elements[i] = __lies_in(from, i, at) ? T(*__address(from, at)) : T(0);
@@ -129,6 +148,25 @@ template <class T, class Extents, class Layout> struct cooperative_tensor {
   }
   template <class U, class Sizes, class... Tags>
   OST_FN void store(const tensor<U, Sizes, tensor_inline, Tags...> &to) const {
+#ifdef OST_WIDE_STORES
+    typedef vec<remove_cv_t<U>, 4> Four;
+    if (Layout::fragmented && to.__strides[0] == 1 &&
+        ((uint64_t(to.__data) | uint64_t(to.__strides[1]) * sizeof(U)) & (sizeof(Four) - 1)) == 0) {
+      OST_EACH_ELEMENT
+      for (int i = 0; i < Layout::capacity; i += 4) {
+        const __ost::matrix_place at = Layout::place(i);
+        if (at.row >= int(to.get_extent(1))) continue;
+        if (at.column + 3 < int(to.get_extent(0)))
+          *reinterpret_cast<Four *>(__address(to, at)) =
+              Four(U(__elements[i]), U(__elements[i + 1]), U(__elements[i + 2]), U(__elements[i + 3]));
+        else
+          for (int j = 0; j < 3; j++)
+            if (at.column + j < int(to.get_extent(0))) __address(to, at)[j] = U(__elements[i + j]);
+      }
+      return;
+    }
+#endif
+    OST_EACH_ELEMENT
     for (int i = 0; i < Layout::capacity; i++) {
       const __ost::matrix_place at = Layout::place(i);
       if (__lies_in(to, i, at)) *__address(to, at) = U(__elements[i]);

@@ -83,7 +83,7 @@ struct Group {
   // The lanes of this thread's warp that exist.
   OST_FN Site lanes() const {
     const uint32_t left = count - (threadIdx.x & ~31u);
-    return Site{left >= 32 ? 0xffffffffu : (1u << left) - 1u};
+    return Site{left >= 32 ? 0xffffffffu : hardware_mask((1u << left) - 1u)};
   }
 };
 
@@ -92,17 +92,17 @@ OST_FN Thread running_thread(const Head &head, const Group &group) {
   t.d = &head;
   t.group_position = group.position;
   t.group_size = group.size;
-  t.index = threadIdx.x;
-  t.local[0] = threadIdx.x;
+  t.index = group_thread();
+  t.local[0] = t.index;
   t.local[1] = t.local[2] = 0;
   if (head.flags & one_row) {
-    t.grid[0] = blockIdx.x * head.row_group + threadIdx.x;
+    t.grid[0] = blockIdx.x * head.row_group + t.index;
     t.grid[1] = t.grid[2] = 0;
     return t;
   }
   if (group.size[1] * group.size[2] != 1) {
-    const uint32_t rest = threadIdx.x / group.size[0];
-    t.local[0] = threadIdx.x - rest * group.size[0];
+    const uint32_t rest = t.index / group.size[0];
+    t.local[0] = t.index - rest * group.size[0];
     t.local[2] = rest / group.size[1];
     t.local[1] = rest - t.local[2] * group.size[1];
   }
@@ -182,7 +182,7 @@ OST_LOG_FN LogRecord *log_record(uint32_t bytes) {
     atomicAdd(&log->dropped, 1ull);
     return nullptr;
   }
-  *record = {bytes, log_place().node, 0, threadIdx.x, blockIdx.x};
+  *record = {bytes, log_place().node, 0, group_thread(), blockIdx.x};
   return record;
 }
 

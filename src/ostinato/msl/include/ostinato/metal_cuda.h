@@ -74,6 +74,7 @@ template <class T> OST_FN constexpr T stateless() {
 #include "simd_operations.h"
 #include "simd_cuda.h"
 #include "simd.h"
+#include "mma_cuda.h"
 #include "simdgroup_tile.h"
 #include "simdgroup_matrix_cuda.h"
 #include "simdgroup_matrix.h"

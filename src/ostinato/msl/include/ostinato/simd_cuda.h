@@ -19,17 +19,21 @@ template <class T, class Move> OST_FN T by_words(T value, Move move) {
 }
 // The value that lane `from` holds, which must be one of `lanes`.
 template <class T> OST_FN T shuffled(uint32_t lanes, T value, uint32_t from) {
-  return by_words(value, [=](uint32_t word) { return ::__shfl_sync(lanes, word, int(from)); });
+  return by_words(value, [=](uint32_t word) { return ::__shfl_sync(lanes, word, int(hardware_lane(from))); });
 }
 // Where all lanes take part: the value of the lane whose number differs in `bits`, or that is `by` lower.
 template <class T> OST_FN T exchanged(T value, uint32_t bits) {
-  return by_words(value, [=](uint32_t word) { return ::__shfl_xor_sync(all_lanes, word, int(bits)); });
+  return by_words(value, [=](uint32_t word) { return ::__shfl_xor_sync(all_lanes, word, int(hardware_lane(bits))); });
 }
 template <class T> OST_FN T from_below(T value, uint32_t by) {
+#ifdef __OST_MATRICES
+  return shuffled(all_lanes, value, lane_id() >= by ? lane_id() - by : lane_id());
+#else
   return by_words(value, [=](uint32_t word) { return ::__shfl_up_sync(all_lanes, word, by); });
+#endif
 }
 
-OST_FN bool is_in(uint32_t lanes, uint32_t lane) { return (lanes >> (lane & 31u)) & 1u; }
+OST_FN bool is_in(uint32_t lanes, uint32_t lane) { return (lanes >> hardware_lane(lane & 31u)) & 1u; }
 template <int W> OST_FN uint32_t first_of_group() { return lane_id() & ~uint32_t(W - 1); }
 
 // The type whose values __reduce_*_sync takes in T's stead; void when there is none.
@@ -137,7 +141,7 @@ template <int W, class V> OST_FN V read_lane(Site site, V v, uint32_t lane) {
 }
 // The value of the first active lane of the group.
 template <int W, class V> OST_FN V read_first(Site site, V v) {
-  const uint32_t base = first_of_group<W>(), live = (site.lanes >> base) & lanes_mask<W>;
+  const uint32_t base = first_of_group<W>(), live = (metal_mask(site.lanes) >> base) & lanes_mask<W>;
   return shuffled(site.lanes, v, base + uint32_t(::__ffs(int(live))) - 1u);
 }
 
@@ -154,8 +158,9 @@ template <int W, bool Up, class V> OST_FN V shift_in(Site site, V v, V filling, 
 }
 
 template <int W> OST_FN vote_of<W> ballot(Site site, bool value) {
-  const uint32_t votes = ::__ballot_sync(site.lanes, value), shift = W == 32 ? 0 : first_of_group<W>();
-  return vote_of<W>((votes >> shift) & lanes_mask<W>, (site.lanes >> shift) & lanes_mask<W>);
+  const uint32_t votes = metal_mask(::__ballot_sync(site.lanes, value)), voters = metal_mask(site.lanes);
+  const uint32_t shift = W == 32 ? 0 : first_of_group<W>();
+  return vote_of<W>((votes >> shift) & lanes_mask<W>, (voters >> shift) & lanes_mask<W>);
 }
 
 }  // namespace __ost

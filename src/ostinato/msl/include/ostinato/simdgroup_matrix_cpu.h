@@ -3,6 +3,8 @@
 
 namespace __ost {
 
+struct tile_in { float a[2], b[2], c[2], unused[2]; };
+
 static __attribute__((noinline, unused)) void multiply_all_tiles(const tile_in *in, tile_out *out, uint32_t active) {
   float a[8][8], b[8][8], d[8][8];
   for (uint32_t lane = 0; lane < 32; lane++) {
@@ -23,7 +25,8 @@ static __attribute__((noinline, unused)) void multiply_all_tiles(const tile_in *
   }
 }
 
-template <class A, class B> OST_FN tile_out multiply_tiles(Site site, tile_in in) {
+template <class A, class B> OST_FN tile_out multiply_tiles(Site site, vec<A, 2> a, vec<B, 2> b, tile_out c) {
+  const tile_in in = {{float(a.x), float(a.y)}, {float(b.x), float(b.y)}, {c.d[0], c.d[1]}, {0.0f, 0.0f}};
   const auto product = [](const tile_in *all, tile_out *results, uint32_t active) {
     multiply_all_tiles(all, results, active);
   };

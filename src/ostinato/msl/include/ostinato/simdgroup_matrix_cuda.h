@@ -1,5 +1,8 @@
-// Products of tiles on CUDA: in float, by shuffles and fused multiply-adds, every product exact in what it adds to (the
-// tensor cores round float inputs, so they are no substitute). Inputs of 16 bits travel in pairs.
+// Products of tiles on CUDA. Two of half or of bfloat are multiplied by the tensor cores: lanes are numbered so that tiles
+// lie in them as the hardware has it (exec_cuda.h), except that it wants the right operand's columns where a tile has its
+// rows, so that one is transposed among the lanes. All lanes take part, as Metal demands. Others are multiplied in float,
+// by shuffles and fused multiply-adds, every product exact in what it adds to (the tensor cores round float inputs, so
+// they are no substitute unless asked for). Inputs of 16 bits travel in pairs.
 #pragma once
 
 namespace __ost {
@@ -43,14 +46,47 @@ OST_FN tile_out multiply_pairs(uint32_t lanes, tile_pair<A> a, tile_pair<B> b, t
   return sum;
 }
 
-template <class A, class B> OST_FN tile_out multiply_tiles(Site site, tile_in in) {
-  typedef typename travels_as<A>::type TA;
-  typedef typename travels_as<B>::type TB;
-  const tile_pair<TA> a = {TA(in.a[0]), TA(in.a[1])};
-  const tile_pair<TB> b = {TB(in.b[0]), TB(in.b[1])};
-  const tile_out sum = {{in.c[0], in.c[1]}};
-  return site.lanes == all_lanes ? multiply_pairs<true>(all_lanes, a, b, sum)
-                                 : multiply_pairs<false>(site.lanes, a, b, sum);
+// A tile's register with rows and columns exchanged.
+OST_FN uint32_t transposed_tile(uint32_t pair) {
+  uint32_t turned;
+  asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(turned) : "r"(pair));
+  return turned;
+}
+
+// The same of 32 bits. A lane has two neighbours x and y of a row, and wants two neighbours of a column. In each of two
+// exchanges one half of the lanes gets its first element and the other its second, so even rows hand out one of theirs
+// while odd rows hand out the other.
+struct turned_pair { uint32_t first, second; };
+OST_FN turned_pair transposed_tile(uint32_t x, uint32_t y) {
+  const uint32_t row = mma_row(), odd = row & 1u, from = 8u * mma_quarter() + row / 2;
+  turned_pair turned;
+  asm("{ .reg .pred odd; .reg .b32 a, b; setp.ne.u32 odd, %4, 0; selp.b32 a, %3, %2, odd; selp.b32 b, %2, %3, odd; "
+      "shfl.sync.idx.b32 a, a, %5, 31, 0xffffffff; shfl.sync.idx.b32 b, b, %6, 31, 0xffffffff; "
+      "selp.b32 %0, b, a, odd; selp.b32 %1, a, b, odd; }"
+      : "=r"(turned.first), "=r"(turned.second)
+      : "r"(x), "r"(y), "r"(odd), "r"(from + 4 * odd), "r"(from + 4 - 4 * odd));
+  return turned;
+}
+
+template <class A, class B> OST_FN tile_out multiply_tiles(Site site, vec<A, 2> a, vec<B, 2> b, tile_out sum) {
+  if constexpr (metal::is_same_v<A, B> && sizeof(A) == 2 && mma_element<A>::native) {
+    mma_element<A>::multiply(sum.d[0], sum.d[1], as_type<uint32_t>(a), transposed_tile(as_type<uint32_t>(b)));
+    return sum;
+#ifdef __OST_TF32
+  } else if constexpr (mma_element<float>::native) {
+    const turned_pair right = transposed_tile(tf32_bits(float(b.x)), tf32_bits(float(b.y)));
+    mma_element<float>::multiply(sum.d[0], sum.d[1], tf32_bits(float(a.x)), tf32_bits(float(a.y)), right.first,
+                                 right.second);
+    return sum;
+#endif
+  } else {
+    typedef typename travels_as<A>::type TA;
+    typedef typename travels_as<B>::type TB;
+    const tile_pair<TA> left = {TA(a.x), TA(a.y)};
+    const tile_pair<TB> right = {TB(b.x), TB(b.y)};
+    return site.lanes == all_lanes ? multiply_pairs<true>(all_lanes, left, right, sum)
+                                   : multiply_pairs<false>(site.lanes, left, right, sum);
+  }
 }
 // The site at which operators meet, since they have none of their own.
 OST_FN Site unnamed_site() { return active_lanes(); }

@@ -8,9 +8,8 @@ OST_FN constexpr uint32_t tile_row(uint32_t lane) { return ((lane >> 2) & 4u) + 
 OST_FN constexpr uint32_t tile_column(uint32_t lane) { return ((lane >> 2) & 2u) * 2u + (lane & 1u) * 2u; }
 
 #ifndef __OST_VECTOR
-struct tile_in { float a[2], b[2], c[2], unused[2]; };
 struct tile_out { float d[2]; };
-template <class A, class B> OST_FN tile_out multiply_tiles(Site site, tile_in in);
+template <class A, class B> OST_FN tile_out multiply_tiles(Site site, vec<A, 2> a, vec<B, 2> b, tile_out c);
 
 template <class T> using tile_elements = vec<T, 2>;
 template <class T> OST_FN vec<T, 2> tile_of(T x, T y) { return vec<T, 2>(x, y); }
@@ -35,8 +34,7 @@ template <class T, class U> OST_FN void write_tile(vec<T, 2> elements, U *target
 }
 template <class D, class A, class B, class C>
 OST_FN vec<D, 2> multiply(Site site, vec<A, 2> a, vec<B, 2> b, vec<C, 2> c) {
-  const tile_in in = {{float(a.x), float(a.y)}, {float(b.x), float(b.y)}, {float(c.x), float(c.y)}, {0.0f, 0.0f}};
-  const tile_out out = multiply_tiles<A, B>(site, in);
+  const tile_out out = multiply_tiles<A, B>(site, a, b, tile_out{{float(c.x), float(c.y)}});
   return vec<D, 2>(D(out.d[0]), D(out.d[1]));
 }
 #endif

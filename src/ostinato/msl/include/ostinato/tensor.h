@@ -121,3 +121,22 @@ template <class T, class Index, size_t... Sizes, class Stride, size_t Rank>
 tensor(T *, extents<Index, Sizes...>, array<Stride, Rank>) -> tensor<T, extents<Index, Sizes...>, tensor_inline>;
 
 }  // namespace metal
+
+namespace __ost {
+
+// A matrix in memory, by the indices of the product: `outer` of the result, `inner` of the sum.
+template <class T> struct operand_view {
+  T *data;
+  ptrdiff_t outer_stride, inner_stride;
+  int outer_size, inner_size;
+};
+template <class Tensor> OST_FN auto view_of(const Tensor &t, bool inner_first) {
+  static_assert(Tensor::get_rank() == 2, "matmul2d takes tensors of two dimensions");
+  const int inner = inner_first ? 0 : 1;
+  return operand_view<typename Tensor::element_type>{t.__data, t.__strides[1 - inner], t.__strides[inner],
+                                                     int(t.get_extent(1 - inner)), int(t.get_extent(inner))};
+}
+
+OST_FN constexpr int smaller_of(int a, int b) { return a < b ? a : b; }
+
+}  // namespace __ost

@@ -1,29 +1,14 @@
 // <MetalPerformancePrimitives/MPPTensorOpsMatMul2d.h>: products of matrices by the threads of an execution scope.
 //
-// Of operands in memory each thread computes the elements of the product that it holds. Operands that are cooperative
-// tensors of a simdgroup meet as simdgroup matrices of 8 by 8. Sums are kept in float, of integers in int, so
-// relaxed_precision changes nothing.
+// Of operands in memory each thread computes the elements of the product that it holds, unless the target has tensor
+// cores for them (`tensor_cores`). Operands that are cooperative tensors of a simdgroup meet as simdgroup matrices of 8
+// by 8. Sums are kept in float, of integers in int, so relaxed_precision changes nothing.
 #pragma once
 
 namespace __ost {
 
 template <class T> struct is_cooperative : metal::false_type {};
 template <class T, class E, class L> struct is_cooperative<metal::cooperative_tensor<T, E, L>> : metal::true_type {};
-
-// A matrix in memory, by the indices of the product: `outer` of the result, `inner` of the sum.
-template <class T> struct operand_view {
-  T *data;
-  ptrdiff_t outer_stride, inner_stride;
-  int outer_size, inner_size;
-};
-template <class Tensor> OST_FN auto view_of(const Tensor &t, bool inner_first) {
-  static_assert(Tensor::get_rank() == 2, "matmul2d takes tensors of two dimensions");
-  const int inner = inner_first ? 0 : 1;
-  return operand_view<typename Tensor::element_type>{t.__data, t.__strides[1 - inner], t.__strides[inner],
-                                                     int(t.get_extent(1 - inner)), int(t.get_extent(inner))};
-}
-
-OST_FN constexpr int smaller_of(int a, int b) { return a < b ? a : b; }
 
 template <class T> OST_FN T one_of_four(metal::vec<T, 4> v, uint32_t i) {
   return i & 2u ? (i & 1u ? v.w : v.z) : (i & 1u ? v.y : v.x);
@@ -185,6 +170,24 @@ template <uint64_t Descriptor, class Scope, class... Args> struct matmul2d {
     const int shared = __ost::smaller_of(l.inner_size, r.inner_size);
     const int inside = __dynamic ? shared : __ost::smaller_of(shared, __k);
     const int depth = l.outer_size > 0 && r.outer_size > 0 ? inside : 0;
+    typedef __ost::tensor_cores<Layout, typename Left::value_type, typename Right::value_type, __dynamic> Cores;
+    if constexpr (Cores::take) {
+      if constexpr (metal::is_same_v<T, float>) {
+        if constexpr (!__accumulates) {
+          OST_EACH_ELEMENT
+          for (int i = 0; i < Layout::capacity; i++) destination[i] = 0.0f;
+        }
+        Cores::add(l, r, depth, &destination[0]);
+      } else {
+        float sums[Layout::capacity];
+        OST_EACH_ELEMENT
+        for (int i = 0; i < Layout::capacity; i++) sums[i] = __accumulates ? float(destination[i]) : 0.0f;
+        Cores::add(l, r, depth, sums);
+        OST_EACH_ELEMENT
+        for (int i = 0; i < Layout::capacity; i++) destination[i] = T(sums[i]);
+      }
+      return;
+    }
     constexpr int step = Layout::step;
     OST_EACH_ELEMENT
     for (int i = 0; i < Layout::capacity; i += step) {

@@ -14,6 +14,8 @@ OST_FN uint32_t group_thread() { return worker()->lane; }
 #endif
 // Where the lanes of an operation meet: all lanes of its scope take part in it.
 OST_FN Site scope_site() { return unnamed_site(); }
+// Which products of matrices in memory are left to the hardware: none.
+template <class Layout, class L, class R, bool Deep> struct tensor_cores { static constexpr bool take = false; };
 
 }  // namespace __ost
 

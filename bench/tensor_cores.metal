@@ -1,0 +1,79 @@
+// C = A B in tiles of 128 × 128 by simdgroup matrices, as one would write it for Apple's GPUs: operands through threadgroup
+// memory, the next ones read from device memory meanwhile. Sides are multiples of 128 and the depth is one of 32.
+#include <metal_stdlib>
+#include <metal_simdgroup_matrix>
+using namespace metal;
+
+constant constexpr uint SIDE = 128, DEPTH = 32;
+constant constexpr uint LEFT = DEPTH + 8, RIGHT = SIDE + 8;  // rows in threadgroup memory, in different banks
+
+template <typename T>
+[[max_total_threads_per_threadgroup(256)]]
+kernel void tiled(device const T *a [[buffer(0)]], device const T *b [[buffer(1)]], device T *c [[buffer(2)]],
+                  constant uint &columns [[buffer(3)]], constant uint &depth [[buffer(4)]],
+                  uint2 tile [[threadgroup_position_in_grid]], ushort thread_index [[thread_index_in_threadgroup]],
+                  ushort simdgroup [[simdgroup_index_in_threadgroup]]) {
+  threadgroup T left[SIDE * LEFT];
+  threadgroup T right[DEPTH * RIGHT];
+  a += ulong(tile.y * SIDE + thread_index / 4) * depth + thread_index % 4 * 8;
+  b += ulong(thread_index / 16) * columns + tile.x * SIDE + thread_index % 16 * 8;
+  threadgroup T *const left_at = left + thread_index / 4 * LEFT + thread_index % 4 * 8;
+  threadgroup T *const right_at = right + thread_index / 16 * RIGHT + thread_index % 16 * 8;
+  const threadgroup T *const from_left = left + simdgroup / 4 * 64 * LEFT;
+  const threadgroup T *const from_right = right + simdgroup % 4 * 32;
+
+  simdgroup_matrix<float, 8, 8> sums[8][4];
+#pragma clang loop unroll(full)
+  for (uint i = 0; i < 8; ++i)
+#pragma clang loop unroll(full)
+    for (uint j = 0; j < 4; ++j) { sums[i][j] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f); }
+
+  uint4 next_left[2], next_right[2];
+  for (uint i = 0; i < 2; ++i) {
+    next_left[i] = *(device const uint4 *)(a + ulong(i) * 64 * depth);
+    next_right[i] = *(device const uint4 *)(b + ulong(i) * 16 * columns);
+  }
+  for (uint k = 0; k < depth; k += DEPTH) {
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    for (uint i = 0; i < 2; ++i) {
+      *(threadgroup uint4 *)(left_at + i * 64 * LEFT) = next_left[i];
+      *(threadgroup uint4 *)(right_at + i * 16 * RIGHT) = next_right[i];
+    }
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    if (k + DEPTH < depth) {
+      a += DEPTH;
+      b += DEPTH * columns;
+      for (uint i = 0; i < 2; ++i) {
+        next_left[i] = *(device const uint4 *)(a + ulong(i) * 64 * depth);
+        next_right[i] = *(device const uint4 *)(b + ulong(i) * 16 * columns);
+      }
+    }
+#pragma clang loop unroll(full)
+    for (uint part = 0; part < DEPTH; part += 8) {
+      simdgroup_matrix<T, 8, 8> x[8], y[4];
+#pragma clang loop unroll(full)
+      for (uint i = 0; i < 8; ++i) { simdgroup_load(x[i], from_left + i * 8 * LEFT + part, LEFT); }
+#pragma clang loop unroll(full)
+      for (uint j = 0; j < 4; ++j) { simdgroup_load(y[j], from_right + part * RIGHT + j * 8, RIGHT); }
+#pragma clang loop unroll(full)
+      for (uint i = 0; i < 8; ++i)
+#pragma clang loop unroll(full)
+        for (uint j = 0; j < 4; ++j) { simdgroup_multiply_accumulate(sums[i][j], x[i], y[j], sums[i][j]); }
+    }
+  }
+  c += ulong(tile.y * SIDE + simdgroup / 4 * 64) * columns + tile.x * SIDE + simdgroup % 4 * 32;
+#pragma clang loop unroll(full)
+  for (uint i = 0; i < 8; ++i)
+#pragma clang loop unroll(full)
+    for (uint j = 0; j < 4; ++j) {
+      simdgroup_matrix<T, 8, 8> rounded;
+      rounded.thread_elements()[0] = T(sums[i][j].thread_elements()[0]);
+      rounded.thread_elements()[1] = T(sums[i][j].thread_elements()[1]);
+      simdgroup_store(rounded, c + i * 8 * columns + j * 8, columns);
+    }
+}
+#define TILED(T)                                                                                                      \
+    template [[host_name("tiled_" #T)]] kernel void tiled<T>(device const T *, device const T *, device T *,          \
+                                                             constant uint &, constant uint &, uint2, ushort, ushort);
+TILED(bfloat)
+TILED(half)
