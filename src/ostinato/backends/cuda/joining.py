@@ -76,9 +76,9 @@ class _Mentions:
 
     def is_free(self, product: _Product, later: int, own: Sequence[int]) -> bool:
         """Whether a product can move to a later line; `own` are the lines that move with it."""
-        return not any(
-            _between(self._given.get(register, ()), product.at, later, own) for register in product.reads
-        ) and (not any(_between(self._all.get(register, ()), product.at, later, own) for register in product.writes))
+        read = [self._given.get(register, ()) for register in product.reads]
+        written = [self._all.get(register, ()) for register in product.writes]
+        return not any(_between(places, product.at, later, own) for places in read + written)
 
 
 def _between(places: Sequence[int], first: int, last: int, own: Sequence[int]) -> bool:

@@ -89,49 +89,56 @@ OST_WGMMA_SIZES(bfloat, "bf16")
 #undef OST_D32
 #undef OST_D8
 
-// One operand's part of every stage: Rows rows, copied by all threads of the block, eight to a row.
+// One operand's part of every stage: Rows rows, copied by all threads of the block, eight to a row, from one tile along
+// the sum to the next.
 template <class T, int Rows, int Threads, bool Reordered> struct staged_operand {
   static constexpr int step = Threads / 8, copies = Rows / step;
-  const T *start, *first;  // of the operand; of this thread, in the first of its rows
-  ptrdiff_t inner_stride, step_stride;
-  int rows, columns;  // how many there are from there on
-  uint32_t at;        // in a stage
-  bool whole;         // sixteen bytes can be copied at once
+  const T *from[copies];  // in each of this thread's rows; any place where there is no such row
+  ptrdiff_t inner_stride;
+  int left;           // along the sum
+  uint32_t rows, at;  // a bit for each row that there is; the place of the first in a stage
 
-  OST_FN staged_operand(const operand_view<const T> &view, int row, int depth) {
+  OST_FN staged_operand(const operand_view<const T> &view, int depth) {
     const int own = int(threadIdx.x) / 8, part = int(threadIdx.x) % 8;
-    start = view.data;
-    first = start + (row + own) * view.outer_stride + part * 8 * view.inner_stride;
     inner_stride = view.inner_stride;
-    step_stride = view.outer_stride * step;
-    rows = view.outer_size - row - own;
-    columns = depth - part * 8;
-    const int place = Reordered ? (own & ~15) | (own & 2) << 2 | (own & 12) >> 1 | (own & 1) : own;
-    at = uint32_t(place * 128 + ((part ^ (place & 7)) * 16));
-    whole = inner_stride == 1 && !::__isShared(start) &&
-            ((uint64_t(view.data) | uint64_t(view.outer_stride * 2)) & 15) == 0;
-  }
-  OST_FN void copy(uint32_t stage, int k) const {
-    const int left = columns - k, bytes = left <= 0 ? 0 : left >= 8 ? 16 : left * 2;
+    left = depth - part * 8;
+    rows = 0;
 #pragma unroll
     for (int i = 0; i < copies; i++) {
-      const bool inside = i * step < rows && bytes > 0;
-      const T *const from = inside ? first + i * step_stride + k * inner_stride : start;
+      const bool inside = own + i * step < view.outer_size;
+      from[i] = view.data + (inside ? (own + i * step) * view.outer_stride + part * 8 * view.inner_stride : 0);
+      rows |= uint32_t(inside) << i;
+    }
+    const int place = Reordered ? (own & ~15) | (own & 2) << 2 | (own & 12) >> 1 | (own & 1) : own;
+    at = uint32_t(place * 128 + ((part ^ (place & 7)) * 16));
+  }
+  // Whether sixteen bytes can be copied at once.
+  static OST_FN bool is_whole(const operand_view<const T> &view) {
+    return view.inner_stride == 1 && !::__isShared(view.data) &&
+           ((uint64_t(view.data) | uint64_t(view.outer_stride * 2)) & 15) == 0;
+  }
+  template <bool Whole> OST_FN void copy(uint32_t stage) {
+    const int bytes = left <= 0 ? 0 : left >= 8 ? 16 : left * 2;
+#pragma unroll
+    for (int i = 0; i < copies; i++) {
       const uint32_t to = stage + at + uint32_t(i * step * 128);
-      if (whole) {
-        copy_async(to, from, inside ? bytes : 0);
+      const int inside = bytes & -int(rows >> i & 1u);
+      if constexpr (Whole) {
+        copy_async(to, from[i], inside);
       } else {
         uint16_t part[8];
 #pragma unroll
         for (int j = 0; j < 8; j++)
-          part[j] = inside && j < left ? bits_as<uint16_t>(from[j * inner_stride]) : uint16_t(0);
-        uint4 words;
+          part[j] = 2 * j < inside ? bits_as<uint16_t>(from[i][j * inner_stride]) : uint16_t(0);
+        ::uint4 words;
         ::memcpy(&words, part, 16);
         asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(words.x), "r"(words.y), "r"(words.z),
                      "r"(words.w)
                      : "memory");
       }
+      from[i] += 64 * inner_stride;
     }
+    left -= 64;
   }
 };
 
@@ -142,40 +149,46 @@ template <class Layout, class T> struct staged_product {
   static constexpr int stages = smaller_of(8, 196608 / stage), bytes = stages * stage + 1024;
   static constexpr int held = Layout::columns_held * 16;
   static constexpr int chunk = held % 256 == 0 ? 256 : held % 128 == 0 ? 128 : held % 64 == 0 ? 64 : 32;
-  static constexpr bool possible = Layout::by_fours && mma_element<T>::native && held % 32 == 0 && stages >= 4 &&
-                                   rows % (threads / 8) == 0 && columns % (threads / 8) == 0;
+  static constexpr bool possible = Layout::by_fours && mma_element<T>::native && sizeof(T) == 2 && held % 32 == 0 &&
+                                   stages >= 4 && rows % (threads / 8) == 0 && columns % (threads / 8) == 0;
+  typedef staged_operand<T, rows, threads, false> Left;
+  typedef staged_operand<T, columns, threads, true> Right;
 
   // Adds to `sums`, which are those of a thread in the order of its fragments.
   static OST_FN void add(const operand_view<const T> &l, const operand_view<const T> &r, int depth, float *sums) {
+    asm volatile("{ .reg .u64 unused; mov.u64 unused, %0; }" ::"l"(&staging_bytes<uint32_t(bytes)>));
+    if (Left::is_whole(l) && Right::is_whole(r)) add_in_stages<true>(l, r, depth, sums);
+    else add_in_stages<false>(l, r, depth, sums);
+  }
+
+  template <bool Whole>
+  static OST_FN void add_in_stages(const operand_view<const T> &l, const operand_view<const T> &r, int depth,
+                                   float *sums) {
     uint32_t all;
     asm volatile("mov.u32 %0, %%dynamic_smem_size;" : "=r"(all));
-    asm volatile("{ .reg .u64 unused; mov.u64 unused, %0; }" ::"l"(&staging_bytes<uint32_t(bytes)>));
     const uint32_t base = (shared_address(__ost_arena) + all - uint32_t(bytes) + 1023u) & ~1023u;
-    const staged_operand<T, rows, threads, false> left(l, 0, depth);
-    const staged_operand<T, columns, threads, true> right(r, 0, depth);
+    Left left(l, depth);
+    Right right(r, depth);
     const int steps = (depth + 63) / 64;
-    const auto copy = [&](int tile, uint32_t slot) {
-      if (tile < steps) {
-        left.copy(base + slot * stage, tile * 64);
-        right.copy(base + slot * stage + left_bytes, tile * 64);
-      }
+    const auto copy = [&](uint32_t slot) {
+      left.template copy<Whole>(base + slot * stage);
+      right.template copy<Whole>(base + slot * stage + left_bytes);
       commit_copies();
     };
-    const uint32_t group = threadIdx.x / 128;
-    const uint32_t own_left = base + uint32_t(Layout::first_row_block(group)) * (64 * 128);
-    const uint32_t own_right = base + left_bytes + uint32_t(Layout::first_column_block(group)) * (16 * 128);
+    // Broadcast, so that the compiler knows that all threads of a warp have the same.
+    const int group = ::__shfl_sync(0xffffffffu, int(threadIdx.x / 128), 0);
+    const uint64_t own_left = rows_descriptor(base + uint32_t(Layout::first_row_block(group)) * (64 * 128));
+    const uint64_t own_right =
+        rows_descriptor(base + left_bytes + uint32_t(Layout::first_column_block(group)) * (16 * 128));
     ::__syncthreads();  // threadgroup memory may still be read by a product before
-#pragma unroll
-    for (int tile = 0; tile < stages - 2; tile++) copy(tile, tile);
+#pragma unroll 1
+    for (int tile = 0; tile < stages - 2; tile++) copy(tile);
     uint32_t slot = 0, next = stages - 2;
 #pragma unroll 1
     for (int tile = 0; tile < steps; tile++) {
       wait_for_copies<stages - 3>();
-#ifndef OST_NO_FENCE
       asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-#endif
       ::__syncthreads();
-      copy(tile + stages - 2, next);
       asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 #pragma unroll
       for (int k = 0; k < 4; k++)
@@ -184,14 +197,16 @@ template <class Layout, class T> struct staged_product {
 #pragma unroll
           for (int column = 0; column < held; column += chunk)
             wgmma<T, chunk>::multiply(sums + block * (held / 2) + column / 2,
-                                      rows_descriptor(own_left + slot * stage + uint32_t(block * 64 * 128 + k * 32)),
-                                      rows_descriptor(own_right + slot * stage + uint32_t(column * 128 + k * 32)));
+                                      own_left + (slot * stage + uint32_t(block * 64 * 128 + k * 32)) / 16,
+                                      own_right + (slot * stage + uint32_t(column * 128 + k * 32)) / 16);
       asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+      copy(next);
       asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
       slot = slot + 1 == stages ? 0 : slot + 1;
       next = next + 1 == stages ? 0 : next + 1;
     }
     asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+    wait_for_copies<0>();
 #pragma unroll
     for (int i = 0; i < Layout::capacity; i++) asm volatile("" : "+f"(sums[i])::"memory");
   }
