@@ -77,3 +77,40 @@ kernel void tiled(device const T *a [[buffer(0)]], device const T *b [[buffer(1)
                                                              constant uint &, constant uint &, uint2, ushort, ushort);
 TILED(bfloat)
 TILED(half)
+
+// What the bounds are made of: how fast the second-level cache is read, and how fast simdgroups multiply from registers.
+kernel void read_all(device const uint4 *x [[buffer(0)]], device uint4 *out [[buffer(1)]],
+                     constant uint &count [[buffer(2)]], constant uint &times [[buffer(3)]],
+                     uint id [[thread_position_in_grid]], uint size [[threads_per_grid]]) {
+  uint4 all = 0;
+  for (uint time = 0; time < times; ++time) {
+    for (uint i = id; i < count; i += 4 * size) { all ^= x[i] ^ x[i + size] ^ x[i + 2 * size] ^ x[i + 3 * size]; }
+  }
+  if (all.x == 0x12345678) { out[id] = all; }
+}
+[[max_total_threads_per_threadgroup(256)]]
+kernel void multiply_registers(device const bfloat *x [[buffer(0)]], device float *out [[buffer(1)]],
+                               constant uint &times [[buffer(2)]], uint group [[threadgroup_position_in_grid]]) {
+  simdgroup_matrix<float, 8, 8> sums[8][4];
+  simdgroup_matrix<bfloat, 8, 8> left[2][8], right[2][4];
+  for (uint k = 0; k < 2; ++k) {
+    for (uint i = 0; i < 8; ++i) { simdgroup_load(left[k][i], x + (k * 8 + i) * 64); }
+    for (uint j = 0; j < 4; ++j) { simdgroup_load(right[k][j], x + (k * 4 + j) * 64); }
+  }
+  for (uint i = 0; i < 8; ++i) {
+    for (uint j = 0; j < 4; ++j) { sums[i][j] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f); }
+  }
+  for (uint time = 0; time < times; ++time) {
+#pragma clang loop unroll(full)
+    for (uint k = 0; k < 2; ++k)
+#pragma clang loop unroll(full)
+      for (uint i = 0; i < 8; ++i)
+#pragma clang loop unroll(full)
+        for (uint j = 0; j < 4; ++j) { simdgroup_multiply_accumulate(sums[i][j], left[k][i], right[k][j], sums[i][j]); }
+  }
+  for (uint i = 0; i < 8; ++i) {
+    for (uint j = 0; j < 4; ++j) {
+      if (sums[i][j].thread_elements()[0] == 12345.0f) { simdgroup_store(sums[i][j], out + group * 64); }
+    }
+  }
+}

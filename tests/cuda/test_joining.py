@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nvrtc import Nvrtc
-from ostinato.backends.cuda.joining import has_tiles, joined
+from ostinato.backends.cuda import joining
+from ostinato.backends.cuda.joining import has_tiles
 from ostinato.msl import parse
 
 MMA = re.compile(
@@ -19,6 +20,11 @@ MMA = re.compile(
 )
 REGISTER = re.compile(r"%[a-z]+\d+")
 HEAD = "{ .reg .b32 none; .reg .f32 nil, unused0, unused1; mov.b32 none, 0; mov.f32 nil, 0f00000000;"
+
+
+def joined(lines: str) -> str:
+    """Of a function's lines."""
+    return joining.joined(f"{{\n{lines}\n}}")[2:-2]
 
 
 def tile(to: str, left: str, right: str, before: str, kind: str = "bf16") -> str:
@@ -106,6 +112,11 @@ def test_an_unrolled_product_takes_the_largest_shapes(size: tuple[int, int, int]
     result = joined(ptx)
     assert shapes(result) == expected
     assert stored(result) == stored(ptx)
+
+
+def test_functions_of_one_program_share_names_of_registers() -> None:
+    body = blocked(2, 2, 2)
+    assert shapes(joining.joined(f"{{\n{body}\n}}\n.visible .entry second()\n{{\n{body}\n}}")) == {"m16n8k16": 4}
 
 
 def test_tiles_of_tf32_are_paired_and_stay_as_deep_as_they_are() -> None:
@@ -207,7 +218,7 @@ kernel void blocked(device const ELEMENT *a, device const ELEMENT *b, device flo
 def test_what_nvrtc_writes_is_joined(element: str) -> None:
     compiled = Nvrtc().compile(parse(SOURCE.replace("ELEMENT", element)).translate("cuda"))
     assert shapes(compiled.ptx) == {"m16n8k8": 8}, compiled.log
-    assert shapes(joined(compiled.ptx)) == {"m16n8k16": 2}
+    assert shapes(joining.joined(compiled.ptx)) == {"m16n8k16": 2}
 
 
 def test_float_stays_exact_unless_asked_for_tf32() -> None:
@@ -215,4 +226,4 @@ def test_float_stays_exact_unless_asked_for_tf32() -> None:
     assert not has_tiles(Nvrtc().compile(translation).ptx)
     compiled = Nvrtc().compile_text("#define __OST_TF32 1\n" + translation.text)
     assert shapes(compiled.ptx) == {"m16n8k8": 8}, compiled.log
-    assert shapes(joined(compiled.ptx)) == {"m16n8k8": 4}
+    assert shapes(joining.joined(compiled.ptx)) == {"m16n8k8": 4}

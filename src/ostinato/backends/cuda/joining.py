@@ -30,6 +30,7 @@ _TURNED = re.compile(
     r"\s*(?P<operation>\{ \.reg \.pred odd;) .* odd, (?P<of>%r\d+, 0; selp\.b32 a, %r\d+, %r\d+, odd;.*)"
     r" selp\.b32 (?P<to>%r\d+), b, a, odd; selp\.b32 (?P<second>%r\d+), a, b, odd; \}\s*"
 )
+_BODY = re.compile(r"^\{.*?^\}", re.MULTILINE | re.DOTALL)
 _REGISTER = re.compile(r"%[a-z]+\d+")
 _ZERO = "none"
 
@@ -109,8 +110,13 @@ def has_tiles(ptx: str) -> bool:
 
 def joined(ptx: str) -> str:
     """The same program with fewer and larger products."""
-    lines = ptx.split("\n")
-    uses = Counter(_REGISTER.findall(ptx))
+    return _BODY.sub(lambda body: _joined_body(body[0]), ptx)
+
+
+def _joined_body(body: str) -> str:
+    """One function: its registers have nothing to do with those of others that have the same names."""
+    lines = body.split("\n")
+    uses = Counter(_REGISTER.findall(body))
     given = Counter(register for line in lines for register in _given(line))
     start = 0
     for end in [*(at for at, line in enumerate(lines) if _LEAVES.match(line)), len(lines)]:

@@ -25,14 +25,16 @@ kernel void matmul(device const T *weight [[buffer(0)]], device const T *x [[buf
 }
 
 #define TILED(T, TOKENS, ROWS, SIMDGROUPS)                                                                            \
-    template [[host_name("matmul_" #T "_" #TOKENS "_" #ROWS)]] kernel void matmul<T, TOKENS, ROWS, SIMDGROUPS>(       \
-        device const T *, device const T *, device T *, constant uint &, constant uint &, constant uint &, uint2);
+    template [[host_name("matmul_" #T "_" #TOKENS "_" #ROWS "_" #SIMDGROUPS)]] kernel void                            \
+    matmul<T, TOKENS, ROWS, SIMDGROUPS>(device const T *, device const T *, device T *, constant uint &,              \
+                                        constant uint &, constant uint &, uint2);
 #define INSTANCES(T)                                                                                                  \
     TILED(T, 128, 256, 8)                                                                                             \
     TILED(T, 128, 128, 8)                                                                                             \
     TILED(T, 64, 128, 4)                                                                                              \
+    TILED(T, 64, 128, 8)                                                                                              \
     TILED(T, 64, 64, 4)                                                                                               \
-    TILED(T, 64, 32, 4)
+    TILED(T, 64, 64, 8)
 
 INSTANCES(half)
 INSTANCES(bfloat)
