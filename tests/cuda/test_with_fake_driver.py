@@ -19,7 +19,7 @@ import pytest
 
 import ostinato as ost
 from fake_driver import Driver, Fake
-from ostinato.backends.cuda import api, compiling, driver, graphs, kernels, launchers, rings
+from ostinato.backends.cuda import api, compiling, driver, graphs, kernels, launchers, launches, rings
 from ostinato.msl import parameter_layout
 from ostinato.native.building import host_library
 
@@ -483,3 +483,33 @@ def test_what_was_printed_is_lost_with_the_device_and_that_is_said(
         "note, group 0, thread 0: noted",
         "ostinato: submission 2: what its kernels printed is lost with the device",
     ]
+
+
+def test_blocks_are_whole_warps_with_room_for_staged_operands(
+    fake: Driver, device: ost.Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kernels, "cubin", lambda *_: b"\0_ZN5__ost13staging_bytesILj9000EEE\0staging_bytesILj5000E")
+    kernel, x = device.library(SOURCE)["bump"], device.zeros(64, np.float32)
+    encoder = device.command_encoder()
+    encoder.dispatch(kernel, x, 1.0, threads=(5, 9), group_size=(5, 9))
+    record = encoder._nodes[0].lowered
+    launch = launches.launch_of(record)
+    assert launch is not None
+    assert (launch.blocks, launch.threads, launch.shared_bytes) == (1, 64, 9000)
+    encoder.commit_and_wait()
+
+
+@pytest.mark.parametrize("option", ["tf32", "debug"])
+def test_options_are_true_or_false(fake: Driver, option: str) -> None:
+    with pytest.raises(ost.DeviceUnavailable, match=f"{option}='yes': expected True or False"):
+        ost.open_device("cuda:0", **{option: "yes"})
+
+
+def test_tf32_is_what_kernels_are_compiled_with(fake: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    flags: list[str] = []
+    monkeypatch.setattr(kernels, "cubin", lambda text, options, *_: flags.extend(options) or b"")
+    for tf32 in (False, True):
+        flags.clear()
+        with ost.open_device("cuda:0", native=False, tf32=tf32) as opened:
+            opened.library(SOURCE)
+        assert ("--define-macro=__OST_TF32=1" in flags) is tf32

@@ -157,7 +157,7 @@ _BUILT_IN: Mapping[str, BackendKind] = {
         BackendKind(
             "cuda",
             _from(".cuda", "CudaBackend"),
-            ("sampling", "native", "nvtx", "debug"),
+            ("sampling", "native", "nvtx", "debug", "tf32"),
             ordinals=True,
             priority=200,
         ),
