@@ -108,14 +108,15 @@ def rates(dev: ost.Device, library: ost.Library) -> tuple[float, float]:
     data, out = dev.zeros((threads * 4, 4), np.uint32), dev.zeros((threads, 4), np.uint32)
     read = replayed(
         dev,
-        lambda enc: enc.dispatch(library["read_all"], data, out, threads * 4, times, threads=threads, group_size=256),
+        lambda enc: enc.dispatch(library["read_all"], data, out, times, threads=threads, group_size=256),
         1,
     )
     groups, rounds = dev.capabilities.workers * 2, 2000
+    factors = dev.from_dlpack(torch.randn(1024, device="cuda", dtype=torch.bfloat16))
     sums = dev.zeros(groups * 64, np.float32)
     multiply = replayed(
         dev,
-        lambda enc: enc.dispatch(library["multiply_registers"], data, sums, rounds, groups=groups, group_size=256),
+        lambda enc: enc.dispatch(library["multiply_registers"], factors, sums, rounds, groups=groups, group_size=256),
         1,
     )
     flops = groups * 8 * rounds * 64 * 2 * 8**3

@@ -98,7 +98,8 @@ def _argument(
     if gone:
         source = f"({pointee} *)({'nullptr' if parameter.role == 'buffer' else '__ost::absent'})"
     elif parameter.role == "shared":
-        source = f"({pointee} *)(__ost_arena + __a.shared_offsets[{shared.index(parameter)}])"
+        # Offsets are multiples of 16; if the compiler sees that, it reads neighbours at once.
+        source = f"({pointee} *)(__ost_arena + (__a.shared_offsets[{shared.index(parameter)}] & ~15u))"
     else:
         read_only = parameter.space == "constant" or any(token.text == "const" for token in parameter.pointee)
         place_of_bytes = " __OST_INLINE_AT(__a)" if read_only else ""
