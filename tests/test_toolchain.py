@@ -146,6 +146,15 @@ def test_a_compiler_that_eats_memory_is_stopped(tmp_path: Path, monkeypatch: pyt
     assert "ate it" not in result.stdout
 
 
+def test_a_compiler_that_fills_the_disk_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(toolchain, "FILE_BYTES", 1 << 20)
+    text = "import sys; file = open('output', 'wb', 0); file.write(bytes(1 << 20)); print('fits'); file.write(b'1')"
+    result = toolchain.Toolchain((sys.executable, "-uc", text), "", (), "").run([], tmp_path)
+    assert result.returncode != 0
+    assert result.stdout == "fits\n"
+    assert (tmp_path / "output").stat().st_size == 1 << 20
+
+
 def test_the_compiler_sees_a_small_environment(compiler: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make(compiler, "env")
     monkeypatch.setenv("CPLUS_INCLUDE_PATH", "/somewhere")

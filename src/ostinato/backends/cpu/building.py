@@ -161,11 +161,27 @@ def _with_hooks(
     work: Path,
     warned: Callable[[str], None] = lambda text: None,
 ) -> Path:
-    ours = (*_HOOK_FLAGS, *(flag for flag in flags if flag == "-D__OST_BOUNDS"))
-    hooks = compiler.run([*compile_flags(compiler, ours), *_FOLDERS, "-c", *map(str, _HOOKS)], work)
-    if hooks.returncode != 0:
-        raise ToolchainError(f"{compiler.command[0]} does not compile the hooks of checked kernels: {hooks.stderr}")
+    for hook in _HOOKS:
+        (work / f"{hook.stem}.o").symlink_to(_hook_object(compiler, hook, "-D__OST_BOUNDS" in flags))
     return toolchain.compile_library(compiler, source, flags, linking, work, warned)
+
+
+def _hook_object(compiler: toolchain.Toolchain, hook: Path, bounds_only: bool) -> Path:
+    """A file of hooks as an object, which all checked libraries of a kind share."""
+    flags = compile_flags(compiler, (*_HOOK_FLAGS, *(("-D__OST_BOUNDS",) if bounds_only else ())))
+    key = cache.digest(hook.name, __version__, compiler.identity, *flags, _interface_digest(), hook.read_bytes())
+
+    def build(work: Path) -> Path:
+        product = work / "hook.o"
+        result = compiler.run([*flags, *_FOLDERS, "-c", str(hook), "-o", str(product)], work)
+        if result.returncode != 0:
+            raise ToolchainError(
+                f"{compiler.command[0]} does not compile the hooks of checked kernels: {result.stderr}"
+            )
+        return product
+
+    # Built while a library is locked: hooks have a lock of their own.
+    return cache.library(f"hook-{key}", build)
 
 
 def _source(compiler: toolchain.Toolchain, head: str, program: str, flags: Sequence[str], work: Path) -> list[str]:
