@@ -3,6 +3,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 # Python compiles what is imported; compiling all of torch and its like takes a minute and more.
+# So it must keep what it compiles, even where the environment (of a container, say) asks it not to: hundreds of tests
+# start a Python, and each would compile NumPy and this package again.
+unexport PYTHONDONTWRITEBYTECODE
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 NATIVE := $(shell find src tests examples -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.metal')
 
