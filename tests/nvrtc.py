@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -58,11 +59,13 @@ class Nvrtc:
     def compile(self, translation: Translation, architecture: str = "compute_90", inline_bytes: int = 0) -> Compiled:
         return self.compile_text(translation.text, architecture, inline_bytes)
 
-    def compile_text(self, text: str, architecture: str = "compute_90", inline_bytes: int = 0) -> Compiled:
+    def compile_text(
+        self, text: str, architecture: str = "compute_90", inline_bytes: int = 0, *more_options: str
+    ) -> Compiled:
         api = self._api
         status, program = api.nvrtcCreateProgram(text.encode(), b"kernels.cu", 0, [], [])
         self._check(status)
-        options = [option.encode() for option in cuda_options(architecture, inline_bytes)]
+        options = [option.encode() for option in (*cuda_options(architecture, inline_bytes), *more_options)]
         (compiled,) = api.nvrtcCompileProgram(program, len(options), options)
         status, size = api.nvrtcGetProgramLogSize(program)
         self._check(status)
@@ -76,3 +79,15 @@ class Nvrtc:
             self._check(*api.nvrtcGetPTX(program, ptx))
         self._check(*api.nvrtcDestroyProgram(program))
         return Compiled(ptx.decode().strip("\0"), log.decode().strip("\0 \n"))
+
+
+def compile_quickly(architecture: str, files: list[str]) -> None:
+    """Print what NVRTC has to say of files; where only that matters, its optimiser need not work.
+
+    The option that says so also holds for what the process compiles later, so it should be a process of its own.
+    """
+    compiler = Nvrtc()
+    for file in files:
+        compiled = compiler.compile_text(Path(file).read_text(encoding="utf-8"), architecture, 0, "--Ofast-compile=max")
+        if compiled.log or not compiled.ptx:
+            print(file, compiled.log)

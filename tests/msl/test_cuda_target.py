@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ import ostinato
 from launching import HEAD
 from nvrtc import Nvrtc
 from ostinato.backends.cuda.compiling import cubin
-from ostinato.msl import cuda_options, parameter_layout, parse
+from ostinato.msl import Translation, cuda_options, parameter_layout, parse
+from scripting import Script
 
 OPS = sorted((Path(ostinato.__file__).parent / "ops" / "kernels").glob("*.metal"))
 CONFORMANCE = Path(__file__).parents[1] / "conformance" / "msl"
@@ -33,11 +35,26 @@ def nvrtc() -> Nvrtc:
 
 
 @pytest.mark.parametrize("path", OPS, ids=lambda path: path.stem)
-@pytest.mark.parametrize("architecture", ["compute_80", "compute_90"])
-def test_the_packages_own_kernels_compile(nvrtc: Nvrtc, path: Path, architecture: str) -> None:
-    compiled = nvrtc.compile(parse(path).translate("cuda"), architecture)
+def test_the_packages_own_kernels_compile(nvrtc: Nvrtc, path: Path) -> None:
+    compiled = nvrtc.compile(parse(path).translate("cuda"))
     assert compiled.ptx, compiled.log
     assert not compiled.log
+
+
+@pytest.mark.usefixtures("nvrtc")
+def test_the_packages_own_kernels_compile_for_older_gpus(tmp_path: Path, script: Script) -> None:
+    compile_all({path.stem: parse(path).translate("cuda") for path in OPS}, "compute_80", tmp_path, script)
+
+
+def compile_all(translations: Mapping[str, Translation], architecture: str, folder: Path, script: Script) -> None:
+    """Translations are accepted without a word."""
+    files = []
+    for name, translation in translations.items():
+        files.append(folder / f"{name}.cu")
+        files[-1].write_text(translation.text, encoding="utf-8")
+    text = f"from nvrtc import compile_quickly; compile_quickly({architecture!r}, sys.argv[1:])"
+    result = script(text, *map(str, files))
+    assert (result.stdout, result.returncode) == ("", 0), result.stderr
 
 
 def conformance_test(name: str) -> Any:
@@ -50,10 +67,10 @@ def conformance_test(name: str) -> Any:
     return module
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_the_kernels_of_the_conformance_suite_compile(nvrtc: Nvrtc, module: str) -> None:
-    compiled = nvrtc.compile(parse(conformance_test(module).SOURCE).translate("cuda"))
-    assert compiled.ptx, compiled.log
+@pytest.mark.usefixtures("nvrtc")
+def test_the_kernels_of_the_conformance_suite_compile(tmp_path: Path, script: Script) -> None:
+    translations = {module: parse(conformance_test(module).SOURCE).translate("cuda") for module in MODULES}
+    compile_all(translations, "compute_90", tmp_path, script)
 
 
 LAMBDAS = """
