@@ -109,6 +109,9 @@ def unpack(data: bytes, offset: int, count: int, first: int = 0) -> tuple[Ints, 
         raise RecordingError("a chunk of samples is shorter than its columns")
     end = start + width * count
     wanted = count - first
+    if not width:
+        base = int.from_bytes(data[offset + 1 : start], "little", signed=True)
+        return np.full(wanted, base, np.int64), end
     raw = np.frombuffer(data, np.uint8, width * wanted, start + width * first).reshape(wanted, width)
     if width in (1, 2, 4, 8):
         rest = raw.view(f"<u{width}").reshape(wanted).astype(np.uint64)
@@ -295,9 +298,11 @@ def decode(chunk: Chunk, most_runs: int = MAX_CHUNK_SAMPLES, most_samples: int =
     if offset != len(data):
         raise RecordingError("a chunk of samples is longer than its columns")
     skip, start_ns, duration, status = columns
-    if _outside(first_node, MAX_PLAN_NODES) or _outside(np.abs(skip), MAX_PLAN_NODES):
+    if _outside(first_node, MAX_PLAN_NODES) or _outside(skip, MAX_PLAN_NODES, low=-MAX_PLAN_NODES):
         raise RecordingError("a chunk holds impossible node numbers")
-    if any(_outside(times, MAX_TIME_NS) for times in (base_ns, np.abs(start_ns), duration)) or _outside(status, 3):
+    if _outside(start_ns, MAX_TIME_NS, low=-MAX_TIME_NS) or any(
+        _outside(values, bound) for values, bound in ((base_ns, MAX_TIME_NS), (duration, MAX_TIME_NS), (status, 3))
+    ):
         raise RecordingError("a chunk holds impossible times or statuses")
     firsts = np.cumsum(counts) - counts
     node = skip
@@ -336,5 +341,5 @@ def moved(chunk: Chunk, submissions: int, time_ns: int) -> Chunk:
     return Chunk(first, last, chunk.runs, chunk.samples, zlib.crc32(data), data)
 
 
-def _outside(values: Ints, bound: int) -> bool:
-    return bool(values.min() < 0 or values.max() >= bound)
+def _outside(values: Ints, bound: int, low: int = 0) -> bool:
+    return bool(values.min() < low or values.max() >= bound)
