@@ -168,18 +168,40 @@ def test_a_machine_that_is_never_idle_is_said_to_be_busy() -> None:
     assert rounds.asked == 4
 
 
-def test_figures_of_a_busy_machine_are_measured_again(dev: ost.Device, measured: Measurements) -> None:
+def later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From now on, a machine that was busy may be idle."""
+    monkeypatch.setattr(ceilings, "_BUSY_FOR_S", -1)
+
+
+def test_figures_of_a_busy_machine_are_measured_again_when_it_may_be_idle(
+    dev: ost.Device, measured: Measurements, monkeypatch: pytest.MonkeyPatch
+) -> None:
     queue = dev._queue
     measured.next = replace(BUSY, copy_busy=True)
     assert ceilings.of(queue).copy_busy
     measured.next = GOOD
+    assert ceilings.of(queue).copy_busy
+    assert measured.taken == 1
+    later(monkeypatch)
     assert ceilings.of(queue) == GOOD
     assert measured.taken == 2
     assert ceilings.of(queue) == GOOD
     assert measured.taken == 2
 
 
-def test_a_profile_measures_the_ceilings_of_a_busy_machine_again(dev: ost.Device, measured: Measurements) -> None:
+@pytest.mark.parametrize("note", ["", "yesterday", "9" * 30])
+def test_a_damaged_note_of_the_last_measurement_is_none(dev: ost.Device, measured: Measurements, note: str) -> None:
+    measured.next = replace(BUSY, copy_busy=True)
+    ceilings.of(dev._queue)
+    cache.note(f"{ceilings._key(dev._queue)}-tried", lambda: note, anew=True)
+    ceilings.of(dev._queue)
+    assert measured.taken == 2
+
+
+def test_a_profile_measures_the_ceilings_of_a_busy_machine_again(
+    dev: ost.Device, measured: Measurements, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    later(monkeypatch)
     for expected, busy in ((1, True), (2, False), (2, False)):
         measured.next = replace(GOOD, copy_busy=busy)
         with ost.profile() as prof:

@@ -3,13 +3,15 @@
 Kernels are judged by these, so they are measured with kernels: through the same compiler, on the same workers. They are
 cached per device (its description, compiler and workers) and measured again on request. Other load on the machine only
 makes a round slower, so the best figure seen so far is kept: a later measurement can raise it and never lowers it. A
-figure from a machine on which no three undisturbed rounds agreed is marked as busy, and `of` measures it again.
+figure from a machine on which no three undisturbed rounds agreed is marked as busy, and `of` measures it again once a
+minute has passed.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields, replace
 from datetime import UTC, datetime
@@ -37,6 +39,8 @@ _LEAST_S, _MOST_REPEATS = 0.002, 64
 _ROUNDS = 5
 # Rounds are repeated, up to this many times, while the best three differ by more than this part.
 _CALM, _TRIES = 0.15, 4
+# A machine that was busy a moment ago still is, and measuring takes a second of it.
+_BUSY_FOR_S = 60
 # No device is that fast; a cached figure above it is damaged.
 _ABSURD = 1e18
 _CHAIN = 2_000
@@ -147,14 +151,14 @@ def measure(queue: Queue) -> Ceilings:
 
 
 def of(queue: Queue, anew: bool = False) -> Ceilings:
-    """The best figures known of the device; measured if there are none, or if the machine was busy then.
+    """The best figures known of the device; measured if there are none, or if the machine was busy a while ago.
 
     `anew` measures in any case, and may improve them.
     """
-    cached = None if anew else known(queue)
-    if cached is not None and not cached.busy:
-        return cached
     key = _key(queue)
+    cached = None if anew else known(queue)
+    if cached is not None and not (cached.busy and _last_tried_s(key) > _BUSY_FOR_S):
+        return cached
 
     def better() -> str:
         measured = measure(queue)
@@ -163,7 +167,17 @@ def of(queue: Queue, anew: bool = False) -> Ceilings:
 
     best = _read(cache.note(key, better, anew=True))
     assert best is not None
+    cache.note(f"{key}-tried", lambda: str(time.time_ns()), anew=True)
     return best
+
+
+def _last_tried_s(key: str) -> float:
+    """How long ago the ceilings of a device were last measured, with or without success."""
+    try:
+        ago_ns = time.time_ns() - int(cache.note(f"{key}-tried", str))
+    except ValueError:
+        return math.inf
+    return ago_ns / 1e9 if ago_ns >= 0 else math.inf
 
 
 def known(queue: Queue) -> Ceilings | None:
