@@ -286,9 +286,9 @@ def test_a_plan_may_be_described_by_the_thread_that_writes(writer: Writer) -> No
     device = writer.device("d", "cpu")
     asked: list[str] = []
 
-    def described() -> list[PlanNode]:
+    def described() -> tuple[list[PlanNode], np.ndarray]:
         asked.append("now")
-        return list(NODES)
+        return list(NODES), np.array([(0, 1)])
 
     plan = writer.plan_to_come(device, len(NODES), described)
     lost = writer.plan_to_come(device, len(NODES) + 1, described)
@@ -296,6 +296,7 @@ def test_a_plan_may_be_described_by_the_thread_that_writes(writer: Writer) -> No
     writer.submission(device=device, plan=lost, ordinal=2)
     with writer.recording() as recording:
         assert recording.plan_nodes(plan).kernel.tolist() == [node.kernel for node in NODES]
+        assert recording.edges(plan).tolist() == [[0, 1]]
         assert recording.submissions.id[0] == number
     assert asked == ["now", "now"]
     mismatch = f"described with {len(NODES)} nodes instead of {len(NODES) + 1}"

@@ -3,8 +3,8 @@
 Kernels are judged by these, so they are measured with kernels: through the same compiler, on the same workers. They are
 cached per device (its description, compiler and workers) and measured again on request. Other load on the machine only
 makes a round slower, so the best figure seen so far is kept: a later measurement can raise it and never lowers it. A
-figure from a machine on which no three undisturbed rounds agreed is marked as busy, and `of` measures it again once a
-minute has passed.
+figure from a machine on which no three undisturbed rounds agreed is marked as busy, and `of` measures it again once
+some minutes have passed.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _ROUNDS = 5
 # Rounds are repeated, up to this many times, while the best three differ by more than this part.
 _CALM, _TRIES = 0.15, 4
 # A machine that was busy a moment ago still is, and measuring takes a second of it.
-_BUSY_FOR_S = 60
+_BUSY_FOR_S = 300
 # No device is that fast; a cached figure above it is damaged.
 _ABSURD = 1e18
 _CHAIN = 2_000

@@ -11,7 +11,6 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -120,9 +119,9 @@ class Recorder:
         commands = trace.commands
         plan = self._plans.get(commands)
         if plan is None:
-            described = partial(self._nodes, commands)
-            plan = writer.plan_to_come(device, len(commands), described, commands.order.edges)
-            self._plans[commands] = plan
+            plan = self._plans[commands] = writer.plan_to_come(
+                device, len(commands), lambda: (self._nodes(commands), commands.order.edges)
+            )
         ran = trace.start_ns is not None and trace.end_ns is not None
         sampled = trace.samples is not None and self._level is Level.DISPATCHES
         number = writer.submission(

@@ -29,6 +29,8 @@ _MOST_THREADS = 5_000
 
 Row = list[Any]
 Insert = Callable[[sqlite3.Connection, Table, Sequence[Row]], None]
+Describe = Callable[[], tuple[Sequence[PlanNode], np.ndarray | None]]
+"""Gives the nodes of a plan, and its edges as pairs (before, after)."""
 
 
 class Rows:
@@ -161,19 +163,17 @@ class Rows:
             self._threads.add(thread)
             self._add("threads", thread=thread, name=name)
 
-    def add_plan(
-        self, number: int, device: int, count: int, describe: Callable[[], Sequence[PlanNode]], edges: np.ndarray | None
-    ) -> None:
+    def add_plan(self, number: int, device: int, count: int, describe: Describe) -> None:
         """Store a plan, unless the same one is stored: then submissions of this one will name that one."""
         for column in (self._plan_aliases, self._plan_sizes):
             column.extend([0] * (number + 1 - len(column)))
         if device not in self._devices:
             raise ValueError("of an unknown device")
-        pairs = np.empty((0, 2), np.int64) if edges is None else edges.reshape(-1, 2)
+        nodes, edges = describe() if count <= MAX_PLAN_NODES else ((), None)
+        pairs = np.empty((0, 2), np.int64) if edges is None else np.asarray(edges, np.int64).reshape(-1, 2)
         if count > MAX_PLAN_NODES or len(pairs) > MAX_PLAN_EDGES:
             self._drop(f"plans of more than {MAX_PLAN_NODES} nodes or {MAX_PLAN_EDGES} edges", 1)
             return
-        nodes = describe()
         if len(nodes) != count:
             raise ValueError(f"described with {len(nodes)} nodes instead of {count}")
         forward = (pairs[:, 0] >= 0) & (pairs[:, 0] < pairs[:, 1]) & (pairs[:, 1] < len(nodes))

@@ -36,7 +36,7 @@ from ...base.locks import ForkLock
 from ...errors import RecordingError, RecordingWarning
 from . import chunks, database, expansion, opening, provenance, switching, unwritten
 from .reader import Recording, open_recording
-from .rows import Rows
+from .rows import Describe, Rows
 from .schema import PlanNode
 
 _PERIOD_S = 0.2
@@ -154,18 +154,20 @@ class Writer:
         The same list may be described again and again: it is stored once.
         """
         taken = tuple(nodes)
-        return self.plan_to_come(device, len(taken), lambda: taken, edges)
+        pairs = None if edges is None else np.array(edges, np.int64)
+        return self._plan(device, len(taken), lambda: (taken, pairs), 0 if pairs is None else pairs.nbytes)
 
-    def plan_to_come(
-        self, device: int, count: int, describe: Callable[[], Sequence[PlanNode]], edges: np.ndarray | None = None
-    ) -> int:
+    def plan_to_come(self, device: int, count: int, describe: Describe) -> int:
         """The same for a list of `count` commands that is described when it is written, by the thread that writes.
 
-        So whoever hands it over does not spend its time on that. `describe` is called once, or never.
+        So whoever hands it over does not spend its time on that. `describe` gives nodes and edges; it is called once,
+        or never.
         """
-        pairs = None if edges is None else np.array(edges, np.int64)
-        size = _EVENT_BYTES + _NODE_BYTES * count + (0 if pairs is None else pairs.nbytes)
-        return self._numbered("plan", size, self._rows.add_plan, device, count, describe, pairs)
+        return self._plan(device, count, describe)
+
+    def _plan(self, device: int, count: int, describe: Describe, edges_bytes: int = 0) -> int:
+        size = _EVENT_BYTES + _NODE_BYTES * count + edges_bytes
+        return self._numbered("plan", size, self._rows.add_plan, device, count, describe)
 
     def submission(
         self, *, device: int, plan: int | None, values: Mapping[str, int] | None = None, **columns: Any
