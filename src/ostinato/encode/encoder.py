@@ -424,7 +424,8 @@ class CommandEncoder:
         try:
             backend, retain = self._queue.backend, self._retain
             commands = CommandList(tuple(self._nodes), ORDERINGS[self._mode])
-            held = set(self._allocations)
+            # With repeats: to name memory twice costs less than to find out that it was named before.
+            held = self._allocations
             listeners = tracing.listening()
             trace = None
             if listeners:
