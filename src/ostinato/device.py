@@ -121,13 +121,13 @@ class Device:
             raise ArgumentError(f"from_dlpack: {type(producer).__name__} has no __dlpack__")
         try:
             if not hasattr(producer, "__dlpack__"):
-                found, stream = dlpack.adopt_interface(producer)
+                adopted, stream = dlpack.adopt_interface(producer)
                 if stream is not None:
                     self._queue.backend.borrow(stream)
-                return adopt(self._queue, found.memory, found.shape, found.dtype)
+                return adopt(self._queue, adopted.memory, adopted.shape, adopted.dtype)
             if not able.shared_memory and tuple(producer.__dlpack_device__()) == able.dlpack_device:
-                found = dlpack.adopt_memory(producer, self._queue.backend.stream)
-                return adopt(self._queue, found.memory, found.shape, found.dtype)
+                adopted = dlpack.adopt_memory(producer, self._queue.backend.stream)
+                return adopt(self._queue, adopted.memory, adopted.shape, adopted.dtype)
             array = dlpack.adopt(producer)
         except (RuntimeError, BufferError, TypeError, ValueError) as error:
             raise ArgumentError(f"from_dlpack: {error}") from None

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ostinato.errors import ArgumentError
-from ostinato.profiling.analyse import groups, summarise
+from ostinato.profiling.analyse import groups, regions, summarise
 from ostinato.profiling.analyse.columns import ABSENT, Columns
 from ostinato.profiling.analyse.timeline import submission_times
 from synthetic import Synthetic, node
@@ -149,8 +149,8 @@ def token_loop(count: int) -> Synthetic:
 
 def test_work_is_counted_per_token_however_deep_it_was_committed() -> None:
     columns = tokens(4)
-    assert groups.repeated_region(columns) == "token"
-    spent = groups.command_times(columns, groups.instances_of(columns, "token"))
+    assert regions.repeated_region(columns) == "token"
+    spent = groups.command_times(columns, regions.instances_of(columns, "token"))
     assert {g.name: g.per_instance_ns for g in groups.by_kernel(columns, spent)} == {"a": 200.0, "b": 60.0}
 
 
@@ -179,18 +179,18 @@ def test_what_was_committed_beside_an_open_region_is_counted() -> None:
     made.submit(0, [None, None], commit_begin_ns=950)  # between two of them
     made.submit(0, [None, None])  # nobody knows
     columns = made.columns()
-    found = groups.outside(columns, "token", groups.instances_of(columns, "token"))
+    found = regions.outside(columns, "token", regions.instances_of(columns, "token"))
     assert (found.submissions, found.while_open) == (4, 1)
     made.region("token", 10**9, ABSENT)
     made.submit(0, [None, None], commit_begin_ns=2 * 10**9)
     columns = made.columns()
-    assert groups.outside(columns, "token", groups.instances_of(columns, "token")).while_open == 2
+    assert regions.outside(columns, "token", regions.instances_of(columns, "token")).while_open == 2
 
 
 def test_a_region_has_wall_time_and_device_time_per_instance() -> None:
     columns = tokens(4)
     times = submission_times(columns)
-    found = {r.name: r for r in groups.by_region(columns, times.sum_ns)}
+    found = {r.name: r for r in regions.by_region(columns, times.sum_ns)}
     token = found["token"]
     assert (token.instances, token.wall.p50_ns, token.submissions, token.dispatches) == (4, 900, 2, 4)
     assert token.device_sum is not None
@@ -214,11 +214,11 @@ def test_replays_left_unsampled_do_not_lower_the_figures_per_token() -> None:
             made.submit(plan, times, region=token)
     made.samples.remove((9, plan, 3, 9140, 9150, 0))  # lost: that token is not whole
     columns = made.columns()
-    spent = groups.command_times(columns, groups.instances_of(columns, "token"))
+    spent = groups.command_times(columns, regions.instances_of(columns, "token"))
     assert spent.instances == 14
     assert {g.name: g.per_instance_ns for g in groups.by_kernel(columns, spent)} == {"a": 100, "b": 40, "c": 10}
     assert [g.per_instance_ns for g in groups.by_label(columns, spent)] == [40]
-    (region,) = groups.by_region(columns, submission_times(columns).sum_ns)
+    (region,) = regions.by_region(columns, submission_times(columns).sum_ns)
     assert region.device_sum is not None
     assert (region.instances, region.dispatches, region.device_sum.p50_ns) == (16, 3.0, 150)
 
@@ -239,7 +239,7 @@ def test_a_region_that_was_still_open_has_no_time() -> None:
     made.region("token", 0, ABSENT)
     columns = made.columns()
     times = submission_times(columns)
-    assert groups.by_region(columns, times.sum_ns) == []
+    assert regions.by_region(columns, times.sum_ns) == []
 
 
 def test_command_buffers_are_grouped_by_label() -> None:

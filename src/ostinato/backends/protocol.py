@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from ..errors import DeviceUnavailable
+from ..errors import DeviceUnavailable, OstinatoError
 from ..ir.command_list import CommandList
 from ..ir.commands import Command, CompiledKernel
 from ..ir.ordering import Inferred
@@ -43,11 +43,15 @@ GATES = frozenset({"unretained_refs", "no_residency", "profile_barriers", "profi
 
 def sampling_level(sampling: Any) -> Level:
     """The level with this name, from the option `sampling`; raises `DeviceUnavailable` for any other value."""
-    if not isinstance(sampling, str) or sampling.upper() not in Level.__members__:
-        raise DeviceUnavailable(
-            f"sampling={sampling!r}: expected one of {', '.join(level.name.lower() for level in Level)}"
-        )
-    return Level[sampling.upper()]
+    return read_level("sampling", sampling, DeviceUnavailable)
+
+
+def read_level(option: str, name: Any, refused: type[OstinatoError]) -> Level:
+    """The level with this name, the value of an option; raises for any other value."""
+    if not isinstance(name, str) or name.upper() not in Level.__members__:
+        known = ", ".join(repr(level.name.lower()) for level in Level)
+        raise refused(f"{option}={name!r}: expected one of {known}")
+    return Level[name.upper()]
 
 
 @dataclass(frozen=True, slots=True)

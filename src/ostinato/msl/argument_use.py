@@ -165,7 +165,7 @@ class ArgumentUse:
             names = {parameter.name for parameter in formal_parameters(self._syntax, function)}
             for header in (
                 *function.templates,
-                *(each for one in self._around.get(function.name_at, ()) for each in one.templates),
+                *(header for scope in self._around.get(function.name_at, ()) for header in scope.templates),
             ):
                 names.update(parameter.name for parameter in header.parameters)
             for index in range(function.closing, function.end):
@@ -261,7 +261,7 @@ class ArgumentUse:
         known: dict[str, Value] = {}
         around = self._around.get(callee.name_at, [])
         if around and around == self._around.get(caller.name_at, []):
-            names = {parameter.name for one in around for header in one.templates for parameter in header.parameters}
+            names = {each.name for scope in around for header in scope.templates for each in header.parameters}
             known.update((name, value) for name, value in values.items() if name in names)
         elif around and qualifier is not None and around[-1].name == qualifier[0] and not around[-1].specialised:
             known.update(self._given(around[-1].templates, qualifier[1], lookup))

@@ -66,8 +66,8 @@ class Toolchain:
     @property
     def clang_version(self) -> int:
         """The major version of clang; 0 for another compiler."""
-        found = re.search(r"[Cc]lang (\d+)", self.version)
-        return int(found[1]) if found else 0
+        named = re.search(r"[Cc]lang (\d+)", self.version)
+        return int(named[1]) if named else 0
 
     @property
     def linker(self) -> tuple[str, ...]:
@@ -129,7 +129,7 @@ def find_clang() -> Toolchain | None:
     """A clang new enough for the lane pass: the compiler that `find` names, one on the path, or that of the wheel."""
     surroundings = (os.environ.get("CXX", ""), os.environ.get("PATH", ""))
     if surroundings not in _clangs:
-        _clangs[surroundings] = next((found for found in _each_clang() if found.clang_version >= OLDEST_CLANG), None)
+        _clangs[surroundings] = next((clang for clang in _each_clang() if clang.clang_version >= OLDEST_CLANG), None)
     return _clangs[surroundings]
 
 

@@ -310,17 +310,17 @@ def _medians(runs: np.ndarray) -> np.ndarray:
 
 def _edges(lists: Sequence[CommandList], end_ns: np.ndarray) -> np.ndarray:
     """What waits for what in all parts of a graph; a part waits for what ended last before it."""
-    found = [np.zeros((0, 2), np.int64)]
+    by_part = [np.zeros((0, 2), np.int64)]
     first = 0
     for part in lists:
         edges = part.order.edges.astype(np.int64).reshape(-1, 2) + first
-        found.append(edges)
+        by_part.append(edges)
         if first:
             roots = np.setdiff1d(np.arange(first, first + len(part)), edges[:, 1])
             last = int(np.nan_to_num(end_ns[:first]).argmax())
-            found.append(np.column_stack([np.full(roots.size, last), roots]))
+            by_part.append(np.column_stack([np.full(roots.size, last), roots]))
         first += len(part)
-    return np.concatenate(found)
+    return np.concatenate(by_part)
 
 
 def _names(commands: Sequence[Command]) -> list[str]:

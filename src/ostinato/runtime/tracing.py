@@ -25,7 +25,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from .. import counters
-from ..backends.protocol import Backend, Executable, Level, Run, WorkerTime
+from ..backends.protocol import Backend, Executable, Level, Run, WorkerTime, read_level
 from ..base.labels import check_label
 from ..base.locks import ForkLock
 from ..errors import ArgumentError, SamplingWarning
@@ -37,11 +37,7 @@ _MAX_THREADS = 10_000
 
 def level_named(name: Any) -> Level:
     """The level with this name ("off", "command_buffers" or "dispatches"); raises for any other."""
-    try:
-        return Level[str(name).upper()]
-    except KeyError:
-        known = ", ".join(repr(level.name.lower()) for level in Level)
-        raise ArgumentError(f"level={name!r}: expected one of {known}") from None
+    return read_level("level", name, ArgumentError)
 
 
 @dataclass(slots=True, eq=False)

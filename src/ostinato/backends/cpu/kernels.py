@@ -77,7 +77,7 @@ def compile_kernels(
     for name in only if only is not None and len(only) == 1 else ():
         known = module.known_execution(name, constants)
         if known is not None and known.way == "fibers":
-            vector, _ = _vector_kernels(module, constants, {name: known.reason}, one=True)
+            vector, _ = _vector_kernels(module, constants, {name: known.reason}, alone=True)
             if vector:
                 return vector
     translation = module.translate("cpu", constants, only, **printing.options)
@@ -86,7 +86,7 @@ def compile_kernels(
         for name, way in translation.executions.items()
         if way.way == "fibers" and name not in translation.log_sites
     }
-    vector, notes = _vector_kernels(module, constants, slow, one=len(translation.kernels) == 1) if slow else ({}, {})
+    vector, notes = _vector_kernels(module, constants, slow, alone=len(translation.kernels) == 1) if slow else ({}, {})
     rest = [name for name in translation.kernels if name not in slow or name in notes]
     loops = _half_loops(module, constants, translation, rest, printing)
     rest = [name for name in rest if name not in loops]
@@ -146,7 +146,7 @@ def _half_loops(
 
 
 def _vector_kernels(
-    module: Module, constants: Mapping[int | str, object], reasons: Mapping[str, str], one: bool
+    module: Module, constants: Mapping[int | str, object], reasons: Mapping[str, str], alone: bool
 ) -> tuple[dict[str, CompiledKernel], dict[str, str]]:
     """A kernel whose simdgroups run as vectors, and why others cannot; `reasons` say why none of them is a loop.
 
@@ -160,7 +160,7 @@ def _vector_kernels(
     executions = {name: replace(way, reason=reasons[name]) for name, way in translation.executions.items()}
     translation = replace(translation, executions=executions)
     try:
-        if not one:
+        if not alone:
             check_threads(compiler, translation)
             return {}, {}
         library = vector_library(compiler, translation)

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from .columns import ABSENT, Columns, Flags, Floats, Ints, usable
-from .groups import instances_of, sampled_whole
+from .groups import sampled_whole
+from .regions import instances_of
 
 
 @dataclass(frozen=True, slots=True)

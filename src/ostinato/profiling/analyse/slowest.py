@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from .columns import ABSENT, Columns, Ints
-from .groups import RegionGroup, instances_of, kernel_codes
+from .groups import kernel_codes
 from .instances import Instances, instances, kernel_excess
 from .machine import Disturbance
+from .regions import RegionGroup, instances_of
 
 MOST_NAMES = 16
 """Region names, those with most instances first, whose slowest instances are determined."""

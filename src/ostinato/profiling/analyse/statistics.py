@@ -45,11 +45,11 @@ def percentiles(values: NDArray[Any], wanted: Sequence[float]) -> list[float]:
     below = [math.floor(place) for place in places]
     # One partition places all neighbours; a full sort of millions of samples would cost several times as much.
     kept = np.partition(values, sorted({i for b in below for i in (b, min(b + 1, count - 1))}))
-    found = []
+    ranked = []
     for place, b in zip(places, below, strict=True):
         low, high = float(kept[b]), float(kept[min(b + 1, count - 1)])
-        found.append(low + (high - low) * (place - b))
-    return found
+        ranked.append(low + (high - low) * (place - b))
+    return ranked
 
 
 def median(values: NDArray[Any]) -> float:

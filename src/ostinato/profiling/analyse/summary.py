@@ -20,6 +20,7 @@ from .lists import label_of, measured_only, warm_ups
 from .origin import Origin
 from .points import Point, points
 from .reading import columns_of
+from .regions import Outside, RegionGroup, by_region, instances_of, outside, region_named, repeated_region
 from .roofline import Rates, raised, rates
 from .schedules import schedules
 from .slowest import SlowInstance, slowest
@@ -95,12 +96,12 @@ class Summary:
     parts: Mapping[str, tuple[Part, ...]]
     """The dispatches by rank, host and process."""
     command_buffers: tuple[groups.BufferGroup, ...]
-    regions: tuple[groups.RegionGroup, ...]
+    regions: tuple[RegionGroup, ...]
     slowest: Mapping[str, tuple[SlowInstance, ...]]
     """The slowest instances of the regions, by name (`slowest.py`)."""
     repeated: str | None
     """The region that `per_instance_ns` counts by."""
-    outside: groups.Outside | None
+    outside: Outside | None
     """The command buffers that were committed outside of it; None without such a region."""
     suspects: tuple[Suspects, ...]
     rates: tuple[Rates, ...]
@@ -144,8 +145,8 @@ def summarise(source: Recording | Columns, per: str | None = None) -> Summary:
     columns = source if isinstance(source, Columns) else columns_of(source)
     columns = replace(columns, devices=with_distinct_names(columns))
     times = timeline.submission_times(columns)
-    repeated = groups.repeated_region(columns) if per is None else groups.region_named(columns, per)
-    instance = None if repeated is None else groups.instances_of(columns, repeated)
+    repeated = repeated_region(columns) if per is None else region_named(columns, per)
+    instance = None if repeated is None else instances_of(columns, repeated)
     spent = groups.command_times(columns, instance)
     first = warm_ups(columns)
     disturbance = machine.disturbance(columns, times, first)
@@ -164,7 +165,7 @@ def summarise(source: Recording | Columns, per: str | None = None) -> Summary:
     ranked = [of_device for of_device in ranked if of_device.ranked]
     drift, perturbation = validity.drift(columns, times, first), validity.perturbation(columns, times, first)
     measured = validity.measured(columns, times)
-    regions = groups.by_region(columns, times.sum_ns)
+    regions = by_region(columns, times.sum_ns)
     missing = validity.uncounted_submissions(columns)
     return Summary(
         origins=columns.origins,
@@ -186,7 +187,7 @@ def summarise(source: Recording | Columns, per: str | None = None) -> Summary:
         regions=tuple(regions),
         slowest=slowest(columns, regions, times.sum_ns, disturbance),
         repeated=repeated,
-        outside=None if instance is None or repeated is None else groups.outside(columns, repeated, instance),
+        outside=None if instance is None or repeated is None else outside(columns, repeated, instance),
         suspects=tuple(ranked),
         rates=tuple(reached),
         points=tuple(

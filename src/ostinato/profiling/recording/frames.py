@@ -139,12 +139,12 @@ def _from_table(recording: Recording, alias: str, table: str, name: str, values:
         return {alias: _words(values, rows, column.optional)}
     if column.kind is Kind.REAL:
         return {alias: values[rows]}
-    found = values[rows]
-    missing = found == NONE if column.optional else np.zeros(len(rows), bool)
+    picked = values[rows]
+    missing = picked == NONE if column.optional else np.zeros(len(rows), bool)
     if column.kind is Kind.REFERENCE:
         ids = recording.columns(column.table)["id"]
-        found = np.append(ids, 0)[found]
-    return {alias: Numbers(np.where(missing, 0, found), missing) if column.optional else found}
+        picked = np.append(ids, 0)[picked]
+    return {alias: Numbers(np.where(missing, 0, picked), missing) if column.optional else picked}
 
 
 def _words(values: Texts, rows: Ints, optional: bool = False) -> Words:

@@ -69,7 +69,7 @@ def waited_for(columns: Columns, samples: Samples) -> Ints:
     Dependencies lead through commands that have no time of their own, such as barriers.
     """
     plans, plan_of = columns.plans, columns.submissions.plan[samples.submission]
-    found = np.full(len(samples), -1, np.int64)
+    latest = np.full(len(samples), -1, np.int64)
     for plan in np.unique(plan_of[plan_of >= 0]).tolist():
         before, after = plans.edges[plan]
         if not len(before):
@@ -83,8 +83,8 @@ def waited_for(columns: Columns, samples: Samples) -> Ints:
             own = np.full((min(at_once, len(owners) - begin), size), -1, np.int64)
             own[owner[chosen] - begin, samples.node[rows[chosen]] - first] = rows[chosen]
             waits = _waits(own, samples.end_ns, before, after)
-            found[own[own >= 0]] = waits[own >= 0]
-    return found
+            latest[own[own >= 0]] = waits[own >= 0]
+    return latest
 
 
 def _waits(own: Ints, end_ns: Ints, before: Ints, after: Ints) -> Ints:

@@ -99,11 +99,11 @@ def _names(columns: Columns, tids: _Tids) -> Iterator[str]:
 
 def _process_numbers(columns: Columns) -> list[int]:
     """A number for each process: its own, unless another one (of another container, say) has it too."""
-    found: list[int] = []
+    numbers: list[int] = []
     for row, pid in enumerate(columns.pids):
-        usable = 0 <= pid < _PROCESSES and pid not in found
-        found.append(pid if usable else _PROCESSES + row)
-    return found
+        usable = 0 <= pid < _PROCESSES and pid not in numbers
+        numbers.append(pid if usable else _PROCESSES + row)
+    return numbers
 
 
 def _lane_tids(host: HostSlices, lane_of: Ints) -> _Tids:

@@ -8,9 +8,10 @@ import numpy as np
 
 from ...analyse import formatting
 from ...analyse.distributions import histograms
-from ...analyse.groups import RegionGroup, Times
+from ...analyse.groups import Times
 from ...analyse.instances import instances, outline
 from ...analyse.kernels import named
+from ...analyse.regions import RegionGroup
 from ...analyse.slowest import MOST_NAMES, SlowInstance
 from ...analyse.timeline import submission_times
 from .. import tables
