@@ -144,47 +144,78 @@ def test_the_gated_product_of_the_experts_that_the_device_chose(dev: ost.Device,
 # --- blocks of few bits ------------------------------------------------------------------------------------------
 
 
-def q4_0(rng: np.random.Generator, rows: int, width: int) -> tuple[np.ndarray, np.ndarray]:
-    """Random blocks, and the numbers they stand for."""
-    scale = rng.uniform(-1, 1, (rows, width // 32, 1)).astype(np.float16)
-    low, high = (rng.integers(0, 16, (rows, width // 32, 16)).astype(np.uint8) for _ in range(2))
-    packed = np.concatenate([scale.view(np.uint8), low | high << 4], axis=2).reshape(rows, -1)
-    numbers = np.concatenate([low, high], axis=2).astype(np.float64) - 8
-    return packed, (scale.astype(np.float64) * numbers).reshape(rows, width)
+AFFINE = ops.affine_format(3, 64, "float16")
 
 
-def q8_0(rng: np.random.Generator, rows: int, width: int) -> tuple[np.ndarray, np.ndarray]:
-    scale = rng.uniform(-0.1, 0.1, (rows, width // 32, 1)).astype(np.float16)
-    numbers = rng.integers(-128, 128, (rows, width // 32, 32)).astype(np.int8)
-    packed = np.concatenate([scale.view(np.uint8), numbers.view(np.uint8)], axis=2).reshape(rows, -1)
-    return packed, (scale.astype(np.float64) * numbers).reshape(rows, width)
+def blocks(form: ops.Format, shape: tuple[int, ...], seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Blocks of any bytes with small scales, as rows of bytes; and the weights they stand for."""
+    rng = np.random.default_rng(seed)
+    made = rng.integers(0, 256, (*shape[:-1], form.row_bytes(shape[-1])), np.uint8).view(form.dtype)
+    for field in ("scale", "offset", "minimum", "bias"):
+        if field in (form.dtype.fields or {}):
+            made[field] = rng.uniform(-1, 1, made.shape) / form.weights
+    return made.view(np.uint8), form.dequantised(made)
 
 
-@by_dtype
-@pytest.mark.parametrize("shape", [(1, 32), (5, 96), (33, 544), (3, 2080)], ids=str)
-@pytest.mark.parametrize(("launch", "made"), [(ops.matvec_q4_0, q4_0), (ops.matvec_q8_0, q8_0)])
-def test_blocks_of_gguf_are_multiplied(
-    dev: ost.Device, dtype: np.dtype[Any], shape: tuple[int, int], launch: Any, made: Any
-) -> None:
-    packed, weight = made(np.random.default_rng(10), *shape)
-    x, out = values(shape[1:], dtype, 11), dev.zeros(shape[0], dtype)
-    run(dev, launch, dev.array(packed), dev.array(x), out)
-    near(out, product(weight, x), scale=4 * np.sqrt(shape[1]))
+@pytest.mark.parametrize("form", [*ops.FORMATS.values(), AFFINE], ids=lambda form: form.name)
+def test_rows_of_a_quantised_table_are_looked_up(dev: ost.Device, form: ops.Format) -> None:
+    packed, weight = blocks(form, (7, 512), 10)
+    tokens = np.array([6, 0, 3, 7], np.uint32)
+    out = dev.zeros((4, 512), np.float32)
+    run(dev, ops.embedding_blocks, form, dev.array(packed), dev.array(tokens), out)
+    np.testing.assert_allclose(out.numpy()[:3], weight[tokens[:3]], rtol=1e-6, atol=1e-7)
+    assert np.isnan(out.numpy()[3]).all()
 
 
-@by_dtype
-@pytest.mark.parametrize("shape", [(1, 64), (5, 192), (33, 576), (3, 2112)], ids=str)
-def test_affine_groups_are_multiplied(dev: ost.Device, dtype: np.dtype[Any], shape: tuple[int, int]) -> None:
-    rows, width = shape
-    rng = np.random.default_rng(12)
-    numbers = rng.integers(0, 16, (rows, width))
-    eights = numbers.reshape(rows, -1, 8).astype(np.uint32)
-    packed = (eights << np.arange(0, 32, 4, dtype=np.uint32)).sum(axis=2, dtype=np.uint32)
-    scales, biases = (values((rows, width // 64), dtype, seed) for seed in (13, 14))
-    weight = numbers * np.repeat(scales, 64, axis=1).astype(np.float64) + np.repeat(biases, 64, axis=1)
-    x, out = values(shape[1:], dtype, 15), dev.zeros(rows, dtype)
-    run(dev, ops.matvec_affine4, dev.array(packed), dev.array(scales), dev.array(biases), dev.array(x), out)
-    near(out, product(weight, x), scale=8 * np.sqrt(width))
+@pytest.mark.parametrize("form", [ops.FORMATS["Q6_K"], AFFINE], ids=lambda form: form.name)
+@pytest.mark.parametrize("tokens", [1, 11])
+def test_quantised_matrices_are_multiplied(dev: ost.Device, form: ops.Format, tokens: int) -> None:
+    for rows, width in ((1, 256), (33, 768)):
+        packed, weight = blocks(form, (rows, width), 11)
+        x, out = values((tokens, width), np.dtype("f4"), 12), dev.zeros((tokens, rows), np.float32)
+        run(dev, ops.matmul_blocks, form, dev.array(packed), dev.array(x), out)
+        near(out, product(weight, x), scale=4 * np.sqrt(width))
+
+
+@pytest.mark.parametrize("dtype", DTYPES[1:], ids=lambda dtype: dtype.name)
+def test_a_quantised_matrix_multiplies_every_type(dev: ost.Device, dtype: np.dtype[Any]) -> None:
+    form = ops.FORMATS["Q8_0"]
+    packed, weight = blocks(form, (5, 96), 13)
+    x, out = values((96,), dtype, 14), dev.zeros(5, dtype)
+    run(dev, ops.matvec_blocks, form, dev.array(packed), dev.array(x), out)
+    near(out, product(weight, x), scale=40)
+
+
+def test_products_may_stand_beside_each_other_in_rows(dev: ost.Device) -> None:
+    form = AFFINE
+    packed, weight = blocks(form, (3, 64), 15)
+    x, out = values((5, 64), np.dtype("f4"), 16), dev.array(np.full((5, 7), 9, np.float32))
+    run(dev, ops.matmul_blocks, form, dev.array(packed), dev.array(x), out, column=2)
+    assert (out.numpy()[:, [0, 1, 5, 6]] == 9).all()
+    np.testing.assert_allclose(out.numpy()[:, 2:5], product(weight, x), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("form", [ops.FORMATS["Q8_0"], None], ids=["quantised", "dense"])
+def test_experts_of_many_tokens_are_read_once_for_all_of_them(dev: ost.Device, form: ops.Format | None) -> None:
+    experts, rows, width, slots = 5, 6, 64, (13, 3)
+    packed, weight = blocks(ops.FORMATS["Q8_0"], (experts, rows, width), 17)
+    indices = np.random.default_rng(18).integers(0, experts - 1, slots).astype(np.uint32)  # one has nothing to do
+    order, starts = dev.zeros(slots, np.uint32), dev.zeros(experts + 1, np.uint32)
+    places = dev.array(indices)
+    run(dev, ops.expert_lists, places, order, starts)
+    assert starts.numpy().tolist() == [int((indices < expert).sum()) for expert in range(experts + 1)]
+    assert order.numpy().ravel().tolist() == np.argsort(indices, axis=None, kind="stable").tolist()
+    matrices = dev.array(weight if form is None else packed)
+    x, out = values((13, width), np.dtype("f4"), 19), dev.zeros((*slots, rows), np.float32)
+    expected = np.stack([[product(weight[e], x[t]) for e in indices[t]] for t in range(slots[0])])
+    run(dev, ops.expert_matmul, form, matrices, dev.array(x), places, out, order=order, starts=starts)
+    near(out, expected, scale=8)
+    if form is not None:
+        indices[4, 1] = experts
+        run(dev, ops.expert_matmul, form, matrices, dev.array(x), dev.array(indices), out)
+        assert np.isnan(out.numpy()[4, 1]).all()
+        expected[4, 1] = out.numpy()[4, 1]
+        near(out, expected, scale=8)
 
 
 # --- what is declared and refused --------------------------------------------------------------------------------
@@ -215,15 +246,19 @@ def test_shapes_that_do_not_fit_are_refused(
 
 
 def test_blocks_that_do_not_fit_are_refused(dev: ost.Device) -> None:
-    encoder, x, out = dev.command_encoder(), dev.zeros(32, np.float32), dev.zeros(2, np.float32)
-    with pytest.raises(ost.ArgumentError, match="not a multiple of blocks of 18"):
-        ops.matvec_q4_0(encoder, dev.zeros((2, 17), np.uint8), x, out)
+    encoder, x, out, form = dev.command_encoder(), dev.zeros(32, np.float32), dev.zeros(2, np.float32), FORM
+    with pytest.raises(ost.ArgumentError, match=r"not a multiple of blocks of 18 \(Q4_0\)"):
+        ops.matvec_blocks(encoder, form, dev.zeros((2, 17), np.uint8), x, out)
     with pytest.raises(ost.ArgumentError, match="weights must be uint8"):
-        ops.matvec_q8_0(encoder, dev.zeros((2, 34), np.int8), x, out)
+        ops.matvec_blocks(encoder, form, dev.zeros((2, 18), np.int8), x, out)
     with pytest.raises(ost.ArgumentError, match="odd address"):
-        ops.matvec_q4_0(encoder, dev.zeros(37, np.uint8)[1:].view(shape=(2, 18)), x, out)
-    groups = dev.zeros((2, 1), np.float32)
-    with pytest.raises(ost.ArgumentError, match="groups of 64"):
-        ops.matvec_affine4(encoder, dev.zeros((2, 4), np.uint32), groups, groups, x, out)
+        ops.matvec_blocks(encoder, form, dev.zeros(37, np.uint8)[1:].view(shape=(2, 18)), x, out)
+    with pytest.raises(ost.ArgumentError, match="form is a Format"):
+        ops.matvec_blocks(encoder, "Q4_0", dev.zeros((2, 18), np.uint8), x, out)  # type: ignore[arg-type]
+    with pytest.raises(ost.ArgumentError, match="rows of at least 3 elements for 1 tokens"):
+        ops.matmul_blocks(encoder, form, dev.zeros((2, 18), np.uint8), x, out, column=1)
     with pytest.raises(ost.ArgumentError, match="indices must be uint32"):
         ops.expert_matvec(encoder, dev.zeros((2, 2, 32), np.float32), x, out, out)
+
+
+FORM = ops.FORMATS["Q4_0"]

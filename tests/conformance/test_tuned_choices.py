@@ -65,11 +65,11 @@ def cases(
         "norm_gated_matvec": (one, lambda enc: ops.norm_gated_matvec(enc, weight, x, norm, one)),
         "expert_matvec": (three, lambda enc: ops.expert_matvec(enc, weight, x, indices, three)),
         "matmul": (five, lambda enc: ops.matmul(enc, weight[0], tokens, five)),
-        "matvec_q4_0": (one, lambda enc: ops.matvec_q4_0(enc, blocks, x, one)),
+        "matvec_blocks": (one, lambda enc: ops.matvec_blocks(enc, ops.FORMATS["Q4_0"], blocks, x, one)),
     }
 
 
-NAMES = ("matvec", "norm_matvec", "gated_matvec", "norm_gated_matvec", "expert_matvec", "matmul", "matvec_q4_0")
+NAMES = ("matvec", "norm_matvec", "gated_matvec", "norm_gated_matvec", "expert_matvec", "matmul", "matvec_blocks")
 
 
 def choices(site: Site, sums: bool) -> Iterator[dict[str, int]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,10 @@ import ml_dtypes
 import numpy as np
 
 from ostinato import models
-from ostinato.models import Q4_0, Q8_0, DecoderConfig
+from ostinato.models import FORMATS, DecoderConfig
 from ostinato.models.tensors import Array
+
+Q4_0, Q8_0 = FORMATS["Q4_0"].dtype, FORMATS["Q8_0"].dtype
 
 TINY = {
     "llama": DecoderConfig(
@@ -170,20 +173,24 @@ def write_folder(folder: Path, weights: models.Weights) -> Path:
 MLX_QUANTIZATION = {"group_size": 64, "bits": 4}
 
 
-def affine4(array: Array, kind: Any = np.float16) -> tuple[Array, Array, Array]:
-    """Words, scales and biases of weights: each group from its least to its greatest in fifteen steps."""
-    groups = array.astype(np.float32).reshape(*array.shape[:-1], -1, 64)
+def affine(array: Array, kind: Any = np.float16, bits: int = 4, group: int = 64) -> tuple[Array, Array, Array]:
+    """Words, scales and biases of weights: each group from its least to its greatest in equal steps."""
+    groups = array.astype(np.float32).reshape(*array.shape[:-1], -1, group)
     low, high = groups.min(axis=-1), groups.max(axis=-1)
-    scales, biases = ((high - low) / 15).astype(kind), low.astype(kind)
+    most = (1 << bits) - 1
+    scales, biases = ((high - low) / most).astype(kind), low.astype(kind)
     steps = np.where(scales == 0, 1, scales).astype(np.float32)[..., None]
-    numbers = np.clip(np.rint((groups - biases.astype(np.float32)[..., None]) / steps), 0, 15).astype(np.uint32)
-    eights = numbers.reshape(*array.shape[:-1], -1, 8)
-    words = (eights << np.arange(0, 32, 4, dtype=np.uint32)).sum(axis=-1, dtype=np.uint32)
-    return words, scales, biases
+    numbers = np.clip(np.rint((groups - biases.astype(np.float32)[..., None]) / steps), 0, most).astype(np.uint8)
+    ones = numbers.reshape(*array.shape, 1) >> np.arange(bits, dtype=np.uint8) & 1
+    packed = np.packbits(ones.reshape(*array.shape[:-1], -1), axis=-1, bitorder="little")
+    return packed.view("<u4"), scales, biases
 
 
-def mlx_tensors(weights: Mapping[str, Array], kind: Any = np.float16) -> dict[str, Array]:
-    """Our tensors as MLX saves them: matrices whose rows are whole groups in 4 bits, experts of a layer together."""
+def mlx_tensors(weights: Mapping[str, Array], kind: Any = np.float16, bits: Mapping[str, int] = {}) -> dict[str, Array]:
+    """Our tensors as MLX saves them: matrices whose rows are whole groups quantised, experts of a layer together.
+
+    `bits` are those of matrices whose names end like that; others have 4.
+    """
     found: dict[str, Array] = {}
     for name, array in weights.items():
         if ".mlp.experts." in name:
@@ -193,18 +200,20 @@ def mlx_tensors(weights: Mapping[str, Array], kind: Any = np.float16) -> dict[st
             ((theirs, _),) = folder_tensors({name: array}).items()
             theirs = theirs.removesuffix(".weight")
         if array.ndim > 1 and array.shape[-1] % 64 == 0:
-            parts = affine4(array, kind)
+            parts = affine(array, kind, next((bits[end] for end in bits if name.endswith(end)), 4))
             found |= {f"{theirs}.{end}": one for end, one in zip(("weight", "scales", "biases"), parts, strict=True)}
         else:
             found[f"{theirs}.weight"] = array.astype(kind)
     return found
 
 
-def write_mlx_folder(folder: Path, weights: models.Weights, kind: Any = np.float16) -> Path:
+def write_mlx_folder(
+    folder: Path, weights: models.Weights, kind: Any = np.float16, bits: Mapping[str, int] = {}
+) -> Path:
     folder.mkdir(exist_ok=True)
     said = {"quantization": MLX_QUANTIZATION, "quantization_config": MLX_QUANTIZATION}
     (folder / "config.json").write_text(json.dumps(config_document(weights.config) | said))
-    (folder / "model.safetensors").write_bytes(safetensors_bytes(mlx_tensors(weights, kind)))
+    (folder / "model.safetensors").write_bytes(safetensors_bytes(mlx_tensors(weights, kind, bits)))
     return folder
 
 
@@ -213,8 +222,7 @@ def write_mlx_folder(folder: Path, weights: models.Weights, kind: Any = np.float
 _GGUF_TYPES: dict[Any, int] = {
     np.dtype(np.float32): 0,
     np.dtype(np.float16): 1,
-    Q4_0: 2,
-    Q8_0: 8,
+    **{form.dtype: form.kind for form in FORMATS.values()},
     np.dtype(ml_dtypes.bfloat16): 30,
 }
 _NUMPY_TYPES = {"uint8": 0, "int8": 1, "uint16": 2, "int16": 3, "uint32": 4, "int32": 5, "float32": 6}
@@ -313,7 +321,8 @@ def gguf_tensors(weights: models.Weights, dtype: Any = None) -> dict[str, Array]
         if weights.config.family == "llama" and name.endswith((".attn.q", ".attn.k")):
             array = in_pairs(array, weights.config.head_dim)
         if dtype is not None and array.ndim > 1:
-            array = quantised(array, dtype) if models.is_quantised(np.dtype(dtype)) else array.astype(dtype)
+            kind = dtype[name.rpartition(".")[2]] if isinstance(dtype, Mapping) else dtype
+            array = quantised(array, kind) if models.is_quantised(np.dtype(kind)) else array.astype(kind)
         if name in _GGUF_ENDS:
             found[_GGUF_ENDS[name]] = array
         else:
@@ -336,8 +345,30 @@ def write_gguf(path: Path, weights: models.Weights, dtype: Any = None) -> Path:
     return path
 
 
+def random_blocks(form: models.Format, shape: tuple[int, ...], seed: int) -> Array:
+    """Weights of this shape in blocks of any bytes, with scales such that weights are near one."""
+    rng = np.random.default_rng(seed)
+    blocks = rng.integers(0, 256, (*shape[:-1], form.row_bytes(shape[-1])), np.uint8).view(form.dtype)
+    for field in ("scale", "offset", "minimum", "bias"):
+        if field in (form.dtype.fields or {}):
+            blocks[field] = rng.uniform(-1, 1, blocks.shape)
+    most = np.abs(form.dequantised(blocks)).max()
+    for field in ("scale", "offset", "minimum", "bias"):
+        if field in (form.dtype.fields or {}):
+            blocks[field] /= most
+    return blocks
+
+
 def quantised(array: Array, dtype: np.dtype[Any]) -> Array:
-    """Weights in blocks, each rounded to the nearest that its block can hold."""
+    """Weights in blocks, each rounded to the nearest that its block can hold; in other formats random ones."""
+    if dtype not in (Q4_0, Q8_0):
+        form = next(form for form in FORMATS.values() if form.dtype == dtype)
+        blocks = random_blocks(form, array.shape, zlib.crc32(array.tobytes()[:64]))
+        spread = float(np.std(array)) / float(np.std(form.dequantised(blocks)))
+        for field in ("scale", "offset", "minimum"):
+            if field in (form.dtype.fields or {}):
+                blocks[field] *= spread
+        return blocks
     blocks = array.astype(np.float32).reshape(*array.shape[:-1], -1, 32)
     most = 7 if dtype == Q4_0 else 127
     found = np.zeros(blocks.shape[:-1], dtype)

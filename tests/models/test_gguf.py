@@ -10,12 +10,12 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from checkpoints import gguf_bytes, gguf_string, quantised
+from checkpoints import Q4_0, Q8_0, gguf_bytes, gguf_string, quantised, random_blocks
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import ostinato as ost
-from ostinato.models import Q4_0, Q8_0, as_float32
+from ostinato.models import FORMATS, as_float32
 from ostinato.models.gguf import read_gguf
 
 RANDOM = np.random.default_rng(0).standard_normal((4, 64)).astype(np.float32)
@@ -82,17 +82,51 @@ def test_a_block_is_unpacked_as_the_format_says() -> None:
     assert as_float32(block).tolist() == [-0.5, -64.0, 63.5, *[0.0] * 29]
 
 
-def test_blocks_agree_with_another_reader() -> None:
+@pytest.mark.parametrize("name", FORMATS)
+def test_blocks_agree_with_another_reader(name: str, tmp_path: Path) -> None:
     gguf = pytest.importorskip("gguf")
-    for kind, dtype in ((gguf.GGMLQuantizationType.Q4_0, Q4_0), (gguf.GGMLQuantizationType.Q8_0, Q8_0)):
-        theirs = gguf.quants.quantize(RANDOM, kind)
-        np.testing.assert_array_equal(as_float32(theirs.view(dtype)), gguf.quants.dequantize(theirs, kind))
+    form, kind = FORMATS[name], getattr(gguf.GGMLQuantizationType, name)
+    assert (form.weights, form.nbytes) == gguf.GGML_QUANT_SIZES[kind]
+    blocks = random_blocks(form, (3, 512), form.nbytes)
+    file = read_gguf(written(tmp_path, gguf_bytes({}, {"x": blocks})))
+    assert file.tensors["x"].format == name
+    ours = as_float32(file.tensors["x"].array())
+    np.testing.assert_array_equal(ours, gguf.quants.dequantize(blocks.view(np.uint8), kind))
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_tensor_of_any_format_that_does_not_fit_is_refused(name: str, tmp_path: Path) -> None:
+    form = FORMATS[name]
+    for what, data in {
+        "not whole blocks": raw(tensors=[tensor("a", (form.weights // 2,), form.kind or 0)], body=bytes(4096)),
+        "cut short": raw(tensors=[tensor("a", (4 * form.weights,), form.kind or 0)], body=bytes(4 * form.nbytes - 1)),
+        "is the file": raw(tensors=[tensor("a", (form.weights, 1 << 40), form.kind or 0)], body=bytes(4096)),
+        "overlaps": raw(
+            tensors=[
+                tensor("a", (64 * form.weights,), form.kind or 0),
+                tensor("b", (form.weights,), form.kind or 0, 32),
+            ],
+            body=bytes(64 * form.nbytes),
+        ),
+    }.items():
+        with pytest.raises(ost.ModelError, match=what):
+            read_gguf(written(tmp_path, data))
+
+
+@given(name=st.sampled_from(list(FORMATS)), seed=st.integers(0, 2**32 - 1))
+@settings(max_examples=60, deadline=None)
+def test_blocks_of_any_bytes_are_numbers(name: str, seed: int) -> None:
+    """Whatever a file has in its blocks, scales that are infinite or no numbers too."""
+    form = FORMATS[name]
+    blocks = np.random.default_rng(seed).integers(0, 256, (2, 3 * form.nbytes), np.uint8).view(form.dtype)
+    with np.errstate(all="ignore"):
+        assert form.dequantised(blocks).shape == (2, 3 * form.weights)
 
 
 def test_a_tensor_in_another_format_harms_nobody_until_it_is_wanted(tmp_path: Path) -> None:
-    data = raw(tensors=[tensor("k", (256,), kind=14)], body=bytes(210))
+    data = raw(tensors=[tensor("k", (256,), kind=15)], body=bytes(292))
     found = read_gguf(written(tmp_path, data)).tensors["k"]
-    assert (found.format, found.shape, found.dtype) == ("Q6_K", (256,), None)
+    assert (found.format, found.shape, found.dtype) == ("Q8_K", (256,), None)
 
 
 # --- hostile files --------------------------------------------------------------------------------------------------

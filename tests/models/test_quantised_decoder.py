@@ -14,7 +14,7 @@ from ostinato import models
 
 @pytest.mark.parametrize("name", ["Q8_0", "Q4_0"])
 def test_a_quantised_file_decodes_as_the_reference_does(dev: ost.Device, tmp_path: Path, name: str) -> None:
-    dtype = getattr(models, name)
+    dtype = models.FORMATS[name].dtype
     random = models.random_weights(models.preset("tiny"), seed=1)
     weights = models.load_weights(write_gguf(tmp_path / "tiny.gguf", random, dtype))
     assert weights.dtype("layer.0.attn.q") == dtype

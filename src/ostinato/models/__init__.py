@@ -13,6 +13,7 @@ Files are data: nothing in them is executed, sizes in them are checked against t
 `ModelError`. Only `Decoder` needs a device.
 """
 
+from ..ops.formats import FORMATS, Format, affine_format
 from .config import (
     PRESETS,
     DecoderConfig,
@@ -25,25 +26,25 @@ from .config import (
 )
 from .decoder import Decoder
 from .reference import ReferenceDecoder
-from .tensors import AFFINE4, Q4_0, Q8_0, as_float32, is_quantised, weight_shape
+from .tensors import as_float32, is_quantised, weight_shape
 from .tokenizer import ByteTokenizer, CheckpointTokenizer, Tokenizer, load_tokenizer
 from .weights import Weights, load_weights, random_weights, shared_weights
 
 __all__ = [
-    "AFFINE4",
+    "FORMATS",
     "PRESETS",
-    "Q4_0",
-    "Q8_0",
     "ByteTokenizer",
     "CheckpointTokenizer",
     "Decoder",
     "DecoderConfig",
+    "Format",
     "FrequencyFactors",
     "LinearScaling",
     "Llama3Scaling",
     "ReferenceDecoder",
     "Tokenizer",
     "Weights",
+    "affine_format",
     "as_float32",
     "is_quantised",
     "load_tokenizer",

@@ -16,6 +16,8 @@ import numpy as np
 
 from ..errors import ModelError
 from ..graph.file.values import Damaged, boolean, integer, listed, shown
+from ..ops.formats import AFFINE_BITS, AFFINE_GROUPS
+from .affine import SUPPORTED
 from .config import (
     MAX_LAYERS,
     MAX_POSITIONS,
@@ -28,7 +30,6 @@ from .config import (
 )
 from .files import json_object, read_json, reading
 from .gguf import GgufFile
-from .tensors import GROUP
 
 _FAMILIES: dict[str, Family] = {
     "LlamaForCausalLM": "llama",
@@ -206,23 +207,22 @@ def _refuse_variants(document: Mapping[str, Any]) -> None:
 
 
 def _check_quantisation(entries: Mapping[str, Any], name: str) -> None:
-    """Check for MLX's affine 4 bits in groups of 64; layers may stay in floats, but have no other settings."""
-    only = f"the only quantised checkpoints supported are MLX's affine 4 bits in groups of {GROUP}"
+    """Check for MLX's affine formats; layers may have settings of their own, or stay in floats."""
     if "quant_method" in entries:
-        raise Damaged(f"{name}: quant_method is {shown(entries['quant_method'])}; {only}")
-    wanted = {"bits": 4, "group_size": GROUP, "mode": "affine"}
+        raise Damaged(f"{name}: quant_method is {shown(entries['quant_method'])}; only {SUPPORTED}")
+    allowed: dict[str, tuple[Any, ...]] = {"bits": AFFINE_BITS, "group_size": AFFINE_GROUPS, "mode": ("affine",)}
     for key in ("bits", "group_size"):
         integer(entries.get(key), f"{name}.{key}", 1, 1 << 20)
     for key, value in entries.items():
-        if key in wanted:
+        if key in allowed:
             settings, where = {key: value}, name
         elif type(value) is bool:  # quantised like the other layers, or not at all; its tensors show which
             continue
         else:
             settings, where = json_object(value, f"{name}, {shown(key)}"), f"{name}, {shown(key)}"
         for part, setting in settings.items():
-            if setting != wanted.get(part):
-                raise Damaged(f"{where}: {part} is {shown(setting)}; {only}")
+            if type(setting) is bool or setting not in allowed.get(part, ()):
+                raise Damaged(f"{where}: {part} is {shown(setting)}; only {SUPPORTED}")
 
 
 def _rope(document: Mapping[str, Any]) -> tuple[float, RopeScaling | None]:

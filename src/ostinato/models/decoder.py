@@ -68,6 +68,8 @@ class _Scratch:
             self.scores = room(config.experts)
             self.indices, self.shares = room(chosen, kind="uint32"), room(chosen, kind="float32")
             self.expert_gated, self.expert_out = room(chosen, inner), room(chosen, config.hidden_size)
+            self.expert_gate_up = room(chosen, 2 * inner)
+            self.order, self.starts = room(chosen, kind="uint32"), device.empty(config.experts + 1, "uint32")
 
 
 class Decoder:
@@ -214,7 +216,11 @@ class Decoder:
 
     def _layers(self, enc: CommandEncoder, s: _Scratch, position: Any) -> None:
         with enc.scope("embed"):
-            ops.embedding(enc, self._weights["embedding"], s.tokens, s.hidden)
+            table, form = self._weights["embedding"], self._weights.formats.get("embedding")
+            if form is None:
+                ops.embedding(enc, table, s.tokens, s.hidden)
+            else:
+                ops.embedding_blocks(enc, form, table, s.tokens, s.hidden)
         for layer in range(self.config.layers):
             with enc.scope(f"layer.{layer}"):
                 with enc.scope("attn"):
@@ -224,7 +230,7 @@ class Decoder:
 
     def _attention(self, enc: CommandEncoder, s: _Scratch, layer: int, position: Any) -> None:
         name, keys, values = f"layer.{layer}.attn", self._keys[layer], self._values[layer]
-        weight, eps = self._weights.get(f"{name}.qkv"), self.config.norm_eps
+        weight, eps = self._floats(f"{name}.qkv"), self.config.norm_eps
         if weight is not None and self._folds and s.hidden.shape[0] == 1 and not self.config.qk_norm:
             norm, width = self._weights[f"{name}.norm"], s.hidden.shape[1]
             weight = weight.view(shape=(weight.size // width, width))
@@ -244,7 +250,7 @@ class Decoder:
 
     def _dense(self, enc: CommandEncoder, s: _Scratch, layer: int) -> None:
         name = f"layer.{layer}.mlp"
-        joined = self._weights.get(f"{name}.gate_up") if s.hidden.shape[0] == 1 else None
+        joined = self._floats(f"{name}.gate_up") if s.hidden.shape[0] == 1 else None
         if joined is None:
             self._linears(enc, layer, "mlp.gate_up", f"{name}.norm", s, s.gate_up)
             with enc.scope("silu"):
@@ -265,19 +271,52 @@ class Decoder:
         self._linear(enc, f"{name}.router", s.normed, s.scores)
         with enc.scope("route"):
             self._route(enc, s.scores, s.indices, s.shares, renormalise=self.config.norm_topk_prob)
+        lists: dict[str, Buffer] = {}
+        if s.hidden.shape[0] > 1:
+            lists = {"order": s.order, "starts": s.starts}
+            with enc.scope("lists"):
+                ops.expert_lists(enc, s.indices, s.order, s.starts)
         with enc.scope("gate_up"):
-            ops.expert_gated_matvec(enc, self._weights[f"{name}.experts.gate_up"], s.normed, s.indices, s.expert_gated)
+            self._gated_experts(enc, f"{name}.experts", s, lists)
         with enc.scope("down"):
-            ops.expert_matvec(enc, self._weights[f"{name}.experts.down"], s.expert_gated, s.indices, s.expert_out)
+            self._by_experts(enc, f"{name}.experts.down", s.expert_gated, s, s.expert_out, lists)
         with enc.scope("mix"):
             ops.weighted_sum(enc, s.expert_out, s.shares, s.delta)
         with enc.scope("residual"):
             ops.add(enc, s.hidden, s.delta, s.hidden)
 
+    def _gated_experts(self, enc: CommandEncoder, name: str, s: _Scratch, lists: dict[str, Buffer]) -> None:
+        """silu(gate · x) · (up · x) of the experts of each token."""
+        joined = self._weights.get(f"{name}.gate_up")
+        halves = s.expert_gate_up.view(shape=(s.indices.size, 2, s.expert_gate_up.shape[-1] // 2))
+        if joined is None:  # in two formats
+            gates, ups = (part.view(shape=s.expert_gated.shape) for part in _two_parts(s.expert_gate_up))
+            self._by_experts(enc, f"{name}.gate", s.normed, s, gates, lists)
+            self._by_experts(enc, f"{name}.up", s.normed, s, ups, lists)
+            ops.silu_mul(enc, gates, ups, s.expert_gated)
+        elif f"{name}.gate_up" in self._weights.formats or (lists and joined.shape[-1] % ops.formats.STEP == 0):
+            self._by_experts(enc, f"{name}.gate_up", s.normed, s, s.expert_gate_up, lists)
+            ops.silu_mul_halves(enc, halves, s.expert_gated)
+        else:
+            ops.expert_gated_matvec(enc, joined, s.normed, s.indices, s.expert_gated)
+
+    def _by_experts(
+        self, enc: CommandEncoder, name: str, x: Buffer, s: _Scratch, out: Buffer, lists: dict[str, Buffer]
+    ) -> None:
+        """The products with the experts of each token; those of several tokens are read once for all of them."""
+        weight, form = self._weights[name], self._weights.formats.get(name)
+        if form is None and not (lists and weight.shape[-1] % ops.formats.STEP == 0):
+            ops.expert_matvec(enc, weight, x, s.indices, out)
+            return
+        if form is None:
+            experts, width = weight.shape[0], weight.shape[-1]
+            weight = weight.view(shape=(experts, weight.size // experts // width, width))
+        ops.expert_matmul(enc, form, weight, x, s.indices, out, **lists)
+
     def _head(self, enc: CommandEncoder, s: _Scratch) -> None:
         """The logits of the last token, and the most likely token, where the next replay reads it."""
         name, last = "embedding" if self.config.tied_embeddings else "head", s.hidden.shape[0] - 1
-        if self._folds and name not in self._weights.quantised:
+        if self._folds and name not in self._weights.formats:
             with enc.scope("head"):
                 norm, hidden = self._weights["norm"], s.hidden[last]
                 ops.norm_matvec(enc, self._weights[name], hidden, norm, self._logits, self.config.norm_eps)
@@ -295,7 +334,7 @@ class Decoder:
     def _linears(self, enc: CommandEncoder, layer: int, name: str, norm: str, s: _Scratch, out: Buffer) -> None:
         """The products of the normalised input with joined matrices, side by side in each row of `out`."""
         tokens, width = s.hidden.shape
-        whole = self._weights.get(f"layer.{layer}.{name}")
+        whole = self._floats(f"layer.{layer}.{name}")
         if whole is not None:
             whole = whole.view(shape=(whole.size // width, width))
             if self._folds and tokens == 1:
@@ -307,16 +346,18 @@ class Decoder:
             with enc.scope(name.rpartition(".")[2]):
                 (ops.matvec if tokens == 1 else ops.matmul)(enc, whole, s.normed, out)
             return
-        for token in range(tokens):  # quantised matrices are not joined
-            row, begin = out[token].view(shape=(out[token].size,)), 0
-            for part in JOINED[name]:
-                end = begin + self._weights[f"layer.{layer}.{part}"].shape[0]
-                self._linear(enc, f"layer.{layer}.{part}", s.normed[token : token + 1], row[begin:end])
-                begin = end
+        if f"layer.{layer}.{name}" in self._weights.formats:
+            self._linear(enc, f"layer.{layer}.{name}", s.normed, out)
+            return
+        begin = 0
+        for part in JOINED[name]:  # matrices in several formats are not joined
+            rows = self._weights[f"layer.{layer}.{part}"].shape[0]
+            self._linear(enc, f"layer.{layer}.{part}", s.normed, out, column=begin)
+            begin += rows
 
     def _add_linear(self, enc: CommandEncoder, name: str, x: Buffer, s: _Scratch) -> None:
         """Add a product to the residual stream."""
-        if s.hidden.shape[0] == 1 and name not in self._weights.quantised:
+        if s.hidden.shape[0] == 1 and name not in self._weights.formats:
             with enc.scope(name.rpartition(".")[2]):
                 ops.matvec(enc, self._weights[name], x, s.hidden, addend=s.hidden)
             return
@@ -331,14 +372,29 @@ class Decoder:
         x: Buffer,
         out: Buffer,
         scope: str | None = None,
+        column: int = 0,
     ) -> None:
-        weight, product = self._weights[name], self._weights.quantised.get(name)
-        rows = x.shape[0]
+        """The product of each row of x, in the rows of `out` from a column on."""
+        weight, form = self._weights[name], self._weights.formats.get(name)
+        tokens = x.shape[0]
         with enc.scope(scope or name.rpartition(".")[2]):
-            if product is not None:
-                for row in range(rows):  # there is no matrix-matrix kernel for quantised weights
-                    product(enc, weight, x[row : row + 1], out if rows == 1 else out[row : row + 1])
-            elif rows == 1:
-                ops.matvec(enc, weight, x, out)
-            else:
+            if form is not None:
+                ops.matmul_blocks(enc, form, weight, x, out, column=column)
+            elif tokens == 1:
+                row = out.view(shape=(out.size,))
+                ops.matvec(enc, weight, x, row[column : column + weight.shape[0]])
+            elif out.size == tokens * weight.shape[0]:
                 ops.matmul(enc, weight, x, out)
+            else:  # a matrix in floats beside quantised ones
+                for token in range(tokens):
+                    row = out[token].view(shape=(out.size // tokens,))
+                    ops.matvec(enc, weight, x[token], row[column : column + weight.shape[0]])
+
+    def _floats(self, name: str) -> Buffer | None:
+        """A matrix, if there is one of this name that is not quantised."""
+        return None if name in self._weights.formats else self._weights.get(name)
+
+
+def _two_parts(whole: Buffer) -> tuple[Buffer, Buffer]:
+    flat = whole.view(shape=(whole.size,))
+    return flat[: whole.size // 2], flat[whole.size // 2 :]

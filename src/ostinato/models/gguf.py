@@ -17,8 +17,9 @@ import ml_dtypes
 import numpy as np
 
 from ..graph.file.values import Damaged, shown
+from ..ops.formats import FORMATS
 from .files import Bytes, mapped, named, reading
-from .tensors import Q4_0, Q8_0, Array, StoredTensor
+from .tensors import Array, StoredTensor
 
 MAX_NAME_BYTES = 65_535
 MAX_DIMENSIONS = 4
@@ -53,24 +54,27 @@ class _Format:
 _FORMATS = {
     0: _Format("F32", 1, 4, np.dtype(np.float32)),
     1: _Format("F16", 1, 2, np.dtype(np.float16)),
-    2: _Format("Q4_0", 32, 18, Q4_0),
-    3: _Format("Q4_1", 32, 20),
-    6: _Format("Q5_0", 32, 22),
-    7: _Format("Q5_1", 32, 24),
-    8: _Format("Q8_0", 32, 34, Q8_0),
+    **{each.kind: _Format(each.name, each.weights, each.nbytes, each.dtype) for each in FORMATS.values()},
+    30: _Format("BF16", 1, 2, np.dtype(ml_dtypes.bfloat16)),
+    # Formats that are listed, but not read.
     9: _Format("Q8_1", 32, 36),
-    10: _Format("Q2_K", 256, 84),
-    11: _Format("Q3_K", 256, 110),
-    12: _Format("Q4_K", 256, 144),
-    13: _Format("Q5_K", 256, 176),
-    14: _Format("Q6_K", 256, 210),
     15: _Format("Q8_K", 256, 292),
+    16: _Format("IQ2_XXS", 256, 66),
+    17: _Format("IQ2_XS", 256, 74),
+    18: _Format("IQ3_XXS", 256, 98),
+    19: _Format("IQ1_S", 256, 50),
+    21: _Format("IQ3_S", 256, 110),
+    22: _Format("IQ2_S", 256, 82),
+    23: _Format("IQ4_XS", 256, 136),
     24: _Format("I8", 1, 1),
     25: _Format("I16", 1, 2),
     26: _Format("I32", 1, 4),
     27: _Format("I64", 1, 8),
     28: _Format("F64", 1, 8),
-    30: _Format("BF16", 1, 2, np.dtype(ml_dtypes.bfloat16)),
+    29: _Format("IQ1_M", 256, 56),
+    34: _Format("TQ1_0", 256, 54),
+    35: _Format("TQ2_0", 256, 66),
+    39: _Format("MXFP4", 32, 17),
 }
 READ_FORMATS = tuple(format_.name for format_ in _FORMATS.values() if format_.dtype is not None)
 

@@ -1,16 +1,19 @@
-"""Weights on a device: matrices that multiply the same vector are joined, so that one dispatch reads them all."""
+"""Weights on a device: matrices that multiply the same vector are joined, so that one dispatch reads them all.
+
+Quantised matrices stay as they are stored. Those of one format are joined too.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
-from .. import ops
 from ..encode.encoder import CommandEncoder
+from ..ops.formats import Format, format_of
 from ..runtime.buffer import Buffer
-from .tensors import Q4_0, as_float32, is_affine4, is_quantised
+from .tensors import as_float32, is_quantised
 from .weights import Weights
 
 JOINED = {
@@ -18,11 +21,7 @@ JOINED = {
     "mlp.gate_up": ("mlp.gate", "mlp.up"),
     "mlp.experts.gate_up": ("mlp.experts.gate", "mlp.experts.up"),
 }
-"""Matrices that are joined in each layer, unless quantised, with the name of the joined matrix."""
-
-
-Product = Callable[[CommandEncoder, Buffer, Buffer, Buffer], None]
-"""Encodes out = weight · x."""
+"""Matrices that are joined in each layer if they are stored alike, with the name of the joined matrix."""
 
 
 class _Device(Protocol):
@@ -39,21 +38,21 @@ class PlacedWeights(Mapping[str, Buffer]):
     """The weights of a decoder on a device, by name, in one dtype; quantised matrices stay quantised.
 
     Joined matrices are [matrices, out, in] if they have one size, otherwise [all rows, in]; with experts, so for each
-    expert.
+    expert. Quantised ones are uint8 [all rows, bytes of a row], with experts [experts, all rows, bytes of a row].
     """
 
     def __init__(self, device: _Device, weights: Weights, dtype: str) -> None:
         self._device = device
         self._dtype = dtype
-        self.quantised: dict[str, Product] = {}
-        """The product with a vector, for each quantised matrix."""
+        self.formats: dict[str, Format] = {}
+        """The format of each quantised matrix."""
         self._buffers: dict[str, Buffer] = {}
         left = dict.fromkeys(weights)
         for layer in range(weights.config.layers):
             for whole, parts in JOINED.items():
                 names = [f"layer.{layer}.{part}" for part in parts]
-                if all(name in left and not _in_blocks(name, weights) for name in names):
-                    self._buffers[f"layer.{layer}.{whole}"] = self._join(weights, names)
+                if all(name in left for name in names) and len({_stored_as(name, weights) for name in names}) == 1:
+                    self._buffers[f"layer.{layer}.{whole}"] = self._join(f"layer.{layer}.{whole}", weights, names)
                     for name in names:
                         del left[name]
         for name in left:
@@ -68,16 +67,20 @@ class PlacedWeights(Mapping[str, Buffer]):
     def __len__(self) -> int:
         return len(self._buffers)
 
-    def _join(self, weights: Weights, names: Sequence[str]) -> Buffer:
+    def _join(self, whole: str, weights: Weights, names: Sequence[str]) -> Buffer:
+        form = _stored_as(names[0], weights)
+        if form is not None:
+            self.formats[whole] = form
+            return self._device.array(np.concatenate([_bytes(weights[name]) for name in names], axis=-2))
         *experts, _, width = weights.shape(names[0])
         heights = [weights.shape(name)[-2] for name in names]
-        whole = self._device.empty((*experts, sum(heights), width), self._dtype)
+        joined = self._device.empty((*experts, sum(heights), width), self._dtype)
         begin = 0
         for name, height in zip(names, heights, strict=True):
-            targets = [whole[number] for number in range(experts[0])] if experts else [whole]
+            targets = [joined[number] for number in range(experts[0])] if experts else [joined]
             self._fill([to[begin : begin + height] for to in targets], name, weights)
             begin += height
-        return whole if len(set(heights)) > 1 else whole.view(shape=(*experts, len(heights), heights[0], width))
+        return joined if len(set(heights)) > 1 else joined.view(shape=(*experts, len(heights), heights[0], width))
 
     def _fill(self, targets: Sequence[Buffer], name: str, weights: Weights) -> None:
         """Write a matrix, or the matrices of all experts."""
@@ -98,24 +101,23 @@ class PlacedWeights(Mapping[str, Buffer]):
         return None if lent is None or weights.dtype(name) != self._dtype else self._device.from_dlpack(lent)
 
     def _place(self, name: str, weights: Weights) -> Buffer:
+        form = _stored_as(name, weights)
+        if form is not None:
+            self.formats[name] = form
+            return self._device.array(_bytes(weights[name]))
         lent = self._lent(name, weights)
-        if lent is not None:
-            return lent
-        if not _in_blocks(name, weights):
-            return self._device.array(self._array(name, weights))
-        array = weights[name]
-        if is_affine4(array.dtype):
-            scales, biases = (self._device.array(array[part].astype(self._dtype)) for part in ("scale", "bias"))
-            self.quantised[name] = lambda enc, weight, x, out: ops.matvec_affine4(enc, weight, scales, biases, x, out)
-            return self._device.array(np.ascontiguousarray(array["numbers"]).reshape(len(array), -1))
-        self.quantised[name] = ops.matvec_q4_0 if array.dtype == Q4_0 else ops.matvec_q8_0
-        return self._device.array(np.ascontiguousarray(array).view(np.uint8).reshape(len(array), -1))
+        return self._device.array(self._array(name, weights)) if lent is None else lent
 
     def _array(self, name: str, weights: Weights) -> np.ndarray:
         array = weights[name]
         return (as_float32(array) if is_quantised(array.dtype) else array).astype(self._dtype, copy=False)
 
 
-def _in_blocks(name: str, weights: Weights) -> bool:
-    """Whether a matrix stays quantised; stacked experts and the embedding do not."""
-    return is_quantised(weights.dtype(name)) and len(weights.shape(name)) == 2 and name != "embedding"
+def _stored_as(name: str, weights: Weights) -> Format | None:
+    """The format of a quantised matrix."""
+    return format_of(weights.dtype(name)) if len(weights.shape(name)) > 1 else None
+
+
+def _bytes(blocks: np.ndarray) -> np.ndarray:
+    """Blocks as rows of bytes."""
+    return np.ascontiguousarray(blocks).view(np.uint8).reshape(*blocks.shape[:-1], -1)

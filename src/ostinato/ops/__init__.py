@@ -12,40 +12,44 @@ parameter, `ost.param`.
 """
 
 from .attention import attention_parts, embedding, kv_append, rope, rope_append, rope_frequencies, sdpa
+from .formats import FORMATS, Format, affine_format
 from .linear import (
     expert_gated_matvec,
     expert_matvec,
     gated_matvec,
     matmul,
     matvec,
-    matvec_affine4,
-    matvec_q4_0,
-    matvec_q8_0,
     norm_gated_matvec,
     norm_matvec,
     qkv_matvec,
 )
 from .norms import add_rms_norm, rms_norm, rms_norm_mul
 from .pointwise import add, cast, gelu, mul, scalar_mul, sigmoid_mul, silu_mul, silu_mul_halves, softcap, weighted_sum
+from .quantised import embedding_blocks, expert_lists, expert_matmul, matmul_blocks, matvec_blocks
 from .selection import argmax, moe_route, sample_top_p, serial_topk, softmax
 
 __all__ = [
+    "FORMATS",
+    "Format",
     "add",
     "add_rms_norm",
+    "affine_format",
     "argmax",
     "attention_parts",
     "cast",
     "embedding",
+    "embedding_blocks",
     "expert_gated_matvec",
+    "expert_lists",
+    "expert_matmul",
     "expert_matvec",
     "gated_matvec",
     "gelu",
     "kv_append",
     "matmul",
+    "matmul_blocks",
     "matvec",
-    "matvec_affine4",
-    "matvec_q4_0",
-    "matvec_q8_0",
+    "matvec_blocks",
     "moe_route",
     "mul",
     "norm_gated_matvec",

@@ -18,7 +18,6 @@ from .checks import (
     GATE_FLOPS,
     Index,
     axes,
-    check_buffers,
     check_dtype,
     check_index,
     check_size,
@@ -32,7 +31,6 @@ from .choices import choose
 _ROWS_TOGETHER = 8
 _ROWS_TRIED = (8, 1, 2, 4, 16, 32, 64)
 _SIMDGROUPS = 8
-_SIMDGROUPS_IN_BLOCKS = 4
 _SIMDGROUPS_TRIED = (8, 4, 2, 1)
 _SPLITS = (1, 2, 4, 8)
 _FLIGHTS = (4, 8)
@@ -274,59 +272,6 @@ def _tile(tokens: int, rows: int, workers: int) -> tuple[int, int, int]:
     return min(_TILES, key=longest)
 
 
-def matvec_q4_0(encoder: CommandEncoder, weight: Buffer, x: Buffer, out: Buffer) -> None:
-    """out = weight · x, for weights in GGUF's Q4_0: uint8 [out, in / 32 · 18]."""
-    _blocks(encoder, "matvec_q4_0", 18, weight, x, out)
-
-
-def matvec_q8_0(encoder: CommandEncoder, weight: Buffer, x: Buffer, out: Buffer) -> None:
-    """out = weight · x, for weights in GGUF's Q8_0: uint8 [out, in / 32 · 34]."""
-    _blocks(encoder, "matvec_q8_0", 34, weight, x, out)
-
-
-def matvec_affine4(
-    encoder: CommandEncoder, weight: Buffer, scales: Buffer, biases: Buffer, x: Buffer, out: Buffer
-) -> None:
-    """out = weight · x, for weights in MLX's affine 4 bits: uint32 [out, in / 8], scales and biases [out, in / 64]."""
-    name = "matvec_affine4"
-    check_dtype(name, "weights", weight, np.uint32)
-    ending = type_ending(name, x, out, scales, biases)
-    rows, words = axes(name, "weight", weight, "out", "in / 8")
-    width = words * 8
-    if width % 64:
-        raise ArgumentError(f"{name}: rows of {width} are not a multiple of groups of 64")
-    for what, buffer, expected in (
-        ("x", x, width),
-        ("out", out, rows),
-        ("scales", scales, rows * width // 64),
-        ("biases", biases, rows * width // 64),
-    ):
-        check_size(name, what, buffer, expected)
-    arguments: list[Any] = [weight, scales, biases, x, out, width]
-    if not prefers_plain(encoder):
-        arguments.append(rows)
-    read = weight.nbytes + scales.nbytes + biases.nbytes + x.nbytes
-    _quantised(encoder, f"{name}_{ending}", arguments, rows, read, out.nbytes, 2 * rows * width)
-
-
-def _blocks(encoder: CommandEncoder, name: str, block_bytes: int, weight: Buffer, x: Buffer, out: Buffer) -> None:
-    check_buffers(name, weight)
-    check_dtype(name, "weights", weight, np.uint8)
-    ending = type_ending(name, x, out)
-    rows, row_bytes = axes(name, "weight", weight, "out", f"in / 32 · {block_bytes}")
-    if row_bytes % block_bytes:
-        raise ArgumentError(f"{name}: rows of {row_bytes} bytes are not a multiple of blocks of {block_bytes}")
-    width = row_bytes // block_bytes * 32
-    check_size(name, "x", x, width)
-    check_size(name, "out", out, rows)
-    if not is_aligned(2, row_bytes, weight):
-        raise ArgumentError(f"{name}: {weight!r} starts at an odd address; its blocks begin with a float16")
-    arguments: list[Any] = [weight, x, out, width]
-    if not prefers_plain(encoder):
-        arguments.append(rows)
-    _quantised(encoder, f"{name}_{ending}", arguments, rows, weight.nbytes + x.nbytes, out.nbytes, 2 * rows * width)
-
-
 def _dense(
     encoder: CommandEncoder,
     kernel: str,
@@ -404,28 +349,3 @@ def _split(rows: int, row_bytes: int, most: int) -> int:
     while split < most and rows * split < _ENOUGH_SIMDGROUPS and row_bytes >= 2 * split * 32 * 4 * 16:
         split *= 2
     return split
-
-
-def _quantised(
-    encoder: CommandEncoder,
-    kernel: str,
-    arguments: list[Any],
-    rows: int,
-    bytes_read: int,
-    bytes_written: int,
-    flops: int,
-) -> None:
-    """Dispatch with one row of the weights per thread, or per simdgroup."""
-    plain = prefers_plain(encoder)
-    shape = (rows, flops // (2 * rows))
-    if plain:
-        grid: dict[str, Any] = {
-            "threads": rows,
-            "group_size": _rows_together(encoder, "quantised_plain", kernel, shape),
-        }
-    else:
-        defaults, values = {"simdgroups": _SIMDGROUPS_IN_BLOCKS}, {"simdgroups": _SIMDGROUPS_TRIED}
-        simdgroups = choose(encoder, "quantised", kernel, kernel, shape, defaults, values)["simdgroups"]
-        grid = {"groups": -(-rows // simdgroups), "group_size": 32 * simdgroups}
-    compiled = find(encoder, "quantised_plain" if plain else "quantised", kernel)
-    encoder.dispatch(compiled, *arguments, **grid, bytes_read=bytes_read, bytes_written=bytes_written, flops=flops)
