@@ -83,7 +83,7 @@ def translate_for_cpu(source: Source) -> TargetText:
 
 def _execution(instance: KernelInstance, way: cpu_entry.Way, translator: Translator, source: Source) -> Execution:
     if way is cpu_entry.Way.LOOP:
-        return Execution("loop", "its threads never meet")
+        return Execution("loop", "its threads never meet", as_vectors=source.multiplies_bytes(instance))
     if way is cpu_entry.Way.REGIONS:
         tokens = source.syntax.tokens[slice(*(instance.function.body or (0, 0)))]
         lines = sorted({token.line for token in tokens if token.text == "threadgroup_barrier"})

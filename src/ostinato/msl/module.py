@@ -493,6 +493,7 @@ class Module:
             self.log_calls,
             active,
             printing.reached_by,
+            lambda instance: "dot_add" in self._reached_names(instance),
             debug=debug_files is not None,
             counted=counted,
             checked=checked,

@@ -56,10 +56,11 @@ PREDEFINED = {
     "__cplusplus": "201402L",
     "__STDC_HOSTED__": "0",
     "NDEBUG": "1",
+    "__OSTINATO__": "1",
 }
 
 _HEADER_OF_METAL = re.compile(
-    r"metal_\w+|metal/\w+|simd/simd\.h|simd/\w+\.h|stdint\.h|cstdint|stddef\.h|TargetConditionals\.h|"
+    r"ostinato|metal_\w+|metal/\w+|simd/simd\.h|simd/\w+\.h|stdint\.h|cstdint|stddef\.h|TargetConditionals\.h|"
     r"MetalPerformancePrimitives/(?:MetalPerformancePrimitives|MPPTensorOpsMatMul2d)\.h"
 )
 _SPECIAL = frozenset({"__LINE__", "__FILE__", "__COUNTER__"})

@@ -25,6 +25,9 @@ class Execution:
     note: str = ""
     """What this way may change in the results, or why it is not a faster one."""
 
+    as_vectors: bool = False
+    """Whether it runs faster with the lanes of a simdgroup in vector registers, although its threads never meet."""
+
     @property
     def explanation(self) -> str:
         """Reason and note."""
@@ -61,6 +64,8 @@ class Source:
     """The numbers of the calls that log; the others are compiled to nothing."""
     prints: Callable[[KernelInstance], bool]
     """Whether a kernel may reach one of these."""
+    multiplies_bytes: Callable[[KernelInstance], bool]
+    """Whether a kernel may call `ostinato::dot_add`."""
     debug: bool = False
     """Whether somebody steps through the kernels: they run as fibers, and entry points have the names of kernels."""
     counted: bool = False

@@ -26,7 +26,7 @@ from .building import check_threads, checked_library, kernel_library, vector_lib
 from .checking import Checks
 
 if TYPE_CHECKING:
-    from ...msl import Module, Translation
+    from ...msl import Execution, Module, Translation
 
 MAX_THREADS_PER_GROUP = 1024
 _HALF = re.compile(r"\bhalf[234]?\b")
@@ -76,15 +76,15 @@ def compile_kernels(
         return {name: replace(kernel, warnings=warnings) for name, kernel in kernels.items()}
     for name in only if only is not None and len(only) == 1 else ():
         known = module.known_execution(name, constants)
-        if known is not None and known.way == "fibers":
-            vector, _ = _vector_kernels(module, constants, {name: known.reason}, alone=True)
+        if known is not None and (known.way == "fibers" or known.as_vectors):
+            vector, _ = _vector_kernels(module, constants, {name: _reason(known)}, alone=True)
             if vector:
                 return vector
     translation = module.translate("cpu", constants, only, **printing.options)
     slow = {
-        name: way.reason
+        name: _reason(way)
         for name, way in translation.executions.items()
-        if way.way == "fibers" and name not in translation.log_sites
+        if (way.way == "fibers" or way.as_vectors) and name not in translation.log_sites
     }
     vector, notes = _vector_kernels(module, constants, slow, alone=len(translation.kernels) == 1) if slow else ({}, {})
     rest = [name for name in translation.kernels if name not in slow or name in notes]
@@ -95,6 +95,11 @@ def compile_kernels(
     if len(rest) < len(translation.kernels):
         translation = module.translate("cpu", constants, rest, **printing.options)
     return {**loops, **_kernels_of(kernel_library(toolchain.find(), translation), translation, notes)}
+
+
+def _reason(execution: Execution) -> str:
+    """Why a kernel is to run as vectors."""
+    return "it multiplies bytes" if execution.as_vectors else execution.reason
 
 
 def _debug_kernels(

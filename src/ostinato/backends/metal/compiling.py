@@ -21,6 +21,17 @@ _ERROR = re.compile(
     r"^(?P<file>[^:\n]+):(?P<line>\d+):(?:(?P<column>\d+):)? (?:fatal )?error: (?P<message>.*)$", re.MULTILINE
 )
 
+# <ostinato> in plain Metal, as in docs/kernels.md.
+_DOT = """#include <metal_stdlib>
+#ifndef __OSTINATO__
+namespace ostinato {
+template <typename A> inline int dot_add(metal::vec<A, 4> a, metal::char4 b, int sum) {
+    const metal::int4 products = metal::int4(a) * metal::int4(b);
+    return sum + products.x + products.y + products.z + products.w;
+}
+}
+#endif
+"""
 # NumPy's names of scalars: Metal's name of the type, and how a function constant of it is packed.
 _TYPES = {
     "bool": ("Bool", "?"), "int8": ("Char", "b"), "uint8": ("UChar", "B"), "int16": ("Short", "h"),
@@ -75,7 +86,8 @@ class Compiler:
     def _library(self, module: Module) -> Any:
         options = self._metal.MTLCompileOptions.alloc().init()
         options.setFastMathEnabled_(self._fast_math)
-        library, error = self._device.newLibraryWithSource_options_error_(module.source, options, None)
+        text = f"{_DOT}{module.source}" if "dot_add" in module.source else module.source
+        library, error = self._device.newLibraryWithSource_options_error_(text, options, None)
         if library is None:
             raise module.placed(_failure(error_text(error)))
         return library

@@ -6,7 +6,7 @@ What differs between lanes, reads and writes, and what lanes do together are wri
 
 from __future__ import annotations
 
-from . import exchanges, memory
+from . import dots, exchanges, memory
 from .code import Instruction, Refused, scalar_text
 from .emission import Emitter, plain
 from .shapes import VARYING, Shape, Spread, Uniform
@@ -28,6 +28,8 @@ def write(emitter: Emitter, made: Instruction) -> None:
         emitter.line(made.text)
     elif made.callee == exchanges.DIVIDED_BY_ZERO:
         emitter.line(f"call void @{made.callee}(ptr null, ptr null, ptr null)")
+    elif made.op == "call" and made.callee.startswith(dots.PREFIX):
+        dots.write_dot(emitter, made)
     elif made.op == "call" and made.callee.startswith("__ost_"):
         exchanges.write_exchange(emitter, made)
     else:

@@ -58,6 +58,10 @@ typedef _Float16 half;
 #include "pack.h"
 #include "logging.h"
 #include "utility.h"
+#ifdef __OST_VECTOR
+#include "dot_vector.h"
+#endif
+#include "dot.h"
 #include "atomic_types.h"
 #include "atomic_cpu.h"
 #include "atomic.h"

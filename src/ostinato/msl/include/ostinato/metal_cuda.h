@@ -66,6 +66,8 @@ template <class T> OST_FN constexpr T stateless() {
 #include "pack.h"
 #include "logging.h"
 #include "utility.h"
+#include "dot_cuda.h"
+#include "dot.h"
 #include "atomic_types.h"
 #include "atomic_cuda.h"
 #include "atomic.h"
