@@ -27,7 +27,7 @@ from .config import (
 from .decoder import Decoder
 from .reference import ReferenceDecoder
 from .tensors import as_float32, is_quantised, weight_shape
-from .tokenizer import ByteTokenizer, CheckpointTokenizer, Tokenizer, load_tokenizer
+from .tokenizer import ByteTokenizer, CheckpointTokenizer, TextStream, Tokenizer, load_tokenizer
 from .weights import Weights, load_weights, random_weights, shared_weights
 
 __all__ = [
@@ -42,6 +42,7 @@ __all__ = [
     "LinearScaling",
     "Llama3Scaling",
     "ReferenceDecoder",
+    "TextStream",
     "Tokenizer",
     "Weights",
     "affine_format",

@@ -11,7 +11,7 @@ results that are read come back.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -20,11 +20,13 @@ from .. import ops
 from ..encode.encoder import CommandEncoder, capture
 from ..errors import ArgumentError
 from ..graph.graph import Graph
+from ..graph.replay import Replayable
 from ..ir.params import param
 from ..runtime.buffer import Buffer
 from ..runtime.queue import OnQueue, queue_of
 from .config import DecoderConfig
 from .placed import JOINED, PlacedWeights
+from .sampling import Sampling
 from .weights import Weights
 
 DTYPES = ("float32", "float16", "bfloat16")
@@ -82,8 +84,13 @@ class Decoder:
         capacity: int = 256,
         dtype: str = "float32",
         route: Route = ops.moe_route,
+        round_activations: bool | None = None,
     ) -> None:
-        """`capacity` is how many tokens the cache holds; `route` chooses the experts of a token."""
+        """`capacity` is how many tokens the cache holds; `route` chooses the experts of a token.
+
+        With `round_activations` what is multiplied with quantised matrices is rounded to 8 bits in blocks of 32, as
+        llama.cpp does; None: where that is faster, which it is on CPUs whose simdgroups run as vectors.
+        """
         if dtype not in DTYPES:
             raise ArgumentError(f"Decoder: dtype is one of {', '.join(DTYPES)}, not {dtype!r}")
         if isinstance(capacity, bool) or not isinstance(capacity, int) or capacity < 1:
@@ -96,7 +103,8 @@ class Decoder:
         self._device = device
         self._route = route
         self._dtype = dtype
-        self._weights = PlacedWeights(device, weights, dtype)
+        self._weights = PlacedWeights(device, weights, dtype, round_activations)
+        self._rounded = self._room_for_rounded()
         row_bytes = config.hidden_size * np.dtype(dtype).itemsize
         plain = device._queue.backend.capabilities.plain_loops
         self._chunk = CHUNK if plain else CHUNK_ON_GPU
@@ -116,10 +124,16 @@ class Decoder:
         self.graph = self.captured()
         """The graph that is replayed for each token."""
         self._run = self.graph.optimise().instantiate()
+        self._sampled_run: Replayable | None = None
 
-    def captured(self) -> Graph:
-        """The graph of a token as operations encode it now; it takes the parameter `position`."""
-        graph = capture(self._device._queue, lambda enc: self._token(enc, param("position", np.uint32)), label="token")
+    def captured(self, sampled: bool = False) -> Graph:
+        """The graph of a token as operations encode it now; it takes the parameter `position`.
+
+        With `sampled`, the next token is drawn, by the parameters `random`, `temperature` and `top_p`.
+        """
+        choose = self._sample if sampled else self._most_likely
+        position = param("position", np.uint32)
+        graph = capture(self._device._queue, lambda enc: self._token(enc, position, choose), label="token")
         return graph.with_outputs(self._logits, self._one.tokens, *self._keys, *self._values)
 
     # --- tokens ------------------------------------------------------------------------------------------------------
@@ -139,6 +153,7 @@ class Decoder:
                 self._layers(encoder, scratch, self.position)
                 if begin + chunk >= len(ids):
                     self._head(encoder, scratch)
+                    self._most_likely(encoder)
             encoder.commit_labeled("prefill").wait()
             self.position += len(piece)
         return self.logits()
@@ -168,15 +183,61 @@ class Decoder:
         self._replay()
         return self.logits()
 
-    def generate(self, prompt: Sequence[int], count: int) -> list[int]:
-        """Process a prompt and return the most likely tokens after it, chosen greedily."""
+    def generate(
+        self,
+        prompt: Sequence[int],
+        count: int,
+        *,
+        temperature: float = 0.0,
+        top_p: float = 1.0,
+        seed: int | None = None,
+        stop: Collection[int] = (),
+    ) -> list[int]:
+        """Process a prompt and return tokens after it, `count` or up to a `stop` token, which is the last of them.
+
+        With a temperature of 0 they are the most likely ones. Otherwise each is drawn from the most probable tokens
+        that together reach `top_p`; the same `seed` draws the same tokens.
+        """
         if count < 1:
             return []
         self.prefill(prompt)
-        tokens = [self.next_token]
-        while len(tokens) < count:
-            tokens.append(self.step())
-        return tokens
+        return list(self.following(count, temperature=temperature, top_p=top_p, seed=seed, stop=stop))
+
+    def following(
+        self,
+        count: int,
+        *,
+        temperature: float = 0.0,
+        top_p: float = 1.0,
+        seed: int | None = None,
+        stop: Collection[int] = (),
+    ) -> Iterator[int]:
+        """The tokens that `generate` returns, one by one, after a prompt that is in the cache."""
+        if not self.position:
+            raise ArgumentError("following: there is no token yet; prefill a prompt first")
+        sampling = Sampling(temperature, top_p, seed)
+        for number in range(count):
+            if sampling.greedy:
+                token = self.step() if number else self.next_token
+            else:
+                token = self._drawn(sampling, replay=number > 0)
+            yield token
+            if token in stop:
+                return
+
+    def _drawn(self, sampling: Sampling, replay: bool) -> int:
+        """A token that is drawn: from the logits at hand, or from those of a replay."""
+        values = sampling.values()
+        if not replay:
+            encoder = self._device.command_encoder("sample")
+            with encoder.scope("sample"):
+                ops.sample_top_p(encoder, self._logits, self._one.tokens, **values)
+            encoder.commit_and_wait()
+            return self.next_token
+        if self._sampled_run is None:
+            self._sampled_run = self.captured(sampled=True).optimise().instantiate()
+        self._replay(self._sampled_run, **values)
+        return self.next_token
 
     def logits(self) -> np.ndarray:
         """The logits of the last token, as float32."""
@@ -186,12 +247,12 @@ class Decoder:
         """Forget all tokens."""
         self.position = 0
 
-    def _replay(self) -> None:
+    def _replay(self, run: Replayable | None = None, **values: float) -> None:
         if self.position >= self.capacity:
             raise ArgumentError(
                 f"the cache holds {self.capacity} tokens and is full; make a Decoder of larger capacity"
             )
-        self._run.replay(position=self.position)
+        (self._run if run is None else run).replay(position=self.position, **values)
         self.position += 1
 
     def _checked(self, tokens: Sequence[int]) -> np.ndarray:
@@ -209,10 +270,11 @@ class Decoder:
 
     # --- what is encoded ---------------------------------------------------------------------------------------------
 
-    def _token(self, encoder: CommandEncoder, position: Any) -> None:
+    def _token(self, encoder: CommandEncoder, position: Any, choose: Callable[[CommandEncoder], None]) -> None:
         with encoder.scope("decode"):
             self._layers(encoder, self._one, position)
             self._head(encoder, self._one)
+            choose(encoder)
 
     def _layers(self, enc: CommandEncoder, s: _Scratch, position: Any) -> None:
         with enc.scope("embed"):
@@ -314,7 +376,7 @@ class Decoder:
         ops.expert_matmul(enc, form, weight, x, s.indices, out, **lists)
 
     def _head(self, enc: CommandEncoder, s: _Scratch) -> None:
-        """The logits of the last token, and the most likely token, where the next replay reads it."""
+        """The logits of the last token."""
         name, last = "embedding" if self.config.tied_embeddings else "head", s.hidden.shape[0] - 1
         if self._folds and name not in self._weights.formats:
             with enc.scope("head"):
@@ -324,8 +386,17 @@ class Decoder:
             normed = s.normed[last : last + 1]
             self._norm(enc, s.hidden[last : last + 1], "norm", normed)
             self._linear(enc, name, normed, self._logits, "head")
+
+    def _most_likely(self, enc: CommandEncoder) -> None:
+        """The most likely token, where the next replay reads it."""
         with enc.scope("argmax"):
             ops.argmax(enc, self._logits, self._one.tokens)
+
+    def _sample(self, enc: CommandEncoder) -> None:
+        """A token that is drawn, where the next replay reads it."""
+        values = {name: param(name, np.float32) for name in ("random", "temperature", "top_p")}
+        with enc.scope("sample"):
+            ops.sample_top_p(enc, self._logits, self._one.tokens, **values)
 
     def _norm(self, enc: CommandEncoder, x: Buffer, name: str, out: Buffer) -> None:
         with enc.scope(name.rpartition(".")[2]):
@@ -351,9 +422,8 @@ class Decoder:
             return
         begin = 0
         for part in JOINED[name]:  # matrices in several formats are not joined
-            rows = self._weights[f"layer.{layer}.{part}"].shape[0]
             self._linear(enc, f"layer.{layer}.{part}", s.normed, out, column=begin)
-            begin += rows
+            begin += self._rows(f"layer.{layer}.{part}")
 
     def _add_linear(self, enc: CommandEncoder, name: str, x: Buffer, s: _Scratch) -> None:
         """Add a product to the residual stream."""
@@ -375,6 +445,12 @@ class Decoder:
         column: int = 0,
     ) -> None:
         """The product of each row of x, in the rows of `out` from a column on."""
+        packed = self._weights.packed.get(name)
+        if packed is not None and self._rounded is not None:
+            with enc.scope(scope or name.rpartition(".")[2]):
+                rounded = ops.round_rows(enc, x, packed.width, self._rounded)
+                ops.matmul_packed(enc, packed, rounded, out, column=column)
+            return
         weight, form = self._weights[name], self._weights.formats.get(name)
         tokens = x.shape[0]
         with enc.scope(scope or name.rpartition(".")[2]):
@@ -389,6 +465,23 @@ class Decoder:
                 for token in range(tokens):
                     row = out[token].view(shape=(out.size // tokens,))
                     ops.matvec(enc, weight, x[token], row[column : column + weight.shape[0]])
+
+    def _rows(self, name: str) -> int:
+        packed = self._weights.packed.get(name)
+        return self._weights[name].shape[0] if packed is None else packed.rows
+
+    def _room_for_rounded(self) -> ops.Rounded | None:
+        """Room for the rounded activations of a chunk, if any are rounded."""
+        width = max((matrix.width for matrix in self._weights.packed.values()), default=0)
+        if not width:
+            return None
+        numbers, scales = ops.packed.rounded_shapes(CHUNK, width)
+        return ops.Rounded(self._device.empty(numbers, "int8"), self._device.empty(scales, "float32"))
+
+    @property
+    def rounds_activations(self) -> bool:
+        """Whether activations are rounded to 8 bits where they are multiplied with quantised matrices."""
+        return self._rounded is not None
 
     def _floats(self, name: str) -> Buffer | None:
         """A matrix, if there is one of this name that is not quantised."""

@@ -1,5 +1,6 @@
 """Text to token ids and back: by the `tokenizers` package for a checkpoint, by bytes for random weights.
 
+A checkpoint's tokenizer is its `tokenizer.json`, or what a GGUF file has in its metadata (`gguf_tokenizer.py`).
 `tokenizers` is an optional dependency (extra `models`) and imported only when a checkpoint's tokenizer is loaded.
 """
 
@@ -16,6 +17,8 @@ from ..base.printable import printable
 from ..errors import ModelError
 from ..graph.file.values import Damaged
 from .files import read_file, reading
+from .gguf import read_gguf
+from .gguf_tokenizer import gguf_tokenizer
 
 MAX_TOKENIZER_BYTES = 256 << 20
 
@@ -59,14 +62,43 @@ class CheckpointTokenizer:
         return f"CheckpointTokenizer({self._origin!r})"
 
 
+class TextStream:
+    """The text of tokens that come one by one: each piece is complete characters, and all pieces are the whole text."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._tokens: list[int] = []
+        self._begin = self._read = 0
+
+    def add(self, token: int) -> str:
+        """The text that a token completes; nothing while it may go on."""
+        self._tokens.append(token)
+        return self._piece(whole=False)
+
+    def rest(self) -> str:
+        """The text of what is not complete."""
+        return self._piece(whole=True)
+
+    def _piece(self, whole: bool) -> str:
+        # Some tokens before are decoded too: what a token's text is may depend on them.
+        before = self._tokenizer.decode(self._tokens[self._begin : self._read])
+        text = self._tokenizer.decode(self._tokens[self._begin :])
+        if not whole and text.endswith("\ufffd"):
+            return ""
+        self._begin, self._read = self._read, len(self._tokens)
+        return text[len(before) :]
+
+
 def load_tokenizer(path: str | os.PathLike[str]) -> CheckpointTokenizer:
-    """The tokenizer of a Hugging Face folder, or of a `tokenizer.json` beside a GGUF file."""
+    """The tokenizer of a Hugging Face folder; of a GGUF file the `tokenizer.json` beside it, or its own."""
     place = checked_path(path, "load_tokenizer", ModelError)
     with reading(place):
         file = (place if place.is_dir() else place.parent) / "tokenizer.json"
-        if not file.is_file():
+        if not file.is_file() and place.is_dir():
             raise Damaged("there is no tokenizer.json with it, so text cannot be tokenized")
         package = _package()
+        if not file.is_file():
+            return CheckpointTokenizer(gguf_tokenizer(package, read_gguf(place).metadata), str(place))
     with reading(file):
         text = read_file(file, MAX_TOKENIZER_BYTES)
     try:

@@ -24,6 +24,7 @@ from .linear import (
     qkv_matvec,
 )
 from .norms import add_rms_norm, rms_norm, rms_norm_mul
+from .packed import Packed, Rounded, matmul_packed, pack_blocks, round_rows
 from .pointwise import add, cast, gelu, mul, scalar_mul, sigmoid_mul, silu_mul, silu_mul_halves, softcap, weighted_sum
 from .quantised import embedding_blocks, expert_lists, expert_matmul, matmul_blocks, matvec_blocks
 from .selection import argmax, moe_route, sample_top_p, serial_topk, softmax
@@ -31,6 +32,8 @@ from .selection import argmax, moe_route, sample_top_p, serial_topk, softmax
 __all__ = [
     "FORMATS",
     "Format",
+    "Packed",
+    "Rounded",
     "add",
     "add_rms_norm",
     "affine_format",
@@ -48,18 +51,21 @@ __all__ = [
     "kv_append",
     "matmul",
     "matmul_blocks",
+    "matmul_packed",
     "matvec",
     "matvec_blocks",
     "moe_route",
     "mul",
     "norm_gated_matvec",
     "norm_matvec",
+    "pack_blocks",
     "qkv_matvec",
     "rms_norm",
     "rms_norm_mul",
     "rope",
     "rope_append",
     "rope_frequencies",
+    "round_rows",
     "sample_top_p",
     "scalar_mul",
     "sdpa",

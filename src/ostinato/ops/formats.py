@@ -109,7 +109,8 @@ def _nibbles(blocks: Array, field: str = "quants") -> Array:
 
 def _fifth_bits(blocks: Array) -> Array:
     ones = blocks["high"][..., None].astype(np.uint32) >> np.arange(32, dtype=np.uint32) & np.uint32(1)
-    return _nibbles(blocks) | (ones.astype(np.uint8) << np.uint8(4))[..., None, :]
+    five: Array = _nibbles(blocks) | (ones.astype(np.uint8) << np.uint8(4))[..., None, :]
+    return five
 
 
 def _q4_0(blocks: Array) -> Parts:

@@ -1,6 +1,8 @@
 // Quantised weights, 16 at a time. A format is a struct with `weights()` and `nbytes()` of a block and `sixteen(block,
 // part)`: the numbers of 16 neighbouring weights with their scale and offset. ops/formats.py has the same in NumPy.
 // Blocks start at even addresses, so halves in them are read as such; nothing wider is.
+//
+// In blocks of 256 a scale is the product of `scale(block)` and a small number for each part, and so is an offset.
 
 /// A weight is scale · number + offset.
 struct Sixteen {
@@ -116,11 +118,15 @@ inline uint minimum_of_six_bits(device const uchar *packed, uint at) {
 struct q4_k {
     static uint weights() { return 256; }
     static uint nbytes() { return 144; }
+    static float scale(device const uchar *block) { return half_at(block); }
+    static float minimum(device const uchar *block) { return half_at(block + 2); }
+    static int part_scale(device const uchar *block, uint part) { return scale_of_six_bits(block + 4, part / 2); }
+    static int part_minimum(device const uchar *block, uint part) { return minimum_of_six_bits(block + 4, part / 2); }
     static Sixteen sixteen(device const uchar *block, uint part) {
         const uint at = part / 2;
         Sixteen made;
-        made.scale = half_at(block) * float(scale_of_six_bits(block + 4, at));
-        made.offset = -half_at(block + 2) * float(minimum_of_six_bits(block + 4, at));
+        made.scale = scale(block) * float(part_scale(block, part));
+        made.offset = -minimum(block) * float(part_minimum(block, part));
         take(made, block + 16 + at / 2 * 32 + part % 2 * 16, at % 2 * 4, 4);
         return made;
     }
@@ -129,11 +135,15 @@ struct q4_k {
 struct q5_k {
     static uint weights() { return 256; }
     static uint nbytes() { return 176; }
+    static float scale(device const uchar *block) { return half_at(block); }
+    static float minimum(device const uchar *block) { return half_at(block + 2); }
+    static int part_scale(device const uchar *block, uint part) { return scale_of_six_bits(block + 4, part / 2); }
+    static int part_minimum(device const uchar *block, uint part) { return minimum_of_six_bits(block + 4, part / 2); }
     static Sixteen sixteen(device const uchar *block, uint part) {
         const uint at = part / 2;
         Sixteen made;
-        made.scale = half_at(block) * float(scale_of_six_bits(block + 4, at));
-        made.offset = -half_at(block + 2) * float(minimum_of_six_bits(block + 4, at));
+        made.scale = scale(block) * float(part_scale(block, part));
+        made.offset = -minimum(block) * float(part_minimum(block, part));
         take(made, block + 48 + at / 2 * 32 + part % 2 * 16, at % 2 * 4, 4);
         add(made, block + 16 + part % 2 * 16, at, 1, 4);
         return made;
@@ -143,10 +153,14 @@ struct q5_k {
 struct q2_k {
     static uint weights() { return 256; }
     static uint nbytes() { return 84; }
+    static float scale(device const uchar *block) { return half_at(block + 80); }
+    static float minimum(device const uchar *block) { return half_at(block + 82); }
+    static int part_scale(device const uchar *block, uint part) { return block[part] & 15; }
+    static int part_minimum(device const uchar *block, uint part) { return block[part] >> 4; }
     static Sixteen sixteen(device const uchar *block, uint part) {
         Sixteen made;
-        made.scale = half_at(block + 80) * float(block[part] & 15u);
-        made.offset = -half_at(block + 82) * float(block[part] >> 4);
+        made.scale = scale(block) * float(part_scale(block, part));
+        made.offset = -minimum(block) * float(part_minimum(block, part));
         take(made, block + 16 + part / 8 * 32 + part % 2 * 16, part % 8 / 2 * 2, 2);
         return made;
     }
@@ -155,12 +169,17 @@ struct q2_k {
 struct q3_k {
     static uint weights() { return 256; }
     static uint nbytes() { return 110; }
+    static float scale(device const uchar *block) { return half_at(block + 108); }
+    static float minimum(device const uchar *) { return 0.0f; }
+    static int part_scale(device const uchar *block, uint part) {
+        const uint low = uint(block[96 + part % 8]) >> part / 8 * 4 & 15;
+        const uint high = uint(block[104 + part % 4]) >> part / 4 * 2 & 3;
+        return int(low | high << 4) - 32;
+    }
+    static int part_minimum(device const uchar *, uint) { return 0; }
     static Sixteen sixteen(device const uchar *block, uint part) {
-        device const uchar *scales = block + 96;
-        const uint low = uint(scales[part % 8]) >> part / 8 * 4 & 15;
-        const uint high = uint(scales[8 + part % 4]) >> part / 4 * 2 & 3;
         Sixteen made;
-        centre(made, half_at(block + 108) * float(int(low | high << 4) - 32), 4.0f);
+        centre(made, scale(block) * float(part_scale(block, part)), 4.0f);
         take(made, block + 32 + part / 8 * 32 + part % 2 * 16, part % 8 / 2 * 2, 2);
         add(made, block + part % 2 * 16, part / 2, 1, 2);
         return made;
@@ -170,9 +189,13 @@ struct q3_k {
 struct q6_k {
     static uint weights() { return 256; }
     static uint nbytes() { return 210; }
+    static float scale(device const uchar *block) { return half_at(block + 208); }
+    static float minimum(device const uchar *) { return 0.0f; }
+    static int part_scale(device const uchar *block, uint part) { return as_type<char>(block[192 + part]); }
+    static int part_minimum(device const uchar *, uint) { return 0; }
     static Sixteen sixteen(device const uchar *block, uint part) {
         Sixteen made;
-        centre(made, half_at(block + 208) * float(as_type<char>(block[192 + part])), 32.0f);
+        centre(made, scale(block) * float(part_scale(block, part)), 32.0f);
         take(made, block + part / 8 * 64 + part % 4 * 16, part % 8 / 4 * 4, 4);
         add(made, block + 128 + part / 8 * 32 + part % 2 * 16, part % 8 / 2 * 2, 2, 4);
         return made;

@@ -1,8 +1,8 @@
 """Products of four bytes in every lane, `ostinato::dot_add`, by the processor's instructions.
 
 dot_vector.h chooses the function by what the processor has: `vnni512` and `vnni256` multiply and add in one
-instruction, `avx2` in pairs of 16 bits, `plain` is what any compiler makes of it. All are exact. The instructions are written as
-assembly, because their names as intrinsics differ between versions of clang.
+instruction, `avx2` in pairs of 16 bits, `plain` is what any compiler makes of it. All are exact. The instructions are
+written as assembly, because their names as intrinsics differ between versions of clang.
 """
 
 from __future__ import annotations
