@@ -222,7 +222,7 @@ def write_mlx_folder(
 _GGUF_TYPES: dict[Any, int] = {
     np.dtype(np.float32): 0,
     np.dtype(np.float16): 1,
-    **{form.dtype: form.kind for form in FORMATS.values()},
+    **{form.dtype: form.kind or 0 for form in FORMATS.values()},
     np.dtype(ml_dtypes.bfloat16): 30,
 }
 _NUMPY_TYPES = {"uint8": 0, "int8": 1, "uint16": 2, "int16": 3, "uint32": 4, "int32": 5, "float32": 6}

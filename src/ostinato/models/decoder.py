@@ -35,6 +35,9 @@ CHUNK = 64
 CHUNK_ON_GPU = 2048
 """The same on a GPU, which a few tokens do not fill."""
 
+_LARGE = 1 << 16
+"""Weights of a matrix from which on it is worth a kernel of its own to multiply many rows."""
+
 Route = Callable[..., None]
 
 
@@ -105,6 +108,7 @@ class Decoder:
         self._dtype = dtype
         self._weights = PlacedWeights(device, weights, dtype, round_activations)
         self._rounded = self._room_for_rounded()
+        self._wide: Buffer | None = None
         row_bytes = config.hidden_size * np.dtype(dtype).itemsize
         plain = device._queue.backend.capabilities.plain_loops
         self._chunk = CHUNK if plain else CHUNK_ON_GPU
@@ -247,7 +251,7 @@ class Decoder:
         """Forget all tokens."""
         self.position = 0
 
-    def _replay(self, run: Replayable | None = None, **values: float) -> None:
+    def _replay(self, run: Replayable | None = None, **values: Any) -> None:
         if self.position >= self.capacity:
             raise ArgumentError(
                 f"the cache holds {self.capacity} tokens and is full; make a Decoder of larger capacity"
@@ -415,7 +419,7 @@ class Decoder:
         self._norm(enc, s.hidden, norm, s.normed)
         if whole is not None:
             with enc.scope(name.rpartition(".")[2]):
-                (ops.matvec if tokens == 1 else ops.matmul)(enc, whole, s.normed, out)
+                (ops.matvec if tokens == 1 else self._matmul)(enc, whole, s.normed, out)
             return
         if f"layer.{layer}.{name}" in self._weights.formats:
             self._linear(enc, f"layer.{layer}.{name}", s.normed, out)
@@ -460,11 +464,21 @@ class Decoder:
                 row = out.view(shape=(out.size,))
                 ops.matvec(enc, weight, x, row[column : column + weight.shape[0]])
             elif out.size == tokens * weight.shape[0]:
-                ops.matmul(enc, weight, x, out)
+                self._matmul(enc, weight, x, out)
             else:  # a matrix in floats beside quantised ones
                 for token in range(tokens):
                     row = out[token].view(shape=(out.size // tokens,))
                     ops.matvec(enc, weight, x[token], row[column : column + weight.shape[0]])
+
+    def _matmul(self, enc: CommandEncoder, weight: Buffer, x: Buffer, out: Buffer) -> None:
+        """The product of several rows with a matrix of floats."""
+        large = weight.size >= _LARGE and weight.shape[1] % ops.many_rows.STEP == 0
+        if not (large and ops.many_rows.multiplies_many(self._device._queue, self._dtype)):
+            ops.matmul(enc, weight, x, out)
+            return
+        if self._wide is None or self._wide.size < x.size:
+            self._wide = self._device.empty(CHUNK * x.size // x.shape[0], "float32")
+        ops.matmul_many(enc, weight, x, out, self._wide)
 
     def _rows(self, name: str) -> int:
         packed = self._weights.packed.get(name)

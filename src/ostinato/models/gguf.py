@@ -54,7 +54,7 @@ class _Format:
 _FORMATS = {
     0: _Format("F32", 1, 4, np.dtype(np.float32)),
     1: _Format("F16", 1, 2, np.dtype(np.float16)),
-    **{each.kind: _Format(each.name, each.weights, each.nbytes, each.dtype) for each in FORMATS.values()},
+    **{each.kind or 0: _Format(each.name, each.weights, each.nbytes, each.dtype) for each in FORMATS.values()},
     30: _Format("BF16", 1, 2, np.dtype(ml_dtypes.bfloat16)),
     # Formats that are listed, but not read.
     9: _Format("Q8_1", 32, 36),

@@ -23,6 +23,7 @@ from .linear import (
     norm_matvec,
     qkv_matvec,
 )
+from .many_rows import matmul_many
 from .norms import add_rms_norm, rms_norm, rms_norm_mul
 from .packed import Packed, Rounded, matmul_packed, pack_blocks, round_rows
 from .pointwise import add, cast, gelu, mul, scalar_mul, sigmoid_mul, silu_mul, silu_mul_halves, softcap, weighted_sum
@@ -51,6 +52,7 @@ __all__ = [
     "kv_append",
     "matmul",
     "matmul_blocks",
+    "matmul_many",
     "matmul_packed",
     "matvec",
     "matvec_blocks",

@@ -29,6 +29,8 @@ BLOCK = 32
 """Numbers of x with one scale."""
 TOGETHER = 4
 """Rows of x that are multiplied at a time."""
+_TILES = 4
+"""Of a group: a worker reads them one after the other, from neighbouring memory."""
 
 _BITS = {"Q4_0": 4, "Q4_1": 4, "Q5_0": 5, "Q5_1": 5, "Q8_0": 8, "IQ4_NL": 8}
 _BITS |= {"Q2_K": 2, "Q3_K": 3, "Q4_K": 4, "Q5_K": 5, "Q6_K": 6}
@@ -149,8 +151,8 @@ def matmul_packed(encoder: CommandEncoder, weight: Packed, x: Rounded, out: Buff
     encoder.dispatch(
         _find(encoder._queue, f"multiply_packed_{weight.form.kernel}_{ending}_{each}"),
         *(weight.tiles, x.numbers.view(np.uint32), x.scales, part, width, rows, tokens, stride),
-        groups=-(-rows // TILE),
-        group_size=TILE,
+        groups=-(-rows // (TILE * _TILES)),
+        group_size=TILE * _TILES,
         bytes_read=weight.tiles.nbytes + x.numbers.nbytes + x.scales.nbytes,
         bytes_written=tokens * rows * out.dtype.itemsize,
         flops=2 * tokens * rows * width,

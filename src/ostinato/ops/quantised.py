@@ -211,7 +211,7 @@ def _rows(
     instance: str,
     arguments: list[Any],
     shape: tuple[int, int, int],
-    **costs: int | None,
+    **costs: Any,
 ) -> None:
     """Dispatch with one row of the weights per thread, or per simdgroup; the second of the shape is the second axis."""
     rows, others, _ = shape

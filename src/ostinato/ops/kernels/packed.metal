@@ -1,13 +1,15 @@
 // Products of quantised weights with rows that are rounded to 8 bits, by products of four bytes.
 //
 // Weights are packed once, from the blocks of a file into tiles of 32 rows, one for each lane of a simdgroup: what the
-// lanes read at a time lies side by side. Along a row a tile has a piece for each block of the format: 32 scales (half), 32
-// minima if the format has them, scales and minima of parts (a byte each) in blocks of 256, and then the numbers. Numbers of
-// 32 weights are BITS words for each lane: planes of 8, 4, 2 or 1 bits, such as 4 and 2 for numbers of six bits. A word of a
-// plane holds four bytes for each of its shifts. So a few operations on words make four numbers in bytes, in the order of
-// the weights, which dot_add multiplies with four numbers of x.
+// lanes read at a time lies side by side. Along a row a tile has a piece for each block of the format: the scales and minima
+// of the block (half), and then for every 32 weights the scales and minima of their parts (a byte each), if blocks have 256
+// weights, and their numbers. That is the order in which all of it is read: processors see the next lines coming.
 //
-// A row of x is rounded in blocks of 32: numbers from −127 to 127, a scale, and the sums of both halves times the scale.
+// Numbers of 32 weights are BITS words for each lane: planes of 8, 4, 2 or 1 bits, such as 4 and 2 for numbers of six bits.
+// A word of a plane holds four bytes for each of its shifts. So a few operations on words make four numbers in bytes, in the
+// order of the weights, which dot_add multiplies with four numbers of x.
+//
+// A row of x is rounded in blocks of 32: numbers from −127 to 127, a scale, and the sums of both halves.
 
 #include <metal_stdlib>
 #include <ostinato>
@@ -23,8 +25,10 @@ constant constexpr uint LINE = 32;  // rows of a tile
 template <int B, int BLOCK, int PART, int MINIMA, int ZERO> struct layout {
     static constant constexpr int bits = B, block = BLOCK, part = PART, minima = MINIMA, zero = ZERO;
     static constant constexpr int parts = BLOCK == 256 ? BLOCK / PART : 0;
-    static constant constexpr uint head = LINE * (2 + (MINIMA ? 2 : 0) + parts + (MINIMA == 2 ? parts : 0));
-    static constant constexpr uint nbytes = head + LINE * BLOCK * B / 8;
+    // Bytes of a piece: of the block's own scales, of a part's, and of 32 weights with those of their parts.
+    static constant constexpr uint ends = LINE * (MINIMA ? 4 : 2), of_part = LINE * (MINIMA == 2 ? 2 : 1);
+    static constant constexpr uint of_parts = parts ? 32 / PART * of_part : 0, chunk = of_parts + LINE * 4 * B;
+    static constant constexpr uint nbytes = ends + BLOCK / 32 * chunk;
 };
 
 template <typename F> struct packed_as;
@@ -52,19 +56,21 @@ inline void write_plane(thread const uint *numbers, device uint *to, uint from, 
     }
 }
 
+// The scales of a row's block, or zeros where there is no row (`block` is null).
 template <typename F> inline void write_scales(device const uchar *block, device uchar *piece, uint lane) {
     typedef packed_as<F> P;
+    device half *ends = (device half *)piece;
     if constexpr (P::parts == 0) {
-        ((device half *)piece)[lane] = *(device const half *)block;
-        if constexpr (P::minima == 1) { ((device half *)piece)[LINE + lane] = *(device const half *)(block + 2); }
+        ends[lane] = block ? *(device const half *)block : half(0);
+        if constexpr (P::minima == 1) { ends[LINE + lane] = block ? *(device const half *)(block + 2) : half(0); }
     } else {
-        ((device half *)piece)[lane] = half(F::scale(block));
-        device uchar *to = piece + LINE * (P::minima ? 4 : 2) + lane;
-        if constexpr (P::minima == 2) { ((device half *)piece)[LINE + lane] = half(F::minimum(block)); }
-        for (int part = 0; part < P::parts; ++part) {
-            const uint at = part * (P::part / 16);
-            to[part * LINE] = uchar(F::part_scale(block, at));
-            if constexpr (P::minima == 2) { to[(P::parts + part) * LINE] = uchar(F::part_minimum(block, at)); }
+        ends[lane] = block ? half(F::scale(block)) : half(0);
+        if constexpr (P::minima == 2) { ends[LINE + lane] = block ? half(F::minimum(block)) : half(0); }
+        for (uint part = 0; part < P::parts; ++part) {
+            const uint sides = 32 / P::part, at = part * (P::part / 16);
+            device uchar *to = piece + P::ends + part / sides * P::chunk + part % sides * P::of_part + lane;
+            to[0] = block ? uchar(F::part_scale(block, at)) : uchar(0);
+            if constexpr (P::minima == 2) { to[LINE] = block ? uchar(F::part_minimum(block, at)) : uchar(0); }
         }
     }
 }
@@ -78,14 +84,9 @@ kernel void pack(device const uchar *weight [[buffer(0)]], device uchar *tiles [
     const uint row = position.x, chunk = position.y, lane = row % LINE, chunks = P::block / 32;
     const uint blocks = width / P::block, number = chunk / chunks;
     device uchar *piece = tiles + (ulong(row / LINE) * blocks + number) * P::nbytes;
-    device uint *words = (device uint *)(piece + P::head) + chunk % chunks * P::bits * LINE + lane;
+    device uint *words = (device uint *)(piece + P::ends + chunk % chunks * P::chunk + P::of_parts) + lane;
     if (row >= rows) {
-        if (chunk % chunks == 0) {
-            for (uint end = 0; end < (P::minima ? 2 : 1); ++end) {
-                ((device half *)piece)[end * LINE + lane] = half(0);
-            }
-            for (uint at = LINE * (P::minima ? 4 : 2) + lane; at < P::head; at += LINE) { piece[at] = 0; }
-        }
+        if (chunk % chunks == 0) { write_scales<F>(nullptr, piece, lane); }
         for (int word = 0; word < P::bits; ++word) { words[word * LINE] = 0; }
         return;
     }
@@ -110,8 +111,8 @@ kernel void pack(device const uchar *weight [[buffer(0)]], device uchar *tiles [
 
 // --- rounding --------------------------------------------------------------------------------------------------------
 
-/// Rows of x in 8 bits: `numbers` [rows, width], and for each block of 32 its scale, two sums, and a zero in `scales`. The
-/// grid is [width / 32, rows]; rows past the last one of x are zeros.
+/// Rows of x in 8 bits: `numbers` [rows, width], and for each block of 32 its scale, the sums of its halves times the scale,
+/// and both sums as they are in 16 bits each. The grid is [width / 32, rows]; rows past the last one of x are zeros.
 template <typename T>
 kernel void round_rows(device const T *x [[buffer(0)]], device char *numbers [[buffer(1)]],
                        device float4 *scales [[buffer(2)]], constant uint &width [[buffer(3)]],
@@ -132,7 +133,8 @@ kernel void round_rows(device const T *x [[buffer(0)]], device char *numbers [[b
         to[i] = char(number);
         sums[i / 16] += number;
     }
-    scales[block] = float4(scale, scale * float(sums[0]), scale * float(sums[1]), 0.0f);
+    const float totals = as_type<float>(short2(short(sums[0]), short(sums[1])));
+    scales[block] = float4(scale, scale * float(sums[0]), scale * float(sums[1]), totals);
 }
 
 // --- products --------------------------------------------------------------------------------------------------------
@@ -155,64 +157,72 @@ template <int BITS> inline void unpack(device const uint *words, thread uint *nu
     }
 }
 
-template <int COUNT> inline float dot_of(thread const uint *numbers, device const uint *x) {
-    int sum = 0;
+// The products of 4 · COUNT numbers with those of a row, counted from `zero`; `total` is the sum of the row's numbers.
+template <int COUNT, int ZERO> inline float dot_of(thread const uint *numbers, device const uint *x, int total) {
+    int sum = -ZERO * total;
 #pragma unroll
     for (int j = 0; j < COUNT; ++j) { sum = ostinato::dot_add(as_type<uchar4>(numbers[j]), as_type<char4>(x[j]), sum); }
     return float(sum);
 }
 
-/// out[token, row] = weight[row] · x[token], where rows of out are `stride` apart. A group of 32 threads for each tile. x has
-/// as many rows as there are tokens, rounded up to whole TOKENS.
+/// out[token, row] = weight[row] · x[token], where rows of out are `stride` apart. A simdgroup for each tile. x has as many
+/// rows as there are tokens, rounded up to whole TOKENS.
 template <typename F, typename T, int TOKENS>
 kernel void multiply_packed(device const uchar *tiles [[buffer(0)]], device const uint *x [[buffer(1)]],
                             device const float4 *scales [[buffer(2)]], device T *out [[buffer(3)]],
                             constant uint &width [[buffer(4)]], constant uint &rows [[buffer(5)]],
                             constant uint &tokens [[buffer(6)]], constant uint &stride [[buffer(7)]],
-                            uint tile [[threadgroup_position_in_grid]], uint lane [[thread_index_in_threadgroup]]) {
+                            uint group [[threadgroup_position_in_grid]],
+                            uint simdgroup [[simdgroup_index_in_threadgroup]],
+                            uint simdgroups [[simdgroups_per_threadgroup]], uint lane [[thread_index_in_simdgroup]]) {
     typedef packed_as<F> P;
-    const uint blocks = width / P::block, row = tile * LINE + lane;
+    const uint tile = group * simdgroups + simdgroup, blocks = width / P::block, row = tile * LINE + lane;
+    if (tile * LINE >= rows) { return; }
     device const uchar *line = tiles + ulong(tile) * blocks * P::nbytes;
+    const ulong step = width / 32;  // blocks of a row of x
     for (uint token = 0; token < tokens; token += TOKENS) {
         float sums[TOKENS] = {};
         for (uint block = 0; block < blocks; ++block) {
             device const uchar *piece = line + ulong(block) * P::nbytes;
-            device const half *ends = (device const half *)piece;
-            device const char *parts = (device const char *)piece + LINE * (P::minima ? 4 : 2) + lane;
-            const float scale = float(ends[lane]);
-            const float minimum = P::minima ? float(ends[LINE + lane]) : 0.0f;
+            const float scale = float(((device const half *)piece)[lane]);
+            const float minimum = P::minima ? float(((device const half *)piece)[LINE + lane]) : 0.0f;
             for (uint chunk = 0; chunk < P::block / 32; ++chunk) {
                 uint numbers[8];
-                unpack<P::bits>((device const uint *)(piece + P::head) + chunk * P::bits * LINE + lane, numbers);
-                const ulong first = ulong(token) * (width / 32) + block * (P::block / 32) + chunk;
+                device const uchar *place = piece + P::ends + chunk * P::chunk;
+                device const char *part = (device const char *)place + lane;
+                unpack<P::bits>((device const uint *)(place + P::of_parts) + lane, numbers);
+                const ulong first = ulong(token) * step + block * (P::block / 32) + chunk;
                 if constexpr (P::part == 32) {
-                    float factor = scale, offset = P::minima ? minimum : -float(P::zero) * scale;
+                    float factor = scale, offset = minimum;
                     if constexpr (P::parts != 0) {
-                        factor = scale * float(parts[chunk * LINE]);
-                        offset = -minimum * float(parts[(P::parts + chunk) * LINE]);
+                        factor = scale * float(part[0]);
+                        offset = -minimum * float(part[LINE]);
                     }
 #pragma unroll
                     for (int j = 0; j < TOKENS; ++j) {
-                        const ulong at = first + ulong(j) * (width / 32);
-                        const float4 ends_of_x = scales[at];
-                        sums[j] += factor * (dot_of<8>(numbers, x + at * 8) * ends_of_x.x);
-                        sums[j] += offset * (ends_of_x.y + ends_of_x.z);
+                        const ulong at = first + j * step;
+                        const float4 row_of_x = scales[at];
+                        const short2 totals = as_type<short2>(row_of_x.w);
+                        const int total = int(totals.x) + int(totals.y);
+                        sums[j] += factor * (dot_of<8, P::zero>(numbers, x + at * 8, total) * row_of_x.x);
+                        if constexpr (P::minima != 0) { sums[j] += offset * (row_of_x.y + row_of_x.z); }
                     }
                 } else {
-                    float factors[2], offsets[2];
-#pragma unroll
-                    for (uint side = 0; side < 2; ++side) {
-                        factors[side] = scale * float(parts[(2 * chunk + side) * LINE]);
-                        offsets[side] = P::minima ? -minimum * float(parts[(P::parts + 2 * chunk + side) * LINE])
-                                                  : -float(P::zero) * factors[side];
+                    const float left = scale * float(part[0]), right = scale * float(part[P::of_part]);
+                    float offsets[2] = {0.0f, 0.0f};
+                    if constexpr (P::minima != 0) {
+                        offsets[0] = -minimum * float(part[LINE]);
+                        offsets[1] = -minimum * float(part[P::of_part + LINE]);
                     }
 #pragma unroll
                     for (int j = 0; j < TOKENS; ++j) {
-                        const ulong at = first + ulong(j) * (width / 32);
-                        const float4 ends_of_x = scales[at];
-                        sums[j] += factors[0] * (dot_of<4>(numbers, x + at * 8) * ends_of_x.x);
-                        sums[j] += factors[1] * (dot_of<4>(numbers + 4, x + at * 8 + 4) * ends_of_x.x);
-                        sums[j] += offsets[0] * ends_of_x.y + offsets[1] * ends_of_x.z;
+                        const ulong at = first + j * step;
+                        const float4 row_of_x = scales[at];
+                        const short2 totals = as_type<short2>(row_of_x.w);
+                        const float both = left * dot_of<4, P::zero>(numbers, x + at * 8, totals.x) +
+                                           right * dot_of<4, P::zero>(numbers + 4, x + at * 8 + 4, totals.y);
+                        sums[j] += both * row_of_x.x;
+                        if constexpr (P::minima != 0) { sums[j] += offsets[0] * row_of_x.y + offsets[1] * row_of_x.z; }
                     }
                 }
             }
@@ -229,7 +239,7 @@ kernel void multiply_packed(device const uchar *tiles [[buffer(0)]], device cons
 #define MULTIPLY(F, T, tokens)                                                                                        \
     template [[host_name("multiply_packed_" #F "_" #T "_" #tokens)]] kernel void multiply_packed<F, T, tokens>(       \
         device const uchar *, device const uint *, device const float4 *, device T *, constant uint &,                \
-        constant uint &, constant uint &, constant uint &, uint, uint);
+        constant uint &, constant uint &, constant uint &, uint, uint, uint, uint);
 #define FORMAT(F)                                                                                                     \
     MULTIPLY(F, float, 1)                                                                                             \
     MULTIPLY(F, half, 1)                                                                                              \
