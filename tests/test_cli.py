@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -161,9 +162,25 @@ def test_decode_generates_and_profiles(tmp_path: Path) -> None:
     assert path.exists()
 
 
+def test_decode_draws_tokens_and_says_how_fast() -> None:
+    given = ("--preset", "tiny", "--tokens", "6", "--prompt", "ab\nc", "--device", "cpu")
+    first, again, greedy = (
+        ostinato("decode", *given, *options)
+        for options in (("--temperature", "0.9", "--seed", "1"), ("--temperature", "0.9", "--seed", "1"), ())
+    )
+    texts = [result.stdout.partition("\n\nprompt of ")[0] for result in (first, again, greedy)]
+    assert texts[0].startswith("ab\nc")  # lines stay lines
+    assert texts[0] == texts[1] != texts[2]
+    assert re.search(
+        r"prompt of 4 tokens in [\d,.]+ ms, [\d,.]+ per second; 6 tokens at [\d,.]+ per second", first.stdout
+    )
+
+
 @pytest.mark.parametrize(
     ("given", "status", "text"),
     [
+        (["--preset", "tiny", "--seed", "1"], 2, "need --temperature"),
+        (["--preset", "tiny", "--temperature", "1", "--top-p", "2"], 2, "--top-p"),
         ([], 2, "either --model or --preset"),
         (["--preset", "tiny", "--model", "x"], 2, "either --model or --preset"),
         (["--preset", "huge"], 2, "tiny-moe"),

@@ -5,6 +5,7 @@ Every test runs both kernels that there are, the one for CPUs and the one for GP
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import numpy as np
@@ -216,6 +217,38 @@ def test_experts_of_many_tokens_are_read_once_for_all_of_them(dev: ost.Device, f
         assert np.isnan(out.numpy()[4, 1]).all()
         expected[4, 1] = out.numpy()[4, 1]
         near(out, expected, scale=8)
+
+
+PACKED = list(ops.FORMATS) if os.environ.get("ALL_AS_VECTORS") else ["Q3_K", "Q5_1"]
+
+
+@pytest.mark.parametrize("name", PACKED)
+def test_packed_matrices_multiply_rounded_rows(dev: ost.Device, name: str) -> None:
+    form, rows, width, tokens = ops.FORMATS[name], 70, 512, 5
+    made, weight = blocks(form, (rows, width), 20)
+    x = values((tokens, width), np.dtype("f4"), 21)
+    tiles = dev.zeros(ops.packed.packed_bytes(form, rows, width), np.uint8)
+    shapes = ops.packed.rounded_shapes(tokens, width)
+    room = ops.Rounded(dev.zeros(shapes[0], np.int8), dev.zeros(shapes[1], np.float32))
+    out, encoder = dev.array(np.full((tokens, rows + 1), 9, np.float32)), dev.command_encoder()
+    matrix = ops.pack_blocks(encoder, form, dev.array(made), tiles)
+    rounded = ops.round_rows(encoder, dev.array(x), width, room)
+    ops.matmul_packed(encoder, matrix, rounded, out, column=1)
+    encoder.commit_and_wait()
+    scales = np.repeat(room.scales.numpy()[:tokens, :, 0], 32, axis=1)
+    near_x = room.numbers.numpy()[:tokens] * scales.astype(np.float64)
+    assert np.abs(near_x - x).max() <= 2 / 254 * 1.001
+    np.testing.assert_allclose(out.numpy()[:, 1:], product(weight, near_x), rtol=1e-5, atol=1e-4)
+    assert (out.numpy()[:, 0] == 9).all()
+
+
+def test_many_rows_at_a_time_are_the_same_products(dev: ost.Device) -> None:
+    weight, x = values((37, 96), np.dtype("f2"), 22), values((8, 96), np.dtype("f2"), 23)
+    out, wide = dev.zeros((8, 37), np.float16), dev.zeros(8 * 96, np.float32)
+    run(dev, ops.matmul_many, dev.array(weight), dev.array(x), out, wide)
+    near(out, product(weight, x), scale=10)
+    with pytest.raises(ost.ArgumentError, match="wide must have room for 768"):
+        ops.matmul_many(dev.command_encoder(), dev.array(weight), dev.array(x), out, wide[:700])
 
 
 # --- what is declared and refused --------------------------------------------------------------------------------
